@@ -76,7 +76,7 @@ def of_runs() -> Iterator[Line]:
 
 
 def of_paper() -> Iterator[Line]:
-    """Table 1 of Biś et al., tied tables: as stored, and I(W) of the centred rows; and the one mean cosine that its text has."""
+    """Table 1 of Bis et al., tied tables: as stored, and I(W) of the centred rows; and the one mean cosine that its text has."""
     spec = importlib.util.spec_from_file_location("paper", ROOT / "experiments/too_much_in_common/paper.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,6 +1,6 @@
 """The figures of the paper's Tables 1, 2 and 3, as printed there.
 
-Biś, Podkorytov and Liu (2021), "Too Much in Common: Shifting of Embeddings in Transformer Language Models and its
+Bis, Podkorytov and Liu (2021), "Too Much in Common: Shifting of Embeddings in Transformer Language Models and its
 Implications", NAACL-HLT 2021, https://aclanthology.org/2021.naacl-main.403. Its program is
 https://github.com/danielbis/tooMuchInCommon (commit 6598573). Models have the names that the Hugging Face Hub gives them:
 `gpt2` has 12 layers, `gpt2-medium` 24.
@@ -8,7 +8,7 @@ https://github.com/danielbis/tooMuchInCommon (commit 6598573). Models have the n
 
 from dataclasses import dataclass
 
-SOURCE = "Biś et al. (2021), Table {}"
+SOURCE = "Bis et al. (2021), Table {}"
 METHODS = ("original", "center", "scaled_center", "all_but_the_top_2", "all_but_the_top_d100")
 """Rows of Tables 2 and 3. "Post-processed" there removes ceil(d / 100) directions; the released program removes 2."""
 

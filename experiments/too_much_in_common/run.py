@@ -1,4 +1,4 @@
-"""Tables 1, 2 and 3 and the pictures of "Too Much in Common" (Biś et al. 2021) for any models, beside the paper's figures.
+"""Tables 1, 2 and 3 and the pictures of "Too Much in Common" (Bis et al. 2021) for any models, beside the paper's figures.
 
     python experiments/too_much_in_common/run.py --models NAME=DIR ... --data DIR [--counts FILE] [--planted] [--pictures]
 

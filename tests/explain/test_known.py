@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import math
 from decimal import Decimal
 from importlib import resources
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import uncone
-from uncone.errors import UndefinedMeasure
+from uncone.errors import InputError, UndefinedMeasure
 from uncone.explain import kind_of, known, place, place_value
 from uncone.explain.known import EFFECTIVE_RANK_SHARE, LARGEST_OVER_MEAN, ONE_SIGN, KnownReading
 from uncone.records import Measurement, Placed, build_record
@@ -36,10 +37,9 @@ def _reading(value: float, kind: str = "untied head", **changed: object) -> Know
         "diverged": False,
         "source": "a",
         "parameters": 10**6,
+        "model": "m",
     }
-    return KnownReading(
-        model="m", kind=kind, **(fields | {"low": value - 0.05, "high": value + 0.05} | changed)
-    )  # type: ignore[arg-type]
+    return KnownReading(kind=kind, **(fields | {"low": value - 0.05, "high": value + 0.05} | changed))  # type: ignore[arg-type]
 
 
 class TestCounts:
@@ -50,6 +50,7 @@ class TestCounts:
     )
     def test_are_those_of_the_table(self, measure: str, kind: str, places: int) -> None:
         value, below, equal, above, diverged = Decimal(places) / 10_000, 0, 0, 0, 0
+        value = value + 1 if measure == LARGEST_OVER_MEAN else min(value, Decimal(1))
         for line in _table():
             if (line["measure"], line["kind"], line["rows"]) != (measure, kind, "as stored"):
                 continue
@@ -112,7 +113,96 @@ class TestCounts:
 
     def test_collections_have_no_known_readings(self) -> None:
         found = place_value("mean_shift", 0.5, "collection", shape=SHAPE)
-        assert (found.total, found.sentence) == (0, "no reading of row collections is known")
+        assert (found.total, found.sentence) == (0, "no reading of mean_shift is known for row collections")
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("measure", "kind", "told"),
+        [
+            ("mean_shft", "untied head", "a measure of the known readings, got 'mean_shft': did you mean 'mean_shift'"),
+            ("hubness", "untied head", f"got 'hubness': give one of .*'{EFFECTIVE_RANK_SHARE}'"),
+            ("mean_shift", "untied heads", "a kind of the known readings, got 'untied heads': did you mean 'untied head'"),
+            ("mean_shift", "foo", "got 'foo': give one of .*'table without a head'"),
+        ],
+    )  # fmt: skip
+    def test_of_names(self, measure: str, kind: str, told: str) -> None:
+        with pytest.raises(InputError, match=told):
+            known._checked(measure, 0.5, kind)  # beartype would refuse the kind first
+
+    @pytest.mark.parametrize(
+        ("measure", "value", "span"),
+        [
+            ("mean_shift", 2.0, "from 0 to 1"), ("mean_shift", -0.01, "from 0 to 1"), ("mean_shift", math.nan, "from 0 to 1"),
+            ("mean_shift", (0.2, math.nan), "from 0 to 1"), ("mean_shift", (0.4, 0.2), "lowest, highest"),
+            ("mean_cosine", -1.01, "from -1 to 1"), (LARGEST_OVER_MEAN, 0.99, "from 1 up"), (LARGEST_OVER_MEAN, math.inf, "from 1 up"),
+        ],
+    )  # fmt: skip
+    def test_of_values(self, measure: str, value: float | tuple[float, float], span: str) -> None:
+        with pytest.raises(InputError, match=rf"expected {measure} .*{span}.*, got .*give the value"):
+            place_value(measure, value, "untied head", shape=SHAPE)
+
+    def test_the_ends_are_taken_and_every_measure_of_the_table_has_some(self) -> None:
+        assert place_value("mean_cosine", (-1.0, 1.0), "untied head", shape=SHAPE).total == 0
+        for measure in {line["measure"] for line in _table()}:
+            assert place_value(measure, 1.0, "untied head", shape=SHAPE).measure == measure
+
+    def test_both_signs_are_sent_to_the_published_readings(self) -> None:
+        found = place_value("partition_isotropy", 0.5, "untied head", shape=SHAPE)
+        assert found.sentence == (
+            "no reading of partition_isotropy is known for untied heads "
+            f"(published readings take one sign: place {ONE_SIGN})"
+        )
+        assert place_value("partition_isotropy", 0.5, "tied table", shape=SHAPE).note == ""
+
+
+class TestItself:
+    """A matrix is not compared with its own readings in the table."""
+
+    def _placed(
+        self, monkeypatch: pytest.MonkeyPatch, moved: dict[str, float], source: str = "uncone"
+    ) -> Placed:
+        subject = uncone.diagnose(
+            torch.randn(60, 4, generator=torch.Generator().manual_seed(1)) + 0.5
+        ).subjects[0]
+        values = {
+            m.name: float(m)
+            for m in subject.measurements
+            if m.name in ("mean_cosine", "mean_shift", "partition_isotropy")
+        }
+        values[EFFECTIVE_RANK_SHARE] = float(subject.measurement("effective_rank")) / 4
+        readings = []
+        for name, value in (values | moved).items():
+            changed = {
+                "measure": name,
+                "low": value - 5e-7,
+                "high": value + 5e-7,
+                "centered": name == EFFECTIVE_RANK_SHARE,
+            }
+            readings.append(_reading(0, "collection", source=source, **changed))
+        monkeypatch.setattr(
+            known,
+            "known_readings",
+            lambda: (*readings, _reading(0.9, "collection", source="b", model="other")),
+        )
+        (shift,) = [
+            one for one in known.placed_among_known((subject,))[0].placed if one.measure == "mean_shift"
+        ]
+        return shift
+
+    def test_is_left_out_and_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        found = self._placed(monkeypatch, {})
+        assert (found.total, found.itself) == (1, True)
+
+    @pytest.mark.parametrize("moved", [{"partition_isotropy": 0.5}, {"mean_shift": 0.999}])
+    def test_stays_where_one_reading_differs(
+        self, monkeypatch: pytest.MonkeyPatch, moved: dict[str, float]
+    ) -> None:
+        found = self._placed(monkeypatch, moved)
+        assert (found.total, found.itself) == (2, False)
+
+    def test_published_digits_are_too_few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert not self._placed(monkeypatch, {}, source="a").itself
 
 
 class TestMeasurements:
@@ -144,7 +234,7 @@ class TestMeasurements:
             == "lower than 5 of 9 known tied tables with the mean row removed, as low as 1"
         )
         assert place(removed, "untied head").sentence == (
-            "no reading of untied heads with the mean row removed is known"
+            f"no reading of {ONE_SIGN} is known for untied heads with the mean row removed"
         )
 
     def test_an_undefined_measurement_is_refused(self) -> None:
@@ -172,6 +262,10 @@ class TestKinds:
             for measurement in (*subject.measurements, *subject.without_effect):
                 if measurement.name in ("isoscore", "mean_shift") and measurement.value is not None:
                     assert place(measurement, kind_of(subject, subjects)).equal >= 1  # its own line
+            assert subject.placed
+            assert all(
+                one.itself and "itself left out" in one.sentence for one in subject.placed if one.total
+            )
 
 
 class TestWords:
@@ -192,12 +286,34 @@ class TestWords:
                 f"not to be told apart from the one known untied head {UNTIED} at the digits published",
             ),
             ((1, 0, 0), f"higher than the one known untied head {UNTIED}"),
-            ((0, 0, 0), "no reading of untied heads is known"),
+            ((0, 0, 0), "no reading of mean_shift is known for untied heads"),
         ],
     )
     def test_of_counts(self, counts: tuple[int, int, int], sentence: str) -> None:
         found = Placed("mean_shift", "untied head", "", *counts, smallest=16 * 10**6, largest=221 * 10**6)
-        assert found.sentence == sentence
+        assert found.sentence == str(found) == sentence
+
+    def test_of_one_and_of_several_matrices_of_two_kinds(self) -> None:
+        whom = place_value("mean_shift", 0.5, "table without a head", shape=SHAPE).whom
+        assert (
+            Placed("m", whom, below=1).sentence
+            == "higher than the one known tied table or table without a head"
+        )
+        assert (
+            Placed("m", whom, below=2).sentence
+            == "higher than all 2 known tied tables and tables without a head"
+        )
+        older = Placed("m", "tied or headless table", below=2)
+        assert older.sentence == "higher than all 2 known tied or headless tables"
+
+    def test_of_what_is_left_out(self) -> None:
+        assert Placed("m", "untied head", below=2, itself=True, left_out=3).sentence == (
+            "higher than all 2 known untied heads (itself and 3 diverged runs left out)"
+        )
+
+    def test_what_one_sign_is_stands_once_where_it_is_placed(self) -> None:
+        assert "one sign of each eigenvector" in Placed(ONE_SIGN, "tied table").about
+        assert Placed("mean_shift", "tied table").about == ""
 
     def test_of_doubts(self) -> None:
         found = Placed(

@@ -1,6 +1,7 @@
 """What every measure takes: arrays, tensors, lists, Rows, moments, and states with a mask; and all measures at once."""
 
 import inspect
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -82,6 +83,37 @@ def test_states_without_a_mask_are_refused_with_the_way_out(name: str) -> None:
         BOTH[name](STATES)
     with pytest.raises(InputError, match=r"expected a mask of shape \(7, 5\)"):
         BOTH[name](STATES, mask=MASK.T)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_integers_and_frames_read_as_their_floats(name: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    whole = (10 * ROWS).round().long().numpy()
+    wanted = BOTH[name](whole.astype(float))
+    for x in (whole, torch.from_numpy(whole), whole.astype("i2"), pandas.DataFrame(whole)):
+        _same(BOTH[name](x), wanted)
+
+
+def test_rows_that_are_not_finite_are_left_out_as_the_error_says() -> None:
+    x = ROWS.clone()
+    x[3, 1] = float("nan")
+    with pytest.raises(
+        InputError, match=r"in Python with (uncone\.open_rows\(x, skip_nonfinite=True\))$"
+    ) as told:
+        measure.isoscore(x)
+    kept = eval(str(told.value).rpartition(" with ")[2], {"uncone": uncone, "x": x})
+    _same(measure.isoscore(kept), measure.isoscore(torch.cat([ROWS[:3], ROWS[4:]])))
+
+
+def test_all_readings_make_a_table() -> None:
+    pandas = pytest.importorskip("pandas")
+    found = measure.all(ROWS)
+    rows = json.loads(json.dumps(found.to_rows(), allow_nan=False))
+    assert [row["measure"] for row in rows] == list(found)
+    assert [row["value"] for row in rows] == [one.value for one in found.values()]
+    frame = found.to_frame()
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(frame["measure"]) == list(found)
 
 
 def test_padding_would_have_changed_the_value() -> None:

@@ -21,7 +21,7 @@ from tests.fuzz.trees import mutant
 from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile, make_subject
 from tests.report.test_views import Weather
 from uncone import records
-from uncone.errors import InputError
+from uncone.errors import InputError, UndefinedMeasure
 from uncone.records import Diagnosis, Measurement, Record
 from uncone.records.brief import LINES, WIDTH, brief, folded
 
@@ -148,7 +148,7 @@ def test_a_diagnosis_that_is_printed_gives_its_verdict_and_headline_numbers() ->
 def test_a_measurement_that_is_printed_is_one_line() -> None:
     reading = Measurement("isoscore", 0.99996, range=(0.0, 1.0), reference=0.98)
     assert str(reading) == f"{reading}" == "isoscore 0.99996 (isotropic 0.980)"
-    assert str(Measurement("m", 2.0)) == "m 2"
+    assert str(Measurement("m", 2.0)) == f"{Measurement('m', 2.0)}" == "m 2"
     assert str(Measurement("m", None, "too\nfew")) == "m undefined: too\\nfew"
     assert str(Measurement("rankme", 1.0000002, range=(1.0000001, 8.0))) == "rankme >1"
 
@@ -179,3 +179,15 @@ def test_a_diagnosis_of_many_rows_stays_short() -> None:
     assert isinstance(d, Diagnosis)
     for part in _parts(d):
         _fits(repr(part))
+
+
+def test_a_measurement_is_formatted_and_rounded_as_its_value() -> None:
+    reading = Measurement("isoscore", 0.123456, range=(0.0, 1.0))
+    assert (f"{reading:.3f}", f"{reading:>8.1%}", format(reading, "g")) == ("0.123", "   12.3%", "0.123456")
+    assert (round(reading, 2), round(reading), type(round(reading))) == (0.12, 0, int)
+    undefined = Measurement("isoscore", None, "too few")
+    assert f"{undefined}" == "isoscore undefined: too few"
+    with pytest.raises(UndefinedMeasure, match="isoscore is undefined: too few"):
+        f"{undefined:.2f}"
+    with pytest.raises(UndefinedMeasure, match="isoscore is undefined: too few"):
+        round(undefined, 2)

@@ -119,6 +119,80 @@ def test_lists_are_float64() -> None:
     assert uncone.open_rows([[1, 2], [3, 4]]).shape == (2, 2)
 
 
+WHOLE = np.array([[-3, 2, 0], [100, -7, 1]])
+
+
+@pytest.mark.parametrize("dtype", ["i1", "<i2", ">i4", "i8", "u1", "u2", "u4", "u8"])
+@pytest.mark.parametrize(
+    "kind", [np.asarray, torch.from_numpy, np.asfortranarray], ids=["array", "tensor", "fortran"]
+)
+def test_integers_become_float64(kind: Any, dtype: str) -> None:
+    x = np.abs(WHOLE).astype(dtype) if "u" in dtype else WHOLE.astype(dtype)
+    before = x.copy()
+    given = kind(
+        x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("=")) if kind is torch.from_numpy else x
+    )
+    rows = as_samples(given)
+    assert rows.dtype == "float64"
+    assert rows.read(0, 2).tolist() == x.tolist()
+    assert as_samples(given, [0, 1]).read(0, 1).tolist() == x[1:].tolist()
+    assert (x == before).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [(np.asarray, "i8"), (np.asarray, "u8"), (torch.from_numpy, "i8"), (np.ndarray.tolist, "i8")],
+)
+def test_only_integers_that_float64_holds_are_taken(kind: Any, dtype: str) -> None:
+    x = np.array([[2**53, 0], [1, 2]], dtype)
+    assert as_samples(kind(x)).read(0, 1).tolist() == [[2.0**53, 0.0]]
+    for beyond in (2**53 + 1, *([-(2**53) - 1, -(2**63)] if dtype == "i8" else [2**64 - 1])):
+        x[0, 0] = beyond
+        with pytest.raises(
+            InputError, match=rf"up to 2\^53, .* got {abs(beyond)} in size from .*: pass floats"
+        ):
+            as_samples(kind(x))
+
+
+def test_bools_are_refused_with_the_way_out() -> None:
+    with pytest.raises(InputError, match=r"got dtype bool from array: use x\.astype\('float32'\)"):
+        as_samples(WHOLE > 0)
+    with pytest.raises(InputError, match=r"got bool from tensor: use x\.float\(\)"):
+        as_samples(torch.from_numpy(WHOLE > 0))
+
+
+def test_integers_without_numbers_are_refused() -> None:
+    with pytest.raises(InputError, match="got int64 from tensor"):
+        as_samples(torch.ones(2, 2, dtype=torch.int64, device="meta"))
+
+
+def test_a_frame_of_numbers_is_taken() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {"a": [1, 2, 3], "b": [0.5, 1.5, -2.5], "c": pandas.array([4, 5, 6], dtype="Int64")}
+    )
+    wanted = [[1.0, 0.5, 4.0], [2.0, 1.5, 5.0], [3.0, -2.5, 6.0]]
+    rows = as_samples(frame)
+    assert (rows.dtype, rows.name, rows.read(0, 3).tolist()) == ("float64", "DataFrame", wanted)
+    assert as_samples(frame, [1, 0, 1]).read(0, 2).tolist() == [wanted[0], wanted[2]]
+    assert as_samples(frame[["b"]].astype("float32")).dtype == "float32"
+    assert uncone.open_rows(frame).shape == (3, 3)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [["1", "2"], [True, False], [None, {}], [1 + 1j, 2]],
+    ids=["text", "bools", "objects", "complex"],
+)
+@pytest.mark.parametrize("beside", [{}, {"b": [1, 2]}], ids=["alone", "mixed"])
+def test_a_frame_of_anything_else_is_refused(column: list[Any], beside: dict[str, list[int]]) -> None:
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(
+        InputError, match="expected a DataFrame with a number in every cell, got others: drop"
+    ):
+        as_samples(pandas.DataFrame({"a": column} | beside))
+
+
 @pytest.mark.parametrize(
     ("x", "message"),
     [

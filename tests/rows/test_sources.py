@@ -274,8 +274,8 @@ class TestMessages:
         save_file({"w": torch.ones(2, 2, dtype=torch.int8)}, tmp_path / "f.safetensors")
         for spec in (
             tmp_path / "x.npy",
-            np.ones((2, 2), dtype="i8"),
-            torch.ones(2, 2).long(),
+            np.ones((2, 2), dtype="?"),
+            torch.ones(2, 2).bool(),
             f"{tmp_path}/f.safetensors#w",
         ):
             with pytest.raises(InputError, match=r"expected .*float64, float32, float16 or bfloat16, got"):

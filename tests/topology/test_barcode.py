@@ -300,8 +300,8 @@ def test_large_finite_points_are_no_infinity() -> None:
     ("wrong", "message"),
     [
         (
-            torch.ones(3, 2, dtype=torch.int64),
-            r"expected points of shape \(N, D\) or \(B, n, D\) with floats, got \(3, 2\) of torch.int64",
+            torch.ones(3, 2, dtype=torch.bool),
+            r"expected points of shape \(N, D\) or \(B, n, D\) with floats, got \(3, 2\) of torch.bool",
         ),
         (torch.ones(3, 2, dtype=torch.complex64), "got .* of torch.complex64"),
         (torch.ones(3), r"got \(3,\)"),

@@ -86,7 +86,7 @@ def test_a_tensor_keeps_its_gradient_in_a_list_too() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: barcode(np.eye(3, dtype=np.int64)), "expected an array of float64"),
+        (lambda: barcode(np.eye(3, dtype=bool)), "expected an array of float64"),
         (lambda: barcode([[1.0], [1.0, 2.0]]), "expected a list of rows of one length"),
         (lambda: barcode([1.0, 2.0]), r"expected points of shape \(N, D\) or \(B, n, D\) with floats, got \(2,\)"),
         (lambda: barcode("text"), r"expected points of shape .*, got str"),
@@ -103,3 +103,17 @@ def test_a_tensor_keeps_its_gradient_in_a_list_too() -> None:
 def test_what_is_neither_is_refused(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         call()
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy, np.ndarray.tolist])
+def test_whole_numbers_are_float64(kind: Callable[[Any], Any]) -> None:
+    whole = (10 * POINTS).round().long().numpy()
+    found, wanted = barcode(kind(whole)), barcode(whole.astype(float))
+    assert found.lengths.dtype == torch.float64
+    assert torch.equal(found.lengths, wanted.lengths)
+    assert torch.equal(found.edges, wanted.edges)
+    whole[0, 0] = 2**53 + 1
+    with pytest.raises(InputError, match=r"up to 2\^53"):
+        barcode(kind(whole))
+    with pytest.raises(InputError, match=r"bool"):
+        barcode(kind(whole > 0))

@@ -77,6 +77,15 @@ def test_one_is_shown_wholly(capsys: pytest.CaptureFixture[str], monkeypatch: py
         assert told in printed
 
 
+def test_printed_it_says_formula_and_source() -> None:
+    (one,) = (one for one in ALL if one.name == "mean_shift")
+    assert (
+        str(uncone.measures("mean_shift"))
+        == f"mean_shift: {one.says}\n\n    {one.formula}\n\nSource: {one.source}"
+    )
+    assert str(uncone.measures()).splitlines() == [f"{one.name}: {one.says}" for one in ALL]
+
+
 def test_every_view_shows_the_formula() -> None:
     record = uncone.measures("stable_rank")
     assert "|X|_F^2 / s_1^2" in to_markdown(record)

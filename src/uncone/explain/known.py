@@ -4,26 +4,40 @@ The table is made by `experiments/known_runs/make_table.py`. It holds models tha
 """
 
 import csv
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Literal, get_args
 
+from uncone.errors import InputError, nearest
 from uncone.records import Measurement, Placed, Subject
 
 Kind = Literal["untied input table", "untied head", "tied table", "table without a head", "collection"]
 """What a matrix is to its model, as far as it decides which known matrices it is like."""
-ONE_SIGN = "partition_isotropy_one_sign"
+ONE_SIGN = "partition_isotropy_one_sign"  # `Placed.about` says it
 """I(W) as published: with one sign of each eigenvector, the one that the solver gave."""
 EFFECTIVE_RANK_SHARE = "effective_rank_share"
 """`effective_rank` divided by min(N, D), so that matrices of different widths compare."""
 LARGEST_OVER_MEAN = "largest_row_over_mean"
 """The length of the longest row divided by the mean length."""
-_WHOM: dict[Kind, str] = {"table without a head": "tied or headless table", "collection": "row collection"}
+_WHOM: dict[Kind, str] = {
+    "table without a head": "tied table or table without a head",
+    "collection": "row collection",
+}
 _CENTER_THEMSELVES = {"isoscore", EFFECTIVE_RANK_SHARE}
 _PLACED = ("mean_cosine", "mean_shift", "partition_isotropy", "isoscore", "effective_rank")
+_RANGES: dict[str, tuple[float, float]] = {
+    "mean_cosine": (-1.0, 1.0), "mean_shift": (0.0, 1.0), "partition_isotropy": (0.0, 1.0), ONE_SIGN: (0.0, 1.0),
+    "isoscore": (0.0, 1.0), EFFECTIVE_RANK_SHARE: (0.0, 1.0), LARGEST_OVER_MEAN: (1.0, math.inf),
+}  # fmt: skip
+"""The measures of the table, and the ends of each."""
+_PAST_AN_END = 1e-6  # of float32 rows
 _HALF_A_DIGIT = 0.5 + 1e-9  # 0.0005 itself may have been printed as 0.000 or as 0.001
+_OURS = "uncone"
+_SAME, _FEWEST_SAME = 2e-6, 4
+"""How near a reading lies to our own of the same matrix on another machine; how many tell that it is the same."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +74,42 @@ def placed_among_known(subjects: tuple[Subject, ...]) -> tuple[Subject, ...]:
 
 def _placed(subject: Subject, kind: Kind) -> Iterator[Placed]:
     """Of a head, the rows as stored are placed: published readings are of those."""
-    of = {m.name: m for m in (*subject.measurements, *subject.without_effect) if m.value is not None}
-    yield from (place(of[name], kind) for name in _PLACED if name in of)
+    taken = [m for m in (*subject.measurements, *subject.without_effect) if m.value is not None]
+    of, read = {m.name: m for m in taken}, {_named(m): _values(m)[0] for m in taken}
+    longest, centered = None, bool(subject.without_effect)
     if subject.norms is not None and subject.norms.mean > 0:
-        longest, centered = subject.norms.largest / subject.norms.mean, bool(subject.without_effect)
+        longest = max(1.0, subject.norms.largest / subject.norms.mean)
+        read[LARGEST_OVER_MEAN, centered] = longest
+    itself = _model_of(read)
+    yield from (place(of[name], kind, itself=itself) for name in _PLACED if name in of)
+    if longest is not None:
         shape = (subject.n, subject.d)
-        yield place_value(LARGEST_OVER_MEAN, longest, kind, shape=shape, centered=centered)
+        yield place_value(LARGEST_OVER_MEAN, longest, kind, shape=shape, centered=centered, itself=itself)
 
 
-def place(measurement: Measurement, kind: Kind, *, parameters: int | None = None) -> Placed:
+def _model_of(read: Mapping[tuple[str, bool], float]) -> str:
+    """The model of the table whose matrix has just these readings, by measure and whether centred; or none.
+
+    Published readings have two or three digits, too few to tell: only ours are asked.
+    """
+    same: dict[str, list[bool]] = {}
+    for one in known_readings():
+        if one.source == _OURS and (value := read.get((one.measure, one.centered))) is not None:
+            same.setdefault(one.model, []).append(one.low - _SAME <= value <= one.high + _SAME)
+    return next((model for model, are in same.items() if len(are) >= _FEWEST_SAME and all(are)), "")
+
+
+def _named(m: Measurement) -> tuple[str, bool]:
+    """The measure as the table names it, and whether the mean row was subtracted."""
+    return EFFECTIVE_RANK_SHARE if m.name == "effective_rank" else m.name, m.centered is True
+
+
+def _values(m: Measurement) -> tuple[float, float]:
+    value = float(m) / min(m.n, m.d) if m.name == "effective_rank" else float(m)
+    return value, value
+
+
+def place(measurement: Measurement, kind: Kind, *, parameters: int | None = None, itself: str = "") -> Placed:
     """Where a measurement of a diagnosis stands among known readings of such matrices.
 
     I(W) is compared as published, with one sign of each eigenvector: a known reading counts as lower or higher
@@ -77,19 +118,17 @@ def place(measurement: Measurement, kind: Kind, *, parameters: int | None = None
     Args:
         measurement: of a subject's `measurements` or `without_effect`; `centered` says which.
         kind: what the matrix is, see `kind_of`.
-        parameters: of the whole model, if known.
+        parameters, itself: as for `place_value`.
 
     Raises:
+        InputError: as for `place_value`.
         UndefinedMeasure: the measurement has no value.
     """
-    name, value, centered = measurement.name, float(measurement), measurement.centered is True
-    ends = (value, value)
+    (name, centered), ends = _named(measurement), _values(measurement)
     if name == "partition_isotropy" and {"low", "high"} <= set(measurement.details):
         name, ends = ONE_SIGN, (float(measurement.details["low"]), float(measurement.details["high"]))
-    elif name == "effective_rank":
-        name, ends = EFFECTIVE_RANK_SHARE, (value / min(measurement.n, measurement.d),) * 2
     shape = (measurement.n, measurement.d)
-    return place_value(name, ends, kind, shape=shape, centered=centered, parameters=parameters)
+    return place_value(name, ends, kind, shape=shape, centered=centered, parameters=parameters, itself=itself)
 
 
 def place_value(
@@ -100,22 +139,29 @@ def place_value(
     shape: tuple[int, int],
     centered: bool = False,
     parameters: int | None = None,
+    itself: str = "",
 ) -> Placed:
     """Where a number stands among known readings of `measure`, as the table names it.
 
     Args:
-        measure: such as "mean_shift" or `LARGEST_OVER_MEAN`; one that the table lacks has no known reading.
+        measure: "mean_cosine", "mean_shift", "isoscore", `ONE_SIGN` (I(W) as published), "partition_isotropy" (both
+            signs, of our own readings alone), `EFFECTIVE_RANK_SHARE` or `LARGEST_OVER_MEAN`.
         value: the number, or (lowest, highest) where it lies between two.
         kind: what the matrix is.
         shape: its rows and columns (N, D).
         centered: whether the mean row was subtracted first.
         parameters: of the whole model, if known.
+        itself: the model of the table that this matrix is of: its readings are left out.
+
+    Raises:
+        InputError: another measure or kind, or a value that is not finite or outside the measure's range.
 
     >>> place_value("mean_shift", 0.85, "untied head", shape=(50257, 768)).sentence
     'higher than 17 of 30 known untied heads of 16 to 221 M parameters (5 diverged runs left out)'
     """
-    low, high = value if isinstance(value, tuple) else (value, value)
-    alike = [one for one in known_readings() if _is_like(one, measure, kind, centered)]
+    low, high = _checked(measure, value, kind)
+    like = [one for one in known_readings() if _is_like(one, measure, kind, centered)]
+    alike = [one for one in like if not itself or one.model != itself]
     compared = [one for one in alike if not one.diverged]
     below, above = sum(one.high < low for one in compared), sum(one.low > high for one in compared)
     sizes = [one.parameters for one in compared if one.parameters is not None]
@@ -123,9 +169,25 @@ def place_value(
     return Placed(
         measure, _WHOM.get(kind, kind), "with the mean row removed" if centered and measure not in _CENTER_THEMSELVES else "",
         below, len(compared) - below - above, above, smallest, largest, len(alike) - len(compared),
-        _doubt(smallest, largest, shape, parameters), tuple(dict.fromkeys(one.source for one in compared)),
-        (low, high),
+        _doubt(smallest, largest, shape, parameters) or _instead(measure, alike),
+        tuple(dict.fromkeys(one.source for one in compared)), (low, high), len(alike) < len(like),
     )  # fmt: skip
+
+
+def _checked(measure: str, value: float | tuple[float, float], kind: str) -> tuple[float, float]:
+    """The lowest and the highest number of a `value` that can be placed."""
+    for what, name, known in (("a measure", measure, tuple(_RANGES)), ("a kind", kind, get_args(Kind))):
+        if name not in known:
+            advice = nearest(name, known, f"give one of {', '.join(map(repr, known))}")
+            raise InputError(f"expected {what} of the known readings, got {name!r}: {advice}")
+    low, high = map(float, value if isinstance(value, tuple | list) else (value, value))
+    least, most = _RANGES[measure]
+    if not (math.isfinite(high) and least - _PAST_AN_END <= low <= high <= most + _PAST_AN_END):
+        span = f"from {least:g} up" if most == math.inf else f"from {least:g} to {most:g}"
+        raise InputError(
+            f"expected {measure} {span}, or (lowest, highest), got {value}: give the value that was read"
+        )
+    return low, high
 
 
 @cache
@@ -151,6 +213,15 @@ def _is_like(one: KnownReading, measure: str, kind: Kind, centered: bool) -> boo
     # An encoder's table was mostly trained with a tied head that its files no longer have.
     kinds = ("tied table", kind) if kind == "table without a head" else (kind,)
     return one.measure == measure and one.kind in kinds and one.centered == centered
+
+
+def _instead(measure: str, alike: list[KnownReading]) -> str:
+    """What to place where no reading is known of I(W) with both signs."""
+    return (
+        f"published readings take one sign: place {ONE_SIGN}"
+        if measure == "partition_isotropy" and not alike
+        else ""
+    )
 
 
 def _doubt(smallest: int | None, largest: int | None, shape: tuple[int, int], parameters: int | None) -> str:

@@ -31,6 +31,7 @@ from uncone.moments.cell import counting_nonfinite
 from uncone.records import Measurement
 from uncone.records.brief import WIDTH
 from uncone.records.names import nearest
+from uncone.records.record import frame_of
 from uncone.records.text import number
 from uncone.rows import Rows, as_samples
 
@@ -106,6 +107,14 @@ class Readings(Mapping[str, Measurement]):
         )
         told = f"Readings({', '.join(values)})"
         return textwrap.fill(told, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each measurement, as JSON takes it."""
+        return [one.to_row() for one in self.values()]
+
+    def to_frame(self) -> Any:
+        """The measurements as a DataFrame of pandas. Raises UnsupportedModel where pandas is not installed."""
+        return frame_of(self.to_rows())
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)

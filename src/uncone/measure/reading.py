@@ -51,7 +51,8 @@ def moments_of(x: Any, mask: Any = None, **sums: Any) -> Moments:
     """What a measure reads: `x` itself where it is `Moments`, or else the moments of its rows.
 
     Args:
-        x: Moments; or Rows, or a tensor, array or list (N, D); with a mask also (B, T, D).
+        x: Moments; or Rows, or a tensor, array, list or DataFrame (N, D) of numbers (integers become float64); with
+            a mask also (B, T, D).
         mask: (B, T), or (N,), bool or 0 and 1: True = keep. States of texts come with padding that no number
             tells from a state: three axes without a mask are refused.
         sums: which sums to take, as for `Moments.of`.

@@ -173,7 +173,8 @@ class Subject:
         none = f"No reading of {self.placed[0].whom}s is known to compare with." if self.placed else ""
         sources = dict.fromkeys(source for placed in known for source in placed.sources)
         told = Text(f"Sources: {'; '.join(sources)}." if known else none, "quiet")
-        return section("Among known models", Bullets(tuple(one.named for one in known)), told)
+        about = tuple(Text(words, "quiet") for words in dict.fromkeys(one.about for one in known) if words)
+        return section("Among known models", Bullets(tuple(one.named for one in known)), *about, told)
 
     def _found(self) -> str:
         """What was found in the rows, for the caption of their picture."""
@@ -296,16 +297,11 @@ class Diagnosis(Record):
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each measurement."""
         return [
-            {
-                "subject": subject.name, "measure": m.name, "value": m.value,
-                "reference": m.reference, "better": m.better,
-                "low": m.interval and m.interval[0], "high": m.interval and m.interval[1], "n": m.n, "d": m.d,
-                "has_effect": of is subject.measurements, "reason": m.reason,
-            }
+            {"subject": subject.name, **m.to_row(), "has_effect": of is subject.measurements}
             for subject in self.subjects
             for of in (subject.measurements, subject.without_effect)
             for m in of
-        ]  # fmt: skip
+        ]
 
 
 def _finding(finding: Finding) -> tuple[Block, ...]:

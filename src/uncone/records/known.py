@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from uncone.records.text import counted, number, plural, title
+from uncone.records.text import counted, listing, number, title, visible
 
+_MANY = {"tied table or table without a head": "tied tables and tables without a head"}
 _UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 
 
@@ -30,12 +31,27 @@ class Placed:
     sources: tuple[str, ...] = ()
     ends: tuple[float, float] | None = None
     """The reading that was placed, from its lowest to its highest."""
+    itself: bool = False
+    """This very matrix is among the known ones, and is not compared with."""
+
+    def __str__(self) -> str:
+        return self.sentence
 
     @property
     def named(self) -> str:
         """The sentence behind the name and the reading: `Mean shift 0.62: higher than 7 of 9 ...`."""
         ends = dict.fromkeys(number(end) for end in self.ends or ())
         return f"{title(self.measure)} {' to '.join(ends)}: {self.sentence}"
+
+    @property
+    def about(self) -> str:
+        """How the reading differs from that of the same name beside it; empty where it does not."""
+        if self.measure != "partition_isotropy_one_sign":
+            return ""
+        return (
+            "I(W) is published with one sign of each eigenvector, whichever a solver gave: the numbers above are the "
+            "lowest and the highest over all choices. `partition_isotropy` below takes both signs, and is never higher."
+        )
 
     @property
     def total(self) -> int:
@@ -50,18 +66,26 @@ class Placed:
         'lower than 27 of 30 known untied heads of 16 to 221 M parameters, as low as 1'
         """
         if self.total == 0:
-            return f"no reading of {' '.join(filter(None, (f'{self.whom}s', self.how)))} is known"
+            said = f"no reading of {visible(self.measure)} is known for"
+            said = " ".join(filter(None, (said, self._many, self.how)))
+            return f"{said} ({self.note})" if self.note else said
         word, beaten = ("low", self.above) if self.above >= self.below else ("high", self.below)
-        known = " ".join(filter(None, ("known", plural(self.total, self.whom), self.how, self._sizes())))
+        known = " ".join(
+            filter(None, ("known", self.whom if self.total == 1 else self._many, self.how, self._sizes()))
+        )
         every = f"the one {known}" if self.total == 1 else f"all {self.total} {known}"
         if beaten == 0:
             said = f"not to be told apart from {every} at the digits published"
         else:
             said = f"{word}er than {every if beaten == self.total else f'{beaten} of {self.total} {known}'}"
             said += f", as {word} as {self.equal}" if self.equal else ""
-        left_out = f"{counted(self.left_out, 'diverged run')} left out" if self.left_out else ""
-        doubts = "; ".join(filter(None, (left_out, self.note)))
+        gone = ["itself"] * self.itself + [counted(self.left_out, "diverged run")] * bool(self.left_out)
+        doubts = "; ".join(filter(None, (f"{listing(gone)} left out" if gone else "", self.note)))
         return f"{said} ({doubts})" if doubts else said
+
+    @property
+    def _many(self) -> str:
+        return _MANY.get(self.whom, f"{self.whom}s")
 
     def _sizes(self) -> str:
         if self.smallest is None or self.largest is None:

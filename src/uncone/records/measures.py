@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from uncone.records.blocks import Block, Bullets, Code, Heading, Table, Text
 from uncone.records.parts import Measurement
 from uncone.records.record import Record
-from uncone.records.text import better
+from uncone.records.text import better, visible
 
 End = float | str | None
 """A number, a formula where the end depends on the rows ("min(N, D)"), or None where there is none."""
@@ -126,6 +126,15 @@ class Measures(Record):
 
     by_question: tuple[tuple[str, tuple[MeasureDescription, ...]], ...]
     schema: str = SCHEMA
+
+    def __str__(self) -> str:
+        """What one measure says, its formula and its source; of several what each says."""
+        measures = [measure for _, group in self.by_question for measure in group]
+        if len(measures) != 1:
+            return "\n".join(visible(f"{one.name}: {one.says}") for one in measures)
+        (one,) = measures
+        formula = "\n".join(f"    {visible(line)}" for line in one.formula.splitlines())
+        return f"{visible(one.name)}: {visible(one.says)}\n\n{formula}\n\nSource: {visible(one.source)}"
 
     def blocks(self) -> tuple[Block, ...]:
         measures = [measure for _, group in self.by_question for measure in group]

@@ -52,8 +52,23 @@ class Measurement:
             raise UndefinedMeasure(f"{self.name} is undefined: {self.reason}")
         return self.value
 
+    def __round__(self, digits: int | None = None) -> float:
+        return round(float(self), digits)
+
+    def __format__(self, spec: str) -> str:
+        """The sentence, or with a `spec` such as ".3f" the value in that form."""
+        return format(float(self), spec) if spec else str(self)
+
     def __str__(self) -> str:
         return headline(self.name, self.value, self.reason, self.reference, self.range)
+
+    def to_row(self) -> dict[str, Any]:
+        """The plain fields, as a row of a table."""
+        low, high = self.interval or (None, None)
+        return {
+            "measure": self.name, "value": self.value, "reference": self.reference, "better": self.better,
+            "low": low, "high": high, "n": self.n, "d": self.d, "reason": self.reason,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)

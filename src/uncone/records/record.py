@@ -96,11 +96,7 @@ class Record:
         Raises:
             UnsupportedModel: pandas is not installed.
         """
-        try:
-            from pandas import DataFrame
-        except ImportError:
-            raise UnsupportedModel("expected pandas for a table, got none: pip install pandas") from None
-        return DataFrame(self.to_rows())
+        return frame_of(self.to_rows())
 
     def plot(self, name: str = "", *, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw one chart with matplotlib (extra `[plot]`), by default the first.
@@ -128,6 +124,15 @@ class Record:
         from uncone.report.html import to_notebook
 
         return to_notebook(self.document())
+
+
+def frame_of(rows: list[dict[str, Any]]) -> "DataFrame":
+    """The rows as a table of pandas, as `Record.to_frame` gives it."""
+    try:
+        from pandas import DataFrame
+    except ImportError:
+        raise UnsupportedModel("expected pandas for a table, got none: pip install pandas") from None
+    return DataFrame(rows)
 
 
 def _told(gauge: Gauge) -> str:

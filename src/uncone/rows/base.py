@@ -234,7 +234,8 @@ def nonfinite_error(rows: Rows) -> InputError:
     plural = "rows" if len(bad) != 1 else "row"
     return InputError(
         f"expected finite rows, got {len(bad)} {plural} of {rows.shape[0]} with NaN or inf in {rows.name} "
-        f"({plural} {first}): mend them, or go on without them with --skip-nonfinite (skip_nonfinite=True)"
+        f"({plural} {first}): mend them, or go on without them: with --skip-nonfinite, or in Python with "
+        "uncone.open_rows(x, skip_nonfinite=True)"
     )
 
 
@@ -280,7 +281,7 @@ class ArrayRows(Rows):
     def __init__(self, x: Tensor, *, name: str) -> None:
         dtype = str(x.dtype).removeprefix("torch.")
         if dtype not in DTYPES:
-            raise InputError(f"expected rows of {FLOATING}, got {dtype} from {name}: use x.astype('float32')")
+            raise InputError(f"expected rows of {FLOATING}, got {dtype} from {name}: use x.float()")
         check_shape(tuple(x.shape), name)
         if x.is_meta:
             raise InputError(

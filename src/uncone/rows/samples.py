@@ -1,32 +1,39 @@
 """Rows from what a notebook holds: arrays, tensors and lists, of any number of axes with a mask."""
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from uncone.errors import InputError, first_line
 from uncone.rows.base import Rows, SelectedRows, as_rows, float_tensor
+from uncone.rows.whole_numbers import whole_as_float64
 
 Tensor = torch.Tensor
-_INTEGERS = "iu"
 
 
 def as_samples(x: Any, mask: Any = None) -> Rows:
     """`x` as Rows, those that `mask` keeps.
 
     Args:
-        x: Rows, or a tensor, array or list (N, D); with a mask also (B, T, D), or more axes before D.
+        x: Rows, or a tensor, array, list or DataFrame (N, D) of numbers; with a mask also (B, T, D), or more axes
+            before D. Integers and the numbers of lists become float64.
         mask: bool or 0 and 1, of the shape of `x` without its last axis: True = keep. A tokenizer's
             `attention_mask` is one. The `ids` of the rows are then their places among all positions, in
             order: b T + t.
 
     Raises:
-        InputError: not Rows, a tensor, an array or a list of floats; three axes without a mask, since what is
-            padding there cannot be told from a state; a mask of another shape or type, or one that keeps none.
+        InputError: not Rows, a tensor, an array, a list or a DataFrame of numbers (bools are none), or integers beyond
+            2^53; three axes without a mask, since what is padding there cannot be told from a state; a mask of another
+            shape or type, or one that keeps none.
     """
     name = "list" if isinstance(x, list | tuple) else None
     x = as_tensor(x) if name else x
+    if hasattr(x, "columns") and hasattr(x, "__array__"):
+        name, x = type(x).__name__, _numbers_of(x)
+    x = whole_as_float64(x, name or ("tensor" if isinstance(x, Tensor) else "array"))
     shape = tuple(getattr(x, "shape", ()))
     if mask is None or len(shape) < 2 or 0 in shape:
         return as_rows(x, name=name)  # which refuses all but rows
@@ -34,10 +41,24 @@ def as_samples(x: Any, mask: Any = None) -> Rows:
     return SelectedRows(rows, _kept(mask, shape[:-1]))
 
 
-def as_tensor(x: Any) -> Tensor:
-    """A tensor as it is; an array or a list of floats as a tensor, without a copy where that can be.
+def _numbers_of(frame: Any) -> npt.NDArray[Any]:
+    """The numbers of a DataFrame, row by row. One with columns of several types has them as objects."""
+    found: npt.NDArray[Any] = np.asarray(frame, order="C")
+    if found.dtype.hasobject and not any(isinstance(one, str | bool | np.bool_) for one in found.flat):
+        with suppress(TypeError, ValueError):  # the caller refuses objects
+            found = found.astype(np.float64)
+    if found.dtype.kind not in "fiu":
+        raise InputError(
+            f"expected a {type(frame).__name__} with a number in every cell, got others: drop or convert the columns "
+            "that hold them"
+        )
+    return found
 
-    Numbers of a list are float64, whole ones too.
+
+def as_tensor(x: Any) -> Tensor:
+    """A tensor as it is; an array or a list of numbers as a tensor, without a copy where that can be.
+
+    Numbers of a list are float64, and so are integers.
 
     Raises:
         InputError: anything else, a list that is ragged, or another dtype.
@@ -54,13 +75,12 @@ def as_tensor(x: Any) -> Tensor:
                 f"expected a list of rows of one length, got one that makes no array ({first_line(error)}): "
                 "join ragged rows with numpy.concatenate"
             ) from error
-        x = x.astype(np.float64) if x.dtype.kind in _INTEGERS else x
     if not isinstance(x, np.ndarray):
         raise InputError(
             f"expected a tensor, an array or a list of numbers, got {type(x).__name__}: "
             "convert it, for instance with numpy.asarray(x)"
         )
-    return float_tensor(x, "array")
+    return float_tensor(whole_as_float64(x, "array"), "array")
 
 
 def _kept(mask: Any, shape: tuple[int, ...]) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError
+from uncone.rows.whole_numbers import whole_as_float64
 from uncone.topology.clouds import INTEGERS, Clouds, floats, group_of_each, integers, kind
 from uncone.topology.lengths import differentiable
 from uncone.topology.one_pass import Progress
@@ -56,7 +57,7 @@ def barcode(points: Any, groups: Any = None, *, progress: Progress | None = None
     row first. All is in tensors, whatever came in. `dl/dx_a = (x_a - x_b) / l = -dl/dx_b` for an edge (a, b) of length l, and 0 where l is 0.
 
     Args:
-        points: (N, D) floating point, a tensor, array or list, or (B, n, D) for B clouds of n points. Computed in float32 or better,
+        points: (N, D) numbers, a tensor, array or list (integers become float64), or (B, n, D) for B clouds of n points. Computed in float32 or better,
             whatever autocast says; lengths by direct difference.
         groups: (N,) integers, a tensor, array or list: points of one value are a cloud of their own. None is one cloud.
         progress: called with ("spanning tree", pairs done, pairs) for a cloud too large to keep all its
@@ -71,7 +72,7 @@ def barcode(points: Any, groups: Any = None, *, progress: Progress | None = None
     to most others. Distances come from a product in float64 there, which cannot tell them apart: such points
     may be joined to others by longer edges.
     """
-    points, groups = floats(points), integers(groups)
+    points, groups = whole_as_float64(floats(points), "tensor"), integers(groups)
     check_points(points, "(N, D) or (B, n, D)")
     if groups is not None:
         _check_groups(points, groups)

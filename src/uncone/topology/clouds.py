@@ -63,7 +63,7 @@ class Clouds:
 
 
 def floats(x: Any) -> Any:
-    """An array or a list of floats as a tensor; a tensor as it is, and anything else too, to be refused."""
+    """An array or a list of numbers as a tensor; a tensor as it is, and anything else too, to be refused."""
     return as_tensor(x) if isinstance(x, np.ndarray | list | tuple) else x
 
 
