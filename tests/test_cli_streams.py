@@ -14,7 +14,7 @@ import uncone
 from tests.report.records_example import make_diagnosis, make_subject
 from uncone import Diagnosis
 from uncone.cli import main
-from uncone.records import Repaired, load_record
+from uncone.records import Finding, Repaired, load_record
 
 FULL = Path("/dev/full")
 
@@ -59,8 +59,7 @@ def test_the_other_results_beyond_their_bars_are_status_2_though_they_cannot_be_
     saved: str, tmp_path: Path, out: str
 ) -> None:
     subject = make_subject("input")
-    drifted = replace(subject.measurements[0], value=0.61, interval=(0.6, 0.62))
-    worse = replace(subject, measurements=(drifted, *subject.measurements[1:]))
+    worse = replace(subject, findings=(*subject.findings, Finding("zero_rows", "warning", "rows are zero")))
     replace(make_diagnosis(), subjects=(worse,)).save(tmp_path / "b.json")
     assert _ends("compare", saved, str(tmp_path / "b.json"), "--fail-on", "worse", out=out)[0] == 2
     assert _ends("compare", saved, str(tmp_path / "b.json"), out=out)[0] == 1
