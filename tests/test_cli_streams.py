@@ -59,7 +59,7 @@ def test_the_other_results_beyond_their_bars_are_status_2_though_they_cannot_be_
     saved: str, tmp_path: Path, out: str
 ) -> None:
     subject = make_subject("input")
-    worse = replace(subject, findings=(*subject.findings, Finding("zero_rows", "warning", "rows are zero")))
+    worse = replace(subject, findings=(*subject.findings, Finding("giant_rows", "warning", "long rows")))
     replace(make_diagnosis(), subjects=(worse,)).save(tmp_path / "b.json")
     assert _ends("compare", saved, str(tmp_path / "b.json"), "--fail-on", "worse", out=out)[0] == 2
     assert _ends("compare", saved, str(tmp_path / "b.json"), out=out)[0] == 1

@@ -97,7 +97,8 @@ READ: dict[str, dict[str, Callable[[Tensor, Moments], Measurement]]] = {
 }
 NO_MEASURES = {
     "DESCRIPTIONS",
-    "GroupMoments", "Membership", "Neighbours", "OddRowFinder", "PairSums", "Reserved", "benjamini_hochberg", "by_group", "compare_groups", "frequency_membership",
+    "GroupMoments", "Membership", "Neighbours", "OddRowFinder", "PairSums", "Reserved", "benjamini_hochberg", "by_group",
+    "compare_groups", "frequency_membership",
     "local_dimensions", "marchenko_pastur", "moments_of", "nearest_neighbours", "reserved_rows", "robust_null", "under_trained_tokens",
 }  # fmt: skip
 
