@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from uncone.records.blocks import Block, Bullets, Cell, Chart, Code, Curve, Figure, Heading, Mark, Table, Text
-from uncone.records.layout import section, shown
+from uncone.records.layout import caution, section, shown
 from uncone.records.parts import Fitted
 from uncone.records.rebuild import expect
 from uncone.records.record import Record, made_with
@@ -142,6 +142,7 @@ class Calibration(Record):
     seed: int = 0
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    caution: str = ""
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:
@@ -193,6 +194,7 @@ class Calibration(Record):
         missing = (one for one in self.thresholds if one.score is None)
         return shown(
             Heading(self.verdict, 1),
+            caution(self.caution),
             (Text(fact, "quiet") for fact in self._facts()),
             () if self.drift is None else _drift_blocks(self.drift),
             section("What a score means", Table(columns, tuple(map(_meaning, self.meanings)), columns[:2])),

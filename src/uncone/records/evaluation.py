@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, ClassVar, Literal
 
 from uncone.records.blocks import Block, Bullets, Cell, Figure, Heading, Intervals, Table, Text, Tone
-from uncone.records.layout import section, shown
+from uncone.records.layout import caution, section, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import count, number, signed
@@ -111,6 +111,8 @@ class Evaluation(Record):
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Versions, the encoder's kind and digest (of rows theirs), digests of the data, the seed, the `measure`
     of the verdict."""
+    caution: str = ""
+    """Why the scores may say little: one side alone seems repaired."""
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:
@@ -145,6 +147,7 @@ class Evaluation(Record):
     def blocks(self) -> tuple[Block, ...]:
         return shown(
             Heading(self.verdict, 1),
+            caution(self.caution),
             Text(self.name, "quiet"),
             chain.from_iterable(map(self._task, self.results)),
             Text(self._price(), "quiet"),

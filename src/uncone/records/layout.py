@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Literal
 
-from uncone.records.blocks import Block, Figure, Heading, Intervals
+from uncone.records.blocks import Block, Figure, Heading, Intervals, Text
 
 LARGEST_DRAWN = 1e290
 """Beyond, sums and margins leave the range of a float."""
@@ -26,6 +26,11 @@ def section(title: str, *blocks: Block | Iterable[Block], level: Literal[2, 3] =
     """The blocks under a heading; nothing where they hold nothing."""
     kept = shown(*blocks)
     return (Heading(title, level), *kept) if kept else ()
+
+
+def caution(text: str) -> Text:
+    """What a reader must know before any number is read."""
+    return Text(f"Caution: {text}" if text else "")
 
 
 def named(blocks: Iterable[Block], prefix: str) -> Iterable[Block]:

@@ -82,6 +82,7 @@ class TaskResult:
     prices: dict[str, dict[str, Price]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     provenance: dict[str, Any] = field(default_factory=dict)
+    caution: str = ""
 
     def add_means(
         self, name: str, per_item: Mapping[str, Mapping[str, Scores]], n: int, settings: Settings

@@ -259,6 +259,7 @@ class Corpus(RetrievalData):
     provenance: Mapping[str, Any] = field(default_factory=dict)
     qrels: str = ""
     """The file of judgements, where it is not qrels/SPLIT.tsv."""
+    caution: str = ""
 
     def told(self, split: str) -> str:
         """What to call the judgements of `split`."""
@@ -279,7 +280,7 @@ def evaluate_retrieval(corpus: Corpus, settings: Settings) -> TaskResult:
     """nDCG@10, recall@10 and recall@100 on the test queries; repairs are fitted on the documents."""
     queries = corpus.query_ids("test")
     name = corpus.name.rpartition("/")[2]
-    result = TaskResult(provenance=dict(corpus.provenance))
+    result = TaskResult(provenance=dict(corpus.provenance), caution=corpus.caution)
     result.add_means(name, ranked(corpus, "test", queries, settings), len(queries), settings)
     result.provenance |= {
         f"{name}_sha256": corpus.documents_sha256,

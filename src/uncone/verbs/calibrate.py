@@ -23,6 +23,7 @@ from uncone.records import Calibration
 from uncone.rows.ids import places_of
 from uncone.tasks.bootstrap import check_seed
 from uncone.tasks.encoding import encoded_texts
+from uncone.transforms.one_side import one_sided
 from uncone.version import versions
 
 ALL_PAIRS = 1_000_000_000
@@ -135,6 +136,7 @@ def calibrate(
         floor.pairs, floor.mean, floor.variance, histogram, knots, counted.free, meanings, thresholds,
         function_of(knots, histogram), equal_pairs=equal, seed=seed,
         notes=remarks(sides, counted, floor, equal), versions=versions("torch"),
+        caution="" if other is None else one_sided(side.rows, other.rows),
     )  # fmt: skip
     if table is not None and sides.labels is not None:
         record = with_labels(record, sides.labels, table.prior)

@@ -146,7 +146,7 @@ def evaluate(
         verdict=verdict(name, task, measure, result.differences, items), name=name, task=task, intervals=intervals,
         protocol=protocol if task == "wordsim" else "", results={task: result.results},
         differences={task: result.differences}, prices=result.prices,
-        notes=tuple(dict.fromkeys(result.notes)),
+        notes=tuple(dict.fromkeys(result.notes)), caution=result.caution,
         provenance=result.provenance | {"seed": seed, "measure": measure, "versions": versions(*PACKAGES)},
     )  # fmt: skip
 
