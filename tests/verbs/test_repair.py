@@ -198,6 +198,21 @@ def test_normalised_rows_have_length_one_and_queries_get_the_same(tmp_path: Path
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
 
 
+def test_empty_texts_stay_zero_in_documents_and_in_queries(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32) + 1
+    x[5:8] = 0
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "q.npy", x[7:20])
+    saved = tmp_path / "t.safetensors"
+    of = uncone.repair(tmp_path / "x.npy", tmp_path / "y.npy", method="center", normalize=True, save=saved)
+    queries = uncone.repair(tmp_path / "q.npy", tmp_path / "p.npy", load=saved)
+    assert of.notes[0] == "3 rows that are all zero stay zero: they have no direction to repair."
+    assert queries.notes[0] == "1 row that is all zero stays zero: it has no direction to repair."
+    y, p = np.load(tmp_path / "y.npy"), np.load(tmp_path / "p.npy")
+    assert not y[5:8].any()
+    assert (p == y[7:20]).all()
+
+
 def test_a_threshold_by_cosine_holds_for_inner_products_of_normalised_rows_alone(tmp_path: Path) -> None:
     """The trap: by inner product a threshold for cosines lets next to nothing through."""
     source, shares = _unit_cone(tmp_path), dict[bool, float]()

@@ -133,7 +133,7 @@ def repair(
     n, k = applied.shape
     return record_of(
         fit, geometry, name=shared_name(rows.name), out=out, kind="vectors", n=n, d=rows.shape[1], k=k,
-        dtype=applied.dtype, seconds=applied.seconds, notes=(*applied.notes, *_left_out(rows)),
+        dtype=applied.dtype, seconds=applied.seconds, notes=(*_zeros(applied.zero_rows), *applied.notes, *_left_out(rows)),
         options=options, source=spec, words=is_model(split(spec)[0]) or source_of(rows).format in WORDS,
     )  # fmt: skip
 
@@ -247,6 +247,11 @@ def with_whole_names(record: Repaired, *names: Path_ | None) -> Repaired:
         return text
 
     return replace(record, next_step=whole(record.next_step), index=tuple(map(whole, record.index)))
+
+
+def _zeros(n: int) -> tuple[str, ...]:
+    said = f"{counted(n, 'row that is', 'rows that are')} all zero {plural(n, 'stays', 'stay')} zero"
+    return (f"{said}: {plural(n, 'it has', 'they have')} no direction to repair.",) if n else ()
 
 
 def _left_out(rows: Rows) -> tuple[str, ...]:
