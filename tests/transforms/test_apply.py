@@ -17,8 +17,15 @@ from safetensors.torch import load_file, save_file
 import uncone
 from uncone import InputError
 from uncone.transforms import (
-    Affine, AllButTheTop, Center, Normalized, RemoveMeanDirection, ScaledCenter, Whiten, repair_named,
-)  # fmt: skip
+    Affine,
+    AllButTheTop,
+    Center,
+    Normalized,
+    RemoveMeanDirection,
+    ScaledCenter,
+    Whiten,
+    repair_named,
+)
 from uncone.transforms import apply as stages
 from uncone.transforms.apply import repair_rows
 
