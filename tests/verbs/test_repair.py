@@ -115,6 +115,13 @@ def test_the_next_command_starts_from_the_source_and_can_be_pasted(tmp_path: Pat
     assert f"`uncone calibrate '{folder / 'y.npy'}'`" in whole.index[-1]
     queries = repair(folder / "my rows.npy", folder / "z.npy", method="center", fit_on=folder / "y.npy")
     assert queries.next_step == own.format("'a b/my rows.npy'", "'a b/y.npy'") + " --repair center"
+    assert "`uncone calibrate REPAIRED_DOCUMENTS --queries 'a b/z.npy'` gives new ones" in queries.index[-1]
+    saved = tmp_path / "t.safetensors"
+    repair(folder / "my rows.npy", folder / "v.npy", method="center", save=saved)
+    loaded = repair(folder / "y.npy", folder / "w.npy", load=saved)
+    assert loaded.next_step == own.format("'a b/w.npy'", "REPAIRED_DOCUMENTS")  # both sides repaired
+    assert "`uncone calibrate REPAIRED_DOCUMENTS --queries 'a b/w.npy'` gives new ones" in loaded.index[-1]
+    assert "`uncone repair DOCUMENTS REPAIRED_DOCUMENTS --load " in loaded.index[1]
     model = write_model(tmp_path / "m", healthy())
     table = repair(f"{model}#input", tmp_path / "t.npy", method="center")
     assert table.next_step.endswith("#input' --task wordsim --data PAIRS --repair center")
@@ -545,7 +552,9 @@ class TestTheCommand:
         chosen = "original"
         _run(*asked)
         assert not (tmp_path / "y.npy").exists()
-        assert capsys.readouterr().out.startswith("LEAVE IT  Told.")
+        told = capsys.readouterr().out
+        assert told.startswith("LEAVE IT  Told.")
+        assert told.splitlines()[-1] == f"nothing was written to {tmp_path / 'y.npy'}"
         assert isinstance(load_record(tmp_path / "r.json"), Selection)
         chosen = "whiten"
         _run(*asked)

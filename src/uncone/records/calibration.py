@@ -18,6 +18,10 @@ _DRIFTS = {
     "none": Heading("", 4, "NO DRIFT SEEN", "healthy"), "small": Heading("", 4, "SMALL DRIFT", "warning"),
     "large": Heading("", 4, "LARGE DRIFT", "severe"), "unclear": Heading("", 4, "DRIFT UNCLEAR", "note"),
 }  # fmt: skip
+_SAID = {
+    "none": "No drift is seen from {}.", "small": "The scores drifted a little from {}.",
+    "large": "The scores drifted far from {}.", "unclear": "Whether the scores drifted from {} is unclear.",
+}  # fmt: skip
 _LONGEST_NAME = 40
 _BARS, _POINTS = 60, 240
 
@@ -102,6 +106,10 @@ class Drift:
     def found(self) -> bool:
         """The rate of the judged threshold changed, by little or by much."""
         return self.level in ("small", "large")
+
+    def verdict(self) -> str:
+        """The answer in one sentence."""
+        return _SAID[self.level].format(f"the saved calibration of {shortened(self.against, _LONGEST_NAME)}")
 
 
 @dataclass(frozen=True)
@@ -195,8 +203,8 @@ class Calibration(Record):
         return shown(
             Heading(self.verdict, 1),
             caution(self.caution),
-            (Text(fact, "quiet") for fact in self._facts()),
             () if self.drift is None else _drift_blocks(self.drift),
+            (Text(fact, "quiet") for fact in self._facts()),
             section("What a score means", Table(columns, tuple(map(_meaning, self.meanings)), columns[:2])),
             Heading("Thresholds"),
             self._thresholds(),
