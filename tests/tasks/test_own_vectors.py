@@ -318,6 +318,21 @@ def test_a_file_that_holds_no_judgements(content: str, message: str, tmp_path: P
         uncone.evaluate(queries=queries, documents=documents, qrels=tmp_path / "q.txt", repairs=[])
 
 
+def test_swapped_columns_are_told_by_the_ids_that_fit_the_other_side(tmp_path: Path) -> None:
+    documents, queries, judged = planted(spoiled=False)
+    given: dict[str, Any] = {"documents": documents, "queries": queries, "repairs": ["center"]}
+    given |= {"ids": [f"d{at}" for at in range(N)], "query_ids": [f"q{at}" for at in range(M)]}
+    swapped = [f"d{document}\tq{query}\t1\n" for query, of in judged.items() for document in of]
+    file = tmp_path / "q.tsv"
+    file.write_text("".join(swapped))
+    message = r"expected queries before documents, got them the other way round from line 1 of .*q\.tsv on"
+    with pytest.raises(InputError, match=message):
+        uncone.evaluate(**given, qrels=file)
+    file.write_text("".join([*swapped, "nobody\tq0\t1\n"]))  # one that fits neither side
+    with pytest.raises(InputError, match="expected known ids, got the query 'd"):
+        uncone.evaluate(**given, qrels=file)
+
+
 def test_ids_that_are_no_key_are_refused(tmp_path: Path) -> None:
     documents, queries, judged = planted(spoiled=False)
     np.savez(tmp_path / "d.npz", v=documents, ids=np.array(["one"] * N))

@@ -121,6 +121,13 @@ def read_judgements(
             if key not in known:
                 unknown.setdefault((what, key), where)
         judged.setdefault(query, {})[document] = int(value)
+    swapped = (query in documents and all(one in queries for one in of) for query, of in judged.items())
+    if unknown and all(swapped):
+        where = next(iter(unknown.values()))
+        raise InputError(
+            f"expected queries before documents, got them the other way round from {where} on, by their ids: swap "
+            "the two columns, or name them in a header (query-id, corpus-id, score)"
+        )
     for what in ("query", "document"):
         missing = [(key[:60], where) for (kind, key), where in unknown.items() if kind == what]
         if missing:

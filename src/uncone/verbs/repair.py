@@ -25,6 +25,7 @@ from uncone.tasks.own_vectors import OwnVectors, own_vectors
 from uncone.tasks.retrieval import Qrels
 from uncone.transforms.apply import check_out, repair_rows
 from uncone.transforms.fitting import shared_name
+from uncone.transforms.names import REPAIRS
 from uncone.verbs.select_repair import select_repair
 
 __all__ = ["RepairOptions", "check_repair", "kind_of", "repair"]
@@ -214,8 +215,9 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
         raise InputError(f"expected either --load or {fitted[0]}, got both: what is loaded was fitted before")
     if load is None and options.method is None:
         raise InputError(
-            "expected a repair by its name (--method center, method=), or --data DIR to have one chosen by "
-            "a task, got neither: no repair helps every task, so by default vectors stay as they are"
+            f"expected a repair by its name (--method NAME, method=) out of {', '.join(REPAIRS)}; or --method "
+            "auto with --data DIR, or with --queries and --qrels, to have one chosen by a task; got neither: no "
+            "repair helps every task, so by default vectors stay as they are"
         )
     if isinstance(fit_on, str | os.PathLike) and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
         raise InputError(
