@@ -261,6 +261,16 @@ def test_a_difference_that_chance_explains_is_called_so() -> None:
     assert "can show" not in found.verdict
 
 
+def test_where_the_original_is_perfect_there_is_no_room_above() -> None:
+    x = np.random.default_rng(0).standard_normal((60, D))
+    found = uncone.evaluate(
+        queries=x, documents=x, qrels={at: {at: 1} for at in range(60)}, repairs=["center"]
+    )
+    assert found.verdict == (
+        "documents, retrieval: no repair helps: nDCG@10 is 1 as it is, and no value is higher. Leave it as it is."
+    )
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"qrels": {0: {9999: 1, 8888: 1, 1: 1}, 1: {7777: 1}}},
      r"the document '9999' in qrels\[0\] and 2 more \('8888' and '7777'\): the ids of 240 documents are like "

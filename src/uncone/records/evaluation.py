@@ -11,7 +11,7 @@ from uncone.records.blocks import Block, Bullets, Cell, Figure, Heading, Interva
 from uncone.records.layout import caution, section, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
-from uncone.records.text import count, number, signed
+from uncone.records.text import count, decimals, number, signed
 
 ORIGINAL = "original"
 """The name of the vectors as they are, among the repairs."""
@@ -186,7 +186,12 @@ class Evaluation(Record):
         rows, digits = [], _digits(measure)
         for repair, numbers in self.results[task][name].items():
             change, value = self._change(task, name, repair, measure), numbers.get(measure)
-            between = "" if change is None else f"{change.low:+.{digits}f} to {change.high:+.{digits}f}"
+            fine = (
+                digits
+                if change is None or not _mark(change).text
+                else decimals((change.low, change.high), digits)
+            )
+            between = "" if change is None else f"{change.low:+.{fine}f} to {change.high:+.{fine}f}"
             difference = "" if change is None else f"{change.difference:+.{digits}f}"
             if value is not None:
                 strong = Cell(f"{value:.{digits}f}", tone="strong")

@@ -3,7 +3,7 @@
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 THIN_SPACE = "\u202f"  # narrow and non-breaking: a power never breaks over two lines
 MINUS = "\u2212"
@@ -176,6 +176,12 @@ def counted(n: int, one: str, many: str = "") -> str:
 def listing(parts: Sequence[str]) -> str:
     """At least one part, as a sentence lists them."""
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+def decimals(values: Iterable[float], digits: int) -> int:
+    """`digits`, or as many more as print none of `values` as 0; values below 1e-9 are rounding, and count as 0."""
+    small = (abs(value) for value in values if 1e-9 < abs(value) < 0.5 / 10**digits)
+    return max((digits, *(-math.floor(math.log10(value)) for value in small)))
 
 
 def percent(share: float, *, precise: bool = False) -> str:
