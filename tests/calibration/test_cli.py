@@ -45,6 +45,14 @@ def test_from_vectors_to_an_answer_and_files(
     assert re.search("interval +matches +non-matches +precision", out)
     assert "1 pair is labelled as no match" in " ".join(out.split())
     assert found.function.strip() in out
+    shares = dict[str, object]()
+    exec(found.function, shares)
+    (last, rate) = re.findall(r"From ([\d.]+) on the function gives (\S+), since few", " ".join(out.split()))[
+        0
+    ]
+    of = shares["false_match_rate"]
+    assert callable(of)
+    assert f"{of(float(last) + 0.1):.1e}" == rate
     assert out.endswith(f"wrote {tmp_path / 'c.json'}\nwrote {tmp_path / 'c.html'}\n")
     assert html.escape(found.verdict) in (tmp_path / "c.html").read_text()
     status, again, _ = _run(capsys, x, "--queries", q, "--against", tmp_path / "c.json")
