@@ -36,11 +36,11 @@ def one_sided(documents: Rows, queries: Rows) -> str:
     if reach > _FEW:
         return ""
     return (
-        f"The {has} have a common direction (mean cosine {number(common[has], limits=(-1, 1), digits=2)}) in "
-        f"which none of the {lacks} lie (theirs is {number(common[lacks], limits=(-1, 1), digits=2)}), as where "
-        f"the {lacks} alone were repaired, or the two are of different models. Scores between them then say "
-        f"little. Give both sides the same transformation (`uncone repair {has.upper()} "
-        f"REPAIRED_{has.upper()} --load T.safetensors`), or compare both as they were."
+        f"The {has} have a common direction (mean cosine {number(common[has], limits=(-1, 1), digits=2)}) that "
+        f"the {lacks} lack ({number(common[lacks], limits=(-1, 1), digits=2)}), as where the {lacks} alone were "
+        "repaired, or the two are of different models. Scores between them then say little. Give both sides the "
+        f"same transformation (`uncone repair {has.upper()} REPAIRED_{has.upper()} --load T.safetensors`), or "
+        "compare both as they were."
     )
 
 
@@ -51,7 +51,8 @@ def _units(rows: Rows) -> Tensor:
     x = rows.take(torch.arange(count) * (n - 1) // max(1, count - 1))
     x = x / x.abs().amax(dim=1, keepdim=True)  # so that no square overflows
     x = x[torch.isfinite(x).all(dim=1)].float()
-    return x / torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    units: Tensor = x / torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    return units
 
 
 def _mean_cosine(units: Tensor) -> float:
