@@ -43,6 +43,22 @@ def test_what_cannot_be_opened_is_an_input_error(tmp_path: Path) -> None:
             open_regular(path)
 
 
+def test_a_misspelt_name_is_told_with_the_name_beside_it(tmp_path: Path) -> None:
+    for name in ("docs.npy", "qrels.tsv", "other\n\x1b.npy"):
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(
+        InputError, match=r"no file or folder .*dosc\.npy.*: did you mean 'docs\.npy'\? expected"
+    ):
+        uncone.open_rows(tmp_path / "dosc.npy")
+    with pytest.raises(InputError, match=r"No such file or directory: did you mean 'qrels\.tsv'\? give"):
+        open_regular(tmp_path / "qerls.tsv")
+    with pytest.raises(InputError, match=r"did you mean 'other\\n\\x1b\.npy'\?"):
+        uncone.open_rows(tmp_path / "other.npy")
+    for far in (tmp_path / "x" / "docs.npy", tmp_path / "weights.gguf", ""):
+        with pytest.raises(InputError, match=r"^(?!.*did you mean)"):
+            uncone.open_rows(far)
+
+
 def test_a_refused_file_leaves_no_descriptor(tmp_path: Path) -> None:
     before = os.listdir("/proc/self/fd")
     with pytest.raises(InputError):

@@ -11,11 +11,26 @@ from contextlib import contextmanager, nullcontext
 from io import BufferedIOBase
 from typing import Any, BinaryIO
 
-from uncone.errors import InputError
+from uncone.errors import InputError, nearest
 
 Path_ = str | os.PathLike[str]
 LONGEST_LINE = 64 * 2**20
+_MOST_NAMES = 10_000
 _UNPACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+
+
+def misspelt(path: Path_) -> str:
+    """ "did you mean 'docs.npy'? " of a file that is not there, by the names beside it; else ""."""
+    folder, name = os.path.split(os.fspath(path))
+    try:
+        with os.scandir(folder or ".") as entries:
+            names = [entry.name for entry in itertools.islice(entries, _MOST_NAMES)]
+    except (OSError, ValueError):
+        return ""
+    if not name or name in names:
+        return ""
+    meant = nearest(name, names, "")
+    return f"{meant} " if meant else ""
 
 
 def open_regular(path: Path_, *, how: str = "give a file that exists and can be read") -> BinaryIO:
@@ -27,7 +42,8 @@ def open_regular(path: Path_, *, how: str = "give a file that exists and can be 
         # Without O_NONBLOCK, to open a named pipe waits for its writer. A regular file is read as without it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise InputError(f"cannot read {os.fspath(path)}: {error.strerror or error}: {how}") from error
+        meant = misspelt(path) if isinstance(error, FileNotFoundError) else ""
+        raise InputError(f"cannot read {os.fspath(path)}: {error.strerror or error}: {meant}{how}") from error
     except ValueError as error:  # a name with a NUL, or one that the file system's encoding has no bytes for
         raise InputError(f"cannot read {os.fspath(path)!r}: {error}: {how}") from error
     try:

@@ -45,6 +45,14 @@ def test_from_vectors_to_an_answer_and_files(
     assert re.search("interval +matches +non-matches +precision", out)
     assert "1 pair is labelled as no match" in " ".join(out.split())
     assert found.function.strip() in out
+    shares = dict[str, object]()
+    exec(found.function, shares)
+    (last, rate) = re.findall(r"From ([\d.]+) on the function gives (\S+), since few", " ".join(out.split()))[
+        0
+    ]
+    of = shares["false_match_rate"]
+    assert callable(of)
+    assert f"{of(float(last) + 0.1):.1e}" == rate
     assert out.endswith(f"wrote {tmp_path / 'c.json'}\nwrote {tmp_path / 'c.html'}\n")
     assert html.escape(found.verdict) in (tmp_path / "c.html").read_text()
     status, again, _ = _run(capsys, x, "--queries", q, "--against", tmp_path / "c.json")
@@ -61,7 +69,13 @@ def test_drift_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     moved = (tmp_path / "moved.npy", "--against", tmp_path / "c.json", "--json", tmp_path / "d.json")
     status, out, err = _run(capsys, *moved)
     assert (status, err) == (2, "")
-    assert "LARGE DRIFT" in out
+    assert out.startswith("The scores drifted far from the saved calibration of ")
+    assert out.index("LARGE DRIFT") < out.index("600 rows of 16 features")
+    assert "0.8" not in out.partition("LARGE DRIFT")[0]
+    assert "What a score means" not in out
+    both = _run(capsys, *moved[:3], "--score", 0.7)[1]
+    assert both.startswith("The scores drifted far from ")
+    assert "a cosine of 0.7 is " in " ".join(both.split())
     assert Calibration.load(tmp_path / "d.json").drift is not None
 
 
@@ -109,7 +123,7 @@ def test_errors_are_one_clear_line(
 def found() -> Calibration:
     rng = np.random.default_rng(1)
     x = rng.normal(size=(200, 16)).astype(np.float32) + 0.3
-    return calibrate(x, against=calibrate(x + 0.4))
+    return calibrate(x, scores=[0.8], against=calibrate(x + 0.4))
 
 
 def _printed(calibration: Calibration, width: int = 80, encoding: str = "utf-8") -> str:

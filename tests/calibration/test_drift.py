@@ -1,6 +1,7 @@
 """A saved calibration held against the vectors of today."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,6 +77,34 @@ def test_the_same_vectors_are_named_as_such() -> None:
     found = drift(saved, uncone.calibrate(_rows(0)))
     assert (found.level, found.largest_difference, found.mean_shift) == ("none", 0.0, 0.0)
     assert found.notes == ("Both are of the same vectors.",)
+
+
+def test_labelled_matches_are_put_back_where_the_vectors_of_today_have_no_labels(tmp_path: Path) -> None:
+    documents = _rows(0, n=200)
+    queries = documents[:40] + 0.3 * _rows(1, n=40)
+    table = tmp_path / "pairs.tsv"
+    table.write_text("".join(f"{query}\t{query}\n" for query in range(40)))
+    rates = (0.05, 0.01, 0.005)
+    saved = uncone.calibrate(documents, queries=queries, pairs=table, rates=rates)
+    plain = uncone.calibrate(documents, queries=queries, rates=rates, against=saved)
+    found = plain.drift
+    assert found is not None
+    assert found.level == "none"
+    for one in found.thresholds:  # of the same pairs, counted by hand
+        cosines = (documents / np.linalg.norm(documents, axis=1, keepdims=True)) @ (
+            queries / np.linalg.norm(queries, axis=1, keepdims=True)
+        ).T
+        assert one.before.value == pytest.approx((cosines >= one.score).mean(), abs=1e-9)
+        assert one.ratio == pytest.approx(1, abs=1e-9)
+    assert found.notes[0].startswith("The saved calibration leaves 40 matches out (--pairs)")
+    again = uncone.calibrate(documents, queries=queries, pairs=table, rates=rates, against=saved).drift
+    assert again is not None
+    assert (again.level, again.notes) == ("none", ("Both are of the same vectors.",))
+    far = uncone.calibrate(_rows(2, common=0.9), queries=_rows(3, common=0.9), against=saved).drift
+    assert far is not None
+    assert far.level == "large"
+    with pytest.raises(InputError, match=r"expected no labelled pairs, as the saved .*: leave --pairs out"):
+        uncone.calibrate(documents, queries=queries, pairs=table, against=plain)
 
 
 def test_what_cannot_be_compared_is_refused_or_said() -> None:

@@ -61,7 +61,8 @@ def _calibration() -> Record:
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, "pairs.tsv")
         table.write_text("".join(f"{i}\t{i + 1}\t{i % 2}\n" for i in range(40)))
-        return calibrate(x, against=calibrate(x + 0.4), pairs=PairTable(table))
+        pairs = PairTable(table)
+        return calibrate(x, against=calibrate(x + 0.4, pairs=pairs), pairs=pairs)
 
 
 def use_record(path: str | os.PathLike[str]) -> None:

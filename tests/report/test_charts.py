@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from tests.report.records_example import make_groups, make_picture, make_subject
 from uncone.records import Groups, Norms, Spectrum
-from uncone.records.blocks import Chart, Curve, Intervals
-from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
+from uncone.records.blocks import Chart, Curve, Figure, Intervals
+from uncone.records.charts import bin_charts, norms_chart, norms_compared, spectrum_chart
 from uncone.report.cone import MOST_POINTS, cone_panels, group_classes, legends, sample, wedge
+from uncone.report.spark import spark_lines
 from uncone.report.svg import Axis, draw, limits
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -161,6 +162,48 @@ def test_bars_show_density_so_that_a_wide_bin_does_not_look_full() -> None:
     heights = [bottom - top for bottom, top in bottom_to_top]
     assert len(heights) == 3
     assert heights[1] == pytest.approx(4 * heights[0], rel=0.02)
+
+
+def _of_unit_rows(bins: int = 60) -> Norms:
+    low, high = 1 - 6e-8, 1 + 6e-8
+    edges = tuple(low + (high - low) * at / bins for at in range(bins + 1))
+    return Norms(low, 1 - 1e-8, high, edges, (10,) * bins)
+
+
+def test_unit_rows_have_one_bar_and_ticks_that_differ() -> None:
+    chart = norms_chart(_of_unit_rows())
+    assert chart is not None
+    assert chart.bars == pytest.approx((600,))
+    assert chart.edges == pytest.approx((0.99995, 1.00005), abs=1e-6)
+    ticks = _ticks(draw(chart, "n"), "middle")
+    assert len(set(ticks)) == len(ticks) > 2
+    assert all(0.9 < float(tick) < 1.1 for tick in ticks)
+    assert chart.caption == "600 rows, norms from 0.9999999 to 1.0000001, mean 0.99999999."
+
+
+def test_unit_rows_beside_others_are_no_higher_than_all_of_them() -> None:
+    edges = tuple(1 + at / 60 for at in range(61))
+    raw = Norms(1.0, 1.5, 2.0, edges, (10,) * 60)
+    chart = norms_compared([("A", "a", raw), ("B", "b", _of_unit_rows())])
+    assert chart is not None
+    assert chart.y_label == "% of rows per 0.017 of norm"
+    first, second = chart.curves
+    assert first.y[1] == pytest.approx(100 / 60)
+    assert max(y for y in second.y if y is not None) == pytest.approx(100)
+    assert chart.caption == "Mean norm: A 1.50; B 0.99999999."
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ((0.9011, 0.9012, 0.9013), "▁▁▁  0.901 to 0.901"),
+        ((1 - 3e-8, 1 - 2e-8, 1 - 1e-8), "▁▁▁  0.99999997 to 0.99999999"),
+        ((0.9, 0.96, 1.0), "▁▅█  0.900 to 1"),
+    ],
+)
+def test_a_curve_within_what_is_printed_is_flat(values: tuple[float, ...], line: str) -> None:
+    (told,) = spark_lines(Figure("f", (_chart(values, spark="v"),)))
+    assert told.endswith(f" {line}")
 
 
 def test_norms_that_are_all_equal_have_no_histogram() -> None:

@@ -1,6 +1,7 @@
 """An evaluation as it is printed: marks, widths, and text that no terminal should get."""
 
 import io
+import re
 from dataclasses import replace
 
 from rich.console import Console
@@ -97,3 +98,15 @@ def test_text_of_the_record_is_never_markup_nor_control() -> None:
     evaluation = _evaluation("[red]set\x1b[31m")
     assert "\x1b" not in _printed(evaluation)
     assert "[red]set\\x1b[31m" in _printed(evaluation)
+
+
+def test_an_interval_beyond_chance_does_not_end_at_a_printed_0() -> None:
+    change = {"ndcg10": Interval(0.0006, 0.00002, 0.0017), "recall10": Interval(0.0, -0.00002, 0.00001)}
+    numbers = {"ndcg10": 0.5, "recall10": 0.25, "n": 90}
+    record = Evaluation(
+        "v", "m", "retrieval", "", {"retrieval": {"s": {"original": numbers, "center": numbers}}},
+        {"retrieval": {"s": {"center": change}}},
+    )  # fmt: skip
+    told = _printed(record)
+    assert re.search(r"center +0\.5000 +\+0\.0006 +\+0\.00002 to \+0\.00170 +\+", told)
+    assert re.search(r"center +0\.2500 +\+0\.0000 +-0\.0000 to \+0\.0000 *$", told, re.MULTILINE)

@@ -261,6 +261,16 @@ def test_a_difference_that_chance_explains_is_called_so() -> None:
     assert "can show" not in found.verdict
 
 
+def test_where_the_original_is_perfect_there_is_no_room_above() -> None:
+    x = np.random.default_rng(0).standard_normal((60, D))
+    found = uncone.evaluate(
+        queries=x, documents=x, qrels={at: {at: 1} for at in range(60)}, repairs=["center"]
+    )
+    assert found.verdict == (
+        "documents, retrieval: no repair helps: nDCG@10 is 1 as it is, and no value is higher. Leave it as it is."
+    )
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"qrels": {0: {9999: 1, 8888: 1, 1: 1}, 1: {7777: 1}}},
      r"the document '9999' in qrels\[0\] and 2 more \('8888' and '7777'\): the ids of 240 documents are like "
@@ -316,6 +326,21 @@ def test_a_file_that_holds_no_judgements(content: str, message: str, tmp_path: P
     (tmp_path / "q.txt").write_bytes(content.encode())
     with pytest.raises(InputError, match=message):
         uncone.evaluate(queries=queries, documents=documents, qrels=tmp_path / "q.txt", repairs=[])
+
+
+def test_swapped_columns_are_told_by_the_ids_that_fit_the_other_side(tmp_path: Path) -> None:
+    documents, queries, judged = planted(spoiled=False)
+    given: dict[str, Any] = {"documents": documents, "queries": queries, "repairs": ["center"]}
+    given |= {"ids": [f"d{at}" for at in range(N)], "query_ids": [f"q{at}" for at in range(M)]}
+    swapped = [f"d{document}\tq{query}\t1\n" for query, of in judged.items() for document in of]
+    file = tmp_path / "q.tsv"
+    file.write_text("".join(swapped))
+    message = r"expected queries before documents, got them the other way round from line 1 of .*q\.tsv on"
+    with pytest.raises(InputError, match=message):
+        uncone.evaluate(**given, qrels=file)
+    file.write_text("".join([*swapped, "nobody\tq0\t1\n"]))  # one that fits neither side
+    with pytest.raises(InputError, match="expected known ids, got the query 'd"):
+        uncone.evaluate(**given, qrels=file)
 
 
 def test_ids_that_are_no_key_are_refused(tmp_path: Path) -> None:

@@ -16,7 +16,16 @@ from safetensors.torch import load_file, save_file
 
 import uncone
 from uncone import InputError
-from uncone.transforms import Affine, AllButTheTop, Center, RemoveMeanDirection, ScaledCenter, Whiten
+from uncone.transforms import (
+    Affine,
+    AllButTheTop,
+    Center,
+    Normalized,
+    RemoveMeanDirection,
+    ScaledCenter,
+    Whiten,
+    repair_named,
+)
 from uncone.transforms import apply as stages
 from uncone.transforms.apply import repair_rows
 
@@ -298,3 +307,21 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, form: str, more: lis
     command = [sys.executable, "-c", _MEMORY, tmp_path / "x.npy", tmp_path / f"y.{form}", *more]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert float(done.stdout) < {"npy": 64, "parquet": 160}[form]  # MiB; the file has 195
+
+
+@pytest.mark.parametrize("name", ["center", "scaled_center", "whiten_pca", "all_but_the_top_2"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_zero_rows_stay_zero_and_are_counted(
+    tmp_path: Path, x: np.ndarray, name: str, normalize: bool
+) -> None:
+    x = x + 1
+    zero = [0, 7, len(x) - 1]
+    x[zero], x[3, 0], x[4, 0] = 0, 0, 0  # two rows that only begin with 0
+    repair = repair_named(name, d=x.shape[1]).fit(x)
+    whole = Normalized(repair) if normalize else repair
+    applied = repair_rows(x, whole, tmp_path / "y.npy")
+    y, wanted = np.load(tmp_path / "y.npy"), np.array(whole.transform(x))
+    wanted[zero] = 0
+    np.testing.assert_allclose(y, wanted, atol=1e-5)
+    assert applied.zero_rows == 3
+    assert not (y[[3, 4]] == 0).all(axis=1).any()

@@ -115,6 +115,13 @@ def test_the_next_command_starts_from_the_source_and_can_be_pasted(tmp_path: Pat
     assert f"`uncone calibrate '{folder / 'y.npy'}'`" in whole.index[-1]
     queries = repair(folder / "my rows.npy", folder / "z.npy", method="center", fit_on=folder / "y.npy")
     assert queries.next_step == own.format("'a b/my rows.npy'", "'a b/y.npy'") + " --repair center"
+    assert "`uncone calibrate REPAIRED_DOCUMENTS --queries 'a b/z.npy'` gives new ones" in queries.index[-1]
+    saved = tmp_path / "t.safetensors"
+    repair(folder / "my rows.npy", folder / "v.npy", method="center", save=saved)
+    loaded = repair(folder / "y.npy", folder / "w.npy", load=saved)
+    assert loaded.next_step == own.format("'a b/w.npy'", "REPAIRED_DOCUMENTS")  # both sides repaired
+    assert "`uncone calibrate REPAIRED_DOCUMENTS --queries 'a b/w.npy'` gives new ones" in loaded.index[-1]
+    assert "`uncone repair DOCUMENTS REPAIRED_DOCUMENTS --load " in loaded.index[1]
     model = write_model(tmp_path / "m", healthy())
     table = repair(f"{model}#input", tmp_path / "t.npy", method="center")
     assert table.next_step.endswith("#input' --task wordsim --data PAIRS --repair center")
@@ -196,6 +203,21 @@ def test_normalised_rows_have_length_one_and_queries_get_the_same(tmp_path: Path
     divided = repair(queries, tmp_path / "b.npy", load=plain, normalize=True)
     assert "plain.safetensors --normalize`" in divided.index[1]
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+
+
+def test_empty_texts_stay_zero_in_documents_and_in_queries(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32) + 1
+    x[5:8] = 0
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "q.npy", x[7:20])
+    saved = tmp_path / "t.safetensors"
+    of = uncone.repair(tmp_path / "x.npy", tmp_path / "y.npy", method="center", normalize=True, save=saved)
+    queries = uncone.repair(tmp_path / "q.npy", tmp_path / "p.npy", load=saved)
+    assert of.notes[0] == "3 rows that are all zero stay zero: they have no direction to repair."
+    assert queries.notes[0] == "1 row that is all zero stays zero: it has no direction to repair."
+    y, p = np.load(tmp_path / "y.npy"), np.load(tmp_path / "p.npy")
+    assert not y[5:8].any()
+    assert (p == y[7:20]).all()
 
 
 def test_a_threshold_by_cosine_holds_for_inner_products_of_normalised_rows_alone(tmp_path: Path) -> None:
@@ -530,7 +552,9 @@ class TestTheCommand:
         chosen = "original"
         _run(*asked)
         assert not (tmp_path / "y.npy").exists()
-        assert capsys.readouterr().out.startswith("LEAVE IT  Told.")
+        told = capsys.readouterr().out
+        assert told.startswith("LEAVE IT  Told.")
+        assert told.splitlines()[-1] == f"nothing was written to {tmp_path / 'y.npy'}"
         assert isinstance(load_record(tmp_path / "r.json"), Selection)
         chosen = "whiten"
         _run(*asked)

@@ -4,8 +4,8 @@ import math
 from typing import Literal
 
 from uncone.errors import InputError
-from uncone.records import Calibration, Drift, DriftedThreshold, Share
-from uncone.records.text import percent
+from uncone.records import Calibration, Drift, DriftedThreshold, ScoreThreshold, Share
+from uncone.records.text import counted, percent
 
 _LARGE, _WIDE, _JUDGED_RATE = 1.5, 2.0, 0.01
 """Factors of a rate that drifted far and of an interval that tells nothing; and the rate that is judged."""
@@ -26,11 +26,20 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
         interval is wider.
 
     Raises:
-        InputError: the two are of different metrics, or the saved one has no threshold.
+        InputError: the two are of different metrics, the saved one has no threshold, or only `now` leaves out
+            labelled matches.
+
+    A saved calibration with labelled pairs does not count their matches as random pairs. If `now` has no
+    labels, and so counts every pair, they are put back into the saved rates.
     """
     if saved.metric != now.metric:
         raise InputError(f"expected a calibration of {now.metric}, got one of {saved.metric}: take the same")
-    known = ((one.score, one.false_match_rate) for one in saved.thresholds)
+    if now.labelled is not None and saved.labelled is None:
+        raise InputError(
+            f"expected no labelled pairs, as the saved calibration of {saved.name} has none and counts their "
+            f"matches, got those of {now.labelled.source}: leave --pairs out, or give it to the saved one too"
+        )
+    known = ((one.score, _rate_of(one, saved, now)) for one in saved.thresholds)
     thresholds = tuple(
         _threshold(score, rate, now) for score, rate in known if score is not None and rate is not None
     )
@@ -46,10 +55,26 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
     deviation = math.sqrt(saved.variance)
     shift = now.mean - saved.mean
     return Drift(
-        saved.name, _level(judged), summary, largest, at, shift,
+        saved.name, "none" if _are_same(saved, now) and math.isclose(judged.ratio or 0, 1) else _level(judged), summary, largest, at, shift,
         _quotient(shift, deviation), _quotient(math.sqrt(now.variance), deviation),
         thresholds, _notes(saved, now),
     )  # fmt: skip
+
+
+def _rate_of(one: ScoreThreshold, saved: Calibration, now: Calibration) -> Share | None:
+    """The share of pairs that reached the saved threshold, of the pairs that `now` counts too."""
+    rate, matched, labelled = one.false_match_rate, one.true_match_rate, saved.labelled
+    if rate is None or matched is None or labelled is None or now.labelled is not None:
+        return rate
+    matches, pairs = labelled.matches, saved.pairs + labelled.matches
+    ends = (
+        (value * saved.pairs + matched.value * matches) / pairs for value in (rate.value, rate.low, rate.high)
+    )
+    return Share(*ends)
+
+
+def _are_same(saved: Calibration, now: Calibration) -> bool:
+    return saved.rows.sha256 == now.rows.sha256 and saved.queries == now.queries
 
 
 def _threshold(score: float, before: Share, now: Calibration) -> DriftedThreshold:
@@ -90,7 +115,8 @@ def _largest_difference(saved: Calibration, now: Calibration) -> tuple[float, fl
 
 
 def _notes(saved: Calibration, now: Calibration) -> tuple[str, ...]:
-    are_same = saved.rows.sha256 == now.rows.sha256 and saved.queries == now.queries
+    left_out = saved.labelled is not None and now.labelled is None
+    matches = counted(saved.labelled.matches, "match", "matches") if saved.labelled is not None else ""
     notes = {
         f"The saved calibration is of {saved.rows.d} features, these vectors have {now.rows.d}: another "
         "model.": saved.rows.d != now.rows.d,
@@ -98,6 +124,8 @@ def _notes(saved: Calibration, now: Calibration) -> tuple[str, ...]:
             saved.queries is None
         )
         != (now.queries is None),
-        "Both are of the same vectors.": are_same,
+        f"The saved calibration leaves {matches} out (--pairs), this one counts every pair: the saved rates "
+        "below are with the matches; the mean, the spread and the shares are not.": left_out,
+        "Both are of the same vectors.": _are_same(saved, now),
     }
     return tuple(note for note, holds in notes.items() if holds)

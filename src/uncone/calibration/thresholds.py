@@ -26,7 +26,7 @@ from uncone.records import (
     ScoreThreshold,
     Share,
 )
-from uncone.records.calibration import one_in
+from uncone.records.calibration import FEWEST_ABOVE, one_in
 from uncone.records.scores import edge_of
 from uncone.records.text import counted, percent
 
@@ -46,7 +46,7 @@ _LEVELS = (
 _NAMES = {"cosine": "a cosine", "inner_product": "an inner product"}
 _UNRELATED = 0.1
 _FEW = 100
-"""Rows on which intervals rest on little; and pairs above the last knot of the function."""
+"""Rows on which intervals rest on little."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def _reached_by(one: ScoreMeaning, histogram: ScoreHistogram) -> str:
 
 def function_of(knots: tuple[Knot, ...], histogram: ScoreHistogram) -> str:
     """Python text of a function from a score to its false-match rate, log-linear between knots."""
-    used = [knot for knot in knots if knot.false_match_rate.value * histogram.pairs >= _FEW]
+    used = [knot for knot in knots if knot.false_match_rate.value * histogram.pairs >= FEWEST_ABOVE]
     if len(used) < 2:
         return ""
     scores = tuple(float(f"{knot.score:.6g}") for knot in used)

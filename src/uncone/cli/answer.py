@@ -107,6 +107,13 @@ def hand_over(
         raise failed
 
 
+def tell_unwritten(out: Path_) -> None:
+    """Say that a command that was to write `out` left it out, and why it did is printed above."""
+    from uncone.records.text import visible
+
+    print(f"nothing was written to {visible(str(out))}")  # noqa: T201 - the command's answer
+
+
 def tell(*written: Path_) -> None:
     """Name the files that were written; a name may hold anything, also what no terminal should get."""
     from uncone.records.text import visible

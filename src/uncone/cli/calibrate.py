@@ -44,7 +44,7 @@ def calibrate(
         query_ids: The same for the queries.
         match_at: A pair with a label of at least this matches; by default above 0.
         prior: The share of matches among pairs compared, for the precision; by default 0.01.
-        score: A score to explain; by default a cosine of 0.8. Can be given again.
+        score: A score to explain; by default a cosine of 0.8, without --against. Can be given again.
         false_match_rate: The share of random pairs that may reach a threshold. Can be given again.
         metric: How vectors are compared.
         against: A calibration saved with --json: does it still hold? Exit status 2 where it drifted.

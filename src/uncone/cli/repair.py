@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from uncone.cli.answer import hand_over, progress_bar, tell
+from uncone.cli.answer import hand_over, progress_bar, tell, tell_unwritten
 from uncone.cli.files import (
     Html,
     Ids,
@@ -54,7 +54,8 @@ def repair(
     Args:
         spec: Vectors (FILE, FILE#tensor, MODEL#input), or a directory of Sentence Transformers.
         out: A file, whose ending says its format; for an encoder a new directory.
-        method: A repair by its name; auto, and so --data alone, asks a task which one helps.
+        method: A repair by its name; auto, and so --data alone, asks a task which one helps. Exit status 0
+            where none does: then nothing is written.
         fit_on: Fit on these rows instead, such as the documents for queries.
         load: Apply a transformation that --save wrote instead of fitting one.
         save: Also write the fitted transformation to this file.
@@ -88,7 +89,8 @@ def repair(
         with progress_bar() as progress:
             found = run(spec, out, method=method, progress=progress, **own, **options)
         if not isinstance(found, Repaired):
-            hand_over(found, json, html)  # which says why nothing was written
+            hand_over(found, json, html)
+            tell_unwritten(out)
             return
         if found.selection is not None:
             hand_over(found.selection)
@@ -109,6 +111,7 @@ def repair(
             selection = select_repair(spec, task=task, data=data, cache=cache, progress=progress)
         if selection.leaves_it:
             hand_over(selection, json, html)
+            tell_unwritten(out)
             return
         hand_over(selection)
         method = selection.chosen

@@ -197,17 +197,19 @@ def _next_step(record: Repaired, source: str, options: RepairOptions, words: boo
     """The command that asks a task what the repair does to it; a name in capitals is for the user to fill in.
 
     It starts from the source. There it compares the repair with the vectors as they are, on the same items.
+    What `--load` repaired belongs to documents that were repaired before: it is asked as it was written.
     """
     named = f" --repair {options.method}" if options.method in REPAIRS else ""
     if record.kind == "encoder":
         return f"uncone evaluate {source} --task sts --data PAIRS{named}"
     if words:
         return f"uncone evaluate {source} --task wordsim --data PAIRS{named}"
-    queries, documents = "QUERIES", source
-    if options.load is not None or options.fit_on is not None:  # as of queries
-        queries, documents, on = source, "DOCUMENTS", options.fit_on
-        if isinstance(on, str | os.PathLike):
-            documents = quote(shared_name(os.fspath(on)))
+    queries, documents, on = "QUERIES", source, options.fit_on
+    if options.load is not None:
+        queries, documents = quote(record.out), "REPAIRED_DOCUMENTS"
+    elif on is not None:
+        queries = source
+        documents = quote(shared_name(os.fspath(on))) if isinstance(on, str | os.PathLike) else "DOCUMENTS"
     return (
         f"uncone evaluate --task retrieval --queries {queries} --documents {documents} --qrels QRELS{named}"
     )
@@ -230,7 +232,7 @@ def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, 
         scores = "The rows have no common length: their inner product is not their cosine."
     if words:
         return (scores,)
-    texts = ""
+    texts, given = "", quote(record.out)
     if record.kind == "encoder":
         same, texts = "Encode documents and queries with the written model, both of them.", " --texts TEXTS"
     else:
@@ -238,14 +240,17 @@ def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, 
         kept = "" if file is not None else "keep it with --save T.safetensors, and "
         saved = "T.safetensors" if file is None else quote(shared_name(os.fspath(file)))
         saved += " --normalize" if options.normalize and options.save is None and file is not None else ""
+        other = "QUERIES" if options.load is None else "DOCUMENTS"
         same = (
             "Queries and documents need the same transformation: "
-            f"{kept}`uncone repair QUERIES REPAIRED_QUERIES --load {saved}`."
+            f"{kept}`uncone repair {other} REPAIRED_{other} --load {saved}`."
         )
+        if options.load is not None or options.fit_on is not None:
+            given = f"REPAIRED_DOCUMENTS --queries {given}"
     inner = "" if after.is_unit else " (of inner products with `--metric inner_product`)"
     thresholds = (
         "A threshold for the scores of other vectors, also of these before the repair, does not hold: "
-        f"`uncone calibrate {quote(record.out)}{texts}` gives new ones{inner}."
+        f"`uncone calibrate {given}{texts}` gives new ones{inner}."
     )
     return scores, same, thresholds
 

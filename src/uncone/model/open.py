@@ -16,7 +16,7 @@ from uncone.model.gguf import find_gguf, is_model_file, open_gguf
 from uncone.model.hugging_face import cached_snapshot
 from uncone.model.places import LanguageModel, find_places
 from uncone.model.sentence_transformers import is_sentence_transformers, open_sentence_transformers
-from uncone.regular import open_regular
+from uncone.regular import misspelt, open_regular
 from uncone.rows import Rows, as_samples, without_nonfinite
 from uncone.rows.base import DTYPES
 from uncone.rows.open import KINDS, is_there, open_file, split_part
@@ -105,7 +105,7 @@ def split(spec: Spec) -> tuple[Path, str | None]:
     path = Path(name) if is_there(name) else cached_snapshot(name)
     if path is None:
         raise InputError(
-            f"no file or folder {name!r}, and no model of that name in the Hugging Face cache: "
+            f"no file or folder {name!r}, and no model of that name in the Hugging Face cache: {misspelt(name)}"
             f"expected {KINDS}; uncone downloads nothing"
         )
     if part == "":

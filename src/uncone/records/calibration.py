@@ -6,19 +6,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from uncone.records.blocks import Block, Bullets, Cell, Chart, Code, Curve, Figure, Heading, Mark, Table, Text
-from uncone.records.layout import section, shown
+from uncone.records.layout import caution, section, shown
 from uncone.records.parts import Fitted
 from uncone.records.rebuild import expect
 from uncone.records.record import Record, made_with
 from uncone.records.scores import Knot, ScoreHistogram, Share, interval_at
-from uncone.records.text import count, counted, number, percent, plural, shortened
+from uncone.records.text import NEAR_DIGITS, count, counted, number, percent, plural, shortened
 
 _METRICS = {"cosine": "cosine", "inner_product": "inner product"}
 _DRIFTS = {
     "none": Heading("", 4, "NO DRIFT SEEN", "healthy"), "small": Heading("", 4, "SMALL DRIFT", "warning"),
     "large": Heading("", 4, "LARGE DRIFT", "severe"), "unclear": Heading("", 4, "DRIFT UNCLEAR", "note"),
 }  # fmt: skip
+_SAID = {
+    "none": "No drift is seen from {}.", "small": "The scores drifted a little from {}.",
+    "large": "The scores drifted far from {}.", "unclear": "Whether the scores drifted from {} is unclear.",
+}  # fmt: skip
 _LONGEST_NAME = 40
+FEWEST_ABOVE = 100
+"""Pairs above the last score of the pasted function."""
 _BARS, _POINTS = 60, 240
 
 
@@ -103,6 +109,10 @@ class Drift:
         """The rate of the judged threshold changed, by little or by much."""
         return self.level in ("small", "large")
 
+    def verdict(self) -> str:
+        """The answer in one sentence."""
+        return _SAID[self.level].format(f"the saved calibration of {shortened(self.against, _LONGEST_NAME)}")
+
 
 @dataclass(frozen=True)
 class Calibration(Record):
@@ -142,6 +152,7 @@ class Calibration(Record):
     seed: int = 0
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    caution: str = ""
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:
@@ -193,8 +204,9 @@ class Calibration(Record):
         missing = (one for one in self.thresholds if one.score is None)
         return shown(
             Heading(self.verdict, 1),
-            (Text(fact, "quiet") for fact in self._facts()),
+            caution(self.caution),
             () if self.drift is None else _drift_blocks(self.drift),
+            (Text(fact, "quiet") for fact in self._facts()),
             section("What a score means", Table(columns, tuple(map(_meaning, self.meanings)), columns[:2])),
             Heading("Thresholds"),
             self._thresholds(),
@@ -202,7 +214,7 @@ class Calibration(Record):
             () if self.labelled is None else _labelled(self.labelled),
             Figure("Random pairs", self._charts(), spark=f"Random pairs by score, {low} to {high}:"),
             section("Notes", Bullets(self.notes)),
-            section("To paste", Code(self.function)),
+            section("To paste", Code(self.function), Text(self._end_of_function())),
             Text(made_with(self.versions), "quiet"),
         )
 
@@ -216,6 +228,18 @@ class Calibration(Record):
         return (
             f"{sides}; {_METRICS[self.metric]}; {count(self.pairs)} random pairs, {read}.",
             f"Random pairs: mean {number(self.mean)}, standard deviation {number(math.sqrt(self.variance))}.",
+        )
+
+    def _end_of_function(self) -> str:
+        """Where the pasted function stops to fall; nothing where it is of a text that this does not know."""
+        pairs = self.histogram.pairs
+        used = [one for one in self.knots if one.false_match_rate.value * pairs >= FEWEST_ABOVE]
+        if not (self.function and used):
+            return ""
+        score, rate = used[-1].score, used[-1].false_match_rate.value
+        return (
+            f"From {score:.6g} on the function gives {rate:.1e}, since few pairs score higher. Rates that are "
+            "smaller are those of the tables above."
         )
 
     def _thresholds(self) -> Table:
@@ -285,7 +309,8 @@ def _threshold(one: ScoreThreshold, labelled: LabelledPairs | None, digits: int)
 def _labelled(labelled: LabelledPairs) -> tuple[Block, ...]:
     """How well scores tell matches from other pairs."""
     known, other = labelled.area, labelled.area_non_matches
-    area, low, high = (number(v, limits=(0, 1), digits=4) for v in (known.value, known.low, known.high))
+    ends = (known.value, known.low, known.high)
+    area, low, high = (number(v, limits=(0, 1), digits=4, most=NEAR_DIGITS) for v in ends)
     matches = f"{counted(labelled.matches, 'match', 'matches')} of {labelled.source}"
     told = ""
     if other is not None:

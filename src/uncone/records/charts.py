@@ -8,11 +8,13 @@ from itertools import pairwise
 from uncone.records.blocks import Chart, Curve, Mark
 from uncone.records.layout import LARGEST_DRAWN
 from uncone.records.parts import Group, Norms, Spectrum
-from uncone.records.text import count, counted, number, optional, plural
+from uncone.records.text import NEAR_DIGITS, count, counted, number, optional, plural
 
 _FLOOR = 1e-9  # eigenvalues of a float32 matrix below this share of the largest are rounding
 _SMALLEST = 1e-290  # below, logarithms and quotients leave the range of a float
 _NORM = "Euclidean norm (embedding units)"
+_FINEST = 1e-4
+"""Of the largest norm: the narrowest bin. Rows of one length differ by less, in rounding."""
 _MOST_VERTICES = 160
 _MOST_DOTS = 140
 _SPECTRA = (
@@ -88,8 +90,9 @@ def norms_compared(sides: Sequence[tuple[str, str, Norms]]) -> Chart | None:
     if not sides:
         return None
     unit = _unit_of([norms for _, _, norms in sides])
+    means = "; ".join(f"{letter} {_near(norms.mean)}" for letter, _, norms in sides)
+    sides = [(letter, style, _coarser(norms, unit)) for letter, style, norms in sides]
     curves = tuple(_outline(norms, unit, letter, style) for letter, style, norms in sides)
-    means = "; ".join(f"{letter} {number(norms.mean)}" for letter, _, norms in sides)
     y_label = f"% of rows per {number(unit, digits=2)} of norm"
     return Chart("norms", "Norms", _NORM, y_label, curves, caption=f"Mean norm: {means}.")
 
@@ -98,8 +101,9 @@ def norms_chart(norms: Norms) -> Chart | None:
     """A histogram of Euclidean norms with their mean marked; None where there is no row to draw."""
     if not _has_norms(norms):
         return None
-    unit, mean = _unit_of([norms]), number(norms.mean)
-    ends = f"norms from {number(norms.smallest)} to {number(norms.largest)}, mean {mean}"
+    unit, mean = _unit_of([norms]), _near(norms.mean)
+    ends = f"norms from {_near(norms.smallest)} to {_near(norms.largest)}, mean {mean}"
+    norms = _coarser(norms, _FINEST * abs(norms.edges[-1]))
     return Chart(
         "norms", "Norms", _NORM, f"rows per {number(unit, digits=2)} of norm",
         edges=norms.edges, bars=_heights(norms, unit), marks=(Mark(norms.mean, label=f"mean {mean}"),),
@@ -113,7 +117,31 @@ def _has_norms(norms: Norms) -> bool:
 
 
 def _unit_of(norms: Sequence[Norms]) -> float:
-    return statistics.median(right - left for one in norms for left, right in pairwise(one.edges))
+    """The usual width of the side with the wider bins; never one that tells rounding of equal norms apart."""
+    usual = (statistics.median(right - left for left, right in pairwise(one.edges)) for one in norms)
+    return max(*usual, *(_FINEST * abs(one.edges[-1]) for one in norms))
+
+
+def _near(value: float) -> str:
+    return number(value, most=NEAR_DIGITS)
+
+
+def _coarser(norms: Norms, least: float) -> Norms:
+    """The histogram with neighbouring bins put together until each is at least `least` wide. At the width that
+    heights are counted in no bar is then higher than all rows."""
+    edges, counts = [norms.edges[0]], [0]
+    for rows, (_, right) in zip(norms.counts, pairwise(norms.edges), strict=True):
+        counts[-1] += rows
+        if right - edges[-1] >= least * (1 - 1e-9):
+            edges.append(right)
+            counts.append(0)
+    left = counts.pop()
+    if len(edges) == 1:
+        middle = (norms.edges[0] + norms.edges[-1]) / 2
+        edges, counts = [middle - least / 2, middle + least / 2], [left]
+    else:
+        edges[-1], counts[-1] = norms.edges[-1], counts[-1] + left
+    return replace(norms, edges=tuple(edges), counts=tuple(counts))
 
 
 def _heights(norms: Norms, unit: float) -> tuple[float, ...]:
@@ -162,7 +190,7 @@ def _bin_chart(
         known = sorted((value, i) for i, value in enumerate(values) if value is not None)
         if known:
             curves.append(_bins_curve(bins, values, letter, style, dots=alone and len(bins) <= _MOST_DOTS))
-            told = (f"{number(value)} (ids {_ids(bins[i])})" for value, i in (known[0], known[-1]))
+            told = (f"{_near(value)} (ids {_ids(bins[i])})" for value, i in (known[0], known[-1]))
             ends.append(f"{'' if alone else f'{letter} '}{' to '.join(told)}")
     if not curves:
         return None
@@ -183,7 +211,7 @@ def _bins_curve(
     if not dots:
         return Curve(name, middles, tuple(values), style)
     known = zip(bins, values, strict=True)
-    tips = tuple("" if value is None else f"ids {_ids(group)}: {number(value)}" for group, value in known)
+    tips = tuple("" if value is None else f"ids {_ids(group)}: {_near(value)}" for group, value in known)
     marked = tuple(place for place, group in enumerate(bins) if group.reserved_rows > 0)
     return Curve(name, middles, tuple(values), style, True, tips, marked)
 

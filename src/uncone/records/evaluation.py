@@ -8,10 +8,10 @@ from itertools import chain
 from typing import Any, ClassVar, Literal
 
 from uncone.records.blocks import Block, Bullets, Cell, Figure, Heading, Intervals, Table, Text, Tone
-from uncone.records.layout import section, shown
+from uncone.records.layout import caution, section, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
-from uncone.records.text import count, number, signed
+from uncone.records.text import count, decimals, number, signed
 
 ORIGINAL = "original"
 """The name of the vectors as they are, among the repairs."""
@@ -111,6 +111,8 @@ class Evaluation(Record):
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Versions, the encoder's kind and digest (of rows theirs), digests of the data, the seed, the `measure`
     of the verdict."""
+    caution: str = ""
+    """Why the scores may say little: one side alone seems repaired."""
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:
@@ -145,6 +147,7 @@ class Evaluation(Record):
     def blocks(self) -> tuple[Block, ...]:
         return shown(
             Heading(self.verdict, 1),
+            caution(self.caution),
             Text(self.name, "quiet"),
             chain.from_iterable(map(self._task, self.results)),
             Text(self._price(), "quiet"),
@@ -183,7 +186,12 @@ class Evaluation(Record):
         rows, digits = [], _digits(measure)
         for repair, numbers in self.results[task][name].items():
             change, value = self._change(task, name, repair, measure), numbers.get(measure)
-            between = "" if change is None else f"{change.low:+.{digits}f} to {change.high:+.{digits}f}"
+            fine = (
+                digits
+                if change is None or not _mark(change).text
+                else decimals((change.low, change.high), digits)
+            )
+            between = "" if change is None else f"{change.low:+.{fine}f} to {change.high:+.{fine}f}"
             difference = "" if change is None else f"{change.difference:+.{digits}f}"
             if value is not None:
                 strong = Cell(f"{value:.{digits}f}", tone="strong")

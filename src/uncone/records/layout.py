@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Literal
 
-from uncone.records.blocks import Block, Figure, Folded, Heading, Intervals
+from uncone.records.blocks import Block, Figure, Folded, Heading, Intervals, Text
 
 LARGEST_DRAWN = 1e290
 """Beyond, sums and margins leave the range of a float."""
@@ -32,6 +32,11 @@ def folded(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     """A section that a page folds under its heading, and a terminal shows as it is."""
     heading = blocks[0] if blocks else None
     return (Folded(heading.text, blocks, in_terminal=True),) if isinstance(heading, Heading) else blocks
+
+
+def caution(text: str) -> Text:
+    """What a reader must know before any number is read."""
+    return Text(f"Caution: {text}" if text else "")
 
 
 def named(blocks: Iterable[Block], prefix: str) -> Iterable[Block]:

@@ -3,7 +3,7 @@
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 THIN_SPACE = "\u202f"  # narrow and non-breaking: a power never breaks over two lines
 MINUS = "\u2212"
@@ -16,6 +16,8 @@ _HIDDEN_SPANS = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0x
 _HIDDEN_CHARACTERS = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0)).union(*_HIDDEN_SPANS)
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MOST_DIGITS = 6
+NEAR_DIGITS = 12
+"""Of a number that is often all but 1, such as the norm of a unit row, to be told from its neighbours."""
 _MOST_DECIMALS = 3  # of a share in percent
 _LONGEST_LABEL = 200
 _MINUS = re.compile(r"(?<![\w.)\]-])-(?=\d)")
@@ -73,11 +75,11 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
-def number(value: float, *, limits: Limits = (None, None), digits: int = 3) -> str:
+def number(value: float, *, limits: Limits = (None, None), digits: int = 3, most: int = _MOST_DIGITS) -> str:
     """`value` to about `digits` significant digits, with commas between thousands.
 
     A value is never rounded onto one of `limits`, nor onto 1 or -1, that it did not reach: it gets more
-    digits, and where six are not enough it is written as `<1` or `>0`. Whole numbers from 1,000 up are not
+    digits, and where `most` are not enough it is written as `<1` or `>0`. Whole numbers from 1,000 up are not
     shortened; values below 0.001 or from 10 million up are written as `1.23e-4`.
     """
     value = float(value)
@@ -86,7 +88,7 @@ def number(value: float, *, limits: Limits = (None, None), digits: int = 3) -> s
     if value == int(value) and abs(value) < 1e7:
         return count(int(value))
     bounds = [-1.0, 1.0, *(float(limit) for limit in limits if limit is not None)]
-    for precision in range(digits, max(digits, _MOST_DIGITS) + 1):
+    for precision in range(digits, max(digits, most) + 1):
         shown = _rounded(value, precision)
         near = float(shown.replace(",", ""))
         if not any(value < bound <= near or near <= bound < value for bound in bounds):
@@ -176,6 +178,12 @@ def counted(n: int, one: str, many: str = "") -> str:
 def listing(parts: Sequence[str]) -> str:
     """At least one part, as a sentence lists them."""
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+def decimals(values: Iterable[float], digits: int) -> int:
+    """`digits`, or as many more as print none of `values` as 0; values below 1e-9 are rounding, and count as 0."""
+    small = (abs(value) for value in values if 1e-9 < abs(value) < 0.5 / 10**digits)
+    return max((digits, *(-math.floor(math.log10(value)) for value in small)))
 
 
 def percent(share: float, *, precise: bool = False) -> str:

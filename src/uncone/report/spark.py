@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from uncone.records.blocks import Chart, Curve, Figure
-from uncone.records.text import number
+from uncone.records.text import NEAR_DIGITS, number
 
 BARS, ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 _WIDEST = 40
@@ -22,12 +22,16 @@ def _lines(chart: Chart, bars: str) -> Iterator[str]:
     curves = [curve for curve in drawn if any(y is not None for y in curve.y)]
     scaled = [[math.log10(y) if y is not None and chart.log_y else y for y in curve.y] for curve in curves]
     known = [value for values in scaled for value in values if value is not None]
-    label = chart.spark
+    label, high = chart.spark, max(known, default=0.0)
+    every = [value for curve in curves for value in curve.y if value is not None]
+    # what three digits do not tell apart is no shape
+    is_flat = len({f"{end:.3g}" for end in (min(every, default=0.0), max(every, default=0.0))}) == 1
     for curve, values in zip(curves, scaled, strict=True):
         ends = [value for value in curve.y if value is not None]
         letter = f"{curve.name}  " if len(drawn) > 1 else ""
-        line = sparkline(values, bars, (0.0 if chart.bars else min(known), max(known)))
-        yield f"{label:<20}{letter}{line}  {number(min(ends))} to {number(max(ends))}"
+        line = sparkline(values, bars, (0.0 if chart.bars else high if is_flat else min(known), high))
+        low, top = (number(end, most=NEAR_DIGITS) for end in (min(ends), max(ends)))
+        yield f"{label:<20}{letter}{line}  {low} to {top}"
         label = ""
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from uncone.records.blocks import Chart, Curve, Intervals, Mark
-from uncone.records.text import number, shortened, typeset
+from uncone.records.text import NEAR_DIGITS, number, shortened, typeset
 from uncone.report.markup import SVG, element, escape, path, typeset_text
 
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 46.0, 12.0, 26.0, 40.0
@@ -237,7 +237,8 @@ def frame(x: Axis, y: Axis, x_label: str, y_label: str = "", *, x_ticks: int = 5
 
 def _tick(value: float, x: float, y: float, anchor: str) -> str:
     # Ticks are round by construction, so trailing zeros say nothing and cost width on a phone.
-    mantissa, mark, exponent = number(value, digits=6).partition("e")
+    # They are places and not readings: those near 1 are told apart too.
+    mantissa, mark, exponent = number(value, digits=NEAR_DIGITS).partition("e")
     text = (mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa) + mark + exponent
     return element("text", typeset_text(text), class_="tick", x=x, y=y, text_anchor=anchor)
 

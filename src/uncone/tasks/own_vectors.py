@@ -19,6 +19,7 @@ from uncone.tasks.results import Settings
 from uncone.tasks.retrieval import Corpus, Qrels, read_judgements
 from uncone.tasks.text_files import PACKED
 from uncone.transforms.fitting import digest, shared_name
+from uncone.transforms.one_side import one_sided
 
 _HELD_BYTES = 512 * 2**20
 """Documents of at most so many bytes are read once and held; larger ones are read anew by every repair."""
@@ -107,7 +108,8 @@ def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner
         _name(documents), tuple(ids), tuple(texts), {query: query for query in judged}, {"test": judged},
         vectors, repairs, vectors_of, digest(held), inner=inner,
         notes=(_APPLIED, *((_WAYS,) if inner else ()), *((left_out,) if unjudged else ())), qrels=where,
-         provenance={"query_vectors_sha256": digest(queries), "qrels_sha256": texts_digest(lines)},
+        provenance={"query_vectors_sha256": digest(queries), "qrels_sha256": texts_digest(lines)},
+        caution=one_sided(held, queries),
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from uncone.errors import UndefinedMeasure
 from uncone.records import ORIGINAL, Interval, Price
+from uncone.records.text import decimals
 from uncone.tasks.bootstrap import (
     KINDS,
     check_seed,
@@ -82,6 +83,7 @@ class TaskResult:
     prices: dict[str, dict[str, Price]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     provenance: dict[str, Any] = field(default_factory=dict)
+    caution: str = ""
 
     def add_means(
         self, name: str, per_item: Mapping[str, Mapping[str, Scores]], n: int, settings: Settings
@@ -146,10 +148,13 @@ def verdict(
     measure: str,
     differences: Mapping[str, Mapping[str, Mapping[str, Interval]]],
     items: str = "",
+    *,
+    is_full: bool = False,
 ) -> str:
     """Which repair does best over the sets, on which its interval lies above 0 or below, or that none does.
 
     `items` counts the items of one set ("300 queries"): so many show no difference where an interval holds 0.
+    `is_full` says that the original has the highest value of the measure on every set.
     The repair named is that with the highest mean difference; if any helps, among those that rise on a set
     beyond chance. It was chosen by looking, so that its intervals are no proof: `select_repair` is for that.
     """
@@ -172,6 +177,8 @@ def verdict(
         if len(full) > 1:
             subject = f"of {len(full)} repairs {subject} does best{among}; it"
         return f"{start} {subject} {_change(full[best], measure)}."
+    if is_full:
+        return f"{start} no repair helps: {TITLES[measure]} is 1 as it is, and no value is higher. Leave it as it is."
     is_open = items and all(one.low <= 0 <= one.high for one in full[highest].values())
     doubt = f" That is no difference that {items} can show." if is_open else ""
     on_the_whole, advice = (" on the whole", "") if rose else ("", f"{doubt} Leave it as it is.")
@@ -180,8 +187,9 @@ def verdict(
 
 
 def shown(value: float, measure: str) -> str:
-    """A difference with its sign, in the digits that its measure has."""
-    return f"{value:+.{4 if measure in ('ndcg10', 'recall10') else 2}f}"
+    """A difference with its sign, in the digits that its measure has; in more where those would show none."""
+    digits = 4 if measure in ("ndcg10", "recall10") else 2
+    return f"{value:+.{decimals((value,), digits)}f}"
 
 
 def _change(intervals: Mapping[str, Interval], measure: str) -> str:

@@ -121,6 +121,13 @@ def read_judgements(
             if key not in known:
                 unknown.setdefault((what, key), where)
         judged.setdefault(query, {})[document] = int(value)
+    swapped = (query in documents and all(one in queries for one in of) for query, of in judged.items())
+    if unknown and all(swapped):
+        where = next(iter(unknown.values()))
+        raise InputError(
+            f"expected queries before documents, got them the other way round from {where} on, by their ids: swap "
+            "the two columns, or name them in a header (query-id, corpus-id, score)"
+        )
     for what in ("query", "document"):
         missing = [(key[:60], where) for (kind, key), where in unknown.items() if kind == what]
         if missing:
@@ -259,6 +266,7 @@ class Corpus(RetrievalData):
     provenance: Mapping[str, Any] = field(default_factory=dict)
     qrels: str = ""
     """The file of judgements, where it is not qrels/SPLIT.tsv."""
+    caution: str = ""
 
     def told(self, split: str) -> str:
         """What to call the judgements of `split`."""
@@ -279,7 +287,7 @@ def evaluate_retrieval(corpus: Corpus, settings: Settings) -> TaskResult:
     """nDCG@10, recall@10 and recall@100 on the test queries; repairs are fitted on the documents."""
     queries = corpus.query_ids("test")
     name = corpus.name.rpartition("/")[2]
-    result = TaskResult(provenance=dict(corpus.provenance))
+    result = TaskResult(provenance=dict(corpus.provenance), caution=corpus.caution)
     result.add_means(name, ranked(corpus, "test", queries, settings), len(queries), settings)
     result.provenance |= {
         f"{name}_sha256": corpus.documents_sha256,

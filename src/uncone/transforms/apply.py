@@ -39,9 +39,10 @@ _FLUSHED_BYTES = 32 * 2**20
 
 @dataclass(frozen=True)
 class Applied(Target):
-    """The file that `repair_rows` wrote, and how many seconds it took."""
+    """The file that `repair_rows` wrote, how many seconds it took, and how many rows stayed zero."""
 
     seconds: float = 0.0
+    zero_rows: int = 0
 
 
 def repair_rows(
@@ -60,6 +61,9 @@ def repair_rows(
     them, and other arrays, tensors and columns where the source is of the same format. The dtype is that of
     the rows: float16 and bfloat16 are computed in float32 and rounded once. A format without bfloat16 or
     quantised types gets float32, and so does text, with nine digits.
+
+    Rows that are all zero stay zero, whatever the transformation makes of them: they are texts without a vector,
+    and an index would find them all under one. `transformation.transform` itself knows no such rows.
 
     Args:
         source: `Rows`, such as `uncone.open_rows` gives for a file, or a tensor or array (N, D). Read once.
@@ -86,7 +90,7 @@ def repair_rows(
     may_be = owner and owner.sha256 and (owner.n, owner.d) == rows.shape  # rows of another shape are others
     read = DigestedRows(ahead) if may_be else ahead
     size = min(rows.shape[0], max(1, BLOCK_BYTES // (max(rows.shape[1], k) * rows.widened.itemsize)))
-    move = _block_map(transformation, size, rows.widened)
+    move = _KeepZeros(_block_map(transformation, size, rows.widened))
     with atomic.replacing(target.path) as handle:
         gate = _Gate(handle)
         try:
@@ -102,7 +106,9 @@ def repair_rows(
             f"Fitted on other rows than these: on {owner.name} ({owner.n} x {owner.d}), applied to "
             f"{shared_name(rows.name)} ({n} x {d}).",
         )
-    return Applied(**vars(target) | {"notes": notes, "seconds": time.perf_counter() - began})
+    return Applied(
+        **vars(target) | {"notes": notes, "zero_rows": move.kept, "seconds": time.perf_counter() - began}
+    )
 
 
 def check_out(out: str | os.PathLike[str], rows: Rows, *, overwrite: bool, k: int | None = None) -> Target:
@@ -140,6 +146,22 @@ def _block_map(
         return y
 
     return move
+
+
+class _KeepZeros:
+    """`move` of blocks, but rows that are all zero stay zero and are counted."""
+
+    def __init__(self, move: Callable[[Tensor], Tensor]) -> None:
+        self._move, self.kept = move, 0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = self._move(x)
+        places = (x[:, 0] == 0).nonzero()[:, 0]  # few are looked at whole
+        zero = places[~x[places].any(dim=1)]
+        if len(zero):
+            y[zero] = 0
+            self.kept += len(zero)
+        return y
 
 
 def _stream(

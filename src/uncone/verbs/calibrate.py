@@ -23,6 +23,7 @@ from uncone.records import Calibration
 from uncone.rows.ids import places_of
 from uncone.tasks.bootstrap import check_seed
 from uncone.tasks.encoding import encoded_texts
+from uncone.transforms.one_side import one_sided
 from uncone.version import versions
 
 ALL_PAIRS = 1_000_000_000
@@ -79,7 +80,7 @@ def calibrate(
         pairs: labelled pairs (`PairTable`, or its path). Matches do not count as random pairs, and each
             threshold gets the share of matches that reach it.
         metric: "cosine" or "inner_product".
-        scores: scores to explain; 0.8 for the cosine by default.
+        scores: scores to explain; 0.8 for the cosine by default, none with `against`.
         rates: false-match rates, each in (0, 1), to find thresholds for.
         against: a saved calibration, to say whether it still holds.
         most_pairs: how many pairs are counted at most; at least 1000.
@@ -135,10 +136,15 @@ def calibrate(
         floor.pairs, floor.mean, floor.variance, histogram, knots, counted.free, meanings, thresholds,
         function_of(knots, histogram), equal_pairs=equal, seed=seed,
         notes=remarks(sides, counted, floor, equal), versions=versions("torch"),
+        caution="" if other is None else one_sided(side.rows, other.rows),
     )  # fmt: skip
     if table is not None and sides.labels is not None:
         record = with_labels(record, sides.labels, table.prior)
-    return record if against is None else replace(record, drift=drift(against, record))
+    if against is None:
+        return record
+    found = drift(against, record)  # what was asked comes first, and a score that nobody named is left out
+    said = (found.verdict(), *([record.verdict] if scores else []))
+    return replace(record, drift=found, verdict=" ".join(said), meanings=record.meanings if scores else ())
 
 
 def _check(

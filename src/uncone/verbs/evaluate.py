@@ -138,15 +138,19 @@ def evaluate(
     name = name_of_own(own) if own is not None else name_of(spec, path) + (f"#{part}" if part else "")
     sets = [numbers[ORIGINAL]["n"] for numbers in result.results.values()]
     items = counted(sets[0], *_NOUNS[task in _OF_PAIRS]) if len(sets) == 1 else ""
+    # correlations, times 100, do not reach theirs but by chance
+    is_full = task in ("retrieval", "ann") and all(
+        numbers[ORIGINAL].get(measure) == 1 for numbers in result.results.values()
+    )
     intervals = (
         f"Intervals: 95%, percentile bootstrap over {_ITEMS.get(task, 'queries')}, {resamples:,} resamples, "
         f"seed {seed}; the same resamples for a repair and the original. Each is taken by itself."
     )
     return Evaluation(
-        verdict=verdict(name, task, measure, result.differences, items), name=name, task=task, intervals=intervals,
+        verdict=verdict(name, task, measure, result.differences, items, is_full=is_full), name=name, task=task, intervals=intervals,
         protocol=protocol if task == "wordsim" else "", results={task: result.results},
         differences={task: result.differences}, prices=result.prices,
-        notes=tuple(dict.fromkeys(result.notes)),
+        notes=tuple(dict.fromkeys(result.notes)), caution=result.caution,
         provenance=result.provenance | {"seed": seed, "measure": measure, "versions": versions(*PACKAGES)},
     )  # fmt: skip
 

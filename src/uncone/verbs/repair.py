@@ -25,6 +25,7 @@ from uncone.tasks.own_vectors import OwnVectors, own_vectors
 from uncone.tasks.retrieval import Qrels
 from uncone.transforms.apply import check_out, repair_rows
 from uncone.transforms.fitting import shared_name
+from uncone.transforms.names import REPAIRS
 from uncone.verbs.select_repair import select_repair
 
 __all__ = ["RepairOptions", "check_repair", "kind_of", "repair"]
@@ -133,7 +134,7 @@ def repair(
     n, k = applied.shape
     return record_of(
         fit, geometry, name=shared_name(rows.name), out=out, kind="vectors", n=n, d=rows.shape[1], k=k,
-        dtype=applied.dtype, seconds=applied.seconds, notes=(*applied.notes, *_left_out(rows)),
+        dtype=applied.dtype, seconds=applied.seconds, notes=(*_zeros(applied.zero_rows), *applied.notes, *_left_out(rows)),
         options=options, source=spec, words=is_model(split(spec)[0]) or source_of(rows).format in WORDS,
     )  # fmt: skip
 
@@ -214,8 +215,9 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
         raise InputError(f"expected either --load or {fitted[0]}, got both: what is loaded was fitted before")
     if load is None and options.method is None:
         raise InputError(
-            "expected a repair by its name (--method center, method=), or --data DIR to have one chosen by "
-            "a task, got neither: no repair helps every task, so by default vectors stay as they are"
+            f"expected a repair by its name (--method NAME, method=) out of {', '.join(REPAIRS)}; or --method "
+            "auto with --data DIR, or with --queries and --qrels, to have one chosen by a task; got neither: no "
+            "repair helps every task, so by default vectors stay as they are"
         )
     if isinstance(fit_on, str | os.PathLike) and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
         raise InputError(
@@ -247,6 +249,11 @@ def with_whole_names(record: Repaired, *names: Path_ | None) -> Repaired:
         return text
 
     return replace(record, next_step=whole(record.next_step), index=tuple(map(whole, record.index)))
+
+
+def _zeros(n: int) -> tuple[str, ...]:
+    said = f"{counted(n, 'row that is', 'rows that are')} all zero {plural(n, 'stays', 'stay')} zero"
+    return (f"{said}: {plural(n, 'it has', 'they have')} no direction to repair.",) if n else ()
 
 
 def _left_out(rows: Rows) -> tuple[str, ...]:

@@ -113,7 +113,8 @@ def select_repair(
     if own is not None:
         corpus = open_own(own, names, settings, inner=False)
         task, name, splits = "retrieval", name_of_own(own), _of_corpus(corpus, settings)
-        more, provenance = corpus.notes, corpus.provenance
+        more = (*((f"Caution: {corpus.caution}",) if corpus.caution else ()), *corpus.notes)
+        provenance = corpus.provenance
     else:
         assert task is not None  # refused above, as data
         assert data is not None
