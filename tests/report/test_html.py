@@ -281,8 +281,8 @@ def test_findings_come_worst_first() -> None:
 
 def test_readings_of_the_gauge_have_their_own_table() -> None:
     page = to_html(make_diagnosis())
-    assert page.count(">No effect on probabilities</h3>") == 1
-    apart = page.index(">No effect on probabilities</h3>")
+    assert page.count(">No effect on probabilities</summary>") == 1
+    apart = page.index(">No effect on probabilities</summary>")
     assert page.index("0.613") > apart > page.index('id="s2"')
     head = page[page.index(">Measurements</h3>", page.index('id="s2"')) : apart]
     assert ", raw" not in head, "a head's own measurements are of the centred matrix"

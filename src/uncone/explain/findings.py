@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from uncone.explain.advice import GIANTS_FIRST, Advice
+from uncone.explain.tokens import under_trained_evidence
 from uncone.records import Finding, Group, Groups, Level, Measurement, OddRows, UnderTrained
 from uncone.records.diagnosis import LEVELS
 from uncone.records.text import counted, listing, percent, plural, shortened
@@ -54,7 +55,6 @@ TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures 
 Values = Mapping[str, Measurement]
 _OF_A_CLOUD = {"common_direction_drift", "rogue_dimensions", "dominant_direction", "low_effective_rank"}
 _SHOWN = 4
-_TOKENS_SHOWN = 8
 
 
 def find(
@@ -293,17 +293,10 @@ def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: boo
     if under_trained is None or not under_trained.found:
         return []
     u, n = under_trained, under_trained.found
-    evidence = [f"{n:,} of {u.tested:,} rows, at a false-discovery rate of {100 * u.rate:g}%: {u.definition}"]
-    if u.known:
-        known, looks = counted(u.known, "row"), counted(u.known_found, "looks", "look")
-        evidence.append(f"of the {known} known to be unused, {looks} it by the same measure")
-    tokens = [repr(token.token) for token in u.tokens if not token.expected and token.token is not None]
-    if tokens:
-        evidence.append(f"first: {', '.join(tokens[:_TOKENS_SHOWN])}")
     told = f"{counted(n, 'token looks', 'tokens look')} as if no text had trained {plural(n, 'it', 'them')}"
     return [Finding(
         "under_trained_tokens", "warning" if n > MANY * u.tested and not tail_is_named else "note",
-        f"{told}, though not reserved.", tuple(evidence),
+        f"{told}, though not reserved.", under_trained_evidence(u),
         measures=("under_trained_share",), extent=n / u.tested,
     )]  # fmt: skip
 

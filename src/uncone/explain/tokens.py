@@ -18,9 +18,11 @@ from uncone.measure.under_trained import find_projected, known_unused, untrained
 from uncone.model.counts import as_counts
 from uncone.moments import Moments
 from uncone.records import FrequencyGroups, UnderTrained
+from uncone.records.text import counted
 from uncone.rows import Rows
 
 Tensor = torch.Tensor
+_TOKENS_SHOWN = 8
 Role = Literal["head", "table", "table of its own", "tied table", "collection"]
 """What a matrix is to its model: `table` where no head was read, `table of its own` beside a head."""
 TIED = "the table is tied to the head: its untrained rows are those of the head"
@@ -90,3 +92,17 @@ class TokenReader:
             return groups, find_projected(untrained, unit.norms, others, squares, prefer=prefer)
         except UndefinedMeasure as error:
             return groups, UnderTrained(None, str(error))
+
+
+def under_trained_evidence(u: UnderTrained) -> tuple[str, ...]:
+    """How many rows look untrained, by what, whether the known ones do, and the first tokens."""
+    evidence = [
+        f"{u.found or 0:,} of {u.tested:,} rows, at a false-discovery rate of {100 * u.rate:g}%: {u.definition}"
+    ]
+    if u.known:
+        known, looks = counted(u.known, "row"), counted(u.known_found, "looks", "look")
+        evidence.append(f"of the {known} known to be unused, {looks} it by the same measure")
+    tokens = [repr(token.token) for token in u.tokens if not token.expected and token.token is not None]
+    if tokens:
+        evidence.append(f"first: {', '.join(tokens[:_TOKENS_SHOWN])}")
+    return tuple(evidence)
