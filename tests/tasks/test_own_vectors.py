@@ -230,7 +230,7 @@ def test_the_fault_is_undone_and_the_healthy_twin_left(tmp_path: Path) -> None:
     assert isinstance(arrays, uncone.Repaired)
     assert arrays.method == chosen.chosen
     assert (tmp_path / "again.npy").read_bytes() == (tmp_path / "y.npy").read_bytes()
-    assert any("fit it again with --save T.safetensors, then" in note for note in arrays.notes)
+    assert any("keep it with --save T.safetensors" in said for said in arrays.index), arrays.index
 
     documents, queries, judged = planted(spoiled=False)
     np.save(tmp_path / "healthy.npy", documents)

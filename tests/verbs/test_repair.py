@@ -134,6 +134,7 @@ def test_the_commands_of_a_record_run_as_they_are_pasted(
     cone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")  # a path is cut where a line of the terminal ends
     np.save("QUERIES.npy", gaussian(60, 16).numpy())
     _run(cone, "y.npy", "--method", "center", "--normalize", "--save", tmp_path / "t.safetensors")
     told = " ".join(capsys.readouterr().out.split())
