@@ -38,7 +38,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line.
 
     Exit status 0: done; 1: not done, and a line on standard error says why; 2: a result beyond its bar
-    (`check`, `compare --fail-on`, `calibrate --against`), printed or not; 130: stopped; 128 plus the number of a signal: ended by that signal.
+    (`check`, `compare --fail-on`, `calibrate --against`), printed or not; 130: stopped; 128 plus the number of a
+    signal: ended by that signal.
     """
     open_closed_streams()
     if "COLUMNS" in os.environ:

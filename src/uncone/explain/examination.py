@@ -73,9 +73,11 @@ class Examination:
             measurements += of_neighbours(rows, m, self._tick)
         if self._head:
             measurements = tuple(replace(one, centered=True) for one in measurements)
-        lengths, found = norms.record(), None if untrained is None else untrained.found
+        lengths, found = norms.record(), untrained is not None and bool(untrained.found)
+        if self._role not in ("head", "table"):  # of a tied table the head is asked
+            found = self._role == "tied table" and groups.reserved_by_name
         advice = replace(
-            self._advice, finds_untrained=bool(found) if self._role in ("head", "table") else self._role == "tied table" and groups.reserved_by_name,
+            self._advice, finds_untrained=found,
             has_tokens=rows.labels is not None, has_unit_rows=_are_unit(lengths),
         )  # fmt: skip
         findings = explain.find(

@@ -166,7 +166,10 @@ def searched(
     rows: Any, moments: Moments | None, mask: Any, neighbours: Neighbours | None, k: int, *,
     metric: Metric = "euclidean", distinct: bool = False, **rest: Any,
 ) -> tuple[Rows, Moments, Neighbours]:  # fmt: skip
-    """The rows that `mask` keeps, their moments and their neighbours, as given or made; `rest` is as for `nearest_neighbours`."""
+    """The rows that `mask` keeps, their moments and their neighbours, as given or made.
+
+    `rest` is as for `nearest_neighbours`.
+    """
     rows, m = with_moments(rows, moments, mask, second=False)
     if neighbours is None:
         return rows, m, nearest_neighbours(rows, k, m, metric=metric, distinct=distinct, **rest)

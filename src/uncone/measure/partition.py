@@ -73,7 +73,8 @@ def partition_isotropy(
     """`PARTITION_ISOTROPY` of the rows. Sums are taken as logarithms where float32 would overflow.
 
     Args:
-        rows, mask: as for `moments_of`, but no moments. Read once (twice without `moments`), and again where eigenvalues coincide.
+        rows, mask: as for `moments_of`, but no moments. Read once (twice without `moments`), and again where
+            eigenvalues coincide.
         moments: the moments of the same rows, with second-order sums; computed when not given.
         device: where the products are computed.
         progress: called with the number of rows done.

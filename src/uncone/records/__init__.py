@@ -133,7 +133,8 @@ __all__ = [
 
 for _part in map(globals().get, __all__):
     if isinstance(_part, type) and dataclasses.is_dataclass(_part) and not issubclass(_part, Record):
-        _part.__repr__ = brief  # type: ignore[method-assign]  # a dataclass writes every field: of a picture 100,000 characters
+        # a dataclass writes every field: of a picture 100,000 characters
+        _part.__repr__ = brief  # type: ignore[method-assign]
 
 _KINDS: tuple[type[Record], ...] = (
     Diagnosis, Comparison, Check, Evaluation, Calibration, Selection, Repaired, HeadEdit, TokenEdit,

@@ -54,12 +54,14 @@ def barcode(points: Any, groups: Any = None, *, progress: Progress | None = None
 
     An edge enters at its length (the diameter convention of ripser and gudhi). The essential bar is left out.
     The lengths do not depend on how ties are broken; the edges do, and take the smaller row, then the larger
-    row first. All is in tensors, whatever came in. `dl/dx_a = (x_a - x_b) / l = -dl/dx_b` for an edge (a, b) of length l, and 0 where l is 0.
+    row first. All is in tensors, whatever came in. `dl/dx_a = (x_a - x_b) / l = -dl/dx_b` for an edge (a, b) of
+    length l, and 0 where l is 0.
 
     Args:
-        points: (N, D) numbers, a tensor, array or list (integers become float64), or (B, n, D) for B clouds of n points. Computed in float32 or better,
-            whatever autocast says; lengths by direct difference.
-        groups: (N,) integers, a tensor, array or list: points of one value are a cloud of their own. None is one cloud.
+        points: (N, D) numbers, a tensor, array or list (integers become float64), or (B, n, D) for B clouds of n
+            points. Computed in float32 or better, whatever autocast says; lengths by direct difference.
+        groups: (N,) integers, a tensor, array or list: points of one value are a cloud of their own. None is one
+            cloud.
         progress: called with ("spanning tree", pairs done, pairs) for a cloud too large to keep all its
             distances; "spanning tree 1 of 3" where several are.
 

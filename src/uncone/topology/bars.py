@@ -112,12 +112,14 @@ def persistent_entropy(lengths: Any, bars: Any = None) -> Tensor:
     Example: lengths 1, 1 and 2 have shares 1/4, 1/4 and 1/2, and H = 1.5 ln 2.
 
     Args:
-        lengths: (M,) floats, a tensor, array or list, in any unit and order, at least 0. Computed in float64 (float32 on Apple's GPU).
+        lengths: (M,) floats, a tensor, array or list, in any unit and order, at least 0. Computed in float64
+            (float32 on Apple's GPU).
         bars: (G,) integers, how many lengths each group has, in order, as `Barcode.bars`; None is one cloud.
 
     Returns:
-        A tensor: a scalar, of which `float` is the number, or (G,) with `bars`; in [0, ln m]; of the dtype of `lengths`, float32 at least. Sums of
-        several groups on CUDA are in a fixed order only under `torch.use_deterministic_algorithms(True)`.
+        A tensor: a scalar, of which `float` is the number, or (G,) with `bars`; in [0, ln m]; of the dtype of
+        `lengths`, float32 at least. Sums of several groups on CUDA are in a fixed order only under
+        `torch.use_deterministic_algorithms(True)`.
 
     Raises:
         InputError: another shape or dtype; and, for lengths on the CPU, lengths that are negative, not finite

@@ -27,7 +27,8 @@ def pair_lengths(points: Any, pairs: Any) -> Tensor:
     length of the edge that ends a class less the length of the edge that begins it.
 
     Args:
-        points: (N, D), floating point, a tensor on any device, an array or a list. Distances are Euclidean, in float32 at least.
+        points: (N, D), floating point, a tensor on any device, an array or a list. Distances are Euclidean, in
+            float32 at least.
         pairs: (m, 4) integers, two rows for the edge of birth and two for the edge of death, as made by
             `pairs_of_generators` or `pairs_of_intervals`. (m, 3), a vertex and an edge, are H0, born at 0.
 

@@ -203,7 +203,7 @@ def _options(cls: Any) -> Any:
 
 
 def affine_of(transformation: Any, where: str) -> Affine:
-    """The `Affine` of any transformation, for what can hold nothing else: a layer of a model, an index, as `where` says."""
+    """The `Affine` of any transformation, for what can hold nothing else, as `where` says: a layer, an index."""
     if isinstance(transformation, Affine):
         return transformation
     if not transformation.affine:

@@ -147,7 +147,8 @@ def evaluate(
         f"seed {seed}; the same resamples for a repair and the original. Each is taken by itself."
     )
     return Evaluation(
-        verdict=verdict(name, task, measure, result.differences, items, is_full=is_full), name=name, task=task, intervals=intervals,
+        verdict=verdict(name, task, measure, result.differences, items, is_full=is_full), name=name, task=task,
+        intervals=intervals,
         protocol=protocol if task == "wordsim" else "", results={task: result.results},
         differences={task: result.differences}, prices=result.prices,
         notes=tuple(dict.fromkeys(result.notes)), caution=result.caution,
