@@ -226,7 +226,7 @@ def test_the_proof_runs_on_text_where_there_is_a_tokenizer(tmp_path):
     with pytest.raises(InputError, match="at least two tokens, got 0"):
         center_head(tmp_path / "m", tmp_path / "p", text=tmp_path / "empty.txt")
     with pytest.raises(InputError, match=r"cannot read .*: No such file.*: give a text file in UTF-8"):
-        center_head(tmp_path / "m", tmp_path / "p", text=tmp_path / "no.txt")
+        center_head(tmp_path / "m", tmp_path / "p", text=tmp_path / "unheard_of.md")
     with pytest.raises(InputError, match=r"cannot read .*: give a text file in UTF-8"):
         center_head(tmp_path / "m", tmp_path / "p", text=shutil.copy(tmp_path / "t.txt", tmp_path / "t.xz"))
     with pytest.raises(InputError, match="expected the dtype of the proof to be one of"):
