@@ -289,18 +289,22 @@ def test_what_removes_directions_cannot_be_undone() -> None:
         Whiten("pca", n_components=3).fit(x).affine_.inverse()
 
 
-def test_too_few_rows_are_not_whitened_unless_forced() -> None:
+def test_too_few_rows_are_whitened_with_a_warning_or_refused() -> None:
     x = _cone(49, 10)
     with pytest.raises(
         InputError, match=r"expected at least 50 rows to whiten 10 features, got 49: .* force=True"
     ):
-        Whiten().fit(x)
+        Whiten(force=False).fit(x)
     with pytest.raises(InputError, match="got 49"):
-        Whiten().fit(_cone(60, 10), weights=torch.arange(60) > 10)
-    Whiten().fit(_cone(50, 10))
+        Whiten(force=False).fit(_cone(60, 10), weights=torch.arange(60) > 10)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert Whiten(force=True).fit(x).warnings_ == ()
+        for force in (False, True):
+            assert Whiten(force=force).fit(_cone(50, 10)).warnings_ == ()
+    with pytest.warns(
+        UserWarning, match="whitening 10 features by 49 rows: below 50 small eigenvalues are noise"
+    ):
+        assert len(Whiten().fit(x).warnings_) == 1
     with pytest.warns(
         UserWarning, match="whitening 20 features by 15 rows: at least 6 directions are raised to the floor"
     ):

@@ -98,7 +98,8 @@ class Whiten(Transformation):
         floor: the least eigenvalue, as a share of the largest: where there is none, numbers would explode.
         n_components: keep only so many directions: PCA gives rows (N, n_components), ZCA rows (N, D) of that
             rank.
-        force: fit on fewer than 5 D rows all the same.
+        force: warn of fewer than 5 D rows, as estimators of scikit-learn do; False refuses them, as `repair`
+            and `evaluate` do.
 
     Attributes after `fit`:
         mean_: float64 (D,).
@@ -106,13 +107,13 @@ class Whiten(Transformation):
         variances_: their eigenvalues before the floor, float64 (k,).
 
     Raises:
-        InputError: on `fit`, for fewer than 5 D rows unless forced, fewer than two, or rows that are all
-            equal.
+        InputError: on `fit`, for fewer than two rows, rows that are all equal, or without `force` fewer than
+            5 D rows.
 
     Example:
         >>> import torch
-        >>> x = torch.tensor([[4.0, 0.0], [-4.0, 0.0], [0.0, 1.0], [0.0, -1.0]], dtype=torch.float64)
-        >>> y = Whiten(power=1, force=True).fit_transform(x)
+        >>> x = torch.tensor([[4.0, 0.0], [-4.0, 0.0], [0.0, 1.0], [0.0, -1.0]], dtype=torch.float64).repeat(3, 1)
+        >>> y = Whiten(power=1).fit_transform(x)
         >>> torch.cov(y.T).round(decimals=6).tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
@@ -128,7 +129,7 @@ class Whiten(Transformation):
         power: float = 0.5,
         floor: float = 1e-4,
         n_components: int | None = None,
-        force: bool = False,
+        force: bool = True,
     ) -> None:
         self.kind = kind
         self.power = power
@@ -161,12 +162,15 @@ class Whiten(Transformation):
                 f"expected at most {d} components of rows of {d} features, got {k}: choose fewer"
             )
         require_rows(counted, 2, "a covariance")
-        if counted < LEAST_ROWS_PER_FEATURE * d and not self.force:
+        least = LEAST_ROWS_PER_FEATURE * d
+        if counted < least and not self.force:
             raise InputError(
-                f"expected at least {LEAST_ROWS_PER_FEATURE * d} rows to whiten {d} features, got {counted}: "
+                f"expected at least {least} rows to whiten {d} features, got {counted}: "
                 "its small eigenvalues would be noise; pass more rows, use AllButTheTop, or force it "
                 "(--force, force=True)"
             )
+        if d <= counted < least:
+            self._warn(f"whitening {d} features by {counted} rows: below {least} small eigenvalues are noise")
         if counted < d:
             self._warn(
                 f"whitening {d} features by {counted} rows: at least {d - counted + 1} directions are raised "

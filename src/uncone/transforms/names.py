@@ -21,8 +21,8 @@ _NAMED: Mapping[str, tuple[type[Transformation], Mapping[str, Any]]] = {
     "all_but_the_top_original_2": (AllButTheTop, {"n_components": 2, "centered": False}),
     "all_but_the_top_original_d100": (AllButTheTop, {"centered": False}),
     "standardize": (Standardize, {}),
-    "whiten": (Whiten, {}),
-    "whiten_pca": (Whiten, {"kind": "pca"}),
+    "whiten": (Whiten, {"force": False}),
+    "whiten_pca": (Whiten, {"kind": "pca", "force": False}),
     "cluster_center": (ClusterCenter, {}),
 }
 REPAIRS: tuple[str, ...] = tuple(_NAMED)
