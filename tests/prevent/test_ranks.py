@@ -106,7 +106,7 @@ def _forgotten(model: Any, batches: Any) -> tuple[bool, list[str]]:
         for step in range(2):
             model(**batches(step)).loss.backward()
             optimizer.step()
-    attached.detach()
+        attached.detach()
     return are_shards, [str(one.message) for one in said if one.category is uncone.StepWarning]
 
 
