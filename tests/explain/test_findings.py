@@ -312,6 +312,26 @@ def test_an_untrained_table_with_odd_rows_has_both_findings() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("kind", "n", "first"),
+    [
+        ("giant", 1, "Leave the giant rows out first"),
+        ("giant", N // 5 + 1, "Leave the giant rows out first"),
+        ("equal", N // 5 + 1, "Keep one of the equal rows first"),
+        ("equal", N // 5, None),
+        ("zero", N // 5 + 1, None),
+    ],
+)
+def test_odd_rows_that_make_a_cloud_come_before_its_repair(kind: str, n: int, first: str | None) -> None:
+    drift = named(*healthy(mean_cosine=0.9), odd=odd(kind, n))["common_direction_drift"]
+    if first is None:
+        assert drift.repair.startswith("Subtract the mean row")
+        assert drift.command
+    else:
+        assert drift.repair.startswith(first)
+        assert not drift.command
+
+
 def test_of_an_untrained_table_no_structure_is_told() -> None:
     less = tuple(m for m in random_rows() if m.name != "isoscore")
     uneven = Measurement("isoscore", 0.5, reference=1.0, n=40_001, d=D)

@@ -97,7 +97,13 @@ _ADVICE: dict[str, dict[Kind, tuple[str, str]]] = {
         "head": ("Go back to a checkpoint before these rows: training diverged, or the file is damaged.", ""),
     },
 }  # fmt: skip
-GIANTS_FIRST = "Leave the giant rows out first, and diagnose again: they may make this by themselves."
+_GIANTS_FIRST = "Leave the giant rows out first, and diagnose again: they may make this by themselves."
+FIRST = {
+    ("giant_rows", "warning"): _GIANTS_FIRST,
+    ("giant_rows", "severe"): _GIANTS_FIRST,
+    ("equal_rows", "severe"): "Keep one of the equal rows first, and diagnose again: they may make this.",
+}
+"""What comes before any repair of the cloud, by cause and level of the finding."""
 _OF_A_NOTE = {
     "degenerate_tail": ("Nothing to do unless these rows come into use: then set them anew first.", ""),
     "zero_rows": ("Nothing to do where these rows are padding or stay out of use.", ""),

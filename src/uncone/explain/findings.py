@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from uncone.explain.advice import GIANTS_FIRST, Advice
+from uncone.explain.advice import FIRST, Advice
 from uncone.explain.tokens import under_trained_evidence
 from uncone.records import Finding, Group, Groups, Level, Measurement, OddRows, UnderTrained
 from uncone.records.diagnosis import LEVELS
@@ -95,10 +95,9 @@ def find(
     causes += _gauge(without_effect)
     causes.sort(key=lambda finding: LEVELS.index(finding.level))
     causes = [advice.on(finding) for finding in causes]
-    if any(finding.cause == "giant_rows" for finding in causes):
-        causes = [
-            replace(f, repair=GIANTS_FIRST, command="") if f.cause in _OF_A_CLOUD else f for f in causes
-        ]
+    first = [FIRST[f.cause, f.level] for f in causes if (f.cause, f.level) in FIRST]
+    if first:
+        causes = [replace(f, repair=first[0], command="") if f.cause in _OF_A_CLOUD else f for f in causes]
     return tuple(causes)
 
 
