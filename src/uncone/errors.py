@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from importlib import import_module
 from typing import Any
 
 _LONGEST, _LONGEST_WORD = 1000, 200
@@ -66,3 +67,11 @@ class UnsupportedModel(UnconeError):  # noqa: N818
 
 class StepWarning(UserWarning):
     """`attached.step()` was not called once an optimiser step: what counts steps has a wrong number."""
+
+
+def needed(module: str, message: str, kind: type[UnconeError] = InputError) -> Any:
+    """An optional package or a module of it; an error of this kind where it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise kind(message) from error

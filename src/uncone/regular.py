@@ -73,6 +73,11 @@ def open_unpacked(path: Path_, *, how: str) -> Iterator[BufferedIOBase]:
             raise InputError(f"cannot read {os.fspath(path)}: {why}: {how}") from error
 
 
+def table_lines(path: Path_, *, how: str) -> Iterator[str]:
+    """The lines of a table of ids, of up to 512 MiB each; a carriage return alone ends one too."""
+    return (part for _, line in lines_of(path, how=how, longest=2**29) for part in line.split("\r"))
+
+
 def lines_of(path: Path_, *, how: str, longest: int = LONGEST_LINE) -> Iterator[tuple[int, str]]:
     """(number from 1, text without its end) of each line of a file in UTF-8, plain or packed (.gz, .xz)."""
     with open_unpacked(path, how=how) as file:

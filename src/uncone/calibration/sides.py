@@ -17,7 +17,7 @@ from uncone.memory import uninitialised
 from uncone.model.open import open_rows
 from uncone.moments import Moments, row_norms
 from uncone.records.parts import Fitted
-from uncone.regular import lines_of
+from uncone.regular import table_lines
 from uncone.rows import GRID, Rows
 from uncone.transforms.fitting import DigestedRows, fitted_on
 
@@ -35,7 +35,6 @@ _NAMES = {
     "sentence1", "sentence2",
 }  # fmt: skip
 """Names of columns of ids, as a first line may have them."""
-_LARGEST = 512 * 2**20
 Path_ = str | os.PathLike[str]
 
 
@@ -314,7 +313,7 @@ def read_labels(
 def _lines(path: Path_) -> Iterator[tuple[int, list[str]]]:
     """The number and the fields of each line that is not empty, without a line of names."""
     width = 0
-    for number, line in enumerate(_text_lines(path), start=1):
+    for number, line in enumerate(table_lines(path, how=f"give a table of {_FORM}"), start=1):
         fields = [field.strip() for field in line.split("\t")]
         # A first line names columns: its label is no number, or both its ids are names of columns.
         is_header = number == 1 and (
@@ -328,12 +327,6 @@ def _lines(path: Path_) -> Iterator[tuple[int, list[str]]]:
             )
         width = len(fields)
         yield number, fields
-
-
-def _text_lines(path: Path_) -> Iterator[str]:
-    """The lines of a table; a carriage return alone ends one too."""
-    for _, line in lines_of(path, how=f"give a table of {_FORM}", longest=_LARGEST):
-        yield from line.split("\r")
 
 
 def _number(text: str) -> float | None:

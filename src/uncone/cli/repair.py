@@ -1,6 +1,7 @@
 """`uncone repair`."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from uncone.cli.answer import hand_over, progress_bar, tell, tell_unwritten
@@ -21,6 +22,7 @@ from uncone.cli.files import (
     Write,
 )
 from uncone.errors import InputError
+from uncone.records import Selection
 
 
 def repair(
@@ -79,58 +81,55 @@ def repair(
     own: dict[str, Any] = {
         "queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids
     }  # fmt: skip
-    selection, why = None, tuple[str, ...]()
-    result: Any
-    if any(value is not None for value in own.values()):
-        from uncone.records import Repaired
-
-        if data is not None or cache is not None or task != "retrieval":
-            raise InputError("expected --queries without --data, --cache and --task, got both: leave one out")
-        with progress_bar() as progress:
-            found = run(spec, out, method=method, progress=progress, **own, **options)
-        if not isinstance(found, Repaired):
-            hand_over(found, json, html)
-            tell_unwritten(out)
-            return
-        if found.selection is not None:
-            hand_over(found.selection)
-        shown = with_whole_names(replace(found, selection=None), spec, out, fit_on, load, save)
-        hand_over(found, json, html, shown=shown)
-        tell(out, save)
-        return
-    if method == "auto" or (method is None and data is not None):
-        if data is None:
-            raise InputError(
-                "expected --data DIR with --method auto, got none: a task chooses, and needs its data (or "
-                "--queries, --documents and --qrels, own vectors with judgements)"
-            )
+    _check_data(method, data, cache, task, is_own=any(value is not None for value in own.values()))
+    by_task = None
+    if data is not None:
         check_repair(spec, out, RepairOptions("auto", **options))  # before the task, which takes minutes
         from uncone.verbs.select_repair import select_repair
 
         with progress_bar() as progress:
-            selection = select_repair(spec, task=task, data=data, cache=cache, progress=progress)
-        if selection.leaves_it:
-            hand_over(selection, json, html)
+            by_task = select_repair(spec, task=task, data=data, cache=cache, progress=progress)
+        if by_task.leaves_it:
+            hand_over(by_task, json, html)
             tell_unwritten(out)
             return
-        hand_over(selection)
-        method = selection.chosen
-        fitted = "documents" if task == "retrieval" else "training sentences"
-        why = (
-            f"Chosen by {task} on {data.name}, whose interval above decides, and not these measures. "
-            f"There it was fitted on the task's own {fitted}.",
+        hand_over(by_task)
+        method = by_task.chosen
+    with progress_bar() as progress:
+        result = run(spec, out, method=method, progress=progress, **own, **options)
+    if isinstance(result, Selection):
+        hand_over(result, json, html)
+        tell_unwritten(out)
+        return
+    if by_task is not None and data is not None:
+        result = result.chosen_by(
+            by_task,
+            f"Chosen by {task} on {data.name}, whose interval above decides, and not these measures. There it was "
+            f"fitted on the task's own {'documents' if task == 'retrieval' else 'training sentences'}.",
         )
-    elif data is not None or cache is not None or task != "retrieval":
-        flag = "--data" if data is not None else "--cache" if cache is not None else "--task"
+    elif result.selection is not None:
+        hand_over(result.selection)
+    # the selection was printed by itself, and is kept with the rest
+    shown = with_whole_names(replace(result, selection=None), spec, out, fit_on, load, save)
+    hand_over(result, json, html, shown=shown)
+    tell(out, save)
+
+
+def _check_data(
+    method: str | None, data: Path | None, cache: Path | None, task: str, *, is_own: bool
+) -> None:
+    """Refuse `auto` without anything to choose by, and a task's data where another thing chooses."""
+    asked = {"--data": data, "--cache": cache, "--task": None if task == "retrieval" else task}
+    flag = next((name for name, value in asked.items() if value is not None), None)
+    if is_own and flag is not None:
+        raise InputError("expected --queries without --data, --cache and --task, got both: leave one out")
+    if method == "auto" and data is None and not is_own:
+        raise InputError(
+            "expected --data DIR with --method auto, got none: a task chooses, and needs its data (or "
+            "--queries, --documents and --qrels, own vectors with judgements)"
+        )
+    if flag is not None and method != "auto" and not (method is None and data is not None):
         named = "no method" if method is None else f"--method {method}"
         raise InputError(
             f"expected {flag} with --method auto, got it with {named}: other methods ask no task"
         )
-    with progress_bar() as progress:
-        result = run(spec, out, method=method, progress=progress, **options)
-    if selection is not None:
-        result = result.chosen_by(selection, *why)
-    # the selection was printed when it was made, and is kept with the rest
-    shown = with_whole_names(replace(result, selection=None), spec, out, fit_on, load, save)
-    hand_over(result, json, html, shown=shown)
-    tell(out, save)

@@ -15,88 +15,57 @@ Kind = Literal["vectors", "table", "head", "tensor"]
 _SIMILAR = "For similarities of tokens take a repaired copy of the table; the model itself keeps its own."
 _TRAIN_ON = "In training, a gate holds back the gradient that does this (docs/prevention.md)."
 _SEEN = "Whether it helps your search only a task can say."
-_LOOK = "Look at these rows, and leave them out or make them again: each moves every mean."
 _NEW_ROWS = "Give these rows new values, from their sub-tokens; an untrained row wins by chance."
+_UNTRAINED = "uncone repair-tokens {model} {out}"
+_ZERO = "uncone repair-tokens {model} {out} --tokens zero --method covariance"
+_TOKENS: tuple[Kind, ...] = ("table", "head")
 
-_ADVICE: dict[str, dict[Kind, tuple[str, str]]] = {
-    "common_direction_drift": {
-        "vectors": (
-            f"Subtract the mean row, from queries and documents alike. {_SEEN}",
-            "uncone repair {matrix} centred.npy --method center --save center.safetensors",
-        ),
-        "table": (
-            f"{_SIMILAR} {_TRAIN_ON}", "uncone repair {matrix} centred.npy --method center",
-        ),
-        "head": ("Train on with a gate or a penalty on the mean (docs/prevention.md).", ""),
-    },
-    "rogue_dimensions": {
-        "vectors": (
-            f"Subtract the mean row, and divide each feature by its standard deviation. {_SEEN}",
-            "uncone repair {matrix} standardized.npy --method standardize --save standardize.safetensors",
-        ),
-        "table": (_SIMILAR, "uncone repair {matrix} standardized.npy --method standardize"),
-        "head": ("Nothing to repair in the head: the states decide what this dimension does.", ""),
-    },
-    "dominant_direction": {
-        "vectors": (
-            f"Remove the leading directions. {_SEEN}",
-            "uncone repair {matrix} repaired.npy --method all_but_the_top_d100 --save repair.safetensors",
-        ),
-        "table": (_SIMILAR, "uncone repair {matrix} repaired.npy --method all_but_the_top_d100"),
-    },
-    "low_effective_rank": {
-        "vectors": (
-            f"Whiten softly, or store the leading components alone: the others hold little. {_SEEN}",
-            "uncone repair {matrix} whitened.npy --method whiten --save whiten.safetensors",
-        ),
-        "table": (_SIMILAR, "uncone repair {matrix} whitened.npy --method whiten"),
-        "head": (
-            "A head of few directions cannot rank tokens freely, and no edit of its rows brings them back: "
-            "train on, or with another width.", "",
-        ),
-    },
-    "degenerate_tail": {
-        "vectors": ("Do not trust similarities of these rows: make them anew, or leave them out.", ""),
-        "table": (
-            f"Do not trust similarities of these rows. {_TRAIN_ON}",
-            "uncone repair-tokens {model} {out}",
-        ),
-        "head": (f"{_NEW_ROWS} {_TRAIN_ON}", "uncone repair-tokens {model} {out}"),
-    },
-    "under_trained_tokens": {
-        "vectors": (
-            "Leave these rows out, or make them from more texts.", "",
-        ),
-        "table": (
-            f"Try them in a prompt before use. {_NEW_ROWS}", "uncone repair-tokens {model} {out}",
-        ),
-        "head": (
-            f"Try them in a prompt before use. {_NEW_ROWS}", "uncone repair-tokens {model} {out}",
-        ),
-    },
-    "zero_rows": {
-        "vectors": ("Make these vectors anew (an empty text?), or leave them out.", ""),
-        "table": (
-            "Give rows of added tokens values before training on; a zero row of padding may stay.",
-            "uncone repair-tokens {model} {out} --tokens zero --method covariance",
-        ),
-        "head": (
-            "Give rows of added tokens values before training on.",
-            "uncone repair-tokens {model} {out} --tokens zero --method covariance",
-        ),
-    },
-    "equal_rows": {
-        "vectors": ("The same text twice, or a fallback for texts that failed: look at the first.", ""),
-        "table": ("Rows of added tokens that were set to one value: give them their own.", ""),
-        "head": ("Rows of added tokens that were set to one value: give them their own.", ""),
-    },
-    "giant_rows": {"vectors": (_LOOK, ""), "table": (_LOOK, ""), "head": (_LOOK, "")},
-    "nonfinite_rows": {
-        "vectors": ("Make these vectors anew: an overflow or a division by zero made them.", ""),
-        "table": ("Go back to a checkpoint before these rows: training diverged, or the file is damaged.", ""),
-        "head": ("Go back to a checkpoint before these rows: training diverged, or the file is damaged.", ""),
-    },
-}  # fmt: skip
+_OF_KINDS: tuple[tuple[str, tuple[Kind, ...], str, str], ...] = (
+    ("common_direction_drift", ("vectors",),
+     f"Subtract the mean row, from queries and documents alike. {_SEEN}",
+     "uncone repair {matrix} centred.npy --method center --save center.safetensors"),
+    ("common_direction_drift", ("table",), f"{_SIMILAR} {_TRAIN_ON}",
+     "uncone repair {matrix} centred.npy --method center"),
+    ("common_direction_drift", ("head",), "Train on with a gate or a penalty on the mean (docs/prevention.md).", ""),
+    ("rogue_dimensions", ("vectors",),
+     f"Subtract the mean row, and divide each feature by its standard deviation. {_SEEN}",
+     "uncone repair {matrix} standardized.npy --method standardize --save standardize.safetensors"),
+    ("rogue_dimensions", ("table",), _SIMILAR, "uncone repair {matrix} standardized.npy --method standardize"),
+    ("rogue_dimensions", ("head",),
+     "Nothing to repair in the head: the states decide what this dimension does.", ""),
+    ("dominant_direction", ("vectors",), f"Remove the leading directions. {_SEEN}",
+     "uncone repair {matrix} repaired.npy --method all_but_the_top_d100 --save repair.safetensors"),
+    ("dominant_direction", ("table",), _SIMILAR,
+     "uncone repair {matrix} repaired.npy --method all_but_the_top_d100"),
+    ("low_effective_rank", ("vectors",),
+     f"Whiten softly, or store the leading components alone: the others hold little. {_SEEN}",
+     "uncone repair {matrix} whitened.npy --method whiten --save whiten.safetensors"),
+    ("low_effective_rank", ("table",), _SIMILAR, "uncone repair {matrix} whitened.npy --method whiten"),
+    ("low_effective_rank", ("head",),
+     "A head of few directions cannot rank tokens freely, and no edit of its rows brings them back: "
+     "train on, or with another width.", ""),
+    ("degenerate_tail", ("vectors",),
+     "Do not trust similarities of these rows: make them anew, or leave them out.", ""),
+    ("degenerate_tail", ("table",), f"Do not trust similarities of these rows. {_TRAIN_ON}", _UNTRAINED),
+    ("degenerate_tail", ("head",), f"{_NEW_ROWS} {_TRAIN_ON}", _UNTRAINED),
+    ("under_trained_tokens", ("vectors",), "Leave these rows out, or make them from more texts.", ""),
+    ("under_trained_tokens", _TOKENS, f"Try them in a prompt before use. {_NEW_ROWS}", _UNTRAINED),
+    ("zero_rows", ("vectors",), "Make these vectors anew (an empty text?), or leave them out.", ""),
+    ("zero_rows", ("table",),
+     "Give rows of added tokens values before training on; a zero row of padding may stay.", _ZERO),
+    ("zero_rows", ("head",), "Give rows of added tokens values before training on.", _ZERO),
+    ("equal_rows", ("vectors",),
+     "The same text twice, or a fallback for texts that failed: look at the first.", ""),
+    ("equal_rows", _TOKENS, "Rows of added tokens that were set to one value: give them their own.", ""),
+    ("giant_rows", ("vectors", *_TOKENS),
+     "Look at these rows, and leave them out or make them again: each moves every mean.", ""),
+    ("nonfinite_rows", ("vectors",),
+     "Make these vectors anew: an overflow or a division by zero made them.", ""),
+    ("nonfinite_rows", _TOKENS,
+     "Go back to a checkpoint before these rows: training diverged, or the file is damaged.", ""),
+)  # fmt: skip
+"""A cause, what rows it is found in, what to do, and a command."""
+_ADVICE = {(cause, kind): advice for cause, kinds, *advice in _OF_KINDS for kind in kinds}
 _GIANTS_FIRST = "Leave the giant rows out first, and diagnose again: they may make this by themselves."
 FIRST = {
     ("giant_rows", "warning"): _GIANTS_FIRST,
@@ -131,13 +100,13 @@ class Advice:
     @property
     def is_of_tokens(self) -> bool:
         """Whether rows are those of a vocabulary."""
-        return self.kind in ("table", "head")
+        return self.kind in _TOKENS
 
     def on(self, finding: Finding) -> Finding:
         """The finding with its advice; unchanged where there is nothing to do."""
         if not finding.is_defect and finding.level != "note":
             return finding
-        text, command = _ADVICE.get(finding.cause, {}).get(self.kind, (finding.repair, ""))
+        text, command = _ADVICE.get((finding.cause, self.kind), (finding.repair, ""))
         if finding.level == "note":
             text, command = _OF_A_NOTE.get(finding.cause, (text, command))
         return replace(finding, repair=text, command=self._filled(command))

@@ -1,7 +1,7 @@
 """All measures of one matrix at once, and the lists of them, which a diagnosis reads too."""
 
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
@@ -82,28 +82,16 @@ def of_neighbours(rows: Rows, m: Moments, tick: Tick) -> tuple[Measurement, ...]
     )
 
 
-class Readings(Mapping[str, Measurement]):
+class Readings(dict[str, Measurement]):
     """Measurements by their names, in the order in which they were taken."""
 
-    def __init__(self, taken: tuple[Measurement, ...]) -> None:
-        self._taken = {one.name: one for one in taken}
-
-    def __getitem__(self, name: str) -> Measurement:
-        if name not in self._taken:
-            known = nearest(name, list(self._taken))
-            raise UnknownName(f"expected the name of a measurement, got {name!r}: {known}")
-        return self._taken[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._taken)
-
-    def __len__(self) -> int:
-        return len(self._taken)
+    def __missing__(self, name: str) -> Measurement:
+        raise UnknownName(f"expected the name of a measurement, got {name!r}: {nearest(name, list(self))}")
 
     def __repr__(self) -> str:
         values = (
             f"{name}={'undefined' if one.value is None else number(one.value, limits=one.range)}"
-            for name, one in self._taken.items()
+            for name, one in self.items()
         )
         told = f"Readings({', '.join(values)})"
         return textwrap.fill(told, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
@@ -151,19 +139,19 @@ def all(x: Any, *, mask: Any = None, neighbours: bool = False) -> Readings:  # `
             profile.update(row_norms(block), ids[: len(block)])
             del block
         m.finish()
-    taken = [_of_moments(name, function, m) for name, function in MEASURES]
+    taken = [read(name, function, m) for name, function in MEASURES if name != "uniformity"]
+    if m.unit_second is None:
+        taken.append(_missing("uniformity", m, "Moments.of(rows, unit_second=True)"))
+    else:
+        taken.append(read("uniformity", uniformity, m))
     if rows is None:
         names = ("partition_isotropy", "norm_id_correlation", *_OF_NEIGHBOURS * neighbours)
-        return Readings((*taken, *(_missing(name, m, "the rows") for name in names)))
-    taken.append(read("partition_isotropy", partial(partition_isotropy, rows), m))
-    taken.append(read("norm_id_correlation", lambda m: profile.id_correlation(m.d), m))
-    return Readings((*taken, *(of_neighbours(rows, m, lambda step: lambda done: None) if neighbours else ())))
-
-
-def _of_moments(name: str, function: Measure, m: Moments) -> Measurement:
-    if name == "uniformity" and m.unit_second is None:
-        return _missing(name, m, "Moments.of(rows, unit_second=True)")
-    return read(name, function, m)
+        taken += [_missing(name, m, "the rows") for name in names]
+    else:
+        taken.append(read("partition_isotropy", partial(partition_isotropy, rows), m))
+        taken.append(read("norm_id_correlation", lambda m: profile.id_correlation(m.d), m))
+        taken += of_neighbours(rows, m, lambda step: lambda done: None) if neighbours else ()
+    return Readings({one.name: one for one in taken})
 
 
 def _missing(name: str, m: Moments, needed: str) -> Measurement:

@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from uncone.errors import StepWarning, UnsupportedModel
+from uncone.errors import StepWarning, UnsupportedModel, needed
 
 STATE = "uncone_gate.safetensors"
 """A gate's state in a checkpoint folder."""
@@ -234,13 +234,10 @@ class Attachment:
     @property
     def callback(self) -> Any:
         """A `TrainerCallback` that steps, and goes on where a resumed run stands."""
-        try:
-            from transformers import TrainerCallback
-        except ImportError as error:
-            raise UnsupportedModel("a callback needs transformers: pip install 'uncone[hf]'") from error
-        attached = self
+        message, attached = "a callback needs transformers: pip install 'uncone[hf]'", self
+        trainer_callback: Any = needed("transformers", message, UnsupportedModel).TrainerCallback
 
-        class Callback(TrainerCallback):  # type: ignore[misc]
+        class Callback(trainer_callback):  # type: ignore[misc]
             """Steps the attached model, and keeps its state in every checkpoint."""
 
             def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -22,7 +22,6 @@ _SAID = {
     "none": "No drift is seen from {}.", "small": "The scores drifted a little from {}.",
     "large": "The scores drifted far from {}.", "unclear": "Whether the scores drifted from {} is unclear.",
 }  # fmt: skip
-_LONGEST_NAME = 40
 FEWEST_ABOVE = 100
 """Pairs above the last score of the pasted function."""
 _BARS, _POINTS = 60, 240
@@ -111,7 +110,7 @@ class Drift:
 
     def verdict(self) -> str:
         """The answer in one sentence."""
-        return _SAID[self.level].format(f"the saved calibration of {shortened(self.against, _LONGEST_NAME)}")
+        return _SAID[self.level].format(f"the saved calibration of {shortened(self.against)}")
 
 
 @dataclass(frozen=True)
@@ -342,7 +341,7 @@ def _drift_blocks(drift: Drift) -> tuple[Block, ...]:
     )  # fmt: skip
     columns = ("saved threshold", "then", "now", "95% interval", "ratio")
     return shown(
-        replace(_DRIFTS[drift.level], text=f"against {shortened(drift.against, _LONGEST_NAME)}"),
+        replace(_DRIFTS[drift.level], text=f"against {shortened(drift.against)}"),
         map(Text, (drift.summary, f"{shift}; {differ}.", *drift.notes)),
         Table(columns, rows, ("saved threshold", "then", "now", "ratio")),
     )

@@ -15,7 +15,6 @@ from uncone.records.text import Limits, counted, number, shortened, signed, titl
 
 MOST_COMPARED = 6
 """More would not be told apart in one drawing."""
-_LONGEST_NAME = 40
 Part = Literal["measures", "without_effect", "tokens"]
 PARTS: tuple[Part, ...] = ("measures", "tokens", "without_effect")
 """The tables of a comparison."""
@@ -200,9 +199,7 @@ class Comparison(Record):
                 "low": change and change.interval and change.interval[0],
                 "high": change and change.interval and change.interval[1],
             }
-            for subject in self.subjects
-            for part in PARTS
-            for measure in getattr(subject, part)
+            for subject, part, measure in self._measures()
             for place, change in enumerate(measure.changes)
         ]  # fmt: skip
 
@@ -213,14 +210,8 @@ class Comparison(Record):
         verdicts = tuple(zip(LETTERS, (diagnosis.verdict for diagnosis in self.diagnoses), strict=False))
         made = [", ".join(map(" ".join, d.versions.items())) or "unknown" for d in self.diagnoses]
         versions = Bullets(tuple(f"{letter}: {by}" for letter, by in zip(LETTERS, made, strict=False)))
-        has_interval = any(
-            change.interval is not None
-            for part in PARTS
-            for subject in self.subjects
-            for measure in getattr(subject, part)
-            for change in measure.changes
-            if change is not None
-        )
+        changes = (change for *_, measure in self._measures() for change in measure.changes)
+        has_interval = any(change is not None and change.interval is not None for change in changes)
         return shown(
             Heading(self.verdict, 1, *(("WORSE", "severe") if self.worse else ())),
             Table(("", "diagnosis", "measures"), rows),
@@ -231,23 +222,23 @@ class Comparison(Record):
         )
 
     def _names(self) -> tuple[str, ...]:
-        return tuple(shortened(diagnosis.name, _LONGEST_NAME) for diagnosis in self.diagnoses)
+        return tuple(shortened(diagnosis.name) for diagnosis in self.diagnoses)
+
+    def _measures(self) -> Iterator[tuple[ComparedSubject, Part, ComparedMeasure]]:
+        for subject in self.subjects:
+            for part in PARTS:
+                yield from ((subject, part, measure) for measure in getattr(subject, part))
 
     def _tally(self, place: int) -> str:
         """What became of defects, and how many measures changed beyond little; empty without a shared one."""
-        there = [
-            change
-            for subject in self.subjects
-            for m in (*subject.measures, *subject.tokens)
-            if (change := m.changes[place])
-        ]
+        moved = [m.changes[place] for _, part, m in self._measures() if part != "without_effect"]
+        there = [change for change in moved if change is not None]
         if not there:
             return ""
         findings = [finding for subject in self.subjects for finding in subject.findings if finding.changes]
         ways = [finding.changes[place] for finding in findings]
         worse, better = (sum(way in kind for way in ways) for kind in (WORSE, BETTER))
-        moved = sum(change.meaningful for change in there)
-        of = f"{moved} of {counted(len(there), 'measure')} changed beyond little"
+        of = f"{sum(change.meaningful for change in there)} of {counted(len(there), 'measure')} changed beyond little"
         return f"{counted(worse, 'defect')} worse, {better} better; {of}"
 
 

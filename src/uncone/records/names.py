@@ -6,10 +6,12 @@ from typing import Any
 
 from uncone.errors import UnknownName
 from uncone.records.parts import Measurement
+from uncone.records.text import shortened
 
 _NEAREST, _MOST_KEYS = 3, 10
 _MOST_NAMES = 2000  # names are looked through one by one for the nearest
-_LONGEST = 60
+LONGEST = 60
+"""Characters of a key or of a value in a message."""
 
 
 def find(
@@ -52,7 +54,7 @@ def detail(full: str, measurement: Measurement, path: str) -> Any:
         inner, there = dict[str, Any](), ""
         if isinstance(value, Mapping):
             inner = dict(value)
-            there = f"there is {', '.join(cut(str(key)) for key in list(inner)[:_MOST_KEYS])}"
+            there = f"there is {', '.join(shortened(str(key), LONGEST) for key in list(inner)[:_MOST_KEYS])}"
         elif isinstance(value, Sequence) and not isinstance(value, str):
             inner = {str(place): item for place, item in enumerate(value)}
             there = f"there are items 0 to {len(value) - 1}"
@@ -61,8 +63,3 @@ def detail(full: str, measurement: Measurement, path: str) -> Any:
             raise UnknownName(f"expected a detail of {full}, got {path!r}: {told}")
         value = inner[part]
     return value
-
-
-def cut(text: str) -> str:
-    """A text in at most 60 characters."""
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

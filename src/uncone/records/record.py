@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from uncone import atomic
-from uncone.errors import UnsupportedModel
+from uncone.errors import UnsupportedModel, needed
 from uncone.records.blocks import Block, Document, Gauge, Gauges, Heading, Text
 from uncone.records.brief import brief
 from uncone.records.layout import shown
@@ -128,11 +128,9 @@ class Record:
 
 def frame_of(rows: list[dict[str, Any]]) -> "DataFrame":
     """The rows as a table of pandas, as `Record.to_frame` gives it."""
-    try:
-        from pandas import DataFrame
-    except ImportError:
-        raise UnsupportedModel("expected pandas for a table, got none: pip install pandas") from None
-    return DataFrame(rows)
+    pandas = needed("pandas", "expected pandas for a table, got none: pip install pandas", UnsupportedModel)
+    frame: DataFrame = pandas.DataFrame(rows)
+    return frame
 
 
 def _told(gauge: Gauge) -> str:

@@ -32,7 +32,6 @@ from uncone.report.svg import draw, is_scattered
 # Nothing but inline styles and the favicon may load, so a string that slipped through could still do nothing.
 STILL = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
-_LONGEST_NAME = 40
 _TONES = {"quiet": "facts", "lead": "lead", "caution": "caution"}
 _BADGES = ("severe", "warning", "note", "healthy", "structure", "no_effect")
 _CHANGES = ("better", "worse", "little")
@@ -41,7 +40,7 @@ _FEW_COLUMNS = 3
 
 def to_page(document: Document, *, live: bool = True) -> str:
     """The document as a page that opens from disk. With `live` scripts let you explore a picture and copy code."""
-    called = shortened(document.name, _LONGEST_NAME)
+    called = shortened(document.name)
     parts = _parts(document.blocks, 2)
     links = [(heading.text, f"#s{order}") for order, (heading, _) in enumerate(parts[1:], start=1) if heading]
     body = _masthead(called, links)

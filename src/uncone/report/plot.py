@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from uncone.errors import UnsupportedModel
+from uncone.errors import UnsupportedModel, needed
 from uncone.records.blocks import Block, Chart, Cloud, Figure, Intervals
 
 if TYPE_CHECKING:
@@ -30,13 +30,8 @@ def draw(
 ) -> "tuple[Drawing, Axes]":
     """Draw the chart on `ax`, by default on new axes; `Record.plot` says the rest."""
     if ax is None:
-        try:
-            from matplotlib import pyplot
-        except ImportError:
-            raise UnsupportedModel(
-                "expected the package matplotlib for a plot, got none: pip install 'uncone[plot]'"
-            ) from None
-        _, ax = pyplot.subplots(layout="constrained")
+        message = "expected the package matplotlib for a plot, got none: pip install 'uncone[plot]'"
+        _, ax = needed("matplotlib.pyplot", message, UnsupportedModel).subplots(layout="constrained")
     if isinstance(chart, Cloud):
         _cloud(chart, ax, centered)
     elif isinstance(chart, Intervals):

@@ -94,16 +94,11 @@ def draw(chart: Chart | Intervals, uid: str, *, narrow: bool = False) -> str:
     body += "".join(_mark(mark, x, y) for mark in chart.marks)
     # Ids are names and not amounts, so their axis begins where they do.
     is_broken = (y.is_broken, x.is_broken and chart.x_limits is None)
-    body += (
-        path("broken", f"M{x.start} {y.stop}V{y.start - 13}l-4 2.5 8 4-4 2.5V{y.start}")
-        if is_broken[0]
-        else ""
+    lines = (
+        f"M{x.start} {y.stop}V{y.start - 13}l-4 2.5 8 4-4 2.5V{y.start}",
+        f"M{x.stop} {y.start}H{x.start + 13}l-2.5 4-4-8-2.5 4H{x.start}",
     )
-    body += (
-        path("broken", f"M{x.stop} {y.start}H{x.start + 13}l-2.5 4-4-8-2.5 4H{x.start}")
-        if is_broken[1]
-        else ""
-    )
+    body += "".join(path("broken", d) for d, is_drawn in zip(lines, is_broken, strict=True) if is_drawn)
     said = f"{chart.caption} An axis that does not begin at 0 is broken." if any(is_broken) else chart.caption
     return svg(uid, chart.title, said, size, body)
 
@@ -226,13 +221,9 @@ def frame(x: Axis, y: Axis, x_label: str, y_label: str = "", *, x_ticks: int = 5
     grid += "".join(f"M{x.at(tick):.1f} {top:.1f}V{bottom:.1f}" for tick in verticals)
     shown = [_tick(tick, x.at(tick), bottom + 15, "middle") for tick in verticals]
     shown += [_tick(tick, left - 6, y.at(tick) + 3.5, "end") for tick in horizontals]
-    names = label(x_label, (left + right) / 2, bottom + 33)
-    return (
-        path("grid", grid)
-        + "".join(shown)
-        + names
-        + (label(y_label, 4, 13, anchor="start") if y_label else "")
-    )
+    shown.append(label(x_label, (left + right) / 2, bottom + 33))
+    shown += [label(y_label, 4, 13, anchor="start")] if y_label else []
+    return path("grid", grid) + "".join(shown)
 
 
 def _tick(value: float, x: float, y: float, anchor: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from uncone.errors import InputError
+from uncone.errors import InputError, needed
 from uncone.rows.base import FLOATING, Rows, check_shape
 from uncone.rows.bytes import FlatRows, LocalFile
 from uncone.rows.names import named
@@ -82,19 +82,14 @@ class _QuantisedRows(Rows):
     """Blocks of ggml's quantised types. `dtype` is the type's name; blocks are float32."""
 
     def __init__(self, source: LocalFile, tensor: GgufTensor, name: str) -> None:
-        try:
-            from gguf import GGMLQuantizationType
-            from gguf.quants import dequantize
-        except ImportError as error:
-            raise InputError(
-                f"reading {tensor.kind} from {name} needs the package gguf: pip install 'uncone[gguf]'"
-            ) from error
-        self._source, self._start, self._dequantize = source, tensor.start, dequantize
+        message = f"reading {tensor.kind} from {name} needs the package gguf: pip install 'uncone[gguf]'"
+        gguf, quants = (needed(module, message) for module in ("gguf", "gguf.quants"))
+        self._source, self._start, self._dequantize = source, tensor.start, quants.dequantize
         self.shape, self.dtype, self.name = (tensor.shape[0], tensor.shape[1]), tensor.kind, name
         _, elements, size = TYPES[tensor.type]
         self._row_bytes = self.shape[1] // elements * size
         try:
-            self._type = GGMLQuantizationType(tensor.type)
+            self._type = gguf.GGMLQuantizationType(tensor.type)
             self._dequantize(np.zeros((1, size), np.uint8), self._type)
         except (NotImplementedError, ValueError) as error:
             raise InputError(

@@ -4,12 +4,11 @@ import os
 from collections.abc import Sequence
 
 from uncone.errors import InputError
-from uncone.regular import lines_of
+from uncone.regular import table_lines
 from uncone.rows.base import Rows
 
 Ids = str | os.PathLike[str] | Sequence[object]
 """A file of ids, one a line, or the ids themselves."""
-_LARGEST = 512 * 2**20
 
 
 def places_of(rows: Rows, ids: Ids | None) -> dict[str, int]:
@@ -21,7 +20,10 @@ def places_of(rows: Rows, ids: Ids | None) -> dict[str, int]:
     numbers = range(rows.shape[0]) if rows.ids is None else rows.ids.tolist()
     names: Sequence[str | None]
     if ids is not None:
-        given, where = _read(ids) if isinstance(ids, str | os.PathLike) else (list(map(str, ids)), "the ids")
+        if isinstance(ids, str | os.PathLike):
+            given, where = list(table_lines(ids, how="give a text file of ids, one a line")), os.fspath(ids)
+        else:
+            given, where = list(map(str, ids)), "the ids"
         total = rows.shape[0] + len(rows.left_out)
         if len(given) != total:
             raise InputError(
@@ -41,9 +43,3 @@ def places_of(rows: Rows, ids: Ids | None) -> dict[str, int]:
             "them unique"
         )
     return places
-
-
-def _read(file: str | os.PathLike[str]) -> tuple[list[str], str]:
-    """The lines of a file, and its name; a carriage return alone ends a line too."""
-    lines = lines_of(file, how="give a text file of ids, one a line", longest=_LARGEST)
-    return [part for _, line in lines for part in line.split("\r")], os.fspath(file)

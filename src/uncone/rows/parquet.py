@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from uncone.errors import InputError, first_line
+from uncone.errors import InputError, first_line, needed
 from uncone.rows.base import GRID, Rows, check_shape
 from uncone.rows.bytes import LocalFile, SequentialFile, StreamedRows
 from uncone.rows.names import listing, named, only
@@ -239,11 +239,7 @@ def guarded(path: Path) -> Iterator[None]:
 
 def pyarrow_parquet(what: str) -> Any:
     """The module `pyarrow.parquet`, or InputError where `what` is to be done without it."""
-    try:
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise InputError(f"expected pyarrow for {what}, got none: pip install 'uncone[parquet]'") from error
-    return pq
+    return needed("pyarrow.parquet", f"expected pyarrow for {what}, got none: pip install 'uncone[parquet]'")
 
 
 def _parquet_file(path: Path, dictionaries: list[str] | None = None) -> Any:

@@ -17,7 +17,7 @@ from uncone.tasks.encoding import texts_digest
 from uncone.tasks.fitting import Texts, finite_rows, fit_repairs
 from uncone.tasks.results import Settings
 from uncone.tasks.retrieval import Corpus, Qrels, read_judgements
-from uncone.tasks.text_files import PACKED
+from uncone.tasks.text_files import stem_of
 from uncone.transforms.fitting import digest, shared_name
 from uncone.transforms.one_side import one_sided
 
@@ -105,7 +105,7 @@ def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner
         f"{query}\t{one}\t{rank}" for query in sorted(judged) for one, rank in sorted(judged[query].items())
     ]
     return Corpus(
-        _name(documents), tuple(ids), tuple(texts), {query: query for query in judged}, {"test": judged},
+        stem_of(Path(documents.name.partition("#")[0])), tuple(ids), tuple(texts), {query: query for query in judged}, {"test": judged},
         vectors, repairs, vectors_of, digest(held), inner=inner,
         notes=(_APPLIED, *((_WAYS,) if inner else ()), *((left_out,) if unjudged else ())), qrels=where,
         provenance={"query_vectors_sha256": digest(queries), "qrels_sha256": texts_digest(lines)},
@@ -169,9 +169,3 @@ def _held(rows: Rows) -> Rows:
     if rows.shape[0] * rows.shape[1] * rows.widened.itemsize > _HELD_BYTES:
         return rows
     return ArrayRows(rows.read(0, rows.shape[0]), name=rows.name)
-
-
-def _name(rows: Rows) -> str:
-    """The name of the set: that of the file without its endings."""
-    file = Path(rows.name.partition("#")[0])
-    return Path(file.stem if file.suffix in PACKED else file.name).stem

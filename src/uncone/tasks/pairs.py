@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from uncone.errors import InputError
 from uncone.tasks.bootstrap import KINDS, correlation_x100
-from uncone.tasks.text_files import PACKED, SPACE, Rows, find_file, lines_of, number, table
+from uncone.tasks.text_files import SPACE, Rows, find_file, lines_of, number, stem_of, table
 
 Scores = npt.NDArray[np.float64]
 Vectors = npt.NDArray[Any]
@@ -104,9 +104,8 @@ def read_pairs(path: str | os.PathLike[str], *, columns: Sequence[str | int] | N
     ):
         raise InputError(f"expected 3 columns (text, text, score), got {columns!r}: give names or numbers")
     file = Path(path)
-    name = Path(file.stem if file.suffix in PACKED else file.name).stem
     rows = ((where, [cell.strip() for cell in cells]) for where, cells in table(file, columns))
-    return _pair_set(name, file, rows)
+    return _pair_set(stem_of(file), file, rows)
 
 
 def read_word_sets(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from uncone.errors import InputError
+from uncone.errors import InputError, needed
 from uncone.records.text import listing
 from uncone.rows import Rows
 from uncone.tasks.encoding import Encoding, texts_digest, unit
@@ -225,10 +225,9 @@ def scores_of(
     that stands first in the corpus ranks first. A document with the id and the text of the query itself is
     passed over (it is its own answer in some sets).
     """
-    try:
-        import ir_measures
-    except ImportError as error:
-        raise InputError("retrieval is measured by ir-measures: pip install 'uncone[evaluate]'") from error
+    ir_measures = needed(
+        "ir_measures", "retrieval is measured by ir-measures: pip install 'uncone[evaluate]'"
+    )
     asked = set(query_ids)
     text_of = {
         name: text for name, text in zip(data.document_ids, data.documents, strict=True) if name in asked

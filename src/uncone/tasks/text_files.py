@@ -27,6 +27,11 @@ SPACE = " "
 _JSON = "{"
 
 
+def stem_of(file: Path) -> str:
+    """The file's name without its ending, and without that of its packing."""
+    return Path(file.stem if file.suffix in PACKED else file.name).stem
+
+
 def find_file(directory: Path, *names: str) -> Path | None:
     """The first of `names` in the directory, plain or with .xz or .gz behind it; None where there is none."""
     candidates = (directory / f"{name}{suffix}" for name in names for suffix in ("", *PACKED))

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from uncone.errors import InputError
 from uncone.moments import Moments
 from uncone.moments.cell import counting_nonfinite
 from uncone.moments.sums import checked_weights
+from uncone.records.parts import Fitted
 from uncone.rows import Rows, as_rows, nonfinite_error
 from uncone.threads import share_rows
 from uncone.transforms.directions import are_equal, principal_directions
@@ -23,7 +24,6 @@ from uncone.transforms.fitting import (
     fitted_on,
     require_rows,
 )
-from uncone.transforms.scikit_learn import as_array, as_weights
 
 Tensor = torch.Tensor
 SAMPLED_NUMBERS = 2**24
@@ -37,8 +37,8 @@ class ClusterCenter(Transformation):
 
     Rajaee & Pilehvar 2021, A Cluster-based Approach for Improving Isotropy in Contextual Embedding Space:
     k-means, then for each cluster its mean and its first principal directions are removed. A new row is of
-    the cluster whose centre is nearest. The map is affine within a cluster and jumps at its border. Needs
-    scikit-learn: pip install 'uncone[cluster]'.
+    the cluster whose centre is nearest. The map is affine within a cluster and jumps at its border. `fit`
+    reads the rows twice or more, and needs scikit-learn: pip install 'uncone[cluster]'.
 
     Two things differ from the authors' program. k-means is seeded and begins by k-means++; beyond 2^24
     numbers it sees a sample of rows. And of a cluster of n rows at most (n - 1) / 2 directions are removed (n
@@ -79,23 +79,14 @@ class ClusterCenter(Transformation):
             "seed": check_whole(self.seed, "seed", 0),
         }
 
-    def fit(
-        self,
-        x: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        weights: Any = None,
-        progress: Progress | None = None,
-    ) -> Self:
-        """Fit on the rows of `x`, read twice or more; see `Transformation.fit`."""
+    def _fit(self, x: Any, weights: Tensor | None, progress: Progress | None, repeats: bool) -> Fitted:
+        """The rows are read twice or more."""
         n_clusters, n_components, seed = self.checked_options().values()
-        weights = as_weights(weights, sample_weight)
         if isinstance(x, Moments):
             raise InputError(
                 "expected rows to find clusters in, got moments: pass an array, a tensor or Rows"
             )
-        rows = as_rows(as_array(x))
+        rows = as_rows(x)
         n, d = rows.shape
         require_rows(n, n_clusters, "as many clusters")
         if n_components >= d:
@@ -121,7 +112,7 @@ class ClusterCenter(Transformation):
                 if k > 0 and m.effective_n > 1.0 + 1e-9 and not are_equal(m):
                     directions, _ = principal_directions(m, k)
                     self.components_[cluster, : len(directions)] = directions
-        return self._fitted_on(x, fitted_on(digested, weights))
+        return fitted_on(digested, weights)
 
     def assign(self, x: Tensor) -> Tensor:
         """The cluster of each row of a float32 or float64 tensor (n, D), int64 (n,)."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from uncone import atomic
-from uncone.errors import InputError
+from uncone.errors import InputError, needed
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation, affine_of
 from uncone.transforms.normalized import Normalized, undivided
@@ -95,10 +95,4 @@ def to_index(transformation: Transformation | Affine | Normalized, index: Any) -
 
 def need_faiss(what: str) -> Any:
     """The library faiss, or InputError."""
-    try:
-        import faiss
-    except ImportError as error:
-        raise InputError(
-            f"expected faiss for {what}, got none installed: pip install 'uncone[faiss]'"
-        ) from error
-    return faiss
+    return needed("faiss", f"expected faiss for {what}, got none installed: pip install 'uncone[faiss]'")

@@ -86,16 +86,22 @@ class Transformation(Estimator):
         """
         self.checked_options()
         weights = as_weights(weights, sample_weight)
+        repeats = sample_weight is not None and bool((weights == weights.round()).all())
+        return self._fitted_on(x, self._fit(as_array(x), weights, progress, repeats))
+
+    def _fit(self, x: Any, weights: Tensor | None, progress: Progress | None, repeats: bool) -> Fitted:
+        """Set the fitted tensors from rows or moments, and say what those were. Weights that are `repeats` stand
+        for repeated rows."""
         moments, fitted, counted = summarise(
-            as_array(x), weights, second=self.second, unit_first=self.unit_first, progress=progress
+            x, weights, second=self.second, unit_first=self.unit_first, progress=progress
         )
-        if sample_weight is not None and bool((weights == weights.round()).all()):
+        if repeats:
             moments.weight_square = moments.weight  # as repeated rows have, each of weight 1
         self.warnings_ = ()
         solved = self._solve(moments, counted)
         if solved is not None:
             self.affine_ = replace(solved, fitted=fitted)
-        return self._fitted_on(x, fitted)
+        return fitted
 
     def _solve(self, m: Moments, counted: int) -> Affine | None:
         """Set the fitted tensors from the sums, of `counted` rows of a weight above 0; return the affine map
@@ -105,7 +111,7 @@ class Transformation(Estimator):
     def _warn(self, message: str) -> None:
         """Say what is in doubt, now and in the records of later."""
         self.warnings_ += (message,)
-        warnings.warn(message, stacklevel=4)
+        warnings.warn(message, stacklevel=5)
 
     def _move(self, rows: Tensor) -> Tensor:
         """The transformed rows (n, D) of a transformation that is not affine."""

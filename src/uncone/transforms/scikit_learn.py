@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from uncone.errors import InputError
+from uncone.errors import InputError, needed
 from uncone.records.parts import Fitted
 from uncone.records.text import visible
 from uncone.rows import Rows
@@ -73,18 +73,13 @@ def as_weights(weights: Any, sample_weight: Any) -> Any:
     return torch.as_tensor(given if isinstance(given, torch.Tensor) else np.array(given, np.float64)).double()
 
 
-def _not_fitted_error() -> Any:
-    if "NotFittedError" not in globals():
-        theirs = import_module("sklearn.exceptions").NotFittedError
-        globals()["NotFittedError"] = type("NotFittedError", (InputError, theirs), {"__module__": __name__})
-    return globals()["NotFittedError"]
-
-
 def __getattr__(name: str) -> Any:
     """`NotFittedError`, made when it is first wanted: also by a process that unpickles one."""
     if name != "NotFittedError":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _not_fitted_error()
+    theirs = import_module("sklearn.exceptions").NotFittedError
+    globals()[name] = type(name, (InputError, theirs), {"__module__": __name__})
+    return globals()[name]
 
 
 def _names_of(x: Any) -> Names | None:
@@ -214,7 +209,8 @@ class Estimator:
     def _require_fit(self) -> None:
         if not hasattr(self, "fitted_"):
             name = type(self).__name__
-            kind = _not_fitted_error() if "sklearn.exceptions" in sys.modules else InputError
+            is_asked = "sklearn.exceptions" in sys.modules
+            kind = import_module(__name__).NotFittedError if is_asked else InputError
             raise kind(f"expected a fitted {name}, got one that is not: call fit(x) first")
 
     def _fitted_on(self, x: Any, fitted: Fitted) -> Self:
@@ -256,10 +252,7 @@ class Estimator:
         if kind in ("", "default"):
             return y
         names = list(self.get_feature_names_out())
-        try:
-            library = import_module(kind)
-        except ImportError as error:
-            raise InputError(f"expected {kind} for DataFrames, got none: pip install {kind}") from error
+        library = needed(kind, f"expected {kind} for DataFrames, got none: pip install {kind}")
         if kind == "pandas":
             index = x.index if isinstance(x, library.DataFrame) else None
             return library.DataFrame(y, index=index, columns=names, copy=False)

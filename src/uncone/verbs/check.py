@@ -8,7 +8,8 @@ from typing import Any, Literal, SupportsFloat
 
 from uncone.errors import InputError
 from uncone.records import DEFECTS, Bar, Check, Diagnosis
-from uncone.records.names import cut, detail
+from uncone.records.names import LONGEST, detail
+from uncone.records.text import shortened
 
 
 def check(
@@ -80,7 +81,7 @@ def _bar(diagnosis: Diagnosis, name: str, kind: Literal["max", "min"], limit: Su
             f"{full} is undefined here: {measurement.reason or 'no reason is given'}: take its bar out"
         )
     if not _is_finite(value):
-        shown = cut(value if isinstance(value, str) else repr(value))
+        shown = shortened(value if isinstance(value, str) else repr(value), LONGEST)
         raise InputError(f"expected a finite number at {full}, got {shown}: name a number")
     number, bar = float(value), float(limit)
     return Bar(full, number, kind, bar, number <= bar if kind == "max" else number >= bar)

@@ -42,8 +42,9 @@ class _Split:
     differences: Callable[[Sequence[str], float], Mapping[str, Interval]]
 
 
-_Splits = tuple[_Split, Callable[[], _Split], str, tuple[str, ...], dict[str, str]]
-"""Development; test, scored only to confirm a candidate; how both were made, notes, and digests of texts."""
+_Splits = tuple[_Split, Callable[[], _Split], str, tuple[str, ...], tuple[str, ...], dict[str, Any]]
+"""Development; test, scored only to confirm a candidate; how both were made, notes on repairs, other notes, and
+where all comes from."""
 
 
 def select_repair(
@@ -109,20 +110,17 @@ def select_repair(
         )
     names = tuple(filter(is_affine, REPAIRS)) if repairs is None else repair_names(repairs)
     settings = Settings(seed=seed, resamples=resamples, progress=progress)
-    splits: _Splits
     if own is not None:
-        corpus = open_own(own, names, settings, inner=False)
-        task, name, splits = "retrieval", name_of_own(own), _of_corpus(corpus, settings)
-        more = (*((f"Caution: {corpus.caution}",) if corpus.caution else ()), *corpus.notes)
-        provenance = corpus.provenance
+        task, name = "retrieval", name_of_own(own)
+        splits = _of_corpus(open_own(own, names, settings, inner=False), settings)
     else:
         assert task is not None  # refused above, as data
         assert data is not None
         encoding = open_encoding(spec, cache=None if cache is None else Path(cache), inner=False)
-        scored_splits = _retrieval if task == "retrieval" else _sts
-        name, splits = name_of(spec, split(spec)[0]), scored_splits(encoding, data, names, settings)
-        more, provenance = encoding.notes(), encoding.provenance()
-    development, test_split, described, notes, digests = splits
+        name = name_of(spec, split(spec)[0])
+        corpus = open_corpus(encoding, data, names, settings) if task == "retrieval" else None
+        splits = _of_corpus(corpus, settings) if corpus else _sts(encoding, data, names, settings)
+    development, test_split, described, notes, more, provenance = splits
     measure = PRIMARY[task]
     if not development.repairs:
         raise InputError(
@@ -144,8 +142,7 @@ def select_repair(
         development_original=development.original, development=changes, development_n=development.n,
         test_original=test.original if test else None, test=confirmed, test_n=test.n if test else 0,
         splits=described, notes=(*notes, *more),
-        provenance={**provenance} | digests
-        | {"seed": seed, "resamples": resamples, "versions": versions(*PACKAGES)},
+        provenance=provenance | {"seed": seed, "resamples": resamples, "versions": versions(*PACKAGES)},
     )  # fmt: skip
 
 
@@ -183,12 +180,6 @@ def _doubt(interval: Interval, n: int, task: str) -> str:
     return f" That is no difference that {n:,} {noun} can show." if is_open else ""
 
 
-def _retrieval(
-    encoding: Encoding, data: str | os.PathLike[str], names: Sequence[str], settings: Settings
-) -> _Splits:
-    return _of_corpus(open_corpus(encoding, data, names, settings), settings)
-
-
 def _of_corpus(corpus: Corpus, settings: Settings) -> _Splits:
     queries = corpus.query_ids("test")
     part = next((name for name in ("dev", "train") if name in corpus.judged), "test")
@@ -219,7 +210,8 @@ def _of_corpus(corpus: Corpus, settings: Settings) -> _Splits:
         partial(evidence, "test", queries),
         f"{described} Repairs are fitted on {corpus.repairs.fitted_on}.",
         corpus.repairs.notes,
-        {"documents_sha256": corpus.documents_sha256}
+        (*((f"Caution: {corpus.caution}",) if corpus.caution else ()), *corpus.notes),
+        {**corpus.provenance, "documents_sha256": corpus.documents_sha256}
         | {f"{name}_sha256": texts_digest(lines) for name, lines in texts.items()},
     )
 
@@ -247,7 +239,9 @@ def _sts(
         f"Development: {len(dev)} pairs of the STS Benchmark; test: {len(benchmark)}. "
         f"Repairs are fitted on {repairs.fitted_on}.",
         (*repairs.notes, *((told,) if left_out else ())),
-        {"development_sha256": texts_digest(dev.texts()), "test_sha256": texts_digest(benchmark.texts())},
+        encoding.notes(),
+        encoding.provenance()
+        | {"development_sha256": texts_digest(dev.texts()), "test_sha256": texts_digest(benchmark.texts())},
     )
 
 
