@@ -146,6 +146,62 @@ def test_reserved_rows_are_named_when_they_are_near_copies(within: float, expect
     assert level("degenerate_tail", *healthy(), groups=groups(0.0, within=within)) == expected
 
 
+def alike(*cosines: float, toward: float = 0.0, reserved: int = 0, by_name: bool = True) -> Groups:
+    """Bins of 1,000 ids with these mean cosines among themselves, and the cosine `toward` the reserved rows."""
+    bins = tuple(
+        Group(f"ids {i}", i * 1000, (i + 1) * 1000, 1000, 0, 1.0, 0.1, cosine, toward, reserved)
+        for i, cosine in enumerate(cosines)
+    )
+    return Groups(
+        1000,
+        "[unused]",
+        Group("[unused]", 0, 100, 100, 0, 1.0, 0.1, 0.1, None),
+        bins,
+        reserved_by_name=by_name,
+    )
+
+
+@pytest.mark.parametrize(
+    ("cosine", "groups", "found"),
+    [
+        (0.0, alike(0.1, 0.499), False), (0.0, alike(0.1, 0.501), True),
+        (0.4, alike(0.1, 0.599), False), (0.4, alike(0.1, 0.601), True),
+        (0.0, alike(0.9, toward=0.9), False),  # a tail, which is told of
+        (0.0, alike(0.9, reserved=499), True), (0.0, alike(0.9, reserved=500), False),
+        (0.0, alike(0.9, reserved=500, by_name=False), True),
+    ],
+)  # fmt: skip
+def test_bins_of_near_copies_are_told_of(cosine: float, groups: Groups, found: bool) -> None:
+    by_cause = named(*healthy(mean_cosine=cosine), groups=groups)
+    assert ("near_copies" in by_cause) == found
+
+
+def test_near_copies_are_a_defect_of_a_vocabulary_and_a_note_of_vectors() -> None:
+    for advice, level_, words in (
+        (TOKENS, "warning", "no text trained"),
+        (VECTORS, "note", "sorted by what"),
+    ):
+        finding = named(*healthy(), groups=alike(0.0, 0.9, 0.9), advice=advice)["near_copies"]
+        assert (finding.level, finding.extent) == (level_, 2 / 3)
+        assert finding.summary.startswith(
+            "The 2,000 rows of ids 1,000 to 2,999 are near-copies of one vector"
+        )
+        assert words in finding.summary
+
+
+@pytest.mark.parametrize(("equal", "found"), [(499, True), (500, False)])
+def test_near_copies_that_are_equal_rows_are_told_of_once(equal: int, found: bool) -> None:
+    by_cause = named(*healthy(), groups=alike(0.0, 0.9), odd=odd("equal", equal))
+    assert ("near_copies" in by_cause) == found
+
+
+def test_rows_too_short_for_a_partition_have_none_as_evidence() -> None:
+    for warnings in ((), ("tiny norms",)):
+        partition = Measurement("partition_isotropy", 0.4, reference=0.9, n=N, d=D, warnings=warnings)
+        evidence = named(*healthy(mean_cosine=0.6), partition)["common_direction_drift"].evidence
+        assert any("I(W)" in line for line in evidence) == (not warnings)
+
+
 def test_an_extent_says_how_far_a_defect_goes() -> None:
     """What a comparison goes by: a cosine, a share of variance, or the share of the rank that is lost."""
     for cause, changed, extent in (
@@ -173,9 +229,10 @@ def test_a_rogue_dimension_needs_a_mean_cosine_of_a_twentieth(cosine: float) -> 
 
 
 @pytest.mark.parametrize(("head", "changed", "expected"), [
-    (False, {}, True), (True, {}, False), (False, {"mean_cosine": 0.3}, False), (False, {"effective_rank": 40.0}, False),
+    (False, {}, True), (True, {}, False), (False, {"mean_cosine": 0.3}, True), (False, {"effective_rank": 40.0}, False),
+    (False, {"dominant_dimension": 0.3}, False),
 ])  # fmt: skip
-def test_a_direction_is_named_where_no_other_defect_of_the_cloud_is(
+def test_a_direction_is_named_where_nothing_else_explains_it(
     head: bool, changed: dict[str, float], expected: bool
 ) -> None:
     assert ("dominant_direction" in named(*healthy(anisotropy_1=0.5, **changed), head=head)) == expected

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import uncone
+from tests.matrices import gaussian
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.explain import kind_of, known, place, place_value
 from uncone.explain.known import EFFECTIVE_RANK_SHARE, LARGEST_OVER_MEAN, ONE_SIGN, KnownReading
@@ -189,6 +190,12 @@ class TestItself:
             one for one in known.placed_among_known((subject,))[0].placed if one.measure == "mean_shift"
         ]
         return shift
+
+    def test_a_partition_of_too_short_rows_is_not_placed(self) -> None:
+        for norm, is_placed in ((1.0, True), (0.01, False)):
+            x = norm * torch.nn.functional.normalize(gaussian(500, 16), dim=1)
+            placed = known.placed_among_known(uncone.diagnose(x).subjects)[0].placed
+            assert any(one.measure == known.ONE_SIGN for one in placed) == is_placed
 
     def test_is_left_out_and_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         found = self._placed(monkeypatch, {})

@@ -14,8 +14,11 @@ Kind = Literal["vectors", "table", "head", "tensor"]
 """What rows are; "tensor" is any other matrix of a model, of which no advice is known."""
 _SIMILAR = "For similarities of tokens take a repaired copy of the table; the model itself keeps its own."
 _TRAIN_ON = "In training, a gate holds back the gradient that does this (docs/prevention.md)."
-_SEEN = "Whether it helps your search only a task can say."
-_NEW_ROWS = "Give these rows new values, from their sub-tokens; an untrained row wins by chance."
+_SEEN = "Whether it helps your search only a task can say: `uncone evaluate --queries`."
+_NEW_ROWS = (
+    "Give these rows new values, from their sub-tokens, and train on: an untrained row wins by chance, and a "
+    "new one may look untrained until then."
+)
 _UNTRAINED = "uncone repair-tokens {model} {out}"
 _ZERO = "uncone repair-tokens {model} {out} --tokens zero --method covariance"
 _TOKENS: tuple[Kind, ...] = ("table", "head")
@@ -48,6 +51,8 @@ _OF_KINDS: tuple[tuple[str, tuple[Kind, ...], str, str], ...] = (
      "Do not trust similarities of these rows: make them anew, or leave them out.", ""),
     ("degenerate_tail", ("table",), f"Do not trust similarities of these rows. {_TRAIN_ON}", _UNTRAINED),
     ("degenerate_tail", ("head",), f"{_NEW_ROWS} {_TRAIN_ON}", _UNTRAINED),
+    ("near_copies", ("vectors",), "Look at some of these rows: one topic, or one text many times?", ""),
+    ("near_copies", _TOKENS, "Try some of these tokens in a prompt before use, and do not trust their similarities.", ""),
     ("under_trained_tokens", ("vectors",), "Leave these rows out, or make them from more texts.", ""),
     ("under_trained_tokens", _TOKENS, f"Try them in a prompt before use. {_NEW_ROWS}", _UNTRAINED),
     ("zero_rows", ("vectors",), "Make these vectors anew (an empty text?), or leave them out.", ""),
@@ -66,7 +71,9 @@ _OF_KINDS: tuple[tuple[str, tuple[Kind, ...], str, str], ...] = (
 )  # fmt: skip
 """A cause, what rows it is found in, what to do, and a command."""
 _ADVICE = {(cause, kind): advice for cause, kinds, *advice in _OF_KINDS for kind in kinds}
-_GIANTS_FIRST = "Leave the giant rows out first, and diagnose again: they may make this by themselves."
+_GIANTS_FIRST = (
+    "Leave the giant rows out first, and diagnose again: every mean and every spectrum follows them."
+)
 FIRST = {
     ("giant_rows", "warning"): _GIANTS_FIRST,
     ("giant_rows", "severe"): _GIANTS_FIRST,

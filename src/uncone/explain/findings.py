@@ -6,13 +6,13 @@ and checks repeat what stands here.
 """
 
 import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from uncone.explain.advice import FIRST, Advice
+from uncone.explain.bins import NOISE_SIGMAS, TAIL_SHARE, Values, find_in_bins
 from uncone.explain.tokens import under_trained_evidence
-from uncone.records import Finding, Group, Groups, Level, Measurement, OddRows, UnderTrained
+from uncone.records import Finding, Groups, Level, Measurement, OddRows, UnderTrained
 from uncone.records.diagnosis import LEVELS
 from uncone.records.text import counted, listing, percent, plural, shortened
 
@@ -22,20 +22,12 @@ SEVERE_DRIFT = 0.5
 """Half of every cosine is the same for all pairs: unrelated rows pass for related ones."""
 FEWEST_ROWS = 30
 """With fewer rows the numbers are given, but sampling decides them, and nothing is concluded."""
-NOISE_SIGMAS = 4.0
-"""A reading counts beyond its threshold by so many standard errors of an isotropic cloud of the same size."""
 ROGUE_SHARE = 0.2
 """One dimension with a fifth of the mean cosine (or of the variance) decides similarities by itself."""
 EVEN_TIMES = 5.0
 """With few dimensions an even share is large already: a rogue one has at least five times as much."""
 ROGUE_COSINE = 0.05
 """Below this mean cosine there is hardly anything that a rogue dimension could carry."""
-TAIL_EXCESS = 0.2
-"""Rows this much closer to the reserved rows than to each other share the reserved rows' direction."""
-TAIL_SHARE = 0.2
-"""A fifth of all rows in the degenerate tail is no longer a tail; nor are a fifth of all rows odd ones."""
-COLLAPSED = 0.5
-"""Reserved rows with this mean cosine among themselves are near-copies of one vector."""
 LOW_RANK = 0.5
 """Half of the effective rank an isotropic cloud has: as much would be stored in half of the dimensions."""
 VERY_LOW_RANK = 0.2
@@ -52,9 +44,7 @@ LESS_EVEN = 0.9
 UNTRAINED_SIGMAS = 6.0
 """Random tables lie within three of their spectrum's scatter; MiniLM's table is 1,800 away."""
 TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures are undefined."
-Values = Mapping[str, Measurement]
 _OF_A_CLOUD = {"common_direction_drift", "rogue_dimensions", "dominant_direction", "low_effective_rank"}
-_SHOWN = 4
 
 
 def find(
@@ -79,12 +69,14 @@ def find(
         return (Finding("not_measured", "note", TOO_LITTLE, (evidence,), "Pass more rows."),)
     values = {m.name: m for m in measurements if m.value is not None}
     causes = [] if head else _drift(values)
-    causes += _rogue(values) + _tail(values, groups) + _rank(values)
-    causes += [] if head or causes else _direction(values)
+    causes += _rogue(values) + find_in_bins(values, groups, odd, advice) + _rank(values)
+    leads = {finding.cause for finding in causes if finding.is_defect} - {"common_direction_drift"}
+    causes += [] if head or leads else _direction(values)
     causes += _odd(odd, rows, left_out, advice)
     tail_is_named = any(f.cause == "degenerate_tail" and f.is_defect for f in causes)
-    causes += find_under_trained(under_trained, tail_is_named=tail_is_named)
     untrained = _untrained(values, without_effect, advice)
+    if not untrained and not _are_zero(under_trained, odd):
+        causes += find_under_trained(under_trained, tail_is_named=tail_is_named)
     if not any(finding.is_defect for finding in causes):
         causes += untrained or [_no_defect(values, head=head)]
     else:
@@ -114,6 +106,9 @@ def _drift(values: Values) -> list[Finding]:
     cosine = values.get("mean_cosine")
     if cosine is None or float(cosine) < DRIFT + NOISE_SIGMAS * math.sqrt(2 / cosine.d) / cosine.n:
         return []
+    partition = values.get("partition_isotropy")
+    if partition is not None and partition.warnings:  # rows too short for it to say anything
+        values = {name: m for name, m in values.items() if m is not partition}
     return [Finding(
         "common_direction_drift", "severe" if float(cosine) >= SEVERE_DRIFT else "warning",
         "All rows share a common direction, so cosines are high between rows that have nothing to do with "
@@ -145,7 +140,7 @@ def _rogue(values: Values) -> list[Finding]:
 
 
 def _direction(values: Values) -> list[Finding]:
-    """One direction that is no single feature; asked where no other defect of the cloud was found."""
+    """One direction of the centred rows that is no single feature, and that no tail or lost rank explains."""
     share = values.get("anisotropy_1")
     if share is None or not _carries(share):
         return []
@@ -163,68 +158,6 @@ def _carries(share: Measurement) -> bool:
     return float(share) >= max(ROGUE_SHARE, EVEN_TIMES / share.d)
 
 
-def _tail(values: Values, groups: Groups | None) -> list[Finding]:
-    if groups is None or groups.reserved_group is None or "mean_cosine" not in values:
-        return []
-    everywhere, reserved = float(values["mean_cosine"]), groups.reserved_group
-    leaning = leaning_bins(groups, everywhere, values["mean_cosine"].d)
-    themselves = f"mean cosine {_number(reserved.mean_cosine)} among themselves"
-    among = f"{groups.reserved}: {themselves}, {everywhere:.3f} among all rows"
-    if not leaning:
-        if reserved.mean_cosine is None or reserved.mean_cosine < max(COLLAPSED, everywhere + TAIL_EXCESS):
-            return []
-        summary = "The reserved rows are near-copies of one vector, but no other rows follow them."
-        return [Finding("degenerate_tail", "note", summary, (among,))]
-    whom, other = "the reserved rows, which no text ever trained", "the reserved rows"
-    if not groups.reserved_by_name:
-        whom, other = "one common point", groups.reserved.partition(",")[0]
-    affected = sum(g.n - g.reserved_rows * groups.reserved_by_name for g in leaning)
-    share = affected / sum(g.n for g in groups.bins)
-    closest = sorted(leaning, key=lambda g: -(g.cosine_to_reserved or 0.0))[:_SHOWN]
-    return [Finding(
-        "degenerate_tail", "severe" if share > TAIL_SHARE else "warning",
-        f"Rare rows are degenerate: the {counted(affected, 'row')} of {_spans(leaning)} "
-        f"{plural(affected, 'leans', 'lean')} toward {whom}.",
-        (among, *(f"{g.name}: mean cosine {g.cosine_to_reserved:.3f} to {other}" for g in closest)),
-        measures=("rare.cosine_to_reserved",), extent=share,
-    )]  # fmt: skip
-
-
-def leaning_bins(groups: Groups, everywhere: float, d: int) -> list[Group]:
-    """Bins, not mostly of reserved rows, far closer to those than rows are to each other (`everywhere`)."""
-    reserved = groups.reserved_group
-    if reserved is None or (not groups.reserved_by_name and not _stands_out(reserved, groups)):
-        return []
-    return [
-        g
-        for g in groups.bins
-        if g.cosine_to_reserved is not None
-        and g.cosine_to_reserved - everywhere >= TAIL_EXCESS + NOISE_SIGMAS / math.sqrt(d * g.n * reserved.n)
-        and (2 * g.reserved_rows < g.n or not groups.reserved_by_name)
-    ]
-
-
-def nearest_leaning(groups: Groups | None, cosine: Measurement) -> Group | None:
-    """The bin of a degenerate tail that lies nearest to the reserved rows; None where there is no tail."""
-    leaning = [] if groups is None else leaning_bins(groups, float(cosine), cosine.d)
-    return max(leaning, key=lambda g: g.cosine_to_reserved or 0.0, default=None)
-
-
-def _stands_out(last: Group, groups: Groups) -> bool:
-    """Whether the last ids have more in common than a usual bin: in sorted rows every bin has much."""
-    usual = statistics.median([g.mean_cosine for g in groups.bins if g.mean_cosine is not None] or [0.0])
-    return last.mean_cosine is not None and (len(groups.bins) < 2 or last.mean_cosine >= usual + TAIL_EXCESS)
-
-
-def _spans(bins: list[Group]) -> str:
-    """The ids of bins in words, neighbours joined: "ids 1,000 to 1,999 and 29,000 to 30,521"."""
-    starts = [g.start for i, g in enumerate(bins) if not i or bins[i - 1].stop != g.start]
-    stops = [g.stop for i, g in enumerate(bins) if i + 1 == len(bins) or bins[i + 1].start != g.stop]
-    parts = [f"{start:,} to {stop - 1:,}" for start, stop in zip(starts, stops, strict=True)]
-    more = [counted(len(parts) - _SHOWN, "more span")] if len(parts) > _SHOWN else []
-    return f"ids {listing(parts[:_SHOWN] + more)}"
-
-
 def _rank(values: Values) -> list[Finding]:
     rank = values.get("effective_rank")
     if rank is None or rank.reference is None or float(rank) >= LOW_RANK * rank.reference:
@@ -232,7 +165,7 @@ def _rank(values: Values) -> list[Finding]:
     return [Finding(
         "low_effective_rank", "severe" if float(rank) < VERY_LOW_RANK * rank.reference else "warning",
         "The rows fill only part of their dimensions.",
-        _told(values, effective_rank="effective rank {:.1f} of {d}", isoscore="IsoScore {:.3f}"),
+        _told(values, effective_rank="effective rank {:.1f} of {d}", isoscore="IsoScore {:.3g}"),
         measures=("effective_rank", "isoscore"), extent=1 - float(rank) / rank.reference,
     )]  # fmt: skip
 
@@ -247,6 +180,7 @@ def _odd(odd: Sequence[OddRows], rows: int, left_out: int, advice: Advice) -> li
             "nonfinite_rows", "severe" if share > TAIL_SHARE else "warning",
             f"{words} left out, as asked: nothing here is said of them.", extent=share,
         ))  # fmt: skip
+    in_a_head = ", and always of logit 0 in a head" if advice.is_of_tokens else ""
     for one in odd:
         evidence = _listed(one)
         if one.reserved and one.n:
@@ -255,15 +189,15 @@ def _odd(odd: Sequence[OddRows], rows: int, left_out: int, advice: Advice) -> li
         usual = {"zero": PADDING_ROWS if advice.is_of_tokens else 0, "equal": MANY * rows, "giant": 0}
         bad: Level = "severe" if share > TAIL_SHARE else "warning" if one.n > usual[one.kind] else "note"
         findings.append(Finding(
-            f"{one.kind}_rows", bad, _ODD[one.kind].format(rows=_rows_are(one)), evidence, extent=share,
+            f"{one.kind}_rows", bad, _ODD[one.kind].format(rows=_rows_are(one), in_a_head=in_a_head), evidence, extent=share,
         ))  # fmt: skip
     return findings
 
 
 _ODD = {
-    "zero": "{rows} zero: they are at no angle to any row, and a head gives them the logit 0 always.",
+    "zero": "{rows} zero: at no angle to any row{in_a_head}.",
     "equal": "{rows} equal to an earlier row: nothing tells them apart.",
-    "giant": "{rows} at least ten times as long as the median row: inner products and means follow them.",
+    "giant": "{rows} at least ten times as long as the median row, which decides inner products and means.",
 }
 
 
@@ -285,6 +219,17 @@ def _listed(odd: OddRows) -> tuple[str, ...]:
     first = "the longest first" if odd.kind == "giant" else "first"
     told = (f"{first}: {', '.join(named)}",) if named else ()
     return told if odd.length is None else (f"the longest has {odd.length:.3g} times the median", *told)
+
+
+def _are_zero(under_trained: UnderTrained | None, odd: Sequence[OddRows]) -> bool:
+    """Whether the tokens that look untrained are those with zero rows, of which another finding tells."""
+    zero = sum(one.n for one in odd if one.kind == "zero")
+    listed = [] if under_trained is None else [one for one in under_trained.tokens if not one.expected]
+    return (
+        zero > 0
+        and all(one.norm == 0 for one in listed)
+        and (under_trained is None or (under_trained.found or 0) <= zero)
+    )
 
 
 def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: bool) -> list[Finding]:
@@ -357,7 +302,7 @@ def _less_even(values: Values) -> list[Finding]:
     less = [m for m in taken if m.reference is not None and float(m) < LESS_EVEN * m.reference]
     if not less:
         return []
-    words = {"isoscore": "IsoScore {:.3f}", "effective_rank": "effective rank {:.1f} of {d}"}
+    words = {"isoscore": "IsoScore {:.3g}", "effective_rank": "effective rank {:.1f} of {d}"}
     return [Finding(
         "less_even_than_noise", "structure",
         "The rows are less even than a cloud of noise, as the rows of every trained model are: by itself "

@@ -81,7 +81,11 @@ def _placed(subject: Subject, kind: Kind) -> Iterator[Placed]:
         longest = max(1.0, subject.norms.largest / subject.norms.mean)
         read[LARGEST_OVER_MEAN, centered] = longest
     itself = _model_of(read)
-    yield from (place(of[name], kind, itself=itself) for name in _PLACED if name in of)
+    yield from (
+        place(of[name], kind, itself=itself)
+        for name in _PLACED
+        if name in of and not (name == "partition_isotropy" and of[name].warnings)
+    )
     if longest is not None:
         shape = (subject.n, subject.d)
         yield place_value(LARGEST_OVER_MEAN, longest, kind, shape=shape, centered=centered, itself=itself)

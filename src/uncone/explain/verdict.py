@@ -1,8 +1,8 @@
 """The verdict of a diagnosis: one sentence over all that was found."""
 
-from uncone.explain.findings import nearest_leaning
+from uncone.explain.bins import nearest_leaning
 from uncone.records import Finding, Subject
-from uncone.records.text import counted, listing, percent, plural
+from uncone.records.text import counted, listing, percent, plural, title
 
 _NAMES = {"input": "the input token table", "head": "the output head", "rows": "the collection"}
 _PROBLEMS = {
@@ -11,13 +11,14 @@ _PROBLEMS = {
     "dominant_direction": "one direction carries {extent} of its variance",
     "degenerate_tail": "its tail is degenerate ({tail})",
     "low_effective_rank": "its rows fill {effective_rank} of {d} dimensions",
+    "near_copies": "{extent} of its rows are near-copies of one another",
     "under_trained_tokens": "{under_trained} untrained",
     "zero_rows": "{zero} zero",
     "equal_rows": "{equal} equal to others",
     "giant_rows": "{giant} far longer than usual",
     "nonfinite_rows": "{left_out} not finite",
 }
-_OF_ROWS = {"zero_rows", "equal_rows", "giant_rows", "nonfinite_rows", "under_trained_tokens"}
+_OF_ROWS = {"zero_rows", "equal_rows", "giant_rows", "nonfinite_rows", "under_trained_tokens", "near_copies"}
 
 
 def give_verdict(subjects: tuple[Subject, ...]) -> str:
@@ -31,12 +32,14 @@ def _clause(subject: Subject) -> str:
     causes = {finding.cause: finding for finding in subject.findings}
     defects = [finding for finding in subject.findings if finding.is_defect]
     if "not_measured" in causes:
-        return f"{name} could not be judged: its {counted(subject.n, 'row is', 'rows are')} too little"
+        return f"{name} could not be judged: its {counted(subject.n, 'row is', 'rows are')} too few"
     problems = [_PROBLEMS[finding.cause].format(**_told(subject, finding)) for finding in defects]
     named = {finding.cause for finding in defects}
     random = "looks untrained" if subject.name in ("input", "head") else "looks like noise"
     if not defects:
-        return f"{name} {random if 'untrained' in causes else f'shows no defect{_shown(subject)}'}"
+        notes = [title(one.cause).lower() for one in subject.findings if one.level == "note"]
+        noted = f", with a note on {listing(notes)}" if notes else ""
+        return f"{name} {random if 'untrained' in causes else f'shows no defect{_shown(subject)}'}{noted}"
     is_severe = any(finding.level == "severe" for finding in defects)
     if named == {"degenerate_tail"} and not is_severe:
         return f"{name} shows no defect as a whole{_shown(subject)}, but {problems[0]}"

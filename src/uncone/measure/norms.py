@@ -91,7 +91,7 @@ class NormProfile:
         id_spread = self._id_square - self.n * mean_id**2
         if self.n < 3 or rank_spread <= 0 or id_spread <= 0 or self._high <= self._low * _BIN:
             raise UndefinedMeasure(
-                f"expected at least three rows with different norms, got {counted(self.n, 'row')}: "
+                f"expected at least three rows with different norms, got {counted(self.n, 'row')} of fewer: "
                 "there is no order of norms"
             )
         together = float((ranks * self._id_sums).sum()) - mean_rank * self.n * mean_id

@@ -247,5 +247,5 @@ def _isotropic(m: Moments) -> float:
 
 
 def _warnings(m: Moments) -> tuple[str, ...]:
-    every = f"tiny norms: at mean norm {m.mean_norm():.2g} every exponent is small"
-    return (f"{every}, and I(W) is near 1 whatever the rows look like",) if m.mean_norm() < SHORT_ROWS else ()
+    tiny = f"tiny norms: at mean norm {m.mean_norm():.2g} exponents are small, and I(W) says less of the rows' directions than of their length"
+    return (tiny,) if m.mean_norm() < SHORT_ROWS else ()
