@@ -22,6 +22,7 @@ from uncone.records import (
     Finding,
     FrequencyGroup,
     FrequencyGroups,
+    Group,
     Groups,
     Measurement,
     Norms,
@@ -634,6 +635,30 @@ def test_a_planted_fault_is_worse_on_the_right_measures(twin: Diagnosis, fault: 
     back = uncone.compare([uncone.diagnose(FAULTS[fault]()), twin], names=["faulty", "healthy"])
     assert not back.worse
     assert (f"better than faulty: {fault.replace('_', ' ')} gone" in back.verdict) == is_defect
+
+
+def test_what_one_side_alone_can_show_is_named() -> None:
+    """A tail toward reserved tokens, of which the other side knows no names."""
+    reserved = Group("reserved", 0, 100, 100, 0, 1.0, 0.1, 0.9, None)
+    tail, sides = _finding(cause="degenerate_tail"), list[Diagnosis]()
+    for by_name, found in ((False, NONE), (True, tail)):
+        groups = Groups(100, "words", reserved, (), reserved_by_name=by_name)
+        sides.append(_diagnosis(replace(_subject(_reading(0.2), findings=(found,)), groups=groups)))
+    for pair in (sides, sides[::-1]):
+        found = uncone.compare(pair)
+        assert not found.worse
+        assert "not comparable: the degenerate tail, which only one of the two can show" in found.verdict
+
+
+def test_readings_without_effect_are_counted_where_nothing_else_changed() -> None:
+    sides = [
+        _diagnosis(
+            replace(_subject(_reading(0.2), name="head", findings=(NONE,)), without_effect=(_reading(x),))
+        )
+        for x in (0.4, 0.0)
+    ]
+    verdict = uncone.compare(sides).verdict
+    assert verdict == "model (2) differs little from model; 1 reading changed that no probability depends on."
 
 
 def test_healthy_tables_drawn_anew_differ_little(twin: Diagnosis) -> None:

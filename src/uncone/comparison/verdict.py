@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from uncone.comparison.changes import range_width
-from uncone.records import Change, ComparedSubject, Part
+from uncone.records import DEFECTS, Change, ComparedSubject, Part
 from uncone.records.comparison import BETTER, WORSE
-from uncone.records.text import listing, number, shortened, title
+from uncone.records.text import counted, listing, number, shortened, title
 
 _MOST_NAMED = 3
 
@@ -82,10 +82,14 @@ def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject],
         words = [w for subject in shared for w in _finding_words(subject, order, kinds, of_many=of_many)]
         if words:
             said.append(f"{way}{'' if said else than}: {listing(words)}")
-    if not said and not changed:
-        return f"{name} differs little" + than.replace(" than ", " from ")
+    alone = [w for subject in shared for w in _shown_by_one(subject, order, of_many=of_many)]
+    if not said and not changed and not alone:
+        raw = sum(c.meaningful for s in shared for m in s.without_effect if (c := m.changes[order]))
+        only = f"; {counted(raw, 'reading')} changed that no probability depends on" if raw else ""
+        return f"{name} differs little" + than.replace(" than ", " from ") + only
     judged = ", but ".join(said) if said else f"neither worse nor better{than}"
-    return f"{name} is {judged}" + (f"; changed: {changed}" if changed else "")
+    apart = f"; not comparable: {listing(alone)}" if alone else ""
+    return f"{name} is {judged}{apart}" + (f"; changed: {changed}" if changed else "")
 
 
 def _grouped(steps: Sequence[_Step], *, of_many: bool) -> str:
@@ -136,6 +140,20 @@ def _finding_words(subject: ComparedSubject, order: int, kinds: Sequence[str], *
             told = ", ".join(level + _evidence(subject, finding.cause, order))
             words.append(f"{_name(finding.cause)}{of} {change}" + (f" ({told})" if told else ""))
     return words[:_MOST_NAMED]
+
+
+def _shown_by_one(subject: ComparedSubject, order: int, *, of_many: bool) -> list[str]:
+    """Defects of one side that the other could not have shown, so that nothing is concluded of them."""
+    sides = (subject.sides[0], subject.sides[order])
+    if any(not side or not side.findings or side.findings[0].cause == "not_measured" for side in sides):
+        return []
+    of = f" of {_called(subject)}" if of_many else ""
+    pairs = [(one, (one.levels[0], one.levels[order])) for one in subject.findings if not one.changes[order]]
+    return [
+        f"the {_name(one.cause)}{of}, which only one of the two can show"
+        for one, levels in pairs
+        if sum(level in DEFECTS for level in levels) == 1
+    ]
 
 
 def _evidence(subject: ComparedSubject, cause: str, order: int) -> list[str]:

@@ -17,7 +17,7 @@ def compared_figures(sides: Sequence[tuple[str, int, Subject]], names: Sequence[
     if panels:
         first, last = min(bins[0].start for *_, bins in binned), max(bins[-1].stop for *_, bins in binned) - 1
         spark = f"By row id, from {first:,} to {last:,}, one scale a reading:" if len(binned) > 1 else ""
-        yield Figure("By row id", panels, "Dashed: what an isotropic cloud gives.", legend, spark)
+        yield Figure("By row id", panels, "Dashed in grey: what an isotropic cloud gives.", legend, spark)
         letters, every = tuple(letter for letter, _, _ in binned), [bins for _, _, bins in binned]
         numbers = ((tuple(bins_table(every, place)), reading) for place, reading in enumerate(READINGS))
         tables = (Table(("ids", *letters), rows, letters, reading[1]) for rows, reading in numbers)
