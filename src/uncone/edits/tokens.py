@@ -37,6 +37,7 @@ from uncone.rows.safetensors import FLOATS
 Tensor = torch.Tensor
 WAYS: tuple[Way, ...] = ("sub_tokens", "mean", "covariance")
 Labels = Sequence[str | None] | None
+_BY_ROWS = "use the method 'mean' or 'covariance' (--method mean)"
 _INTEGERS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 
 
@@ -65,7 +66,7 @@ def reinitialise_tokens(
     n = files.entries[places.input].shape[0]
     labels = token_labels(files.path, n).labels
     chosen = _chosen(files, places, ids, n, labels)
-    parts = sub_tokens(_tokenizer(files), chosen) if way == "sub_tokens" else {}
+    parts = sub_tokens(_tokenizer(files, _BY_ROWS), chosen) if way == "sub_tokens" else {}
     parts = {i: tuple(part for part in parts[i] if part < n) for i in parts}
     edited, tensors = _edited(files, places, chosen, parts, _kept(chosen, n, labels), way, seed)
     with edited_copy(files, out, tensors) as copy:
@@ -227,7 +228,7 @@ def _zero_rows(files: ModelFiles, places: Places, labels: Labels) -> list[int]:
 
 def _added_tokens(files: ModelFiles, n: int) -> list[int]:
     """The ids below `n` of tokens that were added behind the vocabulary of the tokenizer's model."""
-    tokenizer = _tokenizer(files)
+    tokenizer = _tokenizer(files, "give ids, or zero (--tokens zero)")
     own = set(tokenizer.get_vocab(with_added_tokens=False).values())
     return sorted(i for i in tokenizer.get_added_tokens_decoder() if i not in own and i < n)
 
@@ -250,11 +251,8 @@ def _kept(chosen: Sequence[int], n: int, labels: Labels) -> Tensor:
     return stays.nonzero().flatten()
 
 
-def _tokenizer(files: ModelFiles) -> Any:
+def _tokenizer(files: ModelFiles, way_out: str) -> Any:
     tokenizer, why = load_tokenizer(files)
     if tokenizer is None:
-        raise InputError(
-            f"expected a tokenizer in {files.path}, got none that works ({why}): use the method 'mean' or "
-            "'covariance' (--method mean), with ids"
-        )
+        raise InputError(f"expected a tokenizer in {files.path}, got none that works ({why}): {way_out}")
     return tokenizer

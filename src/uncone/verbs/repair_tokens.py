@@ -18,8 +18,8 @@ from uncone.records import TokenEdit
 from uncone.regular import open_regular
 
 MOST_IDS = 100_000
-_ID = re.compile(r"\s*[0-9]{1,9}\s*")
-_HOW = "give ids such as 3,17, a file of ids, zero, added or auto"
+_IDS = re.compile(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*")
+_HOW = "give ids such as 3,17,90-99, a file of ids, zero or added"
 
 
 def repair_tokens(
@@ -37,7 +37,7 @@ def repair_tokens(
     Args:
         model: a directory of transformers, or the name of a cached one.
         out: a new directory.
-        tokens: ids separated by commas, a file with an id a line, "zero", "added", or "auto": those that
+        tokens: ids and spans such as 90-99 separated by commas, a file with one a line, "zero", "added", or "auto": those that
             `under_trained_tokens` finds.
         method: what new rows are made of, "sub_tokens", "mean" or "covariance".
         counts: with "auto", how often each token occurs, as for `diagnose`: where few tokens are reserved by
@@ -90,11 +90,14 @@ def _untrained(directory: Path, counts: Path_ | None) -> tuple[list[int], tuple[
 
 def _ids(text: str) -> list[int]:
     fields = text.split(",")
-    if not all(map(_ID.fullmatch, fields)) and os.path.isfile(text):
+    if not all(map(_IDS.fullmatch, fields)) and os.path.isfile(text):
         with open_regular(Path(text)) as file:
             fields = file.read(20 * MOST_IDS).decode("ascii", "replace").split()
-    wrong = next((field for field in fields if not _ID.fullmatch(field)), None)
-    if wrong is not None or not fields or len(fields) > MOST_IDS:
-        told = (text if wrong is None else wrong)[:60]
-        raise InputError(f"expected ids of tokens, got {told!r}: {_HOW}")
-    return [int(field) for field in fields]
+    ids = list[int]()
+    for field in fields:
+        span = _IDS.fullmatch(field)
+        first, last = (0, -1) if span is None else (int(span[1]), int(span[2] or span[1]))
+        if not first <= last < first + MOST_IDS - len(ids):
+            raise InputError(f"expected ids of tokens, got {field[:60]!r}: {_HOW}")
+        ids += range(first, last + 1)
+    return ids
