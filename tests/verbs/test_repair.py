@@ -89,6 +89,15 @@ def test_healthy_rows_get_no_rounder(tmp_path: Path) -> None:
     assert NOT_KNOWN in found.verdict
 
 
+@pytest.mark.parametrize(("length", "is_told"), [(9.9, False), (10.2, True)])
+def test_a_giant_row_that_the_fit_follows_is_told(tmp_path: Path, length: float, is_told: bool) -> None:
+    x = torch.nn.functional.normalize(gaussian(2000, 16), dim=1)
+    x[3] *= length
+    np.save(tmp_path / "x.npy", x.numpy())
+    found = repair(tmp_path / "x.npy", tmp_path / "y.npy", method="center")
+    assert any("has a row 10.2 times as long as its mean row" in note for note in found.notes) == is_told
+
+
 @pytest.mark.parametrize("method", ["center", "whiten", "all_but_the_top_2"])
 @pytest.mark.parametrize("shift", [0.0, 2.0])
 def test_without_a_task_nothing_is_better_or_worse(tmp_path: Path, method: str, shift: float) -> None:
@@ -116,6 +125,9 @@ def test_the_next_command_starts_from_the_source_and_can_be_pasted(tmp_path: Pat
     queries = repair(folder / "my rows.npy", folder / "z.npy", method="center", fit_on=folder / "y.npy")
     assert queries.next_step == own.format("'a b/my rows.npy'", "'a b/y.npy'") + " --repair center"
     assert "`uncone calibrate REPAIRED_DOCUMENTS --queries 'a b/z.npy'` gives new ones" in queries.index[-1]
+    same = repair(str(folder / "y.npy"), folder / "u.npy", method="center", fit_on=folder / "y.npy")
+    assert same.next_step == own.format("QUERIES", "'a b/y.npy'") + " --repair center"
+    assert "`uncone calibrate 'a b/u.npy'` gives new ones" in same.index[-1]
     saved = tmp_path / "t.safetensors"
     repair(folder / "my rows.npy", folder / "v.npy", method="center", save=saved)
     loaded = repair(folder / "y.npy", folder / "w.npy", load=saved)
@@ -507,13 +519,14 @@ class TestTheCommand:
         for verb, *flags in (
             ("center-head", "--untie"), ("center-head", "--text", text), ("repair-tokens", "--tokens", "zero"),
             ("repair-tokens", "--tokens", "added"), ("repair-tokens", "--tokens", "3,17"),
-            ("repair-tokens", "--tokens", tmp_path / "ids", "--method", "covariance"),
+            ("repair-tokens", "--tokens", tmp_path / "ids", "--method", "covariance"), ("repair-tokens", "--tokens", "7,10-12,9"),
         ):  # fmt: skip
             with pytest.raises(SystemExit):
                 _run(model, out, *flags, verb=str(verb))
         assert asked == [
             (model, out, None, True), (model, out, text, False), (model, out, "zero", None, "sub_tokens"), (model, out, "added", None, "sub_tokens"),
             (model, out, [3, 17], None, "sub_tokens"), (model, out, [4, 5], None, "covariance"),
+            (model, out, [7, 10, 11, 12, 9], None, "sub_tokens"),
         ]  # fmt: skip
 
     def test_a_task_chooses_or_leaves_it(
@@ -593,7 +606,7 @@ class TestTheCommand:
 def test_ids_of_tokens_are_numbers_or_a_file_of_them(tmp_path: Path) -> None:
     model = write_model(tmp_path / "m", healthy())
     (tmp_path / "ids.txt").write_text("1\n2\nthree\n")
-    for given in ("1,x", "-1", "", str(tmp_path / "ids.txt"), "9" * 12):
+    for given in ("1,x", "-1", "", str(tmp_path / "ids.txt"), "9" * 12, "9-3", "1-", "0-100000", "0-99999,5"):
         with pytest.raises(InputError, match=r"expected ids of tokens, got .*: give ids such as 3,17"):
             repair_tokens(model, tmp_path / "out", tokens=given)
     with pytest.raises(

@@ -13,6 +13,7 @@ import torch
 from uncone import measure
 from uncone.edits.texts import MOST_SENTENCES, Path_
 from uncone.errors import InputError
+from uncone.measure.odd_rows import GIANT
 from uncone.measure.reading import read
 from uncone.model.counts import read_counts
 from uncone.model.open import open_rows
@@ -178,6 +179,12 @@ def record_of(
     affine = getattr(repair, "affine_", repair)
     lost = affine.rank_lost() if isinstance(affine, Affine) else None
     before, after = geometry.lengths
+    if before is not None and before.largest >= GIANT * before.mean:
+        longest = f"{before.largest / before.mean:.3g} times as long as its mean row"
+        notes = (
+            f"{name} has a row {longest}: means and directions follow such rows. Leave them out first.",
+            *notes,
+        )
     record = Repaired(
         verdict="", name=name, out=shared_name(str(out)), kind=kind, method=fit.method, gains=gains(geometry),
         n=n, d=d, k=k, dtype=dtype, fitted=fit.fitted,

@@ -120,6 +120,8 @@ def repair(
     kind = check_repair(spec, out, options)
     if kind == "encoder":
         return repair_encoder(spec, out, options, progress=progress)
+    if _is_same(spec, fit_on):
+        options = replace(options, fit_on=None)
     rows = open_rows(spec, skip_nonfinite=skip_nonfinite)
     check_out(out, rows, overwrite=overwrite)
     fit = fit_repair(options, lambda: rows, progress)
@@ -171,8 +173,7 @@ def _by_own(
     selection = select_repair(**vars(own), progress=progress)
     if selection.leaves_it:
         return selection
-    fit_on = None if own.documents is spec else own.documents
-    chosen = replace(auto, method=selection.chosen, fit_on=fit_on)
+    chosen = replace(auto, method=selection.chosen, fit_on=own.documents)
     found = repair(spec, out, **vars(chosen), progress=progress)
     assert isinstance(found, Repaired)
     where = "qrels" if isinstance(own.qrels, Mapping) else Path(own.qrels).name
@@ -265,3 +266,9 @@ def _left_out(rows: Rows) -> tuple[str, ...]:
         f"written, the first row {rows.left_out[0]}: rows behind it have other numbers now, and of what "
         "stands beside them only labels are kept.",
     )
+
+
+def _is_same(spec: Any, other: Any) -> bool:
+    """Whether both are one object in memory, or written as the same path."""
+    are_paths = isinstance(spec, str | os.PathLike) and isinstance(other, str | os.PathLike)
+    return os.fspath(spec) == os.fspath(other) if are_paths else spec is other
