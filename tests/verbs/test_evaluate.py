@@ -390,7 +390,11 @@ def test_verdicts() -> None:
     two = {"wide": {"ndcg10": Interval(0.03, -0.01, 0.07)}, "narrow": {"ndcg10": up}}
     assert verdict("m", "retrieval", "ndcg10", {"s": two}) == (
         "m, retrieval: of 2 repairs narrow does best of those that rise beyond chance; it changes nDCG@10 by +0.0200 "
-        "(95%: +0.0100 to +0.0300)."
+        "(95%: +0.0100 to +0.0300). The best of many looks better than it is on the items that chose it: --method auto "
+        "asks others too."
+    )
+    assert "--method auto" not in verdict(
+        "m", "wordsim", "spearman", {"s": {r: {"spearman": up} for r in "ab"}}
     )
     assert said() == "m, retrieval: no repair could be compared with the original."
 

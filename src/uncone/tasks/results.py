@@ -41,6 +41,9 @@ PACKAGES = (
 )  # fmt: skip
 """The packages that numbers may depend on."""
 Numbers = Mapping[str, Any]
+_CHOOSE = (
+    " The best of many looks better than it is on the items that chose it: --method auto asks others too."
+)
 
 
 @dataclass(frozen=True)
@@ -176,7 +179,8 @@ def verdict(
         among, subject = "" if best == highest else " of those that rise beyond chance", described(best)
         if len(full) > 1:
             subject = f"of {len(full)} repairs {subject} does best{among}; it"
-        return f"{start} {subject} {_change(full[best], measure)}."
+        asked = _CHOOSE if len(full) > 1 and task in ("retrieval", "sts") else ""
+        return f"{start} {subject} {_change(full[best], measure)}.{asked}"
     if is_full:
         return f"{start} no repair helps: {TITLES[measure]} is 1 as it is, and no value is higher. Leave it as it is."
     is_open = items and all(one.low <= 0 <= one.high for one in full[highest].values())
