@@ -55,6 +55,8 @@ def test_detaching_leaves_nothing(model: Any) -> None:
         attached.detach()
     assert "forward" not in model.__dict__
     assert "forward" not in attached.head.__dict__
+    with pytest.raises(uncone.UnsupportedModel, match="got one that was detached: attach again"):
+        attached.check()
     assert (model.forward, attached.head.forward) == (forward, head_forward)
 
 

@@ -32,6 +32,11 @@ def _read_only(x: torch.Tensor) -> Any:
     return array
 
 
+def test_a_barcode_is_shown_in_a_line() -> None:
+    assert repr(barcode([[0.0], [1.0], [3.0]])) == "Barcode(2 bars in 1 group, lengths 1 to 2)"
+    assert repr(barcode([[0.0], [3.0]], [0, 1])) == "Barcode(0 bars in 2 groups)"
+
+
 @pytest.mark.parametrize("kind", [*KINDS, _read_only])
 def test_a_barcode_of_any_kind_is_in_tensors(kind: Callable[[torch.Tensor], Any]) -> None:
     for groups in (None, GROUPS):

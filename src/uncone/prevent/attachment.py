@@ -129,7 +129,9 @@ class Attachment:
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raises UnsupportedModel if something else took the place of the attached forwards."""
+        """Raises UnsupportedModel if detached, or if something else took the place of the forwards."""
+        if not self.active:
+            raise UnsupportedModel("expected an attached model, got one that was detached: attach again")
         for forward in self._forwards:
             if not forward.in_place():
                 raise UnsupportedModel(

@@ -34,6 +34,11 @@ class Barcode:
     labels: Tensor
     """(G,) the label of each group, as given; 0 to B - 1 for points (B, n, D); (1,) zero without groups."""
 
+    def __repr__(self) -> str:
+        size = f"{len(self.lengths):,} bars in {len(self.bars):,} group{'s' * (len(self.bars) != 1)}"
+        ends = self.lengths.detach().aminmax() if len(self.lengths) else ()
+        return f"Barcode({size}{', lengths ' * bool(ends)}{' to '.join(f'{float(end):.4g}' for end in ends)})"
+
     @cached_property
     def group(self) -> Tensor:
         """(M,) int64, the place of each bar's group among the `labels`."""
