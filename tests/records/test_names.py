@@ -80,6 +80,8 @@ def test_what_is_not_there_is_a_key_error_with_the_nearest_names(name: str, mess
 
 
 def test_a_diagnosis_is_no_sequence() -> None:
+    with pytest.raises(UnknownName, match="expected a name such as 'mean_cosine', got 0"):
+        TWO[0]
     with pytest.raises(TypeError, match="not iterable"):
         iter(TWO)  # type: ignore[call-overload]
     assert 3 not in TWO

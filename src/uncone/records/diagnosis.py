@@ -248,7 +248,7 @@ class Diagnosis(Record):
         levels = [finding.level for subject in self.subjects for finding in subject.findings]
         return min(levels, key=LEVELS.index, default=None)
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: Any) -> Any:
         """The reading called `name`: a `Measurement`, or the plain value of one of its details.
 
         A name is SUBJECT.MEASURE, such as `d["input.mean_cosine"]`; its details are SUBJECT.MEASURE.DETAIL, items
@@ -259,6 +259,10 @@ class Diagnosis(Record):
         Raises:
             UnknownName: (a KeyError and an InputError) no reading has this name; the message gives the nearest.
         """
+        if not isinstance(name, str):
+            raise UnknownName(
+                f"expected a name such as 'mean_cosine', got {name!r}: names are SUBJECT.MEASURE"
+            )
         full, measurement, path = self.find(name)
         return detail(full, measurement, path) if path else measurement
 
@@ -344,7 +348,8 @@ def _binned(groups: Groups) -> list[Chart]:
 def _by_id(groups: Groups, charts: tuple[Any, ...]) -> Figure:
     first, last = count(groups.bins[0].start), count(groups.bins[-1].stop - 1)
     size, reserved = count(groups.bin_size), groups.reserved_group
-    caption = "Dashed: what an isotropic cloud gives. Shaded: bins that hold reserved rows."
+    shaded = "reserved rows" if groups.reserved_by_name else "the last ids, in place of reserved rows"
+    caption = f"Dashed: what an isotropic cloud gives. Shaded: bins that hold {shaded}."
     if reserved is not None:
         cosine = optional(reserved.mean_cosine, (-1, 1))
         among = f"; their mean cosine among themselves: {cosine}" if reserved.mean_cosine is not None else ""
