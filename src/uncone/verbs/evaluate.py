@@ -8,6 +8,7 @@ from typing import Any, Literal
 from uncone.errors import InputError, nearest
 from uncone.model.open import name_of, split
 from uncone.records import ORIGINAL, Evaluation
+from uncone.records.evaluation import Task
 from uncone.records.text import counted
 from uncone.rows.ids import Ids
 from uncone.tasks.ann import evaluate_ann, evaluate_ann_of_rows
@@ -30,7 +31,7 @@ _ITEMS = {"wordsim": "pairs of words", "sts": _SENTENCES}
 def evaluate(
     spec: Any = None,
     *,
-    task: Literal["wordsim", "sts", "retrieval", "ann"] | None = None,
+    task: Task | None = None,
     data: str | os.PathLike[str] | None = None,
     queries: Any = None,
     documents: Any = None,
@@ -90,17 +91,7 @@ def evaluate(
         spec, queries=queries, documents=documents, qrels=qrels, ids=ids, query_ids=query_ids, task=task,
         others={"data": data, "columns": columns, "cache": cache},
     )  # fmt: skip
-    if own is not None:
-        task = "retrieval"
-    elif task is None or spec is None:
-        lacking = "task" if task is None else "spec"
-        raise InputError(
-            f"expected a spec and a task out of {', '.join(TASKS)}, or own vectors (--queries, --documents and "
-            f"--qrels), got no {lacking}: name it"
-        )
-    if task not in TASKS:
-        advice = nearest(task, TASKS, "choose among these")
-        raise InputError(f"expected a task out of {', '.join(TASKS)}, got {task!r}: {advice}")
+    task = "retrieval" if own is not None else _checked_task(task, spec)
     if protocol not in PROTOCOLS:
         raise InputError(
             f"expected a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}: field is usual"
@@ -154,6 +145,19 @@ def evaluate(
         notes=tuple(dict.fromkeys(result.notes)), caution=result.caution,
         provenance=result.provenance | {"seed": seed, "measure": measure, "versions": versions(*PACKAGES)},
     )  # fmt: skip
+
+
+def _checked_task(task: Task | None, spec: Any) -> Task:
+    if task is None or spec is None:
+        lacking = "task" if task is None else "spec"
+        raise InputError(
+            f"expected a spec and a task out of {', '.join(TASKS)}, or own vectors (--queries, --documents and "
+            f"--qrels), got no {lacking}: name it"
+        )
+    if task not in TASKS:
+        advice = nearest(task, TASKS, "choose among these")
+        raise InputError(f"expected a task out of {', '.join(TASKS)}, got {task!r}: {advice}")
+    return task
 
 
 def check_protocol(task: str, protocol: str) -> None:
