@@ -19,7 +19,7 @@ from uncone.tasks.results import Settings
 from uncone.tasks.retrieval import Corpus, Qrels, read_judgements
 from uncone.tasks.text_files import stem_of
 from uncone.transforms.fitting import digest, shared_name
-from uncone.transforms.one_side import one_sided
+from uncone.transforms.one_side import check_same_width, one_sided
 
 _HELD_BYTES = 512 * 2**20
 """Documents of at most so many bytes are read once and held; larger ones are read anew by every repair."""
@@ -81,11 +81,7 @@ def own_vectors(
 def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner: bool = True) -> Corpus:
     """Read the vectors and the judgements, and fit the repairs on the documents."""
     documents, queries = _rows(own.documents, "documents"), _rows(own.queries, "queries")
-    if documents.shape[1] != queries.shape[1]:
-        raise InputError(
-            f"expected queries of {documents.shape[1]} features like {documents.name}, got "
-            f"{queries.shape[1]} in {queries.name}: encode both with the same model"
-        )
+    check_same_width(documents, queries)
     place, place_of_query = _places(documents, own.ids, "ids"), _places(queries, own.query_ids, "query-ids")
     judged = _judged(own, place, place_of_query)
     held, asked = _held(documents), _held(queries).read(0, queries.shape[0]).numpy()
