@@ -64,6 +64,8 @@ WITHOUT_EFFECT_REASON = (
 )
 _GAUGE_FIXED = "All are read after the head's mean row was subtracted, which changes no probability."
 _NAMES = {"input": "Input token table", "head": "Output head", "rows": "Rows"}
+CALLED = {"input": "the input token table", "head": "the output head", "rows": "the collection"}
+"""The subjects of a diagnosis inside a sentence."""
 _USED = {True: "mean row subtracted", False: "rows as stored", None: ""}
 _KEYS = ("mean_cosine", "effective_rank", "isoscore")
 _TILES = 3
