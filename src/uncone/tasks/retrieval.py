@@ -209,13 +209,6 @@ def _best(
     return both.gather(1, columns), torch.where(columns < known, old, columns - known + start)
 
 
-def retrieve(
-    queries: Array, documents: Array, data: RetrievalData, query_ids: Sequence[str], *, split: str
-) -> dict[str, Scores]:
-    """The numbers of `scores_of` for an exact search by inner product, (Q, D) in (N, D)."""
-    return scores_of(nearest(queries, documents, _DEPTH + 1), data, query_ids, split=split)
-
-
 def scores_of(
     found: npt.NDArray[np.int64], data: RetrievalData, query_ids: Sequence[str], *, split: str
 ) -> dict[str, Scores]:
