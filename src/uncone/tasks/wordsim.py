@@ -98,7 +98,7 @@ def word_similarity(
         if ids and max(ids) < rows.shape[0] and (len(ids) == 1 or protocol != "paper")
     }
     every = torch.tensor([index for ids in held.values() for index in ids], dtype=torch.int64)
-    needed, pieces = every.unique(return_inverse=True)
+    needed, pieces = torch.unique(every, return_inverse=True)
     raw, lengths = rows.take(needed), torch.tensor([len(ids) for ids in held.values()], dtype=torch.int64)
     of_word = torch.arange(len(held)).repeat_interleave(lengths)
 
