@@ -9,13 +9,12 @@ from uncone.errors import InputError, nearest
 from uncone.model.open import name_of, split
 from uncone.records import ORIGINAL, Evaluation
 from uncone.records.evaluation import Task
-from uncone.records.text import counted
 from uncone.rows.ids import Ids
 from uncone.tasks.ann import evaluate_ann, evaluate_ann_of_rows
 from uncone.tasks.encoding import open_encoding
 from uncone.tasks.fitting import Progress, repair_names
 from uncone.tasks.own_vectors import name_of_own, open_own, own_vectors
-from uncone.tasks.results import PACKAGES, PRIMARY, Settings, verdict
+from uncone.tasks.results import PACKAGES, PRIMARY, Settings, items_of, verdict
 from uncone.tasks.retrieval import Qrels, evaluate_retrieval, open_corpus
 from uncone.tasks.sts import evaluate_sts
 from uncone.tasks.wordsim import PROTOCOLS, evaluate_wordsim
@@ -24,7 +23,6 @@ from uncone.version import versions
 TASKS = ("wordsim", "sts", "retrieval", "ann")
 _OF_PAIRS = ("wordsim", "sts")
 _SENTENCES = "pairs of sentences (for a mean over subsets within each of them)"
-_NOUNS = {True: ("pair", "pairs"), False: ("query", "queries")}
 _ITEMS = {"wordsim": "pairs of words", "sts": _SENTENCES}
 
 
@@ -128,7 +126,7 @@ def evaluate(
     measure = "pearson_cosine" if protocol == "paper" else PRIMARY[task]
     name = name_of_own(own) if own is not None else name_of(spec, path) + (f"#{part}" if part else "")
     sets = [numbers[ORIGINAL]["n"] for numbers in result.results.values()]
-    items = counted(sets[0], *_NOUNS[task in _OF_PAIRS]) if len(sets) == 1 else ""
+    items = items_of(task, sets[0]) if len(sets) == 1 else ""
     # correlations, times 100, do not reach theirs but by chance
     is_full = task in ("retrieval", "ann") and all(
         numbers[ORIGINAL].get(measure) == 1 for numbers in result.results.values()
