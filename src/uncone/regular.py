@@ -78,6 +78,14 @@ def table_lines(path: Path_, *, how: str) -> Iterator[str]:
     return (part for _, line in lines_of(path, how=how, longest=2**29) for part in line.split("\r"))
 
 
+def number_in(field: str) -> float | None:
+    """The number that a field of a table holds; None where it holds none."""
+    try:
+        return float(field)
+    except ValueError:
+        return None
+
+
 def lines_of(path: Path_, *, how: str, longest: int = LONGEST_LINE) -> Iterator[tuple[int, str]]:
     """(number from 1, text without its end) of each line of a file in UTF-8, plain or packed (.gz, .xz)."""
     with open_unpacked(path, how=how) as file:

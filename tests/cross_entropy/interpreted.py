@@ -26,6 +26,7 @@ LIGER = CrossEntropyOptions(backend="wrap:liger")
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("options", OPTIONS)
 def test_triton(options: str, gate: str) -> None:
+    """`compare` asserts that value and gradients err no more than the definition in the same dtype does."""
     chosen = replace(TRITON, **OPTIONS[options])
     compare(chosen, gate_of(gate), a_problem(torch.float32), with_bias=options != "items")
     if gate == "some rare":

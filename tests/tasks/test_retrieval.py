@@ -2,9 +2,12 @@
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +16,8 @@ from tests.tasks.planted_texts import write_retrieval
 from uncone.errors import InputError
 from uncone.tasks import retrieval
 from uncone.tasks.encoding import unit
-from uncone.tasks.retrieval import RetrievalData, nearest, read_retrieval, retrieve
+from uncone.tasks.pairs import Scores
+from uncone.tasks.retrieval import RetrievalData, nearest, read_retrieval, scores_of
 
 pytest.importorskip("ir_measures", reason="the extra [evaluate] is not installed")
 
@@ -23,6 +27,18 @@ def _data(documents: int, judged: dict[str, dict[str, int]]) -> RetrievalData:
     return RetrievalData(
         "planted", ids, tuple(f"text {name}" for name in ids), dict.fromkeys(judged, "?"), {"test": judged}
     )
+
+
+def retrieve(
+    queries: npt.NDArray[Any],
+    documents: npt.NDArray[Any],
+    data: RetrievalData,
+    asked: Sequence[str],
+    *,
+    split: str,
+) -> dict[str, Scores]:
+    """The scores of an exact search, one place deeper than the deepest measure: a query may find itself."""
+    return scores_of(nearest(queries, documents, 101), data, asked, split=split)
 
 
 def test_ndcg_by_hand() -> None:

@@ -317,7 +317,7 @@ def test_selection_that_a_test_does_not_confirm(planted: Path, monkeypatch: pyte
     module = importlib.import_module("uncone.verbs.select_repair")
     first = module._Split(50, 0.5, ("center",), lambda names, level: {"center": Interval(0.1, 0.05, 0.2)})
     second = module._Split(50, 0.5, ("center",), lambda names, level: {"center": Interval(0.01, -0.05, 0.06)})
-    monkeypatch.setattr(module, "_sts", lambda *_: (first, lambda: second, "", (), {}))
+    monkeypatch.setattr(module, "_sts", lambda *_: (first, lambda: second, "", (), (), {}))
     found = select_repair(planted / "healthy.vec", task="sts", data=planted / "sts")
     assert (found.candidate, found.chosen) == ("center", "original")
     assert found.verdict.endswith(
@@ -394,7 +394,7 @@ def test_verdicts() -> None:
         "asks others too."
     )
     assert "--method auto" not in verdict(
-        "m", "wordsim", "spearman", {"s": {r: {"spearman": up} for r in "ab"}}
+        "m", "wordsim", "spearman_cosine", {"s": {r: {"spearman_cosine": up} for r in "ab"}}
     )
     assert said() == "m, retrieval: no repair could be compared with the original."
 

@@ -17,7 +17,7 @@ from uncone.memory import uninitialised
 from uncone.model.open import open_rows
 from uncone.moments import Moments, row_norms
 from uncone.records.parts import Fitted
-from uncone.regular import table_lines
+from uncone.regular import number_in, table_lines
 from uncone.rows import GRID, Rows
 from uncone.transforms.fitting import DigestedRows, fitted_on
 
@@ -295,7 +295,7 @@ def read_labels(
         if second is None and a == b:
             raise InputError(f"expected a pair of different rows in {where}, got a row with itself: drop it")
         pair = (a, b) if second is not None else (min(a, b), max(a, b))
-        value = _number(fields[2]) if len(fields) == 3 else 1.0
+        value = number_in(fields[2]) if len(fields) == 3 else 1.0
         if value is None or not math.isfinite(value):
             raise InputError(f"expected a numeric label in {where}, got {fields[2][:60]!r}: above 0 matches")
         match = value > 0 if match_at is None else value >= match_at
@@ -317,7 +317,7 @@ def _lines(path: Path_) -> Iterator[tuple[int, list[str]]]:
         fields = [field.strip() for field in line.split("\t")]
         # A first line names columns: its label is no number, or both its ids are names of columns.
         is_header = number == 1 and (
-            _number(fields[2]) is None if len(fields) == 3 else {f.lower() for f in fields} <= _NAMES
+            number_in(fields[2]) is None if len(fields) == 3 else {f.lower() for f in fields} <= _NAMES
         )
         if is_header or not any(fields):
             continue
@@ -327,10 +327,3 @@ def _lines(path: Path_) -> Iterator[tuple[int, list[str]]]:
             )
         width = len(fields)
         yield number, fields
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

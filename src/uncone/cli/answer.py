@@ -17,22 +17,10 @@ BEYOND = 2
 Path_ = str | Path | None
 
 
-def answer(
-    work: Callable[..., Record],
-    json: Path | None,
-    html: Path | None,
-    *written: Path_,
-    is_beyond: Callable[[Any], bool] | None = None,
-) -> None:
-    """Do the work under a progress bar, hand over its result, and name what else it wrote.
-
-    `is_beyond` says of the result whether the exit status is 2.
-    """
+def answer(work: Callable[..., Record], json: Path | None, html: Path | None, *written: Path_) -> None:
+    """Do the work under a progress bar, hand over its result, and name what else it wrote."""
     with progress_bar() as progress:
         record = work(progress=progress)
-    if is_beyond is not None:
-        judge(record, json, html, beyond=is_beyond(record))
-        return
     hand_over(record, json, html)
     tell(*written)
 

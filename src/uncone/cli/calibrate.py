@@ -1,9 +1,8 @@
 """`uncone calibrate`."""
 
-from functools import partial
 from typing import Annotated, Literal
 
-from uncone.cli.answer import answer
+from uncone.cli.answer import judge, progress_bar
 from uncone.cli.files import Html, Json, Read, Role, SkipNonfinite, Spec, load
 from uncone.errors import InputError
 from uncone.records import Calibration
@@ -61,9 +60,10 @@ def calibrate(
     saved = None if against is None else load(Calibration, against)
     share = {} if prior is None else {"prior": prior}
     table = pairs and PairTable(pairs, ids=ids, query_ids=query_ids, match_at=match_at, **share)
-    work = partial(
-        run, vectors, queries=queries, texts=texts, query_texts=query_texts, pairs=table, metric=metric,
-        scores=score, rates=false_match_rate or RATES, against=saved, most_pairs=most_pairs, seed=seed,
-        skip_nonfinite=skip_nonfinite,
-    )  # fmt: skip
-    answer(work, json, html, is_beyond=lambda record: record.drift is not None and record.drift.found)
+    with progress_bar() as progress:
+        record = run(
+            vectors, queries=queries, texts=texts, query_texts=query_texts, pairs=table, metric=metric,
+            scores=score, rates=false_match_rate or RATES, against=saved, most_pairs=most_pairs, seed=seed,
+            skip_nonfinite=skip_nonfinite, progress=progress,
+        )  # fmt: skip
+    judge(record, json, html, beyond=record.drift is not None and record.drift.found)

@@ -7,6 +7,7 @@ from uncone.cli.answer import judge
 from uncone.cli.files import Html, Json, Role, load
 from uncone.errors import InputError
 from uncone.records import Diagnosis
+from uncone.regular import number_in
 
 
 def check(
@@ -41,12 +42,8 @@ def _bars(given: list[str] | None, flag: str) -> dict[str, float]:
     bars = dict[str, float]()
     for text in given or []:
         name, _, value = text.rpartition("=")
-        name = name.strip()
-        try:
-            number = float(value)
-        except ValueError:
-            name = ""
-        if not name:
+        name, number = name.strip(), number_in(value)
+        if not name or number is None:
             raise InputError(
                 f"expected {flag} NAME=VALUE, got {text!r}: give one such as {flag} head.mean_cosine=0.3"
             )

@@ -8,13 +8,14 @@ from cyclopts import Parameter
 from uncone.cli.answer import answer
 from uncone.cli.files import Html, Ids, Json, Keep, Qrels, Queries, QueryIds, Read, Vectors
 from uncone.errors import InputError
+from uncone.records.evaluation import Task
 
 
 def evaluate(
     spec: Vectors = None,
     /,
     *,
-    task: Literal["wordsim", "sts", "retrieval", "ann"] | None = None,
+    task: Task | None = None,
     data: Read = None,
     columns: str | None = None,
     queries: Queries = None,

@@ -129,7 +129,7 @@ def compare_measure(
     return ComparedMeasure(
         name=name, better=first.better,
         values=tuple(None if reading is None else _finite(reading.value) for reading in readings),
-        distances=tuple(None if reading is None else _distance(reading) for reading in readings),
+        distances=tuple(None if reading is None else _finite(reading.distance) for reading in readings),
         changes=tuple(change for change, _ in against), cautions=tuple(tuple(said) for _, said in against),
     )  # fmt: skip
 
@@ -242,11 +242,6 @@ def _apart(a: float, b: float) -> float:
 
 def _definition(reading: Measurement) -> str:
     return reading.definition.partition("; not scale-free")[0]  # what follows tells the data, not the measure
-
-
-def _distance(reading: Measurement) -> float | None:
-    value = _finite(reading.value)
-    return None if value is None or reading.reference is None else _finite(value - reading.reference)
 
 
 def _finite(value: float | None) -> float | None:

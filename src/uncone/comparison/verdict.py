@@ -6,6 +6,7 @@ from typing import NamedTuple
 from uncone.comparison.changes import range_width
 from uncone.records import DEFECTS, Change, ComparedSubject, Part
 from uncone.records.comparison import BETTER, WORSE
+from uncone.records.diagnosis import CALLED
 from uncone.records.text import counted, listing, number, shortened, title
 
 _MOST_NAMED = 3
@@ -24,7 +25,6 @@ FAMILIES = (
         for group in ("rare", "medium", "frequent", "reserved")
     ),
 )
-_SUBJECTS = {"input": "the input token table", "head": "the output head", "rows": "the collection"}
 
 
 class _Step(NamedTuple):
@@ -126,7 +126,7 @@ def _steps(subject: ComparedSubject, order: int) -> Iterator[_Step]:
 
 
 def _called(subject: ComparedSubject) -> str:
-    return _SUBJECTS.get(subject.name, shortened(subject.name))
+    return CALLED.get(subject.name, shortened(subject.name))
 
 
 def _finding_words(subject: ComparedSubject, order: int, kinds: Sequence[str], *, of_many: bool) -> list[str]:

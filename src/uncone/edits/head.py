@@ -118,17 +118,7 @@ def center_head(
     directory = whole_model(model)
     creatable(out, outside=directory)
     files = open_directory(directory)
-    places = find_places(files)
-    if places.head is None:
-        raise UnsupportedModel(
-            f"expected a model with an output head in its files, got {files.path}: {places.why}"
-        )
-    stored = files.entries[places.head].dtype
-    if stored not in FLOATS:
-        raise UnsupportedModel(
-            f"expected the head in floating point, got {places.head!r} of {stored}: dequantise the head, or "
-            "edit the model that was quantised"
-        )
+    head_name = _head_of(files)
     if dtype is not None and dtype not in _PROVEN_IN:
         raise InputError(
             f"expected the dtype of the proof to be one of {', '.join(_PROVEN_IN)}, got {dtype!r}: leave it "
@@ -143,26 +133,26 @@ def center_head(
     n = min(original.get_input_embeddings().num_embeddings, len(head.weight))
     ids = proof_text(files, original, n, text)
     before, is_tied = run(original, ids, tell=progress), bool(lookups(original))
-    mean = _mean_row(rows_of(files, places.head))
+    mean = _mean_row(rows_of(files, head_name))
     if is_tied and not untie:
         del original, head
         wide = torch.float64 if before.dtype in (torch.float32, torch.float64) else torch.float32
         original = load_model(files, dtype=wide)
         how = f"the whole original in {str(wide).removeprefix('torch.')}"
         reference = _wide_run(original, ids, progress)
-        layout = _folded(files, original, ids, places.head, mean)
+        layout = _folded(files, original, ids, head_name, mean)
     else:  # the input of the head stays as it is, so only its product is in question
-        alone = _Layout("untied", {places.head: shifted(files, places.head, -mean)}, places.head)
-        layout = _parted(files, places.head, mean) if is_tied else alone
+        alone = _Layout("untied", {head_name: shifted(files, head_name, -mean)}, head_name)
+        layout = _parted(files, head_name, mean) if is_tied else alone
         how = "the original's own hidden states times its head in float64"
         reference = run(original, ids, product=wide_product(head.weight, head.bias), tell=progress)
         del head
     del original
-    with edited_copy(files, out, layout.tensors, beside=places.head, config=layout.config) as copy:
+    with edited_copy(files, out, layout.tensors, beside=head_name, config=layout.config) as copy:
         after = run(load_model(copy.files, dtype=proven_in), ids, tell=progress)
         proof = compare(before, after, reference, text=ids.name, how=how)
         require(proof)
-        sides = rows_of(files, places.head), rows_of(copy.files, layout.head)
+        sides = rows_of(files, head_name), rows_of(copy.files, layout.head)
         shapes, notes = (head_rows(sides[0]), head_rows(sides[1])), layout.notes
         if untie and not is_tied:
             notes += ("The head is a matrix of its own already: there was nothing to untie.",)
@@ -178,6 +168,22 @@ def center_head(
             after=shapes[1], proof=proof, effects=effects, warnings=_warnings(files), notes=(*notes, OTHERS),
             unchanged=compare_untouched(files, copy.files, frozenset(layout.tensors)), left_out=copy.left_out,
         )  # fmt: skip
+
+
+def _head_of(files: ModelFiles) -> str:
+    """The tensor that the head's rows are in."""
+    places = find_places(files)
+    if places.head is None:
+        raise UnsupportedModel(
+            f"expected a model with an output head in its files, got {files.path}: {places.why}"
+        )
+    stored = files.entries[places.head].dtype
+    if stored not in FLOATS:
+        raise UnsupportedModel(
+            f"expected the head in floating point, got {places.head!r} of {stored}: dequantise the head, or "
+            "edit the model that was quantised"
+        )
+    return places.head
 
 
 def _wide_run(model: Any, ids: ProofText, progress: Progress | None) -> Run:

@@ -1,6 +1,6 @@
 """Why is it degenerate? From numbers to causes in the user's words, among known models, and to a picture."""
 
-from uncone.explain.advice import Advice, advice_for, with_whole_paths
+from uncone.explain.advice import Advice, advice_for
 from uncone.explain.findings import find
 from uncone.explain.known import Kind, kind_of, place, place_value, placed_among_known
 from uncone.explain.picture import draw_picture
@@ -9,5 +9,5 @@ from uncone.explain.verdict import give_verdict
 
 __all__ = [
     "Advice", "Kind", "Role", "TokenReader", "advice_for", "counts_of", "draw_picture", "find",
-    "give_verdict", "kind_of", "place", "place_value", "placed_among_known", "role_of", "with_whole_paths",
+    "give_verdict", "kind_of", "place", "place_value", "placed_among_known", "role_of",
 ]  # fmt: skip

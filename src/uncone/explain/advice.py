@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from uncone.model.open import is_model, split
-from uncone.records import Finding, Subject
+from uncone.records import Diagnosis, Finding
 from uncone.records.text import visible
 
 Kind = Literal["vectors", "table", "head", "tensor"]
@@ -166,15 +166,18 @@ def path_in_commands(spec: str) -> str:
     return f"./{text}" if text.startswith("-") else text
 
 
-def with_whole_paths(subject: Subject, spec: str) -> Subject:
-    """The subject of `spec` with commands that can be pasted into this machine's shell."""
+def with_whole_paths(diagnosis: Diagnosis, spec: str) -> Diagnosis:
+    """The diagnosis of `spec` with commands that can be pasted here: a record holds the ends of paths."""
     cut = path_in_commands(spec)
     if cut in (spec, f"./{spec}") or not os.path.isabs(spec):
-        return subject
+        return diagnosis
 
     def whole(command: str) -> str:
         words = shlex.split(command)
         return shlex.join(f"{spec}{word[len(cut) :]}" if word.startswith(cut) else word for word in words)
 
-    findings = (replace(one, command=whole(one.command)) for one in subject.findings)
-    return replace(subject, findings=tuple(findings))
+    subjects = (
+        replace(one, findings=tuple(replace(f, command=whole(f.command)) for f in one.findings))
+        for one in diagnosis.subjects
+    )
+    return replace(diagnosis, subjects=tuple(subjects))

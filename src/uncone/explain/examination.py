@@ -14,13 +14,12 @@ from uncone.measure.reading import read
 from uncone.moments import Moments, row_norms
 from uncone.moments.cell import counting_nonfinite
 from uncone.moments.sums import products_bytes
-from uncone.records import Group, Groups, Measurement, Norms, OddRows, Picture, Spectrum, Subject
+from uncone.records import Group, Groups, Lengths, Measurement, OddRows, Picture, Spectrum, Subject
 from uncone.rows import CenteredRows, Rows
 
 _WORTH_SAYING = 10**9
 MOST_BINS = 200
 FEWEST_BINS = 10
-UNIT = 1e-3
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]
 
@@ -78,7 +77,7 @@ class Examination:
             found = self._role == "tied table" and groups.reserved_by_name
         advice = replace(
             self._advice, finds_untrained=found,
-            has_tokens=rows.labels is not None, has_unit_rows=_are_unit(lengths),
+            has_tokens=rows.labels is not None, has_unit_rows=Lengths(lengths.mean, lengths.smallest, lengths.largest).is_unit,
         )  # fmt: skip
         findings = explain.find(
             measurements, groups, head=self._head, under_trained=untrained, without_effect=without_effect,
@@ -175,11 +174,6 @@ def _marked(indices: Tensor, first: int, count: int) -> Tensor:
     marked = torch.zeros(count, dtype=torch.bool)
     marked[indices[start:stop] - first] = True
     return marked
-
-
-def _are_unit(norms: Norms) -> bool:
-    """Whether all rows have length 1, to what float16 rounds off."""
-    return 1 - UNIT < norms.smallest <= norms.largest < 1 + UNIT
 
 
 def _bin_size_for(n: int) -> int:

@@ -77,10 +77,8 @@ def find(
     untrained = _untrained(values, without_effect, advice)
     if not untrained and not _are_zero(under_trained, odd):
         causes += find_under_trained(under_trained, tail_is_named=tail_is_named)
-    if not any(finding.is_defect for finding in causes):
-        causes += untrained or [_no_defect(values, head=head)]
-    else:
-        causes += untrained
+    is_healthy = not untrained and not any(finding.is_defect for finding in causes)
+    causes += [_no_defect(values, head=head)] if is_healthy else untrained
     if not untrained:
         causes += _coupling(values)
         causes += [] if any(f.cause == "low_effective_rank" for f in causes) else _less_even(values)

@@ -75,7 +75,10 @@ def placed_among_known(subjects: tuple[Subject, ...]) -> tuple[Subject, ...]:
 def _placed(subject: Subject, kind: Kind) -> Iterator[Placed]:
     """Of a head, the rows as stored are placed: published readings are of those."""
     taken = [m for m in (*subject.measurements, *subject.without_effect) if m.value is not None]
-    of, read = {m.name: m for m in taken}, {_named(m): _values(m)[0] for m in taken}
+    of, read = {m.name: m for m in taken}, dict[tuple[str, bool], float]()
+    for m in taken:
+        name, value = _read(m)
+        read[name, m.centered is True] = value
     longest, centered = None, bool(subject.without_effect)
     if subject.norms is not None and subject.norms.mean > 0:
         longest = max(1.0, subject.norms.largest / subject.norms.mean)
@@ -103,14 +106,11 @@ def _model_of(read: Mapping[tuple[str, bool], float]) -> str:
     return next((model for model, are in same.items() if len(are) >= _FEWEST_SAME and all(are)), "")
 
 
-def _named(m: Measurement) -> tuple[str, bool]:
-    """The measure as the table names it, and whether the mean row was subtracted."""
-    return EFFECTIVE_RANK_SHARE if m.name == "effective_rank" else m.name, m.centered is True
-
-
-def _values(m: Measurement) -> tuple[float, float]:
-    value = float(m) / min(m.n, m.d) if m.name == "effective_rank" else float(m)
-    return value, value
+def _read(m: Measurement) -> tuple[str, float]:
+    """The measure as the table names it, and its value."""
+    if m.name == "effective_rank":
+        return EFFECTIVE_RANK_SHARE, float(m) / min(m.n, m.d)
+    return m.name, float(m)
 
 
 def place(measurement: Measurement, kind: Kind, *, parameters: int | None = None, itself: str = "") -> Placed:
@@ -128,11 +128,13 @@ def place(measurement: Measurement, kind: Kind, *, parameters: int | None = None
         InputError: as for `place_value`.
         UndefinedMeasure: the measurement has no value.
     """
-    (name, centered), ends = _named(measurement), _values(measurement)
-    if name == "partition_isotropy" and {"low", "high"} <= set(measurement.details):
-        name, ends = ONE_SIGN, (float(measurement.details["low"]), float(measurement.details["high"]))
-    shape = (measurement.n, measurement.d)
-    return place_value(name, ends, kind, shape=shape, centered=centered, parameters=parameters, itself=itself)
+    m, (name, value) = measurement, _read(measurement)
+    ends = (value, value)
+    if name == "partition_isotropy" and {"low", "high"} <= set(m.details):
+        name, ends = ONE_SIGN, (float(m.details["low"]), float(m.details["high"]))
+    return place_value(
+        name, ends, kind, shape=(m.n, m.d), centered=m.centered is True, parameters=parameters, itself=itself
+    )
 
 
 def place_value(
@@ -164,17 +166,22 @@ def place_value(
     'higher than 17 of 30 known untied heads of 16 to 221 M parameters (5 diverged runs left out)'
     """
     low, high = _checked(measure, value, kind)
-    like = [one for one in known_readings() if _is_like(one, measure, kind, centered)]
+    # An encoder's table was mostly trained with a tied head that its files no longer have.
+    kinds = ("tied table", kind) if kind == "table without a head" else (kind,)
+    readings = (one for one in known_readings() if one.measure == measure and one.centered == centered)
+    like = [one for one in readings if one.kind in kinds]
     alike = [one for one in like if not itself or one.model != itself]
     compared = [one for one in alike if not one.diverged]
     below, above = sum(one.high < low for one in compared), sum(one.low > high for one in compared)
     sizes = [one.parameters for one in compared if one.parameters is not None]
     smallest, largest = (min(sizes), max(sizes)) if len(sizes) == len(compared) > 0 else (None, None)
+    note = _doubt(smallest, largest, shape, parameters)
+    if measure == "partition_isotropy" and not alike:
+        note = f"published readings take one sign: place {ONE_SIGN}"
     return Placed(
         measure, _WHOM.get(kind, kind), "with the mean row removed" if centered and measure not in _CENTER_THEMSELVES else "",
         below, len(compared) - below - above, above, smallest, largest, len(alike) - len(compared),
-        _doubt(smallest, largest, shape, parameters) or _instead(measure, alike),
-        tuple(dict.fromkeys(one.source for one in compared)), (low, high), len(alike) < len(like),
+        note, tuple(dict.fromkeys(one.source for one in compared)), (low, high), len(alike) < len(like),
     )  # fmt: skip
 
 
@@ -198,34 +205,17 @@ def _checked(measure: str, value: float | tuple[float, float], kind: str) -> tup
 def known_readings() -> tuple[KnownReading, ...]:
     """The table that comes with the package."""
     text = resources.files("uncone.explain").joinpath("known_readings.csv").read_text(encoding="utf-8")
-    return tuple(_lines(text))
-
-
-def _lines(text: str) -> Iterator[KnownReading]:
+    readings = list[KnownReading]()
     for line in csv.DictReader(text.splitlines()):
         digits = line["value"] or "nan"
         half = _HALF_A_DIGIT * 10.0 ** -len(digits.partition(".")[2])
         value, parameters = float(digits), int(line["parameters"]) if line["parameters"] else None
         kind: Kind = next(kind for kind in get_args(Kind) if kind == line["kind"])
-        yield KnownReading(
+        readings.append(KnownReading(
             line["model"], parameters, kind, line["rows"] == "mean removed", line["measure"],
             value - half, value + half, line["diverged"] == "yes", line["source"],
-        )  # fmt: skip
-
-
-def _is_like(one: KnownReading, measure: str, kind: Kind, centered: bool) -> bool:
-    # An encoder's table was mostly trained with a tied head that its files no longer have.
-    kinds = ("tied table", kind) if kind == "table without a head" else (kind,)
-    return one.measure == measure and one.kind in kinds and one.centered == centered
-
-
-def _instead(measure: str, alike: list[KnownReading]) -> str:
-    """What to place where no reading is known of I(W) with both signs."""
-    return (
-        f"published readings take one sign: place {ONE_SIGN}"
-        if measure == "partition_isotropy" and not alike
-        else ""
-    )
+        ))  # fmt: skip
+    return tuple(readings)
 
 
 def _doubt(smallest: int | None, largest: int | None, shape: tuple[int, int], parameters: int | None) -> str:

@@ -2,9 +2,9 @@
 
 from uncone.explain.bins import nearest_leaning
 from uncone.records import Finding, Subject
+from uncone.records.diagnosis import CALLED
 from uncone.records.text import counted, listing, percent, plural, title
 
-_NAMES = {"input": "the input token table", "head": "the output head", "rows": "the collection"}
 _PROBLEMS = {
     "common_direction_drift": "its rows drift in a common direction (mean cosine {mean_cosine})",
     "rogue_dimensions": "a few rogue dimensions decide its similarities",
@@ -28,7 +28,7 @@ def give_verdict(subjects: tuple[Subject, ...]) -> str:
 
 
 def _clause(subject: Subject) -> str:
-    name = _NAMES.get(subject.name, subject.name)
+    name = CALLED.get(subject.name, subject.name)
     causes = {finding.cause: finding for finding in subject.findings}
     defects = [finding for finding in subject.findings if finding.is_defect]
     if "not_measured" in causes:

@@ -139,11 +139,12 @@ def all(x: Any, *, mask: Any = None, neighbours: bool = False) -> Readings:  # `
             profile.update(row_norms(block), ids[: len(block)])
             del block
         m.finish()
-    taken = [read(name, function, m) for name, function in MEASURES if name != "uniformity"]
-    if m.unit_second is None:
-        taken.append(_missing("uniformity", m, "Moments.of(rows, unit_second=True)"))
-    else:
-        taken.append(read("uniformity", uniformity, m))
+    taken = [
+        _missing(name, m, "Moments.of(rows, unit_second=True)")
+        if function is uniformity and m.unit_second is None
+        else read(name, function, m)
+        for name, function in MEASURES
+    ]
     if rows is None:
         names = ("partition_isotropy", "norm_id_correlation", *_OF_NEIGHBOURS * neighbours)
         taken += [_missing(name, m, "the rows") for name in names]

@@ -20,11 +20,10 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from uncone.errors import InputError, UnsupportedModel, first_line
-from uncone.model.files import ModelFiles, text_parts
+from uncone.model.files import ADAPTER, ModelFiles, text_parts
 from uncone.model.hugging_face import asked, from_pretrained, need
 from uncone.rows.names import listing
 
-ADAPTER = "adapter_config.json"
 # Settings that choose a kernel to download, a quantiser or pretrained parts; none moves the table or head.
 _LEFT_OUT = re.compile(
     r"_?(attn|experts)_implementation\w*|(quantization|compression)_config|auto_map|use_pretrained_backbone"

@@ -15,12 +15,12 @@ from uncone.prevent.cloud import (
     AnisotropyTrack,
     Pooling,
     are_classes,
-    described,
     is_first,
     joined,
     pool,
     token_mask,
 )
+from uncone.topology.clouds import kind
 
 Tensor = torch.Tensor
 StatePenalty = Callable[[Tensor, Tensor | None], Tensor]
@@ -79,7 +79,7 @@ def attach_states(
     if adds and not takes_labels:
         raise InputError(f"expected add_to_loss False with {type(top).__name__}, got True: call penalty()")
     if penalty is not None and not callable(penalty):
-        raise InputError(f"expected penalty(points, labels), got {described(penalty)}: see PersistentEntropy")
+        raise InputError(f"expected penalty(points, labels), got {kind(penalty)}: see PersistentEntropy")
     if pooling not in POOLINGS:
         raise InputError(f"expected pooling 'cls', 'mean' or 'last', got {pooling!r}")
     depth = _layers(top, base, count=layer != -1)
@@ -197,7 +197,7 @@ class AttachedStates(Attachment):
         if self._penalty is not None:
             value: Any = self._penalty(points, labels)
             if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
-                raise InputError(f"expected a scalar tensor from penalty, got {described(value)}: return one")
+                raise InputError(f"expected a scalar tensor from penalty, got {kind(value)}: return one")
             added = value * part.to(value)
             self.value = added.detach()
         self._taken += 1
@@ -275,7 +275,7 @@ class AttachedStates(Attachment):
             return classes
         if self._labels == "labels":
             return None
-        got = "none" if column is None else described(column)
+        got = "none" if column is None else kind(column)
         raise InputError(
             f"expected a column {self._labels!r} in the batch with one integer a sequence ({n}), got {got}: "
             "add it, or labels=None"

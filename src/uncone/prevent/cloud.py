@@ -14,6 +14,7 @@ from uncone import atomic
 from uncone.errors import InputError
 from uncone.measure.spectrum import marchenko_pastur
 from uncone.regular import open_regular
+from uncone.topology.clouds import kind
 
 Tensor = torch.Tensor
 Scores = tuple[float, ...]
@@ -65,7 +66,7 @@ def are_classes(labels: Tensor) -> Tensor:
 def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
     """Points (N, D) and their labels (N,), checked, without those labelled -100."""
     if not isinstance(points, Tensor) or points.ndim != 2:
-        raise InputError(f"expected points of shape (N, D), got {described(points)}: pass a tensor of points")
+        raise InputError(f"expected points of shape (N, D), got {kind(points)}: pass a tensor of points")
     if not points.is_floating_point():
         raise InputError(f"expected points in floating point, got {points.dtype}: convert them to float32")
     if labels is None:
@@ -73,17 +74,12 @@ def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
     one_each = isinstance(labels, Tensor) and labels.shape == points.shape[:1]
     if not isinstance(labels, Tensor) or not one_each or labels.is_floating_point() or labels.is_complex():
         raise InputError(
-            f"expected labels of shape ({len(points)},) with integers, got {described(labels)}: pass a "
+            f"expected labels of shape ({len(points)},) with integers, got {kind(labels)}: pass a "
             "tensor with one class a point, or None for one cloud"
         )
     labels = labels.to(points.device)
     kept = are_classes(labels)
     return (points, labels) if bool(kept.all()) else (points[kept], labels[kept])
-
-
-def described(given: object) -> str:
-    """A tensor by its shape and dtype, all else by its type."""
-    return f"{tuple(given.shape)} of {given.dtype}" if isinstance(given, Tensor) else type(given).__name__
 
 
 def world(group: Any = None) -> int:

@@ -11,7 +11,6 @@ from uncone.records.blocks import (
     Block,
     Bullets,
     Cell,
-    Chart,
     Cloud,
     Code,
     Figure,
@@ -65,6 +64,8 @@ WITHOUT_EFFECT_REASON = (
 )
 _GAUGE_FIXED = "All are read after the head's mean row was subtracted, which changes no probability."
 _NAMES = {"input": "Input token table", "head": "Output head", "rows": "Rows"}
+CALLED = {"input": "the input token table", "head": "the output head", "rows": "the collection"}
+"""The subjects of a diagnosis inside a sentence."""
 _USED = {True: "mean row subtracted", False: "rows as stored", None: ""}
 _KEYS = ("mean_cosine", "effective_rank", "isoscore")
 _TILES = 3
@@ -197,10 +198,11 @@ class Subject:
             columns = ("group", "rows, the farthest first", *[""] * (_OUTERMOST - 1))
             if rows:
                 yield Folded("Farthest from the centre, by group", (Table(columns, rows),))
-        charts = () if groups is None else tuple(_binned(groups))
-        if groups is not None and charts:
-            yield _by_id(groups, charts)
-            yield Folded("The numbers behind this figure", (_bin_table(groups),))
+        if groups is not None:
+            charts = tuple(bin_charts([("bins", "bins", groups.bins)], by_name=groups.reserved_by_name))
+            if charts:
+                yield _by_id(groups, charts)
+                yield Folded("The numbers behind this figure", (_bin_table(groups),))
         norms = None if self.norms is None else norms_chart(self.norms)
         legend = () if spectrum is None else tuple((curve.style, curve.name) for curve in spectrum.curves)
         shapes = tuple(chart for chart in (spectrum, norms) if chart is not None)
@@ -339,10 +341,6 @@ def nearest_bin(groups: Groups | None) -> Group | None:
 def _farthest(name: str, labels: Sequence[str]) -> tuple[str | Cell, ...]:
     cells = [Cell(shown_token(label), tone="token") for label in labels]
     return name, *cells, *[""] * (_OUTERMOST - len(labels))
-
-
-def _binned(groups: Groups) -> list[Chart]:
-    return bin_charts([("bins", "bins", groups.bins)], by_name=groups.reserved_by_name)
 
 
 def _by_id(groups: Groups, charts: tuple[Any, ...]) -> Figure:

@@ -47,6 +47,11 @@ class Measurement:
     reads_badly: str = ""
     """When the value misleads, whatever the rows; empty in files of older versions."""
 
+    @property
+    def distance(self) -> float | None:
+        """The value less what an isotropic cloud gives; None where one of them is not known."""
+        return None if self.value is None or self.reference is None else self.value - self.reference
+
     def __float__(self) -> float:
         if self.value is None:
             raise UndefinedMeasure(f"{self.name} is undefined: {self.reason}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from uncone import atomic
 from uncone.errors import UnsupportedModel, needed
-from uncone.records.blocks import Block, Document, Gauge, Gauges, Heading, Text
+from uncone.records.blocks import Block, Document, Gauges, Heading, Text
 from uncone.records.brief import brief
 from uncone.records.layout import shown
 from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
@@ -41,7 +41,8 @@ class Record:
         blocks = self.blocks()
         headings = [block for block in blocks if isinstance(block, Heading)][:1]
         gauges = [gauge for block in blocks if isinstance(block, Gauges) for gauge in block.gauges]
-        return "\n".join([*(visible(heading.text) for heading in headings), *map(_told, gauges)])
+        told = (headline(one.label, one.value, one.reason, one.reference, one.limits) for one in gauges)
+        return "\n".join([*(visible(heading.text) for heading in headings), *told])
 
     def blocks(self) -> tuple[Block, ...]:
         """What there is to show, from the verdict (a heading of level 1) on."""
@@ -131,10 +132,6 @@ def frame_of(rows: list[dict[str, Any]]) -> "DataFrame":
     pandas = needed("pandas", "expected pandas for a table, got none: pip install pandas", UnsupportedModel)
     frame: DataFrame = pandas.DataFrame(rows)
     return frame
-
-
-def _told(gauge: Gauge) -> str:
-    return headline(gauge.label, gauge.value, gauge.reason, gauge.reference, gauge.limits)
 
 
 def made_with(versions: Mapping[str, str]) -> str:

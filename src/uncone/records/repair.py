@@ -99,7 +99,7 @@ class Repaired(Record):
     def blocks(self) -> tuple[Block, ...]:
         sides = list(zip(self.before, self.after, strict=True))
         columns = ("measure", "before", "after", "isotropic", "rounder is")
-        known = [(title(b.name), _distance(b), _distance(a)) for b, a in sides]
+        known = [(title(b.name), b.distance, a.distance) for b, a in sides]
         caption = "Dot: after. Line: from before. Dashed: an isotropic cloud."
         return shown(
             Heading(self.verdict, 1, _LABELS[self.gains], "note"),
@@ -202,7 +202,3 @@ def _length(lengths: Lengths) -> Cell:
 
 def _value(measurement: Measurement) -> str:
     return "undefined" if measurement.value is None else number(measurement.value, limits=measurement.range)
-
-
-def _distance(m: Measurement) -> float | None:
-    return None if m.value is None or m.reference is None else m.value - m.reference

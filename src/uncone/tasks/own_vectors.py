@@ -19,7 +19,7 @@ from uncone.tasks.results import Settings
 from uncone.tasks.retrieval import Corpus, Qrels, read_judgements
 from uncone.tasks.text_files import stem_of
 from uncone.transforms.fitting import digest, shared_name
-from uncone.transforms.one_side import one_sided
+from uncone.transforms.one_side import check_same_width, one_sided
 
 _HELD_BYTES = 512 * 2**20
 """Documents of at most so many bytes are read once and held; larger ones are read anew by every repair."""
@@ -39,6 +39,11 @@ class OwnVectors:
     qrels: Qrels
     ids: Ids | None = None
     query_ids: Ids | None = None
+
+    @property
+    def told(self) -> str:
+        """What to call the judgements."""
+        return "qrels" if isinstance(self.qrels, Mapping) else Path(self.qrels).name
 
 
 def own_vectors(
@@ -76,13 +81,9 @@ def own_vectors(
 def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner: bool = True) -> Corpus:
     """Read the vectors and the judgements, and fit the repairs on the documents."""
     documents, queries = _rows(own.documents, "documents"), _rows(own.queries, "queries")
-    if documents.shape[1] != queries.shape[1]:
-        raise InputError(
-            f"expected queries of {documents.shape[1]} features like {documents.name}, got "
-            f"{queries.shape[1]} in {queries.name}: encode both with the same model"
-        )
+    check_same_width(documents, queries)
     place, place_of_query = _places(documents, own.ids, "ids"), _places(queries, own.query_ids, "query-ids")
-    judged, where = _judged(own, place, place_of_query)
+    judged = _judged(own, place, place_of_query)
     held, asked = _held(documents), _held(queries).read(0, queries.shape[0]).numpy()
     ids, texts = [""] * len(place), [""] * len(place)
     for name, at in place.items():
@@ -100,14 +101,14 @@ def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner
         return Texts(x, x)
 
     unjudged = len(place_of_query) - len(judged)
-    left_out = f"{counted(unjudged, 'query', 'queries')} without a relevant document in {where}: left out."
+    left_out = f"{counted(unjudged, 'query', 'queries')} without a relevant document in {own.told}: left out."
     lines = [
         f"{query}\t{one}\t{rank}" for query in sorted(judged) for one, rank in sorted(judged[query].items())
     ]
     return Corpus(
         stem_of(Path(documents.name.partition("#")[0])), tuple(ids), tuple(texts), {query: query for query in judged}, {"test": judged},
         vectors, repairs, vectors_of, digest(held), inner=inner,
-        notes=(_APPLIED, *((_WAYS,) if inner else ()), *((left_out,) if unjudged else ())), qrels=where,
+        notes=(_APPLIED, *((_WAYS,) if inner else ()), *((left_out,) if unjudged else ())), qrels=own.told,
         provenance={"query_vectors_sha256": digest(queries), "qrels_sha256": texts_digest(lines)},
         caution=one_sided(held, queries),
     )  # fmt: skip
@@ -141,8 +142,8 @@ def _places(rows: Rows, ids: Ids | None, option: str) -> dict[str, int]:
 
 def _judged(
     own: OwnVectors, place: Mapping[str, int], place_of_query: Mapping[str, int]
-) -> tuple[dict[str, dict[str, int]], str]:
-    """The judgements of the queries that have a relevant document, and what to call them."""
+) -> dict[str, dict[str, int]]:
+    """The judgements of the queries that have a relevant document."""
     known = {"document": ("ids", place), "query": ("query-ids", place_of_query)}
 
     def hint(what: str) -> str:
@@ -155,13 +156,12 @@ def _judged(
 
     judged = read_judgements(own.qrels, place, place_of_query, hint=hint)
     useful = {query: ranks for query, ranks in judged.items() if any(rank > 0 for rank in ranks.values())}
-    where = "qrels" if isinstance(own.qrels, Mapping) else Path(own.qrels).name
     if not useful:
         raise InputError(
-            f"expected a relevance above 0 in {where}, got none in {counted(len(judged), 'query', 'queries')}: "
+            f"expected a relevance above 0 in {own.told}, got none in {counted(len(judged), 'query', 'queries')}: "
             "a document that answers a query has 1 or more"
         )
-    return useful, where
+    return useful
 
 
 def _held(rows: Rows) -> Rows:

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from uncone.errors import InputError
+from uncone.regular import number_in
 from uncone.tasks.bootstrap import KINDS, correlation_x100
-from uncone.tasks.text_files import SPACE, Rows, find_file, lines_of, number, stem_of, table
+from uncone.tasks.text_files import SPACE, Rows, find_file, lines_of, stem_of, table
 
 Scores = npt.NDArray[np.float64]
 Vectors = npt.NDArray[Any]
@@ -184,7 +185,7 @@ def _pair_set(name: str, file: Path, rows: Rows, *, least: int = 2, scored_alone
             continue
         if not first.strip() or not second.strip():
             raise InputError(f"expected two texts in {where}, got {first[:40]!r} and {second[:40]!r}: add it")
-        value = number(score)
+        value = number_in(score)
         if value is None or not math.isfinite(value):
             raise InputError(f"expected a finite score in {where}, got {score[:40]!r}: mend it or `columns`")
         kept.append(((first, second), value, "".join(subset)))

@@ -1,6 +1,6 @@
 """The outcome of a task: numbers, differences from the original, and a verdict in one sentence."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,7 +10,7 @@ import numpy as np
 
 from uncone.errors import UndefinedMeasure
 from uncone.records import ORIGINAL, Interval, Price
-from uncone.records.text import decimals
+from uncone.records.text import counted, decimals
 from uncone.tasks.bootstrap import (
     KINDS,
     check_seed,
@@ -183,11 +183,21 @@ def verdict(
         return f"{start} {subject} {_change(full[best], measure)}.{asked}"
     if is_full:
         return f"{start} no repair helps: {TITLES[measure]} is 1 as it is, and no value is higher. Leave it as it is."
-    is_open = items and all(one.low <= 0 <= one.high for one in full[highest].values())
-    doubt = f" That is no difference that {items} can show." if is_open else ""
-    on_the_whole, advice = (" on the whole", "") if rose else ("", f"{doubt} Leave it as it is.")
+    advice = f"{doubt(items, full[highest].values())} Leave it as it is."
+    on_the_whole, advice = (" on the whole", "") if rose else ("", advice)
     change = _change(full[highest], measure)
     return f"{start} no repair helps{on_the_whole}; the best, {described(highest)}, {change}.{advice}"
+
+
+def items_of(task: str, n: int) -> str:
+    """How many items of a task: 300 pairs."""
+    return counted(n, *(("pair",) if task in ("wordsim", "sts") else ("query", "queries")))
+
+
+def doubt(items: str, intervals: Iterable[Interval]) -> str:
+    """A sentence on differences that `items` ("300 queries") leave open; nothing where one is beyond chance."""
+    is_open = items and all(one.low <= 0 <= one.high for one in intervals)
+    return f" That is no difference that {items} can show." if is_open else ""
 
 
 def shown(value: float, measure: str) -> str:

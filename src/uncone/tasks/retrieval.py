@@ -12,12 +12,13 @@ import torch
 
 from uncone.errors import InputError, needed
 from uncone.records.text import listing
+from uncone.regular import number_in
 from uncone.rows import Rows
 from uncone.tasks.encoding import Encoding, texts_digest, unit
 from uncone.tasks.fitting import Repairs, Texts
 from uncone.tasks.pairs import Scores
 from uncone.tasks.results import Settings, TaskResult
-from uncone.tasks.text_files import find_file, judgement_columns, number, objects_of, table
+from uncone.tasks.text_files import find_file, judgement_columns, objects_of, table
 
 Array = npt.NDArray[Any]
 Qrels = str | os.PathLike[str] | Mapping[Any, Mapping[Any, float]]
@@ -114,7 +115,7 @@ def read_judgements(
     """
     judged, unknown = dict[str, dict[str, int]](), dict[tuple[str, str], str]()
     for where, (query, document, rank) in _entries(qrels, columns):
-        value = number(rank)
+        value = number_in(rank)
         if value is None or not value.is_integer():
             raise InputError(f"expected an integer in {where}, got {rank[:40]!r}: 0 is irrelevant")
         for what, key, known in (("query", query, queries), ("document", document, documents)):
@@ -206,13 +207,6 @@ def _best(
         columns = (above | (equal & first)).nonzero()[:, 1].view(-1, k)
     old = ids.gather(1, columns.clamp(max=known - 1)) if known else columns
     return both.gather(1, columns), torch.where(columns < known, old, columns - known + start)
-
-
-def retrieve(
-    queries: Array, documents: Array, data: RetrievalData, query_ids: Sequence[str], *, split: str
-) -> dict[str, Scores]:
-    """The numbers of `scores_of` for an exact search by inner product, (Q, D) in (N, D)."""
-    return scores_of(nearest(queries, documents, _DEPTH + 1), data, query_ids, split=split)
 
 
 def scores_of(

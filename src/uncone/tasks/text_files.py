@@ -152,7 +152,7 @@ def _places(first: Sequence[str], columns: Sequence[str | int] | None, where: st
     places = [name - 1 if isinstance(name, int) else first.index(name) for name in columns]
     by_name = any(isinstance(name, str) for name in columns)
     score = first[places[2]] if places[2] < len(first) else ""
-    return places, by_name or (bool(score.strip()) and number(score) is None)
+    return places, by_name or (bool(score.strip()) and regular.number_in(score) is None)
 
 
 def _cells(row: Sequence[str], places: Sequence[int], width: int, where: str) -> list[str]:
@@ -162,11 +162,3 @@ def _cells(row: Sequence[str], places: Sequence[int], width: int, where: str) ->
         wanted = width or f"at least {least}"
         raise InputError(f"expected {wanted} columns in {where}, got {len(row)} ({str(row)[:60]}): mend it")
     return [row[place] for place in places]
-
-
-def number(text: str) -> float | None:
-    """The number that a cell holds; None where it holds none."""
-    try:
-        return float(text)
-    except ValueError:
-        return None

@@ -97,11 +97,9 @@ def word_similarity(
         for word, ids in spelled.items()
         if ids and max(ids) < rows.shape[0] and (len(ids) == 1 or protocol != "paper")
     }
-    needed = sorted({index for ids in held.values() for index in ids})
-    raw = rows.take(torch.tensor(needed, dtype=torch.int64))
-    place = {index: at for at, index in enumerate(needed)}
-    pieces = torch.tensor([place[index] for ids in held.values() for index in ids], dtype=torch.int64)
-    lengths = torch.tensor([len(ids) for ids in held.values()], dtype=torch.int64)
+    every = torch.tensor([index for ids in held.values() for index in ids], dtype=torch.int64)
+    needed, pieces = torch.unique(every, return_inverse=True)
+    raw, lengths = rows.take(needed), torch.tensor([len(ids) for ids in held.values()], dtype=torch.int64)
     of_word = torch.arange(len(held)).repeat_interleave(lengths)
 
     def vectors(table: torch.Tensor) -> npt.NDArray[np.float64]:

@@ -1,7 +1,8 @@
-"""Whether one of two sets that are compared, documents and queries, was repaired and the other was not."""
+"""Whether documents and queries can be compared: of one width, and both repaired or neither."""
 
 import torch
 
+from uncone.errors import InputError
 from uncone.records.text import number
 from uncone.rows import Rows
 
@@ -14,6 +15,15 @@ centred documents lose less than 0.01 nDCG@10 up to here."""
 _NEAR, _FEW = 0.75, 0.001
 """Rows that lie so far along the other side's mean row share its direction. Queries about one topic lie
 together too, but then the documents on that topic lie there: more than one in a thousand."""
+
+
+def check_same_width(documents: Rows, queries: Rows) -> None:
+    """Raise InputError where documents and queries differ in their number of features."""
+    if documents.shape[1] != queries.shape[1]:
+        raise InputError(
+            f"expected queries of {documents.shape[1]} features like {documents.name}, got "
+            f"{queries.shape[1]} in {queries.name}: encode both with the same model"
+        )
 
 
 def one_sided(documents: Rows, queries: Rows) -> str:

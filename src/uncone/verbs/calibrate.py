@@ -23,7 +23,7 @@ from uncone.records import Calibration
 from uncone.rows.ids import places_of
 from uncone.tasks.bootstrap import check_seed
 from uncone.tasks.encoding import encoded_texts
-from uncone.transforms.one_side import one_sided
+from uncone.transforms.one_side import check_same_width, one_sided
 from uncone.version import versions
 
 ALL_PAIRS = 1_000_000_000
@@ -116,11 +116,8 @@ def calibrate(
         vectors, queries = encoded_texts(vectors, texts, query_texts, progress=progress)
     side = open_side(vectors, metric, "rows", skip_nonfinite, progress)
     other = None if queries is None else open_side(queries, metric, "queries", skip_nonfinite, progress)
-    if other is not None and side.rows.shape[1] != other.rows.shape[1]:
-        raise InputError(
-            f"expected queries of {side.rows.shape[1]} features like {side.rows.name}, got "
-            f"{other.rows.shape[1]} in {other.rows.name}: encode both with the same model"
-        )
+    if other is not None:
+        check_same_width(side.rows, other.rows)
     sides = Sides(side, other)
     if table is not None:
         sides = _with_labels(sides, table)

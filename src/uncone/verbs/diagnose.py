@@ -1,9 +1,9 @@
 """`diagnose`: from a spec to the `Diagnosis`."""
 
-from dataclasses import replace
 from typing import Any
 
 from uncone import explain
+from uncone.explain.advice import with_whole_paths as with_whole_paths
 from uncone.explain.examination import Examination, Progress
 from uncone.memory import usable
 from uncone.model.open import open_subjects
@@ -45,25 +45,11 @@ def diagnose(
     opened = open_subjects(spec, skip_nonfinite=skip_nonfinite, progress=progress)
     subjects = tuple(
         Examination(
-            name,
-            rows,
-            device,
-            progress,
-            explain.role_of(name, rows, opened.rows),
-            counts,
-            neighbours,
-            advice=explain.advice_for(spec, name, opened.editable),
-            capped=opened.cap is not None,
+            name, rows, device, progress, explain.role_of(name, rows, opened.rows), counts, neighbours,
+            advice=explain.advice_for(spec, name, opened.editable), capped=opened.cap is not None,
         ).run()
         for name, rows in opened.rows
-    )
+    )  # fmt: skip
     subjects = explain.placed_among_known(subjects)
     verdict = explain.give_verdict(subjects)
     return Diagnosis(opened.name, verdict, subjects, notes=opened.notes, versions=versions("torch"))
-
-
-def with_whole_paths(diagnosis: Diagnosis, spec: str) -> Diagnosis:
-    """The diagnosis of `spec` with commands that can be pasted here: a record holds the ends of paths."""
-    return replace(
-        diagnosis, subjects=tuple(explain.with_whole_paths(one, spec) for one in diagnosis.subjects)
-    )

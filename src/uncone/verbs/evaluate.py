@@ -8,13 +8,13 @@ from typing import Any, Literal
 from uncone.errors import InputError, nearest
 from uncone.model.open import name_of, split
 from uncone.records import ORIGINAL, Evaluation
-from uncone.records.text import counted
+from uncone.records.evaluation import Task
 from uncone.rows.ids import Ids
 from uncone.tasks.ann import evaluate_ann, evaluate_ann_of_rows
 from uncone.tasks.encoding import open_encoding
 from uncone.tasks.fitting import Progress, repair_names
 from uncone.tasks.own_vectors import name_of_own, open_own, own_vectors
-from uncone.tasks.results import PACKAGES, PRIMARY, Settings, verdict
+from uncone.tasks.results import PACKAGES, PRIMARY, Settings, items_of, verdict
 from uncone.tasks.retrieval import Qrels, evaluate_retrieval, open_corpus
 from uncone.tasks.sts import evaluate_sts
 from uncone.tasks.wordsim import PROTOCOLS, evaluate_wordsim
@@ -23,14 +23,13 @@ from uncone.version import versions
 TASKS = ("wordsim", "sts", "retrieval", "ann")
 _OF_PAIRS = ("wordsim", "sts")
 _SENTENCES = "pairs of sentences (for a mean over subsets within each of them)"
-_NOUNS = {True: ("pair", "pairs"), False: ("query", "queries")}
 _ITEMS = {"wordsim": "pairs of words", "sts": _SENTENCES}
 
 
 def evaluate(
     spec: Any = None,
     *,
-    task: Literal["wordsim", "sts", "retrieval", "ann"] | None = None,
+    task: Task | None = None,
     data: str | os.PathLike[str] | None = None,
     queries: Any = None,
     documents: Any = None,
@@ -90,17 +89,7 @@ def evaluate(
         spec, queries=queries, documents=documents, qrels=qrels, ids=ids, query_ids=query_ids, task=task,
         others={"data": data, "columns": columns, "cache": cache},
     )  # fmt: skip
-    if own is not None:
-        task = "retrieval"
-    elif task is None or spec is None:
-        lacking = "task" if task is None else "spec"
-        raise InputError(
-            f"expected a spec and a task out of {', '.join(TASKS)}, or own vectors (--queries, --documents and "
-            f"--qrels), got no {lacking}: name it"
-        )
-    if task not in TASKS:
-        advice = nearest(task, TASKS, "choose among these")
-        raise InputError(f"expected a task out of {', '.join(TASKS)}, got {task!r}: {advice}")
+    task = "retrieval" if own is not None else _checked_task(task, spec)
     if protocol not in PROTOCOLS:
         raise InputError(
             f"expected a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}: field is usual"
@@ -137,7 +126,7 @@ def evaluate(
     measure = "pearson_cosine" if protocol == "paper" else PRIMARY[task]
     name = name_of_own(own) if own is not None else name_of(spec, path) + (f"#{part}" if part else "")
     sets = [numbers[ORIGINAL]["n"] for numbers in result.results.values()]
-    items = counted(sets[0], *_NOUNS[task in _OF_PAIRS]) if len(sets) == 1 else ""
+    items = items_of(task, sets[0]) if len(sets) == 1 else ""
     # correlations, times 100, do not reach theirs but by chance
     is_full = task in ("retrieval", "ann") and all(
         numbers[ORIGINAL].get(measure) == 1 for numbers in result.results.values()
@@ -154,6 +143,19 @@ def evaluate(
         notes=tuple(dict.fromkeys(result.notes)), caution=result.caution,
         provenance=result.provenance | {"seed": seed, "measure": measure, "versions": versions(*PACKAGES)},
     )  # fmt: skip
+
+
+def _checked_task(task: Task | None, spec: Any) -> Task:
+    if task is None or spec is None:
+        lacking = "task" if task is None else "spec"
+        raise InputError(
+            f"expected a spec and a task out of {', '.join(TASKS)}, or own vectors (--queries, --documents and "
+            f"--qrels), got no {lacking}: name it"
+        )
+    if task not in TASKS:
+        advice = nearest(task, TASKS, "choose among these")
+        raise InputError(f"expected a task out of {', '.join(TASKS)}, got {task!r}: {advice}")
+    return task
 
 
 def check_protocol(task: str, protocol: str) -> None:

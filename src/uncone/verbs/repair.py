@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -176,8 +175,7 @@ def _by_own(
     chosen = replace(auto, method=selection.chosen, fit_on=own.documents)
     found = repair(spec, out, **vars(chosen), progress=progress)
     assert isinstance(found, Repaired)
-    where = "qrels" if isinstance(own.qrels, Mapping) else Path(own.qrels).name
-    why = f"Chosen by the judgements in {where}, whose interval decides, and not by these measures."
+    why = f"Chosen by the judgements in {own.told}, whose interval decides, and not by these measures."
     return found.chosen_by(selection, why)
 
 

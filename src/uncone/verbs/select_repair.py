@@ -12,14 +12,14 @@ import numpy as np
 from uncone.errors import InputError, UndefinedMeasure, nearest
 from uncone.model.open import name_of, split
 from uncone.records import ORIGINAL, Interval, Selection
-from uncone.records.text import counted, plural
+from uncone.records.text import counted
 from uncone.rows.ids import Ids
 from uncone.tasks import correlation, correlation_bootstraps, paired_bootstraps
 from uncone.tasks.encoding import Encoding, open_encoding, texts_digest
 from uncone.tasks.fitting import Progress, is_affine, repair_names
 from uncone.tasks.own_vectors import name_of_own, open_own, own_vectors
 from uncone.tasks.pairs import PairScores, Scores, read_sts
-from uncone.tasks.results import PACKAGES, PRIMARY, TITLES, Settings, shown, varies
+from uncone.tasks.results import PACKAGES, PRIMARY, TITLES, Settings, doubt, items_of, shown, varies
 from uncone.tasks.retrieval import Corpus, Qrels, open_corpus, ranked
 from uncone.tasks.sts import fitted_on_set, scored
 from uncone.transforms import REPAIRS
@@ -135,9 +135,10 @@ def select_repair(
         test = test_split()
         confirmed = test.differences((candidate,), _LEVEL)[candidate]
     highest = max(changes.values(), key=lambda interval: interval.difference)
-    doubt = _doubt(confirmed or highest, test.n if test else development.n, task)
+    items = items_of(task, test.n if test else development.n)
     return Selection(
-        verdict=_verdict(name, measure, changes, candidate, confirmed) + doubt, name=name, task=task, measure=measure,
+        verdict=_verdict(name, measure, changes, candidate, confirmed) + doubt(items, [confirmed or highest]),
+        name=name, task=task, measure=measure,
         chosen=candidate if candidate and confirmed and confirmed.low > 0 else ORIGINAL, candidate=candidate,
         development_original=development.original, development=changes, development_n=development.n,
         test_original=test.original if test else None, test=confirmed, test_n=test.n if test else 0,
@@ -171,13 +172,6 @@ def _verdict(
         f"Leave {name} as it is: the development split chose {described(candidate)}, but on the test split it changes "
         f"{title} by {told(confirmed)}."
     )
-
-
-def _doubt(interval: Interval, n: int, task: str) -> str:
-    """A sentence on a difference that `n` items leave open."""
-    noun = plural(n, *(("query", "queries") if task == "retrieval" else ("pair",)))
-    is_open = interval.low <= 0 <= interval.high
-    return f" That is no difference that {n:,} {noun} can show." if is_open else ""
 
 
 def _of_corpus(corpus: Corpus, settings: Settings) -> _Splits:
