@@ -19,7 +19,7 @@ import torch
 
 import uncone
 from uncone import measure, records
-from uncone.explain import examination, findings
+from uncone.explain import bins, examination, findings
 from uncone.measure import everything
 from uncone.report.html import STILL
 
@@ -253,14 +253,11 @@ def test_every_number_of_a_diagnosis_is_described() -> None:
 
 def test_thresholds_are_those_of_the_code() -> None:
     told = {name: value for where, name, value in _THRESHOLD.findall(_text("docs/report.md")) if not where}
-    public = {
-        name
-        for name, value in vars(findings).items()
-        if name.isupper() and name[0] != "_" and isinstance(value, float)
-    }
+    constants = vars(bins) | vars(findings)
+    public = {n for n, value in constants.items() if n.isupper() and n[0] != "_" and isinstance(value, float)}
     assert set(told) == public
     for name, value in told.items():
-        assert float(value) == getattr(findings, name), name
+        assert float(value) == constants[name], name
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -272,7 +269,9 @@ def test_constants_with_their_module_are_those_of_the_code(name: str) -> None:
 
 def test_findings_and_fields_are_those_of_the_code() -> None:
     text = _text("docs/report.md")
-    for cause in set(re.findall(r'Finding\(\s*"(\w+)"', inspect.getsource(findings))):
+    for cause in set(
+        re.findall(r'Finding\(\s*"(\w+)"', inspect.getsource(findings) + inspect.getsource(bins))
+    ):
         assert f"`{cause}`" in text, cause
     assert f"`{records.Diagnosis.SCHEMA}`" in text
     assert f"`{STILL}`" in text

@@ -107,7 +107,7 @@ def test_one_row_in_findings_and_errors() -> None:
             "Pass more rows.",
         ),
     )
-    assert "its 1 row is too little" in d.verdict
+    assert "its 1 row is too few" in d.verdict
     assert "1 rows" not in d.to_json()
     assert "the last 1 id" not in d.to_json()
     with pytest.raises(uncone.InputError, match=r"the same 2 rows, got moments of 1 row of weight"):
