@@ -20,7 +20,7 @@ from uncone.tasks.sts import evaluate_sts
 from uncone.tasks.wordsim import PROTOCOLS, evaluate_wordsim
 from uncone.version import versions
 
-TASKS = ("wordsim", "sts", "retrieval", "ann")
+TASKS: tuple[Task, ...] = ("wordsim", "sts", "retrieval", "ann")
 _OF_PAIRS = ("wordsim", "sts")
 _SENTENCES = "pairs of sentences (for a mean over subsets within each of them)"
 _ITEMS = {"wordsim": "pairs of words", "sts": _SENTENCES}
@@ -145,17 +145,19 @@ def evaluate(
     )  # fmt: skip
 
 
-def _checked_task(task: Task | None, spec: Any) -> Task:
+def _checked_task(task: str | None, spec: Any) -> Task:
+    """`task`, if it is one and there is something to ask it of."""
     if task is None or spec is None:
         lacking = "task" if task is None else "spec"
         raise InputError(
             f"expected a spec and a task out of {', '.join(TASKS)}, or own vectors (--queries, --documents and "
             f"--qrels), got no {lacking}: name it"
         )
-    if task not in TASKS:
-        advice = nearest(task, TASKS, "choose among these")
-        raise InputError(f"expected a task out of {', '.join(TASKS)}, got {task!r}: {advice}")
-    return task
+    for known in TASKS:
+        if known == task:
+            return known
+    advice = nearest(task, TASKS, "choose among these")
+    raise InputError(f"expected a task out of {', '.join(TASKS)}, got {task!r}: {advice}")
 
 
 def check_protocol(task: str, protocol: str) -> None:
