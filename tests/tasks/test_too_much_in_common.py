@@ -178,6 +178,35 @@ def test_the_readme_holds_the_tables_of_the_kept_results(experiment: Any) -> Non
     assert sorted(shown) == sorted(file.name for file in (HERE / "pictures").glob("*.png"))
 
 
+def test_the_readme_holds_the_kept_starts_of_k_means() -> None:
+    changes = json.loads((HERE / "results/clusters.json").read_text())["changes"]
+    told = " ".join((HERE / "README.md").read_text(encoding="utf-8").split())
+    for words, name in (
+        ("five starts give", "package"),
+        ("k-means and PCA of scikit-learn alone", "scikit-learn"),
+        ("their means alone removed, the change is", "scikit-learn, no directions"),
+    ):
+        assert f"{words} {min(changes[name]):.2f} to {max(changes[name]):.2f}" in told
+    by_set = json.loads((HERE / "results/all-MiniLM-L6-v2.json").read_text())["words"]["field"]["differences"]
+    first = np.mean([by_repair["cluster_center"]["difference"] for by_repair in by_set.values()])
+    assert changes["package"][0] == pytest.approx(first, abs=1e-6)
+
+
+def test_rows_without_the_directions_of_their_cluster(experiment: Any) -> None:
+    """Three flat clusters far apart: without means the rows are flat, and without two directions nothing is left."""
+    clusters, generator = experiment("clusters"), np.random.default_rng(0)
+    clusters.CLUSTERS = 3
+    flat = generator.normal(size=(3, 40, 2)) @ np.linalg.qr(generator.normal(size=(3, 6, 2)))[0].transpose(
+        0, 2, 1
+    )
+    x = (flat - flat.mean(axis=1, keepdims=True) + 100 * np.eye(3, 6)[:, None]).astype(np.float32)
+    centred = clusters.moved_by_scikit_learn(x.reshape(-1, 6), seed=0, directions=0)
+    assert centred.reshape(x.shape) == pytest.approx(flat - flat.mean(axis=1, keepdims=True), abs=1e-4)
+    assert clusters.moved_by_scikit_learn(x.reshape(-1, 6), seed=0, directions=2) == pytest.approx(
+        0, abs=1e-4
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="the shared word sets are not there")
 def test_minilm_as_the_authors_program_has_it(
