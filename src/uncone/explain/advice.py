@@ -15,7 +15,9 @@ Kind = Literal["vectors", "table", "head", "tensor"]
 _SIMILAR = "For similarities of tokens take a repaired copy of the table; the model itself keeps its own."
 _TRAIN_ON = "In training, a gate holds back the gradient that does this (docs/prevention.md)."
 _SEEN = "Whether it helps your search only a task can say: `uncone evaluate --queries`."
-_NEW_ROWS = "Give these rows new values from their sub-tokens, and train on: until then these may look untrained."
+_NEW_ROWS = (
+    "Give these rows new values from their sub-tokens, and train on: until then these may look untrained."
+)
 _UNTRAINED = "uncone repair-tokens {model} {out}"
 _ZERO = "uncone repair-tokens {model} {out} --tokens zero --method covariance"
 _TOKENS: tuple[Kind, ...] = ("table", "head")
