@@ -548,3 +548,28 @@ def test_many_spans_of_a_tail_are_counted() -> None:
 @pytest.mark.parametrize(("way", "sign"), [("longer", 1), ("shorter", -1)])
 def test_the_way_of_lengths(way: str, sign: int) -> None:
     assert f"ids are {way}:" in named(*healthy(norm_id_correlation=0.7 * sign))["norm_id_coupling"].summary
+
+
+def looks_untrained(found: int, *norms: float) -> UnderTrained:
+    """Tokens that look untrained, of these norms."""
+    tokens = tuple(UnderTrainedToken(i, "a", 0.1, 0.1, 0.1, norm, None, None) for i, norm in enumerate(norms))
+    return UnderTrained(found, tested=10_000, rate=0.05, tokens=tokens)
+
+
+@pytest.mark.parametrize(
+    ("zero", "table", "is_told"),
+    [
+        (2, looks_untrained(2, 0.0, 0.0), False),
+        (2, looks_untrained(3, 0.0, 0.0), True),  # more than are zero
+        (2, looks_untrained(2, 0.0, 0.1), True),  # one of another length
+        (0, looks_untrained(2, 0.0, 0.0), True),
+    ],
+)
+def test_tokens_whose_rows_are_zero_are_told_of_once(zero: int, table: UnderTrained, is_told: bool) -> None:
+    rows = odd("zero", zero) if zero else ()
+    assert ("under_trained_tokens" in named(*healthy(), found=table, odd=rows, advice=TOKENS)) == is_told
+
+
+def test_of_an_untrained_table_no_token_is_singled_out() -> None:
+    assert "under_trained_tokens" not in named(*random_rows(), found=looks_untrained(2, 0.5, 0.5))
+    assert "under_trained_tokens" in named(*healthy(), found=looks_untrained(2, 0.5, 0.5))

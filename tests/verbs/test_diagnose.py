@@ -502,3 +502,11 @@ def test_tokens_of_a_megabyte_are_cut_among_the_untrained() -> None:
     rows.load_labels = lambda: labels
     found = measure.under_trained_tokens(rows, prefer="norm")
     assert {len(token.token or "") for token in found.tokens} == {0, 200}
+
+
+def test_the_verdict_names_what_is_only_a_note() -> None:
+    x = gaussian(3000, 16)
+    assert "note" not in uncone.diagnose(x).verdict
+    x[5] = x[4]
+    found = uncone.diagnose(x)
+    assert (found.level, found.verdict.endswith(", with a note on equal rows.")) == ("note", True)
