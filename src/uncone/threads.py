@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
@@ -58,6 +57,12 @@ class _Blas:
 class _Mine(threading.local):
     threads = 0
     """How many threads the work on this one may use; 0 outside `one_blas_thread`."""
+
+
+def available() -> int:
+    """How many threads work may use: as many as the BLAS of NumPy was given."""
+    with one_blas_thread():
+        return _mine.threads
 
 
 @contextmanager

@@ -135,7 +135,9 @@ class Cell:
             along_one = gram.diagonal().sum() ** 2 < _ALONG_ONE * np.vdot(gram, gram)
             return len(self._shift) > 1 and bool(along_one)
 
-    def _sum_pieces(self, x: Array, w: Array | None, norms: Array, scale: Array | None) -> tuple[Array, Array]:
+    def _sum_pieces(
+        self, x: Array, w: Array | None, norms: Array, scale: Array | None
+    ) -> tuple[Array, Array]:
         cuts = _cuts(len(x))
         sums = np.empty((len(cuts), len(self._names), x.shape[1]), x.dtype)
         centers = _centers(self._shift, x, cuts) if self._second else None

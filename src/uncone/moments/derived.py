@@ -113,7 +113,9 @@ class Moments(Sums):
 
     def _scatter(self) -> Array:
         """The sum of w (x - mean)(x - mean)', (D, D)."""
-        return _add_outer(self._second(), -self.first / self.weight, self.first, out=uninitialised((self.d, self.d)))
+        return _add_outer(
+            self._second(), -self.first / self.weight, self.first, out=uninitialised((self.d, self.d))
+        )
 
     def spectrum(self, *, centered: bool) -> Array:
         """Eigenvalues of `covariance` or `second_moment`, largest first, none below 0, float64 (D,)."""

@@ -120,7 +120,9 @@ class Sums:
         if weights is not None and weights.shape != (len(block),):
             raise InputError(f"expected {len(block)} weights, got {tuple(weights.shape)}: give one a row")
         with one_blas_thread():
-            self._update(block if block.dtype == np.float64 else block.astype(np.float32, copy=False), weights)
+            self._update(
+                block if block.dtype == np.float64 else block.astype(np.float32, copy=False), weights
+            )
 
     def _update(self, x: Array, weights: Array | None) -> None:
         w = None if weights is None else np.asarray(weights, np.float64)

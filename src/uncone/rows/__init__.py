@@ -13,8 +13,9 @@ from uncone.rows.base import (
     nonfinite_rows,
     without_nonfinite,
 )
+from uncone.rows.floats import as_array
 from uncone.rows.npy import open_npy
-from uncone.rows.samples import as_samples, as_tensor
+from uncone.rows.samples import as_numbers, as_samples
 
 __all__ = [
     "GRID",
@@ -23,9 +24,10 @@ __all__ = [
     "DerivedRows",
     "Rows",
     "SelectedRows",
+    "as_array",
+    "as_numbers",
     "as_rows",
     "as_samples",
-    "as_tensor",
     "from_numpy",
     "nonfinite_error",
     "nonfinite_rows",

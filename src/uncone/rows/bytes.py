@@ -13,13 +13,15 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from uncone.errors import InputError
+from uncone.errors import InputError, needed
 from uncone.regular import open_regular
 from uncone.rows.base import GRID, Buffer, Rows
 from uncone.rows.floats import DTYPES, Array, widen
 from uncone.threads import waited
 
 T = TypeVar("T")
+ZIP, PICKLE = b"PK\x03\x04", b"\x80"
+"""How files of `torch.save` begin, now and before PyTorch 1.6."""
 _NOTHING: Array = np.empty(0)
 
 
@@ -63,6 +65,19 @@ class LocalFile:
 
     def _cut(self, expected: str, got: int) -> InputError:
         return InputError(f"expected {expected} of {self.name}, got {got}: the file was cut, copy it again")
+
+
+def is_checkpoint(source: LocalFile) -> bool:
+    """The file begins as those that `torch.save` writes, now or before PyTorch 1.6."""
+    return source.head(4) == ZIP or source.head(1) == PICKLE
+
+
+def checkpoint_entries(source: LocalFile) -> Any:
+    """The tensors of a file of `torch.save` by name, which torch alone reads."""
+    needed("torch", f"reading {source.name} needs torch: pip install 'uncone[torch]'")
+    from uncone.rows.checkpoint import read_checkpoint
+
+    return read_checkpoint(source)
 
 
 class SequentialFile(io.RawIOBase):

@@ -6,14 +6,14 @@ from io import BufferedIOBase
 from pathlib import Path
 
 from uncone.errors import InputError
-from uncone.rows.base import DTYPES, Rows, Source, Target, Writer
-from uncone.rows.bytes import FlatRows, LocalFile
-from uncone.rows.checkpoint import is_checkpoint, read_checkpoint, without_ties
+from uncone.rows.base import Rows, Source, Target, Writer
+from uncone.rows.bytes import FlatRows, LocalFile, checkpoint_entries, is_checkpoint
+from uncone.rows.floats import DTYPES
 from uncone.rows.names import named, only
 from uncone.rows.npy import ColumnRows, InflatedRows, NpyWriter, NpzWriter, open_npy, open_npz
 from uncone.rows.parquet import ParquetRows, is_parquet_folder, open_parquet
 from uncone.rows.parquet_writer import ParquetRowsWriter
-from uncone.rows.safetensors import FLOATS, Entry, SafetensorsWriter, matrices, read_header
+from uncone.rows.safetensors import FLOATS, Entry, SafetensorsWriter, matrices, read_header, without_ties
 from uncone.rows.word2vec import Word2VecRows, Word2VecWriter
 from uncone.rows.word_vectors import GzipWriter, TextWriter, WordVectorRows
 
@@ -90,7 +90,9 @@ def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
     if form in WORDS:
         return Word2VecRows(path) if form == "word2vec" else WordVectorRows(path, zipped=form == "gzip")
     source = LocalFile(path)
-    entries: Mapping[str, Entry] = read_checkpoint(source) if form == "checkpoint" else read_header(source)[0]
+    entries: Mapping[str, Entry] = (
+        checkpoint_entries(source) if form == "checkpoint" else read_header(source)[0]
+    )
     if part is None:
         known = without_ties(entries)
         states = [name for name, entry in known.items() if len(entry.shape) > 2 and entry.dtype in FLOATS]
