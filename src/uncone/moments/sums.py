@@ -127,7 +127,7 @@ class Sums:
     def _update(self, x: Array, weights: Array | None) -> None:
         w = None if weights is None else np.asarray(weights, np.float64)
         if self.shift is None:
-            self.shift = self._zeros(self.d) if "second" not in self._products else _shift(x)
+            self.shift = zeros((self.d,)) if "second" not in self._products else _shift(x)
         products = list(self._products)
         cell = Cell(self.shift, self._buffer, products, unit=self.unit_first is not None)
         rows = self._chunk_rows(x.itemsize)
