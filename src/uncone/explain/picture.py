@@ -139,7 +139,7 @@ def _base64(values: Array) -> str:
     return base64.b64encode(values.tobytes()).decode("ascii")
 
 
-def _groups(indices: Tensor, n: int, reserved: Reserved | None) -> tuple[tuple[str, ...], Array]:
+def _groups(indices: Array, n: int, reserved: Reserved | None) -> tuple[tuple[str, ...], Array]:
     edge, names = n // _EDGE, ("first tenth of ids", "ids between", "last tenth of ids")
     groups = np.ones(len(indices), np.int64)
     groups[indices < edge] = 0
