@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from uncone.rows import as_tensor
+from uncone.rows import as_numbers
+from uncone.tensors import of_array
 
 Tensor = torch.Tensor
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -64,7 +65,7 @@ class Clouds:
 
 def floats(x: Any) -> Any:
     """An array or a list of numbers as a tensor; a tensor as it is, and anything else too, to be refused."""
-    return as_tensor(x) if isinstance(x, np.ndarray | list | tuple) else x
+    return of_array(as_numbers(x)) if isinstance(x, np.ndarray | list | tuple) else x
 
 
 def integers(x: Any) -> Any:
