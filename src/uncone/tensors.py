@@ -9,7 +9,7 @@ beside it, would spin against each other for the same cores.
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -20,6 +20,7 @@ import torch
 
 from uncone import memory
 from uncone.errors import InputError
+from uncone.rows import Rows
 from uncone.threads import waited
 
 T = TypeVar("T")
@@ -178,6 +179,20 @@ def usable(device: str | torch.device) -> torch.device:
             f"expected a device on which torch has float64, got {str(device)!r} ({reason}): use cpu or cuda"
         ) from error
     return known
+
+
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+"""By the names that rows give them."""
+
+
+def blocks_of(rows: Rows, size: int) -> Iterator[Tensor]:
+    """The rows in order as tensors (at most `size`, D), without a copy."""
+    return map(of_array, rows.blocks(size))
 
 
 def of_array(x: npt.NDArray[Any]) -> Tensor:
