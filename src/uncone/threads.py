@@ -101,6 +101,11 @@ def waited(job: Future[T]) -> T:
     return job.result()
 
 
+def interruptible(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """`function`, which is in one long call, on another thread: signals are handled meanwhile."""
+    return waited(_pool(1).submit(function, *args, **kwargs))
+
+
 def share_rows(work: Callable[..., object], *arrays: npt.NDArray[Any]) -> None:
     """`work` on the rows of `arrays`, of one length, in pieces: each piece on one thread."""
     cuts = (slice(start, start + _PIECE) for start in range(0, len(arrays[0]), _PIECE))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from uncone.threads import on_one_thread, share
+from uncone.threads import interruptible, on_one_thread, share
 
 Array = npt.NDArray[Any]
 _EXTRA = 11  # directions beside those asked for
@@ -65,7 +65,7 @@ def consume_to_eigen(matrix: Array) -> tuple[Array, Array]:
 
     The matrix is lost.
     """
-    values, vectors = np.linalg.eigh(matrix)
+    values, vectors = interruptible(np.linalg.eigh, matrix)
     for first in range(0, len(vectors), _TURNED):  # reverse the order in place, a few rows at a time
         rows = vectors[first : first + _TURNED]
         rows[...] = rows[:, ::-1].copy()

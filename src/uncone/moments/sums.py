@@ -81,7 +81,7 @@ class Sums:
     unit_second: Array | None = _product("unit_second")
 
     def __init__(
-        self, d: int, *, shift: Array | None = None, second: bool = True, unit_first: bool = True,
+        self, d: int, *, shift: Any = None, second: bool = True, unit_first: bool = True,
         unit_second: bool = False,
     ) -> None:  # fmt: skip
         self.d = d
@@ -91,7 +91,7 @@ class Sums:
             raise InputError(f"expected a shift of shape ({d},), got {tuple(shift.shape)}: reshape it")
         if second:
             check_memory(products_bytes(d), f"the products of {d:,} columns with each other", _TRANSPOSED)
-        self.shift = None if shift is None else np.asarray(shift, np.float64)
+        self.shift = None if shift is None else np.asarray(as_array(shift), np.float64)
         self.first = zeros((d,))
         self._products: dict[str, Array] = {}
         self._lower: set[str] = set()  # products of which only the lower half is up to date
@@ -107,12 +107,13 @@ class Sums:
         self._scratch: dict[str, Array] = {}
         self._derived: dict[str, Any] = {}
 
-    def update(self, block: Array, weights: Array | None = None) -> None:
+    def update(self, block: Any, weights: Any = None) -> None:
         """Add the rows of `block` (n, D), with `weights` (n,), as one partial sum: call it once a grid cell.
 
         Raises:
             InputError: another number of features, or a row that is not finite.
         """
+        block = as_array(block)
         if block.ndim != 2 or block.shape[1] != self.d:
             raise InputError(f"expected a block of shape (n, {self.d}), got {tuple(block.shape)}: reshape it")
         if len(block) == 0:
@@ -125,7 +126,7 @@ class Sums:
             )
 
     def _update(self, x: Array, weights: Array | None) -> None:
-        w = None if weights is None else np.asarray(weights, np.float64)
+        w = None if weights is None else np.asarray(as_array(weights), np.float64)
         if self.shift is None:
             self.shift = zeros((self.d,)) if "second" not in self._products else _shift(x)
         products = list(self._products)
