@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from threadpoolctl import threadpool_limits
 
-from uncone import InputError, Moments, UndefinedMeasure, diagnose, measure
+from uncone import InputError, Moments, UndefinedMeasure, measure
 from uncone.moments.cell import lower_product, mirror
 from uncone.moments.eigen import consume_to_eigen
 from uncone.rows import GRID
@@ -107,8 +107,9 @@ def test_a_matrix_turned_into_its_eigenvectors_in_place_is_decomposed_as_by_torc
     x = gaussian(2 * d, d, dtype=torch.float64)
     matrix = x.T @ x
     values = torch.linalg.eigvalsh(matrix)
-    found, columns = consume_to_eigen(matrix.clone())
+    found, columns = consume_to_eigen(matrix.numpy().copy())
     assert close(found, values.flip(0), rtol=1e-12, atol=1e-12 * float(values[-1]))
+    found, columns = torch.from_numpy(found), torch.from_numpy(columns)
     assert close(matrix @ columns, columns * found, atol=1e-11 * float(values[-1]))
     assert close(columns.T @ columns, torch.eye(d, dtype=torch.float64), atol=1e-12)
 
@@ -118,15 +119,15 @@ def test_leading_directions_are_those_of_the_decomposition(decay: float) -> None
     x = gaussian(900, 100, dtype=torch.float64) * torch.arange(1, 101, dtype=torch.float64) ** -decay + 1
     m = Moments.of(x)
     found = m.leading_directions(3, centered=True)
-    expected = torch.linalg.eigh(m.covariance())[1].flip(1)[:, :3]
-    assert close((found * expected).sum(0).abs(), torch.ones(3, dtype=torch.float64), atol=1e-9)
+    expected = np.linalg.eigh(m.covariance())[1][:, ::-1][:, :3]
+    assert close(np.abs((found * expected).sum(0)), np.ones(3), atol=1e-9)
     assert m.leading_directions(2, centered=True).shape == (100, 2)
 
 
 @pytest.mark.parametrize("k", [-120, -60, -49, -42, -36, 40, 55, 100])
 def test_a_quiet_feature_of_float32_rows_of_any_length_keeps_its_variance(k: int) -> None:
     x = (gaussian(600, 3) * torch.tensor([0.1, 1e-3, 2e-7]) + torch.tensor([1.0, 0, 0])) * 2.0**k
-    torch.testing.assert_close(Moments.of(x).variances(), x.double().var(0), rtol=1e-5, atol=0)
+    np.testing.assert_allclose(Moments.of(x).variances(), x.double().var(0), rtol=1e-5)
 
 
 def test_weights_of_whole_numbers_repeat_rows() -> None:
@@ -377,8 +378,8 @@ def test_inputs_are_not_modified() -> None:
 
 @given(st.integers(1, 40), st.integers(1, 450))
 def test_the_symmetric_product_is_the_product(n: int, d: int) -> None:
-    y = gaussian(n, d, seed=d, dtype=torch.float64)
-    out = torch.full((d, d), torch.nan, dtype=torch.float64)
+    y = gaussian(n, d, seed=d, dtype=torch.float64).numpy()
+    out = np.full((d, d), np.nan)
     assert close(mirror(lower_product(y, y, out)), y.T @ y, atol=1e-12)
     assert equal(out, out.T)
     assert close(mirror(lower_product(y, y, out, add=True)), 2 * y.T @ y, atol=1e-12)
@@ -475,24 +476,10 @@ def _assert_same(a: Moments, b: Moments, tolerance: float) -> None:
     for mine, other in [(a.mean(), b.mean()), (a.second_moment(), b.second_moment())] + [
         (getattr(a, name), getattr(b, name)) for name in ("unit_first", "unit_square", "unit_second")
     ]:
-        assert close(mine, other, rtol=tolerance, atol=tolerance * max(1e-30, float(other.abs().max())))
+        assert close(mine, other, rtol=tolerance, atol=tolerance * max(1e-30, float(np.abs(other).max())))
     for name in SCALARS:
         assert getattr(a, name) == pytest.approx(getattr(b, name), rel=tolerance)
     assert (a.norm_min, a.norm_max) == (b.norm_min, b.norm_max)
-
-
-@pytest.mark.parametrize("device", ["meta", "fpga", "bogus", "cuda:77", ""])
-def test_a_device_that_cannot_compute_is_refused(device: str) -> None:
-    x = gaussian(20, 4)
-    for use in (
-        lambda: Moments.of(x, device=device),
-        lambda: measure.partition_isotropy(x, device=device),
-        lambda: diagnose(x, device=device),
-    ):
-        with pytest.raises(
-            InputError, match=rf"expected a device on which torch has float64, got '{device}'"
-        ):
-            use()
 
 
 def test_rows_without_numbers_are_refused() -> None:

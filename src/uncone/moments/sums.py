@@ -120,13 +120,11 @@ class Sums:
             return
         if weights is not None and weights.shape != (len(block),):
             raise InputError(f"expected {len(block)} weights, got {tuple(weights.shape)}: give one a row")
+        x = block if block.dtype == np.float64 else block.astype(np.float32, copy=False)
         with one_blas_thread():
-            self._update(
-                block if block.dtype == np.float64 else block.astype(np.float32, copy=False), weights
-            )
+            self._update(x, None if weights is None else np.asarray(as_array(weights), np.float64))
 
-    def _update(self, x: Array, weights: Array | None) -> None:
-        w = None if weights is None else np.asarray(as_array(weights), np.float64)
+    def _update(self, x: Array, w: Array | None) -> None:
         if self.shift is None:
             self.shift = zeros((self.d,)) if "second" not in self._products else _shift(x)
         products = list(self._products)
@@ -267,10 +265,12 @@ def checked_weights(weights: Any, n: int) -> Array | None:
     w = np.asarray(as_array(weights), np.float64)
     if w.shape != (n,):
         raise InputError(f"expected weights of shape ({n},), got {w.shape}: give one weight a row")
-    if not np.isfinite(w).all() or w.min() < 0 or not 0 < float(w.sum()) < math.inf:
+    with np.errstate(over="ignore"):
+        total = float(w.sum())
+    if not np.isfinite(w).all() or w.min() < 0 or not 0 < total < math.inf:
         raise InputError(
             f"expected finite weights from 0 up with a positive, finite sum, got a least of {float(w.min())} "
-            f"and a sum of {float(w.sum())}: pass counts or probabilities, not all of them zero"
+            f"and a sum of {total}: pass counts or probabilities, not all of them zero"
         )
     return w
 
