@@ -24,7 +24,7 @@ BELOW: dict[str, set[str]] = {
     "moments": {"rows", "atomic"},
     "model": {"rows", "records", "atomic"},
     "measure": {"moments", "rows", "records"},
-    "transforms": {"moments", "rows", "records", "atomic"},
+    "transforms": {"measure", "model", "moments", "rows", "records", "atomic"},
     "explain": {"measure", "model", "moments", "rows", "records"},
     "calibration": {"transforms", "model", "moments", "rows", "records"},
     "comparison": {"records"},
