@@ -85,9 +85,7 @@ def isoscore(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement
     return _of_ratio(ISOSCORE, m, debiased, lambda ratio: (ratio - 1) / (m.d - 1), 1.0)
 
 
-def isoscore_star(
-    x: Any, *, zeta: float = 0.2, target: Any = None, mask: Any = None
-) -> Measurement:
+def isoscore_star(x: Any, *, zeta: float = 0.2, target: Any = None, mask: Any = None) -> Measurement:
     """`ISOSCORE_STAR` of `x`, rows or moments (see `moments_of`).
 
     Args:

@@ -91,7 +91,9 @@ def permutation_test(
     draws = _draws(seed, directed, rows.shape, size, permutations)
     null = np.concatenate([_mean_cosines(rows, scales, near, members, size) for members in draws])
     p = (int((null >= observed - slack).sum()) + 1) / (permutations + 1)
-    everywhere = min(1.0, (float(np.square(total).sum()) - len(directed)) / (len(directed) * (len(directed) - 1)))
+    everywhere = min(
+        1.0, (float(np.square(total).sum()) - len(directed)) / (len(directed) * (len(directed) - 1))
+    )
     deviation = float(null.std())
     z = (observed - everywhere) / deviation if deviation > slack else None
     return PERMUTATION_TEST.measured(

@@ -151,9 +151,7 @@ def sum_over_pairs(points: Points, kernel: Kernel, progress: Callable[[float], N
     return math.fsum(each_pair_of_blocks(points, work, progress))
 
 
-def sum_by_query(
-    points: Points, queries: Array, kernel: Kernel, progress: Callable[[float], None]
-) -> Array:
+def sum_by_query(points: Points, queries: Array, kernel: Kernel, progress: Callable[[float], None]) -> Array:
     """The sum of the kernel over all other points, for each of `queries` (ascending): float64 (Q,)."""
     sums = np.zeros(len(queries))
 
