@@ -126,7 +126,7 @@ def nearest_neighbours(
         near, squares = nearest_points(points, min(k + 1, count - 1), some, ticks(rows.shape[0], progress))
     if duplicates and not distinct:
         near, squares = _with_copies(place, sizes, queries, min(k + 1, total - 1), near, squares)
-    tied = np.count_nonzero(squares[:, k] == squares[:, k - 1]) if squares.shape[1] > k else 0
+    tied = int(np.count_nonzero(squares[:, k] == squares[:, k - 1])) if squares.shape[1] > k else 0
     return Neighbours(
         indices=ids[near[:, :k]], distances=np.sqrt(squares[:, :k]) * points.unit, queries=ids[queries], metric=metric,
         rows=rows.shape[0], searched=total, distinct=distinct, duplicates=duplicates, tied=tied,

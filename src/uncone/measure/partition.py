@@ -20,10 +20,8 @@ from uncone.threads import on_one_thread
 Array = npt.NDArray[Any]
 SHORT_ROWS = 0.5
 """Below this mean norm every exponent is small, and I(W) is near 1 whatever the rows look like."""
-PIECE = 256
+PIECE = 512
 """Rows multiplied at once: enough to keep a core busy, few enough for its cache."""
-_PIECES = 4
-"""As many share one thread's buffer."""
 CHOICES = 8
 """Where eigenvalues coincide: how many other bases of their eigenvectors are tried."""
 _TIED = 32.0
@@ -137,31 +135,22 @@ def log_partition(
     c = directions.astype(rows.widened if plain else np.float64)
 
     def sums_of(_: slice, x: Array) -> Array:
-        total = np.zeros((2, c.shape[1])) if plain else np.full((2, c.shape[1]), -np.inf)
-        kept = np.empty((min(PIECE, len(x)), c.shape[1]), c.dtype)
-        for start in range(0, len(x), PIECE):
-            some = x[start : start + PIECE]
-            z = np.matmul(some, c, out=kept[: len(some)])
-            (_add if plain else _log_add)(z, total)
-        return total
+        z = x @ c
+        if not plain:
+            return np.stack([_log_sum_exp(z), _log_sum_exp(np.negative(z, out=z))])
+        ones = np.ones(len(z), z.dtype)  # sums over rows are products: a BLAS makes them in one pass
+        sums = np.stack([ones @ np.exp(z, out=z), ones @ np.divide(1, z, out=z)])
+        return sums.astype(np.float64)
 
-    total = reduce(np.add if plain else np.logaddexp, by_piece(rows, _PIECES * PIECE, sums_of, progress))
+    total = reduce(np.add if plain else np.logaddexp, by_piece(rows, PIECE, sums_of, progress))
     plus, minus = np.log(total) if plain else total
     return plus, minus
 
 
-def _add(z: Array, total: Array) -> None:
-    """Add the sums of exp(z) and exp(-z) over the rows of z, which is overwritten."""
-    ones = np.ones(len(z), z.dtype)  # sums over rows are products: a BLAS makes them in one pass
-    total[0] += ones @ np.exp(z, out=z)
-    total[1] += ones @ np.reciprocal(z, out=z)
-
-
-def _log_add(z: Array, total: Array) -> None:
-    """The same of logarithms."""
-    for part, sign in zip(total, (1, -1), strict=True):
-        largest = (sign * z).max(0)
-        np.logaddexp(part, largest + np.log(np.exp(sign * z - largest).sum(0)), out=part)
+def _log_sum_exp(z: Array) -> Array:
+    largest, terms = z.max(0), np.empty_like(z)
+    np.exp(np.subtract(z, largest, out=terms), out=terms)
+    return np.asarray(largest + np.log(terms.sum(0)))
 
 
 def _rounding(m: Moments, values: Array, along: Array) -> float:

@@ -34,7 +34,7 @@ class Affine:
     """y = (x - shift) @ weight + offset for rows x (N, D).
 
     Attributes:
-        shift: a float64 array (D,), made of whatever numbers were given.
+        shift: a float64 array (D,), made of the array, tensor or list that was given, as the others are.
         weight: float64 (D, K), or None for the identity.
         fitted: what it was fitted on, where that is known.
         offset: float64 (K,), or None for zero, as nearly always. Some maps cannot do without it: the original
@@ -50,10 +50,10 @@ class Affine:
         [[0.0, 6.0]]
     """
 
-    shift: Array
-    weight: Array | None = None
+    shift: Any
+    weight: Any = None
     fitted: Fitted | None = None
-    offset: Array | None = None
+    offset: Any = None
 
     def __post_init__(self) -> None:
         shift, weight, offset = _numbers(self.shift, "shift", 1), self.weight, self.offset
