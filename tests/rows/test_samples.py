@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 import uncone
 from tests.matrices import equal
 from uncone import InputError
-from uncone.rows import as_samples, as_tensor
+from uncone.rows import as_numbers, as_samples
 
 STATES = torch.arange(24, dtype=torch.float32).reshape(2, 3, 4)
 MASK = torch.tensor([[True, True, False], [True, False, False]])
@@ -114,9 +114,10 @@ def test_a_mask_that_keeps_nothing_is_refused() -> None:
 
 def test_lists_are_float64() -> None:
     for x in ([[1, 2], [3, 4]], ((1.0, 2.0), (3.0, 4.0)), [np.array([1.0, 2.0]), np.array([3, 4])]):
-        assert equal(as_tensor(x), torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64))
-    grown = torch.ones(2, requires_grad=True)
-    assert as_tensor([grown, grown]).requires_grad
+        assert equal(as_numbers(x), torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64))
+    assert equal(
+        as_numbers([torch.ones(2, requires_grad=True), [2.0, 3.0]]), np.array([[1.0, 1.0], [2.0, 3.0]])
+    )
     assert uncone.open_rows([[1, 2], [3, 4]]).shape == (2, 2)
 
 
