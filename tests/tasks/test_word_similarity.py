@@ -179,7 +179,7 @@ def test_minilm_against_a_slow_loop_with_other_libraries(minilm: Path, protocol:
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
     rows = uncone.open_rows(f"{minilm}#input")
-    table = rows.read(0, rows.shape[0]).numpy()
+    table = rows.read(0, rows.shape[0])
     sets = read_word_sets(DATA, sets=("rw", "wordsim_rel"))
     found = word_similarity(rows, vocabulary_of(minilm), sets, protocol=protocol).results()
     for one in sets:
