@@ -194,9 +194,7 @@ def test_products_worse_than_float32_are_noticed_and_taken_again(monkeypatch: py
     monkeypatch.setattr(search, "_search_all", counted)
     nearest_neighbours(x, 10)
     assert sum(asked) < 5
-    monkeypatch.setattr(
-        tiles.Tiles, "multiply", lambda self, *a: _in_bfloat16(multiply(self, *a))
-    )
+    monkeypatch.setattr(tiles.Tiles, "multiply", lambda self, *a: _in_bfloat16(multiply(self, *a)))
     found = nearest_neighbours(x, 10)
     assert asked[-1] == len(x)
     assert np.array_equal(found.indices, _slow(x, 10)[0])
