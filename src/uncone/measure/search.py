@@ -102,10 +102,10 @@ def _offer_all(tiles: Tiles, candidates: Candidates, progress: Callable[[float],
             candidates.offer_tile(first, tile, first)
             return
         worst_a, worst_b = candidates.worst[a.at].copy(), candidates.worst[b.at].copy()
-        passes = tile > worst_a[:, None]
-        passes |= tile > worst_b
+        passes, other = (tiles.kept.get(name, tile.shape, np.bool_) for name in ("passes", "other"))
+        np.greater(tile, worst_a[:, None], out=passes)
+        np.logical_or(passes, np.greater(tile, worst_b, out=other), out=passes)
         row, column, score = _entries(tile, passes)
-        del tile  # lets another use its memory
         kept = score > worst_a[row]
         candidates.offer(first, row[kept], column[kept] + second, score[kept])
         kept = score > worst_b[column]
@@ -207,4 +207,4 @@ def _entries(tile: Array, passes: Array) -> tuple[Array, Array, Array]:
 
 def _within_runs(counts: Array) -> Array:
     """0, 1, ... within each of the runs of these lengths."""
-    return np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+    return np.arange(int(counts.sum())) - np.repeat(counts.cumsum() - counts, counts)
