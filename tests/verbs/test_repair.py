@@ -289,7 +289,7 @@ def test_queries_get_what_was_fitted_on_documents(cone: Path, tmp_path: Path) ->
 def test_counts_weigh_the_rows_that_are_fitted_on(tmp_path: Path) -> None:
     model = write_model(tmp_path / "m", drifted())
     table = uncone.open_rows(f"{model}#input")
-    x = torch.cat(list(table.blocks())).numpy()
+    x = np.concatenate(list(table.blocks()))
     counts = np.arange(len(x)) % 5
     np.save(tmp_path / "counts.npy", counts)
     found = repair(f"{model}#input", tmp_path / "y.npy", counts=tmp_path / "counts.npy", method="center")
