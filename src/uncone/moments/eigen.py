@@ -127,9 +127,7 @@ def _weights_of(poles: Array, origin: Array, tau: Array, first: int, stop: int) 
     return ((((origin - poles[some, None]) + tau) / gaps).prod(1),)
 
 
-def _along(
-    poles: Array, weights: Array, origin: Array, tau: Array, first: int, stop: int
-) -> tuple[Array]:
+def _along(poles: Array, weights: Array, origin: Array, tau: Array, first: int, stop: int) -> tuple[Array]:
     """|z . q| = 1 / sqrt(f') for the unit eigenvectors q of some roots."""
     gaps = (poles - origin[first:stop, None]) - tau[first:stop, None]
     return (1 / np.sqrt((1 / gaps) ** 2 @ weights),)
