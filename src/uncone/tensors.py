@@ -1,23 +1,26 @@
-"""What work on tensors needs, for the rooms that train: threads, memory, devices. The only room above `rows` is torch.
+"""What work on tensors needs in the rooms that train: threads, memory and devices.
 
-Work is shared out to threads with the same bytes on any number of them. A library that splits one operation over its threads adds in another order for each number of threads. Here
-one thread computes each task from start to end, and more threads only share the tasks out. The threads stay
-in one pool: two pools, torch's and one beside it, would spin against each other for the same cores.
+Work is shared out to threads, with the same bytes on any number of them. A library that splits one operation
+over its threads adds in another order for each number of threads. Here one thread computes each task from start
+to end, and more threads only share the tasks out. The threads stay in one pool: two pools, torch's and one
+beside it, would spin against each other for the same cores.
 """
 
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from uncone import memory
 from uncone.errors import InputError
+from uncone.rows import Rows
 from uncone.threads import waited
 
 T = TypeVar("T")
@@ -178,6 +181,27 @@ def usable(device: str | torch.device) -> torch.device:
     return known
 
 
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+"""By the names that rows give them."""
+
+
+def blocks_of(rows: Rows, size: int) -> Iterator[Tensor]:
+    """The rows in order as tensors (at most `size`, D), without a copy."""
+    return map(of_array, rows.blocks(size))
+
+
+def of_array(x: npt.NDArray[Any]) -> Tensor:
+    """An array as a tensor, without a copy where torch takes its memory: writeable, and forwards."""
+    if not x.flags.writeable or any(stride < 0 for stride in x.strides):
+        x = np.array(x)
+    return torch.from_numpy(x)
+
+
 def empty(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> Tensor:
     """A tensor in memory that another one has freed, if some fits (`memory.recycled`); on a GPU torch does that."""
     return _made(memory.recycled, shape, dtype, device)
@@ -192,5 +216,6 @@ def _made(
     make: Callable[..., Any], shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device
 ) -> Tensor:
     if torch.device(device).type != "cpu":
-        return torch.zeros(shape, dtype=dtype, device=device)
+        on_gpu = torch.zeros if make is memory.zeros else torch.empty
+        return on_gpu(shape, dtype=dtype, device=device)
     return torch.from_numpy(make((*shape, dtype.itemsize), np.uint8)).view(dtype).view(shape)

@@ -42,7 +42,7 @@ class _Blas:
             if not self._running:
                 self._before = [library.num_threads for library in self._libraries]
                 for library in self._libraries:
-                    library.set_num_threads(1)
+                    _set_threads(library, 1)
             self._running += 1
             return max(self._before, default=0) or len(os.sched_getaffinity(0))
 
@@ -51,7 +51,17 @@ class _Blas:
             self._running -= 1
             if not self._running:
                 for library, threads in zip(self._libraries or (), self._before, strict=True):
-                    library.set_num_threads(threads)
+                    _set_threads(library, threads)
+
+
+def _set_threads(library: Any, threads: int) -> None:
+    """From any thread: threadpoolctl passes over all but the first that set a number of an OpenBLAS of pthreads."""
+    clear = getattr(library, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
+    library.set_num_threads(threads)
+    if clear is not None:
+        clear(force=True)
 
 
 class _Mine(threading.local):
@@ -99,6 +109,11 @@ def waited(job: Future[T]) -> T:
         with suppress(TimeoutError):
             job.result(timeout=1)
     return job.result()
+
+
+def interruptible(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """`function`, which is in one long call, on another thread: signals are handled meanwhile."""
+    return waited(_pool(1).submit(function, *args, **kwargs))
 
 
 def share_rows(work: Callable[..., object], *arrays: npt.NDArray[Any]) -> None:

@@ -37,9 +37,9 @@ def _cloud(n: int = 300, d: int = 6, *, seed: int = 0) -> np.ndarray:
 
 def _plain(x: np.ndarray, affine: Affine) -> np.ndarray:
     """The definition, in float64."""
-    weight = np.eye(affine.d) if affine.weight is None else affine.weight.numpy()
-    offset = 0.0 if affine.offset is None else affine.offset.numpy()
-    return (x.astype(np.float64) - affine.shift.numpy()) @ weight + offset
+    weight = np.eye(affine.d) if affine.weight is None else affine.weight
+    offset = 0.0 if affine.offset is None else affine.offset
+    return (x.astype(np.float64) - affine.shift) @ weight + offset
 
 
 def _random_affine(d: int, k: int, seed: int = 0) -> Affine:

@@ -35,7 +35,7 @@ from uncone.transforms.names import described
 from ..matrices import gaussian
 from .repairs import EVERY, FROM_MOMENTS
 
-Tensor = torch.Tensor
+Array, Tensor = np.ndarray, torch.Tensor
 _each = pytest.mark.parametrize("made", EVERY, ids=repr)
 _from_moments = pytest.mark.parametrize("made", FROM_MOMENTS, ids=repr)
 
@@ -55,10 +55,10 @@ class _Once(Rows):
         self._rows = as_rows(x)
         self.shape, self.dtype, self.name, self.passes = self._rows.shape, self._rows.dtype, "once", 0
 
-    def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         return self._rows.read(start, stop, out)
 
-    def blocks(self, size: int = GRID) -> Iterator[Tensor]:
+    def blocks(self, size: int = GRID) -> Iterator[Array]:
         self.passes += 1
         yield from self._rows.blocks(size)
 
@@ -103,7 +103,9 @@ def test_the_dtype_comes_back(made: Transformation, dtype: torch.dtype) -> None:
     assert fit.transform(x).dtype == dtype
     rows = fit.transform(as_rows(x))
     assert rows.dtype == ("float64" if dtype == torch.float64 else "float32")
-    torch.testing.assert_close(torch.cat(list(rows.blocks())).to(dtype), fit.transform(x))
+    torch.testing.assert_close(
+        torch.from_numpy(np.concatenate(list(rows.blocks()))).to(dtype), fit.transform(x)
+    )
     if dtype != torch.bfloat16:
         assert np.array_equal(fit.transform(x.numpy()), fit.transform(x).numpy())
 
@@ -355,7 +357,7 @@ def test_directions_without_variance_are_not_removed(dtype: torch.dtype) -> None
     ):
         AllButTheTop(3).fit(x)
     made = ClusterCenter(1, 5).fit(x)
-    assert int((made.components_.norm(dim=2) > 0).sum()) == 2
+    assert int(made.components_.any(2).sum()) == 2
 
 
 _FIT = """

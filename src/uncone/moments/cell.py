@@ -90,7 +90,8 @@ class Cell:
         if name == "second":
             self.sums["rounding"] += _rounding(product)
         if name == "second" and self._between:
-            product = product.astype(np.float64)
+            with _quiet():
+                product = product.astype(np.float64)
             # sum w (z + a)(z + a)' = sum w z z' + half a' + a half', with half = sum w z + sum w a / 2
             for half, offset in self._between:
                 left, right = np.concatenate([half, offset]), np.concatenate([offset, half])
@@ -160,7 +161,9 @@ class Cell:
         if wider != kept.dtype and name == "second":
             self.sums["rounding"] += _rounding(kept)
         y = y.astype(wider, copy=False)
-        self._products[name] = lower_product(y, y, kept.astype(wider, copy=False), add=True)
+        with _quiet():
+            kept = kept.astype(wider, copy=False)
+        self._products[name] = lower_product(y, y, kept, add=True)
 
 
 def _sum_piece(
@@ -275,7 +278,8 @@ def add_lower(total: Array, part: Array) -> Array:
 
     def strip(start: int) -> None:
         stop = min(start + rows, len(total))
-        total[start:stop, :stop] += part[start:stop, :stop]
+        with _quiet():  # beside the diagonal lies what memory held before
+            total[start:stop, :stop] += part[start:stop, :stop]
 
     share(partial(strip, start) for start in range(0, len(total), rows))
     return total

@@ -81,7 +81,7 @@ class Sums:
     unit_second: Array | None = _product("unit_second")
 
     def __init__(
-        self, d: int, *, shift: Array | None = None, second: bool = True, unit_first: bool = True,
+        self, d: int, *, shift: Any = None, second: bool = True, unit_first: bool = True,
         unit_second: bool = False,
     ) -> None:  # fmt: skip
         self.d = d
@@ -91,7 +91,7 @@ class Sums:
             raise InputError(f"expected a shift of shape ({d},), got {tuple(shift.shape)}: reshape it")
         if second:
             check_memory(products_bytes(d), f"the products of {d:,} columns with each other", _TRANSPOSED)
-        self.shift = None if shift is None else np.asarray(shift, np.float64)
+        self.shift = None if shift is None else np.asarray(as_array(shift), np.float64)
         self.first = zeros((d,))
         self._products: dict[str, Array] = {}
         self._lower: set[str] = set()  # products of which only the lower half is up to date
@@ -107,25 +107,24 @@ class Sums:
         self._scratch: dict[str, Array] = {}
         self._derived: dict[str, Any] = {}
 
-    def update(self, block: Array, weights: Array | None = None) -> None:
+    def update(self, block: Any, weights: Any = None) -> None:
         """Add the rows of `block` (n, D), with `weights` (n,), as one partial sum: call it once a grid cell.
 
         Raises:
             InputError: another number of features, or a row that is not finite.
         """
+        block = as_array(block)
         if block.ndim != 2 or block.shape[1] != self.d:
             raise InputError(f"expected a block of shape (n, {self.d}), got {tuple(block.shape)}: reshape it")
         if len(block) == 0:
             return
         if weights is not None and weights.shape != (len(block),):
             raise InputError(f"expected {len(block)} weights, got {tuple(weights.shape)}: give one a row")
+        x = block if block.dtype == np.float64 else block.astype(np.float32, copy=False)
         with one_blas_thread():
-            self._update(
-                block if block.dtype == np.float64 else block.astype(np.float32, copy=False), weights
-            )
+            self._update(x, None if weights is None else np.asarray(as_array(weights), np.float64))
 
-    def _update(self, x: Array, weights: Array | None) -> None:
-        w = None if weights is None else np.asarray(weights, np.float64)
+    def _update(self, x: Array, w: Array | None) -> None:
         if self.shift is None:
             self.shift = zeros((self.d,)) if "second" not in self._products else _shift(x)
         products = list(self._products)
@@ -266,10 +265,12 @@ def checked_weights(weights: Any, n: int) -> Array | None:
     w = np.asarray(as_array(weights), np.float64)
     if w.shape != (n,):
         raise InputError(f"expected weights of shape ({n},), got {w.shape}: give one weight a row")
-    if not np.isfinite(w).all() or w.min() < 0 or not 0 < float(w.sum()) < math.inf:
+    with np.errstate(over="ignore"):
+        total = float(w.sum())
+    if not np.isfinite(w).all() or w.min() < 0 or not 0 < total < math.inf:
         raise InputError(
             f"expected finite weights from 0 up with a positive, finite sum, got a least of {float(w.min())} "
-            f"and a sum of {float(w.sum())}: pass counts or probabilities, not all of them zero"
+            f"and a sum of {total}: pass counts or probabilities, not all of them zero"
         )
     return w
 

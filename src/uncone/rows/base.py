@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uncone.errors import InputError
-from uncone.rows.floats import DTYPES, FLOATING, Array, is_tensor, of_tensor, widen
+from uncone.rows.floats import DTYPES, FLOATING, Array, as_array, is_tensor, of_tensor, widen
 
 GRID = 8192
 """Rows in one unit of work: block k holds the rows [k * GRID, (k + 1) * GRID), on any engine."""
@@ -106,11 +106,12 @@ class Rows:
                 progress(min(start + GRID, n))
         next(blocks, None)  # what the reader does after the last block
 
-    def take(self, indices: Array) -> Array:
-        """The rows at `indices` (int64, ascending) as a new array (len(indices), D).
+    def take(self, indices: Any) -> Array:
+        """The rows at `indices` (whole numbers, ascending) as a new array (len(indices), D).
 
         Of each cell of the grid only the span of its indices is read.
         """
+        indices = np.asarray(as_array(indices))
         cells = np.split(indices, np.flatnonzero(np.diff(indices // GRID)) + 1)
         parts = [self.read(int(cell[0]), int(cell[-1]) + 1)[cell - cell[0]] for cell in cells if len(cell)]
         return np.concatenate(parts) if parts else np.empty((0, self.shape[1]), self.widened)

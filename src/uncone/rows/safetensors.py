@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from uncone.errors import InputError
 from uncone.rows.base import FLOATING, Rows, Source, Target, Writer, check_shape, raw_bytes
 from uncone.rows.bytes import FlatRows, LocalFile
-from uncone.rows.floats import Array
+from uncone.rows.floats import Array, is_tensor, of_tensor
 
 _LONGEST_HEADER = 100_000_000  # the format's own limit
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -120,13 +120,15 @@ def matrices(entries: Mapping[str, Entry]) -> dict[str, Entry]:
     }
 
 
-def to_bytes(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
-    """A whole file: equal tensors and metadata give equal bytes."""
-    stored = [(name, np.ascontiguousarray(tensor)) for name, tensor in tensors.items()]
+def to_bytes(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> bytes:
+    """A whole file of arrays or tensors: equal ones and equal metadata give equal bytes."""
+    stored = [
+        (name, *(of_tensor(x, name) if is_tensor(x) else (x, str(x.dtype)))) for name, x in tensors.items()
+    ]
     # Each begins at a multiple of its item's size.
     stored.sort(key=lambda item: (-item[1].itemsize, item[0]))
-    entries = [(name, Entry(CODES[str(t.dtype)], t.shape, 0, t.nbytes)) for name, t in stored]
-    return header_bytes(entries, metadata) + b"".join(raw_bytes(t) for _, t in stored if t.size)
+    entries = [(name, Entry(CODES[dtype], x.shape, 0, x.nbytes)) for name, x, dtype in stored]
+    return header_bytes(entries, metadata) + b"".join(x.tobytes() for _, x, _ in stored)
 
 
 def header_bytes(tensors: Iterable[tuple[str, Entry]], metadata: Mapping[str, str]) -> bytes:

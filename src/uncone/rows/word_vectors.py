@@ -263,7 +263,7 @@ class TextWriter(Writer):
             handle.write(b"%d %d\n" % (n, k))
 
     def write(self, rows: Array) -> None:
-        values = rows.numpy().astype(np.float64).tolist()
+        values = rows.astype(np.float64).tolist()
         lines = (b"%b %b" % (next(self._words), self._line % tuple(row)) for row in values)
         self._handle.write(b"".join(lines))
 
