@@ -69,7 +69,10 @@ class TestCosine:
     def test_a_head_has_the_same_finds_whatever_its_gauge(self) -> None:
         planted = plant()
         moved = planted.table + 3 * gaussian(1, 64, seed=5)
-        heads = [CenteredRows(ArrayRows(t, name="head"), t.double().mean(0).numpy()) for t in (planted.table, moved)]
+        heads = [
+            CenteredRows(ArrayRows(t, name="head"), t.double().mean(0).numpy())
+            for t in (planted.table, moved)
+        ]
         found = []
         for head in heads:
             head._rows.load_labels = lambda: planted.labels
@@ -111,9 +114,7 @@ class TestOffset:
 
     def test_project_about_counts_the_rows_that_are_done(self) -> None:
         told = list[int]()
-        project_about(
-            ArrayRows(gaussian(9000, 3), name="x"), np.zeros((3, 1)), np.zeros(3), told.append
-        )
+        project_about(ArrayRows(gaussian(9000, 3), name="x"), np.zeros((3, 1)), np.zeros(3), told.append)
         assert told == [8192, 9000]
 
     @pytest.mark.parametrize(("dtype", "drift"), [("float32", 1e9), ("bfloat16", 1e4), ("float16", 3e4)])

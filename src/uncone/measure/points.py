@@ -93,10 +93,12 @@ class Points:
     ) -> Array:
         """The points `at` whose rows are `raw` (n, D), minus the centre, in units of `unit`; `out` may hold them."""
         if self._wide or dtype == np.float64:
-            return np.subtract(self.exact(raw, at), self._center).astype(dtype, copy=False)
+            moved: Array = np.subtract(self.exact(raw, at), self._center).astype(dtype, copy=False)
+            return moved
         if self._divisor is not None:
             raw = np.multiply(raw, (1 / self._divisor[at]).astype(np.float32), out=out)
-        return np.subtract(raw, self._center, out=out)
+        moved = np.subtract(raw, self._center, out=out)
+        return moved
 
     def exact(self, raw: Array, at: Array | slice) -> Array:
         """The points `at` whose rows are `raw`, in float64 and units of `unit`."""
@@ -114,7 +116,9 @@ class Points:
         # Rounding before the centre was subtracted may have moved a centred point.
         points = 4 * (_ROUNDING["d"] if self._wide else u) if self.metric == "cosine" else 0.0
         differences = (self.d + 4) * _ROUNDING["d"]
-        products: Array = (self.d + 4) * u * length * other + (4 * u + differences) * np.square(length + other)
+        products: Array = (self.d + 4) * u * length * other + (4 * u + differences) * np.square(
+            length + other
+        )
         return 1.01 * (products + 2 * points * (length + other)) + self.d * 2.0**-120
 
     def squares(self, a: Array, b: Array) -> Array:
