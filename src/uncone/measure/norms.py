@@ -106,5 +106,4 @@ class NormProfile:
 
 def _norm_at(position: Array) -> Array:
     """The norm in the middle of the bin at `position`, counted from 1."""
-    norm: Array = np.exp2((position - 1) / _PER_OCTAVE - _OCTAVES / 2)
-    return norm
+    return np.asarray(np.exp2((position - 1) / _PER_OCTAVE - _OCTAVES / 2))

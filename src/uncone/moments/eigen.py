@@ -1,6 +1,7 @@
 """Eigenvalues of large symmetric matrices: all in its place, a few beside it, all after a rank-one change."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -93,16 +94,27 @@ def add_rank_one(values: Array, z: Array) -> tuple[Array, Array]:
     roots, along = settled, np.zeros_like(settled)
     if len(poles):
         tiles = [(first, min(first + _TILE, len(poles))) for first in range(0, len(poles), _TILE)]
-        parts = share(partial(_roots, poles, weights, *tile) for tile in tiles)
-        origin, tau = (np.concatenate(part) for part in zip(*parts, strict=True))
-        weights = np.concatenate(share(partial(_weights_of, poles, origin, tau, *tile) for tile in tiles))
-        moved = np.concatenate(share(partial(_along, poles, weights, origin, tau, *tile) for tile in tiles))
+        origin, tau = _by_tile(_roots, tiles, poles, weights)
+        (weights,) = _by_tile(_weights_of, tiles, poles, origin, tau)
+        (moved,) = _by_tile(_along, tiles, poles, weights, origin, tau)
         roots, along = np.concatenate([roots, origin + tau]), np.concatenate([along, moved])
     order = np.argsort(-roots, kind="stable")
     return roots[order], along[order]
 
 
-def _weights_of(poles: Array, origin: Array, tau: Array, first: int, stop: int) -> Array:
+def _by_tile(
+    function: Callable[..., tuple[Array, ...]], tiles: list[tuple[int, int]], *of: Array
+) -> list[Array]:
+    """The results of `function` for all roots. What overflows or divides by zero, no root is taken from."""
+
+    def work(tile: tuple[int, int]) -> tuple[Array, ...]:
+        with np.errstate(all="ignore"):
+            return function(*of, *tile)
+
+    return [np.concatenate(part) for part in zip(*share(partial(work, tile) for tile in tiles), strict=True)]
+
+
+def _weights_of(poles: Array, origin: Array, tau: Array, first: int, stop: int) -> tuple[Array]:
     """The squares z_j^2 for which the computed roots l_k are exact (Gu and Eisenstat 1994), (stop - first,):
 
         z_j^2 = prod_k (l_k - d_j) / prod_(k != j) (d_k - d_j).
@@ -112,13 +124,15 @@ def _weights_of(poles: Array, origin: Array, tau: Array, first: int, stop: int) 
     some = np.arange(first, stop)
     gaps = poles - poles[some, None]
     gaps[some - first, some] = 1.0
-    return (((origin - poles[some, None]) + tau) / gaps).prod(1)
+    return ((((origin - poles[some, None]) + tau) / gaps).prod(1),)
 
 
-def _along(poles: Array, weights: Array, origin: Array, tau: Array, first: int, stop: int) -> Array:
+def _along(
+    poles: Array, weights: Array, origin: Array, tau: Array, first: int, stop: int
+) -> tuple[Array]:
     """|z . q| = 1 / sqrt(f') for the unit eigenvectors q of some roots."""
     gaps = (poles - origin[first:stop, None]) - tau[first:stop, None]
-    return 1 / np.sqrt((1 / gaps) ** 2 @ weights)
+    return (1 / np.sqrt((1 / gaps) ** 2 @ weights),)
 
 
 def _deflated(d: Array, z: Array) -> tuple[Array, Array, Array]:
