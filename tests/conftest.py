@@ -81,6 +81,7 @@ def minilm() -> Path:
 @pytest.fixture(scope="session")
 def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """stories260K as a directory that transformers opens, made by its experiment. It is not to be changed."""
+    pytest.importorskip("torch")
     from tests import stories260k
 
     pytest.importorskip("transformers")
