@@ -255,7 +255,7 @@ def _shift(x: Array) -> Array:
         mean = x[:PIECE].mean(axis=0)
     if not np.isfinite(mean).all():
         mean = np.zeros_like(mean)  # not finite or about to overflow: an error when the norms are measured
-    return mean.astype(np.float64)
+    return np.asarray(mean, np.float64)
 
 
 def checked_weights(weights: Any, n: int) -> Array | None:
