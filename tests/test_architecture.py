@@ -18,18 +18,19 @@ BELOW: dict[str, set[str]] = {
     "atomic": {"errors"},
     "records": {"atomic"},
     "rows": set(),
-    "cross_entropy": set(),
-    "topology": {"rows"},
+    "tensors": {"rows"},
+    "cross_entropy": {"tensors"},
+    "topology": {"tensors", "rows"},
     "moments": {"rows", "atomic"},
     "model": {"rows", "records", "atomic"},
-    "measure": {"topology", "moments", "rows", "records"},
-    "transforms": {"moments", "rows", "records", "atomic"},
+    "measure": {"moments", "rows", "records"},
+    "transforms": {"measure", "model", "moments", "rows", "records", "atomic"},
     "explain": {"measure", "model", "moments", "rows", "records"},
     "calibration": {"transforms", "model", "moments", "rows", "records"},
     "comparison": {"records"},
-    "edits": {"transforms", "measure", "model", "moments", "rows", "records", "atomic"},
+    "edits": {"tensors", "transforms", "measure", "model", "moments", "rows", "records", "atomic"},
     "tasks": {"transforms", "measure", "model", "moments", "rows", "records", "atomic"},
-    "prevent": {"cross_entropy", "topology", "explain", "measure", "model", "moments", "rows", "records", "atomic"},
+    "prevent": {"tensors", "cross_entropy", "topology", "explain", "measure", "model", "moments", "rows", "records", "atomic"},
     "verbs": {
         "comparison", "calibration", "edits", "tasks", "prevent", "explain", "transforms", "measure", "model", "moments", "rows", "records",
         "atomic",
@@ -57,6 +58,13 @@ OPTIONAL = {
     "sklearn",
     "scipy",
 }
+CORE = {
+    "memory", "threads", "regular", "atomic", "records", "rows", "moments", "model", "measure", "transforms", "explain", "calibration",
+    "comparison", "report", "cli",
+}  # fmt: skip
+"""The rooms that run where torch is not installed."""
+OF_TORCH = {"rows/checkpoint.py", "model/model_class.py", "model/head_map.py"}
+"""Files of theirs that need it, and that are imported inside a function."""
 COMPILED = {
     "topology/kernels.py",
 }  # decorated by numba, and itself imported inside a function
@@ -151,6 +159,16 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 def test_optional_packages_are_imported_inside_functions(path: Path) -> None:
     at_top = {module.split(".")[0] for module, top in _imports(path) if top}
     assert not at_top & OPTIONAL or str(path.relative_to(SOURCE)) in COMPILED
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in FILES if _room(p) in CORE], ids=lambda p: str(p.relative_to(SOURCE))
+)
+def test_the_core_imports_no_torch(path: Path) -> None:
+    if str(path.relative_to(SOURCE)) not in OF_TORCH:
+        theirs = {f"uncone.{file.removesuffix('.py').replace('/', '.')}" for file in OF_TORCH}
+        of_torch = {"torch", "uncone.tensors", *theirs}
+        assert not {module for module, top in _imports(path) if top} & of_torch
 
 
 def test_compiled_loops_are_imported_inside_functions() -> None:

@@ -53,9 +53,13 @@ def test_it_is_the_slow_loop() -> None:
     x = _clusters()
     made = ClusterCenter(3, 2).fit(x)
     assert sorted(torch.bincount(made.assign(x)).tolist()) == [60, 90, 120]
-    torch.testing.assert_close(made.transform(x), _slowly(x, torch.from_numpy(made.centers_), 2, x), atol=1e-8, rtol=0)
+    torch.testing.assert_close(
+        made.transform(x), _slowly(x, torch.from_numpy(made.centers_), 2, x), atol=1e-8, rtol=0
+    )
     new = _clusters((5, 6, 7)) + 0.1
-    torch.testing.assert_close(made.transform(new), _slowly(new, torch.from_numpy(made.centers_), 2, x), atol=1e-8, rtol=0)
+    torch.testing.assert_close(
+        made.transform(new), _slowly(new, torch.from_numpy(made.centers_), 2, x), atol=1e-8, rtol=0
+    )
 
 
 def test_every_cluster_is_centred_and_has_lost_its_directions() -> None:

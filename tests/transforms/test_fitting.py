@@ -103,7 +103,9 @@ def test_the_dtype_comes_back(made: Transformation, dtype: torch.dtype) -> None:
     assert fit.transform(x).dtype == dtype
     rows = fit.transform(as_rows(x))
     assert rows.dtype == ("float64" if dtype == torch.float64 else "float32")
-    torch.testing.assert_close(torch.from_numpy(np.concatenate(list(rows.blocks()))).to(dtype), fit.transform(x))
+    torch.testing.assert_close(
+        torch.from_numpy(np.concatenate(list(rows.blocks()))).to(dtype), fit.transform(x)
+    )
     if dtype != torch.bfloat16:
         assert np.array_equal(fit.transform(x.numpy()), fit.transform(x).numpy())
 

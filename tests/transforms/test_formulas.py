@@ -181,7 +181,9 @@ def test_removed_directions_are_gone_and_removed_once(seed: int, k: int) -> None
     x = _cone(80, 6, seed=seed)
     made = AllButTheTop(k).fit(x)
     y = made.transform(x)
-    torch.testing.assert_close(y @ torch.from_numpy(made.components_).T, torch.zeros(80, k, dtype=torch.float64))
+    torch.testing.assert_close(
+        y @ torch.from_numpy(made.components_).T, torch.zeros(80, k, dtype=torch.float64)
+    )
     weight = made.affine_.weight
     assert weight is not None
     assert close(weight @ weight, weight)

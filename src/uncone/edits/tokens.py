@@ -30,7 +30,6 @@ from uncone.errors import InputError, nearest
 from uncone.model import ModelFiles, find_places, rows_of, token_labels
 from uncone.model.files import text_parts
 from uncone.model.places import Places, same_rows, vocabulary_matrices
-from uncone.moments import row_norms
 from uncone.records.edits import MOST_LISTED, EditedTensor, EditedToken, TokenEdit, Way
 from uncone.records.token_text import token_texts
 from uncone.rows.safetensors import FLOATS
@@ -156,7 +155,7 @@ def _with_rows(files: ModelFiles, name: str, ids: Sequence[int], rows: Tensor) -
 
 
 def _mean_norm(files: ModelFiles, name: str, ids: Sequence[int]) -> float:
-    return float(row_norms(rows_of(files, name).take(np.array(ids))).mean())
+    return float(np.linalg.norm(rows_of(files, name).take(np.array(ids)).astype(np.float64), axis=1).mean())
 
 
 def _require_other_rows(files: ModelFiles, copy: ModelFiles, name: str, ids: Sequence[int]) -> None:

@@ -187,7 +187,8 @@ def local_dimensions(neighbours: Neighbours, k: int = NEIGHBOURS) -> Array:
 def _inverse_dimensions(neighbours: Neighbours, k: int) -> Array:
     _require_two(neighbours, k)
     logarithms = np.log(neighbours.distances[:, :k])
-    return (logarithms[:, -1:] - logarithms[:, :-1]).mean(1)
+    inverse: Array = (logarithms[:, -1:] - logarithms[:, :-1]).mean(1)
+    return inverse
 
 
 def _linear_fit(ratios: Array, n: int) -> float | None:

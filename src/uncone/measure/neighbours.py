@@ -50,7 +50,7 @@ class Neighbours:
     @property
     def k(self) -> int:
         """Neighbours of each query."""
-        return self.indices.shape[1]
+        return int(self.indices.shape[1])
 
     @property
     def sampled(self) -> bool:

@@ -88,19 +88,22 @@ class Points:
         """Rows at `points` (int64, ascending)."""
         return self._rows.take(points) if self._kept is None else self._kept[points]
 
-    def centered(self, raw: Array, at: Array | slice, dtype: npt.DTypeLike = np.float32) -> Array:
-        """The points `at` whose rows are `raw` (n, D), minus the centre, in units of `unit`."""
+    def centered(
+        self, raw: Array, at: Array | slice, dtype: npt.DTypeLike = np.float32, out: Array | None = None
+    ) -> Array:
+        """The points `at` whose rows are `raw` (n, D), minus the centre, in units of `unit`; `out` may hold them."""
         if self._wide or dtype == np.float64:
-            return np.subtract(self.exact(raw, at), self._center).astype(dtype, copy=False)
-        if self._divisor is None:
-            return np.subtract(raw, self._center)
-        moved = raw * (1 / self._divisor[at]).astype(np.float32)
-        return np.subtract(moved, self._center, out=moved)
+            moved: Array = np.subtract(self.exact(raw, at), self._center).astype(dtype, copy=False)
+            return moved
+        if self._divisor is not None:
+            raw = np.multiply(raw, (1 / self._divisor[at]).astype(np.float32), out=out)
+        moved = np.subtract(raw, self._center, out=out)
+        return moved
 
     def exact(self, raw: Array, at: Array | slice) -> Array:
         """The points `at` whose rows are `raw`, in float64 and units of `unit`."""
-        raw = raw.astype(np.float64, copy=False)
-        return raw if self._divisor is None else raw / self._divisor[at]
+        wide: Array = raw.astype(np.float64, copy=False)
+        return wide if self._divisor is None else np.divide(wide, self._divisor[at])
 
     def product_error(self, length: Array, other: Array, dtype: npt.DTypeLike = np.float32) -> Array:
         """Bounds |computed - true| of -|z - z'|^2 / 2 from products of points of at most these lengths.
@@ -113,7 +116,9 @@ class Points:
         # Rounding before the centre was subtracted may have moved a centred point.
         points = 4 * (_ROUNDING["d"] if self._wide else u) if self.metric == "cosine" else 0.0
         differences = (self.d + 4) * _ROUNDING["d"]
-        products = (self.d + 4) * u * length * other + (4 * u + differences) * np.square(length + other)
+        products: Array = (self.d + 4) * u * length * other + (4 * u + differences) * np.square(
+            length + other
+        )
         return 1.01 * (products + 2 * points * (length + other)) + self.d * 2.0**-120
 
     def squares(self, a: Array, b: Array) -> Array:
@@ -123,7 +128,7 @@ class Points:
 
         def difference(x: Array, y: Array, x0: int, y0: int, at: Array) -> None:
             i, j = a[at], b[at]
-            moved = np.subtract(self.exact(x[i - x0], i), self.exact(y[j - y0], j))
+            moved = self.exact(x[i - x0], i) - self.exact(y[j - y0], j)
             squares[at] = np.square(moved, out=moved).sum(1)
 
         stripes = self.n // self.stripe + 1
@@ -189,7 +194,7 @@ def _codes(points: Points) -> Array:
         which = slice(start, start + len(raw))
         x = points.exact(raw, which) if points.metric == "cosine" else raw
         x = x + 0.0  # -0 is 0
-        bits = x.view(np.int32 if x.dtype == np.float32 else np.int64)
+        bits: Array = x.view(np.int32 if x.dtype == np.float32 else np.int64)
         if x.dtype == np.float64:  # whole numbers differ in high bits, which a product leaves there
             bits ^= bits >> 29
         codes[which] = np.einsum("ij,j->i", bits, odd)

@@ -102,10 +102,10 @@ def _offer_all(tiles: Tiles, candidates: Candidates, progress: Callable[[float],
             candidates.offer_tile(first, tile, first)
             return
         worst_a, worst_b = candidates.worst[a.at].copy(), candidates.worst[b.at].copy()
-        passes = tile > worst_a[:, None]
-        passes |= tile > worst_b
+        passes, other = (tiles.kept.get(name, tile.shape, np.bool_) for name in ("passes", "other"))
+        np.greater(tile, worst_a[:, None], out=passes)
+        np.logical_or(passes, np.greater(tile, worst_b, out=other), out=passes)
         row, column, score = _entries(tile, passes)
-        del tile  # lets another use its memory
         kept = score > worst_a[row]
         candidates.offer(first, row[kept], column[kept] + second, score[kept])
         kept = score > worst_b[column]
@@ -150,9 +150,9 @@ def _settle(
     with np.errstate(invalid="ignore"):  # of infinite squares
         error = points.product_error(length, length + np.sqrt(last))
         # Strictly: an equally far point may have a lower number.
-        settled = last / 2 + error < -candidates.worst.astype(np.float64)
+        settled: Array = np.less(last / 2 + error, -candidates.worst.astype(np.float64))
         if who.shape[1] == points.n - 1:
-            settled = there.all(1)
+            settled = np.all(there, axis=1)
         # Products err by more than float32 can where a library was told to round to bfloat16 or less.
         error = points.product_error(length[:, None], length[:, None] + np.sqrt(squares))
         if bool(((np.abs(candidates.scores + squares / 2) > error) & there).any()):
@@ -207,4 +207,5 @@ def _entries(tile: Array, passes: Array) -> tuple[Array, Array, Array]:
 
 def _within_runs(counts: Array) -> Array:
     """0, 1, ... within each of the runs of these lengths."""
-    return np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+    starts: Array = np.repeat(counts.cumsum() - counts, counts)
+    return np.arange(len(starts)) - starts

@@ -1,6 +1,7 @@
 """Tiles of products: every pair of blocks of points once, shared out to threads; and sums of them."""
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -28,11 +29,25 @@ class Block(NamedTuple):
     raw: Array
 
 
+class Kept(threading.local):
+    """Memory of each thread for one task after another: fresh memory would cost more than what is written to it."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, Array] = {}
+
+    def get(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """An array with anything in it, for the thread until it asks for that name again."""
+        size = math.prod(shape)
+        if name not in self._arrays or len(self._arrays[name]) < size:
+            self._arrays[name] = uninitialised((size,), dtype)
+        return self._arrays[name][:size].reshape(shape)
+
+
 class Tiles:
     """Scores -|z - z'|^2 / 2 of centred points by float32 products."""
 
     def __init__(self, points: Points) -> None:
-        self.points = points
+        self.points, self.kept = points, Kept()
         self.half_squares = np.empty(points.n, np.float32)
         """|z|^2 / 2 of every centred point, (N,) float32."""
 
@@ -43,15 +58,17 @@ class Tiles:
         for group in groups_of(points, points.stripe):
             share(partial(work, block) for block in load(points, group))
 
-    def centered(self, block: Block) -> Array:
-        """The centred points of a block, (n, D) float32."""
-        return self.points.centered(block.raw, block.at)
+    def centered(self, block: Block, name: str = "rows") -> Array:
+        """The centred points of a block, (n, D) float32, in the thread's memory of that name."""
+        return self.points.centered(block.raw, block.at, out=self.kept.get(name, block.raw.shape, np.float32))
 
     def multiply(self, z: Array, at: Array | slice, block: Block) -> Array:
-        """The scores (n, m) of centred points z (n, D), which are the points `at`, with those of a block."""
-        # All of one size, whose memory is used again.
-        tile = uninitialised((BLOCK * BLOCK,), np.float32)[: len(z) * len(block.raw)].reshape(len(z), -1)
-        np.matmul(z, self.centered(block).T, out=tile)
+        """The scores (n, m) of centred points z (n, D), which are the points `at`, with those of a block.
+
+        They lie in memory of the thread, until it multiplies again.
+        """
+        tile = self.kept.get("tile", (len(z), len(block.raw)), np.float32)
+        np.matmul(z, self.centered(block, "columns").T, out=tile)
         tile -= self.half_squares[block.at]
         tile -= self.half_squares[at][:, None]
         return tile

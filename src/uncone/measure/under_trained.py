@@ -288,12 +288,14 @@ def _q_if_tested(p: Array, tested: Array) -> Array:
     # At the p-value of each other row, and the least of these from there on.
     least = np.append(_least_from((n + 1) * ordered / np.arange(2, n + 2)), 1.0)
     own = (n + 1) * p / (np.searchsorted(ordered, p, side="right") + 1)
-    return np.minimum(np.minimum(own, least[np.searchsorted(ordered, p)]), 1.0)
+    q: Array = np.minimum(own, least[np.searchsorted(ordered, p)]).clip(max=1.0)
+    return q
 
 
 def _least_from(x: Array) -> Array:
     """The least of x (N,) from each place on."""
-    return np.minimum.accumulate(x[::-1])[::-1]
+    least: Array = np.minimum.accumulate(x[::-1])[::-1]
+    return least
 
 
 @dataclass(frozen=True)
@@ -372,6 +374,6 @@ def benjamini_hochberg(p: Any) -> Array:
     if not ((p >= 0) & (p <= 1)).all():
         raise InputError(f"expected p-values from 0 to 1, got {p.min()} to {p.max()}: pass probabilities")
     order = np.argsort(p)
-    q = np.empty_like(p)
+    q: Array = np.empty_like(p)
     q[order] = np.minimum(_least_from(len(p) * p[order] / np.arange(1, len(p) + 1)), 1.0)
     return q

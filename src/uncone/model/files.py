@@ -15,8 +15,9 @@ from uncone.errors import InputError, first_line
 from uncone.model.hugging_face import LARGEST_TOKENIZER, attempt
 from uncone.regular import open_regular
 from uncone.rows import Rows
-from uncone.rows.bytes import LocalFile, checkpoint_entries
+from uncone.rows.bytes import LocalFile
 from uncone.rows.names import listing, named
+from uncone.rows.open import checkpoint_entries
 from uncone.rows.safetensors import Entry, read_header
 
 LARGEST_JSON = 64 * 2**20

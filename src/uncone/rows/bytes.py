@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from uncone.errors import InputError, needed
+from uncone.errors import InputError
 from uncone.regular import open_regular
 from uncone.rows.base import GRID, Buffer, Rows
 from uncone.rows.floats import DTYPES, Array, widen
@@ -70,14 +70,6 @@ class LocalFile:
 def is_checkpoint(source: LocalFile) -> bool:
     """The file begins as those that `torch.save` writes, now or before PyTorch 1.6."""
     return source.head(4) == ZIP or source.head(1) == PICKLE
-
-
-def checkpoint_entries(source: LocalFile) -> Any:
-    """The tensors of a file of `torch.save` by name, which torch alone reads."""
-    needed("torch", f"reading {source.name} needs torch: pip install 'uncone[torch]'")
-    from uncone.rows.checkpoint import read_checkpoint
-
-    return read_checkpoint(source)
 
 
 class SequentialFile(io.RawIOBase):

@@ -4,10 +4,11 @@ import os
 from collections.abc import Mapping
 from io import BufferedIOBase
 from pathlib import Path
+from typing import Any
 
-from uncone.errors import InputError
+from uncone.errors import InputError, needed
 from uncone.rows.base import Rows, Source, Target, Writer
-from uncone.rows.bytes import FlatRows, LocalFile, checkpoint_entries, is_checkpoint
+from uncone.rows.bytes import FlatRows, LocalFile, is_checkpoint
 from uncone.rows.floats import DTYPES
 from uncone.rows.names import named, only
 from uncone.rows.npy import ColumnRows, InflatedRows, NpyWriter, NpzWriter, open_npy, open_npz
@@ -99,6 +100,14 @@ def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
         # One of more axes is refused with its shape.
         part = only(list(matrices(known)) or states[:1], path, among=f"{len(entries)} tensors")
     return named(entries, part, path).rows(source, f"{path}#{part}" if part else str(path))
+
+
+def checkpoint_entries(source: LocalFile) -> Any:
+    """The tensors of a file of `torch.save` by name, which torch alone reads."""
+    needed("torch", f"reading {source.name} needs torch: pip install 'uncone[torch]'")
+    from uncone.rows.checkpoint import read_checkpoint
+
+    return read_checkpoint(source)
 
 
 def source_of(rows: Rows) -> Source:

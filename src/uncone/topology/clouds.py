@@ -70,10 +70,13 @@ def floats(x: Any) -> Any:
     if isinstance(x, list | tuple) and any(isinstance(row, Tensor) for row in x):
         with suppress(TypeError, RuntimeError):  # `as_numbers` says what is wrong with the others
             x = torch.stack([torch.as_tensor(row) for row in x])  # keeps the gradient
-    if isinstance(x, Tensor):
-        whole = whole_as_float64(x, "tensor")
-        return x if whole is x else of_array(whole).to(x.device)
     return of_array(as_numbers(x)) if isinstance(x, np.ndarray | list | tuple) else x
+
+
+def whole_as_floats(x: Any) -> Any:
+    """A tensor of whole numbers in float64; anything else as it is."""
+    whole = whole_as_float64(x, "tensor")
+    return x if whole is x else of_array(whole).to(x.device)
 
 
 def integers(x: Any) -> Any:
