@@ -90,9 +90,8 @@ def permutation_test(
     draws = _draws(seed, directed, rows.shape, size, permutations)
     null = np.concatenate([_mean_cosines(rows, scales, near, members, size) for members in draws])
     p = (int((null >= observed - slack).sum()) + 1) / (permutations + 1)
-    everywhere = min(
-        1.0, (float(np.square(total).sum()) - len(directed)) / (len(directed) * (len(directed) - 1))
-    )
+    pairs = len(directed) * (len(directed) - 1)
+    everywhere = min(1.0, (float(np.square(total).sum()) - len(directed)) / pairs)
     deviation = float(null.std())
     z = (observed - everywhere) / deviation if deviation > slack else None
     return PERMUTATION_TEST.measured(
@@ -139,11 +138,11 @@ def _mean_cosines(rows: Rows, scales: Array, near: Array, members: Array, size: 
     sums = np.zeros((len(members), rows.shape[1]))
     pieces = zip(_split(scales, _PIECE), _split(members, _PIECE, 1), strict=True)
     for (scale, member), block in zip(pieces, rows.blocks(_PIECE), strict=True):
-        unit = block * scale[:, None] - near
-        share(
-            partial(_add, *draws, unit)
-            for draws in zip(_split(sums, _DRAWS), _split(member, _DRAWS), strict=True)
+        unit, draws = (
+            block * scale[:, None] - near,
+            zip(_split(sums, _DRAWS), _split(member, _DRAWS), strict=True),
         )
+        share(partial(_add, *some, unit) for some in draws)
         del block
     sums += size * near
     cosines: Array = (np.square(sums, out=sums).sum(1) - size) / (size * (size - 1))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from uncone.moments import inverse, row_norms
 from uncone.rows import Rows
-from uncone.threads import one_blas_thread, share
+from uncone.threads import share
 
 T = TypeVar("T")
 Array = npt.NDArray[Any]
@@ -42,8 +42,7 @@ class UnitSums:
         self.norms[part] = norms
         scale = inverse(norms).astype(block.dtype)
         if self._near is None:
-            with one_blas_thread():
-                self._near = scale @ block / len(block)
+            self._near = (block[:_STRIP] * scale[:_STRIP, None]).mean(0)
         member = np.zeros((len(self.sums), len(block)), block.dtype)
         member[self.groups[part], np.arange(len(block))] = norms > 0
         cuts = [slice(start, start + _PIECE) for start in range(0, len(block), _PIECE)]
@@ -97,8 +96,7 @@ def project_about(
 
     list(by_piece(rows, _STRIP, work, progress))
     squares += np.square(left).sum() - 2 * products[:, -1]
-    with one_blas_thread():
-        return products[:, :-1] - left @ axes, np.maximum(squares, 0.0, out=squares)
+    return products[:, :-1] - np.einsum("i,ij->j", left, axes), np.maximum(squares, 0.0, out=squares)
 
 
 def _unit(axes: Array, rows: Rows) -> tuple[Array, Array]:
