@@ -206,21 +206,15 @@ def _censored(ratios: Array, kept: int) -> float | None:
 
 
 def gamma_quantile(probability: float, shape: float) -> float:
-    """The quantile of a Gamma distribution of scale 1, by bisection of the incomplete gamma function."""
+    """The quantile of a Gamma distribution of scale 1, by bisection of the incomplete gamma function: of x and
+    shape a, x^a exp(-x) / Gamma(a + 1) times the sum over n of x^n / ((a + 1) ... (a + n))."""
     low, high = 0.0, shape + 30 * math.sqrt(shape) + 40
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if _gamma_below(middle, shape) < probability else (low, middle)
-    return middle
-
-
-def _gamma_below(x: float, shape: float) -> float:
-    """The share of a Gamma distribution below x: its density there times the sum of x^n / ((a + 1) ... (a + n)).
-
-    The sum is cut where its terms are below a rounding, for x within 30 standard deviations.
-    """
-    n = np.arange(1, 100 + int(10 * math.sqrt(shape) + 3 * max(0.0, x - shape)))
-    density = math.exp(shape * math.log(x) - x - math.lgamma(shape + 1))
-    return density * (1 + float(np.cumprod(x / (shape + n)).sum()))
+    while low < (x := (low + high) / 2) < high:
+        n = np.arange(1, 100 + int(10 * math.sqrt(shape) + 3 * max(0.0, x - shape)))  # to below a rounding
+        first = math.exp(shape * math.log(x) - x - math.lgamma(shape + 1))
+        below = first * (1 + float(np.cumprod(x / (shape + n)).sum()))
+        low, high = (x, high) if below < probability else (low, x)
+    return x
 
 
 def _require_two(neighbours: Neighbours, k: int = 2) -> None:

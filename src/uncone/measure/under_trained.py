@@ -286,14 +286,10 @@ def _q_if_tested(p: Array, tested: Array) -> Array:
     """The q-value that each p-value would have if that row alone were tested with the others."""
     ordered, n = np.sort(tested), len(tested)
     # At the p-value of each other row, and the least of these from there on.
-    least = np.append(_least_from((n + 1) * ordered / np.arange(2, n + 2)), 1.0)
+    later = ((n + 1) * ordered / np.arange(2, n + 2))[::-1]
+    least = np.append(np.minimum.accumulate(later)[::-1], 1.0)
     own = (n + 1) * p / (np.searchsorted(ordered, p, side="right") + 1)
     return np.minimum(own, least[np.searchsorted(ordered, p)]).clip(max=1.0)  # type: ignore[no-any-return]
-
-
-def _least_from(x: Array) -> Array:
-    """The least of x (N,) from each place on."""
-    return np.minimum.accumulate(x[::-1])[::-1]
 
 
 @dataclass(frozen=True)
@@ -359,7 +355,6 @@ def benjamini_hochberg(p: Any) -> Array:
     p = np.asarray(as_array(p), np.float64)
     if not ((p >= 0) & (p <= 1)).all():
         raise InputError(f"expected p-values from 0 to 1, got {p.min()} to {p.max()}: pass probabilities")
-    order = np.argsort(p)
-    q: Array = np.empty_like(p)
-    q[order] = np.minimum(_least_from(len(p) * p[order] / np.arange(1, len(p) + 1)), 1.0)
-    return q
+    falling, q = np.argsort(p)[::-1], np.empty_like(p)
+    q[falling] = np.minimum.accumulate(len(p) * p[falling] / np.arange(len(p), 0, -1)).clip(max=1.0)
+    return q  # type: ignore[no-any-return]
