@@ -58,7 +58,7 @@ class Points:
                 self.unit = 2.0 ** min(1000, math.frexp(longest)[1])
                 self._divisor = np.broadcast_to(self.unit, (rows.shape[0], 1))
                 center = center / self.unit
-        self._center = center.astype(rows.widened)
+        self.center = center.astype(rows.widened)
         self._wide = rows.widened == np.float64 or not plain
         self.ids = np.arange(rows.shape[0]) if ids is None else ids
         """Which row of the matrix each point is."""
@@ -88,18 +88,16 @@ class Points:
         """Rows at `points` (int64, ascending)."""
         return self._rows.take(points) if self._kept is None else self._kept[points]
 
-    def centered(
-        self, raw: Array, at: Array | slice, dtype: npt.DTypeLike = np.float32, out: Array | None = None
-    ) -> Array:
-        """The points `at` whose rows are `raw` (n, D), minus the centre, in units of `unit`; `out` may hold them."""
-        if self._wide or dtype == np.float64:
-            return (self.exact(raw, at) - self._center).astype(dtype, copy=False)  # type: ignore[no-any-return]
+    def centered(self, raw: Array, at: Array | slice, out: Array | None = None) -> Array:
+        """As `exact`, minus the centre, in float32; `out` may hold them."""
+        if self._wide:
+            return (self.exact(raw, at) - self.center).astype(np.float32)  # type: ignore[no-any-return]
         if self._divisor is not None:
             raw = np.multiply(raw, (1 / self._divisor[at]).astype(np.float32), out=out)
-        return np.subtract(raw, self._center, out=out)  # type: ignore[no-any-return]
+        return np.subtract(raw, self.center, out=out)  # type: ignore[no-any-return]
 
     def exact(self, raw: Array, at: Array | slice) -> Array:
-        """The points `at` whose rows are `raw`, in float64 and units of `unit`."""
+        """The points `at` whose rows are `raw` (n, D), in float64 and units of `unit`."""
         wide: Array = raw.astype(np.float64, copy=False)
         return wide if self._divisor is None else np.divide(wide, self._divisor[at])
 

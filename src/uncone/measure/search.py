@@ -161,7 +161,7 @@ def _settle(
 def _search_all(points: Points, k: int, queries: Array, enough: Array) -> tuple[Array, Array]:
     """The k nearest points by float64 products with all points, where float32 cannot tell them apart: all
     within the squared distances `enough`, in which k points lie, are compared by difference."""
-    z = points.centered(points.raw_at(queries), queries, np.float64)
+    z = points.exact(points.raw_at(queries), queries) - points.center
     half = np.einsum("ij,ij->i", z, z) / 2
     length = np.sqrt(2 * half)
     # Of z.z' - |z'|^2 / 2, for a point that may be near enough.
@@ -180,7 +180,7 @@ def _search_all(points: Points, k: int, queries: Array, enough: Array) -> tuple[
     for group in groups_of(points, min(points.stripe, _AT_ONCE)):
         pairs: list[tuple[Array, Array]] = []
         for block in load(points, group):
-            others = points.centered(block.raw, block.at, np.float64)
+            others = points.exact(block.raw, block.at) - points.center
             pairs += share(partial(near_enough, others, block.at.start, part) for part in parts)
         rows, near = (np.concatenate(of_pairs) for of_pairs in zip(*pairs, strict=True))
         row, point = np.concatenate([row, rows]), np.concatenate([point, near])
