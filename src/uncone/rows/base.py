@@ -176,7 +176,9 @@ class CenteredRows(DerivedRows):
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         block = self._rows.read(start, stop, out=out)
-        return np.subtract(block, self._mean.astype(block.dtype), out=out)
+        return np.subtract(
+            block, self._mean.astype(block.dtype), out=np.empty_like(block) if out is None else out
+        )
 
 
 class SelectedRows(DerivedRows):
