@@ -27,7 +27,6 @@ _ROUNDINGS = 4.0
 _DROPPED = 0.1
 _LEVEL = 0.95
 _Z = 1.959963984540054
-_STIRLING = 50.0  # a shape from which on four terms of Stirling's series leave out less than a rounding
 
 
 _ISOTROPIC = "no closed form; it reads below D"
@@ -187,8 +186,7 @@ def local_dimensions(neighbours: Neighbours, k: int = NEIGHBOURS) -> Array:
 def _inverse_dimensions(neighbours: Neighbours, k: int) -> Array:
     _require_two(neighbours, k)
     logarithms = np.log(neighbours.distances[:, :k])
-    inverse: Array = (logarithms[:, -1:] - logarithms[:, :-1]).mean(1)
-    return inverse
+    return (logarithms[:, -1:] - logarithms[:, :-1]).mean(1)  # type: ignore[no-any-return]
 
 
 def _linear_fit(ratios: Array, n: int) -> float | None:
@@ -216,18 +214,13 @@ def gamma_quantile(probability: float, shape: float) -> float:
 
 
 def _gamma_below(x: float, shape: float) -> float:
-    """The share of a Gamma distribution below x, within 30 standard deviations: the density at x times a series.
+    """The share of a Gamma distribution below x: its density there times the sum of x^n / ((a + 1) ... (a + n)).
 
-    The sum over n of x^n / ((a + 1) ... (a + n)) is cut where its terms are below a rounding.
+    The sum is cut where its terms are below a rounding, for x within 30 standard deviations.
     """
-    past = x / shape - 1
-    if shape < _STIRLING:
-        log = shape * math.log(x) - x - math.lgamma(shape + 1)
-    else:  # where these would cancel
-        log = shape * (math.log1p(past) - past) - math.log(2 * math.pi * shape) / 2
-        log -= 1 / (12 * shape) - 1 / (360 * shape**3) + 1 / (1260 * shape**5)
-    terms = 100 + 10 * math.sqrt(shape) + 3 * max(0.0, x - shape)
-    return math.exp(log) * (1 + float(np.cumprod(x / (shape + np.arange(1, int(terms)))).sum()))
+    n = np.arange(1, 100 + int(10 * math.sqrt(shape) + 3 * max(0.0, x - shape)))
+    density = math.exp(shape * math.log(x) - x - math.lgamma(shape + 1))
+    return density * (1 + float(np.cumprod(x / (shape + n)).sum()))
 
 
 def _require_two(neighbours: Neighbours, k: int = 2) -> None:
