@@ -5,10 +5,14 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
 from beartype import BeartypeConf
 from beartype.claw import beartype_package
 from hypothesis import HealthCheck, settings
+
+try:
+    import torch
+except ImportError:  # as in an environment of the core alone
+    torch = None
 
 # Every annotation of the package is checked at every call, in tests only; before its modules are imported. The terminal
 # imports rich inside functions, and so do the records pandas and matplotlib: their annotations have no meaning at run time.
@@ -26,7 +30,7 @@ beartype_package(
 )
 
 if (
-    "PYTEST_XDIST_WORKER" in os.environ
+    torch is not None and "PYTEST_XDIST_WORKER" in os.environ
 ):  # the workers share the cores; torch's threads would wait for each other
     torch.set_num_threads(1)
 
@@ -49,7 +53,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    torch.manual_seed(0)
+    if torch is not None:
+        torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

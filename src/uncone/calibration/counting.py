@@ -104,7 +104,8 @@ def _count(a: Rows32, b: Rows32, grid: Grid, is_diagonal: bool, left_out: tuple[
     counted = np.zeros(grid.bins, np.int64)
     for start in range(0, len(a), _PIECE):
         numbers = grid.numbers(a[start : start + _PIECE] @ b.T)
-        chosen = numbers[~np.tri(*numbers.shape, start, dtype=np.bool_)] if is_diagonal else numbers.ravel()
+        later = ~np.tri(len(numbers), len(b), start, dtype=np.bool_) if is_diagonal else ...
+        chosen = numbers[later].ravel()
         counted += np.bincount(chosen, minlength=grid.bins)
         if left_out is not None:
             first, second = left_out

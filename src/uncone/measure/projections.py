@@ -22,9 +22,9 @@ def by_piece(
 ) -> Iterator[T]:
     """`work(which, x)` of every `size` rows x in order, each on one thread; `which` rows of all they are."""
     for done, block in rows.numbered(progress):
-        pieces = [(start, block[start : start + size]) for start in range(0, len(block), size)]
-        yield from share(partial(work, slice(done + start, done + start + len(x)), x) for start, x in pieces)
-        del block, pieces  # lets the reader use its buffer again
+        cuts = [(start, min(start + size, len(block))) for start in range(0, len(block), size)]
+        yield from share(partial(work, slice(done + a, done + b), block[a:b]) for a, b in cuts)
+        del block  # lets the reader use its buffer again
 
 
 class UnitSums:
@@ -71,7 +71,7 @@ def project(rows: Rows, axes: Array, progress: Callable[[int], None] | None = No
     def work(which: slice, x: Array) -> None:
         np.multiply(x @ unit.T, lengths, out=products[which])
 
-    list(by_piece(rows, _PIECE, work, progress))
+    list(by_piece(rows, _STRIP, work, progress))
     return products
 
 

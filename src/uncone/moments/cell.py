@@ -177,13 +177,18 @@ def _sum_piece(
     """
     first, *unit = sums
     with _quiet():
+        careful = scale is not None
         if scale is None:
             np.sqrt(np.einsum("ij,ij->i", x, x, out=norms), out=norms)
             scale = 1 / norms
         if unit:  # sums over rows are products with a row of factors: a BLAS makes them in one pass
             factors = scale if weight is None else scale * weight
-            np.matmul(factors, x, out=unit[0])
-            np.matmul(factors * factors, np.multiply(x, x, out=y), out=unit[1])
+            if careful:  # the squares of such lengths have no digits
+                np.sum(np.multiply(x, factors[:, None], out=y), axis=0, out=unit[0])
+                np.einsum("ij,ij->j", y, y, out=unit[1])
+            else:
+                np.matmul(factors, x, out=unit[0])
+                np.matmul(factors * factors, np.multiply(x, x, out=y), out=unit[1])
         ones = np.ones(len(x), x.dtype) if weight is None else weight
         if center is not None:
             x = np.subtract(x, center, out=y)

@@ -127,9 +127,7 @@ def _weights_of(poles: Array, origin: Array, tau: Array, first: int, stop: int) 
     return ((((origin - poles[some, None]) + tau) / gaps).prod(1),)
 
 
-def _along(
-    poles: Array, weights: Array, origin: Array, tau: Array, first: int, stop: int
-) -> tuple[Array]:
+def _along(poles: Array, weights: Array, origin: Array, tau: Array, first: int, stop: int) -> tuple[Array]:
     """|z . q| = 1 / sqrt(f') for the unit eigenvectors q of some roots."""
     gaps = (poles - origin[first:stop, None]) - tau[first:stop, None]
     return (1 / np.sqrt((1 / gaps) ** 2 @ weights),)
@@ -221,4 +219,5 @@ def _step(f: Array, slope: Array, own: Array, near: Array, far: Array) -> Array:
     c = f - own / near - rest / far
     b, product = c * (near + far) + own + rest, f * near * far
     root = np.sqrt(np.maximum(b * b - 4 * c * product, 0.0))
-    return np.where(b <= 0, (b - root) / (2 * c), 2 * product / (b + root))
+    step: Array = np.where(b <= 0, (b - root) / (2 * c), 2 * product / (b + root))
+    return step

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from uncone.errors import InputError
 
 Array = npt.NDArray[Any]
-DTYPES = {
+DTYPES: dict[str, np.dtype[Any]] = {
     "float64": np.dtype(np.float64),
     "float32": np.dtype(np.float32),
     "float16": np.dtype(np.float16),
@@ -18,11 +18,20 @@ DTYPES = {
 """What a dtype is read into and written from, in the machine's byte order."""
 FLOATING = "float64, float32, float16 or bfloat16"
 _HALF = np.uint32(16)
+_PLACES, _EXPONENTS, _INFINITE = np.int32(-0x70002000), np.float32(2.0**112), 2.0**16
+"""Where a float32 holds the bits of a float16, sign first; by what its exponents differ; infinity then."""
 
 
 def widen(x: Array, out: Array) -> None:
     """Floats as stored into `out`, float32 or float64, of the same shape."""
-    if x.dtype != np.uint16:
+    if x.dtype == np.float16 and out.dtype == np.float32 and x.size:
+        # NumPy takes each number by itself, five times as long. The bits in their new places, exponents then.
+        bits = np.left_shift(x.view(np.int16), 13, out=out.view(np.int32), dtype=np.int32)
+        np.bitwise_and(bits, _PLACES, out=bits)
+        np.multiply(out, _EXPONENTS, out=out)
+        if out.max() >= _INFINITE or out.min() <= -_INFINITE:
+            out[...] = x
+    elif x.dtype != np.uint16:
         out[...] = x
     elif out.dtype == np.float32:
         np.left_shift(x, _HALF, out=out.view(np.uint32), dtype=np.uint32)

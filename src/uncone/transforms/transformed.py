@@ -22,8 +22,8 @@ Array = npt.NDArray[Any]
 X = TypeVar("X", npt.NDArray[Any], Rows, "torch.Tensor")
 _PIECE = 1024
 """Rows that one thread maps at once."""
-_SPECIAL = np.uint16(0x7F80)
-"""The bits of a bfloat16 that all are 1 in what is not finite."""
+_SPECIAL = {"bfloat16": np.uint16(0x7F80), "float16": np.uint16(0x7C00)}
+"""The bits that all are 1 in what is not finite: NumPy looks at each float16 by itself."""
 
 
 class Map(NamedTuple):
@@ -96,7 +96,8 @@ def mapped(move: Callable[..., Any], x: Array, y: Array, dtype: str) -> bool:
                 move(rows, y)
             else:
                 y[...] = narrow(move(rows), dtype)
-        return bool(np.isfinite(y).all() if dtype != "bfloat16" else ((y & _SPECIAL) != _SPECIAL).all())
+        bits = _SPECIAL.get(dtype)
+        return bool((np.isfinite(y) if bits is None else (y.view(np.uint16) & bits) != bits).all())
 
     cuts = (slice(start, start + _PIECE) for start in range(0, len(x), _PIECE))
     return all(share(partial(piece, x[cut], y[cut]) for cut in cuts))
