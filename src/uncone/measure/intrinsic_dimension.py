@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.neighbours import Neighbours, searched
@@ -13,9 +12,9 @@ from uncone.measure.reading import reading
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
 from uncone.records.text import plural
+from uncone.rows import Array
 from uncone.threads import on_one_thread
 
-Array = npt.NDArray[Any]
 FEW_RATIOS = 100
 """Below 100 rows an estimate from two neighbours has a relative standard error above a tenth."""
 UNDERESTIMATED = 20.0

@@ -8,16 +8,14 @@ little once a first tile was seen.
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.measure.points import Points, runs
 from uncone.measure.tiles import Block, Tiles, blocks_of, each_pair_of_blocks, groups_of, load, with_queries
+from uncone.rows import Array
 from uncone.threads import share
 
-Array = npt.NDArray[Any]
 SPARE = 6
 """Candidates beyond those wanted: the farthest is then usually farther by more than products err."""
 _NONE = -1

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.groups import FEWEST_RESERVED, named_reserved
@@ -16,10 +15,9 @@ from uncone.moments import Moments, row_norms
 from uncone.records import UnderTrained, UnderTrainedToken
 from uncone.records.text import counted
 from uncone.records.token_text import token_texts
-from uncone.rows import Rows, as_array
+from uncone.rows import Array, Rows, as_array
 from uncone.threads import on_one_thread
 
-Array = npt.NDArray[Any]
 Indicator = Literal["cosine", "norm"]
 RATE = 0.01
 """The expected share of false finds among the finds."""
