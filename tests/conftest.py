@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -34,10 +35,23 @@ if (
 ):  # the workers share the cores; torch's threads would wait for each other
     torch.set_num_threads(1)
 
+collect_ignore = ["prevent", "experiments"] if torch is None else []
+
 settings.register_profile(
     "uncone", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 settings.load_profile("uncone")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Without torch, files of tests that import it are skipped."""
+    report = yield
+    if torch is None and report.failed and "No module named 'torch'" in str(report.longrepr):
+        report.outcome, report.longrepr = "skipped", (str(collector.path), 0, "needs torch")
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
