@@ -1,6 +1,8 @@
 """The null from the bulk, and Benjamini-Hochberg, against scipy-free oracles: slow loops and known quantiles."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,8 +34,9 @@ class TestBenjaminiHochberg:
         assert (q <= rate).tolist() == _by_steps(p, rate)
         assert bool((q >= np.array(p) - 1e-15).all())
 
-    def test_by_hand(self) -> None:
-        q = benjamini_hochberg(torch.tensor([0.04, 0.001, 0.9, 0.02], dtype=torch.float64))
+    @pytest.mark.parametrize("form", [list, np.array, lambda p: torch.tensor(p, dtype=torch.float64)])
+    def test_by_hand(self, form: Callable[[list[float]], Any]) -> None:
+        q = benjamini_hochberg(form([0.04, 0.001, 0.9, 0.02]))
         assert q.tolist() == pytest.approx([0.04 * 4 / 3, 0.004, 0.9, 0.04])
 
     def test_nothing_and_nonsense(self) -> None:

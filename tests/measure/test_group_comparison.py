@@ -413,3 +413,12 @@ def test_rows_of_nearly_one_direction_keep_their_digits(spread: float) -> None:
         exact = float((u.sum(0).square().sum() - n) / (n * (n - 1)))
         assert group.mean_cosine is not None
         assert group.mean_cosine.value == pytest.approx(exact, abs=1e-8 + 1e-4 * (1 - exact))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_arrays_are_read_as_tensors_are(dtype: torch.dtype) -> None:
+    x, counts, reserved = _example()
+    x = x.to(dtype)
+    cut = frequency_membership(60, reserved.numpy(), counts.numpy())
+    assert np.array_equal(cut.groups, frequency_membership(60, reserved, counts).groups)
+    assert compare_groups(x.numpy(), cut, counts=counts.numpy()) == compare_groups(x, cut, counts=counts)

@@ -291,3 +291,10 @@ def test_unused_rows_that_are_not_apart_are_not_called_too_few() -> None:
     counts[:20] = 0
     with pytest.raises(UndefinedMeasure, match="got their mean at the mean of all rows"):
         under_trained_tokens(torch.ones(300, 4), counts=counts)
+
+
+def test_arrays_are_read_as_tensors_are() -> None:
+    planted, counts = plant(reserved=30), torch.ones(4000)
+    counts[planted.unused] = 0
+    of_tensors = under_trained_tokens(planted.table, counts=counts)
+    assert under_trained_tokens(planted.table.numpy(), counts=counts.numpy()) == of_tensors

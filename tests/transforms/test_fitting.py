@@ -19,10 +19,12 @@ from uncone.rows import GRID, Rows, as_rows
 from uncone.transforms import (
     REPAIRS,
     ZIPF_REPAIRS,
+    Affine,
     AllButTheTop,
     Center,
     ClusterCenter,
     Fitted,
+    Normalized,
     ScaledCenter,
     Standardize,
     Transformation,
@@ -32,7 +34,7 @@ from uncone.transforms import (
 from uncone.transforms.fitting import digest, shared_name
 from uncone.transforms.names import described
 
-from ..matrices import gaussian
+from ..matrices import close, gaussian
 from .repairs import EVERY, FROM_MOMENTS
 
 Array, Tensor = np.ndarray, torch.Tensor
@@ -108,6 +110,46 @@ def test_the_dtype_comes_back(made: Transformation, dtype: torch.dtype) -> None:
     )
     if dtype != torch.bfloat16:
         assert np.array_equal(fit.transform(x.numpy()), fit.transform(x).numpy())
+
+
+@_each
+def test_any_layout_in_memory_gives_the_same(made: Transformation) -> None:
+    x = _cone()
+    fit = _fresh(made).fit(x)
+    expected, wide = fit.transform(x), torch.zeros(600, 16)
+    wide[::2, 1::2] = x
+    for same in (wide[::2, 1::2], x.numpy().astype(">f4"), np.asfortranarray(x.numpy())):
+        assert close(fit.transform(same), expected, rtol=1e-6, atol=1e-6)
+        assert _fresh(made).fit(same).fitted_.sha256 == fit.fitted_.sha256
+
+
+@_each
+def test_gradients_pass(made: Transformation) -> None:
+    x = _cone(dtype=torch.float64)
+    fit = _fresh(made).fit(x)
+    for whole in (fit, Normalized(fit)):
+        expected, few = whole.transform(x[:5]), x[:5].clone().requires_grad_()
+        y = whole.transform(few)
+        assert y.requires_grad
+        assert close(y, expected, rtol=1e-12, atol=1e-12)
+        assert torch.autograd.gradcheck(whole.transform, (few,))
+        with torch.no_grad():
+            assert not whole.transform(few).requires_grad
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_rows_that_are_not_finite_are_counted_in_every_dtype(dtype: str) -> None:
+    x = _cone(3000, dtype=getattr(torch, dtype))
+    made = Whiten().fit(x)
+    x[5, 2], x[2999, 0] = float("nan"), float("-inf")
+    with pytest.raises(InputError, match="expected finite rows, got 2 of 3000 with NaN or inf"):
+        made.transform(x)
+    if dtype != "bfloat16":
+        with pytest.raises(InputError, match="expected finite rows, got 2 of 3000 with NaN or inf"):
+            made.transform(x.numpy())
+    largest = torch.full((2, 8), torch.finfo(x.dtype).max, dtype=x.dtype)
+    with pytest.raises(InputError, match=f"expected numbers that {dtype} can hold"):
+        Affine(torch.zeros(8), 4 * torch.eye(8)).transform(largest)
 
 
 @settings(max_examples=4)

@@ -6,17 +6,15 @@ from statistics import NormalDist
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.projections import UnitSums, project
 from uncone.moments import Moments, inverse, row_norms
 from uncone.records import Difference, Estimate, FrequencyGroup, FrequencyGroups
 from uncone.records.text import counted
-from uncone.rows import as_array, as_samples
+from uncone.rows import Array, as_array, as_samples
 from uncone.threads import on_one_thread
 
-Array = npt.NDArray[Any]
 FREQUENT_SHARE, RARE_SHARE = 0.3, 0.2
 """Of all rows: the most frequent and the rarest ones (Yu et al. 2022)."""
 FEWEST_ROWS = 10

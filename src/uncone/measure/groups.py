@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError
 from uncone.measure.reading import read
@@ -14,9 +13,8 @@ from uncone.moments import Moments
 from uncone.moments.cell import counting_nonfinite
 from uncone.records import Measurement
 from uncone.records.text import cut_label, plural
-from uncone.rows import GRID, Rows, SelectedRows, as_array, as_samples
+from uncone.rows import GRID, Array, Rows, SelectedRows, as_array, as_samples
 
-Array = npt.NDArray[Any]
 LAST_IDS = 1000
 """Where no row is reserved by name, the last ids stand in: most vocabularies are sorted by frequency."""
 FEWEST_RESERVED = 10

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.neighbours import Neighbours, searched
@@ -15,9 +14,9 @@ from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
 from uncone.records.text import plural
 from uncone.records.token_text import token_texts
+from uncone.rows import Array
 from uncone.threads import on_one_thread
 
-Array = npt.NDArray[Any]
 NEIGHBOURS = 10
 """Neighbours a row: the customary k of the literature on hubness."""
 TOP_HUBS = 10

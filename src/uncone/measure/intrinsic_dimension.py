@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.neighbours import Neighbours, searched
@@ -13,9 +12,9 @@ from uncone.measure.reading import reading
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
 from uncone.records.text import plural
+from uncone.rows import Array
 from uncone.threads import on_one_thread
 
-Array = npt.NDArray[Any]
 FEW_RATIOS = 100
 """Below 100 rows an estimate from two neighbours has a relative standard error above a tenth."""
 UNDERESTIMATED = 20.0
@@ -27,7 +26,6 @@ _ROUNDINGS = 4.0
 _DROPPED = 0.1
 _LEVEL = 0.95
 _Z = 1.959963984540054
-_STIRLING = 50.0  # a shape from which on four terms of Stirling's series leave out less than a rounding
 
 
 _ISOTROPIC = "no closed form; it reads below D"
@@ -187,8 +185,7 @@ def local_dimensions(neighbours: Neighbours, k: int = NEIGHBOURS) -> Array:
 def _inverse_dimensions(neighbours: Neighbours, k: int) -> Array:
     _require_two(neighbours, k)
     logarithms = np.log(neighbours.distances[:, :k])
-    inverse: Array = (logarithms[:, -1:] - logarithms[:, :-1]).mean(1)
-    return inverse
+    return (logarithms[:, -1:] - logarithms[:, :-1]).mean(1)  # type: ignore[no-any-return]
 
 
 def _linear_fit(ratios: Array, n: int) -> float | None:
@@ -208,26 +205,15 @@ def _censored(ratios: Array, kept: int) -> float | None:
 
 
 def gamma_quantile(probability: float, shape: float) -> float:
-    """The quantile of a Gamma distribution of scale 1, by bisection of the incomplete gamma function."""
+    """The quantile of a Gamma distribution of scale 1, by bisection of the incomplete gamma function: of x and
+    shape a, x^a exp(-x) / Gamma(a + 1) times the sum over n of x^n / ((a + 1) ... (a + n))."""
     low, high = 0.0, shape + 30 * math.sqrt(shape) + 40
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if _gamma_below(middle, shape) < probability else (low, middle)
-    return middle
-
-
-def _gamma_below(x: float, shape: float) -> float:
-    """The share of a Gamma distribution below x, within 30 standard deviations: the density at x times a series.
-
-    The sum over n of x^n / ((a + 1) ... (a + n)) is cut where its terms are below a rounding.
-    """
-    past = x / shape - 1
-    if shape < _STIRLING:
-        log = shape * math.log(x) - x - math.lgamma(shape + 1)
-    else:  # where these would cancel
-        log = shape * (math.log1p(past) - past) - math.log(2 * math.pi * shape) / 2
-        log -= 1 / (12 * shape) - 1 / (360 * shape**3) + 1 / (1260 * shape**5)
-    terms = 100 + 10 * math.sqrt(shape) + 3 * max(0.0, x - shape)
-    return math.exp(log) * (1 + float(np.cumprod(x / (shape + np.arange(1, int(terms)))).sum()))
+    while low < (x := (low + high) / 2) < high:
+        n = np.arange(1, 100 + int(10 * math.sqrt(shape) + 3 * max(0.0, x - shape)))  # to below a rounding
+        first = math.exp(shape * math.log(x) - x - math.lgamma(shape + 1))
+        below = first * (1 + float(np.cumprod(x / (shape + n)).sum()))
+        low, high = (x, high) if below < probability else (low, x)
+    return x
 
 
 def _require_two(neighbours: Neighbours, k: int = 2) -> None:

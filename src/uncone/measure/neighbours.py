@@ -5,17 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.points import Metric, Points, first_of_each
 from uncone.measure.reading import with_moments
 from uncone.measure.search import in_order, nearest_points
 from uncone.moments import Moments
-from uncone.rows import Rows
+from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
 
-Array = npt.NDArray[Any]
 EXACT_ROWS = 65536
 """Up to this many rows all are asked for their neighbours: every pair once, N^2 D multiply-adds over two.
 Beyond, a sample is."""

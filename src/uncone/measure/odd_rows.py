@@ -46,11 +46,8 @@ class OddRowFinder:
         self._zero_rows += there[: _LISTED - len(self._zero_rows)].tolist()
         ordinary = np.flatnonzero(~zero & ~reserved)
         lengths = norms[ordinary]
-        if len(lengths) > _LISTED:
-            lengths = lengths[top := np.flatnonzero(lengths >= np.partition(lengths, -_LISTED)[-_LISTED])]
-        else:
-            top = np.arange(len(lengths))
-        self._longest += zip(lengths.tolist(), (ordinary[top] + start).tolist(), strict=True)
+        top = np.flatnonzero(lengths >= np.sort(lengths)[-_LISTED:][:1])
+        self._longest += zip(lengths[top].tolist(), (ordinary[top] + start).tolist(), strict=True)
         self._longest = sorted(self._longest, key=lambda one: (-one[0], one[1]))[:_LISTED]
         keys = np.empty(len(block), np.uint64)
         share_rows(self._hash, np.ascontiguousarray(block).view(np.uint32), keys)

@@ -73,8 +73,7 @@ def permutation_test(
         raise InputError(f"expected a seed from 0 up, got {seed}: any whole number will do")
     n, d = rows.shape
     scales, total = np.empty(n), np.zeros(d)
-    for start, block in enumerate(rows.blocks(_PIECE)):
-        piece = scales[start * _PIECE :][: len(block)]
+    for piece, block in zip(_split(scales, _PIECE), rows.blocks(_PIECE), strict=True):
         wide = block.astype(np.float64)  # by float32 norms unit rows would be longer or shorter than 1
         piece[:] = inverse(row_norms(wide))
         total += piece @ wide
@@ -91,9 +90,8 @@ def permutation_test(
     draws = _draws(seed, directed, rows.shape, size, permutations)
     null = np.concatenate([_mean_cosines(rows, scales, near, members, size) for members in draws])
     p = (int((null >= observed - slack).sum()) + 1) / (permutations + 1)
-    everywhere = min(
-        1.0, (float(np.square(total).sum()) - len(directed)) / (len(directed) * (len(directed) - 1))
-    )
+    pairs = len(directed) * (len(directed) - 1)
+    everywhere = min(1.0, (float(np.square(total).sum()) - len(directed)) / pairs)
     deviation = float(null.std())
     z = (observed - everywhere) / deviation if deviation > slack else None
     return PERMUTATION_TEST.measured(
@@ -116,9 +114,7 @@ def _mask(members: Any, n: int) -> Array:
         )
     if len(np.unique(given)) < len(given):
         raise InputError("expected each row once, got a row number twice: name each row once")
-    mask = np.zeros(n, np.bool_)
-    mask[given] = True
-    return mask
+    return np.isin(np.arange(n), given)
 
 
 def _draws(seed: int, directed: Array, shape: tuple[int, int], size: int, count: int) -> Iterator[Array]:
@@ -140,16 +136,22 @@ def _mean_cosines(rows: Rows, scales: Array, near: Array, members: Array, size: 
     sums of u would hide what groups differ by, and would depend on how many groups are multiplied at once.
     """
     sums = np.zeros((len(members), rows.shape[1]))
-
-    def add(draws: slice, start: int, y: Array) -> None:
-        sums[draws] += members[draws, start : start + len(y)].astype(np.float64) @ y
-
-    cuts = [slice(first, first + _DRAWS) for first in range(0, len(members), _DRAWS)]
-    for start, block in enumerate(rows.blocks(_PIECE)):
-        y = block * scales[start * _PIECE :][: len(block), None]
-        y -= near
-        share(partial(add, cut, start * _PIECE, y) for cut in cuts)
+    pieces = zip(_split(scales, _PIECE), _split(members, _PIECE, 1), strict=True)
+    for (scale, member), block in zip(pieces, rows.blocks(_PIECE), strict=True):
+        unit, draws = (
+            block * scale[:, None] - near,
+            zip(_split(sums, _DRAWS), _split(member, _DRAWS), strict=True),
+        )
+        share(partial(_add, *some, unit) for some in draws)
         del block
     sums += size * near
     cosines: Array = (np.square(sums, out=sums).sum(1) - size) / (size * (size - 1))
     return cosines.clip(-1.0 / (size - 1), 1.0)
+
+
+def _add(sums: Array, members: Array, unit: Array) -> None:
+    sums += members.astype(np.float64) @ unit
+
+
+def _split(x: Array, size: int, axis: int = 0) -> list[Array]:
+    return np.split(x, range(size, x.shape[axis], size), axis)

@@ -58,7 +58,7 @@ class Points:
                 self.unit = 2.0 ** min(1000, math.frexp(longest)[1])
                 self._divisor = np.broadcast_to(self.unit, (rows.shape[0], 1))
                 center = center / self.unit
-        self._center = center.astype(rows.widened)
+        self.center = center.astype(rows.widened)
         self._wide = rows.widened == np.float64 or not plain
         self.ids = np.arange(rows.shape[0]) if ids is None else ids
         """Which row of the matrix each point is."""
@@ -88,20 +88,16 @@ class Points:
         """Rows at `points` (int64, ascending)."""
         return self._rows.take(points) if self._kept is None else self._kept[points]
 
-    def centered(
-        self, raw: Array, at: Array | slice, dtype: npt.DTypeLike = np.float32, out: Array | None = None
-    ) -> Array:
-        """The points `at` whose rows are `raw` (n, D), minus the centre, in units of `unit`; `out` may hold them."""
-        if self._wide or dtype == np.float64:
-            moved: Array = np.subtract(self.exact(raw, at), self._center).astype(dtype, copy=False)
-            return moved
+    def centered(self, raw: Array, at: Array | slice, out: Array | None = None) -> Array:
+        """As `exact`, minus the centre, in float32; `out` may hold them."""
+        if self._wide:
+            return (self.exact(raw, at) - self.center).astype(np.float32)  # type: ignore[no-any-return]
         if self._divisor is not None:
             raw = np.multiply(raw, (1 / self._divisor[at]).astype(np.float32), out=out)
-        moved = np.subtract(raw, self._center, out=out)
-        return moved
+        return np.subtract(raw, self.center, out=out)  # type: ignore[no-any-return]
 
     def exact(self, raw: Array, at: Array | slice) -> Array:
-        """The points `at` whose rows are `raw`, in float64 and units of `unit`."""
+        """The points `at` whose rows are `raw` (n, D), in float64 and units of `unit`."""
         wide: Array = raw.astype(np.float64, copy=False)
         return wide if self._divisor is None else np.divide(wide, self._divisor[at])
 
@@ -134,9 +130,9 @@ class Points:
         stripes = self.n // self.stripe + 1
         cell = (a // self.stripe) * stripes + b // self.stripe
         order = np.argsort(cell, kind="stable")
-        held, x = -1, np.empty(0)
-        for pairs in split_runs(cell[order], order):
-            x0, y0 = (int(i) * self.stripe for i in divmod(cell[pairs[0]], stripes))
+        starts, held, x = runs(cell[order])[0], -1, np.empty(0)
+        for key, pairs in zip(cell[order][starts].tolist(), np.split(order, starts[1:]), strict=False):
+            x0, y0 = (i * self.stripe for i in divmod(key, stripes))
             if held != x0:
                 del x  # lets go of its memory first
                 held, x = x0, self.raw(x0, x0 + self.stripe)
@@ -164,8 +160,8 @@ def first_of_each(points: Points) -> Array:
     pending = first = np.arange(points.n)
     while len(pending):
         pending = pending[np.argsort(codes[pending], kind="stable")]
-        counts = run_lengths(codes[pending])
-        lowest = np.repeat(pending[counts.cumsum() - counts], counts)
+        starts, run, _ = runs(codes[pending])
+        lowest = pending[starts][run]
         several = lowest != pending
         pending, lowest = pending[several], lowest[several]
         same = points.squares(pending, lowest) == 0
@@ -174,15 +170,11 @@ def first_of_each(points: Points) -> Array:
     return first
 
 
-def run_lengths(x: Array) -> Array:
-    """How many numbers of `x` (N,) are equal one after another, for each such run."""
-    ends = np.flatnonzero(x[1:] != x[:-1]) + 1
-    return np.diff(ends, prepend=0, append=len(x))
-
-
-def split_runs(x: Array, other: Array) -> list[Array]:
-    """`other` in pieces in which `x`, of the same length, is one number."""
-    return np.split(other, np.flatnonzero(x[1:] != x[:-1]) + 1) if len(x) else []
+def runs(x: Array) -> tuple[Array, Array, Array]:
+    """Of runs of equal numbers in `x`: where each begins; which run each number is in, and its place there."""
+    begins = np.append(True, x[1:] != x[:-1])[: len(x)]
+    starts, run = np.flatnonzero(begins), begins.cumsum() - 1
+    return starts, run, np.arange(len(x)) - starts[run]
 
 
 def _codes(points: Points) -> Array:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from uncone.moments import inverse, row_norms
 from uncone.rows import Rows
-from uncone.threads import one_blas_thread, share
+from uncone.threads import share
 
 T = TypeVar("T")
 Array = npt.NDArray[Any]
@@ -22,9 +22,9 @@ def by_piece(
 ) -> Iterator[T]:
     """`work(which, x)` of every `size` rows x in order, each on one thread; `which` rows of all they are."""
     for done, block in rows.numbered(progress):
-        pieces = [(start, block[start : start + size]) for start in range(0, len(block), size)]
-        yield from share(partial(work, slice(done + start, done + start + len(x)), x) for start, x in pieces)
-        del block, pieces  # lets the reader use its buffer again
+        cuts = [(start, min(start + size, len(block))) for start in range(0, len(block), size)]
+        yield from share(partial(work, slice(done + a, done + b), block[a:b]) for a, b in cuts)
+        del block  # lets the reader use its buffer again
 
 
 class UnitSums:
@@ -42,8 +42,7 @@ class UnitSums:
         self.norms[part] = norms
         scale = inverse(norms).astype(block.dtype)
         if self._near is None:
-            with one_blas_thread():
-                self._near = scale @ block / len(block)
+            self._near = (block[:_STRIP] * scale[:_STRIP, None]).mean(0)
         member = np.zeros((len(self.sums), len(block)), block.dtype)
         member[self.groups[part], np.arange(len(block))] = norms > 0
         cuts = [slice(start, start + _PIECE) for start in range(0, len(block), _PIECE)]
@@ -71,7 +70,7 @@ def project(rows: Rows, axes: Array, progress: Callable[[int], None] | None = No
     def work(which: slice, x: Array) -> None:
         np.multiply(x @ unit.T, lengths, out=products[which])
 
-    list(by_piece(rows, _PIECE, work, progress))
+    list(by_piece(rows, _STRIP, work, progress))
     return products
 
 
@@ -97,8 +96,7 @@ def project_about(
 
     list(by_piece(rows, _STRIP, work, progress))
     squares += np.square(left).sum() - 2 * products[:, -1]
-    with one_blas_thread():
-        return products[:, :-1] - left @ axes, np.maximum(squares, 0.0, out=squares)
+    return products[:, :-1] - np.einsum("i,ij->j", left, axes), np.maximum(squares, 0.0, out=squares)
 
 
 def _unit(axes: Array, rows: Rows) -> tuple[Array, Array]:

@@ -8,16 +8,14 @@ little once a first tile was seen.
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from uncone.measure.points import Points, run_lengths
+from uncone.measure.points import Points, runs
 from uncone.measure.tiles import Block, Tiles, blocks_of, each_pair_of_blocks, groups_of, load, with_queries
+from uncone.rows import Array
 from uncone.threads import share
 
-Array = npt.NDArray[Any]
 SPARE = 6
 """Candidates beyond those wanted: the farthest is then usually farther by more than products err."""
 _NONE = -1
@@ -62,12 +60,10 @@ class Candidates:
         """Entries (M,) for `rows` (ascending, counted from `start`): their points and scores."""
         if len(rows) == 0:
             return
-        counts = run_lengths(rows)
-        hit = rows[counts.cumsum() - counts] + start
-        at = np.repeat(np.arange(len(hit)), counts), _within_runs(counts)
-        shape, kept = (len(hit), int(counts.max())), self.scores.shape[1]
+        starts, row, place = runs(rows)
+        hit, shape, kept = rows[starts] + start, (len(starts), int(place.max()) + 1), self.scores.shape[1]
         new_scores, new_points = np.full(shape, -np.inf, np.float32), np.full(shape, _NONE, np.int32)
-        new_scores[at], new_points[at] = scores, points
+        new_scores[row, place], new_points[row, place] = scores, points
         with self._locks[start // self._block]:
             scores = np.concatenate([self.scores[hit], new_scores], 1)
             points = np.concatenate([self.points[hit], new_points], 1)
@@ -163,7 +159,7 @@ def _settle(
 def _search_all(points: Points, k: int, queries: Array, enough: Array) -> tuple[Array, Array]:
     """The k nearest points by float64 products with all points, where float32 cannot tell them apart: all
     within the squared distances `enough`, in which k points lie, are compared by difference."""
-    z = points.centered(points.raw_at(queries), queries, np.float64)
+    z = points.exact(points.raw_at(queries), queries) - points.center
     half = np.einsum("ij,ij->i", z, z) / 2
     length = np.sqrt(2 * half)
     # Of z.z' - |z'|^2 / 2, for a point that may be near enough.
@@ -182,13 +178,13 @@ def _search_all(points: Points, k: int, queries: Array, enough: Array) -> tuple[
     for group in groups_of(points, min(points.stripe, _AT_ONCE)):
         pairs: list[tuple[Array, Array]] = []
         for block in load(points, group):
-            others = points.centered(block.raw, block.at, np.float64)
+            others = points.exact(block.raw, block.at) - points.center
             pairs += share(partial(near_enough, others, block.at.start, part) for part in parts)
         rows, near = (np.concatenate(of_pairs) for of_pairs in zip(*pairs, strict=True))
         row, point = np.concatenate([row, rows]), np.concatenate([point, near])
         square = np.concatenate([square, points.squares(queries[rows], near)])
         order = np.lexsort((point, square, row))
-        order = order[_within_runs(run_lengths(row[order])) < k]
+        order = order[runs(row[order])[2] < k]
         row, point, square = row[order], point[order], square[order]
     return point.reshape(-1, k), square.reshape(-1, k)
 
@@ -203,9 +199,3 @@ def _entries(tile: Array, passes: Array) -> tuple[Array, Array, Array]:
     """The rows (ascending), columns and values of `tile` where `passes`."""
     flat = np.flatnonzero(passes)
     return *np.divmod(flat, tile.shape[1]), tile.reshape(-1)[flat]
-
-
-def _within_runs(counts: Array) -> Array:
-    """0, 1, ... within each of the runs of these lengths."""
-    starts: Array = np.repeat(counts.cumsum() - counts, counts)
-    return np.arange(len(starts)) - starts

@@ -212,7 +212,7 @@ def _quantiles(n: float, d: int) -> Array:
     mass *= min(1.0, 1 / g) / mass[-1]
     wanted = (np.arange(d) + 0.5) / d - max(0.0, 1 - 1 / g)
     quantiles = np.where(wanted <= 0, 0.0, np.interp(wanted, mass, values))[::-1]
-    return quantiles * (d / quantiles.sum())
+    return np.asarray(quantiles * (d / quantiles.sum()))
 
 
 def _spectral(

@@ -32,15 +32,12 @@ class Block(NamedTuple):
 class Kept(threading.local):
     """Memory of each thread for one task after another: fresh memory would cost more than what is written to it."""
 
-    def __init__(self) -> None:
-        self._arrays: dict[str, Array] = {}
-
-    def get(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-        """An array with anything in it, for the thread until it asks for that name again."""
-        size = math.prod(shape)
-        if name not in self._arrays or len(self._arrays[name]) < size:
-            self._arrays[name] = uninitialised((size,), dtype)
-        return self._arrays[name][:size].reshape(shape)
+    def get(self, name: str, shape: tuple[int, int], dtype: npt.DTypeLike = np.float32) -> Array:
+        """An array with anything in it, the thread's until it asks for that name again."""
+        kept, size = self.__dict__.get(name), math.prod(shape)
+        if kept is None or len(kept) < size:
+            kept = self.__dict__[name] = uninitialised((size,), dtype)
+        return kept[:size].reshape(shape)
 
 
 class Tiles:
@@ -60,14 +57,11 @@ class Tiles:
 
     def centered(self, block: Block, name: str = "rows") -> Array:
         """The centred points of a block, (n, D) float32, in the thread's memory of that name."""
-        return self.points.centered(block.raw, block.at, out=self.kept.get(name, block.raw.shape, np.float32))
+        return self.points.centered(block.raw, block.at, out=self.kept.get(name, block.raw.shape))
 
     def multiply(self, z: Array, at: Array | slice, block: Block) -> Array:
-        """The scores (n, m) of centred points z (n, D), which are the points `at`, with those of a block.
-
-        They lie in memory of the thread, until it multiplies again.
-        """
-        tile = self.kept.get("tile", (len(z), len(block.raw)), np.float32)
+        """The scores (n, m) of centred points z (n, D), the points `at`, with a block's: until the next of the thread."""
+        tile = self.kept.get("tile", (len(z), len(block.raw)))
         np.matmul(z, self.centered(block, "columns").T, out=tile)
         tile -= self.half_squares[block.at]
         tile -= self.half_squares[at][:, None]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.groups import FEWEST_RESERVED, named_reserved
@@ -16,10 +15,9 @@ from uncone.moments import Moments, row_norms
 from uncone.records import UnderTrained, UnderTrainedToken
 from uncone.records.text import counted
 from uncone.records.token_text import token_texts
-from uncone.rows import Rows, as_array
+from uncone.rows import Array, Rows, as_array
 from uncone.threads import on_one_thread
 
-Array = npt.NDArray[Any]
 Indicator = Literal["cosine", "norm"]
 RATE = 0.01
 """The expected share of false finds among the finds."""
@@ -219,7 +217,7 @@ def _stand_out(readings: Array, axes: UntrainedAxes) -> float:
         null = robust_null(readings[~axes.expected])
     except UndefinedMeasure:
         return -math.inf
-    return (_median(readings[axes.reference]) - null.center) / null.scale
+    return (float(np.quantile(readings[axes.reference], 0.5, method="lower")) - null.center) / null.scale
 
 
 def _cosines(along: Array, squares: Array, square: float, members: Array) -> Array:
@@ -243,7 +241,7 @@ def _conclude(
     null = robust_null(-values[tested])
     p = null.upper_p(-values)
     if evidence.to_unused is not None:
-        halfway = (_median(-values[axes.reference]) + null.center) / 2
+        halfway = (float(np.quantile(-values[axes.reference], 0.5, method="lower")) + null.center) / 2
         p = np.where(-values > halfway, p, 1.0)
     q = np.ones_like(p)
     q[tested] = benjamini_hochberg(p[tested])
@@ -286,16 +284,10 @@ def _q_if_tested(p: Array, tested: Array) -> Array:
     """The q-value that each p-value would have if that row alone were tested with the others."""
     ordered, n = np.sort(tested), len(tested)
     # At the p-value of each other row, and the least of these from there on.
-    least = np.append(_least_from((n + 1) * ordered / np.arange(2, n + 2)), 1.0)
+    later = ((n + 1) * ordered / np.arange(2, n + 2))[::-1]
+    least = np.append(np.minimum.accumulate(later)[::-1], 1.0)
     own = (n + 1) * p / (np.searchsorted(ordered, p, side="right") + 1)
-    q: Array = np.minimum(own, least[np.searchsorted(ordered, p)]).clip(max=1.0)
-    return q
-
-
-def _least_from(x: Array) -> Array:
-    """The least of x (N,) from each place on."""
-    least: Array = np.minimum.accumulate(x[::-1])[::-1]
-    return least
+    return np.minimum(own, least[np.searchsorted(ordered, p)]).clip(max=1.0)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -333,25 +325,13 @@ def robust_null(values: Any) -> Null:
             f"expected at least {FEWEST_FOR_A_NULL} rows for a null, got {len(values)}: pass more rows"
         )
     values = np.asarray(as_array(values), np.float64)
-    tenth, lower, center, upper = (
-        _ranked(values, round(q * (len(values) - 1))) for q in (0.1, 0.25, 0.5, 0.75)
-    )
+    tenth, lower, center, upper = np.quantile(values, (0.1, 0.25, 0.5, 0.75), method="nearest").tolist()
     scale = max((center - lower) / _QUARTER, (upper - center) / _QUARTER, (center - tenth) / _TENTH)
     if not scale > 1e-12 * abs(center):
         raise UndefinedMeasure(
             "expected rows that differ, got the same reading for most of them: pass others"
         )
     return Null(center, scale)
-
-
-def _median(values: Array) -> float:
-    """The lower of two in the middle."""
-    return _ranked(values, (len(values) - 1) // 2)
-
-
-def _ranked(values: Array, at: int) -> float:
-    """The number at place `at` of them in order."""
-    return float(np.partition(values, at)[at])
 
 
 def benjamini_hochberg(p: Any) -> Array:
@@ -373,7 +353,6 @@ def benjamini_hochberg(p: Any) -> Array:
     p = np.asarray(as_array(p), np.float64)
     if not ((p >= 0) & (p <= 1)).all():
         raise InputError(f"expected p-values from 0 to 1, got {p.min()} to {p.max()}: pass probabilities")
-    order = np.argsort(p)
-    q: Array = np.empty_like(p)
-    q[order] = np.minimum(_least_from(len(p) * p[order] / np.arange(1, len(p) + 1)), 1.0)
-    return q
+    falling, q = np.argsort(p)[::-1], np.empty_like(p)
+    q[falling] = np.minimum.accumulate(len(p) * p[falling] / np.arange(len(p), 0, -1)).clip(max=1.0)
+    return q  # type: ignore[no-any-return]

@@ -158,8 +158,7 @@ def _kernel(scores: Array, *, t: float, near: bool) -> Array:
     np.minimum(scores, 0.0, out=scores)
     exponents = scores if t <= _FLOAT32_T else scores.astype(np.float64)
     exponents *= 2 * t
-    function = np.expm1 if near else np.exp
-    return function(exponents, out=exponents)
+    return np.asarray((np.expm1 if near else np.exp)(exponents, out=exponents))
 
 
 def _check_t(t: float, most: float) -> None:

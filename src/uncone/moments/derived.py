@@ -11,7 +11,7 @@ from uncone.memory import uninitialised
 from uncone.moments.cell import counting_nonfinite
 from uncone.moments.eigen import add_rank_one, consume_to_eigen, leading_pairs
 from uncone.moments.sums import Sums, checked_weights
-from uncone.rows import as_samples
+from uncone.rows import ArrayRows, as_samples
 from uncone.threads import on_one_thread
 
 Array = npt.NDArray[np.float64]
@@ -50,6 +50,12 @@ class Moments(Sums):
         kinds: dict[str, Any] = {"second": second, "unit_first": unit_first, "unit_second": unit_second}
         moments = cls(rows.shape[1], shift=shift if second else None, **kinds)
         w = checked_weights(weights, rows.shape[0])
+        if isinstance(rows, ArrayRows) and rows.on_device is not None:
+            from uncone.moments.on_device import add
+
+            with counting_nonfinite(rows):
+                add(moments, rows.on_device, w, progress)
+            return moments
         for start, block in rows.numbered(progress):
             with counting_nonfinite(rows):
                 moments.update(block, None if w is None else w[start : start + len(block)])

@@ -219,4 +219,5 @@ def _step(f: Array, slope: Array, own: Array, near: Array, far: Array) -> Array:
     c = f - own / near - rest / far
     b, product = c * (near + far) + own + rest, f * near * far
     root = np.sqrt(np.maximum(b * b - 4 * c * product, 0.0))
-    return np.where(b <= 0, (b - root) / (2 * c), 2 * product / (b + root))
+    step: Array = np.where(b <= 0, (b - root) / (2 * c), 2 * product / (b + root))
+    return step

@@ -252,10 +252,9 @@ class Sums:
 def _shift(x: Array) -> Array:
     """The mean of the first rows, as numbers of the rows' own dtype: near enough to the mean of all."""
     with np.errstate(all="ignore"):
-        mean = x[:PIECE].mean(axis=0)
-    if not np.isfinite(mean).all():
-        mean = np.zeros_like(mean)  # not finite or about to overflow: an error when the norms are measured
-    return mean.astype(np.float64)
+        mean: Array = x[:PIECE].mean(axis=0).astype(np.float64)
+    # Not finite or about to overflow: an error when the norms are measured.
+    return mean if np.isfinite(mean).all() else np.zeros_like(mean)
 
 
 def checked_weights(weights: Any, n: int) -> Array | None:

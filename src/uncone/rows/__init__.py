@@ -13,12 +13,13 @@ from uncone.rows.base import (
     nonfinite_rows,
     without_nonfinite,
 )
-from uncone.rows.floats import as_array
+from uncone.rows.floats import Array, as_array
 from uncone.rows.npy import open_npy
 from uncone.rows.samples import as_numbers, as_samples
 
 __all__ = [
     "GRID",
+    "Array",
     "ArrayRows",
     "CenteredRows",
     "DerivedRows",

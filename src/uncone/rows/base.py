@@ -176,7 +176,9 @@ class CenteredRows(DerivedRows):
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         block = self._rows.read(start, stop, out=out)
-        return np.subtract(block, self._mean.astype(block.dtype), out=out)
+        out = np.empty_like(block) if out is None else out
+        np.subtract(block, self._mean.astype(block.dtype), out=out)
+        return out
 
 
 class SelectedRows(DerivedRows):
@@ -285,6 +287,12 @@ class ArrayRows(Rows):
         # What lies elsewhere comes block by block.
         self._x = of_tensor(x, name)[0] if is_tensor(x) and x.device.type in ("cpu", "meta") else x
         self.shape, self.dtype, self.name = (x.shape[0], x.shape[1]), dtype, name
+
+    @property
+    def on_device(self) -> Any:
+        """The tensor where it lies on a GPU of CUDA; None for all else."""
+        x: Any = self._x
+        return x if is_tensor(x) and x.is_cuda else None
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         part = self._x[start:stop]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from uncone.errors import InputError
 
 Array = npt.NDArray[Any]
-DTYPES = {
+DTYPES: dict[str, np.dtype[Any]] = {
     "float64": np.dtype(np.float64),
     "float32": np.dtype(np.float32),
     "float16": np.dtype(np.float16),

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from uncone.errors import InputError
-from uncone.rows.base import FLOATING, Rows, Source, Target, Writer, check_shape
+from uncone.rows.base import Rows, Source, Target, Writer, check_shape
 from uncone.rows.bytes import FlatRows, LocalFile, SequentialFile, StreamedRows
-from uncone.rows.floats import Array
+from uncone.rows.floats import FLOATING, Array
 from uncone.rows.names import named, only
 
 LONGEST_HEADER = 65536

@@ -16,9 +16,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from uncone.errors import InputError
-from uncone.rows.base import FLOATING, Rows, Source, Target, Writer, check_shape, raw_bytes
+from uncone.rows.base import Rows, Source, Target, Writer, check_shape, raw_bytes
 from uncone.rows.bytes import FlatRows, LocalFile
-from uncone.rows.floats import Array, is_tensor, of_tensor
+from uncone.rows.floats import FLOATING, Array, is_tensor, of_tensor
 
 _LONGEST_HEADER = 100_000_000  # the format's own limit
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
