@@ -16,7 +16,7 @@ from uncone.threads import share
 Array = npt.NDArray[np.floating[Any]]
 _SUMS = ("first", "unit_first", "unit_square")
 Buffer = Callable[[str, tuple[int, ...], np.dtype[Any]], Array]
-PIECE = 512
+PIECE = 256
 """Rows summed at once in the dtype of the rows: few, for small rounding and a core's cache."""
 _SAMPLED = 32
 """Rows that say where a piece lies."""
