@@ -16,8 +16,9 @@ from uncone.threads import share
 Array = npt.NDArray[np.floating[Any]]
 _SUMS = ("first", "unit_first", "unit_square")
 Buffer = Callable[[str, tuple[int, ...], np.dtype[Any]], Array]
-PIECE = 256
+PIECE = 512
 """Rows summed at once in the dtype of the rows: few, for small rounding and a core's cache."""
+_FEW = 32
 _SAMPLED = 32
 """Rows that say where a piece lies."""
 _ROUNDING = 2.0**-19  # of a mean, in float32
@@ -57,7 +58,7 @@ class Cell:
     def add(self, x: Array, w: Array | None) -> None:
         """Add the rows of `x` (n, D) with weights `w` (n,); where float32 will not do, as float64."""
         x, norms, sums, offsets = self._measured(x, w)
-        parts, counts = sums.astype(np.float64), np.ones(len(x)) if w is None else w
+        parts, counts = sums, np.ones(len(x)) if w is None else w
         if self._second and offsets.any():
             shares = np.stack([counts[cut].sum() for cut in _cuts(len(x))])[:, None] * offsets
             self._between.append((parts[:, 0] + shares / 2, offsets))
@@ -140,7 +141,7 @@ class Cell:
         self, x: Array, w: Array | None, norms: Array, scale: Array | None
     ) -> tuple[Array, Array]:
         cuts = _cuts(len(x))
-        sums = np.empty((len(cuts), len(self._names), x.shape[1]), x.dtype)
+        sums = np.empty((len(cuts), len(self._names), x.shape[1]))
         centers = _centers(self._shift, x, cuts) if self._second else None
         weight, scale = (None if factor is None else factor.astype(x.dtype) for factor in (w, scale))
         rows, pieces = self._buffer("rows", x.shape, x.dtype), []
@@ -184,18 +185,26 @@ def _sum_piece(
         if unit:  # sums over rows are products with a row of factors: a BLAS makes them in one pass
             factors = scale if weight is None else scale * weight
             if careful:  # the squares of such lengths have no digits
-                np.sum(np.multiply(x, factors[:, None], out=y), axis=0, out=unit[0])
+                np.sum(np.multiply(x, factors[:, None], out=y), axis=0, dtype=np.float64, out=unit[0])
                 np.einsum("ij,ij->j", y, y, out=unit[1])
             else:
-                np.matmul(factors, x, out=unit[0])
-                np.matmul(factors * factors, np.multiply(x, x, out=y), out=unit[1])
+                _weighted_sum(factors, x, unit[0])
+                _weighted_sum(factors * factors, np.multiply(x, x, out=y), unit[1])
         ones = np.ones(len(x), x.dtype) if weight is None else weight
         if center is not None:
             x = np.subtract(x, center, out=y)
             if weight is not None:
                 ones = np.sqrt(weight)
                 x = np.multiply(x, ones[:, None], out=y)
-        np.matmul(ones, x, out=first)
+        _weighted_sum(ones, x, first)
+
+
+def _weighted_sum(factors: Array, x: Array, out: Array) -> None:
+    """factors' x into `out` (float64): a BLAS sums few rows at a time, whose sums are added in float64."""
+    whole = len(x) - len(x) % _FEW
+    parts = np.matmul(factors[:whole].reshape(-1, 1, _FEW), x[:whole].reshape(-1, _FEW, x.shape[1]))
+    np.sum(parts[:, 0], axis=0, dtype=np.float64, out=out)
+    out += factors[whole:] @ x[whole:]
 
 
 def _rounding(product: Array) -> float:
