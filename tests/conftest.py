@@ -2,13 +2,18 @@
 
 import gc
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-import torch
 from beartype import BeartypeConf
 from beartype.claw import beartype_package
 from hypothesis import HealthCheck, settings
+
+try:
+    import torch
+except ImportError:  # as in an environment of the core alone
+    torch = None
 
 # Every annotation of the package is checked at every call, in tests only; before its modules are imported. The terminal
 # imports rich inside functions, and so do the records pandas and matplotlib: their annotations have no meaning at run time.
@@ -26,14 +31,27 @@ beartype_package(
 )
 
 if (
-    "PYTEST_XDIST_WORKER" in os.environ
+    torch is not None and "PYTEST_XDIST_WORKER" in os.environ
 ):  # the workers share the cores; torch's threads would wait for each other
     torch.set_num_threads(1)
+
+collect_ignore = ["prevent", "experiments"] if torch is None else []
 
 settings.register_profile(
     "uncone", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 settings.load_profile("uncone")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Without torch, files of tests that import it are skipped."""
+    report = yield
+    if torch is None and report.failed and "No module named 'torch'" in str(report.longrepr):
+        report.outcome, report.longrepr = "skipped", (str(collector.path), 0, "needs torch")
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -49,7 +67,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    torch.manual_seed(0)
+    if torch is not None:
+        torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")
@@ -62,6 +81,7 @@ def minilm() -> Path:
 @pytest.fixture(scope="session")
 def stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """stories260K as a directory that transformers opens, made by its experiment. It is not to be changed."""
+    pytest.importorskip("torch")
     from tests import stories260k
 
     pytest.importorskip("transformers")

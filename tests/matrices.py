@@ -1,10 +1,30 @@
 """Matrices with known properties, made from a seed: the material of many tests."""
 
 import math
+from typing import Any
 
+import numpy as np
 import torch
+from threadpoolctl import threadpool_info
+
+from uncone.rows import as_array
 
 Tensor = torch.Tensor
+
+
+def close(one: Any, other: Any, **allowed: float) -> bool:
+    """Whether two arrays or tensors are nearly equal, as `numpy.allclose` takes it."""
+    return np.allclose(as_array(one), as_array(other), **allowed)
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two arrays or tensors have the same shape and the same bits (but for the signs of zeros)."""
+    return np.array_equal(as_array(one), as_array(other))
+
+
+def blas_threads() -> list[int]:
+    """How many threads each BLAS that is loaded has."""
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
 
 def gaussian(n: int, d: int, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:

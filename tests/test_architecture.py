@@ -18,18 +18,19 @@ BELOW: dict[str, set[str]] = {
     "atomic": {"errors"},
     "records": {"atomic"},
     "rows": set(),
-    "cross_entropy": set(),
-    "topology": {"rows"},
+    "tensors": {"rows"},
+    "cross_entropy": {"tensors"},
+    "topology": {"tensors", "rows"},
     "moments": {"rows", "atomic"},
     "model": {"rows", "records", "atomic"},
-    "measure": {"topology", "moments", "rows", "records"},
-    "transforms": {"moments", "rows", "records", "atomic"},
+    "measure": {"moments", "rows", "records"},
+    "transforms": {"measure", "model", "moments", "rows", "records", "atomic"},
     "explain": {"measure", "model", "moments", "rows", "records"},
     "calibration": {"transforms", "model", "moments", "rows", "records"},
     "comparison": {"records"},
-    "edits": {"transforms", "measure", "model", "moments", "rows", "records", "atomic"},
+    "edits": {"tensors", "transforms", "measure", "model", "moments", "rows", "records", "atomic"},
     "tasks": {"transforms", "measure", "model", "moments", "rows", "records", "atomic"},
-    "prevent": {"cross_entropy", "topology", "explain", "measure", "model", "moments", "rows", "records", "atomic"},
+    "prevent": {"tensors", "cross_entropy", "topology", "explain", "measure", "model", "moments", "rows", "records", "atomic"},
     "verbs": {
         "comparison", "calibration", "edits", "tasks", "prevent", "explain", "transforms", "measure", "model", "moments", "rows", "records",
         "atomic",
@@ -57,6 +58,13 @@ OPTIONAL = {
     "sklearn",
     "scipy",
 }
+CORE = {
+    "memory", "threads", "regular", "atomic", "records", "rows", "moments", "model", "measure", "transforms", "explain", "calibration",
+    "comparison", "report", "cli",
+}  # fmt: skip
+"""The rooms that run where torch is not installed."""
+OF_TORCH = {"moments/on_device.py", "rows/checkpoint.py", "model/model_class.py", "model/head_map.py"}
+"""Files of theirs that need it, and that are imported inside a function."""
 COMPILED = {
     "topology/kernels.py",
 }  # decorated by numba, and itself imported inside a function
@@ -153,6 +161,16 @@ def test_optional_packages_are_imported_inside_functions(path: Path) -> None:
     assert not at_top & OPTIONAL or str(path.relative_to(SOURCE)) in COMPILED
 
 
+@pytest.mark.parametrize(
+    "path", [p for p in FILES if _room(p) in CORE], ids=lambda p: str(p.relative_to(SOURCE))
+)
+def test_the_core_imports_no_torch(path: Path) -> None:
+    if str(path.relative_to(SOURCE)) not in OF_TORCH:
+        theirs = {f"uncone.{file.removesuffix('.py').replace('/', '.')}" for file in OF_TORCH}
+        of_torch = {"torch", "uncone.tensors", *theirs}
+        assert not {module for module, top in _imports(path) if top} & of_torch
+
+
 def test_compiled_loops_are_imported_inside_functions() -> None:
     modules = {"uncone." + path.removesuffix(".py").replace("/", ".") for path in COMPILED}
     assert not [path for path in FILES for module, top in _imports(path) if top and module in modules]
@@ -198,6 +216,7 @@ def test_importing_the_package_or_its_cli_loads_neither_torch_nor_numpy() -> Non
 
 
 def test_a_function_is_not_hidden_by_a_module() -> None:
+    pytest.importorskip("torch")
     verbs = sorted(path.stem for path in (SOURCE / "verbs").glob("[a-z]*.py"))
     assert len(verbs) >= 9
     code = "import uncone, " + ", ".join(f"uncone.verbs.{verb}" for verb in verbs)
@@ -206,6 +225,7 @@ def test_a_function_is_not_hidden_by_a_module() -> None:
 
 
 def test_every_public_name_exists() -> None:
+    pytest.importorskip("torch")
     import uncone
 
     for name in uncone.__all__:

@@ -199,19 +199,14 @@ def test_a_signal_that_is_ignored_stays_ignored(saved: str) -> None:
 
 
 BUSY = """
-import time
-import torch
+import numpy as np
 from uncone.cli import program
-from uncone.threads import alone
+from uncone.threads import interruptible
 
 def work(*arguments, **options):
-    torch.set_num_threads(2)
-    def busy():
-        print("busy", flush=True)
-        x = torch.randn(6000, 6000, dtype=torch.float64)
-        for _ in range(100):
-            torch.linalg.eigh(x)
-    alone(busy)
+    x = np.random.default_rng(0).normal(size=(6000, 6000))
+    print("busy", flush=True)
+    interruptible(np.linalg.eigh, x)
 
 program.app.command(work, name="busy")
 program.main(["busy"])

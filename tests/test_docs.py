@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -309,7 +310,7 @@ MODULES = sorted(
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_are_right(name: str) -> None:
-    known = {"torch": torch, "uncone": uncone}
+    known = {"np": np, "torch": torch, "uncone": uncone}
     result = doctest.testmod(importlib.import_module(name), extraglobs=known, report=True)
     assert result.failed == 0
 

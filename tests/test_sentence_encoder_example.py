@@ -15,6 +15,7 @@ TINY = ["--tiny", "--steps", "3", "--batch", "8"]
 
 @pytest.fixture
 def main() -> Iterator[Callable[[list[str]], None]]:
+    pytest.importorskip("torch")
     spec = importlib.util.spec_from_file_location("train_sentence_encoder", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None

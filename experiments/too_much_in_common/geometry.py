@@ -5,11 +5,10 @@ from typing import Any
 
 import authors
 import numpy as np
-import torch
 
 from uncone.measure import mean_cosine, partition_isotropy
 from uncone.measure.partition import log_partition
-from uncone.moments import Moments
+from uncone.moments import Moments, row_norms
 from uncone.rows import Rows
 from uncone.tasks import correlation
 from uncone.transforms import repair_named
@@ -26,17 +25,17 @@ def table_1(rows: Rows, moments: Moments, *, oracle: bool = True) -> dict[str, A
     }
     mean = moments.mean()
     top = moments.directions()[:, 0]
-    norms = torch.cat([block.double().norm(dim=1) for block in rows.blocks()])
+    norms = np.concatenate([row_norms(block) for block in rows.blocks()])
     return found | {
         "mean_norm": moments.mean_norm(),
-        "norm_of_mean": float(mean.norm()),
-        "ratio": float(mean.norm()) / moments.mean_norm(),
+        "norm_of_mean": float(np.linalg.norm(mean)),
+        "ratio": float(np.linalg.norm(mean)) / moments.mean_norm(),
         "variance_along_mean": float(mean @ moments.covariance() @ mean) / float(mean @ mean),
         "directions_removed": math.ceil(rows.shape[1] / 100),
         "mean_cosine": float(mean_cosine(moments)),
-        "cosine_of_top_eigenvector_to_mean": abs(float(top @ mean)) / float(mean.norm()),
+        "cosine_of_top_eigenvector_to_mean": abs(float(top @ mean)) / float(np.linalg.norm(mean)),
         "spearman_of_norm_and_id": correlation(
-            norms.numpy(), np.arange(len(norms), dtype=np.float64), kind="spearman"
+            norms, np.arange(len(norms), dtype=np.float64), kind="spearman"
         ),
     }
 
@@ -56,11 +55,11 @@ def _isotropy(
         "high": both.details["high"],
     }
     if theirs is not None:
-        plus, _ = log_partition(rows, torch.from_numpy(theirs[1]).double(), longest=moments.norm_max)
+        plus, _ = log_partition(rows, theirs[1].astype(np.float64), longest=moments.norm_max)
         found |= {"authors": theirs[0], "same_signs_as_the_authors": math.exp(float(plus.min() - plus.max()))}
     return found
 
 
 def whole(rows: Rows) -> Any:
     """All rows at once, as the authors' program holds them."""
-    return torch.cat([block.float() for block in rows.blocks()]).numpy()
+    return np.concatenate([block.astype(np.float32) for block in rows.blocks()])

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from uncone.measure import reserved_rows
 from uncone.measure.projections import project
-from uncone.moments import Moments
+from uncone.moments import Moments, inverse, row_norms
 from uncone.rows import Rows
 from uncone.transforms import repair_named
 
@@ -61,16 +60,16 @@ def _figure_1(name: str, pairs: dict[str, tuple[Rows, Moments]], out: Path) -> s
     for (title, (_, moments)), color, style in zip(
         pairs.items(), (ORIGINAL, CENTRED), ("--", "-"), strict=True
     ):
-        values = moments.spectrum(centered=False).sqrt().numpy()
+        values = np.sqrt(moments.spectrum(centered=False))
         axes[2].plot(np.arange(1, len(values) + 1), values / values[0], style, color=color, label=title)
     axes[2].set(title="singular values", xlabel="index", ylabel="share of the largest", ylim=(0, 1.02))
     axes[2].legend(frameon=False)
     return _saved(figure, out / f"{name}_figure_1.png")
 
 
-def _oriented(directions: torch.Tensor, moments: Moments) -> torch.Tensor:
+def _oriented(directions: Any, moments: Moments) -> Any:
     """The same directions, each with the mean row on its positive side: no library chooses the sign."""
-    return directions * torch.where(moments.mean() @ directions < 0, -1.0, 1.0)
+    return directions * np.where(moments.mean() @ directions < 0, -1.0, 1.0)
 
 
 def cosines_to_unused(rows: Rows, centred: Rows) -> dict[str, Any] | None:
@@ -84,11 +83,11 @@ def cosines_to_unused(rows: Rows, centred: Rows) -> dict[str, Any] | None:
         return None
     found: dict[str, Any] = {"unused": len(unused.indices), "described": unused.description}
     for title, matrix in (("original", rows), ("centred", centred)):
-        unit = torch.cat([torch.nn.functional.normalize(block.double(), dim=1) for block in matrix.blocks()])
-        means = torch.stack([part.mean(0) for part in torch.split(unit, BIN)])
+        unit = np.concatenate([block * inverse(row_norms(block))[:, None] for block in matrix.blocks()])
+        means = np.stack([unit[start : start + BIN].mean(0) for start in range(0, len(unit), BIN)])
         found[title] = (means @ unit[unused.indices].mean(0)).tolist()
         if len(unused.indices) == 994:
-            theirs = torch.ones(BIN, dtype=torch.bool)
+            theirs = np.ones(BIN, np.bool_)
             theirs[[0, 100, 101, 102, 103]] = False
             found[f"{title}_of_paper"] = (means @ unit[:BIN][theirs].mean(0)).tolist()
     return found
@@ -115,7 +114,7 @@ def norm_densities(rows: Rows, centred: Rows) -> dict[str, list[float]]:
     from scipy.stats import gaussian_kde
 
     norms = {
-        name: torch.cat([block.double().norm(dim=1) for block in matrix.blocks()]).numpy()
+        name: np.concatenate([row_norms(block) for block in matrix.blocks()])
         for name, matrix in (("original", rows), ("centred", centred))
     }
     at = np.linspace(0, 1.1 * max(one.max() for one in norms.values()), POINTS)

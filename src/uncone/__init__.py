@@ -64,7 +64,12 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'uncone' has no attribute {name!r}")
     if name in ("measure", "report", "transforms"):
         return import_module(f"uncone.{name}")  # which sets the attribute
-    value = getattr(import_module(f"uncone.{_ROOM.get(name, f'verbs.{name}')}"), name)
+    try:
+        value = getattr(import_module(f"uncone.{_ROOM.get(name, f'verbs.{name}')}"), name)
+    except ModuleNotFoundError as error:
+        from uncone.errors import without_torch
+
+        raise (without_torch(error, f"uncone.{name}") or error) from error
     globals()[name] = value
     return value
 

@@ -69,6 +69,13 @@ class StepWarning(UserWarning):
     """`attached.step()` was not called once an optimiser step: what counts steps has a wrong number."""
 
 
+def without_torch(error: BaseException, what: str) -> InputError | None:
+    """The error to tell where torch is not installed and `what` needs it; None for any other error."""
+    if not isinstance(error, ModuleNotFoundError) or error.name != "torch":
+        return None
+    return InputError(f"{what} needs torch, got none: pip install 'uncone[torch]'")
+
+
 def needed(module: str, message: str, kind: type[UnconeError] = InputError) -> Any:
     """An optional package or a module of it; an error of this kind where it is not installed."""
     try:

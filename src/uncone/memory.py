@@ -7,9 +7,10 @@ import weakref
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
+import numpy.typing as npt
 
 from uncone.errors import InputError
 
@@ -26,20 +27,6 @@ _CGROUPS = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
-
-
-def usable(device: str | torch.device) -> torch.device:
-    """The device, if sums can be taken there in float64: it is known, there, and holds numbers."""
-    try:
-        known = torch.device(device)
-        if known.type != "cpu":
-            torch.zeros(1, dtype=torch.float64, device=known).item()
-    except (RuntimeError, TypeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"expected a device on which torch has float64, got {str(device)!r} ({reason}): use cpu or cuda"
-        ) from error
-    return known
 
 
 def check_memory(size: int, what: str, way_out: str) -> None:
@@ -75,21 +62,15 @@ def free_bytes() -> int | None:
 
 
 def uninitialised(
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    device: str | torch.device = "cpu",
-    *,
-    most_recycled: int = _SMALL,
-) -> torch.Tensor:
-    """A tensor with nothing written to it yet, as `torch.empty` gives one.
+    shape: tuple[int, ...], dtype: npt.DTypeLike = np.float64, *, most_recycled: int = _SMALL
+) -> npt.NDArray[Any]:
+    """An array with nothing written to it yet, as `numpy.empty` gives one.
 
     From 4 MiB on it has a mapping of its own, and goes back to the system when it is freed: the C library
     would keep it, and leave holes that no matrix fits into. Up to `most_recycled` bytes, freed memory is used
     again.
     """
-    if torch.device(device).type != "cpu":
-        return torch.empty(shape, dtype=dtype, device=device)
-    size = math.prod(shape) * dtype.itemsize
+    size = math.prod(shape) * np.dtype(dtype).itemsize
     if size < _LARGE:
         # Kernels are fastest on whole cache lines, and round alike only where they find the same alignment.
         content = np.empty(size + _CACHE_LINE, np.uint8)
@@ -98,23 +79,23 @@ def uninitialised(
         content = np.frombuffer(mmap.mmap(-1, size, **_PRIVATE), np.uint8)
     else:
         mapping = _freed.take(size) or mmap.mmap(-1, size, **_PRIVATE)
-        content = np.frombuffer(mapping, np.uint8)  # every view of it, a tensor's too, keeps this array alive
+        content = np.frombuffer(mapping, np.uint8)  # every view of it keeps this array alive
         weakref.finalize(content, _freed.put, mapping).atexit = False
         content = content[:size]
-    return torch.from_numpy(content).view(dtype).view(shape)
+    return content.view(dtype).reshape(shape)
 
 
-def recycled(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:
-    """As `uninitialised`, in memory of any size that another tensor of this module has freed, if some fits.
+def recycled(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """As `uninitialised`, in memory of any size that another array of this module has freed, if some fits.
 
-    For tensors of every step of a training: the first touch of fresh memory can take as long as the work that
-    it is for. A few freed mappings of `RECYCLED_BYTES` in all are kept; on a GPU torch does that.
+    For arrays of every step of a training: the first touch of fresh memory can take as long as the work that
+    it is for. A few freed mappings of `RECYCLED_BYTES` in all are kept.
     """
-    return uninitialised(shape, dtype, device, most_recycled=RECYCLED_BYTES)
+    return uninitialised(shape, dtype, most_recycled=RECYCLED_BYTES)
 
 
 class _Freed:
-    """Mappings without a user. Tensors are freed on any thread, even between two lines of this class."""
+    """Mappings without a user. Arrays are freed on any thread, even between two lines of this class."""
 
     def __init__(self) -> None:
         self.kept: deque[mmap.mmap] = deque()
@@ -142,11 +123,9 @@ def clear_recycled() -> None:
     _freed.kept.clear()
 
 
-def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> torch.Tensor:
-    """`uninitialised`, with zeros. No thread is woken: that takes longer than zeros, and is in the way."""
-    if torch.device(device).type != "cpu":
-        return torch.zeros(shape, dtype=dtype, device=device)
-    tensor = uninitialised(shape, dtype)
-    if tensor.nbytes <= _SMALL:  # else just mapped by the system, which gives zeros
-        tensor.view(torch.uint8).numpy().fill(0)
-    return tensor
+def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+    """`uninitialised`, with zeros."""
+    array = uninitialised(shape, dtype)
+    if array.nbytes <= _SMALL:  # else just mapped by the system, which gives zeros
+        array.fill(0)
+    return array

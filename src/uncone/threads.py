@@ -1,52 +1,103 @@
 """Work shared out to threads, with the same bytes on any number of them.
 
-A library that splits one operation over its threads adds in another order for each number of threads. Here
-one thread computes each task from start to end, and more threads only share the tasks out. The threads stay
-in one pool: two pools, torch's and one beside it, would spin against each other for the same cores.
+A BLAS that splits one product over its threads adds in another order for each number of threads. Here one thread
+computes each task from start to end with a BLAS of one thread, and more threads only share the tasks out.
 """
 
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
-import torch
+import numpy.typing as npt
+from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 P = ParamSpec("P")
-Tensor = torch.Tensor
 _PIECE = 1024
 """Rows that one thread maps or multiplies at once."""
 
 
-def alone(function: Callable[[], T]) -> T:
-    """Run `function` on a worker and wait: its torch operations take one thread, `share` inside it the rest.
+class _Blas:
+    """The number of threads of NumPy's BLAS, which is one for a whole process.
 
-    The threads of torch's own pool spin for milliseconds after each operation, on the cores that the workers
-    need; work that calls `share` again and again keeps that pool asleep. The caller's own number of threads
-    is never touched: torch hands it on to every thread that is started meanwhile.
+    It is one while any work of ours runs, and what it was before once the last has ended.
     """
-    threads = torch.get_num_threads()
-    if _mine.threads or threads == 1:
-        return function()
 
-    box = [_in_this_mode(function)]
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._libraries: list[Any] | None = None
+        self._running, self._before = 0, list[int]()
 
-    def run() -> T:
-        work, _mine.threads = box.pop(), threads
-        try:
-            return work()
-        finally:
-            # The worker keeps this job until after the caller goes on. The job may hold a block of rows,
-            # whose buffer the reader wants again: let go of it before.
-            del work
-            _mine.threads = 0
+    def enter(self) -> int:
+        """Hold it to one thread; how many it had, or else how many cores there are."""
+        with self._lock:
+            if self._libraries is None:  # takes some milliseconds
+                found = ThreadpoolController().lib_controllers
+                self._libraries = [library for library in found if library.user_api == "blas"]
+            if not self._running:
+                self._before = [library.num_threads for library in self._libraries]
+                for library in self._libraries:
+                    _set_threads(library, 1)
+            self._running += 1
+            return max(self._before, default=0) or len(os.sched_getaffinity(0))
 
-    return waited(_pool(threads).submit(run))
+    def leave(self) -> None:
+        with self._lock:
+            self._running -= 1
+            if not self._running:
+                for library, threads in zip(self._libraries or (), self._before, strict=True):
+                    _set_threads(library, threads)
+
+
+def _set_threads(library: Any, threads: int) -> None:
+    """From any thread: threadpoolctl passes over all but the first that set a number of an OpenBLAS of pthreads."""
+    clear = getattr(library, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
+    library.set_num_threads(threads)
+    if clear is not None:
+        clear(force=True)
+
+
+class _Mine(threading.local):
+    threads = 0
+    """How many threads the work on this one may use; 0 outside `one_blas_thread`."""
+
+
+def available() -> int:
+    """How many threads work may use: as many as the BLAS of NumPy was given."""
+    with one_blas_thread():
+        return _mine.threads
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Algebra on this thread takes one thread, and `share` the rest; afterwards all is as it was."""
+    if _mine.threads:
+        yield
+        return
+    _mine.threads = _blas.enter()
+    try:
+        yield
+    finally:
+        _mine.threads = 0
+        _blas.leave()
+
+
+def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
+    """`function`, whose algebra takes one thread: sums of whole matrices round as the number of threads is."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        with one_blas_thread():
+            return function(*args, **kwargs)
+
+    return run
 
 
 def waited(job: Future[T]) -> T:
@@ -60,34 +111,25 @@ def waited(job: Future[T]) -> T:
     return job.result()
 
 
-def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
-    """`function`, run by `alone`: algebra and sums of whole matrices round as the number of threads is."""
-
-    @wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        return alone(lambda: function(*args, **kwargs))
-
-    return run
+def interruptible(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """`function`, which is in one long call, on another thread: signals are handled meanwhile."""
+    return waited(_pool(1).submit(function, *args, **kwargs))
 
 
-def share_rows(work: Callable[..., object], *tensors: Tensor) -> None:
-    """`work` on the rows of `tensors`, of one length, in pieces: each piece on one thread."""
-    pieces = zip(*(torch.split(t, _PIECE) for t in tensors), strict=True)
-    share([partial(work, *piece) for piece in pieces])
+def share_rows(work: Callable[..., object], *arrays: npt.NDArray[Any]) -> None:
+    """`work` on the rows of `arrays`, of one length, in pieces: each piece on one thread."""
+    cuts = (slice(start, start + _PIECE) for start in range(0, len(arrays[0]), _PIECE))
+    share(partial(work, *(array[cut] for array in arrays)) for cut in cuts)
 
 
 def share(tasks: Iterable[Callable[[], T]]) -> list[T]:
     """Run the tasks, each on one thread; their results in order, or once all ended their first exception."""
     tasks = list(tasks)
-    return alone(lambda: _share(tasks))
+    with one_blas_thread():
+        return _share(tasks, _mine.threads)
 
 
-def on_every_thread(work: Callable[[], object]) -> None:
-    """`work` on as many workers as torch has threads; then the first exception: tell others to stop."""
-    alone(lambda: _share([work] * max(_mine.threads, 1)))
-
-
-def _share(tasks: list[Callable[[], T]]) -> list[T]:
+def _share(tasks: list[Callable[[], T]], threads: int) -> list[T]:
     results: list[Any] = [None] * len(tasks)
     waiting = deque(enumerate(tasks))
 
@@ -99,9 +141,15 @@ def _share(tasks: list[Callable[[], T]]) -> list[T]:
                 return
             results[i] = task()
 
+    def help_out() -> None:
+        _mine.threads = 1  # what it calls shares nothing out again
+        try:
+            work()
+        finally:
+            _mine.threads = 0
+
     # One job a worker, which takes task after task: a future for each task would wake this thread for each.
-    helpers = min(_mine.threads, len(tasks)) - 1
-    jobs = [_pool(_mine.threads).submit(_in_this_mode(work)) for _ in range(helpers)]
+    jobs = [_pool(threads).submit(help_out) for _ in range(min(threads, len(tasks)) - 1)]
     try:
         work()
     finally:
@@ -113,59 +161,24 @@ def _share(tasks: list[Callable[[], T]]) -> list[T]:
     return results
 
 
-def _in_this_mode(function: Callable[[], T]) -> Callable[[], T]:
-    """`function` with this thread's modes of autograd, which another thread would not have."""
-    inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
-
-    def run() -> T:
-        with torch.inference_mode(inference), torch.set_grad_enabled(gradients):
-            return function()
-
-    return run
-
-
-class _Mine(threading.local):
-    threads = 0
-    """How many workers the work on this one may use; 0 outside `alone`."""
-
-
-_mine = _Mine()
+_blas, _mine = _Blas(), _Mine()
 _lock = threading.Lock()
 _pools: dict[int, ThreadPoolExecutor] = {}
 
 
-def _forget_pools() -> None:
-    """In a forked child: its parent's threads are not there, and one of them may have held the lock."""
-    global _lock
-    _lock = threading.Lock()
+def _pool(threads: int) -> ThreadPoolExecutor:
+    with _lock:
+        if threads not in _pools:
+            _pools[threads] = ThreadPoolExecutor(threads, thread_name_prefix="uncone")
+        return _pools[threads]
+
+
+def _forget() -> None:
+    """In a forked child: its parent's threads are not there, and one of them may have held a lock."""
+    global _lock, _blas
+    _lock, _blas = threading.Lock(), _Blas()
+    _mine.threads = 0
     _pools.clear()
 
 
-os.register_at_fork(after_in_child=_forget_pools)
-
-
-def _pool(workers: int) -> ThreadPoolExecutor:
-    """Workers in which torch computes on one thread each: its number is per thread, with a default."""
-    with _lock:
-        if workers not in _pools:
-            ready = threading.Barrier(workers + 1)
-
-            def start_alone() -> None:
-                torch.set_num_threads(1)
-                torch.get_num_threads()  # a thread's first question takes the default over: ask while it is 1
-                ready.wait()
-
-            threads = torch.get_num_threads()
-            pool = ThreadPoolExecutor(workers, thread_name_prefix="uncone", initializer=start_alone)
-            try:
-                for _ in range(workers):
-                    pool.submit(int)
-                ready.wait()
-            except BaseException:
-                ready.abort()
-                pool.shutdown(wait=False)
-                raise
-            finally:
-                torch.set_num_threads(threads)  # the default for threads that are no workers
-            _pools[workers] = pool
-        return _pools[workers]
+os.register_at_fork(after_in_child=_forget)

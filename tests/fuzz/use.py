@@ -67,11 +67,11 @@ def _matrix(spec: str | Path) -> Array | None:
         raise WrongError(f"{len(keys)} ids for {n} rows")
     kept, seen = [], 0
     for block in rows.blocks():
-        if block.ndim != 2 or block.shape[1] != d or block.dtype not in (torch.float32, torch.float64):
-            raise WrongError(f"a block {tuple(block.shape)} of {block.dtype} in {rows.shape}")
+        if block.ndim != 2 or block.shape[1] != d or block.dtype not in (np.float32, np.float64):
+            raise WrongError(f"a block {block.shape} of {block.dtype} in {rows.shape}")
         seen += len(block)
         if n * d <= MOST_NUMBERS:
-            kept.append(block.numpy().copy())
+            kept.append(block.copy())
     if seen != n:
         raise WrongError(f"{seen} rows in blocks, {n} in the shape")
     return np.concatenate(kept) if kept else None

@@ -135,24 +135,24 @@ def test_factorial_moments_of_a_sample_are_right_on_average() -> None:
     """Over every sample of three of six lists, the estimated moments average to those of all lists."""
     from itertools import combinations
 
-    lists = torch.tensor([[1, 2], [2, 3], [1, 0], [1, 2], [2, 1], [1, 2]])
-    counts = torch.bincount(lists.flatten(), minlength=6).double()
+    lists = np.array([[1, 2], [2, 3], [1, 0], [1, 2], [2, 1], [1, 2]])
+    counts = np.bincount(lists.ravel(), minlength=6)
 
-    def third(rows: Tensor) -> float:
+    def third(rows: np.ndarray) -> float:
         q = len(rows)
-        found = torch.bincount(rows.flatten(), minlength=6).double()
+        found = np.bincount(rows.ravel(), minlength=6)
         return float((found * (found - 1) * (found - 2)).sum()) * (6 * 5 * 4) / (q * (q - 1) * (q - 2))
 
     samples = [third(lists[list(chosen)]) for chosen in combinations(range(6), 3)]
     assert sum(samples) / len(samples) == pytest.approx(float((counts * (counts - 1) * (counts - 2)).sum()))
     deviation = counts - 2
-    expected = float(deviation.pow(3).mean() / deviation.square().mean() ** 1.5)
+    expected = float((deviation**3).mean() / (deviation**2).mean() ** 1.5)
     assert _thinned_skewness(lists, 6) == pytest.approx(expected)  # a sample of all is all
 
 
 def test_a_sample_whose_unbiased_variance_is_nothing_but_rounding() -> None:
     lists = (
-        torch.arange(999)[:, None] + torch.arange(1, 11)
+        np.arange(999)[:, None] + np.arange(1, 11)
     ) % 1000  # of all 1,000, every row would occur ten times
     with pytest.raises(UndefinedMeasure, match="take a larger sample"):
         _sampled_skewness(lists, 1000, 998 / math.sqrt(999), 0)
@@ -160,9 +160,9 @@ def test_a_sample_whose_unbiased_variance_is_nothing_but_rounding() -> None:
 
 @given(st.integers(0, 10**6))
 def test_a_sample_gives_no_skewness_that_counts_cannot_have(seed: int) -> None:
-    generator, n = torch.Generator().manual_seed(seed), 100
-    size = int(torch.randint(3, 100, (1,), generator=generator))
-    lists = torch.stack([torch.randperm(n, generator=generator)[:10] for _ in range(size)])
+    generator, n = np.random.default_rng(seed), 100
+    size = int(generator.integers(3, 100))
+    lists = np.stack([generator.permutation(n)[:10] for _ in range(size)])
     bound = 98 / math.sqrt(99)
     try:
         value, interval = _sampled_skewness(lists, n, bound, seed)
@@ -177,15 +177,15 @@ def test_a_sample_estimates_the_whole_within_its_interval() -> None:
     whole = measure.hubness(x)
     assert whole.interval is None
     inside, values = 0, []
-    for seed in range(12):
+    for seed in range(40):
         reading = measure.hubness(x, sample=1000, seed=seed)
         assert reading.interval is not None
         inside += reading.interval[0] <= float(whole) <= reading.interval[1]
         values.append(float(reading))
         assert [reading.details[name] for name in ("robin_hood", "antihub_share", "top_share")] == [None] * 3
         assert "sampled: 1000 rows were asked for their neighbours among 2000" in reading.warnings
-    assert inside >= 9
-    assert sum(values) / 12 == pytest.approx(float(whole), rel=0.15)
+    assert inside >= 34  # of 40 at 95%
+    assert sum(values) / 40 == pytest.approx(float(whole), rel=0.15)
 
 
 def test_zero_rows_are_left_out_of_cosine_and_kept_in_euclidean() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 import uncone
 from uncone import InputError, Measurement, Moments, UndefinedMeasure, measure
@@ -72,6 +73,15 @@ def test_rows_of_any_kind_and_states_with_a_mask_read_alike(name: str) -> None:
     _same(function(STATES.flatten(0, 1), mask=MASK.flatten()), wanted)
     if name in OF_MOMENTS:
         _same(function(Moments.of(ROWS, unit_second=True)), wanted)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_threads_change_no_bit(name: str) -> None:
+    x, found = gaussian(2500, 48).numpy() + 0.3, set()
+    for threads in (1, 2, 4):
+        with threadpool_limits(threads):
+            found.add(BOTH[name](x).value)
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("name", BOTH)
@@ -184,9 +194,9 @@ def test_the_rows_are_summed_once() -> None:
         def __init__(self) -> None:
             self.shape, self.dtype, self.name, self.passes = tuple(ROWS.shape), "float64", "counted", 0
 
-        def fill(self, start: int, out: torch.Tensor) -> None:
+        def fill(self, start: int, out: np.ndarray[Any, Any]) -> None:
             self.passes += start == 0
-            out.copy_(ROWS[start : start + len(out)])
+            out[...] = ROWS[start : start + len(out)]
 
     rows = Counted()
     measure.all(rows)

@@ -206,3 +206,18 @@ def test_wrong_searches_are_refused() -> None:
         measure.two_nn(x, neighbours=measure.nearest_neighbours(x[:29], 5, distinct=True))
     with pytest.raises(InputError, match="expected neighbours without copies"):
         measure.local_dimensions(measure.nearest_neighbours(x, 5))
+
+
+@pytest.mark.parametrize("function", [measure.two_nn, measure.levina_bickel, measure.hubness])
+@pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8", ">f8"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_are_read_as_tensors_are(function, dtype: str, order: str) -> None:
+    x = gaussian(200, 6).numpy().astype(dtype, order=order)
+    native = x.astype(x.dtype.newbyteorder("="), order="C")
+    assert function(x) == function(torch.from_numpy(native))
+    assert function(x[:, ::2]) == function(torch.from_numpy(native[:, ::2].copy()))
+
+
+def test_bfloat16_rows_are_widened() -> None:
+    x = gaussian(200, 6).bfloat16()
+    assert float(measure.two_nn(x)) == float(measure.two_nn(x.float()))

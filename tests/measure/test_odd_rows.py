@@ -23,16 +23,14 @@ from ..planted import healthy, write_model
 Tensor = torch.Tensor
 
 
-def find(
-    x: Tensor, *, block: int = 100, reserved: Tensor | None = None, **given: object
-) -> dict[str, OddRows]:
+def find(x: Tensor, *, block: int = 100, reserved: Tensor | None = None) -> dict[str, OddRows]:
     """What is found in the rows of x (n, D), read `block` at a time."""
     finder, norms, n = OddRowFinder(x.shape[1]), measure.NormProfile(), len(x)
-    marked = torch.zeros(n, dtype=torch.bool) if reserved is None else reserved
+    marked = np.zeros(n, np.bool_) if reserved is None else reserved.numpy()
     for start in range(0, n, block):
-        part = x[start : start + block]
+        part = x[start : start + block].numpy()
         lengths = row_norms(part)
-        norms.update(lengths, torch.arange(start, start + len(part)))
+        norms.update(lengths, np.arange(start, start + len(part)))
         finder.update(start, part, lengths, lengths == 0, marked[start : start + block])
     found = finder.find(uncone.open_rows(x), norms)
     assert len({one.kind for one in found}) == len(found)
@@ -215,8 +213,8 @@ def test_no_more_keys_are_kept_than_may_be(monkeypatch: pytest.MonkeyPatch, most
     x = gaussian(3000, 4)
     finder = OddRowFinder(4)
     for start in range(0, 3000, 256):
-        part = x[start : start + 256]
-        none = torch.zeros(len(part), dtype=torch.bool)
+        part = x[start : start + 256].numpy()
+        none = np.zeros(len(part), np.bool_)
         finder.update(start, part, row_norms(part), none, none)
         assert len(finder._keys) == len(finder._key_rows) <= most
     assert len(finder._keys) == (3000 if most > 3000 else len(finder._keys))

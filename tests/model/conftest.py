@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
-from safetensors.torch import save_file
+from safetensors.numpy import save_file
 
 Plant = Callable[..., Path]
 
@@ -19,9 +19,11 @@ def plant(tmp_path: Path) -> Plant:
         directory = tmp_path / name
         directory.mkdir()
         (directory / "config.json").write_text(json.dumps(config))
-        generator = torch.Generator().manual_seed(0)
+        rng = np.random.default_rng(0)
         values = {
-            key: value if isinstance(value, torch.Tensor) else torch.randn(*value, generator=generator)
+            key: np.asarray(value)
+            if hasattr(value, "shape")
+            else rng.standard_normal(value, dtype=np.float32)
             for key, value in tensors.items()
         }
         save_file(values, directory / "model.safetensors")
@@ -39,7 +41,7 @@ def plant_shards(tmp_path: Path) -> Plant:
         directory.mkdir()
         (directory / "config.json").write_text(json.dumps(config or {"vocab_size": 8}))
         for file, tensors in shards.items():
-            save_file({key: torch.ones(*shape) for key, shape in tensors.items()}, directory / file)
+            save_file({key: np.ones(shape, np.float32) for key, shape in tensors.items()}, directory / file)
         placed = (
             {key: file for file, tensors in shards.items() for key in tensors}
             if weight_map is None

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
@@ -175,7 +176,7 @@ def assert_found(model, directory) -> None:
 
 def stored(files, tensor: str) -> torch.Tensor:
     rows = rows_of(files, tensor)
-    return torch.cat(list(rows.blocks()))
+    return torch.from_numpy(np.concatenate(list(rows.blocks())))
 
 
 @pytest.mark.parametrize(

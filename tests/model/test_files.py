@@ -1,6 +1,7 @@
 import json
 import struct
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -16,7 +17,7 @@ def test_a_single_file_is_opened_and_its_rows_are_the_tensor(plant):
     files = open_model_files(plant({"vocab_size": 8}, {"wte.weight": weight, "bias": (8,)}))
     assert set(files.tensors) == {"wte.weight", "bias"}
     assert files.vocab_size == 8
-    assert torch.equal(rows_of(files, "wte.weight").read(0, 8), weight)
+    assert np.array_equal(rows_of(files, "wte.weight").read(0, 8), weight)
 
 
 def test_shards_are_read_through_the_index(plant_shards):
@@ -103,8 +104,8 @@ def test_a_model_that_torch_saved_is_read(tmp_path):
     )
     (tmp_path / "vocab.txt").write_text("a\nb\n")
     files = open_model_files(tmp_path)
-    assert torch.equal(rows_of(files, "wte.weight").read(0, 8), weight)
-    assert torch.equal(rows_of(files, "proj").read(0, 3), weight.T)
+    assert np.array_equal(rows_of(files, "wte.weight").read(0, 8), weight)
+    assert np.array_equal(rows_of(files, "proj").read(0, 3), weight.T)
     assert rows_of(files, "wte.weight", with_tokens=True).labels[:3] == ["a", "b", None]
     assert rows_of(files, "wte.weight").name == f"{tmp_path}#wte.weight"
 

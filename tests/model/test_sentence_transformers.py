@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -60,7 +61,7 @@ def test_the_folder_of_the_transformer_is_opened(tmp_path: Path, folder: str) ->
     assert (name, rows.shape) == ("input", (V, D))
     assert list(rows.labels or ())[:2] == ["t0", "t1"]
     assert found.notes == ("BertModel has no output head: this checkpoint holds the model without one",)
-    assert torch.equal(uncone.open_rows(f"{tmp_path}#input").read(0, V), TABLE)
+    assert np.array_equal(uncone.open_rows(f"{tmp_path}#input").read(0, V), TABLE)
     assert uncone.open_rows(f"{tmp_path}#other").shape == (3, 3)
 
 
@@ -85,7 +86,7 @@ def test_static_embeddings_are_a_table(tmp_path: Path, folder: str) -> None:
     static(modules(tmp_path, STATIC, folder) / folder)
     ((name, rows),) = open_subjects(tmp_path).rows
     assert name == "input"
-    assert torch.equal(rows.read(0, V), TABLE)
+    assert np.array_equal(rows.read(0, V), TABLE)
     assert list(rows.labels or ())[:2] == ["w0", "w1"]
     with pytest.raises(InputError, match="StaticEmbedding has no output head"):
         uncone.open_rows(f"{tmp_path}#head")
@@ -112,7 +113,7 @@ def test_what_sentence_transformers_saves_is_opened(tmp_path: Path, kind: str, m
     model.save(str(tmp_path / "model"))
     expected = TABLE if kind == "static" else model[0].auto_model.embeddings.word_embeddings.weight.detach()
     rows = uncone.open_rows(f"{tmp_path / 'model'}#input")
-    assert torch.equal(torch.cat([block.clone() for block in rows.blocks()]), expected)
+    assert np.array_equal(np.concatenate(list(rows.blocks())), expected)
     assert rows.labels is not None
 
 

@@ -2,16 +2,18 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.matrices import equal
 from uncone.errors import InputError
 from uncone.rows.bytes import LocalFile
 from uncone.rows.safetensors import CODES, read_header, read_tensors, to_bytes
 
-DTYPES = [getattr(torch, name) for name in CODES]
+DTYPES = [getattr(torch, name) for name in CODES if name != "bfloat16"]
 SHAPES = st.lists(st.integers(0, 4), max_size=3)
 TENSORS = st.dictionaries(
     st.text(min_size=1, max_size=8), st.tuples(SHAPES, st.sampled_from(DTYPES)), max_size=5
@@ -37,26 +39,22 @@ def test_the_library_reads_what_is_written(
     path = tmp_path_factory.mktemp("x") / "x.safetensors"
     tensors = _made(asked)
     said |= {"format": "x/1"}
-    path.write_bytes(to_bytes(tensors, said))
+    path.write_bytes(to_bytes({name: tensor.numpy() for name, tensor in tensors.items()}, said))
     with safe_open(path, "pt") as file:
         assert (file.metadata() or {}) == said
         assert set(file.keys()) == set(tensors)
         for name, tensor in tensors.items():
             found = file.get_tensor(name)
             assert found.dtype == tensor.dtype
-            assert torch.equal(found, tensor)
+            assert equal(found, tensor)
     back, metadata = read_tensors(path, format=said["format"], what="tensors", how="write them")
     assert metadata == said == read_header(LocalFile(path))[1]
-    assert all(torch.equal(back[name], tensor) for name, tensor in tensors.items())
+    assert all(equal(back[name], tensor) for name, tensor in tensors.items())
 
 
 def test_equal_tensors_in_another_order_and_layout_are_equal_bytes() -> None:
-    one = {"b": torch.arange(6.0).view(2, 3).T, "a": torch.ones(2, dtype=torch.bool), "c": torch.tensor(3)}
-    other = {
-        "c": torch.tensor(3),
-        "a": torch.ones(2, dtype=torch.bool),
-        "b": torch.arange(6.0).view(2, 3).T.contiguous(),
-    }
+    one = {"b": np.arange(6.0).reshape(2, 3).T, "a": np.ones(2, np.bool_), "c": np.array(3)}
+    other = {"c": np.array(3), "a": np.ones(2, np.bool_), "b": np.ascontiguousarray(one["b"])}
     assert to_bytes(one, {"x": "1", "y": "2"}) == to_bytes(other, {"x": "1", "y": "2"})
 
 

@@ -10,8 +10,9 @@ import torch
 from safetensors.torch import save_file
 
 import uncone
+from tests.matrices import equal
 from uncone import InputError
-from uncone.rows import as_samples, as_tensor
+from uncone.rows import as_numbers, as_samples
 
 STATES = torch.arange(24, dtype=torch.float32).reshape(2, 3, 4)
 MASK = torch.tensor([[True, True, False], [True, False, False]])
@@ -54,8 +55,8 @@ def test_three_axes_in_a_file_are_refused_with_a_line_that_works(
 
     space: dict[str, Any] = {"numpy": np, "torch": torch, "safetensors": safetensors}
     x = space["x"] = eval(way[2], space)
-    assert torch.equal(uncone.open_rows(eval(way[1], space)).read(0, 6), STATES.reshape(6, 4))
-    assert torch.equal(uncone.open_rows(x[MASK.numpy()]).read(0, 3), STATES[MASK])
+    assert equal(uncone.open_rows(eval(way[1], space)).read(0, 6), STATES.reshape(6, 4))
+    assert equal(uncone.open_rows(x[MASK.numpy()]).read(0, 3), STATES[MASK])
 
 
 def test_a_file_with_a_matrix_beside_it_opens_the_matrix(
@@ -81,7 +82,7 @@ def test_other_numbers_of_axes_keep_their_message(tmp_path: Path) -> None:
 def test_a_mask_keeps_the_positions_that_are_true(kind: Any) -> None:
     for mask in (MASK, MASK.numpy(), MASK.tolist(), MASK.long(), MASK.numpy().astype(np.uint8)[:, ::1]):
         rows = as_samples(kind(STATES), mask)
-        assert torch.equal(rows.read(0, 3).float(), STATES[MASK])
+        assert equal(rows.read(0, 3), STATES[MASK])
         assert rows.ids is not None
         assert rows.ids.tolist() == [0, 1, 3]
     assert as_samples(kind(STATES[0]), [1, 0, 1]).shape == (2, 4)
@@ -113,9 +114,10 @@ def test_a_mask_that_keeps_nothing_is_refused() -> None:
 
 def test_lists_are_float64() -> None:
     for x in ([[1, 2], [3, 4]], ((1.0, 2.0), (3.0, 4.0)), [np.array([1.0, 2.0]), np.array([3, 4])]):
-        assert torch.equal(as_tensor(x), torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64))
-    grown = torch.ones(2, requires_grad=True)
-    assert as_tensor([grown, grown]).requires_grad
+        assert equal(as_numbers(x), torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64))
+    assert equal(
+        as_numbers([torch.ones(2, requires_grad=True), [2.0, 3.0]]), np.array([[1.0, 1.0], [2.0, 3.0]])
+    )
     assert uncone.open_rows([[1, 2], [3, 4]]).shape == (2, 2)
 
 

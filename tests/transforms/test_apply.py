@@ -37,9 +37,9 @@ def _cloud(n: int = 300, d: int = 6, *, seed: int = 0) -> np.ndarray:
 
 def _plain(x: np.ndarray, affine: Affine) -> np.ndarray:
     """The definition, in float64."""
-    weight = np.eye(affine.d) if affine.weight is None else affine.weight.numpy()
-    offset = 0.0 if affine.offset is None else affine.offset.numpy()
-    return (x.astype(np.float64) - affine.shift.numpy()) @ weight + offset
+    weight = np.eye(affine.d) if affine.weight is None else affine.weight
+    offset = 0.0 if affine.offset is None else affine.offset
+    return (x.astype(np.float64) - affine.shift) @ weight + offset
 
 
 def _random_affine(d: int, k: int, seed: int = 0) -> Affine:
@@ -224,7 +224,7 @@ def test_an_error_in_the_middle_of_the_source_leaves_the_old_file(tmp_path: Path
 
 _SLOW = """
 import sys, time
-import torch, uncone
+import numpy, uncone
 from uncone.transforms import Affine
 from uncone.transforms import apply
 from uncone.transforms.apply import repair_rows
@@ -234,7 +234,7 @@ def wait(done):
         print("half", flush=True)
         time.sleep(60)
 rows = uncone.open_rows(sys.argv[1])
-repair_rows(rows, Affine(torch.ones(rows.shape[1])), sys.argv[2], overwrite=True, progress=wait)
+repair_rows(rows, Affine(numpy.ones(rows.shape[1])), sys.argv[2], overwrite=True, progress=wait)
 """
 
 
@@ -281,16 +281,18 @@ def test_a_folder_that_takes_no_files_is_said(tmp_path: Path, x: np.ndarray) -> 
 
 
 _MEMORY = """
-import sys, threading, time
-import torch, uncone
+import sys
+import numpy, uncone
+from threadpoolctl import threadpool_limits
 from uncone.transforms import Affine, Normalized
 from uncone.transforms.apply import repair_rows
 def held():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) / 1024
-torch.set_num_threads(1)
-affine, out, d = Affine(torch.ones(64), torch.randn(64, 64)), sys.argv[2], 64
+threadpool_limits(1)
+draws = numpy.random.default_rng(0)
+affine, out, d = Affine(numpy.ones(64), draws.normal(size=(64, 64))), sys.argv[2], 64
 affine = Normalized(affine) if sys.argv[3:] else affine
-repair_rows(torch.randn(2 * 8192, d), affine, out, overwrite=True)
+repair_rows(draws.normal(size=(2 * 8192, d)).astype('f4'), affine, out, overwrite=True)
 rows = uncone.open_rows(sys.argv[1])
 before, peak = held(), [0.0]
 def watch(done):

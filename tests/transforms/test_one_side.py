@@ -66,6 +66,7 @@ def test_zero_rows_huge_rows_and_few_rows() -> None:
 
 
 def test_evaluate_and_calibrate_say_it_in_the_first_lines() -> None:
+    pytest.importorskip("torch")
     documents, queries = _sides(5, 2.0)
     sides = {"documents": documents - documents.mean(0), "queries": queries}
     qrels = {at: {at: 1} for at in range(50)}

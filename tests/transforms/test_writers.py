@@ -36,7 +36,7 @@ def _text(path: Path, x: np.ndarray, words: list[str], *, header: bool) -> Path:
 
 
 def _rows(spec: Path | str) -> np.ndarray:
-    return torch.cat([block.clone() for block in uncone.open_rows(spec).blocks()]).numpy()
+    return np.concatenate([block.copy() for block in uncone.open_rows(spec).blocks()])
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
@@ -149,11 +149,14 @@ def test_word2vec_binary_is_as_gensim_writes_it(tmp_path: Path) -> None:
 
 class _Labelled(uncone.Rows):
     def __init__(self, x: np.ndarray, labels: list[str | None]) -> None:
-        self._x = torch.from_numpy(x)
+        self._x = x
         self.shape, self.dtype, self.name, self._labels = (len(x), x.shape[1]), "float32", "labelled", labels
 
-    def read(self, start: int, stop: int, out: torch.Tensor | None = None) -> torch.Tensor:
-        return self._x[start:stop] if out is None else out.copy_(self._x[start:stop])
+    def read(self, start: int, stop: int, out: np.ndarray | None = None) -> np.ndarray:
+        if out is None:
+            return self._x[start:stop]
+        out[...] = self._x[start:stop]
+        return out
 
 
 def _labelled(x: np.ndarray, labels: list) -> uncone.Rows:

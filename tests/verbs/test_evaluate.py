@@ -219,7 +219,7 @@ def test_a_text_is_the_mean_of_its_repaired_words(planted: Path) -> None:
     vectors = encoding.texts(texts)
     fitted = encoding.fit(["all_but_the_top_original_2", "whiten"], vectors, fitted_on="")
     rows = open_rows(planted / "spoiled.vec")
-    table = np.concatenate([block.numpy() for block in rows.blocks()])
+    table = np.concatenate(list(rows.blocks()))
     place = {label: at for at, label in enumerate(rows.labels or ())}
     for name in ("all_but_the_top_original_2", "whiten"):
         words = repair_named(name, d=16).fit(as_rows(table)).transform(table)

@@ -19,12 +19,12 @@ import torch
 import uncone
 from uncone import InputError, cli
 from uncone.edits.encoder import narrow_dtype, told_of_rounding, told_of_split
-from uncone.edits.repair import compare, gains
 from uncone.edits.texts import Sentences, _drawn, read_sentences
 from uncone.records import Interval, Lengths, Repaired, Selection, load_record
 from uncone.records.repair import NOT_KNOWN
 from uncone.report import to_html, to_markdown
 from uncone.transforms import Center, load
+from uncone.transforms.repair import compare, gains
 from uncone.verbs.repair import kind_of, repair, with_whole_names
 from uncone.verbs.repair_tokens import repair_tokens
 
@@ -289,7 +289,7 @@ def test_queries_get_what_was_fitted_on_documents(cone: Path, tmp_path: Path) ->
 def test_counts_weigh_the_rows_that_are_fitted_on(tmp_path: Path) -> None:
     model = write_model(tmp_path / "m", drifted())
     table = uncone.open_rows(f"{model}#input")
-    x = torch.cat(list(table.blocks())).numpy()
+    x = np.concatenate(list(table.blocks()))
     counts = np.arange(len(x)) % 5
     np.save(tmp_path / "counts.npy", counts)
     found = repair(f"{model}#input", tmp_path / "y.npy", counts=tmp_path / "counts.npy", method="center")
@@ -382,7 +382,7 @@ def test_what_was_written_is_measured_whatever_its_name_ends_in(cone: Path, tmp_
 
 
 def test_many_rows_are_measured_by_evenly_spaced_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uncone.edits.repair.MOST_ROWS", 100)
+    monkeypatch.setattr("uncone.transforms.repair.MOST_ROWS", 100)
     x = gaussian(1001, 4) + 1
     found = compare(x, x - 1)
     assert found.measured == 100

@@ -11,19 +11,20 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from uncone import threads
 from uncone.records import Share
 from uncone.records.scores import edge_of
 
-Tensor = torch.Tensor
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Rows32 = npt.NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
 """Called with (what is done, how much, of how much)."""
 _GROUPS = 32
 """Random groups of rows counted apart: enough to know the spread between groups within an eighth."""
+_PIECE = 256
+"""Rows whose scores are computed and counted at once, while a core's cache holds them."""
 _T_TABLE = (
     (math.inf, 1.959964), (120, 1.979930), (60, 2.000298), (30, 2.042272), (20, 2.085963), (15, 2.131450),
     (10, 2.228139), (8, 2.306004), (6, 2.446912), (5, 2.570582), (4, 2.776445), (3, 3.182446),
@@ -40,10 +41,11 @@ class Grid:
     width: float
     bins: int
 
-    def numbers(self, scores: Tensor) -> Tensor:
-        """The bin of each score, int32 of the same shape; `scores` is used up."""
-        scores.sub_(self.low).div_(self.width).clamp_(0, self.bins - 1)
-        return scores.to(torch.int32)
+    def numbers(self, scores: Rows32) -> Ints:
+        """The bin of each score, of the same shape; `scores` is used up."""
+        scores -= self.low
+        scores /= self.width
+        return np.clip(scores, 0, self.bins - 1, out=scores).astype(np.intp)
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,11 @@ class Counts:
 
 
 def count_pairs(
-    x: Tensor,
-    queries: Tensor | None,
+    x: Rows32,
+    queries: Rows32 | None,
     grid: Grid,
     *,
-    left_out: tuple[Tensor, Tensor] | None = None,
+    left_out: tuple[Ints, Ints] | None = None,
     progress: Progress | None = None,
 ) -> Counts:
     """Count the scores of all pairs of rows of `x` (n, D), or of `queries` (m, D) with rows of `x`.
@@ -97,16 +99,19 @@ def count_pairs(
     return Counts(grid, of_rows, None if within else of_first)
 
 
-def _count(
-    a: Tensor, b: Tensor, grid: Grid, is_diagonal: bool, left_out: tuple[Tensor, Tensor] | None
-) -> Ints:
+def _count(a: Rows32, b: Rows32, grid: Grid, is_diagonal: bool, left_out: tuple[Ints, Ints] | None) -> Ints:
     """Pairs of rows of `a` and `b` by bin, (bins,); on the diagonal those of a row with a later one."""
-    numbers = grid.numbers(a @ b.T)
-    chosen = numbers[tuple(torch.triu_indices(len(a), len(b), offset=1))] if is_diagonal else numbers.view(-1)
-    counted = torch.bincount(chosen, minlength=grid.bins)
-    if left_out is not None:
-        counted -= torch.bincount(numbers[left_out], minlength=grid.bins)
-    return np.asarray(counted.numpy())
+    counted = np.zeros(grid.bins, np.int64)
+    for start in range(0, len(a), _PIECE):
+        numbers = grid.numbers(a[start : start + _PIECE] @ b.T)
+        later = ~np.tri(len(numbers), len(b), start, dtype=np.bool_) if is_diagonal else ...
+        chosen = numbers[later].ravel()
+        counted += np.bincount(chosen, minlength=grid.bins)
+        if left_out is not None:
+            first, second = left_out
+            here = (start <= first) & (first < start + _PIECE)
+            counted -= np.bincount(numbers[first[here] - start, second[here]], minlength=grid.bins)
+    return counted
 
 
 def _cuts(n: int, groups: int) -> list[slice]:
@@ -116,15 +121,17 @@ def _cuts(n: int, groups: int) -> list[slice]:
 
 
 def _by_block(
-    pairs: tuple[Tensor, Tensor] | None, strips: list[slice], columns: list[slice], *, within: bool
-) -> dict[tuple[int, int], tuple[Tensor, Tensor]]:
+    pairs: tuple[Ints, Ints] | None, strips: list[slice], columns: list[slice], *, within: bool
+) -> dict[tuple[int, int], tuple[Ints, Ints]]:
     """The pairs that lie in each block, as places in it; each pair once."""
     if pairs is None or len(pairs[0]) == 0:
         return {}
-    both = torch.stack(pairs)
-    first, second = torch.unique(both.sort(dim=0).values if within else both, dim=1).contiguous()
-    g = torch.bucketize(first, torch.tensor([cut.stop for cut in strips]), right=True)
-    h = torch.bucketize(second, torch.tensor([cut.stop for cut in columns]), right=True)
+    first, second = np.sort(pairs, axis=0) if within else pairs
+    first, second = np.divmod(np.unique(first * columns[-1].stop + second), columns[-1].stop)
+    g, h = (
+        np.searchsorted([cut.stop for cut in cuts], places, side="right")
+        for cuts, places in ((strips, first), (columns, second))
+    )
     blocks = {}
     for a, b in set(zip(g.tolist(), h.tolist(), strict=True)):
         mine = (g == a) & (h == b)

@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from uncone.calibration.counting import Floats, Progress
+from uncone.calibration.counting import Floats, Ints, Progress, Rows32
 from uncone.errors import InputError
 from uncone.memory import uninitialised
 from uncone.model.open import open_rows
@@ -19,9 +18,9 @@ from uncone.moments import Moments, row_norms
 from uncone.records.parts import Fitted
 from uncone.regular import number_in, table_lines
 from uncone.rows import GRID, Rows
+from uncone.threads import on_one_thread
 from uncone.transforms.fitting import DigestedRows, fitted_on
 
-Tensor = torch.Tensor
 Prints = npt.NDArray[np.uint64]
 Metric = Literal["cosine", "inner_product"]
 METRICS = ("cosine", "inner_product")
@@ -56,7 +55,7 @@ class Side:
         """Rows that have a score: for the cosine, those that are not zero."""
         return self.moments.n - (self.moments.zero_rows if self.metric == "cosine" else 0)
 
-    def sums(self) -> tuple[Tensor, Tensor]:
+    def sums(self) -> tuple[Floats, Floats]:
         """Sum of v, (D,), and of v v', (D, D), over the rows v that are compared."""
         m = self.moments
         first, second = (m.unit_first, m.unit_second) if self.metric == "cosine" else (m.first, m.second)
@@ -64,17 +63,19 @@ class Side:
         assert second is not None
         return first, second
 
-    def take(self, numbers: Tensor) -> Tensor:
+    def take(self, numbers: Ints) -> Rows32:
         """The rows at `numbers` (int64, in any order) as compared: float32, of length 1 for the cosine."""
-        out = uninitialised((len(numbers), self.rows.shape[1]), torch.float32)
-        ascending, places = numbers.sort()
+        out = uninitialised((len(numbers), self.rows.shape[1]), np.float32)
+        places = np.argsort(numbers)
         for start in range(0, len(numbers), GRID):
-            wanted, repeats = torch.unique_consecutive(ascending[start : start + GRID], return_inverse=True)
+            here = places[start : start + GRID]
+            wanted, repeats = np.unique(numbers[here], return_inverse=True)
             x = self.rows.take(wanted)
-            if self.metric == "cosine":
-                norms = row_norms(x)
-                x = x / torch.where(norms == 0, 1.0, norms).to(x.dtype).unsqueeze(1)
-            out[places[start : start + GRID]] = x.to(torch.float32)[repeats]
+            with np.errstate(over="ignore"):  # of what float32 does not hold
+                if self.metric == "cosine":
+                    norms = row_norms(x)
+                    x /= np.where(norms == 0, 1.0, norms).astype(x.dtype)[:, None]
+                out[here] = x[repeats]
         return out
 
 
@@ -86,7 +87,7 @@ def open_side(spec: Any, metric: Metric, what: str, skip_nonfinite: bool, progre
     if metric == "cosine":
         moments = Moments.of(rows, second=False, unit_second=True, progress=tick)
     else:
-        moments = Moments.of(rows, unit_first=False, shift=torch.zeros(d, dtype=torch.float64), progress=tick)
+        moments = Moments.of(rows, unit_first=False, shift=np.zeros(d), progress=tick)
     side = Side(rows, moments, metric)
     if side.n < 2:
         raise InputError(
@@ -101,16 +102,15 @@ class Labels:
     """Pairs (query or first row, row) by place, int64 (K,) each; which of them match; and their scores."""
 
     source: str
-    first: Tensor
-    second: Tensor
+    first: Ints
+    second: Ints
     matches: npt.NDArray[np.bool_]
     scores: Floats = field(default_factory=lambda: np.empty(0))
     dropped: int = 0
 
-    def matching(self) -> tuple[Tensor, Tensor]:
+    def matching(self) -> tuple[Ints, Ints]:
         """The pairs that match, int64 (K,) each."""
-        is_match = torch.from_numpy(self.matches)
-        return self.first[is_match], self.second[is_match]
+        return self.first[self.matches], self.second[self.matches]
 
 
 @dataclass(frozen=True)
@@ -124,33 +124,35 @@ class Sides:
     def with_labels(self, labels: Labels) -> "Sides":
         """With the pairs that have a score, of which one must match."""
         parts = []
-        for places in zip(torch.split(labels.first, GRID), torch.split(labels.second, GRID), strict=True):
-            a, b = (self.queries or self.rows).take(places[0]), self.rows.take(places[1])
-            scores = (a.double() * b.double()).sum(dim=1)
+        for start in range(0, len(labels.first), GRID):
+            cut = slice(start, start + GRID)
+            a = (self.queries or self.rows).take(labels.first[cut])
+            b = self.rows.take(labels.second[cut])
+            scores = np.einsum("ij,ij->i", a, b, dtype=np.float64)
             if self.rows.metric == "cosine":
-                scores[~(a.any(dim=1) & b.any(dim=1))] = torch.nan
+                scores[~(a.any(axis=1) & b.any(axis=1))] = np.nan
             parts.append(scores)
-        values = np.asarray(torch.cat(parts).numpy())
+        values = np.concatenate(parts)
         kept = ~np.isnan(values)
         if not (labels.matches & kept).any():
             raise InputError(
                 f"expected a match of two rows with a direction in {labels.source}, got none: all are zero"
             )
-        first, second = labels.first[torch.from_numpy(kept)], labels.second[torch.from_numpy(kept)]
-        used = Labels(labels.source, first, second, labels.matches[kept], values[kept], int((~kept).sum()))
+        first, second, matches = labels.first[kept], labels.second[kept], labels.matches[kept]
+        used = Labels(labels.source, first, second, matches, values[kept], int((~kept).sum()))
         return replace(self, labels=used)
 
 
-def draw(side: Side, most: int, seed: int) -> tuple[Tensor, Tensor]:
+def draw(side: Side, most: int, seed: int) -> tuple[Rows32, Ints]:
     """At most `most` rows (n, D) in random order, as they are compared, and where they stand (n,).
 
     So consecutive rows make a random group.
     """
-    generator = torch.Generator().manual_seed(seed)
-    numbers = torch.randperm(side.rows.shape[0], generator=generator)[:most]
+    n = side.rows.shape[0]
+    numbers = np.random.default_rng(seed).choice(n, min(n, most), replace=False)
     x = side.take(numbers)
     if side.n < side.moments.n:
-        has_score = x.any(dim=1)
+        has_score = x.any(axis=1)
         x, numbers = x[has_score], numbers[has_score]
     if len(x) < 2:
         raise InputError("expected two rows with a direction among those drawn, got fewer: drop zero rows")
@@ -181,6 +183,7 @@ class Floor:
     variance: float
 
 
+@on_one_thread
 def floor_of(sides: Sides) -> Floor:
     """Mean and variance of the score over all pairs but those that are labelled as a match, in closed form.
 
@@ -195,22 +198,22 @@ def floor_of(sides: Sides) -> Floor:
         if side.metric != "cosine":
             squares = fourths = 0.0
             for _, block in side.rows.numbered():
-                lengths = block.double().square().sum(dim=1)
+                lengths = np.einsum("ij,ij->i", block, block, dtype=np.float64)
                 squares += float(lengths.sum())
-                fourths += float(lengths.square().sum())
+                fourths += float(np.square(lengths).sum())
                 del block
         pairs = n * (n - 1) // 2
         total = (float(first @ first) - squares) / 2
-        total_square = (float(torch.linalg.vector_norm(second)) ** 2 - fourths) / 2
+        total_square = (float(np.vdot(second, second)) - fourths) / 2
     else:
         other_first, other_second = queries.sums()
         pairs = side.n * queries.n
-        total, total_square = float(first @ other_first), float((second * other_second).sum())
+        total, total_square = float(first @ other_first), float(np.vdot(second, other_second))
     if sides.labels is not None:
-        left_out = torch.from_numpy(sides.labels.scores[sides.labels.matches])
+        left_out = sides.labels.scores[sides.labels.matches]
         pairs -= len(left_out)
         total -= float(left_out.sum())
-        total_square -= float(left_out.square().sum())
+        total_square -= float(np.square(left_out).sum())
     check_pairs(pairs)
     mean = total / pairs
     return Floor(pairs, mean, max(0.0, total_square / pairs - mean**2))
@@ -222,6 +225,7 @@ def check_pairs(pairs: int) -> None:
         raise InputError("expected random pairs beside labelled matches, got none: give the whole collection")
 
 
+@on_one_thread
 def alignment(side: Side, queries: Side) -> float:
     """How far rows and queries share directions: the cosine of G_q / tr G_q - I/D and G / tr G - I/D.
 
@@ -231,11 +235,11 @@ def alignment(side: Side, queries: Side) -> float:
     for one in (side, queries):
         second = one.sums()[1]
         trace = float(second.diagonal().sum())
-        excess = second / trace if trace else second.clone()
-        excess.diagonal().sub_(1 / len(second))
+        excess = second / (trace or 1.0)
+        excess.flat[:: len(second) + 1] -= 1 / len(second)
         shapes.append(excess)
-    norms = math.prod(float(torch.linalg.vector_norm(shape)) for shape in shapes)
-    return float((shapes[0] * shapes[1]).sum()) / norms if norms else 0.0
+    norms = math.prod(float(np.linalg.norm(shape)) for shape in shapes)
+    return float(np.vdot(*shapes)) / norms if norms else 0.0
 
 
 def _fingerprints(rows: Rows) -> Prints:
@@ -243,8 +247,8 @@ def _fingerprints(rows: Rows) -> Prints:
     multipliers = np.random.default_rng(0).integers(0, 2**64, rows.shape[1], dtype=np.uint64) | np.uint64(1)
     parts = []
     for block in rows.blocks():
-        bits = np.uint64 if block.dtype == torch.float64 else np.uint32
-        mixed = (block.numpy() + 0.0).view(bits).astype(np.uint64)  # -0.0 becomes 0.0
+        bits = np.uint64 if block.dtype == np.float64 else np.uint32
+        mixed = (block + 0.0).view(bits).astype(np.uint64)  # -0.0 becomes 0.0
         mixed ^= mixed >> np.uint64(15)
         parts.append((mixed * multipliers).sum(axis=1, dtype=np.uint64))
         del block
@@ -257,7 +261,7 @@ def equal_pairs(sides: Sides) -> int:
     others = mine if sides.queries is None else _fingerprints(sides.queries.rows)
     known = 0
     if sides.labels is not None:
-        first, second = (places.numpy() for places in sides.labels.matching())
+        first, second = sides.labels.matching()
         known = int((others[first] == mine[second]).sum())
     kinds, counts = _kinds(mine, sides.rows.metric)
     if sides.queries is None:
@@ -306,7 +310,7 @@ def read_labels(
         raise InputError(
             f"expected pairs that match in {path}, got {len(matches)} pairs and none with a label {bar}"
         )
-    places_a, places_b = torch.tensor(list(matches), dtype=torch.int64).T
+    places_a, places_b = np.array(list(matches), np.int64).T.copy()
     return Labels(Path(path).name, places_a, places_b, np.array(list(matches.values())))
 
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from uncone.calibration.counting import (
     Curve,
     Grid,
+    Ints,
     Progress,
     clustered,
     count_pairs,
@@ -118,19 +118,19 @@ def _grid(sides: Sides, floor: Floor) -> Grid:
     return Grid(low, (high - low) / _BINS, _BINS)
 
 
-def _places(labels: Labels, *drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _places(labels: Labels, *drawn: Ints) -> tuple[Ints, Ints]:
     """The matches among the drawn rows on either side, as their places in them."""
     firsts, seconds = ({number: at for at, number in enumerate(numbers.tolist())} for numbers in drawn)
     wanted = zip(*(places.tolist() for places in labels.matching()), strict=True)
     places = [(firsts[a], seconds[b]) for a, b in wanted if a in firsts and b in seconds]
-    first, second = torch.tensor(places, dtype=torch.int64).reshape(-1, 2).T
+    first, second = np.array(places, np.int64).reshape(-1, 2).T
     return first, second
 
 
 def with_labels(record: Calibration, labels: Labels, prior: float) -> Calibration:
     """`record` with how well scores tell matches, the share `prior` of pairs, from random pairs and pairs
     labelled as no match; and with the shares of labelled pairs that reach each threshold."""
-    groups, is_match, scores = labels.first.numpy(), labels.matches, labels.scores
+    groups, is_match, scores = labels.first, labels.matches, labels.scores
     matching, others = scores[is_match], scores[~is_match]
     reached, width = record.histogram.reached, record.histogram.width
     below = np.array([1 - (reached(score) + reached(score + width)) / 2 for score in matching.tolist()])
@@ -150,7 +150,7 @@ def with_labels(record: Calibration, labels: Labels, prior: float) -> Calibratio
 def _labelled(threshold: ScoreThreshold, labels: Labels, prior: float) -> ScoreThreshold:
     if threshold.score is None or threshold.false_match_rate is None:
         return threshold
-    groups, is_match = labels.first.numpy(), labels.matches
+    groups, is_match = labels.first, labels.matches
     reaches = (labels.scores >= threshold.score).astype(np.float64)
     true = clustered(reaches[is_match], groups[is_match])
     others = clustered(reaches[~is_match], groups[~is_match]) if not is_match.all() else None

@@ -12,7 +12,6 @@ def diagnose(
     html: Html = None,
     counts: Read = None,
     neighbours: bool = False,
-    device: str = "cpu",
     skip_nonfinite: SkipNonfinite = False,
 ) -> None:
     """Say how degenerate a token table and an output head are, why, and what to do next.
@@ -22,14 +21,12 @@ def diagnose(
             (NAME or NAME@REVISION) or a GGUF file. Or a file of matrices, FILE or FILE#tensor.
         counts: How often each token occurs: a table of ids or tokens and counts, or .npy.
         neighbours: Also measure what takes the nearest neighbours of every row; minutes for large tables.
-        device: Where products are computed, a torch device such as cuda.
     """
     from uncone.verbs.diagnose import diagnose as run
     from uncone.verbs.diagnose import with_whole_paths
 
     with progress_bar() as progress:
         result = run(
-            spec, counts=counts, neighbours=neighbours, skip_nonfinite=skip_nonfinite, device=device,
-            progress=progress,
-        )  # fmt: skip
+            spec, counts=counts, neighbours=neighbours, skip_nonfinite=skip_nonfinite, progress=progress
+        )
     hand_over(result, json, html, shown=with_whole_paths(result, spec))

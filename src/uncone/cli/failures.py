@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from uncone.errors import UnconeError, bounded
+from uncone.errors import UnconeError, bounded, without_torch
 
 STOPPED = 130
 _ENDING = ("SIGTERM", "SIGHUP")
@@ -104,6 +104,7 @@ def _message(error: BaseException) -> str:
 
     if isinstance(error, CycloptsError):
         return f"{error} See `uncone --help`."
+    error = without_torch(error, "this command") or error
     if isinstance(error, UnconeError | SignalError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):

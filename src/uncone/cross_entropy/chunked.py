@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from uncone.cross_entropy.problem import GatedShare, Problem, refuse_again, refuse_nan
-from uncone.memory import recycled, zeros
+from uncone.tensors import empty, zeros
 
 Tensor = torch.Tensor
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -55,7 +55,7 @@ class Sweep:
         self._losses = zeros((n,), self._exact, device)
         """(N,), 0 where ignored."""
         self._of_hidden = zeros((n, d), self._exact, device) if needs[0] else None
-        self._of_weight = recycled((v, d), self._exact, device) if needs[1] else None
+        self._of_weight = empty((v, d), self._exact, device) if needs[1] else None
         self._of_bias = zeros((v,), self._exact, device) if needs[2] else None
         self._begun = False  # whether anything was written to the head's gradient
         self._gated: GatedShare | None = None
@@ -94,9 +94,9 @@ class Sweep:
         fitting = max(_FEWEST, (steps - 1 + steps % 2) * _STEP)  # an odd number of steps, as `_width` says
         self._chunk = max(1, min(self._options.chunk or fitting, most))
         size, low = _width(self._chunk) * v, self._problem.dtype != self._exact
-        self._logits = recycled((size,), self._exact, device)
-        self._low = recycled((size,), self._problem.dtype, device) if low else None
-        self._tanh = None if self._options.softcap is None else recycled((size,), self._exact, device)
+        self._logits = empty((size,), self._exact, device)
+        self._low = empty((size,), self._problem.dtype, device) if low else None
+        self._tanh = None if self._options.softcap is None else empty((size,), self._exact, device)
 
     def _matrix(self, buffer: Tensor, n: int) -> Tensor:
         """(n, V) in `buffer`; on the CPU by columns: its product is a third faster so, if not of 16 bits."""

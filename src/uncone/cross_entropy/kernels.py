@@ -11,7 +11,7 @@ import triton.language as tl
 
 from uncone.cross_entropy.chunked import Sweep, add_product
 from uncone.cross_entropy.options import CrossEntropyOptions
-from uncone.memory import uninitialised
+from uncone.tensors import empty
 
 Tensor = torch.Tensor
 _BUFFER_BYTES = 128 * 2**20
@@ -26,7 +26,7 @@ class FusedSweep(Sweep):
         # The head's gradient is read and written once a chunk: chunks grow with it, to half of the head.
         fitting = max(_FEWEST, _BUFFER_BYTES // (v * self._weight.itemsize) // _FEWEST * _FEWEST, d // 2)
         self._chunk = max(1, min(self._options.chunk or fitting, most))
-        self._logits = uninitialised((self._chunk, v), self._weight.dtype, self._weight.device)
+        self._logits = empty((self._chunk, v), self._weight.dtype, self._weight.device)
 
     def _add(self, rows: Tensor, gate: Tensor | None) -> None:
         options, y, h = self._options, self._problem.labels[rows], self._hidden[rows]

@@ -23,10 +23,10 @@ from uncone.model import ModelFiles, is_model_file, open_model_files
 from uncone.model.files import read_json
 from uncone.model.model_class import refuse_adapter, refuse_quantised
 from uncone.model.open import split
-from uncone.rows.base import DTYPES
 from uncone.rows.bytes import LocalFile
 from uncone.rows.checkpoint import StoredTensor
 from uncone.rows.safetensors import CODES, FLOATS, Entry, header_bytes, read_header
+from uncone.tensors import DTYPES
 
 Path_ = str | os.PathLike[str]
 _INDEX = "model.safetensors.index.json"

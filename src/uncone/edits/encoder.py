@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from uncone.edits.proof import Progress
-from uncone.edits.repair import Fit, Geometry, RepairOptions, compare, fit_repair, record_of
 from uncone.edits.sentence_transformers import WHERE, embed, insert_into_directory, without_normalize
 from uncone.edits.texts import Path_, Sentences, read_sentences
 from uncone.errors import InputError
@@ -19,6 +18,7 @@ from uncone.records.text import percent
 from uncone.rows import as_rows
 from uncone.transforms import ZIPF_REPAIRS, repair_named
 from uncone.transforms.fitting import affine_of, shared_name
+from uncone.transforms.repair import Fit, Geometry, RepairOptions, compare, fit_repair, record_of
 
 Tensor = torch.Tensor
 HELD_OUT = 5

@@ -38,6 +38,7 @@ from uncone.records import HeadEdit
 from uncone.rows import Rows, nonfinite_rows
 from uncone.rows.names import listing
 from uncone.rows.safetensors import FLOATS
+from uncone.tensors import blocks_of
 
 Tensor = torch.Tensor
 OTHERS = (
@@ -238,7 +239,7 @@ def _parted(files: ModelFiles, table: str, mean: Tensor) -> _Layout:
 def _mean_row(rows: Rows) -> Tensor:
     """The mean (D,) in float64."""
     total = torch.zeros(rows.shape[1], dtype=torch.float64)
-    for block in rows.blocks(rows_at_once(rows.shape[1])):
+    for block in blocks_of(rows, rows_at_once(rows.shape[1])):
         total += block.double().sum(0)
     if not bool(torch.isfinite(total).all()):
         bad = nonfinite_rows(rows).tolist()
@@ -254,7 +255,7 @@ def shifted(files: ModelFiles, name: str, vector: Tensor) -> NewTensor:
     entry, rows = files.entries[name], rows_of(files, name)
 
     def blocks() -> Iterator[Tensor]:
-        for block in rows.blocks(rows_at_once(rows.shape[1])):
+        for block in blocks_of(rows, rows_at_once(rows.shape[1])):
             yield block.double() + vector
 
     return NewTensor(entry.dtype, entry.shape, blocks)

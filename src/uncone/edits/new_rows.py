@@ -13,6 +13,7 @@ from uncone.errors import InputError, first_line
 from uncone.model.hugging_face import attempt
 from uncone.moments import Moments
 from uncone.rows import Rows, SelectedRows, nonfinite_rows
+from uncone.tensors import blocks_of, of_array
 
 Tensor = torch.Tensor
 SPREAD = 0.1
@@ -41,7 +42,7 @@ def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
     """
     if len(kept) == 0:
         raise InputError("expected trained rows to make new ones of, got none: name fewer ids")
-    chosen = SelectedRows(rows, kept)
+    chosen = SelectedRows(rows, kept.numpy())
     bad = kept[nonfinite_rows(chosen)].tolist()
     if bad:
         raise InputError(
@@ -50,7 +51,7 @@ def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
         )
     moments = Moments.of(chosen, second=with_covariance, unit_first=False)
     covariance, shrinkage = _shrunk(chosen, moments) if with_covariance else (None, None)
-    return Trained(moments.mean(), moments.mean_norm(), covariance, shrinkage)
+    return Trained(of_array(moments.mean()), moments.mean_norm(), covariance, shrinkage)
 
 
 def new_rows(
@@ -65,7 +66,7 @@ def new_rows(
         made += SPREAD * normal @ torch.linalg.cholesky(trained.covariance).T
     wanted = torch.tensor(sorted({part for i in ids for part in parts.get(i, ())}), dtype=torch.int64)
     if len(wanted):
-        sources = rows.take(wanted).double()
+        sources = of_array(rows.take(wanted.numpy())).double()
         at = {part: position for position, part in enumerate(wanted.tolist())}
         for k, i in enumerate(ids):
             if parts.get(i):
@@ -77,14 +78,14 @@ def _shrunk(rows: Rows, moments: Moments) -> tuple[Tensor, float]:
     """Ledoit & Wolf 2004, equations 5 to 14, with S over n: s = min(b, d) / d, b the error of S as an
     estimate, d its distance to the target."""
     n, d = rows.shape
-    mean = moments.mean()
+    mean = of_array(moments.mean())
     if n < 2:
         return torch.zeros(d, d, dtype=torch.float64).fill_diagonal_(torch.finfo(torch.float64).tiny), 1.0
-    s = moments.covariance().double() * ((n - 1) / n)
+    s = of_array(moments.covariance()) * ((n - 1) / n)
     target = s.trace() / d
     distance = (s - torch.eye(d, dtype=torch.float64) * target).square().sum()
     fourth = torch.zeros((), dtype=torch.float64)
-    for block in rows.blocks(rows_at_once(d)):
+    for block in blocks_of(rows, rows_at_once(d)):
         fourth += (block.double() - mean).square().sum(1).square().sum()
     error = ((fourth - n * s.square().sum()) / n**2).clamp(min=0).minimum(distance)
     shrinkage = max(float(error / distance), LEAST_SHRINKAGE) if float(distance) > 0 else 1.0

@@ -7,7 +7,7 @@ import torch
 from uncone.edits.directory import rows_at_once
 from uncone.records import HeadRows, RoundingError
 from uncone.rows import Rows
-from uncone.rows.base import DTYPES
+from uncone.tensors import DTYPES, blocks_of
 
 Tensor = torch.Tensor
 Kind = Literal["int8_tensor", "int8_rows", "float16", "bfloat16", "logits_bfloat16"]
@@ -38,7 +38,7 @@ def rounding_errors(
     # of each kind, and last of the logits: sums and sums of squares over the vocabulary, a position a column
     sums = torch.zeros(2, len(kinds) + 1, 2, len(h), dtype=torch.float64)
     size = rows_at_once(d)
-    for one, other in zip(*(rows.blocks(size) for rows in sides), strict=True):
+    for one, other in zip(*(blocks_of(rows, size) for rows in sides), strict=True):
         x, y = one.double(), other.double()
         exact = x - mean  # what a narrower float type would hold is rounded once from the exact numbers
         for side, (rows, floats) in enumerate(((x, x), (y, exact))):
@@ -66,7 +66,7 @@ def head_rows(rows: Rows) -> HeadRows:
     """
     n, d = rows.shape
     total, units, norms, largest, zero = torch.zeros(d).double(), torch.zeros(d).double(), 0.0, 0.0, False
-    for block in rows.blocks(rows_at_once(d)):
+    for block in blocks_of(rows, rows_at_once(d)):
         x = block.double()
         length = x.norm(dim=1)
         zero |= bool((length == 0).any())

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from uncone.edits.directory import copied_files
@@ -55,9 +56,9 @@ def insert(model: Any, transformation: Transformation | Affine | Normalized) -> 
     named = list(model._modules.items())
     at = _insertion([type(module).__name__ for module in model])
     _check_width(affine.d, _width([module for _, module in named[:at]]))
-    matrix, bias = affine.as_linear()
+    matrix, constant = affine.as_linear()
     parameter = next(model.parameters(), torch.empty(0))
-    weight, bias = (x.to(parameter.device, parameter.dtype).contiguous() for x in (matrix.T, bias))
+    weight, bias = (torch.tensor(x).to(parameter.device, parameter.dtype) for x in (matrix.T, constant))
     dense = _dense_class(st)(
         affine.d, affine.k, True, torch.nn.Identity(), init_weight=weight, init_bias=bias
     )
@@ -158,7 +159,7 @@ def _write_dense(folder: Path, affine: Affine) -> None:
     header = {"format": "pt", "uncone": __version__}
     if affine.fitted is not None:
         header["fitted"] = json.dumps(dataclasses.asdict(affine.fitted))
-    tensors = {"linear.weight": matrix.T.float(), "linear.bias": bias.float()}
+    tensors = {"linear.weight": matrix.T.astype(np.float32), "linear.bias": bias.astype(np.float32)}
     (folder / "model.safetensors").write_bytes(to_bytes(tensors, header))
 
 

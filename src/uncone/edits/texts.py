@@ -15,13 +15,13 @@ from uncone.errors import InputError, UnconeError, first_line
 from uncone.model import ModelFiles
 from uncone.model.hugging_face import attempt, open_tokenizer
 from uncone.regular import lines_of, open_unpacked
+from uncone.transforms.repair import MOST_SENTENCES
 
 Tensor = torch.Tensor
 Path_ = str | os.PathLike[str]
 MOST_TEXT = 2**20
 """Characters that are read of a text."""
-LEAST_SENTENCES, MOST_SENTENCES = 20, 100_000
-"""More embeddings would not move a mean or a covariance, and all are held in memory."""
+LEAST_SENTENCES = 20
 LONGEST_LINE = 2**20
 _LONGEST = 128
 

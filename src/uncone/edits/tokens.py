@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from uncone.atomic import creatable
@@ -31,8 +32,8 @@ from uncone.model.files import text_parts
 from uncone.model.places import Places, same_rows, vocabulary_matrices
 from uncone.records.edits import MOST_LISTED, EditedTensor, EditedToken, TokenEdit, Way
 from uncone.records.token_text import token_texts
-from uncone.rows.base import DTYPES
 from uncone.rows.safetensors import FLOATS
+from uncone.tensors import DTYPES
 
 Tensor = torch.Tensor
 WAYS: tuple[Way, ...] = ("sub_tokens", "mean", "covariance")
@@ -154,7 +155,7 @@ def _with_rows(files: ModelFiles, name: str, ids: Sequence[int], rows: Tensor) -
 
 
 def _mean_norm(files: ModelFiles, name: str, ids: Sequence[int]) -> float:
-    return float(rows_of(files, name).take(torch.tensor(ids)).double().norm(dim=1).mean())
+    return float(np.linalg.norm(rows_of(files, name).take(np.array(ids)).astype(np.float64), axis=1).mean())
 
 
 def _require_other_rows(files: ModelFiles, copy: ModelFiles, name: str, ids: Sequence[int]) -> None:
@@ -219,8 +220,8 @@ def _zero_rows(files: ModelFiles, places: Places, labels: Labels) -> list[int]:
     for name in filter(None, (places.input, places.head)):
         start, rows = 0, rows_of(files, name)
         for block in rows.blocks(rows_at_once(rows.shape[1])):
-            bad = (block == 0).all(1) | ~torch.isfinite(block).all(1)
-            empty |= {start + i for i in bad.nonzero().flatten().tolist()}
+            bad = ~block.any(axis=1) | ~np.isfinite(block).all(axis=1)
+            empty |= {start + i for i in np.flatnonzero(bad).tolist()}
             start += len(block)
     padding = {part.get("pad_token_id") for part in text_parts(files.config)}
     return sorted(i for i in empty - padding if labels is None or labels[i] is not None)

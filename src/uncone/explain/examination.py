@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from uncone import explain, measure
 from uncone.measure.everything import MEASURES, Measure, of_neighbours
@@ -16,11 +17,12 @@ from uncone.moments.cell import counting_nonfinite
 from uncone.moments.sums import products_bytes
 from uncone.records import Group, Groups, Lengths, Measurement, OddRows, Picture, Spectrum, Subject
 from uncone.rows import CenteredRows, Rows
+from uncone.threads import on_one_thread
 
 _WORTH_SAYING = 10**9
 MOST_BINS = 200
 FEWEST_BINS = 10
-Tensor = torch.Tensor
+Array = npt.NDArray[Any]
 Progress = Callable[[str, int, int], None]
 
 _OF_A_MEAN = {
@@ -39,26 +41,27 @@ class Examination:
     """One matrix, from rows to the `Subject`."""
 
     def __init__(
-        self, name: str, rows: Rows, device: str, progress: Progress | None, role: explain.Role, counts: Any,
+        self, name: str, rows: Rows, progress: Progress | None, role: explain.Role, counts: Any,
         neighbours: bool = False, *, advice: explain.Advice = explain.Advice(), capped: bool = False,  # noqa: B008
     ) -> None:  # fmt: skip
-        self._name, self._rows, self._device, self._progress = name, rows, device, progress
+        self._name, self._rows, self._progress = name, rows, progress
         self._role = role
         self._head, self._neighbours, self._advice = name == "head" and not capped, neighbours, advice
         self._reserved = measure.reserved_rows(rows.labels, rows.shape[0])
         self._counts, self._notes = explain.counts_of(counts, rows)
         self._tokens = explain.TokenReader(rows, role, self._counts)
 
+    @on_one_thread
     def run(self) -> Subject:
         """Read the rows twice (a head four times: raw, then centred), and draw the conclusions."""
         rows, without_effect, seen = self._rows, tuple[Measurement, ...](), None
         zero = None
         if self._head:
-            raw = Moments.of(rows, device=self._device, progress=self._tick("summing the raw rows"))
+            raw = Moments.of(rows, progress=self._tick("summing the raw rows"))
             without_effect, seen = self._read_all(OF_THE_GAUGE, raw), self._see(raw)
             without_effect = (*without_effect, self._partition(rows, raw))
             rows = CenteredRows(rows, raw.mean())
-            zero = -raw.mean().cpu() if raw.zero_rows else None
+            zero = -raw.mean() if raw.zero_rows else None
             del raw
         m, norms, groups, odd = self._sum(rows, zero)
         measurements = self._read_all(OF_A_HEAD if self._head else MEASURES, m)
@@ -102,7 +105,7 @@ class Examination:
         return Spectrum(*(tuple(values.tolist()) for values in spectra)), picture
 
     def _sum(
-        self, rows: Rows, zero: Tensor | None
+        self, rows: Rows, zero: Array | None
     ) -> tuple[Moments, measure.NormProfile, Groups, tuple[OddRows, ...]]:
         """One pass: moments, norms, the readings of each bin of ids and of the reserved rows, and odd rows.
 
@@ -116,28 +119,28 @@ class Examination:
         stop = n if all_ids is None else int(all_ids[-1]) + 1
         bin_size = _bin_size_for(stop)
         count = (stop - 1) // bin_size + 1
-        moments, profile = Moments(d, unit_second=True, device=self._device), measure.NormProfile()
+        moments, profile = Moments(d, unit_second=True), measure.NormProfile()
         odd = measure.OddRowFinder(d)
-        bins, special = (measure.GroupMoments(k, d, device=self._device) for k in (count, 1))
+        bins, special = (measure.GroupMoments(k, d) for k in (count, 1))
         bins.work_with(moments)
         special.work_with(moments)
-        in_bin, directed = torch.zeros((2, count), dtype=torch.int64)  # reserved rows, and not zero ones
+        in_bin, directed = np.zeros((2, count), np.int64)  # reserved rows, and not zero ones
         for start, block in rows.numbered(self._tick(doing)):
             # Numbers and marks of a block's rows alone: of all rows they would take 9 bytes a row.
             last = start + len(block)
-            ids = torch.arange(start, last) if all_ids is None else all_ids[start:last]
+            ids = np.arange(start, last) if all_ids is None else all_ids[start:last]
             is_reserved = _marked(reserved.indices, start, len(block))
             with counting_nonfinite(rows):
                 moments.update(block)
             norms = row_norms(block)
             profile.update(norms, ids)
             self._tokens.update(block, norms)
-            zeros = norms.cpu() == 0 if zero is None else (block == zero.to(block.dtype)).all(dim=1)
-            odd.update(start, block, norms.cpu(), zeros, is_reserved & reserved.by_name)
-            in_bin += torch.bincount(ids[is_reserved] // bin_size, minlength=count)
-            directed += torch.bincount(ids[is_reserved & (norms > 0)] // bin_size, minlength=count)
+            zeros = norms == 0 if zero is None else (block == zero.astype(block.dtype)).all(axis=1)
+            odd.update(start, block, norms, zeros, is_reserved & reserved.by_name)
+            in_bin += np.bincount(ids[is_reserved] // bin_size, minlength=count)
+            directed += np.bincount(ids[is_reserved & (norms > 0)] // bin_size, minlength=count)
             bins.update(block, ids // bin_size)
-            special.update(block, is_reserved.long() - 1)
+            special.update(block, is_reserved.astype(np.int64) - 1)
             del block
         (of_reserved,) = special.finish()
         groups = []
@@ -153,7 +156,7 @@ class Examination:
         m.directions()
         m.second = m.unit_second = None  # the directions are all that the second pass needs
         tick = self._tick("partition function")
-        of_rows = partial(measure.partition_isotropy, rows, device=self._device, progress=tick)
+        of_rows = partial(measure.partition_isotropy, rows, progress=tick)
         return read("partition_isotropy", of_rows, m)
 
     def _read_all(self, measures: tuple[tuple[str, Measure], ...], m: Moments) -> tuple[Measurement, ...]:
@@ -168,10 +171,10 @@ class Examination:
         return lambda done: progress(f"{self._name}: {doing}", done, total)
 
 
-def _marked(indices: Tensor, first: int, count: int) -> Tensor:
+def _marked(indices: Array, first: int, count: int) -> Array:
     """Which of the rows from `first` on are at `indices` (ascending), bool (count,)."""
-    start, stop = torch.searchsorted(indices, torch.tensor([first, first + count])).tolist()
-    marked = torch.zeros(count, dtype=torch.bool)
+    start, stop = np.searchsorted(indices, [first, first + count])
+    marked = np.zeros(count, np.bool_)
     marked[indices[start:stop] - first] = True
     return marked
 

@@ -3,8 +3,10 @@
 import base64
 import sys
 from collections.abc import Callable
+from typing import Any
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from uncone.errors import InputError
 from uncone.measure.groups import Reserved
@@ -12,10 +14,10 @@ from uncone.moments import Moments, row_norms
 from uncone.records import Picture
 from uncone.records.text import counted
 from uncone.records.token_text import token_texts
-from uncone.rows import GRID, Rows
-from uncone.threads import share_rows
+from uncone.rows import GRID, Rows, as_array
+from uncone.threads import on_one_thread, share_rows
 
-Tensor = torch.Tensor
+Array = npt.NDArray[Any]
 MOST_POINTS = 32768
 """More points add nothing that an eye could see, and a megabyte to the file for every 40,000."""
 _AXES = 3
@@ -24,13 +26,14 @@ _NORM_LEVELS = 65535
 _EDGE = 10  # the first and the last tenth of the ids, the frequent and the rare, are groups of their own
 
 
+@on_one_thread
 def draw_picture(
     rows: Rows,
     moments: Moments,
     reserved: Reserved | None,
     progress: Callable[[int], None] | None = None,
     *,
-    counts: Tensor | None = None,
+    counts: Any = None,
 ) -> Picture:
     """At most 32,768 raw rows along three singular directions, raw and centred; and their norms.
 
@@ -39,7 +42,8 @@ def draw_picture(
     """
     n = rows.shape[0]
     if counts is not None:
-        if counts.shape != (n,) or counts.is_floating_point() or counts.is_complex():
+        counts = as_array(counts)
+        if counts.shape != (n,) or counts.dtype.kind not in "biu":
             came = f"{counts.dtype} of shape {tuple(counts.shape)}"
             raise InputError(
                 f"expected counts as integers of shape ({n},), one a row, got {came}: count the tokens by id"
@@ -47,13 +51,15 @@ def draw_picture(
         if n and int(counts.min()) < 0:
             raise InputError(f"expected counts of at least 0, got {int(counts.min())}: count tokens by id")
     indices = _sample(n, reserved)
-    mean = moments.mean().cpu()
-    axes = torch.cat([_axes(moments, centered=centered, toward=mean) for centered in (False, True)], dim=1)
+    mean = moments.mean()
+    axes = np.concatenate(
+        [_axes(moments, centered=centered, toward=mean) for centered in (False, True)], axis=1
+    )
     coordinates, norms = _coordinates(rows, indices, axes, progress)
-    raw, raw_scale = _quantise(coordinates[:, :_AXES], _LEVELS, torch.int16)
+    raw, raw_scale = _quantise(coordinates[:, :_AXES], _LEVELS, np.int16)
     about_mean = coordinates[:, _AXES:] - mean @ axes[:, _AXES:]
-    centered, centered_scale = _quantise(about_mean, _LEVELS, torch.int16)
-    lengths, norm_scale = _quantise(norms, _NORM_LEVELS, torch.uint16)
+    centered, centered_scale = _quantise(about_mean, _LEVELS, np.int16)
+    lengths, norm_scale = _quantise(norms, _NORM_LEVELS, np.uint16)
     names, groups = _groups(indices, n, reserved)
     labels, listed = rows.labels, indices.tolist()
     return Picture(
@@ -62,80 +68,84 @@ def draw_picture(
         groups=tuple(groups.tolist()), group_names=names,
         raw=raw, raw_scale=raw_scale, centered=centered, centered_scale=centered_scale,
         norms=lengths, norm_scale=norm_scale,
-        counts=None if counts is None else tuple(counts.cpu()[indices].tolist()),
+        counts=None if counts is None else tuple(counts[indices].tolist()),
     )  # fmt: skip
 
 
 def _coordinates(
-    rows: Rows, indices: Tensor, axes: Tensor, progress: Callable[[int], None] | None
-) -> tuple[Tensor, Tensor]:
+    rows: Rows, indices: Array, axes: Array, progress: Callable[[int], None] | None
+) -> tuple[Array, Array]:
     """The rows at `indices` (ascending) along `axes` (D, K), float64 (n, K), and their norms (n,)."""
-    coordinates = torch.empty((len(indices), axes.shape[1]), dtype=torch.float64)
-    norms = torch.empty(len(indices), dtype=torch.float64)
-    counts = torch.bincount(indices // GRID)
+    coordinates, norms = np.empty((len(indices), axes.shape[1])), np.empty(len(indices))
+    axes = axes.astype(rows.widened)
+
+    def project(x: Array, out: Array) -> None:
+        out[...] = x @ axes
+
+    counts = np.bincount(indices // GRID)
     # Rows of all blocks go through the same memory: fresh memory for each would leave holes that add up.
-    buffer = torch.empty((int(counts.max()), len(axes)), dtype=rows.widened)
-    parts = [torch.split(whole, counts.tolist()) for whole in (indices, coordinates, norms)]
-    cells = zip(*parts, strict=True)
+    buffer = np.empty((counts.max(), len(axes)), rows.widened)
+    cells = zip(
+        *(np.split(whole, counts.cumsum()[:-1]) for whole in (indices, coordinates, norms)), strict=True
+    )
     for start, block in rows.numbered(progress):
         taken, into, lengths = next(cells)
-        chosen = torch.index_select(block, 0, taken - start, out=buffer[: len(taken)])
+        # Of a mode that takes no copy of its own; no index is out of range.
+        chosen = np.take(block, taken - start, axis=0, out=buffer[: len(taken)], mode="clip")
         del block  # lets the reader use its buffer again
         if len(taken):
-            share_rows(lambda x, y: y.copy_(x @ axes.to(x.dtype)), chosen, into)
-            lengths.copy_(row_norms(chosen))
+            share_rows(project, chosen, into)
+            lengths[...] = row_norms(chosen)
     return coordinates, norms
 
 
-def _sample(n: int, reserved: Reserved | None) -> Tensor:
+def _sample(n: int, reserved: Reserved | None) -> Array:
     if n <= MOST_POINTS:
-        return torch.arange(n)
-    apart = torch.empty(0, dtype=torch.int64) if reserved is None else reserved.indices
+        return np.arange(n)
+    apart = np.empty(0, np.int64) if reserved is None else reserved.indices
     kept = apart[_evenly(len(apart), MOST_POINTS // 2)]
     # Places among the other rows, which are not listed: they may be 100 million.
     others = _evenly(n - len(apart), MOST_POINTS - len(kept))
-    before = apart - torch.arange(len(apart))  # how many other rows stand before each reserved one
-    return torch.cat([kept, others + torch.searchsorted(before, others, right=True)]).sort().values
+    before = apart - np.arange(len(apart))  # how many other rows stand before each reserved one
+    return np.sort(np.concatenate([kept, others + np.searchsorted(before, others, side="right")]))
 
 
-def _evenly(n: int, most: int) -> Tensor:
+def _evenly(n: int, most: int) -> Array:
     """At most `most` places among `n`, evenly spaced, with the first and the last."""
-    return torch.linspace(0, n - 1, min(n, most), dtype=torch.float64).round().long()
+    return np.rint(np.linspace(0, n - 1, min(n, most))).astype(np.int64)
 
 
-def _axes(moments: Moments, *, centered: bool, toward: Tensor) -> Tensor:
+def _axes(moments: Moments, *, centered: bool, toward: Array) -> Array:
     """The leading directions (D, 3), signed toward the mean row, or else the largest coordinate."""
-    axes: Tensor = moments.leading_directions(_AXES, centered=centered).cpu()
+    axes = moments.leading_directions(_AXES, centered=centered)
     along = toward @ axes
-    largest = axes.gather(0, axes.abs().argmax(dim=0, keepdim=True))[0]
-    decided = along.abs() > 1e-9 * toward.norm()
-    sign = torch.where(decided, along, largest).sign()
-    axes = axes * torch.where(sign == 0, 1.0, sign)
-    padded: Tensor = torch.zeros((len(axes), _AXES), dtype=axes.dtype)
-    padded[:, : axes.shape[1]] = axes
+    largest = axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])]
+    decided = np.abs(along) > 1e-9 * np.linalg.norm(toward)
+    sign = np.sign(np.where(decided, along, largest))
+    padded = np.zeros((len(axes), _AXES))
+    padded[:, : axes.shape[1]] = axes * np.where(sign == 0, 1.0, sign)
     return padded
 
 
-def _quantise(values: Tensor, levels: int, dtype: torch.dtype) -> tuple[str, float]:
+def _quantise(values: Array, levels: int, dtype: npt.DTypeLike) -> tuple[str, float]:
     """The values as base64 of integers of at most `levels`, and what one of these stands for."""
-    scale = float(values.abs().max()) / levels or 1.0
-    return _base64((values / scale).round().clamp(-levels, levels).to(torch.int32).to(dtype)), scale
+    scale = float(np.abs(values).max()) / levels or 1.0
+    return _base64(np.rint(values / scale).clip(-levels, levels).astype(dtype)), scale
 
 
-def _base64(integers: Tensor) -> str:
-    values = integers.numpy()
+def _base64(values: Array) -> str:
     if sys.byteorder == "big":
         values = values.byteswap()
     return base64.b64encode(values.tobytes()).decode("ascii")
 
 
-def _groups(indices: Tensor, n: int, reserved: Reserved | None) -> tuple[tuple[str, ...], Tensor]:
+def _groups(indices: Array, n: int, reserved: Reserved | None) -> tuple[tuple[str, ...], Array]:
     edge, names = n // _EDGE, ("first tenth of ids", "ids between", "last tenth of ids")
-    groups = torch.ones(len(indices), dtype=torch.int64)
+    groups = np.ones(len(indices), np.int64)
     groups[indices < edge] = 0
     groups[indices >= n - edge] = 2
     if reserved is None:
         return names, groups
-    groups[torch.isin(indices, reserved.indices)] = 3
+    groups[np.isin(indices, reserved.indices)] = 3
     last = "reserved tokens" if reserved.by_name else f"last {counted(len(reserved.indices), 'id')}"
     return (*names, last), groups

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from uncone.errors import UndefinedMeasure
 from uncone.measure.group_comparison import (
@@ -21,7 +22,7 @@ from uncone.records import FrequencyGroups, UnderTrained
 from uncone.records.text import counted
 from uncone.rows import Rows
 
-Tensor = torch.Tensor
+Array = npt.NDArray[Any]
 _TOKENS_SHOWN = 8
 Role = Literal["head", "table", "table of its own", "tied table", "collection"]
 """What a matrix is to its model: `table` where no head was read, `table of its own` beside a head."""
@@ -38,7 +39,7 @@ def role_of(name: str, rows: Rows, subjects: tuple[tuple[str, Rows], ...]) -> Ro
     return "tied table" if heads[0].name == rows.name else "table of its own"
 
 
-def counts_of(counts: Any, rows: Rows) -> tuple[Tensor | None, tuple[str, ...]]:
+def counts_of(counts: Any, rows: Rows) -> tuple[Array | None, tuple[str, ...]]:
     """`counts` (a file, or numbers of all rows of the source) of the rows that are read, and notes."""
     if counts is None:
         return None, ()
@@ -55,16 +56,16 @@ def counts_of(counts: Any, rows: Rows) -> tuple[Tensor | None, tuple[str, ...]]:
 class TokenReader:
     """Reads both, where the matrix's role gives them a meaning: `update` in a first pass, then `read`."""
 
-    def __init__(self, rows: Rows, role: Role, counts: Tensor | None) -> None:
+    def __init__(self, rows: Rows, role: Role, counts: Array | None) -> None:
         self._role, self._counts, self._unit = role, counts, None
         if role == "collection" and counts is None:
             return
         self._known = known_unused(rows.labels, rows.shape[0])
-        unused = self._known[0].nonzero().flatten()
+        unused = np.flatnonzero(self._known[0])
         self._membership = frequency_membership(rows.shape[0], unused if len(unused) else None, counts)
         self._unit = UnitSums(self._membership.groups, len(NAMES), rows.shape[1])
 
-    def update(self, block: Tensor, norms: Tensor) -> None:
+    def update(self, block: Array, norms: Array) -> None:
         """Add the next rows (n, D) with their norms (n,)."""
         if self._unit is not None:
             self._unit.update(block, norms)
@@ -82,9 +83,9 @@ class TokenReader:
             groups = compare_projected(unit, products, self._membership, counts=self._counts, pairs=pairs)
             return groups, UnderTrained(None, TIED) if self._role == "tied table" else None
         untrained = untrained_axes(rows, moments, self._known, self._counts)
-        axes = torch.cat([of_groups, untrained.axes], dim=1)
+        axes = np.concatenate([of_groups, untrained.axes], axis=1)
         products, squares = project_about(rows, axes, untrained.axes[:, 0], progress)
-        products, others = torch.split(products, [of_groups.shape[1], untrained.axes.shape[1]], dim=1)
+        products, others = np.split(products, [of_groups.shape[1]], axis=1)
         products = products + untrained.axes[:, 0] @ of_groups
         groups = compare_projected(unit, products, self._membership, counts=self._counts, pairs=pairs)
         prefer: Literal["norm", "cosine"] = "norm" if self._role == "table of its own" else "cosine"

@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+import numpy as np
+
 from uncone.errors import UndefinedMeasure
 from uncone.measure.reading import cosine_warnings, moments_of, reading
 from uncone.moments import Moments, row_norms
@@ -52,7 +54,7 @@ def mean_cosine(x: Any, *, mask: Any = None) -> Measurement:
     Raises:
         UndefinedMeasure: fewer than two rows with a direction, or one with all the weight but for rounding.
 
-    >>> x = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])  # cosines 0, 1 and 0
+    >>> x = [[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]  # cosines 0, 1 and 0
     >>> float(uncone.measure.mean_cosine(x))
     0.3333333333333333
     """
@@ -60,7 +62,7 @@ def mean_cosine(x: Any, *, mask: Any = None) -> Measurement:
     pairs = pair_weight(m)
     first, _ = m.unit_sums()
     return reading(
-        MEAN_COSINE, (float(first @ first) - m.unit_weight_square) / pairs, m, reference=0.0,
+        MEAN_COSINE, (float(np.square(first).sum()) - m.unit_weight_square) / pairs, m, reference=0.0,
         lowest=max(-1.0, -m.unit_weight_square / pairs), details={"zero_rows": m.zero_rows}, warnings=cosine_warnings(m),
     )  # fmt: skip
 
@@ -71,14 +73,14 @@ def mean_shift(x: Any, *, mask: Any = None) -> Measurement:
     Raises:
         UndefinedMeasure: every row is zero.
 
-    >>> x = torch.tensor([[3.0, 4.0], [3.0, -4.0]])  # rows of length 5 about a mean row of length 3
+    >>> x = [[3.0, 4.0], [3.0, -4.0]]  # rows of length 5 about a mean row of length 3
     >>> float(uncone.measure.mean_shift(x))
     0.6
     """
     m = moments_of(x, mask, second=False)
     if m.mean_norm() == 0:
         raise UndefinedMeasure("expected a row that is not zero, got none: no length to compare with")
-    length = float(row_norms(m.mean()[None]))
+    length = float(row_norms(m.mean()[None])[0])
     return reading(
         MEAN_SHIFT, length / m.mean_norm(), m, reference=1 / math.sqrt(m.effective_n),
         details={"mean_row_norm": length, "mean_norm": m.mean_norm()},
@@ -95,7 +97,7 @@ def cosine_between(a: Any, b: Any, *, shared: int = 0) -> Measurement:
     Raises:
         UndefinedMeasure: a group without rows that have a direction.
 
-    >>> a, b = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0], [3.0, 0.0]])  # cosines 0 and 1
+    >>> a, b = [[1.0, 0.0]], [[0.0, 2.0], [3.0, 0.0]]  # cosines 0 and 1
     >>> float(uncone.measure.cosine_between(a, b))
     0.5
     """
@@ -106,7 +108,7 @@ def cosine_between(a: Any, b: Any, *, shared: int = 0) -> Measurement:
             f"expected rows with a direction in both groups, got {a.n - a.zero_rows} and {b.n - b.zero_rows}: "
             "nothing to compare"
         )
-    value = (float(a.unit_sums()[0] @ b.unit_sums()[0]) - shared) / pairs
+    value = (float((a.unit_sums()[0] * b.unit_sums()[0]).sum()) - shared) / pairs
     return reading(COSINE_BETWEEN, value, b, reference=0.0, warnings=cosine_warnings(b))
 
 

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-import torch
+import numpy as np
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.cosine import mean_cosine
@@ -53,7 +53,7 @@ def rogue_dimensions(x: Any, *, mask: Any = None) -> Measurement:
     Raises:
         UndefinedMeasure: the mean cosine cannot be told from 0, so that shares of it mean nothing.
 
-    >>> x = torch.tensor([[3.0, 4.0]]).expand(8, 2)  # unit rows (0.6, 0.8): of a cosine of 1, 0.36 and 0.64
+    >>> x = [[3.0, 4.0]] * 8  # unit rows (0.6, 0.8): of a cosine of 1, 0.36 and 0.64
     >>> round(float(uncone.measure.rogue_dimensions(x)), 6)
     0.64
     """
@@ -67,14 +67,11 @@ def rogue_dimensions(x: Any, *, mask: Any = None) -> Measurement:
             f"the mean cosine is {total:.2g}, indistinguishable from 0 with N = {m.n}: no dimension carries it"
         )
     first, square = m.unit_sums()
-    leading = torch.topk((first.square() - square) / pairs, min(_NAMED, m.d))
+    parts = (np.square(first) - square) / pairs / total
+    leading = np.argsort(-parts, kind="stable")[:_NAMED]
     return reading(
-        ROGUE_DIMENSIONS, float(leading.values[0]) / total, m, lowest=1 / m.d, reference=1 / m.d,
-        details={
-            "dimensions": leading.indices.tolist(),
-            "shares": [value / total for value in leading.values.tolist()],
-            "mean_cosine": total,
-        },
+        ROGUE_DIMENSIONS, float(parts[leading[0]]), m, lowest=1 / m.d, reference=1 / m.d,
+        details={"dimensions": leading.tolist(), "shares": parts[leading].tolist(), "mean_cosine": total},
         warnings=cosine_warnings(m),
     )  # fmt: skip
 
@@ -85,7 +82,7 @@ def dominant_dimension(x: Any, *, centered: bool = True, mask: Any = None) -> Me
     Raises:
         UndefinedMeasure: rows that are all equal (all zero when not centred).
 
-    >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # variances as 3 to 1
+    >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # variances as 3 to 1
     >>> float(uncone.measure.dominant_dimension(x))
     0.75
     """
@@ -106,7 +103,7 @@ def outlier_dimensions(x: Any, *, sigmas: float = 3.0, mask: Any = None) -> Meas
         InputError: sigmas not above 0. UndefinedMeasure: fewer than three features, or means that are all
             equal but for rounding.
 
-    >>> row = torch.eye(12)[:1]  # one mean of 1, eleven of 0: 11/12 off the average, 3.2 standard deviations of 0.29
+    >>> row = np.eye(12)[:1]  # one mean of 1, eleven of 0: 11/12 off the average, 3.2 standard deviations of 0.29
     >>> float(uncone.measure.outlier_dimensions(row))
     1.0
     """
@@ -114,14 +111,14 @@ def outlier_dimensions(x: Any, *, sigmas: float = 3.0, mask: Any = None) -> Meas
     if not sigmas > 0:
         raise InputError(f"expected sigmas above 0, got {sigmas}: 3 and 5 are customary")
     means = m.mean()
-    spread = float(means.std()) if m.d > 2 else 0.0
+    spread = float(means.std(ddof=1)) if m.d > 2 else 0.0
     if spread <= 10 * m.epsilon * math.sqrt(m.norm_square_sum / m.weight / m.d):
         raise UndefinedMeasure(
             f"the means of {counted(m.d, 'feature')} differ by no more than rounding: none can stand out"
         )
     z = (means - means.mean()) / spread
-    outliers = (z.abs() > sigmas).nonzero().flatten()
-    order = outliers[z[outliers].abs().argsort(descending=True)][:_NAMED]
+    outliers = np.flatnonzero(np.abs(z) > sigmas)
+    order = outliers[np.argsort(-np.abs(z[outliers]), kind="stable")][:_NAMED]
     return reading(
         OUTLIER_DIMENSIONS, float(len(outliers)), m,
         highest=float(m.d), reference=m.d * math.erfc(sigmas / math.sqrt(2)), asked={"sigmas": sigmas},

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
-import torch
+import numpy as np
 
 from uncone.errors import UnknownName
 from uncone.measure.cosine import mean_cosine, mean_shift
@@ -135,7 +135,7 @@ def all(x: Any, *, mask: Any = None, neighbours: bool = False) -> Readings:  # `
         for start, block in rows.numbered():
             with counting_nonfinite(rows):
                 m.update(block)
-            ids = torch.arange(start, start + len(block)) if rows.ids is None else rows.ids[start:]
+            ids = np.arange(start, start + len(block)) if rows.ids is None else rows.ids[start:]
             profile.update(row_norms(block), ids[: len(block)])
             del block
         m.finish()

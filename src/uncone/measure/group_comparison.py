@@ -2,19 +2,19 @@
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, Literal, get_args
 
-import torch
+import numpy as np
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.projections import UnitSums, project
 from uncone.moments import Moments, inverse, row_norms
 from uncone.records import Difference, Estimate, FrequencyGroup, FrequencyGroups
 from uncone.records.text import counted
-from uncone.rows import as_samples
+from uncone.rows import Array, as_array, as_samples
 from uncone.threads import on_one_thread
 
-Tensor = torch.Tensor
 FREQUENT_SHARE, RARE_SHARE = 0.3, 0.2
 """Of all rows: the most frequent and the rarest ones (Yu et al. 2022)."""
 FEWEST_ROWS = 10
@@ -31,12 +31,12 @@ _READINGS: tuple[_Reading, ...] = get_args(_Reading)
 class Membership:
     """The group of each row, int64 (N,): 0 frequent, 1 medium, 2 rare, 3 reserved; and how they were cut."""
 
-    groups: Tensor
+    groups: Array
     by: Literal["count", "id"]
     definition: str
 
 
-def frequency_membership(n: int, reserved: Tensor | None = None, counts: Tensor | None = None) -> Membership:
+def frequency_membership(n: int, reserved: Any = None, counts: Any = None) -> Membership:
     """Frequent (the first 30%), medium and rare rows (the last 20%) by count; reserved rows apart.
 
     The shares are those of Yu et al. 2022, of the rows that are not reserved. Among equal counts the lower id
@@ -50,6 +50,7 @@ def frequency_membership(n: int, reserved: Tensor | None = None, counts: Tensor 
     Raises:
         InputError: counts of another length, negative, or all zero.
     """
+    reserved, counts = as_array(reserved), as_array(counts)
     if counts is not None and (
         n == 0 or counts.shape != (n,) or float(counts.min()) < 0 or not float(counts.max()) > 0
     ):
@@ -57,7 +58,7 @@ def frequency_membership(n: int, reserved: Tensor | None = None, counts: Tensor 
             f"expected {counted(n, 'count')} from 0 up, not all of them 0, got shape {tuple(counts.shape)}: "
             "count the tokens by id"
         )
-    groups = torch.zeros(n, dtype=torch.int64)
+    groups = np.zeros(n, np.int64)
     definition = (
         f"the first {FREQUENT_SHARE:.0%} of the rows, the next {1 - FREQUENT_SHARE - RARE_SHARE:.0%}, "
         f"and the last {RARE_SHARE:.0%} (Yu et al. 2022), ranked by "
@@ -67,9 +68,9 @@ def frequency_membership(n: int, reserved: Tensor | None = None, counts: Tensor 
     if reserved is not None:
         groups[reserved] = 3
         definition += "; reserved rows apart"
-    others = (groups == 0).nonzero().flatten()
-    if counts is not None:
-        others = others[counts[others].argsort(descending=True, stable=True)]
+    others = np.flatnonzero(groups == 0)
+    if counts is not None:  # in falling order; of equal ones the lower first
+        others = others[::-1][np.argsort(counts[others[::-1]], kind="stable")[::-1]]
     frequent, rare = round(FREQUENT_SHARE * len(others)), round(RARE_SHARE * len(others))
     groups[others[frequent:]] = 1
     groups[others[len(others) - rare :]] = 2
@@ -80,7 +81,7 @@ def compare_groups(
     rows: Any,
     membership: Membership,
     *,
-    counts: Tensor | None = None,
+    counts: Any = None,
     pairs: "PairSums | None" = None,
     confidence: float = CONFIDENCE,
 ) -> FrequencyGroups:
@@ -108,7 +109,7 @@ def compare_groups(
     Raises:
         InputError: membership or counts of other rows, a confidence outside (0, 1), rows that are not finite.
     """
-    rows = as_samples(rows)
+    rows, counts = as_samples(rows), as_array(counts)
     n = rows.shape[0]
     if membership.groups.shape != (n,) or (counts is not None and counts.shape != (n,)):
         raise InputError(
@@ -122,22 +123,22 @@ def compare_groups(
     return compare_projected(unit, products, membership, counts=counts, pairs=pairs, confidence=confidence)
 
 
-def group_axes(unit: UnitSums) -> Tensor:
+def group_axes(unit: UnitSums) -> Array:
     """The axes to project on, (D, 5): the sum of unit rows of each group, and the common direction."""
     total = unit.sums.sum(0)
-    length = float(total.norm())
-    return torch.cat([unit.sums, total[None] / (length or 1.0)]).T
+    length = math.sqrt(np.square(total).sum())
+    return np.concatenate([unit.sums, total[None] / (length or 1.0)]).T
 
 
 @on_one_thread
 def compare_projected(
-    unit: UnitSums, products: Tensor, membership: Membership, *, counts: Tensor | None = None,
+    unit: UnitSums, products: Array, membership: Membership, *, counts: Any = None,
     pairs: "PairSums | None" = None, confidence: float = CONFIDENCE,
 ) -> FrequencyGroups:  # fmt: skip
     """As `compare_groups`, from the products (N, 5) of the rows with `group_axes(unit)`."""
     if not 0 < confidence < 1:
         raise InputError(f"expected a confidence between 0 and 1, got {confidence}: 0.95 is customary")
-    z = math.sqrt(2) * float(torch.erfinv(torch.tensor(confidence, dtype=torch.float64)))
+    z = -NormalDist().inv_cdf((1 - confidence) / 2)
     readings = _Readings(unit, products, z)
     present = [g for g in range(len(NAMES)) if len(readings.norms[g])]
     groups = []
@@ -145,7 +146,7 @@ def compare_projected(
         estimates = {which: readings.estimate(*readings.read(which, g)) for which in _READINGS}
         excess, chance = _against_chance(estimates["mean_cosine"].value, readings.n[g], pairs)
         # A sum of int64 may wrap.
-        occurrences = None if counts is None else int(counts[membership.groups == g].double().sum())
+        occurrences = None if counts is None else int(counts[membership.groups == g].sum(dtype=np.float64))
         n = len(readings.norms[g])
         groups.append(FrequencyGroup(NAMES[g], n, occurrences, **estimates, excess=excess, chance=chance))
     differences = tuple(
@@ -189,7 +190,7 @@ class PairSums:
             raise InputError("expected unweighted sums of u u', got others: sum with unit_second=True")
         n, square = m.n - m.zero_rows, float(first @ first)
         along = float(first @ m.unit_second @ first)
-        return cls(n, square - n, float(m.unit_second.square().sum()) - n, along - 2 * square + n)
+        return cls(n, square - n, float(np.vdot(m.unit_second, m.unit_second)) - n, along - 2 * square + n)
 
     def null(self, size: int) -> tuple[float, float]:
         """Mean and standard deviation of the mean cosine of `size` rows drawn at random, without replacement.
@@ -223,7 +224,7 @@ class _Readings:
     """The readings of K groups and their variances, from a = (u . S_1, ..., u . S_K, u . c) of every unit row
     u, with S the groups' sums of unit rows and c the common direction."""
 
-    def __init__(self, unit: UnitSums, products: Tensor, z: float) -> None:
+    def __init__(self, unit: UnitSums, products: Array, z: float) -> None:
         a, members = products * inverse(unit.norms)[:, None], [unit.groups == g for g in range(len(NAMES))]
         self.norms, self._z = [unit.norms[member] for member in members], z
         of_groups = [a[member & (unit.norms > 0)] for member in members]
@@ -231,8 +232,8 @@ class _Readings:
         """Rows that have a direction."""
         self._between = unit.sums @ unit.sums.T
         self._to_common = [float(x[:, -1].sum()) for x in of_groups]
-        none = torch.zeros((a.shape[1], a.shape[1]), dtype=torch.float64)
-        self._covariance = [torch.cov(x.T) if len(x) > 1 else none for x in of_groups]
+        none = np.zeros((a.shape[1], a.shape[1]))
+        self._covariance = [np.cov(x.T) if len(x) > 1 else none for x in of_groups]
 
     def read(self, which: _Reading, g: int) -> tuple[float | None, float | None]:
         """One reading of one group, and its variance."""
@@ -240,7 +241,7 @@ class _Readings:
         value, variance, fewest = None, 0.0, n
         if which == "mean_norm":
             norms, fewest = self.norms[g], len(self.norms[g])
-            value, variance = float(norms.mean()), float(norms.var()) / fewest if fewest > 1 else 0.0
+            value, variance = float(norms.mean()), float(norms.var(ddof=1)) / fewest if fewest > 1 else 0.0
         elif which == "cosine_to_common" and n > 0:
             value, variance = self._to_common[g] / n, float(spread[-1]) / n
         elif which == "cosine_to_reserved" and n > 0 and reserved > 0 and g != 3:

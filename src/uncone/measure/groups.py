@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+import numpy as np
 
 from uncone.errors import InputError
 from uncone.measure.reading import read
@@ -13,9 +13,8 @@ from uncone.moments import Moments
 from uncone.moments.cell import counting_nonfinite
 from uncone.records import Measurement
 from uncone.records.text import cut_label, plural
-from uncone.rows import GRID, Rows, SelectedRows, as_samples
+from uncone.rows import GRID, Array, Rows, SelectedRows, as_array, as_samples
 
-Tensor = torch.Tensor
 LAST_IDS = 1000
 """Where no row is reserved by name, the last ids stand in: most vocabularies are sorted by frequency."""
 FEWEST_RESERVED = 10
@@ -32,7 +31,7 @@ _FIRST = ("[", "<", "madeup", "MADEUP", "Madeup")
 class Reserved:
     """The rows that no text ever used, or others in their place: row numbers (ascending), and in words."""
 
-    indices: Tensor
+    indices: Array
     description: str
     by_name: bool
 
@@ -47,11 +46,11 @@ def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
     if labels is not None and len(named := named_reserved(labels)) >= FEWEST_RESERVED:
         ends = f"{cut_label(labels[named[0]])} to {cut_label(labels[named[-1]])}"
         words = f"{len(named)} reserved tokens found in the tokenizer ({ends})"
-        return Reserved(torch.tensor(named), words, True)
+        return Reserved(np.array(named), words, True)
     count = min(LAST_IDS, max(1, n // 10))
     why = "no tokenizer was found" if labels is None else "the tokenizer names no reserved tokens"
     last = f"the last {plural(count, 'id', f'{count} ids')}, because {why}"
-    return Reserved(torch.arange(n - count, n), last, False)
+    return Reserved(np.arange(n - count, n), last, False)
 
 
 def named_reserved(labels: Sequence[str | None]) -> list[int]:
@@ -67,12 +66,8 @@ class GroupMoments:
     there are many.
     """
 
-    def __init__(
-        self, count: int, d: int, *, second: bool = False, unit_second: bool = False, device: str = "cpu"
-    ) -> None:
-        self._moments = [
-            Moments(d, second=second, unit_second=unit_second, device=device) for _ in range(count)
-        ]
+    def __init__(self, count: int, d: int, *, second: bool = False, unit_second: bool = False) -> None:
+        self._moments = [Moments(d, second=second, unit_second=unit_second) for _ in range(count)]
         if self._moments:
             self.work_with(self._moments[0])
 
@@ -81,11 +76,11 @@ class GroupMoments:
         for m in self._moments:
             m.work_with(other)
 
-    def update(self, block: Tensor, groups: Tensor) -> None:
+    def update(self, block: Array, groups: Array) -> None:
         """Add rows (n, D) with the group of each, int64 (n,) from 0 up, -1 for none."""
-        values, counts = torch.unique_consecutive(groups, return_counts=True)
-        different = torch.unique(values)
-        parts: Iterable[Tensor] = torch.split(block, counts.tolist())  # views of runs
+        starts = np.flatnonzero(np.diff(groups, prepend=-2))
+        values, different = groups[starts], np.unique(groups)
+        parts: Iterable[Array] = np.split(block, starts[1:])  # views of runs
         if len(values) > len(different):
             values, parts = different, (block[groups == group] for group in different)
         for group, part in zip(values.tolist(), parts, strict=True):
@@ -106,7 +101,6 @@ def by_group(
     row_measures: Iterable[Callable[[Rows, Moments], Measurement]] = (),
     second: bool = True,
     unit_second: bool = False,
-    device: str = "cpu",
 ) -> list[tuple[Measurement, ...]]:
     """Every measure for every group of rows.
 
@@ -128,16 +122,16 @@ def by_group(
     if bin_size < 1:
         raise InputError(f"expected bins of at least one row, got {bin_size}: 1,000 is customary")
     rows, measures, row_measures = as_samples(rows), tuple(measures), tuple(row_measures)
-    kinds = {"second": second, "unit_second": unit_second, "device": device}
+    kinds = {"second": second, "unit_second": unit_second}
     readings = []
     with counting_nonfinite(rows):
         if groups is None:
             sums = _bins(rows, bin_size, **kinds)
-            members = iter(torch.split(torch.arange(rows.shape[0]), bin_size))
+            members = iter(np.split(np.arange(rows.shape[0]), range(bin_size, rows.shape[0], bin_size)))
         else:
             groups = _checked(groups, rows.shape[0])
             sums = iter(_given(rows, groups, **kinds))
-            members = ((groups == group).nonzero().flatten() for group in range(int(groups.max()) + 1))
+            members = (np.flatnonzero(groups == group) for group in range(int(groups.max()) + 1))
         for m, indices in zip(sums, members, strict=True):
             of_both = ((measures, (m,)), (row_measures, (SelectedRows(rows, indices), m)))
             readings.append(
@@ -150,21 +144,21 @@ def by_group(
     return readings
 
 
-def _checked(given: Any, n: int) -> Tensor:
-    groups: Tensor = torch.as_tensor(given)
-    if groups.shape != (n,) or groups.dtype.is_floating_point or groups.dtype == torch.bool:
+def _checked(given: Any, n: int) -> Array:
+    groups = np.asarray(as_array(given))
+    if groups.shape != (n,) or groups.dtype.kind not in "iu":
         raise InputError(
-            f"expected integer groups of shape ({n},), got {groups.dtype} of shape {tuple(groups.shape)}: "
+            f"expected integer groups of shape ({n},), got {groups.dtype} of shape {groups.shape}: "
             "give one group a row"
         )
     if int(groups.min()) < -1:
         raise InputError(f"expected groups from -1 (none) up, got {int(groups.min())}: number them from 0")
-    return groups.long()
+    return groups.astype(np.int64)
 
 
-def _given(rows: Rows, groups: Tensor, **sums: Any) -> list[Moments]:
+def _given(rows: Rows, groups: Array, **sums: Any) -> list[Moments]:
     of_groups = GroupMoments(int(groups.max()) + 1, rows.shape[1], **sums)
-    for block, part in zip(rows.blocks(), torch.split(groups, GRID), strict=True):
+    for block, part in zip(rows.blocks(), np.split(groups, range(GRID, len(groups), GRID)), strict=True):
         of_groups.update(block, part)
         del block
     return of_groups.finish()

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
+import numpy as np
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.neighbours import Neighbours, searched
@@ -14,9 +14,9 @@ from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
 from uncone.records.text import plural
 from uncone.records.token_text import token_texts
+from uncone.rows import Array
 from uncone.threads import on_one_thread
 
-Tensor = torch.Tensor
 NEIGHBOURS = 10
 """Neighbours a row: the customary k of the literature on hubness."""
 TOP_HUBS = 10
@@ -73,7 +73,7 @@ def hubness(
         InputError: k below 1, an unknown metric, rows that are not finite, neighbours of another search.
             UndefinedMeasure: not more than k rows.
 
-    >>> star = torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.1, 0.0], [0.0, 1.2]])  # listed 3, 1, 0 and 0 times
+    >>> star = [[0.0, 0.0], [1.0, 0.0], [-1.1, 0.0], [0.0, 1.2]]  # listed 3, 1, 0 and 0 times
     >>> round(float(uncone.measure.hubness(star, k=1, metric="euclidean")), 4)  # 1.5 / 1.5^1.5
     0.8165
     """
@@ -88,17 +88,17 @@ def hubness(
             f"expected more than k = {k} rows to be neighbours, got {n}: pass more rows or a smaller k"
         )
     lists, interval, scale = neighbours.indices[:, :k], None, n / len(neighbours.queries)
-    counts = torch.bincount(lists.reshape(-1), minlength=m.n)
+    counts = np.bincount(lists.reshape(-1), minlength=m.n)
     bound = (n - 2) / math.sqrt(n - 1)  # of the skewness of n numbers, where one differs from all others
     shares: dict[str, float | None] = dict.fromkeys(("robin_hood", "antihub_share", "top_share"))
     if neighbours.sampled:
         value, interval = _sampled_skewness(lists, n, bound, seed)
     else:
         of_searched = counts[neighbours.queries]
-        deviation, shares = of_searched.double() - k, _shares(of_searched, k)
-        variance = float(deviation.square().mean())
-        value = 0.0 if variance == 0 else float(deviation.pow(3).mean()) / variance**1.5
-    order = counts.sort(descending=True, stable=True).indices[:TOP_HUBS]
+        deviation, shares = (of_searched - k).astype(np.float64), _shares(of_searched, k)
+        variance = float(np.square(deviation).mean())
+        value = 0.0 if variance == 0 else float((deviation**3).mean()) / variance**1.5
+    order = np.argsort(-counts, kind="stable")[:TOP_HUBS]
     top = counts[order].tolist()
     labels = rows.labels
     details = {
@@ -114,7 +114,7 @@ def hubness(
 
 
 def _sampled_skewness(
-    lists: Tensor, n: int, bound: float, seed: int
+    lists: Array, n: int, bound: float, seed: int
 ) -> tuple[float, tuple[float, float] | None]:
     """The skewness of N_k over n rows, at most `bound`, from the lists of a sample, and its jackknife interval."""
     value = _thinned_skewness(lists, n)
@@ -124,9 +124,7 @@ def _sampled_skewness(
         )
     if len(lists) < 4 * _GROUPS:
         return value, None
-    order = torch.randperm(len(lists), generator=torch.Generator().manual_seed(seed))
-    group = torch.empty(len(lists), dtype=torch.int64)
-    group[order] = torch.arange(len(lists)) % _GROUPS
+    group = np.random.default_rng(seed).permutation(len(lists)) % _GROUPS
     without = [_thinned_skewness(lists[group != i], n) for i in range(_GROUPS)]
     values = [one for one in without if one is not None]
     if len(values) < _GROUPS:
@@ -137,13 +135,13 @@ def _sampled_skewness(
     return value, (max(-bound, value - _T_19 * error), min(bound, value + _T_19 * error))
 
 
-def _thinned_skewness(lists: Tensor, n: int) -> float | None:
+def _thinned_skewness(lists: Array, n: int) -> float | None:
     """From factorial moments: of a count that is hypergeometric (n rows, N_k of them, q drawn), E (c)_r =
     (N_k)_r (q)_r / (n)_r."""
     q, k = lists.shape
     if q < 3:
         return None
-    counts = torch.bincount(lists.reshape(-1)).double()
+    counts = np.bincount(lists.reshape(-1)).astype(np.float64)
     second = float((counts * (counts - 1)).sum()) / n * (n / q) * ((n - 1) / (q - 1))
     triples = float((counts * (counts - 1) * (counts - 2)).sum())
     third = triples / n * (n / q) * ((n - 1) / (q - 1)) * ((n - 2) / (q - 2))
@@ -152,13 +150,13 @@ def _thinned_skewness(lists: Tensor, n: int) -> float | None:
     return None if variance <= _ROUNDING * square else (cube - 3 * k * square + 2 * k**3) / variance**1.5
 
 
-def _shares(counts: Tensor, k: int) -> dict[str, float | None]:
+def _shares(counts: Array, k: int) -> dict[str, float | None]:
     """The shares of hubs and antihubs."""
     n = len(counts)
-    top = counts.sort(descending=True).values[: max(1, round(_TOP_SHARE * n))]
+    top = np.sort(counts)[-max(1, round(_TOP_SHARE * n)) :]
     return {
-        "robin_hood": float((counts - k).abs().sum()) / (2 * k * n),
-        "antihub_share": float((counts == 0).sum()) / n,
+        "robin_hood": float(np.abs(counts - k).sum()) / (2 * k * n),
+        "antihub_share": float((counts == 0).mean()),
         "top_share": float(top.sum()) / (k * n),
     }
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
+import numpy as np
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.neighbours import Neighbours, searched
@@ -12,9 +12,9 @@ from uncone.measure.reading import reading
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
 from uncone.records.text import plural
+from uncone.rows import Array
 from uncone.threads import on_one_thread
 
-Tensor = torch.Tensor
 FEW_RATIOS = 100
 """Below 100 rows an estimate from two neighbours has a relative standard error above a tenth."""
 UNDERESTIMATED = 20.0
@@ -86,7 +86,7 @@ def two_nn(
         InputError: rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer than
             three different rows, or no row whose two nearest differ in distance by more than rounding.
 
-    >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])  # r_2 / r_1 is 3, 2, 3/2, 3/2
+    >>> line = [[0.0], [1.0], [3.0], [7.0]]  # r_2 / r_1 is 3, 2, 3/2, 3/2
     >>> round(float(uncone.measure.two_nn(line)), 4)  # 3 / ln 13.5
     1.1527
     """
@@ -94,7 +94,7 @@ def two_nn(
         rows, moments, mask, neighbours, 2, distinct=True, sample=sample, seed=seed, progress=progress
     )
     _require_two(neighbours)
-    ratios = (neighbours.distances[:, 1] / neighbours.distances[:, 0]).log().sort().values
+    ratios = np.sort(np.log(neighbours.distances[:, 1] / neighbours.distances[:, 0]))
     n, total = len(ratios), float(ratios.sum())
     if n < 2 or total <= n * _ROUNDINGS * m.epsilon:
         raise UndefinedMeasure(
@@ -137,7 +137,7 @@ def levina_bickel(
         InputError: k below 2, rows that are not finite, or neighbours of another search. UndefinedMeasure:
             fewer than three different rows, or all neighbours of every row equally far, to rounding.
 
-    >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])  # T_2 / T_1 is 3, 2, 3/2, 3/2
+    >>> line = [[0.0], [1.0], [3.0], [7.0]]  # T_2 / T_1 is 3, 2, 3/2, 3/2
     >>> round(float(uncone.measure.levina_bickel(line, k=2)), 4)  # 4 / ln 13.5
     1.5369
     """
@@ -153,12 +153,11 @@ def levina_bickel(
             f"expected neighbours at different distances, got {n} rows with all of theirs equally far, to rounding: "
             "there is no scale"
         )
-    shares = torch.tensor([0.95, 0.5, 0.05], dtype=torch.float64)
-    quantiles = torch.quantile(inverse[:: max(1, n // 2**20)], shares).tolist()
+    quantiles = np.quantile(inverse[:: max(1, n // 2**20)], (0.95, 0.5, 0.05)).tolist()
     local = zip(("local_5_percent", "local_median", "local_95_percent"), quantiles, strict=True)
     k, interval = min(k, neighbours.k), None
     if neighbours.sampled and n > 1:
-        error = _Z * float(inverse.std()) * math.sqrt((1 - n / neighbours.searched) / n)
+        error = _Z * float(inverse.std(ddof=1)) * math.sqrt((1 - n / neighbours.searched) / n)
         interval = (1 / (mean + error), 1 / (mean - error)) if error < mean else None
     return reading(
         LEVINA_BICKEL, 1 / mean, m, interval=interval, asked={"k": k}, warnings=_warnings(1 / mean, neighbours, n),
@@ -166,7 +165,7 @@ def levina_bickel(
     )  # fmt: skip
 
 
-def local_dimensions(neighbours: Neighbours, k: int = NEIGHBOURS) -> Tensor:
+def local_dimensions(neighbours: Neighbours, k: int = NEIGHBOURS) -> Array:
     """Levina and Bickel's estimate at every row that was asked: float64 (Q,), in dimensions, infinite where
     all neighbours are equally far.
 
@@ -179,25 +178,25 @@ def local_dimensions(neighbours: Neighbours, k: int = NEIGHBOURS) -> Tensor:
     """
     if not neighbours.distinct:
         raise InputError("expected neighbours without copies, got copies: search with distinct=True")
-    return _inverse_dimensions(neighbours, k).reciprocal()
+    with np.errstate(divide="ignore"):
+        return 1 / _inverse_dimensions(neighbours, k)
 
 
-def _inverse_dimensions(neighbours: Neighbours, k: int) -> Tensor:
+def _inverse_dimensions(neighbours: Neighbours, k: int) -> Array:
     _require_two(neighbours, k)
-    logarithms = neighbours.distances[:, :k].log()
-    return (logarithms[:, -1:] - logarithms[:, :-1]).mean(1)
+    logarithms = np.log(neighbours.distances[:, :k])
+    return (logarithms[:, -1:] - logarithms[:, :-1]).mean(1)  # type: ignore[no-any-return]
 
 
-def _linear_fit(ratios: Tensor, n: int) -> float | None:
+def _linear_fit(ratios: Array, n: int) -> float | None:
     """The slope through the origin of -ln(1 - i / n) on the i-th smallest ln mu."""
-    square = float(ratios.square().sum())
+    square = float(np.square(ratios).sum())
     if square == 0:
         return None
-    empirical = torch.arange(1, len(ratios) + 1, dtype=torch.float64) / n
-    return float(ratios @ -torch.log1p(-empirical)) / square
+    return float(ratios @ -np.log1p(-np.arange(1, len(ratios) + 1) / n)) / square
 
 
-def _censored(ratios: Tensor, kept: int) -> float | None:
+def _censored(ratios: Array, kept: int) -> float | None:
     """The unbiased maximum likelihood from the `kept` smallest ln mu, the others known to be larger."""
     if kept < 2:
         return None
@@ -206,13 +205,15 @@ def _censored(ratios: Tensor, kept: int) -> float | None:
 
 
 def gamma_quantile(probability: float, shape: float) -> float:
-    """The quantile of a Gamma distribution of scale 1, by bisection of the incomplete gamma function."""
-    low, high = 0.0, shape + 40 * math.sqrt(shape) + 40
-    a = torch.tensor(shape, dtype=torch.float64)
-    while low < (middle := (low + high) / 2) < high:
-        below = float(torch.special.gammainc(a, torch.tensor(middle, dtype=torch.float64))) < probability
-        low, high = (middle, high) if below else (low, middle)
-    return middle
+    """The quantile of a Gamma distribution of scale 1, by bisection of the incomplete gamma function: of x and
+    shape a, x^a exp(-x) / Gamma(a + 1) times the sum over n of x^n / ((a + 1) ... (a + n))."""
+    low, high = 0.0, shape + 30 * math.sqrt(shape) + 40
+    while low < (x := (low + high) / 2) < high:
+        n = np.arange(1, 100 + int(10 * math.sqrt(shape) + 3 * max(0.0, x - shape)))  # to below a rounding
+        first = math.exp(shape * math.log(x) - x - math.lgamma(shape + 1))
+        below = first * (1 + float(np.cumprod(x / (shape + n)).sum()))
+        low, high = (x, high) if below < probability else (low, x)
+    return x
 
 
 def _require_two(neighbours: Neighbours, k: int = 2) -> None:

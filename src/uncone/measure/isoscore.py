@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-import torch
+import numpy as np
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.reading import moments_of, reading, spectral_warnings
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
+from uncone.rows import as_array
 
 _ROUNDINGS = 4.0
 """Of the products: how far |C|_F^2 / tr(C)^2 may be off; frames, whose value is known, came within 1.1."""
@@ -61,7 +62,7 @@ def participation_ratio(x: Any, *, debiased: bool = False, mask: Any = None) -> 
         UndefinedMeasure: fewer than two rows (three when debiased), or rows that are all equal. Debiased also
             where |C|_F^2 is no more than its bias, within rounding.
 
-    >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # variances as 3 to 1
+    >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # variances as 3 to 1
     >>> round(float(uncone.measure.participation_ratio(x)), 12)  # 4^2 / (3^2 + 1^2)
     1.6
     """
@@ -75,7 +76,7 @@ def isoscore(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement
     Raises:
         UndefinedMeasure: one feature, or as `participation_ratio`.
 
-    >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # a participation ratio of 1.6
+    >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # a participation ratio of 1.6
     >>> round(float(uncone.measure.isoscore(x)), 12)
     0.6
     """
@@ -84,21 +85,19 @@ def isoscore(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement
     return _of_ratio(ISOSCORE, m, debiased, lambda ratio: (ratio - 1) / (m.d - 1), 1.0)
 
 
-def isoscore_star(
-    x: Any, *, zeta: float = 0.2, target: torch.Tensor | None = None, mask: Any = None
-) -> Measurement:
+def isoscore_star(x: Any, *, zeta: float = 0.2, target: Any = None, mask: Any = None) -> Measurement:
     """`ISOSCORE_STAR` of `x`, rows or moments (see `moments_of`).
 
     Args:
         x, mask: as for `moments_of`.
         zeta: shrinkage in [0, 1].
-        target: C0, (D, D); by default (tr C / D) times the identity, which keeps the score free of scale.
+        target: C0, an array or tensor (D, D); by default (tr C / D) times the identity, which keeps the score free of scale.
 
     Raises:
         InputError: zeta outside [0, 1] or a target of another shape.
         UndefinedMeasure: as `isoscore`.
 
-    >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]])  # variances as 3 to 1
+    >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # variances as 3 to 1
     >>> star = uncone.measure.isoscore_star(x)  # as 0.7 to 0.3: 1 / (0.49 + 0.09) - 1
     >>> round(float(star), 6)
     0.724138
@@ -107,16 +106,17 @@ def isoscore_star(
     if not 0 <= zeta <= 1:
         raise InputError(f"expected zeta in [0, 1], got {zeta}: 0 is no shrinkage")
     _check_features(m)
-    concentration = _concentration(m)
+    concentration, target = _concentration(m), as_array(target)
     if target is None:  # tr(C0) = tr(C), <C, C0> = |C0|^2 = tr(C)^2 / D
         ratio = 1 / ((1 - zeta) ** 2 * concentration + zeta * (2 - zeta) / m.d)
-    elif target.shape != (m.d, m.d):
+    elif np.shape(target) != (m.d, m.d):
         raise InputError(
-            f"expected a target of shape {(m.d, m.d)}, got {tuple(target.shape)}: give one row a feature"
+            f"expected a target of shape {(m.d, m.d)}, got {np.shape(target)}: give one row a feature"
         )
     else:
-        shrunk = torch.lerp(m.covariance(), target.to(m.first), zeta)
-        ratio = float(shrunk.diagonal().sum() / torch.linalg.vector_norm(shrunk)) ** 2
+        shrunk = (1 - zeta) * m.covariance() + zeta * np.asarray(target, np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):  # a target of zeros leaves nothing
+            ratio = float(1 / np.square(shrunk / shrunk.trace()).sum())
     # Of an isotropic cloud only |C - (t/D) I|^2 shrinks, by (1 - zeta)^2.
     inverse = (1 / _isotropic_ratio(m) - 1 / m.d) * (1 - zeta) ** 2 + 1 / m.d
     return reading(
@@ -161,8 +161,8 @@ def _debiased(m: Moments, concentration: float) -> float:
         raise UndefinedMeasure(f"expected at least three rows for the debiased ratio, got {m.n}: pass more")
     excess = concentration - 1 / n
     # The sum of squares about the shift is so much larger than about the mean, and so much larger is its rounding.
-    about_mean = m.variances().sum() * (1 - 1 / m.effective_n)
-    cancelled = 1 + float((m.first / m.weight).square().sum() / about_mean)
+    about_mean = float(m.variances().sum()) * (1 - 1 / m.effective_n)
+    cancelled = 1 + float(np.square(m.first / m.weight).sum() / about_mean)
     if excess <= _ROUNDINGS * m.epsilon * cancelled:
         raise UndefinedMeasure(
             f"|C|_F^2 is {concentration:.3g} tr(C)^2, within rounding its bias 1 / (N - 1) with N = {m.n}: the rows are "

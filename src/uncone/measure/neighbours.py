@@ -4,17 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+import numpy as np
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.points import Metric, Points, first_of_each
 from uncone.measure.reading import with_moments
 from uncone.measure.search import in_order, nearest_points
 from uncone.moments import Moments
-from uncone.rows import Rows
+from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
 
-Tensor = torch.Tensor
 EXACT_ROWS = 65536
 """Up to this many rows all are asked for their neighbours: every pair once, N^2 D multiply-adds over two.
 Beyond, a sample is."""
@@ -31,9 +30,9 @@ class Neighbours:
     row numbers, ascending.
     """
 
-    indices: Tensor
-    distances: Tensor
-    queries: Tensor
+    indices: Array
+    distances: Array
+    queries: Array
     metric: Metric
     rows: int
     """How many rows there are."""
@@ -49,7 +48,7 @@ class Neighbours:
     @property
     def k(self) -> int:
         """Neighbours of each query."""
-        return self.indices.shape[1]
+        return int(self.indices.shape[1])
 
     @property
     def sampled(self) -> bool:
@@ -106,7 +105,7 @@ def nearest_neighbours(
     _require(m.n - m.zero_rows * cosine, "rows with a direction" if cosine else "rows")
     points = Points(rows, m, metric=metric)
     ids, first = points.ids, first_of_each(points)
-    places, place, sizes = torch.unique(first, return_inverse=True, return_counts=True)
+    places, place, sizes = np.unique(first, return_inverse=True, return_counts=True)
     count, duplicates = len(places), len(ids) - len(places)
     if distinct:
         _require(count, "different rows")
@@ -118,48 +117,51 @@ def nearest_neighbours(
     total = len(ids)
     queries = sampled_rows(total, sample, seed)
     k = min(k, total - 1)
-    asked = queries if distinct else place[queries].unique()
-    near, squares = torch.empty((1, 0), dtype=torch.int64), torch.empty((1, 0), dtype=torch.float64)
+    asked = queries if distinct else np.unique(place[queries])
+    near, squares = np.empty((1, 0), np.int64), np.empty((1, 0))
     if count > 1:  # one place has no other
         some = None if len(asked) == count else asked
         near, squares = nearest_points(points, min(k + 1, count - 1), some, ticks(rows.shape[0], progress))
     if duplicates and not distinct:
         near, squares = _with_copies(place, sizes, queries, min(k + 1, total - 1), near, squares)
-    tied = int((squares[:, k] == squares[:, k - 1]).sum()) if squares.shape[1] > k else 0
+    tied = int(np.count_nonzero(squares[:, k] == squares[:, k - 1])) if squares.shape[1] > k else 0
     return Neighbours(
-        indices=ids[near[:, :k]], distances=squares[:, :k].sqrt() * points.unit, queries=ids[queries], metric=metric,
+        indices=ids[near[:, :k]], distances=np.sqrt(squares[:, :k]) * points.unit, queries=ids[queries], metric=metric,
         rows=rows.shape[0], searched=total, distinct=distinct, duplicates=duplicates, tied=tied,
     )  # fmt: skip
 
 
 def _with_copies(
-    place: Tensor, sizes: Tensor, queries: Tensor, k: int, near: Tensor, squares: Tensor
-) -> tuple[Tensor, Tensor]:
+    place: Array, sizes: Array, queries: Array, k: int, near: Array, squares: Array
+) -> tuple[Array, Array]:
     """The k nearest points of each query and squared distances, (Q, k), where points share places: from the
     nearest other places (places, m) of each place that queries lie at. Ties go to the lower point."""
-    _, row = torch.unique(place[queries], return_inverse=True)
-    members, starts = torch.argsort(place, stable=True), sizes.cumsum(0) - sizes
-    within = torch.arange(min(k + 1, int(sizes.max())))
-    points = torch.empty((len(queries), k), dtype=torch.int64)
-    of_points = torch.empty((len(queries), k), dtype=torch.float64)
+    row = np.unique(place[queries], return_inverse=True)[1]
+    members, starts = np.argsort(place, kind="stable"), sizes.cumsum() - sizes
+    within = np.arange(min(k + 1, int(sizes.max())))
+    points = np.empty((len(queries), k), np.int64)
+    of_points = np.empty((len(queries), k))
     step = max(1, _EXPANDED // (len(within) * (near.shape[1] + 1)))
-    for some in torch.split(torch.arange(len(queries)), step):
-        places = torch.cat([place[queries[some]][:, None], near[row[some]]], 1)[..., None]
-        far = torch.cat([torch.zeros((len(some), 1), dtype=torch.float64), squares[row[some]]], 1)[..., None]
-        who = members[(starts[places] + within).clamp_max(len(members) - 1)]
-        left_out = (within >= sizes[places]) | (who == queries[some][:, None, None])
-        far, who = in_order(far.masked_fill(left_out, torch.inf).flatten(1), who.flatten(1))
+    for start in range(0, len(queries), step):
+        some = slice(start, start + step)
+        asked, far = queries[some, None], squares[row[some]]
+        places = np.concatenate([place[asked], near[row[some]]], 1)[..., None]
+        far = np.concatenate([np.zeros(asked.shape), far], 1)[..., None]
+        who = members[np.minimum(starts[places] + within, len(members) - 1)]
+        left_out = (within >= sizes[places]) | (who == asked[..., None])
+        far, who = (x.reshape(len(asked), -1) for x in (np.where(left_out, np.inf, far), who))
+        far, who = in_order(far, who)
         points[some], of_points[some] = who[:, :k], far[:, :k]
     return points, of_points
 
 
-def sampled_rows(total: int, sample: int | None, seed: int) -> Tensor:
+def sampled_rows(total: int, sample: int | None, seed: int) -> Array:
     """Which of `total` rows are asked, ascending: all, or `sample` (by default 8,192 of over 65,536)."""
     if sample is None:
         sample = total if total <= EXACT_ROWS else SAMPLED_ROWS
     if sample >= total:
-        return torch.arange(total)
-    return torch.randperm(total, generator=torch.Generator().manual_seed(seed))[:sample].sort().values
+        return np.arange(total)
+    return np.sort(np.random.default_rng(seed).choice(total, sample, replace=False))
 
 
 def searched(

@@ -1,14 +1,17 @@
 """Do the lengths of the rows say something? Their distribution, and how they follow the ids."""
 
 import math
+from typing import Any
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from uncone.errors import UndefinedMeasure
 from uncone.records import MeasureDescription, Measurement, Norms
 from uncone.records.text import counted
+from uncone.rows import as_array
 
-Tensor = torch.Tensor
+Array = npt.NDArray[Any]
 _PER_OCTAVE = 256
 _OCTAVES = 128
 _BIN = 2.0 ** (1 / _PER_OCTAVE)
@@ -34,27 +37,29 @@ class NormProfile:
     """
 
     def __init__(self) -> None:
-        self._counts, self._id_sums = torch.zeros(2, 1 + _PER_OCTAVE * _OCTAVES, dtype=torch.float64)
+        self._counts, self._id_sums = np.zeros((2, 1 + _PER_OCTAVE * _OCTAVES))
         self.n = 0
         self._sum, self._id_square = 0.0, 0.0
         self._low, self._high = math.inf, 0.0
 
-    def update(self, norms: Tensor, ids: Tensor) -> None:
-        """Add the norms (n,) of the rows with the given ids (n,)."""
-        norms, ids, size = norms.double().cpu(), ids.double().cpu(), len(self._counts)
-        at = (norms.log2() + _OCTAVES / 2) * _PER_OCTAVE + 1.5
-        at = torch.where(norms > 0, at.clamp_(1, size - 1), 0.0).long()
-        self._counts += torch.bincount(at, minlength=size)
-        self._id_sums += torch.bincount(at, weights=ids, minlength=size)
+    def update(self, norms: Any, ids: Any) -> None:
+        """Add the norms (n,) of the rows with the given ids (n,), arrays or tensors."""
+        norms, ids = (np.asarray(as_array(given), np.float64) for given in (norms, ids))
+        size = len(self._counts)
+        with np.errstate(divide="ignore"):  # of norm 0
+            at = (np.log2(norms) + _OCTAVES / 2) * _PER_OCTAVE + 1.5
+        at = np.where(norms > 0, at.clip(1, size - 1), 0).astype(np.int64)
+        self._counts += np.bincount(at, minlength=size)
+        self._id_sums += np.bincount(at, weights=ids, minlength=size)
         self.n += len(norms)
         self._sum += float(norms.sum())
-        self._id_square += float(ids.square().sum())
+        self._id_square += float(np.square(ids).sum())
         self._low, self._high = min(self._low, float(norms.min())), max(self._high, float(norms.max()))
 
     def quantile(self, q: float) -> float:
         """The norm below which a share `q` of the rows lies, to 0.27%."""
-        at = int(torch.searchsorted(self._counts.cumsum(0), q * self.n))
-        norm = float(_norm_at(torch.tensor(min(at, len(self._counts) - 1), dtype=torch.float64)))
+        at = int(np.searchsorted(self._counts.cumsum(), q * self.n))
+        norm = float(_norm_at(np.array(min(at, len(self._counts) - 1))))
         return min(self._high, max(self._low, norm)) if at else 0.0
 
     def count_from(self, norm: float) -> int:
@@ -67,11 +72,11 @@ class NormProfile:
         low, high, mean = self.quantile(0.001), self.quantile(0.999), self._sum / self.n
         if not high > low or self._high <= self._low * _BIN:  # as of rows that were normalised
             return Norms(self._low, mean, self._high, (self._low, max(self._high, self._low)), (self.n,))
-        edges = torch.linspace(low, high, _BARS + 1, dtype=torch.float64)
+        edges = np.linspace(low, high, _BARS + 1)
         edges[0], edges[-1] = min(self._low, low), max(self._high, high)
-        centers = _norm_at(torch.arange(len(self._counts), dtype=torch.float64))
-        at = torch.searchsorted(edges[1:-1].contiguous(), centers)
-        counts = torch.bincount(at, weights=self._counts, minlength=_BARS).long()
+        centers = _norm_at(np.arange(len(self._counts)))
+        at = np.searchsorted(edges[1:-1], centers)
+        counts = np.bincount(at, weights=self._counts, minlength=_BARS).astype(np.int64)
         return Norms(self._low, mean, self._high, tuple(edges.tolist()), tuple(counts.tolist()))
 
     def id_correlation(self, d: int) -> Measurement:
@@ -81,13 +86,13 @@ class NormProfile:
             UndefinedMeasure: fewer than three rows, or norms that are all equal to 0.27%.
 
         >>> profile = NormProfile()
-        >>> profile.update(torch.tensor([1.0, 4.0, 2.0]), torch.arange(3))  # ranks 1, 3, 2 against 1, 2, 3
+        >>> profile.update(np.array([1.0, 4.0, 2.0]), np.arange(3))  # ranks 1, 3, 2 against 1, 2, 3
         >>> round(float(profile.id_correlation(d=8)), 12)  # 1 - 6 (1 + 1) / (3 (3^2 - 1))
         0.5
         """
-        ranks = self._counts.cumsum(0) - (self._counts - 1) / 2
+        ranks = self._counts.cumsum() - (self._counts - 1) / 2
         mean_rank, mean_id = (self.n + 1) / 2, float(self._id_sums.sum()) / max(self.n, 1)
-        rank_spread = float((self._counts * (ranks - mean_rank).square()).sum())
+        rank_spread = float((self._counts * np.square(ranks - mean_rank)).sum())
         id_spread = self._id_square - self.n * mean_id**2
         if self.n < 3 or rank_spread <= 0 or id_spread <= 0 or self._high <= self._low * _BIN:
             raise UndefinedMeasure(
@@ -99,6 +104,6 @@ class NormProfile:
         return NORM_ID_CORRELATION.measured(value, n=self.n, d=d, reference=0.0)
 
 
-def _norm_at(position: Tensor) -> Tensor:
+def _norm_at(position: Array) -> Array:
     """The norm in the middle of the bin at `position`, counted from 1."""
-    return torch.exp2((position - 1) / _PER_OCTAVE - _OCTAVES / 2)
+    return np.asarray(np.exp2((position - 1) / _PER_OCTAVE - _OCTAVES / 2))

@@ -4,14 +4,14 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from uncone.measure.norms import NormProfile
 from uncone.records import OddRows
 from uncone.records.text import cut_label
 from uncone.rows import Rows
+from uncone.threads import share_rows
 
-Tensor = torch.Tensor
+Array = npt.NDArray[Any]
 GIANT = 10.0
 """In medians. The longest row of 33 published token tables without a remedy has at most 5.7 mean norms."""
 MOST_KEYS = 2**19
@@ -35,26 +35,28 @@ class OddRowFinder:
         self._every, self._zeros, self._reserved_zeros = 1, 0, 0
         self._zero_rows, self._longest = list[int](), list[tuple[float, int]]()
 
-    def update(self, start: int, block: Tensor, norms: Tensor, zero: Tensor, reserved: Tensor) -> None:
+    def update(self, start: int, block: Array, norms: Array, zero: Array, reserved: Array) -> None:
         """Add the rows (n, D) from number `start` on, with their norms.
 
         `zero` and `reserved` (bool, (n,)) mark the zero rows and those reserved by name.
         """
         self._zeros += int((zero & ~reserved).sum())
         self._reserved_zeros += int((zero & reserved).sum())
-        there = (zero & ~reserved).nonzero().flatten() + start
+        there = np.flatnonzero(zero & ~reserved) + start
         self._zero_rows += there[: _LISTED - len(self._zero_rows)].tolist()
-        ordinary = (~zero & ~reserved).nonzero().flatten()
-        top = torch.topk(norms[ordinary], min(_LISTED, len(ordinary)))
-        self._longest += zip(top.values.tolist(), (ordinary[top.indices] + start).tolist(), strict=True)
+        ordinary = np.flatnonzero(~zero & ~reserved)
+        lengths = norms[ordinary]
+        top = np.flatnonzero(lengths >= np.sort(lengths)[-_LISTED:][:1])
+        self._longest += zip(lengths[top].tolist(), (ordinary[top] + start).tolist(), strict=True)
         self._longest = sorted(self._longest, key=lambda one: (-one[0], one[1]))[:_LISTED]
-        words = block.contiguous().numpy().view(np.uint32)
+        keys = np.empty(len(block), np.uint64)
+        share_rows(self._hash, np.ascontiguousarray(block).view(np.uint32), keys)
+        self._keep(keys[ordinary], ordinary + start)
+
+    def _hash(self, words: Array, keys: Array) -> None:
         words = words ^ (words >> np.uint32(16))
-        first, second = (
-            np.einsum("ij,j->i", words, of[: words.shape[1]]).astype(np.uint64) for of in self._factors
-        )
-        kept = ordinary.numpy()
-        self._keep(((first << np.uint64(32)) | second)[kept], kept + start)
+        first, second = (np.einsum("ij,j->i", words, of[: words.shape[1]]) for of in self._factors)
+        np.bitwise_or(first.astype(np.uint64) << np.uint64(32), second, out=keys)
 
     def _keep(self, keys: npt.NDArray[np.uint64], numbers: npt.NDArray[np.int64]) -> None:
         """Those whose hash is a multiple of `_every`, which doubles whenever there are too many."""

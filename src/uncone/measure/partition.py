@@ -6,21 +6,21 @@ from functools import reduce
 from itertools import pairwise
 from typing import Any
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from uncone.measure.projections import by_piece
 from uncone.measure.reading import moments_of, reading, with_moments
 from uncone.measure.spectrum import marchenko_pastur
-from uncone.memory import usable
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
-from uncone.rows import GRID, Rows
-from uncone.threads import alone
+from uncone.rows import Rows
+from uncone.threads import on_one_thread
 
-Tensor = torch.Tensor
+Array = npt.NDArray[Any]
 SHORT_ROWS = 0.5
 """Below this mean norm every exponent is small, and I(W) is near 1 whatever the rows look like."""
-PIECE = 256
+PIECE = 512
 """Rows multiplied at once: enough to keep a core busy, few enough for its cache."""
 CHOICES = 8
 """Where eigenvalues coincide: how many other bases of their eigenvectors are tried."""
@@ -62,11 +62,11 @@ c over both signs of the eigenvectors of X'X; where eigenvalues coincide, one li
 )  # fmt: skip
 
 
+@on_one_thread
 def partition_isotropy(
     rows: Any,
     moments: Moments | None = None,
     *,
-    device: str = "cpu",
     progress: Callable[[int], None] | None = None,
     mask: Any = None,
 ) -> Measurement:
@@ -76,25 +76,23 @@ def partition_isotropy(
         rows, mask: as for `moments_of`, but no moments. Read once (twice without `moments`), and again where
             eigenvalues coincide.
         moments: the moments of the same rows, with second-order sums; computed when not given.
-        device: where the products are computed.
         progress: called with the number of rows done.
 
     Raises:
         InputError: rows that are not finite, or moments of other rows or under weights. UndefinedMeasure: no rows.
 
-    >>> x = torch.tensor([[2.0, 0.0], [0.0, 1.0]])  # Z is e^2 + 1, e^-2 + 1, e + 1 and e^-1 + 1
+    >>> x = [[2.0, 0.0], [0.0, 1.0]]  # Z is e^2 + 1, e^-2 + 1, e + 1 and e^-1 + 1
     >>> round(float(uncone.measure.partition_isotropy(x)), 4)  # (e^-2 + 1) / (e^2 + 1) = e^-2
     0.1353
     """
-    usable(device)
-    rows, m = with_moments(rows, moments, mask, unit_first=False, device=device)
+    rows, m = with_moments(rows, moments, mask, unit_first=False)
     values, directions = m.eigen()
-    plus, minus = log_partition(rows, directions, longest=m.norm_max, device=device, progress=progress)
-    along = alone(lambda: m.mean() @ directions)
-    tied, ambiguity = _ambiguity(rows, m, tied_runs(values, _rounding(m, values, along)), plus, minus, device)
+    plus, minus = log_partition(rows, directions, longest=m.norm_max, progress=progress)
+    along = m.mean() @ directions
+    tied, ambiguity = _ambiguity(rows, m, tied_runs(values, _rounding(m, values, along)), plus, minus)
     low, high = sign_interval(plus, minus)
-    one = torch.where((along >= 0).cpu(), plus, minus)
-    logarithm = float(torch.minimum(plus, minus).min() - torch.maximum(plus, minus).max())
+    one = np.where(along >= 0, plus, minus)
+    logarithm = float(np.minimum(plus, minus).min() - np.maximum(plus, minus).max())
     value, warnings = math.exp(logarithm), _warnings(m) + ambiguity
     if value == 0:
         warnings += (f"too small for a float: its natural logarithm is {logarithm:.6g}",)
@@ -110,88 +108,89 @@ def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
     Raises:
         UndefinedMeasure: no rows.
 
-    >>> m = uncone.Moments.of(torch.tensor([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
+    >>> m = uncone.Moments.of([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     >>> round(float(uncone.measure.gaussian_isotropy(m)), 4)  # variances 8/3 and 2/3: exp(1/3 - 4/3)
     0.3679
     """
     m = moments_of(x, mask)
-    linear, values, n = m.mean_along().clone(), m.spectrum(centered=False), m.effective_n
+    linear, values, n = m.mean_along().copy(), m.spectrum(centered=False), m.effective_n
     for first, stop in tied_runs(values, _rounding(m, values, linear)):
-        linear[first] = linear[first:stop].norm()
+        linear[first] = np.sqrt(np.square(linear[first:stop]).sum())
         linear[first + 1 : stop] = 0.0
     # Along its own eigenvectors, the second moment is the covariance (1 - 1/n) plus the mean's square.
-    quadratic = 0.5 * (values - linear.square()).clamp_min(0.0) * (n / max(n - 1, 1))
+    quadratic = 0.5 * np.maximum(values - np.square(linear), 0.0) * (n / max(n - 1, 1))
     value = math.exp(float((quadratic - linear).min() - (quadratic + linear).max()))
     asked = {"norm": m.mean_norm()}
     return reading(GAUSSIAN_ISOTROPY, value, m, reference=_isotropic(m), asked=asked, warnings=_warnings(m))
 
 
 def log_partition(
-    rows: Rows,
-    directions: Tensor,
-    *,
-    longest: float,
-    device: str = "cpu",
-    progress: Callable[[int], None] | None = None,
-) -> tuple[Tensor, Tensor]:
-    """ln Z(c) and ln Z(-c) for every column c of `directions` (D, K), float64 (K,) on the CPU.
+    rows: Rows, directions: Array, *, longest: float, progress: Callable[[int], None] | None = None
+) -> tuple[Array, Array]:
+    """ln Z(c) and ln Z(-c) for every column c of `directions` (D, K), float64 (K,).
 
     `longest` bounds |c.w|: where exp cannot leave float32 the sums are plain, else float64 and log-sum-exp.
     """
     plain = longest <= _SAFE_EXPONENT
-    dtype = rows.widened if plain else torch.float64
-    c = directions.to(device, dtype)
-    size = PIECE if torch.device(device).type == "cpu" else GRID
+    c = directions.astype(rows.widened if plain else np.float64)
 
-    def sums_of(_: slice, x: Tensor) -> Tensor:
-        z = x.to(device, dtype) @ c
-        if plain:
-            return torch.stack([z.exp_().sum(0), z.reciprocal_().sum(0)]).double().cpu()
-        return torch.stack([torch.logsumexp(z, 0), torch.logsumexp(z.neg_(), 0)]).cpu()
+    def sums_of(_: slice, x: Array) -> Array:
+        z = x @ c
+        if not plain:
+            return np.stack([_log_sum_exp(z), _log_sum_exp(np.negative(z, out=z))])
+        ones = np.ones(len(z), z.dtype)  # sums over rows are products: a BLAS makes them in one pass
+        sums = np.stack([ones @ np.exp(z, out=z), ones @ np.divide(1, z, out=z)])
+        return sums.astype(np.float64)
 
-    total = reduce(torch.add if plain else torch.logaddexp, by_piece(rows, size, sums_of, progress))
-    plus, minus = total.log_() if plain else total
+    total = reduce(np.add if plain else np.logaddexp, by_piece(rows, PIECE, sums_of, progress))
+    plus, minus = np.log(total) if plain else total
     return plus, minus
 
 
-def _rounding(m: Moments, values: Tensor, along: Tensor) -> float:
+def _log_sum_exp(z: Array) -> Array:
+    largest, terms = z.max(0), np.empty_like(z)
+    np.exp(np.subtract(z, largest, out=terms), out=terms)
+    return np.asarray(largest + np.log(terms.sum(0)))
+
+
+def _rounding(m: Moments, values: Array, along: Array) -> float:
     """How far apart rounding leaves eigenvalues that coincide; `along` is the mean in their eigenvectors."""
     # Products are summed about the mean: the largest eigenvalue counts without the mean's share in it. What parts two
     # eigenvalues is the error of one entry; that of the whole product, `rounding`, is sqrt(D) times as large.
-    centered = max(float(values[0] - along[0].square()), float(values[1]) if m.d > 1 else 0.0)
+    centered = max(float(values[0] - along[0] ** 2), float(values[1]) if m.d > 1 else 0.0)
     of_products = min(m.epsilon * centered, m.rounding / m.weight / math.sqrt(m.d))
-    return _TIED * max(of_products, torch.finfo(torch.float64).eps * float(values[0]))
+    return _TIED * max(of_products, float(np.finfo(np.float64).eps) * float(values[0]))
 
 
-def tied_runs(values: Tensor, rounding: float) -> list[tuple[int, int]]:
+def tied_runs(values: Array, rounding: float) -> list[tuple[int, int]]:
     """The runs (first, stop) of two or more eigenvalues (D,), largest first, that coincide within `rounding` and
     are not 0: along the eigenvectors of those all c.w are 0."""
     apart = (values[:-1] - values[1:] > rounding) | (values[1:] <= rounding)
-    edges = [0, *((apart.nonzero().flatten() + 1).tolist()), len(values)]
+    edges = [0, *(np.flatnonzero(apart) + 1).tolist(), len(values)]
     return [(first, stop) for first, stop in pairwise(edges) if stop - first > 1]
 
 
 def _ambiguity(
-    rows: Rows, m: Moments, runs: list[tuple[int, int]], plus: Tensor, minus: Tensor, device: str
+    rows: Rows, m: Moments, runs: list[tuple[int, int]], plus: Array, minus: Array
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The details and the warning of I(W) over other eigenvectors of the eigenvalues that coincide; none
     where it is the same."""
-    tied = torch.zeros(m.d, dtype=torch.bool)
+    tied = np.zeros(m.d, np.bool_)
     for first, stop in runs:
         tied[first:stop] = True
     size = int(tied.sum())
     if size == 0:
         return {}, ()
-    small, large = torch.minimum(plus, minus), torch.maximum(plus, minus)
+    small, large = np.minimum(plus, minus), np.maximum(plus, minus)
     spreads = [float(large.max() - small.min())]
     at_once = max(1, m.d // size)
     for start in range(0, CHOICES, at_once):
         turns = range(start, min(start + at_once, CHOICES))
-        bases = torch.cat([_other_basis(m, runs, turn) for turn in turns], dim=1)
-        both = torch.stack(log_partition(rows, bases, longest=m.norm_max, device=device))
-        for other in torch.split(both, size, dim=1):
-            least, most = torch.cat([small[~tied], *other]).min(), torch.cat([large[~tied], *other]).max()
-            spreads.append(float(most - least))
+        bases = np.concatenate([_other_basis(m, runs, turn) for turn in turns], axis=1)
+        both = np.stack(log_partition(rows, bases, longest=m.norm_max))
+        for other in np.split(both, len(turns), axis=1):
+            least = min(other.min(), small[~tied].min(initial=math.inf))
+            spreads.append(float(max(other.max(), large[~tied].max(initial=-math.inf)) - least))
     if max(spreads) - min(spreads) <= _SPREAD:
         return {}, ()
     low, high = math.exp(-max(spreads)), math.exp(-min(spreads))
@@ -201,30 +200,31 @@ def _ambiguity(
     )
 
 
-def _other_basis(m: Moments, runs: list[tuple[int, int]], turn: int) -> Tensor:
+def _other_basis(m: Moments, runs: list[tuple[int, int]], turn: int) -> Array:
     """Other eigenvectors for each run, (D, K), at random; in turn 0 one of each run lies along the mean."""
-    generator, bases = torch.Generator().manual_seed(turn), []
+    generator, bases = np.random.default_rng(turn), []
     for first, stop in runs:
         basis = m.directions()[:, first:stop]
-        start = torch.randn(stop - first, stop - first, generator=generator, dtype=torch.float64).to(basis)
+        start = generator.standard_normal((stop - first, stop - first))
         if turn == 0:
             start[:, 0] = m.mean() @ basis
-        bases.append(basis @ torch.linalg.qr(start)[0])
-    return torch.cat(bases, dim=1)
+        bases.append(basis @ np.linalg.qr(start)[0])
+    return np.concatenate(bases, axis=1)
 
 
-def sign_interval(plus: Tensor, minus: Tensor) -> tuple[float, float]:
+def sign_interval(plus: Array, minus: Array) -> tuple[float, float]:
     """The least and greatest min / max over all choices of `plus[k]` or `minus[k]`, which are logarithms."""
-    small, large = torch.minimum(plus, minus), torch.maximum(plus, minus)
+    small, large = np.minimum(plus, minus), np.maximum(plus, minus)
     d = len(small)
     if d == 1:
         return 1.0, 1.0
     # The least against the greatest, which must come from two different pairs.
-    (least, i), (most, j) = small.topk(2, largest=False), large.topk(2)
-    widest = float((most - least[:, None])[i[:, None] != j].max())
+    i, j = np.argsort(small)[:2], np.argsort(-large)[:2]
+    widest = float((large[j] - small[i][:, None])[i[:, None] != j].max())
     # The smallest window over the sorted values that holds one of each pair.
-    ordered, order = torch.cat([small, large]).sort()
-    values, pairs = ordered.tolist(), (order % d).tolist()
+    both = np.concatenate([small, large])
+    order = np.argsort(both)
+    values, pairs = both[order].tolist(), (order % d).tolist()
     held, missing, first, narrowest = [0] * d, d, 0, math.inf
     for last, pair in enumerate(pairs):
         missing -= held[pair] == 0

@@ -1,21 +1,24 @@
 """Has a group of rows more in common than a random group of its size? A permutation test."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
+import numpy.typing as npt
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.moments import inverse, row_norms
 from uncone.records import MeasureDescription, Measurement
-from uncone.rows import Rows, as_samples
+from uncone.rows import Rows, as_array, as_samples
+from uncone.threads import on_one_thread, share
 
-Tensor = torch.Tensor
+Array = npt.NDArray[Any]
 PERMUTATIONS = 999
 _MEMBERS_BYTES, _SUMS_BYTES = 64 * 2**20, 32 * 2**20
 _PIECE = 1024
-_SLACK = 64 * torch.finfo(torch.float64).eps
+_DRAWS = 128
+_SLACK = 64 * float(np.finfo(np.float64).eps)
 """A draw that equals the group must count, in whatever order its sum was rounded."""
 
 
@@ -32,6 +35,7 @@ b of m = 999 random groups, drawn without replacement from all rows with a direc
 )  # fmt: skip
 
 
+@on_one_thread
 def permutation_test(
     rows: Any, members: Any, *, seed: int, permutations: int = PERMUTATIONS, mask: Any = None
 ) -> Measurement:
@@ -57,7 +61,7 @@ def permutation_test(
         InputError: row numbers that repeat or do not exist, no permutation. UndefinedMeasure: fewer than two
             rows with a direction.
 
-    >>> x = torch.cat([torch.eye(8)[:1].expand(3, 8), torch.eye(8)[1:]])  # three copies, and seven rows orthogonal to all
+    >>> x = np.eye(8)[[0, 0, *range(8)]]  # three copies, and seven rows orthogonal to all
     >>> found = uncone.measure.permutation_test(x, [0, 1, 2], seed=0, permutations=99)
     >>> round(float(found), 12), round(found.reference, 4)  # of 45 pairs of rows, 3 have a cosine of 1
     (1.0, 0.0667)
@@ -68,14 +72,14 @@ def permutation_test(
     if seed < 0:
         raise InputError(f"expected a seed from 0 up, got {seed}: any whole number will do")
     n, d = rows.shape
-    scales, total = torch.empty(n, dtype=torch.float64), torch.zeros(d, dtype=torch.float64)
-    for piece, block in zip(torch.split(scales, _PIECE), rows.blocks(_PIECE), strict=True):
-        wide = block.double()  # by float32 norms unit rows would be longer or shorter than 1
-        piece.copy_(inverse(row_norms(wide)))
+    scales, total = np.empty(n), np.zeros(d)
+    for piece, block in zip(_split(scales, _PIECE), rows.blocks(_PIECE), strict=True):
+        wide = block.astype(np.float64)  # by float32 norms unit rows would be longer or shorter than 1
+        piece[:] = inverse(row_norms(wide))
         total += piece @ wide
         del block
     chosen = _mask(members, n) & (scales > 0)
-    directed, size = (scales > 0).nonzero().flatten(), int(chosen.sum())
+    directed, size = np.flatnonzero(scales > 0), int(chosen.sum())
     if size < 2:
         raise UndefinedMeasure(
             f"expected at least two rows with a direction in the group, got {size}: pass more rows"
@@ -84,10 +88,11 @@ def permutation_test(
     (observed,) = _mean_cosines(rows, scales, near, chosen[None], size).tolist()
     slack = _SLACK * (abs(observed) + 1 / size)
     draws = _draws(seed, directed, rows.shape, size, permutations)
-    null = torch.cat([_mean_cosines(rows, scales, near, members, size) for members in draws])
+    null = np.concatenate([_mean_cosines(rows, scales, near, members, size) for members in draws])
     p = (int((null >= observed - slack).sum()) + 1) / (permutations + 1)
-    everywhere = min(1.0, (float(total @ total) - len(directed)) / (len(directed) * (len(directed) - 1)))
-    deviation = float(null.std(correction=0))
+    pairs = len(directed) * (len(directed) - 1)
+    everywhere = min(1.0, (float(np.square(total).sum()) - len(directed)) / pairs)
+    deviation = float(null.std())
     z = (observed - everywhere) / deviation if deviation > slack else None
     return PERMUTATION_TEST.measured(
         observed, n=size, d=d, lowest=-1.0 / (size - 1), reference=everywhere,
@@ -95,46 +100,58 @@ def permutation_test(
     )  # fmt: skip
 
 
-def _mask(members: Any, n: int) -> Tensor:
-    given = torch.as_tensor(members).cpu()
-    if given.dtype == torch.bool and given.shape == (n,):
+def _mask(members: Any, n: int) -> Array:
+    given = np.asarray(as_array(members))
+    if given.dtype == np.bool_ and given.shape == (n,):
         return given
-    if given.ndim != 1 or given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+    if given.ndim != 1 or given.dtype.kind not in "iu":
         raise InputError(
-            f"expected row numbers (n,) or a mask ({n},), got {given.dtype} of shape {tuple(given.shape)}: name the rows"
+            f"expected row numbers (n,) or a mask ({n},), got {given.dtype} of shape {given.shape}: name the rows"
         )
-    given = given.long()
     if len(given) and not 0 <= int(given.min()) <= int(given.max()) < n:
         raise InputError(
             f"expected row numbers from 0 to {n - 1}, got {int(given.min())} to {int(given.max())}: name rows that exist"
         )
-    if len(torch.unique(given)) < len(given):
+    if len(np.unique(given)) < len(given):
         raise InputError("expected each row once, got a row number twice: name each row once")
-    return torch.zeros(n, dtype=torch.bool).index_fill_(0, given, True)
+    return np.isin(np.arange(n), given)
 
 
-def _draws(seed: int, directed: Tensor, shape: tuple[int, int], size: int, count: int) -> Iterator[Tensor]:
+def _draws(seed: int, directed: Array, shape: tuple[int, int], size: int, count: int) -> Iterator[Array]:
     """Random groups as masks (draws, N), as many at a time as memory allows."""
     n, d = shape
     generator = np.random.default_rng(seed)
     most = max(1, min(_MEMBERS_BYTES // n, _SUMS_BYTES // (8 * d)))
     for start in range(0, count, most):
-        members = torch.zeros((min(most, count - start), n), dtype=torch.bool)
+        members = np.zeros((min(most, count - start), n), np.bool_)
         for mask in members:
             mask[directed[generator.choice(len(directed), size, replace=False, shuffle=False)]] = True
         yield members
 
 
-def _mean_cosines(rows: Rows, scales: Tensor, near: Tensor, members: Tensor, size: int) -> Tensor:
+def _mean_cosines(rows: Rows, scales: Array, near: Array, members: Array, size: int) -> Array:
     """(|S|^2 - n) / (n (n - 1)) of each group, S its sum of unit rows, float64 (draws,).
 
     Sums are of u - `near`, any vector near to the rows: where rows share a direction the rounding of long
     sums of u would hide what groups differ by, and would depend on how many groups are multiplied at once.
     """
-    sums = torch.zeros(len(members), rows.shape[1], dtype=torch.float64)
-    pieces = zip(torch.split(scales, _PIECE), torch.split(members, _PIECE, dim=1), strict=True)
+    sums = np.zeros((len(members), rows.shape[1]))
+    pieces = zip(_split(scales, _PIECE), _split(members, _PIECE, 1), strict=True)
     for (scale, member), block in zip(pieces, rows.blocks(_PIECE), strict=True):
-        sums += member.double() @ (block.double() * scale[:, None] - near)
+        unit, draws = (
+            block * scale[:, None] - near,
+            zip(_split(sums, _DRAWS), _split(member, _DRAWS), strict=True),
+        )
+        share(partial(_add, *some, unit) for some in draws)
         del block
     sums += size * near
-    return ((sums.square().sum(1) - size) / (size * (size - 1))).clamp(-1.0 / (size - 1), 1.0)
+    cosines: Array = (np.square(sums, out=sums).sum(1) - size) / (size * (size - 1))
+    return cosines.clip(-1.0 / (size - 1), 1.0)
+
+
+def _add(sums: Array, members: Array, unit: Array) -> None:
+    sums += members.astype(np.float64) @ unit
+
+
+def _split(x: Array, size: int, axis: int = 0) -> list[Array]:
+    return np.split(x, range(size, x.shape[axis], size), axis)

@@ -2,77 +2,81 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
-import torch
-from torch.nn.functional import linear
+import numpy as np
+import numpy.typing as npt
 
 from uncone.moments import inverse, row_norms
 from uncone.rows import Rows
 from uncone.threads import share
 
 T = TypeVar("T")
-Tensor = torch.Tensor
-_PIECE = 2048  # rows multiplied at once, by one thread
+Array = npt.NDArray[Any]
+_PIECE = 2048  # rows of a task
+_STRIP = 256  # rows that a core's cache holds
 
 
 def by_piece(
-    rows: Rows, size: int, work: Callable[[slice, Tensor], T], progress: Callable[[int], None] | None = None
+    rows: Rows, size: int, work: Callable[[slice, Array], T], progress: Callable[[int], None] | None = None
 ) -> Iterator[T]:
     """`work(which, x)` of every `size` rows x in order, each on one thread; `which` rows of all they are."""
     for done, block in rows.numbered(progress):
-        starts = range(done, done + len(block), size)
-        pieces = zip(starts, torch.split(block, size), strict=True)
-        yield from share(partial(work, slice(start, start + len(x)), x) for start, x in pieces)
-        del block, pieces  # lets the reader use its buffer again
+        cuts = [(start, min(start + size, len(block))) for start in range(0, len(block), size)]
+        yield from share(partial(work, slice(done + a, done + b), block[a:b]) for a, b in cuts)
+        del block  # lets the reader use its buffer again
 
 
 class UnitSums:
     """The sums of unit rows of each group (0 to K - 1), float64 (K, D), and the norms of all rows, (N,)."""
 
-    def __init__(self, groups: Tensor, k: int, d: int) -> None:
+    def __init__(self, groups: Array, k: int, d: int) -> None:
         self.groups, self._done = groups, 0
-        self.norms = torch.zeros(len(groups), dtype=torch.float64)
-        self.sums = torch.zeros(k, d, dtype=torch.float64)
-        self._near: Tensor | None = None
+        self.norms, self.sums = np.zeros(len(groups)), np.zeros((k, d))
+        self._near: Array | None = None
         """A direction near all rows if they have one: sums of what is left over keep their digits."""
 
-    def update(self, block: Tensor, norms: Tensor) -> None:
+    def update(self, block: Array, norms: Array) -> None:
         """Add the next rows (n, D) with their norms (n,)."""
         part = slice(self._done, self._done + len(block))
         self.norms[part] = norms
-        scale, groups = inverse(norms), self.groups[part]
+        scale = inverse(norms).astype(block.dtype)
         if self._near is None:
-            self._near = (block * scale.to(block.dtype)[:, None]).mean(0)
-        member = torch.zeros(len(self.sums), len(block), dtype=block.dtype)
-        member.scatter_(0, groups[None], (norms > 0).to(block.dtype)[None])
-        pieces = zip(*(torch.split(t, _PIECE) for t in (block, scale, member.T)), strict=True)
-        for piece in share(partial(_sums, self._near, *cut) for cut in pieces):
-            self.sums += piece
-        self.sums += member.sum(1, dtype=torch.float64)[:, None] * self._near.double()
+            self._near = (block[:_STRIP] * scale[:_STRIP, None]).mean(0)
+        member = np.zeros((len(self.sums), len(block)), block.dtype)
+        member[self.groups[part], np.arange(len(block))] = norms > 0
+        cuts = [slice(start, start + _PIECE) for start in range(0, len(block), _PIECE)]
+        tasks = (partial(_sums, self._near, block[cut], scale[cut], member[:, cut]) for cut in cuts)
+        self.sums += sum(share(tasks))
+        self.sums += member.sum(1, dtype=np.float64)[:, None] * self._near
         self._done += len(block)
 
 
-def _sums(near: Tensor, x: Tensor, scale: Tensor, member: Tensor) -> Tensor:
-    """Sums of x / |x| - near by group."""
-    return member.T @ (x * scale.to(x.dtype)[:, None]).sub_(near)
+def _sums(near: Array, x: Array, scale: Array, member: Array) -> Array:
+    """Sums of x / |x| - near by group, float64 (K, D)."""
+    sums, kept = np.zeros((len(member), len(near))), np.empty((min(_STRIP, len(x)), len(near)), x.dtype)
+    for start in range(0, len(x), _STRIP):
+        cut = slice(start, start + _STRIP)
+        y = np.multiply(x[cut], scale[cut, None], out=kept[: len(x[cut])])
+        sums += member[:, cut] @ np.subtract(y, near, out=y)
+    return sums
 
 
-def project(rows: Rows, axes: Tensor, progress: Callable[[int], None] | None = None) -> Tensor:
+def project(rows: Rows, axes: Array, progress: Callable[[int], None] | None = None) -> Array:
     """The products of all rows with the columns of `axes` (D, K), float64 (N, K). Read once."""
     unit, lengths = _unit(axes, rows)
-    products = torch.empty(rows.shape[0], axes.shape[1], dtype=torch.float64)
+    products = np.empty((rows.shape[0], axes.shape[1]))
 
-    def work(which: slice, x: Tensor) -> None:
-        torch.mul(linear(x, unit), lengths, out=products[which])
+    def work(which: slice, x: Array) -> None:
+        np.multiply(x @ unit.T, lengths, out=products[which])
 
-    list(by_piece(rows, _PIECE, work, progress))
+    list(by_piece(rows, _STRIP, work, progress))
     return products
 
 
 def project_about(
-    rows: Rows, axes: Tensor, point: Tensor, progress: Callable[[int], None] | None = None
-) -> tuple[Tensor, Tensor]:
+    rows: Rows, axes: Array, point: Array, progress: Callable[[int], None] | None = None
+) -> tuple[Array, Array]:
     """The products of all rows less `point` (D,) with the columns of `axes` (D, K), float64 (N, K), and the
     squared lengths of these differences, float64 (N,). Read once.
 
@@ -80,25 +84,24 @@ def project_about(
     themselves would hold nothing else. It is taken in the dtype of the blocks, where it loses no digit of a
     row near to `point`, and what rounding left of `point` is put right in float64.
     """
-    near = point.to(rows.widened)
-    left = point.double() - near.double()
-    unit, lengths = _unit(torch.cat([axes, left[:, None]], dim=1), rows)
-    products = torch.empty(rows.shape[0], axes.shape[1] + 1, dtype=torch.float64)
-    squares = torch.empty(rows.shape[0], dtype=torch.float64)
+    near = point.astype(rows.widened)
+    left = point - near
+    unit, lengths = _unit(np.concatenate([axes, left[:, None]], axis=1), rows)
+    products, squares = np.empty((rows.shape[0], len(unit))), np.empty(rows.shape[0])
 
-    def work(which: slice, x: Tensor) -> None:
+    def work(which: slice, x: Array) -> None:
         y = x - near
-        torch.mul(linear(y, unit), lengths, out=products[which])
-        torch.square(row_norms(y), out=squares[which])
+        np.multiply(y @ unit.T, lengths, out=products[which])
+        np.square(row_norms(y), out=squares[which])
 
-    list(by_piece(rows, _PIECE, work, progress))
-    squares += left @ left - 2 * products[:, -1]
-    return products[:, :-1] - left @ axes, squares.clamp_min_(0.0)
+    list(by_piece(rows, _STRIP, work, progress))
+    squares += np.square(left).sum() - 2 * products[:, -1]
+    return products[:, :-1] - np.einsum("i,ij->j", left, axes), np.maximum(squares, 0.0, out=squares)
 
 
-def _unit(axes: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+def _unit(axes: Array, rows: Rows) -> tuple[Array, Array]:
     """The axes at unit length, (K, D) in the dtype of the blocks, whose range products then keep to, and their
     lengths (K,)."""
-    lengths = axes.norm(dim=0)
-    unit = axes / torch.where(lengths > 0, lengths, 1.0)
-    return unit.T.contiguous().to(rows.widened), lengths  # twice as fast as (D, K)
+    lengths = np.sqrt(np.square(axes).sum(0))
+    unit = axes / np.where(lengths > 0, lengths, 1.0)
+    return np.ascontiguousarray(unit.T, rows.widened), lengths  # twice as fast as (D, K)

@@ -51,7 +51,7 @@ def moments_of(x: Any, mask: Any = None, **sums: Any) -> Moments:
     """What a measure reads: `x` itself where it is `Moments`, or else the moments of its rows.
 
     Args:
-        x: Moments; or Rows, or a tensor, array, list or DataFrame (N, D) of numbers (integers become float64); with
+        x: Moments; or Rows, or an array, tensor, list or DataFrame (N, D) of numbers (integers become float64); with
             a mask also (B, T, D).
         mask: (B, T), or (N,), bool or 0 and 1: True = keep. States of texts come with padding that no number
             tells from a state: three axes without a mask are refused.
@@ -60,7 +60,7 @@ def moments_of(x: Any, mask: Any = None, **sums: Any) -> Moments:
     Raises:
         InputError: anything else, rows that are not finite, or a mask beside moments.
 
-    >>> states = torch.tensor([[[2.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [9.0, 9.0]]])  # the last one is padding
+    >>> states = np.array([[[2.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [9.0, 9.0]]])  # the last one is padding
     >>> uncone.measure.moments_of(states, mask=[[1, 1], [1, 0]]).n
     3
     """
@@ -132,5 +132,5 @@ def largest_share(m: Moments, *, centered: bool) -> tuple[float, int]:
     total = float(diagonal.sum())
     if total <= 0:
         return 0.0, 0
-    share, dimension = (diagonal / total).max(0)
-    return float(share), int(dimension)
+    dimension = int(diagonal.argmax())
+    return float(diagonal[dimension] / total), dimension

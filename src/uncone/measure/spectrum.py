@@ -5,7 +5,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.reading import moments_of, reading, rounding_warnings, spectral_warnings
@@ -13,7 +14,7 @@ from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
 from uncone.records.text import counted
 
-Tensor = torch.Tensor
+Array = npt.NDArray[np.float64]
 _ANGLES = 8192
 _ISOTROPIC = "the same function of Marchenko-Pastur eigenvalues"
 
@@ -90,14 +91,14 @@ def effective_rank(x: Any, *, centered: bool = True, mask: Any = None) -> Measur
     Raises:
         UndefinedMeasure: rows that are all equal (all zero when raw).
 
-    >>> m = uncone.Moments.of(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))  # raw, p = 3/4 and 1/4
+    >>> m = uncone.Moments.of([[3.0, 0.0], [0.0, 1.0]])  # raw, p = 3/4 and 1/4
     >>> round(float(uncone.measure.effective_rank(m, centered=False)), 4)  # (4/3)^(3/4) 4^(1/4)
     1.7548
     """
     m = moments_of(x, mask)
     highest = float(min(m.n, m.d))
     return _spectral(
-        EFFECTIVE_RANK, lambda values: math.exp(_entropy(values.sqrt())), m, centered, highest=highest
+        EFFECTIVE_RANK, lambda values: math.exp(_entropy(np.sqrt(values))), m, centered, highest=highest
     )
 
 
@@ -107,19 +108,19 @@ def rankme(x: Any, *, mask: Any = None) -> Measurement:
     Raises:
         UndefinedMeasure: rows that are all zero.
 
-    >>> round(float(uncone.measure.rankme(torch.eye(2))), 4)  # p = 1/2 and 1/2
+    >>> round(float(uncone.measure.rankme(np.eye(2))), 4)  # p = 1/2 and 1/2
     2.0
     """
     m = moments_of(x, mask)
     terms = min(m.n, m.d)
 
-    def rank(values: Tensor) -> float:
-        s = values[:terms].sqrt()
+    def rank(values: Array) -> float:
+        s = np.sqrt(values[:terms])
         p = s / s.sum() + 1e-7
-        return math.exp(float(-(p * p.log()).sum()))
+        return math.exp(float(-(p * np.log(p)).sum()))
 
-    one, all_alike = torch.eye(1, terms, dtype=torch.float64)[0], torch.ones(terms, dtype=torch.float64)
-    return _spectral(RANKME, rank, m, False, lowest=rank(one), highest=rank(all_alike))
+    lowest, highest = rank(np.eye(1, terms)[0]), rank(np.ones(terms))
+    return _spectral(RANKME, rank, m, False, lowest=lowest, highest=highest)
 
 
 def stable_rank(x: Any, *, centered: bool = False, mask: Any = None) -> Measurement:
@@ -128,7 +129,7 @@ def stable_rank(x: Any, *, centered: bool = False, mask: Any = None) -> Measurem
     Raises:
         UndefinedMeasure: rows that are all zero (all equal when centred).
 
-    >>> m = uncone.Moments.of(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
+    >>> m = uncone.Moments.of([[3.0, 0.0], [0.0, 1.0]])
     >>> round(float(uncone.measure.stable_rank(m)), 4)  # (9 + 1) / 9
     1.1111
     """
@@ -145,7 +146,7 @@ def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -
     Raises:
         InputError: no such direction. UndefinedMeasure: rows that are all equal (all zero when raw).
 
-    >>> m = uncone.Moments.of(torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
+    >>> m = uncone.Moments.of([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     >>> round(float(uncone.measure.anisotropy(m)), 12)  # 18 / (18 + 2)
     0.9
     """
@@ -163,7 +164,7 @@ def singular_entropy(x: Any, *, centered: bool = True, mask: Any = None) -> Meas
     Raises:
         UndefinedMeasure: rows that are all equal (all zero when raw).
 
-    >>> m = uncone.Moments.of(torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
+    >>> m = uncone.Moments.of([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     >>> round(float(uncone.measure.singular_entropy(m)), 4)  # ln 2
     0.6931
     """
@@ -177,7 +178,7 @@ def condition_number(x: Any, *, centered: bool = False, mask: Any = None) -> Mea
     Raises:
         UndefinedMeasure: the matrix has not full column rank, to the precision of the products it was summed with.
 
-    >>> round(float(uncone.measure.condition_number(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))), 12)
+    >>> round(float(uncone.measure.condition_number([[3.0, 0.0], [0.0, 1.0]])), 12)
     3.0
     """
     m = moments_of(x, mask)
@@ -190,36 +191,32 @@ def condition_number(x: Any, *, centered: bool = False, mask: Any = None) -> Mea
     return _spectral(CONDITION_NUMBER, lambda values: math.sqrt(float(values[0] / values[-1])), m, centered)
 
 
-def marchenko_pastur(n: float, d: int) -> Tensor:
+def marchenko_pastur(n: float, d: int) -> Array:
     """The eigenvalues of the covariance of n isotropic rows of d features with unit variance, largest first.
 
     Marchenko & Pastur (1967): with g = d/n, the eigenvalues fill [(1 - sqrt g)^2, (1 + sqrt g)^2] with
     density sqrt((l+ - l)(l - l-)) / (2 pi g l); when g > 1, a share 1 - 1/g of them is zero. Returned are the
     d quantiles at (k - 1/2) / d, float64 (d,); their mean is 1.
     """
-    return _quantiles(float(n), d).clone()
+    return _quantiles(float(n), d).copy()
 
 
 @lru_cache(maxsize=8)  # one diagnosis asks for the same two or three again and again
-def _quantiles(n: float, d: int) -> Tensor:
+def _quantiles(n: float, d: int) -> Array:
     g = d / n
     # With l = 1 + g - 2 sqrt(g) cos(t), the density in t is 2 sin(t)^2 / (pi l), free of square-root edges.
-    t = torch.linspace(0.0, math.pi, _ANGLES, dtype=torch.float64)
-    values = 1 + g - 2 * math.sqrt(g) * torch.cos(t)
-    density = 2 * torch.sin(t).square() / (math.pi * values.clamp_min(1e-12))
-    mass = torch.cumulative_trapezoid(density, t)
-    mass = torch.cat([torch.zeros(1, dtype=torch.float64), mass]) * (min(1.0, 1 / g) / mass[-1])
-    wanted = (torch.arange(d, dtype=torch.float64) + 0.5) / d - max(0.0, 1 - 1 / g)
-    at = torch.searchsorted(mass, wanted.clamp_min(0.0)).clamp(1, _ANGLES - 1)
-    low, high = mass[at - 1], mass[at]
-    part = ((wanted - low) / (high - low).clamp_min(1e-300)).clamp(0.0, 1.0)
-    quantiles = torch.lerp(values[at - 1], values[at], part)
-    quantiles = torch.where(wanted <= 0, 0.0, quantiles).flip(0)
-    return quantiles * (d / quantiles.sum())
+    t = np.linspace(0.0, math.pi, _ANGLES)
+    values = 1 + g - 2 * math.sqrt(g) * np.cos(t)
+    density = 2 * np.square(np.sin(t)) / (math.pi * np.maximum(values, 1e-12))
+    mass = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    mass *= min(1.0, 1 / g) / mass[-1]
+    wanted = (np.arange(d) + 0.5) / d - max(0.0, 1 - 1 / g)
+    quantiles = np.where(wanted <= 0, 0.0, np.interp(wanted, mass, values))[::-1]
+    return np.asarray(quantiles * (d / quantiles.sum()))
 
 
 def _spectral(
-    description: MeasureDescription, function: Callable[[Tensor], float], m: Moments, centered: bool,
+    description: MeasureDescription, function: Callable[[Array], float], m: Moments, centered: bool,
     k: int | None = None, **ends: float,
 ) -> Measurement:  # fmt: skip
     """The reading of `function` on the spectrum, with the same of an isotropic spectrum as reference."""
@@ -231,16 +228,17 @@ def _spectral(
     resolved, most = values > rounding, min(m.n - int(centered), m.d)
     resolved[most:] = False  # so few rows span no more directions: the others are rounding, however large
     dropped = most - int(resolved.sum())
-    values = torch.where(resolved, values, 0.0)
+    values = np.where(resolved, values, 0.0)
     value = function(values)
-    moved = values.clone()
+    moved = values.copy()
     moved[:most] += rounding
     warnings = spectral_warnings(m, centered=centered)
     if dropped:
         said = counted(dropped, "squared singular value")
         warnings += (f"{said} within the rounding of the largest count as 0",)
     try:
-        reference = function(marchenko_pastur(m.effective_n - int(centered), m.d))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            reference = function(marchenko_pastur(m.effective_n - int(centered), m.d))
     except (ZeroDivisionError, ValueError):
         reference = math.nan  # an isotropic cloud of so few rows has no such number
     return reading(
@@ -250,6 +248,6 @@ def _spectral(
     )  # fmt: skip
 
 
-def _entropy(weights: Tensor) -> float:
-    p = weights / weights.sum()
-    return float(-torch.xlogy(p, p).sum())
+def _entropy(weights: Array) -> float:
+    p = weights[weights > 0] / weights.sum()
+    return float(-(p * np.log(p)).sum())

@@ -1,19 +1,21 @@
 """Tiles of products: every pair of blocks of points once, shared out to threads; and sums of them."""
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from uncone.measure.points import Points
 from uncone.memory import uninitialised
 from uncone.threads import share
 
 T = TypeVar("T")
-Tensor = torch.Tensor
-Kernel = Callable[[Tensor], Tensor]
+Array = npt.NDArray[Any]
+Kernel = Callable[[Array], Array]
 """From scores -|z - z'|^2 / 2 (n, m), which it may overwrite, to the terms of a sum."""
 BLOCK = 1024
 """Rows of a block: a tile of two blocks takes 4 MiB, and is picked over while a core's cache holds it."""
@@ -24,33 +26,46 @@ class Block(NamedTuple):
     """Points in a row, and their rows as they are stored."""
 
     at: slice
-    raw: Tensor
+    raw: Array
+
+
+class Kept(threading.local):
+    """Memory of each thread for one task after another: fresh memory would cost more than what is written to it."""
+
+    def get(self, name: str, shape: tuple[int, int], dtype: npt.DTypeLike = np.float32) -> Array:
+        """An array with anything in it, the thread's until it asks for that name again."""
+        kept, size = self.__dict__.get(name), math.prod(shape)
+        if kept is None or len(kept) < size:
+            kept = self.__dict__[name] = uninitialised((size,), dtype)
+        return kept[:size].reshape(shape)
 
 
 class Tiles:
     """Scores -|z - z'|^2 / 2 of centred points by float32 products."""
 
     def __init__(self, points: Points) -> None:
-        self.points = points
-        self.half_squares = torch.empty(points.n, dtype=torch.float32)
+        self.points, self.kept = points, Kept()
+        self.half_squares = np.empty(points.n, np.float32)
         """|z|^2 / 2 of every centred point, (N,) float32."""
 
         def work(block: Block) -> None:
-            self.half_squares[block.at] = self.centered(block).double().square().sum(1).div_(2).float()
+            z = self.centered(block)
+            self.half_squares[block.at] = np.einsum("ij,ij->i", z, z, dtype=np.float64) / 2
 
         for group in groups_of(points, points.stripe):
             share(partial(work, block) for block in load(points, group))
 
-    def centered(self, block: Block) -> Tensor:
-        """The centred points of a block, (n, D) float32."""
-        return self.points.centered(block.raw, block.at)
+    def centered(self, block: Block, name: str = "rows") -> Array:
+        """The centred points of a block, (n, D) float32, in the thread's memory of that name."""
+        return self.points.centered(block.raw, block.at, out=self.kept.get(name, block.raw.shape))
 
-    def multiply(self, z: Tensor, at: Tensor | slice, block: Block) -> Tensor:
-        """The scores (n, m) of centred points z (n, D), which are the points `at`, with those of a block."""
-        # All of one size, whose memory is used again.
-        tile = uninitialised((BLOCK * BLOCK,), torch.float32)[: len(z) * len(block.raw)].view(len(z), -1)
-        torch.addmm(self.half_squares[block.at].neg(), z, self.centered(block).T, out=tile)
-        return tile.sub_(self.half_squares[at][:, None])
+    def multiply(self, z: Array, at: Array | slice, block: Block) -> Array:
+        """The scores (n, m) of centred points z (n, D), the points `at`, with a block's: until the next of the thread."""
+        tile = self.kept.get("tile", (len(z), len(block.raw)))
+        np.matmul(z, self.centered(block, "columns").T, out=tile)
+        tile -= self.half_squares[block.at]
+        tile -= self.half_squares[at][:, None]
+        return tile
 
 
 def each_pair_of_blocks(
@@ -80,8 +95,8 @@ def each_pair_of_blocks(
 
 def with_queries(
     tiles: Tiles,
-    queries: Tensor,
-    use: Callable[[slice, Block, Tensor, tuple[Tensor, Tensor]], None],
+    queries: Array,
+    use: Callable[[slice, Block, Array, tuple[Array, Array]], None],
     progress: Callable[[float], None],
 ) -> None:
     """`use(part, block, tile, itself)` for the tile of each part of `queries` (ascending) with each block, in
@@ -93,7 +108,7 @@ def with_queries(
         at = queries[part]
         z = points.centered(raw[part], at)
         for block in blocks:
-            row = ((at >= block.at.start) & (at < block.at.stop)).nonzero().flatten()
+            row = np.arange(*np.searchsorted(at, (block.at.start, block.at.stop)))
             use(part, block, tiles.multiply(z, at, block), (row, at[row] - block.at.start))
 
     for group in groups_of(points, min(points.stripe, 16 * BLOCK)):
@@ -138,26 +153,23 @@ def sum_over_pairs(points: Points, kernel: Kernel, progress: Callable[[float], N
     """The sum of the kernel over all pairs of two points, each once; the same on any number of threads."""
     tiles = Tiles(points)
 
-    # Numbers and no tensors come back: a small tensor kept where a copy of a block was freed leaves a hole in the heap.
     def work(a: Block, b: Block) -> float:
         terms = kernel(tiles.multiply(tiles.centered(a), a.at, b))
         if a is b:
-            terms.fill_diagonal_(0.0)
-        return float(terms.sum(1).double().sum()) / (2 if a is b else 1)
+            np.fill_diagonal(terms, 0.0)
+        return float(terms.sum(1).sum(dtype=np.float64)) / (2 if a is b else 1)
 
     return math.fsum(each_pair_of_blocks(points, work, progress))
 
 
-def sum_by_query(
-    points: Points, queries: Tensor, kernel: Kernel, progress: Callable[[float], None]
-) -> Tensor:
+def sum_by_query(points: Points, queries: Array, kernel: Kernel, progress: Callable[[float], None]) -> Array:
     """The sum of the kernel over all other points, for each of `queries` (ascending): float64 (Q,)."""
-    sums = torch.zeros(len(queries), dtype=torch.float64)
+    sums = np.zeros(len(queries))
 
-    def use(part: slice, block: Block, tile: Tensor, itself: tuple[Tensor, Tensor]) -> None:
+    def use(part: slice, block: Block, tile: Array, itself: tuple[Array, Array]) -> None:
         terms = kernel(tile)
         terms[itself] = 0.0
-        sums[part] += terms.sum(1).double()
+        sums[part] += terms.sum(1)
 
     with_queries(Tiles(points), queries, use, progress)
     return sums

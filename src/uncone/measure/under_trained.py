@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
+import numpy as np
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.groups import FEWEST_RESERVED, named_reserved
@@ -15,10 +15,9 @@ from uncone.moments import Moments, row_norms
 from uncone.records import UnderTrained, UnderTrainedToken
 from uncone.records.text import counted
 from uncone.records.token_text import token_texts
-from uncone.rows import Rows
+from uncone.rows import Array, Rows, as_array
 from uncone.threads import on_one_thread
 
-Tensor = torch.Tensor
 Indicator = Literal["cosine", "norm"]
 RATE = 0.01
 """The expected share of false finds among the finds."""
@@ -45,7 +44,7 @@ def under_trained_tokens(
     moments: Moments | None = None,
     *,
     prefer: Indicator = "cosine",
-    counts: Tensor | None = None,
+    counts: Any = None,
     rate: float = RATE,
     most: int = MOST_LISTED,
     progress: Callable[[int], None] | None = None,
@@ -84,7 +83,7 @@ def under_trained_tokens(
     """
     rows, m = with_moments(rows, moments, unit_first=False)
     axes = untrained_axes(rows, m, known_unused(rows.labels, m.n), counts)
-    norms = torch.cat([row_norms(block) for block in rows.blocks()])
+    norms = np.concatenate([row_norms(block) for block in rows.blocks()])
     products, squares = project_about(rows, axes.axes, axes.axes[:, 0], progress)
     return find_projected(axes, norms, products, squares, prefer=prefer, rate=rate, most=most)
 
@@ -96,41 +95,42 @@ class UntrainedAxes:
     `reference` rows make the sum."""
 
     rows: Rows
-    counts: Tensor | None
-    axes: Tensor
+    counts: Array | None
+    axes: Array
     mean_norm: float
-    expected: Tensor
-    reference: Tensor
+    expected: Array
+    reference: Array
     why: str
 
 
-def untrained_axes(rows: Rows, m: Moments, known: tuple[Tensor, str], counts: Tensor | None) -> UntrainedAxes:
+def untrained_axes(rows: Rows, m: Moments, known: tuple[Array, str], counts: Any) -> UntrainedAxes:
     """What to project all rows on; `known` is from `known_unused`. Reads the known-unused rows, or where there
     are few those of count 0."""
-    n, d = rows.shape
+    (n, d), counts = rows.shape, as_array(counts)
     if counts is not None and counts.shape != (n,):
         raise InputError(f"expected counts of shape ({n},), got {tuple(counts.shape)}: give one a row")
     expected, why = known
     reference = expected
     if int(expected.sum()) < FEWEST_RESERVED:
-        reference = torch.zeros_like(expected) if counts is None else counts == 0
+        reference = np.zeros_like(expected) if counts is None else counts == 0
         few = f"fewer than {FEWEST_RESERVED} are reserved by name or have no token"
         why = f"{int(reference.sum()):,} rows of count 0, because {few}"
         if int(reference.sum()) < FEWEST_RESERVED:
-            reference, why = torch.zeros_like(expected), ""
-    axes = torch.zeros(d, 3, dtype=torch.float64)
-    axes[:, 0] = m.mean().cpu()
+            reference, why = np.zeros_like(expected), ""
+    axes = np.zeros((d, 3))
+    axes[:, 0] = m.mean()
     if bool(reference.any()):
-        for part in torch.split(reference.nonzero().flatten(), _PIECE):
-            axes[:, 1] += (rows.take(part).double() - axes[:, 0]).sum(0)
+        known_ids = np.flatnonzero(reference)
+        for start in range(0, len(known_ids), _PIECE):
+            axes[:, 1] += (rows.take(known_ids[start : start + _PIECE]) - axes[:, 0]).sum(0)
         if n > d > 1:
-            axes[:, 2] = m.leading_directions(1, centered=True)[:, 0].cpu()
+            axes[:, 2] = m.leading_directions(1, centered=True)[:, 0]
     return UntrainedAxes(rows, counts, axes, m.mean_norm(), expected, reference, why)
 
 
-def known_unused(labels: Sequence[str | None] | None, n: int) -> tuple[Tensor, str]:
+def known_unused(labels: Sequence[str | None] | None, n: int) -> tuple[Array, str]:
     """The rows whose token is reserved by name, or that have none: a mask (N,), and in words."""
-    unused, parts = torch.zeros(n, dtype=torch.bool), []
+    unused, parts = np.zeros(n, np.bool_), []
     if labels is not None:
         named, without = named_reserved(labels), [i for i, label in enumerate(labels) if label is None]
         unused[named + without] = True
@@ -141,7 +141,7 @@ def known_unused(labels: Sequence[str | None] | None, n: int) -> tuple[Tensor, s
 
 @on_one_thread
 def find_projected(
-    axes: UntrainedAxes, norms: Tensor, products: Tensor, squares: Tensor, *, prefer: Indicator,
+    axes: UntrainedAxes, norms: Array, products: Array, squares: Array, *, prefer: Indicator,
     rate: float = RATE, most: int = MOST_LISTED,
 ) -> UnderTrained:  # fmt: skip
     """As `under_trained_tokens`, from the norms of all rows (N,), and of the rows less their mean the products
@@ -174,24 +174,24 @@ class _Evidence:
     """By row, float64 (N,): the norm, and the cosines to the known-unused rows and to the mean row, None
     without such. `removed` says whether the first principal component was removed from the former."""
 
-    norms: Tensor
-    to_unused: Tensor | None
-    to_mean: Tensor | None
+    norms: Array
+    to_unused: Array | None
+    to_mean: Array | None
     removed: bool = False
 
 
-def _evidence(axes: UntrainedAxes, norms: Tensor, products: Tensor, squares: Tensor) -> _Evidence:
+def _evidence(axes: UntrainedAxes, norms: Array, products: Array, squares: Array) -> _Evidence:
     """From the norms of the rows x, and of y = x - mean the products with the axes and the squared lengths."""
     mean, unused, first = axes.axes.T
-    along_mean, along, along_first = products.T.contiguous()
-    length, to_mean = float(mean.norm()), None
+    along_mean, along, along_first = products.T
+    length, to_mean = math.sqrt(mean @ mean), None
     if length > 1e-5 * axes.mean_norm:  # else it is rounding, as of a head whose mean row was subtracted
-        to_mean = torch.where(norms > 0, (along_mean + length**2) / (norms * length), 0.0).clamp(-1.0, 1.0)
+        to_mean = _ratio(along_mean + length**2, norms * length)
     if not bool(unused.any()):
         return _Evidence(norms, None, to_mean)
     least = _ROUNDOFF.get(axes.rows.dtype, 2.0**-24) * norms
-    y_square = torch.where(squares > least.square(), squares, 0.0)
-    directed, lost = int((norms > 0).sum()), int(((norms > 0) & (y_square == 0)).sum())
+    y_square = np.where(squares > np.square(least), squares, 0.0)
+    directed, lost = np.count_nonzero(norms), np.count_nonzero((norms > 0) & (y_square == 0))
     if 2 * lost > directed:
         raise UndefinedMeasure(
             f"expected rows that differ by more than {axes.rows.dtype} rounds off, got {lost:,} of {directed:,} equal to "
@@ -203,29 +203,33 @@ def _evidence(axes: UntrainedAxes, norms: Tensor, products: Tensor, squares: Ten
     if not bool(first.any()):
         return _Evidence(norms, plain, to_mean)
     # z is y without its part along `first`; what is left of a row along it is the rounding of the products
-    z_square = y_square - along_first.square()
-    z_square = torch.where(z_square > 8 * torch.finfo(axes.rows.widened).eps * y_square, z_square, 0.0)
+    z_square = y_square - np.square(along_first)
+    z_square = np.where(z_square > 8 * np.finfo(axes.rows.widened).eps * y_square, z_square, 0.0)
     rest = max(0.0, u_square - u_first**2)
     without = _cosines(along - u_first * along_first, z_square, rest, axes.reference)
     better = _stand_out(without, axes) > _stand_out(plain, axes)
     return _Evidence(norms, without if better else plain, to_mean, better)
 
 
-def _stand_out(readings: Tensor, axes: UntrainedAxes) -> float:
+def _stand_out(readings: Array, axes: UntrainedAxes) -> float:
     """How far the median of the known-unused rows lies above the ordinary ones, in their deviations."""
     try:
         null = robust_null(readings[~axes.expected])
     except UndefinedMeasure:
         return -math.inf
-    return (float(readings[axes.reference].median()) - null.center) / null.scale
+    return (float(np.quantile(readings[axes.reference], 0.5, method="lower")) - null.center) / null.scale
 
 
-def _cosines(along: Tensor, squares: Tensor, square: float, members: Tensor) -> Tensor:
+def _cosines(along: Array, squares: Array, square: float, members: Array) -> Array:
     """cos(y, u) of every row from y . u, |y|^2 and |u|^2; a member of the sum u has the sum of the others."""
-    dot = torch.where(members, along - squares, along)
-    rest = torch.where(members, (square - 2 * along + squares).clamp_min(0.0), square)
-    length = squares.sqrt() * rest.sqrt()
-    return torch.where(length > 0, dot / length, 0.0).clamp(-1.0, 1.0)
+    dot = np.where(members, along - squares, along)
+    rest = np.where(members, np.maximum(square - 2 * along + squares, 0.0), square)
+    return _ratio(dot, np.sqrt(squares) * np.sqrt(rest))
+
+
+def _ratio(dot: Array, length: Array) -> Array:
+    """Cosines; 0 where there is no length."""
+    return np.divide(dot, length, out=np.zeros_like(dot), where=length > 0).clip(-1.0, 1.0)
 
 
 def _conclude(
@@ -237,25 +241,25 @@ def _conclude(
     null = robust_null(-values[tested])
     p = null.upper_p(-values)
     if evidence.to_unused is not None:
-        halfway = (float((-values[axes.reference]).median()) + null.center) / 2
-        p = torch.where(-values > halfway, p, 1.0)
-    q = torch.ones_like(p)
+        halfway = (float(np.quantile(-values[axes.reference], 0.5, method="lower")) + null.center) / 2
+        p = np.where(-values > halfway, p, 1.0)
+    q = np.ones_like(p)
     q[tested] = benjamini_hochberg(p[tested])
     q[expected] = _q_if_tested(p[expected], p[tested])
     if evidence.to_unused is not None:
-        seen, known = int((q[axes.reference] <= rate).sum()), int(axes.reference.sum())
+        seen, known = np.count_nonzero(q[axes.reference] <= rate), int(axes.reference.sum())
         if seen < CONTROL * known:
             raise UndefinedMeasure(
                 f"expected at least {CONTROL:.0%} of the rows known to be unused to be found by it, got {seen} of {known}: "
                 "they look too much like the others for untrained rows to be told"
             )
     finds, known_finds = (q <= rate) & tested, (q <= rate) & expected
-    by_p = p.argsort(stable=True)
+    by_p = np.argsort(p, kind="stable")
     listed = [*by_p[finds[by_p]][:most].tolist(), *by_p[known_finds[by_p]][:MOST_KNOWN_LISTED].tolist()]
     ids, labels = axes.rows.ids, axes.rows.labels
     texts = token_texts(labels, listed)
 
-    def at(i: int, of_rows: Tensor | None) -> float | None:
+    def at(i: int, of_rows: Array | None) -> float | None:
         return None if of_rows is None else float(of_rows[i])
 
     tokens = tuple(
@@ -276,14 +280,14 @@ def _conclude(
     )  # fmt: skip
 
 
-def _q_if_tested(p: Tensor, tested: Tensor) -> Tensor:
+def _q_if_tested(p: Array, tested: Array) -> Array:
     """The q-value that each p-value would have if that row alone were tested with the others."""
-    ordered, n = tested.sort().values, len(tested)
+    ordered, n = np.sort(tested), len(tested)
     # At the p-value of each other row, and the least of these from there on.
-    later = (n + 1) * ordered / torch.arange(2, n + 2, dtype=torch.float64)
-    least = torch.cat([later.flip(0).cummin(0).values.flip(0), torch.ones(1, dtype=torch.float64)])
-    own = (n + 1) * p / (torch.searchsorted(ordered, p, right=True) + 1)
-    return torch.minimum(own, least[torch.searchsorted(ordered, p)]).clamp_max(1.0)
+    later = ((n + 1) * ordered / np.arange(2, n + 2))[::-1]
+    least = np.append(np.minimum.accumulate(later)[::-1], 1.0)
+    own = (n + 1) * p / (np.searchsorted(ordered, p, side="right") + 1)
+    return np.minimum(own, least[np.searchsorted(ordered, p)]).clip(max=1.0)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -293,14 +297,14 @@ class Null:
     center: float
     scale: float
 
-    def upper_p(self, values: Tensor) -> Tensor:
+    def upper_p(self, values: Any) -> Array:
         """The probability of a reading as high or higher, float64 of the shape of `values`, in (0, 1]."""
-        z = (values.double() - self.center) / (self.scale * math.sqrt(2))
-        p: Tensor = (torch.special.erfc(z) / 2).clamp_min(torch.finfo(torch.float64).tiny)
-        return p
+        z = (np.asarray(as_array(values), np.float64) - self.center) / (self.scale * math.sqrt(2))
+        p = np.fromiter(map(math.erfc, z.ravel().tolist()), np.float64, z.size).reshape(z.shape)
+        return np.maximum(p / 2, np.finfo(np.float64).tiny)
 
 
-def robust_null(values: Tensor) -> Null:
+def robust_null(values: Any) -> Null:
     """A normal null for one-sided tests of large values, fitted to the bulk of the values themselves.
 
     The centre is the median. The scale is the largest of three: the distances from the median to both
@@ -320,13 +324,9 @@ def robust_null(values: Tensor) -> Null:
         raise UndefinedMeasure(
             f"expected at least {FEWEST_FOR_A_NULL} rows for a null, got {len(values)}: pass more rows"
         )
-    values = values.double()
-
-    def at(q: float) -> float:
-        return float(values.kthvalue(1 + round(q * (len(values) - 1))).values)
-
-    center = at(0.5)
-    scale = max((center - at(0.25)) / _QUARTER, (at(0.75) - center) / _QUARTER, (center - at(0.1)) / _TENTH)
+    values = np.asarray(as_array(values), np.float64)
+    tenth, lower, center, upper = np.quantile(values, (0.1, 0.25, 0.5, 0.75), method="nearest").tolist()
+    scale = max((center - lower) / _QUARTER, (upper - center) / _QUARTER, (center - tenth) / _TENTH)
     if not scale > 1e-12 * abs(center):
         raise UndefinedMeasure(
             "expected rows that differ, got the same reading for most of them: pass others"
@@ -334,7 +334,7 @@ def robust_null(values: Tensor) -> Null:
     return Null(center, scale)
 
 
-def benjamini_hochberg(p: Tensor) -> Tensor:
+def benjamini_hochberg(p: Any) -> Array:
     """The q-values: the least false-discovery rate at which each is a find (Benjamini & Hochberg 1995).
 
     q_(i) = min over j >= i of N p_(j) / j. Taking all rows with q <= a keeps the expected share of false
@@ -347,16 +347,12 @@ def benjamini_hochberg(p: Tensor) -> Tensor:
     Raises:
         InputError: a p-value outside [0, 1].
 
-    >>> [round(q, 6) for q in benjamini_hochberg(torch.tensor([0.01, 0.5, 0.02], dtype=torch.float64)).tolist()]
+    >>> [round(q, 6) for q in benjamini_hochberg([0.01, 0.5, 0.02]).tolist()]
     [0.03, 0.5, 0.03]
     """
-    if len(p) == 0:
-        return p.double()
-    if not bool(((p >= 0) & (p <= 1)).all()):
-        raise InputError(
-            f"expected p-values from 0 to 1, got {float(p.min())} to {float(p.max())}: pass probabilities"
-        )
-    ordered, order = p.double().sort()
-    ranks = torch.arange(1, len(p) + 1, dtype=torch.float64)
-    least = (len(p) * ordered / ranks).flip(0).cummin(0).values.flip(0).clamp_max(1.0)
-    return torch.empty_like(least).scatter_(0, order, least)
+    p = np.asarray(as_array(p), np.float64)
+    if not ((p >= 0) & (p <= 1)).all():
+        raise InputError(f"expected p-values from 0 to 1, got {p.min()} to {p.max()}: pass probabilities")
+    falling, q = np.argsort(p)[::-1], np.empty_like(p)
+    q[falling] = np.minimum.accumulate(len(p) * p[falling] / np.arange(len(p), 0, -1)).clip(max=1.0)
+    return q  # type: ignore[no-any-return]

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.cosine import pair_weight
@@ -18,7 +19,7 @@ from uncone.records import MeasureDescription, Measurement
 from uncone.records.text import counted
 from uncone.threads import on_one_thread
 
-Tensor = torch.Tensor
+Array = npt.NDArray[Any]
 MOST_T = 150.0
 """exp(-4 t) has to stay inside float64."""
 _FLOAT32_T = 20.0
@@ -59,7 +60,7 @@ def uniformity(x: Any, *, t: float = 2.0, mask: Any = None) -> Measurement:
         InputError: moments without unit second moments, or t not above 0. UndefinedMeasure: fewer than two
             directions, or one row with all the weight but for rounding.
 
-    >>> m = uncone.Moments.of(torch.eye(2), unit_second=True)  # one cosine, of 0
+    >>> m = uncone.Moments.of(np.eye(2), unit_second=True)  # one cosine, of 0
     >>> round(float(uncone.measure.uniformity(m)), 6)
     -4.0
     """
@@ -70,8 +71,8 @@ def uniformity(x: Any, *, t: float = 2.0, mask: Any = None) -> Measurement:
             "expected moments with unit second moments, got moments without: sum with Moments.of(rows, unit_second=True)"
         )
     pairs = pair_weight(m)
-    mean = (float(m.unit_sums()[0] @ m.unit_sums()[0]) - m.unit_weight_square) / pairs
-    square = (float(torch.linalg.vector_norm(m.unit_second)) ** 2 - m.unit_weight_square) / pairs
+    mean = (float(np.square(m.unit_sums()[0]).sum()) - m.unit_weight_square) / pairs
+    square = (float(np.vdot(m.unit_second, m.unit_second)) - m.unit_weight_square) / pairs
     variance = max(0.0, square - mean**2)
     value = -2 * t + 2 * t * mean + 2 * t**2 * variance
     return reading(
@@ -105,7 +106,7 @@ def uniformity_exact(
     Raises:
         InputError: t out of range, rows that are not finite. UndefinedMeasure: fewer than two rows with a direction.
 
-    >>> float(uncone.measure.uniformity_exact(torch.tensor([[1.0, 0.0], [-2.0, 0.0]])))  # one pair, 2 apart
+    >>> float(uncone.measure.uniformity_exact([[1.0, 0.0], [-2.0, 0.0]]))  # one pair, 2 apart
     -8.0
     """
     _check_t(t, MOST_T)
@@ -126,7 +127,7 @@ def uniformity_exact(
         means = sum_by_query(points, queries, kernel, tick) / (n - 1)
         mean, asked = float(means.mean()), len(queries)
         sampled = (f"sampled: {counted(asked, 'row was', 'rows were')} paired with all {n:,}",)
-        error = _Z * float(means.std()) * math.sqrt((1 - asked / n) / asked) if asked > 1 else math.inf
+        error = _Z * float(means.std(ddof=1)) * math.sqrt((1 - asked / n) / asked) if asked > 1 else math.inf
         if error < mean + near:
             interval = (_within(log(mean - error), t), _within(log(mean + error), t))
     return reading(
@@ -151,12 +152,13 @@ def _uniform(t: float, d: int) -> float:
     return math.log(total) - 2 * t
 
 
-def _kernel(scores: Tensor, *, t: float, near: bool) -> Tensor:
+def _kernel(scores: Array, *, t: float, near: bool) -> Array:
     """exp(-t |u - v|^2), less 1 if `near`, from -|u - v|^2 / 2, which rounding may have left above 0; in
     place where float32 holds it."""
-    scores = scores.clamp_max_(0.0)
-    exponents = (scores if t <= _FLOAT32_T else scores.double()).mul_(2 * t)
-    return exponents.expm1_() if near else exponents.exp_()
+    np.minimum(scores, 0.0, out=scores)
+    exponents = scores if t <= _FLOAT32_T else scores.astype(np.float64)
+    exponents *= 2 * t
+    return np.asarray((np.expm1 if near else np.exp)(exponents, out=exponents))
 
 
 def _check_t(t: float, most: float) -> None:

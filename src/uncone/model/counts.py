@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+import numpy.typing as npt
 
 from uncone.errors import InputError
 from uncone.records.text import counted, plural
 from uncone.regular import lines_of
+from uncone.rows import as_array
 from uncone.rows.bytes import LocalFile
 from uncone.rows.npy import LONGEST_HEADER, array_header
 
-Tensor = torch.Tensor
 LARGEST_COUNT = 2**53
 """Beyond, a float64 no longer holds every whole number."""
 MOST_MISMATCHED = 0.01
@@ -28,7 +28,7 @@ _HOW = "expected a first line `id<TAB>token<TAB>count`, `id<TAB>count` or `token
 class TokenCounts:
     """The counts of N rows, int64 (N,), and what is to be said about them."""
 
-    counts: Tensor
+    counts: npt.NDArray[np.int64]
     notes: tuple[str, ...] = ()
 
 
@@ -57,13 +57,11 @@ def as_counts(counts: Any, n: int, labels: Sequence[str | None] | None = None) -
     """`counts` of n rows: a path for `read_counts`, or a tensor or array (n,) of whole numbers from 0 up."""
     if isinstance(counts, str | os.PathLike):
         return read_counts(counts, n, labels)
-    if not isinstance(counts, torch.Tensor | np.ndarray):
+    counts = as_array(counts)
+    if not isinstance(counts, np.ndarray):
         raise InputError(
             f"expected a file, tensor or array of counts, got {type(counts).__name__}: give one number a row"
         )
-    if isinstance(counts, torch.Tensor):
-        counts = counts.detach().cpu()
-        counts = (counts.double() if counts.is_floating_point() else counts).numpy()  # NumPy has no bfloat16
     _check_vector(counts.shape, counts.dtype, n, "counts")
     return _whole(counts, "counts")
 
@@ -81,7 +79,7 @@ def _whole(stored: Any, name: str) -> TokenCounts:
         raise InputError(
             f"expected whole counts from 0 up, got {values[at]:g} at row {at} of {name}: count, do not weigh"
         )
-    return _some(TokenCounts(torch.from_numpy(values.astype(np.int64))), name)
+    return _some(TokenCounts(values.astype(np.int64)), name)
 
 
 def _some(read: TokenCounts, name: str) -> TokenCounts:
@@ -146,8 +144,8 @@ def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> Toke
             f"expected tokens of this vocabulary, got {token[:40]!r} for id {index} in line {at} of {name}, "
             f"{here}{more}: count with this tokenizer"
         )
-    vector = torch.zeros(n, dtype=torch.int64)
-    vector[list(counts)] = torch.tensor(list(counts.values()), dtype=torch.int64)
+    vector = np.zeros(n, np.int64)
+    vector[list(counts)] = list(counts.values())
     notes = _notes(n - len(counts), unknown, len(differ), doubled, name)
     return _some(TokenCounts(vector, notes), name)
 

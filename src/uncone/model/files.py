@@ -16,8 +16,8 @@ from uncone.model.hugging_face import LARGEST_TOKENIZER, attempt
 from uncone.regular import open_regular
 from uncone.rows import Rows
 from uncone.rows.bytes import LocalFile
-from uncone.rows.checkpoint import read_checkpoint
 from uncone.rows.names import listing, named
+from uncone.rows.open import checkpoint_entries
 from uncone.rows.safetensors import Entry, read_header
 
 LARGEST_JSON = 64 * 2**20
@@ -158,7 +158,7 @@ def open_single(path: Path) -> dict[str, tuple[LocalFile, Entry]]:
     """Where each tensor of one file lies."""
     source = LocalFile(path)
     entries: Mapping[str, Entry] = (
-        read_header(source)[0] if path.suffix == ".safetensors" else read_checkpoint(source)
+        read_header(source)[0] if path.suffix == ".safetensors" else checkpoint_entries(source)
     )
     return {name: (source, entry) for name, entry in entries.items()}
 

@@ -18,7 +18,7 @@ from uncone.model.places import LanguageModel, find_places
 from uncone.model.sentence_transformers import is_sentence_transformers, open_sentence_transformers
 from uncone.regular import misspelt, open_regular
 from uncone.rows import Rows, as_samples, without_nonfinite
-from uncone.rows.base import DTYPES
+from uncone.rows.floats import DTYPES
 from uncone.rows.open import KINDS, is_there, open_file, split_part
 from uncone.rows.parquet import is_parquet_folder
 

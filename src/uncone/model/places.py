@@ -1,23 +1,25 @@
 """Which tensors are table and head: by config.json and shapes, then transformers' class, then known names."""
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.files import ModelFiles, rows_of, text_parts
-from uncone.model.hugging_face import asked
-from uncone.model.model_class import build, file_keys, names_of
+from uncone.model.hugging_face import asked, need
 from uncone.rows import Rows
 from uncone.rows.names import listing
 from uncone.rows.safetensors import matrices
 
 TABLES = ("wte", "tokens_embed", "embed_tokens", "word_embeddings", "embed_in", "shared", "tok_embeddings")
 HEADS = ("lm_head", "embed_out", "output", "decoder", "proj_out", "output_projection", "head")
+_ONLY_HEADS = ("lm_head", "embed_out")
+"""Names that no other module has: beside a table they settle it without the class."""
 _SEQ2SEQ = frozenset(
     [
         "bart",
@@ -103,10 +105,17 @@ def _from_header(files: ModelFiles) -> Places | None:
     # Encoder and decoder may differ: Marian's `decoder_vocab_size`, FSMT's `tgt_vocab_size`.
     sizes = [value for key, value in files.config.items() if re.fullmatch("(?!type_).*vocab_size", key)]
     is_one_vocabulary = all(size in (None, files.vocab_size) for size in sizes)
-    if len(candidates) != 1 or architecture is None or not is_one_vocabulary:
+    if architecture is None or not is_one_vocabulary:
+        return None
+    has_head = _has_head(architecture, files.config.get("model_type"))
+    tables = [name for name in candidates if ends_in(name, TABLES)]
+    heads = [name for name in candidates if ends_in(name, _ONLY_HEADS)]
+    if has_head and len(tables) == len(heads) == 1 and len(candidates) == 2:
+        why = f"told by the names of the tensors of {architecture}, which has an output head"
+        return _settled(files, tables[0], heads[0], why)
+    if len(candidates) != 1:
         return None
     (table,) = candidates
-    has_head = _has_head(architecture, files.config.get("model_type"))
     if has_head is None or ends_in(table, HEADS):
         return None
     if has_head and _is_tied(files.config):
@@ -144,7 +153,7 @@ def same_rows(files: ModelFiles, first: str, second: str) -> bool:
     """Two matrices of the files hold the same numbers."""
     a, b = rows_of(files, first), rows_of(files, second)
     pairs = zip(a.blocks(), b.blocks(), strict=True)
-    return a.shape == b.shape and a.dtype == b.dtype and all(torch.equal(x, y) for x, y in pairs)
+    return a.shape == b.shape and a.dtype == b.dtype and all(np.array_equal(x, y) for x, y in pairs)
 
 
 def vocabulary_matrices(files: ModelFiles) -> list[str]:
@@ -191,6 +200,9 @@ def _no_head(architecture: str) -> str:
 
 def locate(files: ModelFiles) -> Places:
     """The table and the head of the model class that config.json names, as transformers places them."""
+    need("opening a model by its class")
+    from uncone.model.model_class import build, file_keys  # which runs torch
+
     model = build(files)
     keys, kind = file_keys(model, matrices(files.entries)), type(model).__name__
     with asked(f"place the tensors of {kind}"):
@@ -221,7 +233,7 @@ def _matrix_of(model: Any, which: str) -> Any:
     except (NotImplementedError, AttributeError):  # how transformers says that there is none
         return None
     weight = getattr(module, "weight", None)
-    return module if isinstance(weight, torch.nn.Parameter) and weight.ndim == 2 else None
+    return module if isinstance(weight, sys.modules["torch"].nn.Parameter) and weight.ndim == 2 else None
 
 
 def _key_of(model: Any, module: Any, keys: Mapping[str, str], files: ModelFiles) -> str | None:
@@ -238,5 +250,7 @@ def _key_of(model: Any, module: Any, keys: Mapping[str, str], files: ModelFiles)
 
 def _names(model: Any, module: Any) -> list[str]:
     """The parameter's names: under the module itself first, then those it is tied to."""
+    from uncone.model.model_class import names_of
+
     own = [f"{name}.weight" for name, other in model.named_modules(remove_duplicate=False) if other is module]
     return list(dict.fromkeys([*own, *sorted(names_of(model, module.weight))]))

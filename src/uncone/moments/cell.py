@@ -6,17 +6,19 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from uncone.errors import InputError
 from uncone.rows import Rows, nonfinite_error
 from uncone.threads import share
 
-Tensor = torch.Tensor
+Array = npt.NDArray[np.floating[Any]]
 _SUMS = ("first", "unit_first", "unit_square")
-Buffer = Callable[[str, tuple[int, ...], torch.dtype], Tensor]
+Buffer = Callable[[str, tuple[int, ...], np.dtype[Any]], Array]
 PIECE = 512
 """Rows summed at once in the dtype of the rows: few, for small rounding and a core's cache."""
+_FEW = 32
 _SAMPLED = 32
 """Rows that say where a piece lies."""
 _ROUNDING = 2.0**-19  # of a mean, in float32
@@ -29,9 +31,11 @@ _STRIP = 96
 """Columns of a product computed at once: many keep a core busy, few skip most of the mirrored half."""
 _ADDED = 2**16
 """Numbers added at once: what a core's cache holds."""
-_SAFE_NORM = {torch.float32: (1e-11, 1e15), torch.float64: (1e-140, 1e140)}  # no square under- or overflows
-SHORTEST = _SAFE_NORM[torch.float64][0]
+_SAFE_NORM = {"f": (1e-11, 1e15), "d": (1e-140, 1e140)}  # by dtype: no square under- or overflows
+SHORTEST = _SAFE_NORM["d"][0]
 """Where no row is longer, second-order sums have no digits."""
+_quiet = partial(np.errstate, all="ignore")
+"""Overflow and division by zero are looked for afterwards. Each thread has a state of its own."""
 
 
 class Cell:
@@ -42,133 +46,130 @@ class Cell:
     own; the part between the two is added in float64.
     """
 
-    def __init__(self, shift: Tensor, buffer: Buffer, products: Sequence[str], *, unit: bool) -> None:
+    def __init__(self, shift: Array, buffer: Buffer, products: Sequence[str], *, unit: bool) -> None:
         self._shift, self._buffer = shift, buffer
         self._second, self._unit_second = "second" in products, "unit_second" in products
         self._names = _SUMS if unit else _SUMS[:1]
-        self._products: dict[str, Tensor] = {}
-        self._between: list[tuple[Tensor, Tensor]] = []
+        self._products: dict[str, Array] = {}
+        self._between: list[tuple[Array, Array]] = []
         self.sums: defaultdict[str, Any] = defaultdict(int)
         self.norm_min, self.norm_max = float("inf"), 0.0
 
-    def add(self, x: Tensor, w: Tensor | None) -> None:
+    def add(self, x: Array, w: Array | None) -> None:
         """Add the rows of `x` (n, D) with weights `w` (n,); where float32 will not do, as float64."""
         x, norms, sums, offsets = self._measured(x, w)
-        parts, counts = sums.double(), torch.ones_like(norms) if w is None else w
-        if self._second and bool(offsets.any()):
-            shares = torch.stack([counts[cut].sum() for cut in _cuts(len(x), x.device)])[:, None] * offsets
+        parts, counts = sums, np.ones(len(x)) if w is None else w
+        if self._second and offsets.any():
+            shares = np.stack([counts[cut].sum() for cut in _cuts(len(x))])[:, None] * offsets
             self._between.append((parts[:, 0] + shares / 2, offsets))
             parts[:, 0] += shares
         for name, value in zip(self._names, parts.sum(0), strict=True):
             self.sums[name] = self.sums[name] + value
         unit = counts * (norms > 0)
-        self.sums["zero_rows"] += int((norms == 0).sum())
+        self.sums["zero_rows"] += int(np.count_nonzero(norms == 0))
         for name, value in (
-            ("weight", counts), ("weight_square", counts.square()),
-            ("unit_weight", unit), ("unit_weight_square", unit.square()),
-            ("norm_sum", counts * norms), ("norm_square_sum", counts * norms.square()),
+            ("weight", counts), ("weight_square", counts * counts),
+            ("unit_weight", unit), ("unit_weight_square", unit * unit),
+            ("norm_sum", counts * norms), ("norm_square_sum", counts * norms * norms),
         ):  # fmt: skip
             self.sums[name] += float(value.sum())
-        lowest, highest = torch.aminmax(norms)
-        self.norm_min, self.norm_max = min(self.norm_min, float(lowest)), max(self.norm_max, float(highest))
+        self.norm_min, self.norm_max = (
+            min(self.norm_min, float(norms.min())),
+            max(self.norm_max, float(norms.max())),
+        )
         if self._second:
-            self._add_product("second", self._buffer("rows", tuple(x.shape), x.dtype))
+            self._add_product("second", self._buffer("rows", x.shape, x.dtype))
         if self._unit_second:  # sum w u u' over unit rows, while the rows are still in a cache
-            y, root = self._buffer("rows", tuple(x.shape), x.dtype), inverse(norms)
-            root = _column(root if w is None else root * w.sqrt(), x)
-            share(partial(torch.mul, x[cut], root[cut], out=y[cut]) for cut in _cuts(len(x), x.device))
+            y, root = self._buffer("rows", x.shape, x.dtype), inverse(norms)
+            root = _column(root if w is None else root * np.sqrt(w), x)
+            share(partial(np.multiply, x[cut], root[cut], out=y[cut]) for cut in _cuts(len(x)))
             self._add_product("unit_second", y)
 
-    def take_product(self, name: str) -> Tensor:
+    def take_product(self, name: str) -> Array:
         """The (D, D) product "second" or "unit_second" of all rows; only its lower half has a meaning."""
         product = self._products.pop(name)
         if name == "second":
             self.sums["rounding"] += _rounding(product)
         if name == "second" and self._between:
-            product = product.double()
+            with _quiet():
+                product = product.astype(np.float64)
             # sum w (z + a)(z + a)' = sum w z z' + half a' + a half', with half = sum w z + sum w a / 2
             for half, offset in self._between:
-                lower_product(torch.cat([half, offset]), torch.cat([offset, half]), product, add=True)
+                left, right = np.concatenate([half, offset]), np.concatenate([offset, half])
+                lower_product(left, right, product, add=True)
         return product
 
-    def _measured(self, x: Tensor, w: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _measured(self, x: Array, w: Array | None) -> tuple[Array, Array, Array, Array]:
         """The rows, norms, sums of pieces (pieces, names, D) about centres, and centres' offsets (pieces, D).
 
         The offsets are from the shift; the buffer "rows" holds the centred rows. Norms are taken for granted
         first, and looked at when all are there. Where a row is zero, or too long or too short for float32
         squares, everything is computed again with care.
         """
-        norms = torch.empty(len(x), dtype=x.dtype, device=x.device)
+        norms = np.empty(len(x), x.dtype)
         sums, offsets = self._sum_pieces(x, w, norms, None)
-        uneven = self._second and x.dtype == torch.float32 and self._is_uneven(x, norms, offsets)
+        uneven = self._second and x.dtype == np.float32 and self._is_uneven(x, norms, offsets)
         if are_safe(norms) and not uneven:
-            return x, norms.double(), sums, offsets
+            return x, norms.astype(np.float64), sums, offsets
         careful = measured_norms(x)
         if careful is None or uneven:
-            x = x.double()
+            x = x.astype(np.float64)
             careful = measured_norms(x)
         assert careful is not None
-        return x, careful, *self._sum_pieces(x, w, norms.to(x.dtype), inverse(careful))
+        return x, careful, *self._sum_pieces(x, w, norms.astype(x.dtype), inverse(careful))
 
-    def _is_uneven(self, x: Tensor, norms: Tensor, offsets: Tensor) -> bool:
+    def _is_uneven(self, x: Array, norms: Array, offsets: Array) -> bool:
         """Whether float32 products would lose most centred rows: a few, or one direction, outweigh them."""
-        centers = self._shift + offsets
-        longest = torch.linalg.vector_norm(centers, dim=1).max()
-        shortest, most = torch.aminmax(norms)
-
-        def are_near(low: Tensor) -> bool:
-            """Whether no centred row can be so far out, as the rows' own norms tell."""
-            return bool(most + longest <= _FAR * (low - longest))
-
-        if not (are_near(shortest) or are_near(norms.median())):
-            pieces = zip(_cuts(len(x), x.device), centers.to(x.dtype), strict=True)
-            lengths = torch.cat([torch.linalg.vector_norm(x[cut] - center, dim=1) for cut, center in pieces])
-            if not bool(lengths.max() <= _FAR * lengths.median()):  # as where a row is not finite
-                return True
-        rows = self._buffer("rows", tuple(x.shape), x.dtype)
-        sample = rows[:: -(-len(rows) // _COMPARED)]
-        gram = sample @ sample.T
-        along_one = gram.diagonal().sum().square() < _ALONG_ONE * gram.square().sum()
-        return len(self._shift) > 1 and bool(along_one)
+        with _quiet():
+            centers = self._shift + offsets
+            longest = _lengths(centers).max()
+            shortest, most = norms.min(), norms.max()
+            # No centred row can be so far out, as the rows' own norms tell; NaN is never near.
+            limits = (_FAR * (low - longest) for low in (shortest, np.median(norms)))
+            if not any(most + longest <= limit for limit in limits):
+                pieces = zip(_cuts(len(x)), centers.astype(x.dtype), strict=True)
+                lengths = np.concatenate([_lengths(x[cut] - center) for cut, center in pieces])
+                if not lengths.max() <= _FAR * np.median(lengths):  # as where a row is not finite
+                    return True
+            rows = self._buffer("rows", x.shape, x.dtype)
+            sample = rows[:: -(-len(rows) // _COMPARED)]
+            gram = sample @ sample.T
+            along_one = gram.diagonal().sum() ** 2 < _ALONG_ONE * np.vdot(gram, gram)
+            return len(self._shift) > 1 and bool(along_one)
 
     def _sum_pieces(
-        self, x: Tensor, w: Tensor | None, norms: Tensor, scale: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        cuts = _cuts(len(x), x.device)
-        sums = torch.empty((len(cuts), len(self._names), x.shape[1]), dtype=x.dtype, device=x.device)
+        self, x: Array, w: Array | None, norms: Array, scale: Array | None
+    ) -> tuple[Array, Array]:
+        cuts = _cuts(len(x))
+        sums = np.empty((len(cuts), len(self._names), x.shape[1]))
         centers = _centers(self._shift, x, cuts) if self._second else None
-        weight, scale = (None if factor is None else _column(factor, x) for factor in (w, scale))
-        pieces = []
-        # The product wants all rows; without one, all pieces share the memory of one.
-        rows = self._buffer("rows", (len(x) if self._second else cuts[0].stop, x.shape[1]), x.dtype)
+        weight, scale = (None if factor is None else factor.astype(x.dtype) for factor in (w, scale))
+        rows, pieces = self._buffer("rows", x.shape, x.dtype), []
         for i, cut in enumerate(cuts):
-            y = rows[cut] if self._second else rows[: cut.stop - cut.start]
             center = None if centers is None else centers[i]
             factors = (None if f is None else f[cut] for f in (weight, scale))
-            pieces.append(partial(_sum_piece, x[cut], y, norms[cut], sums[i], center, *factors))
-        if self._second:
-            share(pieces)
-        else:  # torch shares out each operation, and rounds sums of columns and norms of rows alike
-            for piece in pieces:
-                piece()
-        return sums, sums if centers is None else centers.double() - self._shift
+            pieces.append(partial(_sum_piece, x[cut], rows[cut], norms[cut], sums[i], center, *factors))
+        share(pieces)
+        return sums, sums if centers is None else centers.astype(np.float64) - self._shift
 
-    def _add_product(self, name: str, y: Tensor) -> None:
+    def _add_product(self, name: str, y: Array) -> None:
         kept = self._products.get(name)
         if kept is None:
             out = self._buffer(f"{name} product", (y.shape[1], y.shape[1]), y.dtype)
             self._products[name] = lower_product(y, y, out)
             return
-        wider = torch.promote_types(y.dtype, kept.dtype)  # one of the two may be float64 for its lengths
+        wider = np.promote_types(y.dtype, kept.dtype)  # one of the two may be float64 for its lengths
         if wider != kept.dtype and name == "second":
             self.sums["rounding"] += _rounding(kept)
-        y = y.to(wider)
-        self._products[name] = lower_product(y, y, kept.to(wider), add=True)
+        y = y.astype(wider, copy=False)
+        with _quiet():
+            kept = kept.astype(wider, copy=False)
+        self._products[name] = lower_product(y, y, kept, add=True)
 
 
 def _sum_piece(
-    x: Tensor, y: Tensor, norms: Tensor, sums: Tensor,
-    center: Tensor | None, weight: Tensor | None, scale: Tensor | None,
+    x: Array, y: Array, norms: Array, sums: Array,
+    center: Array | None, weight: Array | None, scale: Array | None,
 ) -> None:  # fmt: skip
     """The norms of a few rows x, and their sums into `sums` (3, D), or (1, D) without unit rows.
 
@@ -176,23 +177,37 @@ def _sum_piece(
     more than the sums; with a `center` it ends as sqrt(weight) (x - center).
     """
     first, *unit = sums
-    if scale is None:
-        scale = torch.linalg.vector_norm(x, dim=1, out=norms).reciprocal()[:, None]
-    if unit:
-        torch.sum(torch.mul(x, scale if weight is None else scale * weight, out=y), 0, out=unit[0])
-        torch.sum(y.square_(), 0, out=unit[1])
-    if center is not None:
-        x = torch.sub(x, center, out=y)
-    if weight is None:
-        torch.sum(x, 0, out=first)
-    elif center is None:
-        torch.sum(torch.mul(x, weight, out=y), 0, out=first)
-    else:
-        root = weight.sqrt()
-        torch.sum(y.mul_(root) * root, 0, out=first)
+    with _quiet():
+        careful = scale is not None
+        if scale is None:
+            np.sqrt(np.einsum("ij,ij->i", x, x, out=norms), out=norms)
+            scale = 1 / norms
+        if unit:  # sums over rows are products with a row of factors: a BLAS makes them in one pass
+            factors = scale if weight is None else scale * weight
+            if careful:  # the squares of such lengths have no digits
+                np.sum(np.multiply(x, factors[:, None], out=y), axis=0, dtype=np.float64, out=unit[0])
+                np.einsum("ij,ij->j", y, y, out=unit[1])
+            else:
+                _weighted_sum(factors, x, unit[0])
+                _weighted_sum(factors * factors, np.multiply(x, x, out=y), unit[1])
+        ones = np.ones(len(x), x.dtype) if weight is None else weight
+        if center is not None:
+            x = np.subtract(x, center, out=y)
+            if weight is not None:
+                ones = np.sqrt(weight)
+                x = np.multiply(x, ones[:, None], out=y)
+        _weighted_sum(ones, x, first)
 
 
-def _rounding(product: Tensor) -> float:
+def _weighted_sum(factors: Array, x: Array, out: Array) -> None:
+    """factors' x into `out` (float64): a BLAS sums few rows at a time, whose sums are added in float64."""
+    whole = len(x) - len(x) % _FEW
+    parts = np.matmul(factors[:whole].reshape(-1, 1, _FEW), x[:whole].reshape(-1, _FEW, x.shape[1]))
+    np.sum(parts[:, 0], axis=0, dtype=np.float64, out=out)
+    out += factors[whole:] @ x[whole:]
+
+
+def _rounding(product: Array) -> float:
     """By how much rounding may move an eigenvalue of a product (D, D): as errors that are independent would.
 
     The error of an entry is some roundings of the root of its two diagonal entries' product. Where these are
@@ -200,78 +215,85 @@ def _rounding(product: Tensor) -> float:
     the others, of it.
     """
     diagonal = product.diagonal()
-    return torch.finfo(product.dtype).eps * float(diagonal.sum() / len(diagonal) ** 0.5 + diagonal.max())
+    size = diagonal.sum(dtype=np.float64) / len(diagonal) ** 0.5 + diagonal.max()
+    return float(np.finfo(product.dtype).eps * size)
 
 
-def _centers(shift: Tensor, x: Tensor, cuts: list[slice]) -> Tensor:
+def _centers(shift: Array, x: Array, cuts: list[slice]) -> Array:
     """Centres of pieces (pieces, D): the shift, or for float32 rows two deviations off a mean of some."""
-    centers = shift.to(x.dtype).repeat(len(cuts), 1)
+    centers = np.repeat(shift.astype(x.dtype)[None], len(cuts), 0)
+    if x.dtype != np.float32:
+        return centers
     size, whole = cuts[0].stop, len(x) // cuts[0].stop  # all pieces at once but for a shorter last one
     for rows, into in (
         (x[: whole * size].reshape(whole, size, x.shape[1]), centers[:whole]),
         (x[None, whole * size :], centers[whole:]),
     ):
-        if x.dtype == torch.float32 and len(into):
-            sample = rows[:, :: -(-rows.shape[1] // _SAMPLED)] - into[:, None]
-            mean = sample.mean(1)
-            beyond = 5 * mean.square() > 4 * sample.square().mean(1)  # mean^2 > 4 (mean of squares - mean^2)
-            far = (beyond & (mean.abs() > _ROUNDING * into.abs())).any(1, keepdim=True)
-            into.add_(torch.where(far, mean, 0))
+        if len(into):
+            with _quiet():
+                sample = rows[:, :: -(-rows.shape[1] // _SAMPLED)] - into[:, None]
+                mean, square = sample.mean(1), np.einsum("ijk,ijk->ik", sample, sample) / sample.shape[1]
+                beyond = 5 * mean * mean > 4 * square  # mean^2 > 4 (mean of squares - mean^2)
+                far = (beyond & (np.abs(mean) > _ROUNDING * np.abs(into))).any(1, keepdims=True)
+                into += np.where(far, mean, 0)
     return centers
 
 
-def _column(factor: Tensor, x: Tensor) -> Tensor:
-    return factor.to(x.dtype)[:, None]
+def _column(factor: Array, x: Array) -> Array:
+    return factor.astype(x.dtype)[:, None]
 
 
-def _cuts(n: int, device: torch.device) -> list[slice]:
-    """Pieces of a block on the CPU, where a core's cache is small; a GPU takes the block whole."""
-    size = PIECE if device.type == "cpu" else n
-    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+def _lengths(x: Array) -> Array:
+    lengths: Array = np.sqrt(np.einsum("ij,ij->i", x, x))
+    return lengths
 
 
-def lower_product(left: Tensor, right: Tensor, out: Tensor, *, add: bool = False) -> Tensor:
+def _cuts(n: int) -> list[slice]:
+    """The pieces of a block."""
+    return [slice(start, min(start + PIECE, n)) for start in range(0, n, PIECE)]
+
+
+def lower_product(left: Array, right: Array, out: Array, *, add: bool = False) -> Array:
     """left' right of (n, D) matrices, a symmetric product, into or added to the lower half of `out` (D, D).
 
-    torch has no symmetric product. Strips below the diagonal take 9/16 of the time of a full one at D = 768,
-    hardly more than a BLAS syrk does. The upper half has no meaning until `mirror` makes it whole.
+    Strips below the diagonal take little more time than a BLAS syrk does, and are shared out to threads. The
+    upper half has no meaning until `mirror` makes it whole.
     """
-    if left.device.type != "cpu":
-        return out.addmm_(left.T, right, beta=float(add))
 
     def strip(start: int) -> None:
         stop = min(start + _STRIP, len(out))
-        out[start:stop, :stop].addmm_(left[:, start:stop].T, right[:, :stop], beta=float(add))
+        with _quiet():  # sums that overflow are looked for where they are used
+            if add:
+                out[start:stop, :stop] += left[:, start:stop].T @ right[:, :stop]
+            else:
+                np.matmul(left[:, start:stop].T, right[:, :stop], out=out[start:stop, :stop])
 
     # The last strips are the longest; given out first, they leave the short ones to even out the threads.
     share(partial(strip, start) for start in reversed(range(0, len(out), _STRIP)))
     return out
 
 
-def mirror(product: Tensor) -> Tensor:
+def mirror(product: Array) -> Array:
     """Copy the lower half of `product` (D, D) to the upper: symmetric to the bit, which no BLAS promises."""
 
     def strip(start: int) -> None:
         rows = product[start : start + _STRIP]
         product[:start, start : start + _STRIP] = rows[:, :start].T
         block = rows[:, start : start + _STRIP]
-        block.copy_(block.tril().add_(block.tril(-1).T))
+        block[...] = np.tril(block) + np.tril(block, -1).T
 
-    if product.device.type == "cpu":
-        share(partial(strip, start) for start in reversed(range(0, len(product), _STRIP)))
+    share(partial(strip, start) for start in reversed(range(0, len(product), _STRIP)))
     return product
 
 
-def add_lower(total: Tensor, part: Tensor) -> Tensor:
+def add_lower(total: Array, part: Array) -> Array:
     """total += part below and on the diagonal, in place; `part` may be of a narrower dtype."""
-    if total.device.type != "cpu":
-        return total.add_(part)
-    # torch widens a narrower operand into fresh memory, which the worker's allocator keeps: make it small.
     rows = max(1, _ADDED // total.shape[1])
 
     def strip(start: int) -> None:
         stop = min(start + rows, len(total))
-        total[start:stop, :stop] += part[start:stop, :stop]
+        with _quiet():  # beside the diagonal lies what memory held before
+            total[start:stop, :stop] += part[start:stop, :stop]
 
     share(partial(strip, start) for start in range(0, len(total), rows))
     return total
@@ -290,39 +312,37 @@ def counting_nonfinite(rows: Rows) -> Iterator[None]:
         raise nonfinite_error(rows) from None
 
 
-def are_safe(norms: Tensor) -> bool:
+def are_safe(norms: Array) -> bool:
     """Whether these norms, in the dtype of the rows, hold no zero, NaN, overflow or underflow."""
-    low, high = _SAFE_NORM[norms.dtype]
-    lowest, highest = torch.aminmax(norms)  # NaN where any norm is
-    return float(lowest) > low and float(highest) < high
+    low, high = _SAFE_NORM[norms.dtype.char]
+    return bool(norms.min() > low and norms.max() < high)  # NaN where any norm is
 
 
-def measured_norms(x: Tensor) -> Tensor | None:
+def measured_norms(x: Array) -> Array | None:
     """The rows' Euclidean norms in float64; None where float32 rows have no float32 squares."""
-    norms: Tensor = torch.linalg.vector_norm(x, dim=1)
-    if are_safe(norms):
-        return norms.double()
-    low, high = _SAFE_NORM[x.dtype]
-    if bad := int((~torch.isfinite(x).all(dim=1)).sum()):
-        raise NotFiniteError(f"expected finite rows, got {bad} with NaN or inf: mend or drop them")
-    if x.dtype == torch.float32:
-        if float(norms.max()) < high and bool(((norms > low) | (x == 0).all(dim=1)).all()):
-            return norms.double()  # short only where all zero
-        return None
-    largest: Tensor = x.abs().amax(dim=1)
-    if float(largest.max()) > high:
-        raise InputError(f"expected numbers below {high:.0e}, got {float(largest.max()):.3g}: scale the rows")
-    scaled = torch.where(largest > 0, largest, 1.0)
-    long: Tensor = largest * torch.linalg.vector_norm(x / scaled[:, None], dim=1)
-    return long
+    with _quiet():
+        norms = _lengths(x)
+        if are_safe(norms):
+            return norms.astype(np.float64)
+        low, high = _SAFE_NORM[x.dtype.char]
+        if bad := int(np.count_nonzero(~np.isfinite(x).all(axis=1))):
+            raise NotFiniteError(f"expected finite rows, got {bad} with NaN or inf: mend or drop them")
+        if x.dtype == np.float32:
+            if norms.max() < high and ((norms > low) | ~x.any(axis=1)).all():
+                return norms.astype(np.float64)  # short only where all zero
+            return None
+        largest: Array = np.abs(x).max(axis=1)
+        if largest.max() > high:
+            raise InputError(f"expected numbers below {high:.0e}, got {largest.max():.3g}: scale the rows")
+        return largest * _lengths(x / np.where(largest > 0, largest, 1.0)[:, None])
 
 
-def row_norms(x: Tensor) -> Tensor:
+def row_norms(x: Array) -> Array:
     """The rows' Euclidean norms, float64 (n,), of rows of any finite length."""
     norms = measured_norms(x)
-    return measured_norms(x.double()) if norms is None else norms  # type: ignore[return-value]
+    return measured_norms(x.astype(np.float64)) if norms is None else norms  # type: ignore[return-value]
 
 
-def inverse(norms: Tensor) -> Tensor:
+def inverse(norms: Array) -> Array:
     """1 / norm, and 0 for a row that has no direction."""
-    return torch.where(norms > 0, 1 / norms, 0.0)
+    return np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0)

@@ -3,19 +3,20 @@
 from collections.abc import Callable
 from typing import Any, Self
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from uncone.errors import UndefinedMeasure
 from uncone.memory import uninitialised
 from uncone.moments.cell import counting_nonfinite
 from uncone.moments.eigen import add_rank_one, consume_to_eigen, leading_pairs
 from uncone.moments.sums import Sums, checked_weights
-from uncone.rows import as_samples
+from uncone.rows import ArrayRows, as_samples
 from uncone.threads import on_one_thread
 
-Tensor = torch.Tensor
+Array = npt.NDArray[np.float64]
 _STRIP_ROWS = 64
-_FLOAT64 = torch.finfo(torch.float64).eps
+_FLOAT64 = float(np.finfo(np.float64).eps)
 _PRODUCTS, _SUMS = 8.0, 32.0
 
 
@@ -25,10 +26,10 @@ class Moments(Sums):
     @classmethod
     def of(
         cls, rows: Any, weights: Any = None, unit_second: bool = False, *, second: bool = True,
-        unit_first: bool = True, shift: Tensor | None = None, device: str = "cpu",
+        unit_first: bool = True, shift: Any = None,
         progress: Callable[[int], None] | None = None,
     ) -> Self:  # fmt: skip
-        """The moments of `rows` (Rows, or a tensor, array or list of shape (N, D)).
+        """The moments of `rows` (Rows, or an array, tensor or list of shape (N, D)).
 
         Args:
             rows: what to sum over; read once, block by block.
@@ -40,7 +41,6 @@ class Moments(Sums):
                 and `uniformity` read.
             shift: (D,); by default the mean of the first 512 rows. To merge byte for byte, share one, cell by
                 cell.
-            device: where the sums are computed and kept.
             progress: called with the number of rows done.
 
         Raises:
@@ -48,8 +48,14 @@ class Moments(Sums):
         """
         rows = as_samples(rows)
         kinds: dict[str, Any] = {"second": second, "unit_first": unit_first, "unit_second": unit_second}
-        moments = cls(rows.shape[1], shift=shift if second else None, device=device, **kinds)
+        moments = cls(rows.shape[1], shift=shift if second else None, **kinds)
         w = checked_weights(weights, rows.shape[0])
+        if isinstance(rows, ArrayRows) and rows.on_device is not None:
+            from uncone.moments.on_device import add
+
+            with counting_nonfinite(rows):
+                add(moments, rows.on_device, w, progress)
+            return moments
         for start, block in rows.numbered(progress):
             with counting_nonfinite(rows):
                 moments.update(block, None if w is None else w[start : start + len(block)])
@@ -64,7 +70,7 @@ class Moments(Sums):
         self._require_rows(1)
         return self.weight**2 / self.weight_square
 
-    def mean(self) -> Tensor:
+    def mean(self) -> Array:
         """The weighted mean row, float64 (D,)."""
         self._require_rows(1)
         assert self.shift is not None
@@ -75,12 +81,12 @@ class Moments(Sums):
         self._require_rows(1)
         return self.norm_sum / self.weight
 
-    def variances(self, *, centered: bool = True) -> Tensor:
+    def variances(self, *, centered: bool = True) -> Array:
         """The diagonal of `covariance` when centred, else of `second_moment`, float64 (D,)."""
         self._require_rows(2 if centered else 1)
         m, n = self.first / self.weight, self.effective_n
-        diagonal = self._second().diagonal() / self.weight - m.square()
-        return diagonal * (n / (n - 1)) if centered else diagonal + self.mean().square()
+        diagonal = self._second().diagonal() / self.weight - m * m
+        return diagonal * (n / (n - 1)) if centered else diagonal + np.square(self.mean())
 
     @on_one_thread
     def concentration(self) -> float:
@@ -91,31 +97,33 @@ class Moments(Sums):
             # Of C times a factor that falls out of the ratio, as the trace.
             trace, concentration = float(second.diagonal().sum() - self.first @ m), 0.0
             if trace > 0:
-                strips = (torch.split(sums, _STRIP_ROWS) for sums in (second, self.first))
-                for strip, first in zip(*strips, strict=True):
-                    strip = torch.addr(strip, first, m, alpha=-1.0).div_(trace)
-                    concentration += float(torch.linalg.vector_norm(strip)) ** 2
+                for start in range(0, self.d, _STRIP_ROWS):
+                    cut = slice(start, start + _STRIP_ROWS)
+                    strip = (second[cut] - np.outer(self.first[cut], m)) / trace
+                    concentration += float(np.vdot(strip, strip))
             self._derived["concentration"] = concentration
         return self._derived["concentration"]  # type: ignore[no-any-return]
 
-    def covariance(self) -> Tensor:
+    def covariance(self) -> Array:
         """The covariance, float64 (D, D), divided by N - 1 (by N (1 - 1/N) in Kish's sense under weights)."""
         self._require_rows(2)
         n = self.effective_n
-        return self._scatter().mul_(n / ((n - 1) * self.weight))
+        return np.multiply(scatter := self._scatter(), n / ((n - 1) * self.weight), out=scatter)
 
-    def second_moment(self) -> Tensor:
+    def second_moment(self) -> Array:
         """The mean of x x' about the origin, float64 (D, D): the Gram matrix divided by N."""
         self._require_rows(1)
-        mean = self.mean()
-        return self._scatter().div_(self.weight).addr_(mean, mean)
+        mean, moment = self.mean(), self._scatter()
+        moment /= self.weight
+        return _add_outer(moment, mean, mean, out=moment)
 
-    def _scatter(self) -> Tensor:
+    def _scatter(self) -> Array:
         """The sum of w (x - mean)(x - mean)', (D, D)."""
-        out = uninitialised((self.d, self.d), torch.float64, self.device)
-        return torch.addr(self._second(), self.first, self.first / self.weight, alpha=-1.0, out=out)
+        return _add_outer(
+            self._second(), -self.first / self.weight, self.first, out=uninitialised((self.d, self.d))
+        )
 
-    def spectrum(self, *, centered: bool) -> Tensor:
+    def spectrum(self, *, centered: bool) -> Array:
         """Eigenvalues of `covariance` or `second_moment`, largest first, none below 0, float64 (D,)."""
         self._require_rows(2 if centered else 1)
         n = self.effective_n
@@ -133,21 +141,21 @@ class Moments(Sums):
         sums = _SUMS * _FLOAT64 * float(self._second().diagonal().sum()) / self.weight
         return max(products, sums) * (n / (n - 1) if centered else 1.0)
 
-    def mean_along(self) -> Tensor:
+    def mean_along(self) -> Array:
         """|mean . c| for the unit eigenvectors c of `second_moment`, largest first, float64 (D,)."""
         return self._raw_eigen()[1]
 
-    def directions(self) -> Tensor:
+    def directions(self) -> Array:
         """Unit eigenvectors of `second_moment` as columns, in the order of its spectrum, float64 (D, D)."""
         return self.eigen()[1]
 
-    def eigen(self) -> tuple[Tensor, Tensor]:
+    def eigen(self) -> tuple[Array, Array]:
         """Eigenvalues of `second_moment`, largest first, float64 (D,), and `directions`, decomposed once."""
         if "eigen" not in self._derived:
             self._derived["eigen"] = consume_to_eigen(self.second_moment())
         return self._derived["eigen"]  # type: ignore[no-any-return]
 
-    def leading_directions(self, k: int, *, centered: bool) -> Tensor:
+    def leading_directions(self, k: int, *, centered: bool) -> Array:
         """The first k unit eigenvectors as columns, float64 (D, k); centred ones in little memory."""
         k = min(k, self.d)
         if not centered:
@@ -157,15 +165,17 @@ class Moments(Sums):
         return self._derived["leading"][:, :k]  # type: ignore[no-any-return]
 
     @on_one_thread
-    def _centered_eigen(self) -> tuple[Tensor, Tensor]:
+    def _centered_eigen(self) -> tuple[Array, Array]:
         """Eigenvalues of the mean of (x - mean)(x - mean)', largest first, and the mean in their vectors."""
         if "centered" not in self._derived:
             self._require_rows(1)
-            values, vectors = consume_to_eigen(self._scatter().div_(self.weight))
-            self._derived["centered"] = values.clamp_min_(0.0), self.mean() @ vectors
+            scatter = self._scatter()
+            scatter /= self.weight
+            values, vectors = consume_to_eigen(scatter)
+            self._derived["centered"] = np.maximum(values, 0.0), self.mean() @ vectors
         return self._derived["centered"]  # type: ignore[no-any-return]
 
-    def _raw_eigen(self) -> tuple[Tensor, Tensor]:
+    def _raw_eigen(self) -> tuple[Array, Array]:
         if "raw" not in self._derived:
             self._derived["raw"] = add_rank_one(*self._centered_eigen())
         return self._derived["raw"]  # type: ignore[no-any-return]
@@ -176,3 +186,11 @@ class Moments(Sums):
             raise UndefinedMeasure(
                 f"expected at least {least} rows of positive weight, got {min(self.n, kish):.0f}: pass more"
             )
+
+
+def _add_outer(matrix: Array, left: Array, right: Array, *, out: Array) -> Array:
+    """matrix + left right', some rows at a time."""
+    for start in range(0, len(matrix), _STRIP_ROWS):
+        cut = slice(start, start + _STRIP_ROWS)
+        np.add(matrix[cut], np.outer(left[cut], right), out=out[cut])
+    return out

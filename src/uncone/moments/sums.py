@@ -12,17 +12,18 @@ import os
 from collections.abc import Iterator
 from typing import Any, Self
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from uncone import atomic
 from uncone.errors import InputError
-from uncone.memory import check_memory, uninitialised, usable, zeros
+from uncone.memory import check_memory, uninitialised, zeros
 from uncone.moments.cell import PIECE, SHORTEST, Cell, add_lower, mirror
-from uncone.rows import GRID
+from uncone.rows import GRID, as_array
 from uncone.rows.safetensors import read_tensors, to_bytes
-from uncone.threads import alone
+from uncone.threads import one_blas_thread
 
-Tensor = torch.Tensor
+Array = npt.NDArray[Any]
 _MATRICES = 5
 """As many (D, D) matrices of float64 are held at once while a spectrum is taken of the sums."""
 _SCALARS = (
@@ -45,13 +46,13 @@ def products_bytes(d: int) -> int:
 def _product(name: str) -> Any:
     """A (D, D) sum of which `update` keeps the lower half: it is made whole when it is asked for."""
 
-    def read(sums: "Sums") -> Tensor | None:
+    def read(sums: "Sums") -> Array | None:
         if name in sums._lower:
             mirror(sums._products[name])
             sums._lower.discard(name)
         return sums._products.get(name)
 
-    def write(sums: "Sums", value: Tensor | None) -> None:
+    def write(sums: "Sums", value: Array | None) -> None:
         sums._lower.discard(name)
         sums._products.pop(name, None)
         if value is not None:
@@ -63,7 +64,7 @@ def _product(name: str) -> Any:
 class Sums:
     """Sums over rows x_i of weight w_i (1 by default), with y_i = x_i - shift and u_i = x_i / |x_i|.
 
-    Attributes (float64 tensors on `device`):
+    Attributes (float64 arrays):
         first: sum of w y, shape (D,).
         second: sum of w y y', shape (D, D), or None when `second=False`.
         unit_first: sum of w u over rows that are not zero, shape (D,), or None when `unit_first=False`.
@@ -76,64 +77,59 @@ class Sums:
         norm_sum, norm_square_sum, norm_min, norm_max: of w |x| and w |x|^2; the extremes of |x|.
     """
 
-    second: Tensor | None = _product("second")
-    unit_second: Tensor | None = _product("unit_second")
+    second: Array | None = _product("second")
+    unit_second: Array | None = _product("unit_second")
 
     def __init__(
-        self, d: int, *, shift: Tensor | None = None, second: bool = True, unit_first: bool = True,
-        unit_second: bool = False, device: str = "cpu",
+        self, d: int, *, shift: Any = None, second: bool = True, unit_first: bool = True,
+        unit_second: bool = False,
     ) -> None:  # fmt: skip
-        self.d, self.device = d, usable(device)
+        self.d = d
         if unit_second and not unit_first:
             raise InputError("expected unit_first=True with unit_second=True, got False: pass both")
         if shift is not None and shift.shape != (d,):
             raise InputError(f"expected a shift of shape ({d},), got {tuple(shift.shape)}: reshape it")
-        if second and self.device.type == "cpu":
+        if second:
             check_memory(products_bytes(d), f"the products of {d:,} columns with each other", _TRANSPOSED)
-        self.shift = None if shift is None else shift.to(self.device, torch.float64)
-        self.first = self._zeros(d)
-        self._products: dict[str, Tensor] = {}
+        self.shift = None if shift is None else np.asarray(as_array(shift), np.float64)
+        self.first = zeros((d,))
+        self._products: dict[str, Array] = {}
         self._lower: set[str] = set()  # products of which only the lower half is up to date
-        self.second = self._zeros(d, d) if second else None
-        self.unit_first = self._zeros(d) if unit_first else None
-        self.unit_square = self._zeros(d) if unit_first else None
-        self.unit_second = self._zeros(d, d) if unit_second else None
+        self.second = zeros((d, d)) if second else None
+        self.unit_first = zeros((d,)) if unit_first else None
+        self.unit_square = zeros((d,)) if unit_first else None
+        self.unit_second = zeros((d, d)) if unit_second else None
         self.n = self.zero_rows = 0
         self.weight = self.weight_square = self.unit_weight = self.unit_weight_square = 0.0
         self.norm_sum = self.norm_square_sum = self.norm_max = 0.0
         self.norm_min = float("inf")
         self.epsilon = self.rounding = 0.0
-        self._scratch: dict[str, Tensor] = {}
+        self._scratch: dict[str, Array] = {}
         self._derived: dict[str, Any] = {}
 
-    def update(self, block: Tensor, weights: Tensor | None = None) -> None:
+    def update(self, block: Any, weights: Any = None) -> None:
         """Add the rows of `block` (n, D), with `weights` (n,), as one partial sum: call it once a grid cell.
 
         Raises:
             InputError: another number of features, or a row that is not finite.
         """
+        block = as_array(block)
         if block.ndim != 2 or block.shape[1] != self.d:
             raise InputError(f"expected a block of shape (n, {self.d}), got {tuple(block.shape)}: reshape it")
         if len(block) == 0:
             return
         if weights is not None and weights.shape != (len(block),):
             raise InputError(f"expected {len(block)} weights, got {tuple(weights.shape)}: give one a row")
-        block = block.detach()
-        if self.device.type == "cpu" and self._products:
-            self._reserve(len(block), block.dtype)
-            alone(lambda: self._update(block, weights))
-        else:
-            self._update(block, weights)
+        x = block if block.dtype == np.float64 else block.astype(np.float32, copy=False)
+        with one_blas_thread():
+            self._update(x, None if weights is None else np.asarray(as_array(weights), np.float64))
 
-    def _update(self, block: Tensor, weights: Tensor | None) -> None:
-        x = block.to(self.device)
-        x = x if x.dtype in (torch.float32, torch.float64) else x.float()
-        w = None if weights is None else weights.to(self.device, torch.float64)
+    def _update(self, x: Array, w: Array | None) -> None:
         if self.shift is None:
-            self.shift = self._zeros(self.d) if "second" not in self._products else _shift(x)
+            self.shift = zeros((self.d,)) if "second" not in self._products else _shift(x)
         products = list(self._products)
         cell = Cell(self.shift, self._buffer, products, unit=self.unit_first is not None)
-        rows = self._chunk_rows(x.element_size())
+        rows = self._chunk_rows(x.itemsize)
         for start in range(0, len(x), rows):
             cut = slice(start, start + rows)
             cell.add(x[cut], None if w is None else w[cut])
@@ -143,12 +139,9 @@ class Sums:
         self._derived.clear()
         self.n += len(x)
         for name, value in cell.sums.items():
-            if isinstance(value, Tensor):
-                getattr(self, name).add_(value)
-            else:
-                setattr(self, name, getattr(self, name) + value)
+            setattr(self, name, getattr(self, name) + value)
         self.norm_min, self.norm_max = min(self.norm_min, cell.norm_min), max(self.norm_max, cell.norm_max)
-        self.epsilon = max(self.epsilon, torch.finfo(x.dtype).eps)
+        self.epsilon = max(self.epsilon, float(np.finfo(x.dtype).eps))
 
     def finish(self) -> Self:
         """Free the working memory that `update` keeps between calls; more updates may follow."""
@@ -169,7 +162,7 @@ class Sums:
             raise InputError(
                 f"expected moments of {self.d} features with the same sums, got {other.d}: sum both alike"
             )
-        merged = type(self)(self.d, device=str(self.device), **self._kinds())
+        merged = type(self)(self.d, **self._kinds())
         merged.shift = self.shift if self.shift is not None else other.shift
         for name in _SCALARS:
             setattr(merged, name, getattr(self, name) + getattr(other, name))
@@ -185,7 +178,7 @@ class Sums:
             merged.second = self.second + second
         return merged
 
-    def unit_sums(self) -> tuple[Tensor, Tensor]:
+    def unit_sums(self) -> tuple[Array, Array]:
         """`unit_first` and `unit_square`; InputError where they were left out."""
         if self.unit_first is None or self.unit_square is None:
             raise InputError("expected sums of unit rows, got moments made with unit_first=False: sum again")
@@ -195,7 +188,7 @@ class Sums:
         """Write the sums to a safetensors file, atomically. Reading it back gives the same bytes."""
         tensors = {name: getattr(self, name) for name in _DIMENSIONS if getattr(self, name) is not None}
         scalars = [float(getattr(self, name)) for name in _SCALARS]
-        tensors["scalars"] = torch.tensor(scalars, dtype=torch.float64)
+        tensors["scalars"] = np.array(scalars)
         atomic.write_bytes(path, to_bytes(tensors, {"format": _FORMAT}))
 
     @classmethod
@@ -224,7 +217,7 @@ class Sums:
     def _kinds(self) -> dict[str, Any]:
         return {name: getattr(self, name) is not None for name in _KINDS}
 
-    def _second(self) -> Tensor:
+    def _second(self) -> Array:
         if self.second is None:
             raise InputError("expected second-order sums, got moments made with second=False: sum again")
         if 0 < self.norm_max < SHORTEST:
@@ -233,74 +226,64 @@ class Sums:
             )
         return self.second
 
-    def _about(self, shift: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _about(self, shift: Array | None) -> tuple[Array, Array | None]:
         """`first` and `second` as they would be about another shift."""
-        if self.shift is None or shift is None or torch.equal(self.shift, shift):
+        if self.shift is None or shift is None or np.array_equal(self.shift, shift):
             return self.first, self.second
         delta = self.shift - shift
         first = self.first + self.weight * delta
         if self.second is None:
             return first, None
         # sum w (y + delta)(y + delta)' = second + first delta' + delta first' + weight delta delta'
-        second = torch.addr(self.second, self.first, delta).addr_(delta, first)
-        return first, second
+        return first, self.second + np.outer(self.first, delta) + np.outer(delta, first)
 
     def _chunk_rows(self, itemsize: int) -> int:
         """Rows worked on at once: few enough to bound the buffer, enough to keep a product busy."""
         enough = max(256, _BUFFER_BYTES // (self.d * itemsize), min(GRID, self.d))
         return 1 << (enough.bit_length() - 1)  # a power of two, so that pieces share out evenly
 
-    def _reserve(self, rows: int, dtype: torch.dtype) -> None:
-        """Take the working memory on the caller's thread: what a worker frees stays with its allocator."""
-        dtype = torch.float64 if dtype == torch.float64 else torch.float32
-        chunk = min(rows, self._chunk_rows(dtype.itemsize))
-        self._buffer("rows", (chunk, self.d), dtype)
-        for name in self._products:
-            self._buffer(f"{name} product", (self.d, self.d), dtype)
-
-    def _buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    def _buffer(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         kept = self._scratch.get(name)
         if kept is None or kept.dtype != dtype or kept.shape[1:] != shape[1:] or len(kept) < shape[0]:
-            kept = self._scratch[name] = uninitialised(shape, dtype, self.device)
+            kept = self._scratch[name] = uninitialised(shape, dtype)
         return kept[: shape[0]]
 
-    def _zeros(self, *shape: int) -> Tensor:
-        return zeros(shape, torch.float64, self.device)
 
-
-def _shift(x: Tensor) -> Tensor:
+def _shift(x: Array) -> Array:
     """The mean of the first rows, as numbers of the rows' own dtype: near enough to the mean of all."""
-    mean = x[:PIECE].mean(dim=0)
-    if not bool(torch.isfinite(mean).all()):
-        mean = torch.zeros_like(mean)  # not finite or about to overflow: an error when the norms are measured
-    return mean.double()
+    with np.errstate(all="ignore"):
+        mean: Array = x[:PIECE].mean(axis=0).astype(np.float64)
+    # Not finite or about to overflow: an error when the norms are measured.
+    return mean if np.isfinite(mean).all() else np.zeros_like(mean)
 
 
-def checked_weights(weights: Any, n: int) -> Tensor | None:
+def checked_weights(weights: Any, n: int) -> Array | None:
     """`weights`, float64 (n,), or None where there are none."""
     if weights is None:
         return None
-    w = torch.as_tensor(weights).to(torch.float64)
+    w = np.asarray(as_array(weights), np.float64)
     if w.shape != (n,):
-        raise InputError(f"expected weights of shape ({n},), got {tuple(w.shape)}: give one weight a row")
-    if not bool(torch.isfinite(w).all()) or float(w.min()) < 0 or not 0 < float(w.sum()) < torch.inf:
+        raise InputError(f"expected weights of shape ({n},), got {w.shape}: give one weight a row")
+    with np.errstate(over="ignore"):
+        total = float(w.sum())
+    if not np.isfinite(w).all() or w.min() < 0 or not 0 < total < math.inf:
         raise InputError(
             f"expected finite weights from 0 up with a positive, finite sum, got a least of {float(w.min())} "
-            f"and a sum of {float(w.sum())}: pass counts or probabilities, not all of them zero"
+            f"and a sum of {total}: pass counts or probabilities, not all of them zero"
         )
     return w
 
 
-def _wrong_parts(tensors: dict[str, Tensor]) -> Iterator[str]:
+def _wrong_parts(tensors: dict[str, Array]) -> Iterator[str]:
     """The names of sums in a file that are missing, of another dtype or shape, or of no rows."""
     units = {"unit_first", "unit_square"}
     needed = {"scalars", "first"} | (units if any(name.startswith("unit") for name in tensors) else set())
     yield from sorted(needed - set(tensors))
-    d = tensors["first"].numel()
+    d = tensors["first"].size
     for name, tensor in tensors.items():
         shape = (len(_SCALARS),) if name == "scalars" else (d,) * _DIMENSIONS[name]
-        is_finite = name == "scalars" or bool(torch.isfinite(tensor).all())
-        if tensor.dtype != torch.float64 or tensor.shape != shape or not is_finite:
+        is_finite = name == "scalars" or bool(np.isfinite(tensor).all())
+        if tensor.dtype != np.float64 or tensor.shape != shape or not is_finite:
             yield name
     scalars = dict(zip(_SCALARS, tensors["scalars"].tolist(), strict=True))
     n, zero_rows = scalars["n"], scalars["zero_rows"]

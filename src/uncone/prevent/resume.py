@@ -14,6 +14,7 @@ import torch
 from uncone import atomic
 from uncone.errors import InputError
 from uncone.rows.safetensors import read_tensors, to_bytes
+from uncone.tensors import of_array
 
 _FORMAT = "uncone.gate/1"
 LOOKED_AT = 4
@@ -143,7 +144,8 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     tensors, metadata = read_tensors(path, format=_FORMAT, what="the state of a gate", how=how)
     with refusing_damaged_state():
         state = dict(json.loads(metadata["state"]))
-        for name, value in tensors.items():
+        for name, array in tensors.items():
+            value = of_array(array)
             outer, _, inner = name.partition(".")
             if inner:
                 state.setdefault(outer, {})[inner] = value

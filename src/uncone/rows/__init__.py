@@ -13,19 +13,22 @@ from uncone.rows.base import (
     nonfinite_rows,
     without_nonfinite,
 )
+from uncone.rows.floats import Array, as_array
 from uncone.rows.npy import open_npy
-from uncone.rows.samples import as_samples, as_tensor
+from uncone.rows.samples import as_numbers, as_samples
 
 __all__ = [
     "GRID",
+    "Array",
     "ArrayRows",
     "CenteredRows",
     "DerivedRows",
     "Rows",
     "SelectedRows",
+    "as_array",
+    "as_numbers",
     "as_rows",
     "as_samples",
-    "as_tensor",
     "from_numpy",
     "nonfinite_error",
     "nonfinite_rows",

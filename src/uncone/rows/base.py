@@ -10,20 +10,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from uncone.errors import InputError
+from uncone.rows.floats import DTYPES, FLOATING, Array, as_array, is_tensor, of_tensor, widen
 
-Tensor = torch.Tensor
 GRID = 8192
 """Rows in one unit of work: block k holds the rows [k * GRID, (k + 1) * GRID), on any engine."""
-DTYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
-FLOATING = "float64, float32, float16 or bfloat16"
 _NAMED = 5
 _LOADS = {
     ".npy": "numpy.load", ".npz": "numpy.load", ".safetensors": "safetensors.torch.load_file", ".pt": "torch.load",
@@ -34,7 +26,7 @@ class Rows:
     """N rows of D features, read in blocks.
 
     A reader sets `shape`, `dtype`, `name`, and implements `fill`, or `read` where it need not copy. Rows are
-    float32 on the CPU, or float64 where the source is float64; float16 and bfloat16 are widened.
+    float32, or float64 where the source is float64; float16 and bfloat16 are widened.
     """
 
     shape: tuple[int, int]
@@ -68,31 +60,31 @@ class Rows:
         return self.labels if keys is None else keys
 
     @property
-    def ids(self) -> Tensor | None:
+    def ids(self) -> Array | None:
         """The row numbers in the source, int64 (N,); None means 0, 1, ..., N - 1."""
         return None
 
     @property
-    def widened(self) -> torch.dtype:
+    def widened(self) -> np.dtype[Any]:
         """The dtype of the blocks."""
-        return torch.float64 if self.dtype == "float64" else torch.float32
+        return np.dtype(np.float64 if self.dtype == "float64" else np.float32)
 
-    def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
-        """Rows [start, stop) as a CPU tensor (stop - start, D), written into `out` where it is given.
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+        """Rows [start, stop) as an array (stop - start, D), written into `out` where it is given.
 
-        Without `out` the tensor may share memory with the source: do not write to it.
+        Without `out` the array may share memory with the source: do not write to it.
         """
         if out is None:
-            out = torch.empty((stop - start, self.shape[1]), dtype=self.widened)
+            out = np.empty((stop - start, self.shape[1]), self.widened)
         self.fill(start, out)
         return out
 
-    def fill(self, start: int, out: Tensor) -> None:
+    def fill(self, start: int, out: Array) -> None:
         """The rows from `start` on into `out` (any number, D), which is of the dtype `widened`."""
         raise NotImplementedError
 
-    def blocks(self, size: int = GRID) -> Iterator[Tensor]:
-        """The rows in order, one tensor (at most GRID, D) per cell of the grid. Do not write to the tensors.
+    def blocks(self, size: int = GRID) -> Iterator[Array]:
+        """The rows in order, one array (at most GRID, D) per cell of the grid. Do not write to the arrays.
 
         Another `size` is for work that depends on no grid and wants less memory.
         """
@@ -102,7 +94,7 @@ class Rows:
             count = min(size, n - start)
             yield self.read(start, start + count, out=buffer.get(count))
 
-    def numbered(self, progress: Callable[[int], None] | None = None) -> Iterator[tuple[int, Tensor]]:
+    def numbered(self, progress: Callable[[int], None] | None = None) -> Iterator[tuple[int, Array]]:
         """Each block behind its first row's number; then `progress` is called with how many rows are done.
 
         `del block` before the next is read lets the reader use its memory again.
@@ -114,31 +106,31 @@ class Rows:
                 progress(min(start + GRID, n))
         next(blocks, None)  # what the reader does after the last block
 
-    def take(self, indices: Tensor) -> Tensor:
-        """The rows at `indices` (int64, ascending) as a new tensor (len(indices), D).
+    def take(self, indices: Any) -> Array:
+        """The rows at `indices` (whole numbers, ascending) as a new array (len(indices), D).
 
         Of each cell of the grid only the span of its indices is read.
         """
-        counts = torch.unique_consecutive(indices // GRID, return_counts=True)[1].tolist()
-        cells = torch.split(indices, counts)
+        indices = np.asarray(as_array(indices))
+        cells = np.split(indices, np.flatnonzero(np.diff(indices // GRID)) + 1)
         parts = [self.read(int(cell[0]), int(cell[-1]) + 1)[cell - cell[0]] for cell in cells if len(cell)]
-        return torch.cat(parts) if parts else torch.empty((0, self.shape[1]), dtype=self.widened)
+        return np.concatenate(parts) if parts else np.empty((0, self.shape[1]), self.widened)
 
 
 class Buffer:
     """Memory for two blocks, each used again once nobody else holds it: a caller that keeps blocks gets
     blocks that never change.
 
-    A fresh tensor a block costs a page fault for every 4 KiB.
+    A fresh array a block costs a page fault for every 4 KiB.
     """
 
-    def __init__(self, rows: int, d: int, dtype: torch.dtype) -> None:
-        self._shape, self._dtype = (rows, d), np.float64 if dtype == torch.float64 else np.float32
-        self._kept: list[npt.NDArray[np.floating[Any]]] = []
+    def __init__(self, rows: int, d: int, dtype: npt.DTypeLike) -> None:
+        self._shape, self._dtype = (rows, d), dtype
+        self._kept: list[Array] = []
         self._alone = 0
 
-    def get(self, rows: int) -> Tensor:
-        """A tensor (rows, D) with anything in it."""
+    def get(self, rows: int) -> Array:
+        """An array (rows, D) with anything in it."""
         free = next(
             (i for i in range(len(self._kept)) if sys.getrefcount(self._kept[i]) <= self._alone), None
         )
@@ -146,7 +138,7 @@ class Buffer:
             self._kept = [*self._kept[-1:], np.empty(self._shape, self._dtype)]
             free = len(self._kept) - 1
             self._alone = sys.getrefcount(self._kept[free])
-        return torch.from_numpy(self._kept[free][:rows])
+        return self._kept[free][:rows]
 
 
 class DerivedRows(Rows):
@@ -165,10 +157,10 @@ class DerivedRows(Rows):
         return self._rows.keys
 
     @property
-    def ids(self) -> Tensor | None:
+    def ids(self) -> Array | None:
         return self._rows.ids
 
-    def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         return self._rows.read(start, stop, out=out)
 
 
@@ -178,25 +170,27 @@ class CenteredRows(DerivedRows):
     The mean is rounded to the dtype of the blocks first.
     """
 
-    def __init__(self, rows: Rows, mean: Tensor) -> None:
+    def __init__(self, rows: Rows, mean: Array) -> None:
         super().__init__(rows)
-        self._mean = mean.to("cpu", torch.float64)
+        self._mean = np.asarray(mean, np.float64)
 
-    def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         block = self._rows.read(start, stop, out=out)
-        return torch.sub(block, self._mean.to(block.dtype), out=out)
+        out = np.empty_like(block) if out is None else out
+        np.subtract(block, self._mean.astype(block.dtype), out=out)
+        return out
 
 
 class SelectedRows(DerivedRows):
     """The rows of `rows` at `kept` (int64, ascending), under the ids that they have there."""
 
-    def __init__(self, rows: Rows, kept: Tensor, *, left_out: tuple[int, ...] = ()) -> None:
+    def __init__(self, rows: Rows, kept: Array, *, left_out: tuple[int, ...] = ()) -> None:
         super().__init__(rows)
         self._kept, self.left_out = kept, left_out
         self.shape = (len(kept), rows.shape[1])
 
     @property
-    def ids(self) -> Tensor | None:
+    def ids(self) -> Array | None:
         return self._kept if self._rows.ids is None else self._rows.ids[self._kept]
 
     @property
@@ -210,21 +204,28 @@ class SelectedRows(DerivedRows):
     def _of(self, names: Sequence[str | None] | None) -> Sequence[str | None] | None:
         return None if names is None else [names[i] for i in self._kept.tolist()]
 
-    def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         block = self._rows.take(self._kept[start:stop])  # the gaps between kept rows may be long
-        return block if out is None else out.copy_(block)
+        return _into(block, out)
 
 
-def nonfinite_rows(rows: Rows, progress: Callable[[int], None] | None = None) -> Tensor:
+def _into(block: Array, out: Array | None) -> Array:
+    if out is None:
+        return block
+    out[...] = block
+    return out
+
+
+def nonfinite_rows(rows: Rows, progress: Callable[[int], None] | None = None) -> Array:
     """Row numbers (int64, ascending) of the rows that hold a NaN or an infinity.
 
     Every row is read; `progress` is called with how many are done.
     """
     bad = []
     for start, block in rows.numbered(progress):
-        bad.append((~torch.isfinite(block).all(dim=1)).nonzero().flatten() + start)
+        bad.append(np.flatnonzero(~np.isfinite(block).all(axis=1)) + start)
         del block
-    return torch.cat(bad)
+    return np.concatenate(bad)
 
 
 def nonfinite_error(rows: Rows) -> InputError:
@@ -244,9 +245,9 @@ def without_nonfinite(rows: Rows, progress: Callable[[int], None] | None = None)
     bad, n = nonfinite_rows(rows, progress), rows.shape[0]
     if len(bad) == n:
         raise InputError(f"expected finite rows, got none of {n} in {rows.name}: there is nothing to measure")
-    keep = torch.ones(n, dtype=torch.bool)
+    keep = np.ones(n, np.bool_)
     keep[bad] = False
-    return SelectedRows(rows, keep.nonzero().flatten(), left_out=tuple(bad.tolist())) if len(bad) else rows
+    return SelectedRows(rows, np.flatnonzero(keep), left_out=tuple(bad.tolist())) if len(bad) else rows
 
 
 def check_shape(shape: tuple[int, ...], name: str) -> None:
@@ -276,31 +277,47 @@ def _loaded(name: str) -> str:
 
 
 class ArrayRows(Rows):
-    """Rows of a two-dimensional tensor. The tensor is not copied."""
+    """Rows of a matrix in memory, which is not copied: an array, or a tensor on any device."""
 
-    def __init__(self, x: Tensor, *, name: str) -> None:
+    def __init__(self, x: Any, *, name: str) -> None:
         dtype = str(x.dtype).removeprefix("torch.")
         if dtype not in DTYPES:
             raise InputError(f"expected rows of {FLOATING}, got {dtype} from {name}: use x.float()")
         check_shape(tuple(x.shape), name)
-        if x.is_meta:
-            raise InputError(
-                f"expected numbers, got {name} on meta, which has none: load the model's weights"
-            )
-        self._x = x.detach()
+        # What lies elsewhere comes block by block.
+        self._x = of_tensor(x, name)[0] if is_tensor(x) and x.device.type in ("cpu", "meta") else x
         self.shape, self.dtype, self.name = (x.shape[0], x.shape[1]), dtype, name
 
-    def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
-        block = self._x[start:stop].to(device="cpu", dtype=self.widened)
-        return block if out is None else out.copy_(block)
+    @property
+    def on_device(self) -> Any:
+        """The tensor where it lies on a GPU of CUDA; None for all else."""
+        x: Any = self._x
+        return x if is_tensor(x) and x.is_cuda else None
 
-    def blocks(self, size: int = GRID) -> Iterator[Tensor]:
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+        part = self._x[start:stop]
+        part = of_tensor(part, self.name)[0] if is_tensor(part) else part
+        if part.dtype == self.widened:
+            return _into(part, out)
+        out = np.empty(part.shape, self.widened) if out is None else out
+        widen(part, out)
+        return out
+
+    def blocks(self, size: int = GRID) -> Iterator[Array]:
+        if self._x.dtype != self.widened:
+            yield from super().blocks(size)
+            return
         for start in range(0, self.shape[0], size):
             yield self.read(start, min(start + size, self.shape[0]))
 
 
-def float_tensor(x: npt.NDArray[Any], name: str) -> Tensor:
-    """An array of floats, in either byte order, as a tensor; without a copy where the memory allows it."""
+def from_numpy(x: npt.NDArray[Any], *, name: str) -> ArrayRows:
+    """Rows of a NumPy array of floats, in either byte order, without a copy where that can be."""
+    return ArrayRows(float_array(x, name), name=name)
+
+
+def float_array(x: npt.NDArray[Any], name: str) -> Array:
+    """An array of floats in the machine's byte order; InputError for any other."""
     if isinstance(x, np.ma.MaskedArray):
         raise InputError(
             f"expected an array without a mask, got one with a mask from {name}: fill or drop the masked rows"
@@ -309,23 +326,14 @@ def float_tensor(x: npt.NDArray[Any], name: str) -> Tensor:
         raise InputError(
             f"expected an array of {FLOATING}, got dtype {x.dtype} from {name}: use x.astype('float32')"
         )
-    if not x.dtype.isnative:
-        x = x.astype(x.dtype.newbyteorder("="))
-    if not x.flags.writeable or any(stride < 0 for stride in x.strides):
-        x = np.array(x)  # torch can neither mark a tensor read-only nor step backwards
-    return torch.from_numpy(x)
-
-
-def from_numpy(x: npt.NDArray[Any], *, name: str) -> ArrayRows:
-    """Rows of a NumPy array of floats."""
-    return ArrayRows(float_tensor(x, name), name=name)
+    return x.astype(x.dtype.newbyteorder("="), copy=False)
 
 
 def as_rows(x: Any, *, name: str | None = None) -> Rows:
-    """`x` as Rows: Rows as they are, a tensor or array (N, D) without a copy."""
+    """`x` as Rows: Rows as they are, an array or tensor (N, D) without a copy."""
     if isinstance(x, Rows):
         return x
-    if isinstance(x, Tensor):
+    if is_tensor(x):
         return ArrayRows(x, name=name or "tensor")
     if isinstance(x, np.ndarray):
         return from_numpy(x, name=name or "array")
@@ -358,8 +366,8 @@ class Target:
     """What the user is told about it: rounding, and what is left out."""
 
     @property
-    def stored(self) -> torch.dtype:
-        """The dtype of the tensors that the writer is given."""
+    def stored(self) -> np.dtype[Any]:
+        """The dtype of the arrays that the writer is given."""
         return DTYPES[self.dtype]
 
     def check_free(self, names: Iterable[str]) -> None:
@@ -376,14 +384,14 @@ class Writer:
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
         self._handle = handle
 
-    def write(self, rows: Tensor) -> None:
-        """The next rows, (any number, K), in the target's dtype. They may change once this returns."""
+    def write(self, rows: Array) -> None:
+        """The next rows, (any number, K), as the target stores them (`floats.narrow`). They may change afterwards."""
         self._handle.write(raw_bytes(rows))
 
     def close(self) -> None:
         """Write what follows the last row."""
 
 
-def raw_bytes(x: Tensor) -> memoryview:
-    """The numbers of a contiguous tensor as they lie in memory."""
-    return x.reshape(-1).view(torch.uint8).numpy().data
+def raw_bytes(x: Array) -> memoryview:
+    """The numbers of a contiguous array as they lie in memory."""
+    return x.reshape(-1).view(np.uint8).data

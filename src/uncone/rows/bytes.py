@@ -12,15 +12,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from uncone.errors import InputError
 from uncone.regular import open_regular
-from uncone.rows.base import DTYPES, GRID, Buffer, Rows, Tensor
+from uncone.rows.base import GRID, Buffer, Rows
+from uncone.rows.floats import DTYPES, Array, widen
 from uncone.threads import waited
 
 T = TypeVar("T")
-_NOTHING = torch.empty(0)
+ZIP, PICKLE = b"PK\x03\x04", b"\x80"
+"""How files of `torch.save` begin, now and before PyTorch 1.6."""
+_NOTHING: Array = np.empty(0)
 
 
 class LocalFile:
@@ -65,6 +67,11 @@ class LocalFile:
         return InputError(f"expected {expected} of {self.name}, got {got}: the file was cut, copy it again")
 
 
+def is_checkpoint(source: LocalFile) -> bool:
+    """The file begins as those that `torch.save` writes, now or before PyTorch 1.6."""
+    return source.head(4) == ZIP or source.head(1) == PICKLE
+
+
 class SequentialFile(io.RawIOBase):
     """The bytes of `source` from `offset` on as a file object; positions count from byte 0 of the source."""
 
@@ -107,15 +114,15 @@ class FlatRows(Rows):
         self._source, self._offset, self._swapped = source, offset, swapped
         self.shape, self.dtype, self.name = (shape[0], shape[1]), dtype, name
 
-    def fill(self, start: int, out: Tensor) -> None:
+    def fill(self, start: int, out: Array) -> None:
         stored = DTYPES[self.dtype]
-        raw = out if stored == out.dtype else torch.empty(out.shape, dtype=stored)
-        content = raw.view(torch.uint8).numpy().reshape(-1)
+        raw = out if stored == out.dtype else np.empty(out.shape, stored)
+        content = raw.reshape(-1).view(np.uint8)
         self._read_into(self._offset + start * self.shape[1] * stored.itemsize, content)
         if self._swapped:
             content.view(f"u{stored.itemsize}").byteswap(inplace=True)
         if raw is not out:
-            out.copy_(raw)
+            widen(raw, out)
 
     def _read_into(self, offset: int, content: npt.NDArray[np.uint8]) -> None:
         self._source.read_into(offset, content.data)
@@ -138,16 +145,16 @@ class StreamedRows(Rows):
         """The last row at or before `row` at which reading can begin."""
         raise NotImplementedError
 
-    def pieces(self, begin: int) -> Iterator[Tensor]:
-        """The rows from `begin` on, in order, as tensors (any number, D), in the dtype of the source or the
+    def pieces(self, begin: int) -> Iterator[Array]:
+        """The rows from `begin` on, in order, as arrays (any number, D), in the dtype of the source or the
         blocks. A piece is never written to again."""
         raise NotImplementedError
 
-    def all_pieces(self) -> Iterator[Tensor]:
+    def all_pieces(self) -> Iterator[Array]:
         """`pieces(0)` for a whole pass: the next one is made on another thread while one is in use."""
         return one_ahead(self.pieces(0))
 
-    def fill(self, start: int, out: Tensor) -> None:
+    def fill(self, start: int, out: Array) -> None:
         if not len(out):  # past the last row there is no place to begin at
             return
         with self._lock:
@@ -161,7 +168,7 @@ class StreamedRows(Rows):
             cursor.fill(out)
             self._cursor = cursor
 
-    def blocks(self, size: int = GRID) -> Iterator[Tensor]:
+    def blocks(self, size: int = GRID) -> Iterator[Array]:
         n, d = self.shape
         cursor, buffer = _Cursor(self.all_pieces(), 0, self.name), Buffer(min(size, n), d, self.widened)
         for start in range(0, n, size):
@@ -177,7 +184,7 @@ class StreamedRows(Rows):
 class _Cursor:
     """Where reading stands in a run of pieces: `row` is the next one."""
 
-    def __init__(self, pieces: Iterator[Tensor], row: int, name: str) -> None:
+    def __init__(self, pieces: Iterator[Array], row: int, name: str) -> None:
         self._pieces, self.row, self._name = pieces, row, name
         self._rest = _NOTHING
 
@@ -186,19 +193,19 @@ class _Cursor:
         while count:
             count -= len(self._take(count))
 
-    def fill(self, out: Tensor) -> None:
+    def fill(self, out: Array) -> None:
         """The next rows into `out`, as many as it has."""
         while len(out):
             piece = self._take(len(out))
             out[: len(piece)] = piece
             out = out[len(piece) :]
 
-    def whole(self, count: int, dtype: torch.dtype) -> Tensor | None:
+    def whole(self, count: int, dtype: np.dtype[Any]) -> Array | None:
         """The next `count` rows without a copy if one piece holds them in `dtype`, else None."""
         self._need_rest()
         return self._take(count) if len(self._rest) >= count and self._rest.dtype == dtype else None
 
-    def _take(self, most: int) -> Tensor:
+    def _take(self, most: int) -> Array:
         self._need_rest()
         whole = self._rest
         self._rest = whole[most:] if len(whole) > most else _NOTHING  # an empty view would hold the memory

@@ -11,18 +11,18 @@ import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from uncone.errors import InputError
-from uncone.rows.base import ArrayRows, Rows, raw_bytes
-from uncone.rows.bytes import LocalFile
+from uncone.rows.base import ArrayRows, Rows
+from uncone.rows.bytes import PICKLE, ZIP, LocalFile
+from uncone.rows.floats import Array, widen
 from uncone.rows.safetensors import FLOATS, PIECE_BYTES, Entry
 
-_ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 _LEGACY = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # torch's magic number, as pickle writes it
 _CODES = {getattr(torch, name): code for code, name in FLOATS.items()}
 _CONVERT = (
@@ -57,12 +57,13 @@ class StoredTensor(Entry):
             yield piece.contiguous()
 
     def stored_bytes(self, source: LocalFile) -> Iterator[bytes | memoryview]:
-        yield from (raw_bytes(piece) for piece in self.pieces(source) if piece.numel())
+        for piece in self.pieces(source):
+            if piece.numel():
+                yield piece.reshape(-1).view(torch.uint8).numpy().data
 
-
-def is_checkpoint(source: LocalFile) -> bool:
-    """The file begins as those that `torch.save` writes, now or before PyTorch 1.6."""
-    return source.head(4) == _ZIP or source.head(1) == _PICKLE
+    def identity(self) -> tuple[Any, ...]:
+        strides = self.tensor.stride() if self.tensor.layout == torch.strided else ()
+        return (*super().identity(), strides)
 
 
 def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
@@ -77,10 +78,10 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
         content = _load(source, make)
         if not all(storage.is_read for storage in made):
             raise _broken(source, "the bytes of a tensor are not in it")
-    elif source.head(4) == _ZIP:
+    elif source.head(4) == ZIP:
         _check_stored(source)
         content = _load(source, "cpu", mmap=True)
-    elif source.head(1) == _PICKLE:
+    elif source.head(1) == PICKLE:
         raise InputError(
             f"expected a checkpoint, got {source.name}, a pickle, which can run code: {_CONVERT}"
         )
@@ -106,21 +107,11 @@ class _MappedRows(ArrayRows):
         super().__init__(x, name=name)
         self._source = source
 
-    def fill(self, start: int, out: torch.Tensor) -> None:
+    def fill(self, start: int, out: Array) -> None:
         self._source.check_whole()
-        out.copy_(self._x[start : start + len(out)])
+        widen(self._x[start : start + len(out)], out)
 
     read, blocks = Rows.read, Rows.blocks
-
-
-def without_ties(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Each tensor once: of names for the same numbers the first stays."""
-    seen = dict[tuple[Any, ...], str]()
-    for name, entry in entries.items():
-        tensor = entry.tensor if isinstance(entry, StoredTensor) else None
-        strides = tensor.stride() if tensor is not None and tensor.layout == torch.strided else ()
-        seen.setdefault((entry.start, entry.dtype, entry.shape, strides), name)
-    return {name: entries[name] for name in seen.values()}
 
 
 class _Storage(torch.UntypedStorage):

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from uncone.errors import InputError, needed
-from uncone.rows.base import FLOATING, Rows, check_shape
+from uncone.rows.base import Rows, check_shape
 from uncone.rows.bytes import FlatRows, LocalFile
+from uncone.rows.floats import FLOATING, Array
 from uncone.rows.names import named
 
 MAGIC = b"GGUF"
@@ -97,11 +97,11 @@ class _QuantisedRows(Rows):
                 "install a newer one, or convert the file to F16"
             ) from error
 
-    def fill(self, start: int, out: torch.Tensor) -> None:
+    def fill(self, start: int, out: Array) -> None:
         step = max(1, _AT_ONCE // self.shape[1])
         raw = np.empty((min(step, len(out)), self._row_bytes), np.uint8)
         for at in range(0, len(out), step):
-            rows = out[at : at + step].numpy()
+            rows = out[at : at + step]
             part = raw[: len(rows)]
             self._source.read_into(self._start + (start + at) * self._row_bytes, part.reshape(-1).data)
             with np.errstate(all="ignore"):  # a scale can be anything; rows are looked through elsewhere

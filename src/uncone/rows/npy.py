@@ -18,11 +18,11 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from uncone.errors import InputError
-from uncone.rows.base import FLOATING, Rows, Source, Target, Writer, check_shape
+from uncone.rows.base import Rows, Source, Target, Writer, check_shape
 from uncone.rows.bytes import FlatRows, LocalFile, SequentialFile, StreamedRows
+from uncone.rows.floats import FLOATING, Array
 from uncone.rows.names import named, only
 
 LONGEST_HEADER = 65536
@@ -119,8 +119,8 @@ class ColumnRows(Rows):
         self._source, self._offset, self._stored = source, start + header.offset, header.dtype
         self.shape, self.dtype, self.name = (header.shape[0], header.shape[1]), header.kind, name
 
-    def fill(self, start: int, out: torch.Tensor) -> None:
-        (n, d), x, size = self.shape, out.numpy(), self._stored.itemsize
+    def fill(self, start: int, out: Array) -> None:
+        (n, d), x, size = self.shape, out, self._stored.itemsize
         columns = np.empty((min(d, _COLUMNS), len(x) + _APART), self._stored)[:, : len(x)]
         for j in range(0, d, _COLUMNS):
             part = columns[: min(_COLUMNS, d - j)]
@@ -288,7 +288,7 @@ class InflatedRows(StreamedRows):
     def begin(self, row: int) -> int:
         return 0
 
-    def pieces(self, begin: int) -> Iterator[torch.Tensor]:
+    def pieces(self, begin: int) -> Iterator[Array]:
         (n, d), dtype = self.shape, self._header.dtype
         row_bytes = d * dtype.itemsize
         size = max(1, _PIECE_BYTES // row_bytes)
@@ -297,7 +297,7 @@ class InflatedRows(StreamedRows):
         for start in range(0, n, size):
             content = _take(stream, min(size, n - start) * row_bytes, self.name)
             x = np.frombuffer(content, dtype).reshape(-1, d)
-            yield torch.from_numpy(x.astype(dtype.newbyteorder("="), copy=False))
+            yield x.astype(dtype.newbyteorder("="), copy=False)
 
 
 class _StoredRows(FlatRows):

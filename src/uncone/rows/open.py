@@ -4,16 +4,17 @@ import os
 from collections.abc import Mapping
 from io import BufferedIOBase
 from pathlib import Path
+from typing import Any
 
-from uncone.errors import InputError
-from uncone.rows.base import DTYPES, Rows, Source, Target, Writer
-from uncone.rows.bytes import FlatRows, LocalFile
-from uncone.rows.checkpoint import is_checkpoint, read_checkpoint, without_ties
+from uncone.errors import InputError, needed
+from uncone.rows.base import Rows, Source, Target, Writer
+from uncone.rows.bytes import FlatRows, LocalFile, is_checkpoint
+from uncone.rows.floats import DTYPES
 from uncone.rows.names import named, only
 from uncone.rows.npy import ColumnRows, InflatedRows, NpyWriter, NpzWriter, open_npy, open_npz
 from uncone.rows.parquet import ParquetRows, is_parquet_folder, open_parquet
 from uncone.rows.parquet_writer import ParquetRowsWriter
-from uncone.rows.safetensors import FLOATS, Entry, SafetensorsWriter, matrices, read_header
+from uncone.rows.safetensors import FLOATS, Entry, SafetensorsWriter, matrices, read_header, without_ties
 from uncone.rows.word2vec import Word2VecRows, Word2VecWriter
 from uncone.rows.word_vectors import GzipWriter, TextWriter, WordVectorRows
 
@@ -90,13 +91,23 @@ def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
     if form in WORDS:
         return Word2VecRows(path) if form == "word2vec" else WordVectorRows(path, zipped=form == "gzip")
     source = LocalFile(path)
-    entries: Mapping[str, Entry] = read_checkpoint(source) if form == "checkpoint" else read_header(source)[0]
+    entries: Mapping[str, Entry] = (
+        checkpoint_entries(source) if form == "checkpoint" else read_header(source)[0]
+    )
     if part is None:
         known = without_ties(entries)
         states = [name for name, entry in known.items() if len(entry.shape) > 2 and entry.dtype in FLOATS]
         # One of more axes is refused with its shape.
         part = only(list(matrices(known)) or states[:1], path, among=f"{len(entries)} tensors")
     return named(entries, part, path).rows(source, f"{path}#{part}" if part else str(path))
+
+
+def checkpoint_entries(source: LocalFile) -> Any:
+    """The tensors of a file of `torch.save` by name, which torch alone reads."""
+    needed("torch", f"reading {source.name} needs torch: pip install 'uncone[torch]'")
+    from uncone.rows.checkpoint import read_checkpoint
+
+    return read_checkpoint(source)
 
 
 def source_of(rows: Rows) -> Source:

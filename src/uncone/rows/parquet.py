@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch.utils.dlpack import from_dlpack
 
 from uncone.errors import InputError, first_line, needed
 from uncone.rows.base import GRID, Rows, check_shape
 from uncone.rows.bytes import LocalFile, SequentialFile, StreamedRows
+from uncone.rows.floats import Array
 from uncone.rows.names import listing, named, only
 
 _SUFFIX = ".parquet"
@@ -91,7 +90,7 @@ class ParquetRows(StreamedRows):
         groups = self._parts[k].groups
         return self._firsts[k] + groups[bisect.bisect_right(groups, row - self._firsts[k]) - 1]
 
-    def pieces(self, begin: int) -> Iterator[torch.Tensor]:
+    def pieces(self, begin: int) -> Iterator[Array]:
         d = self.shape[1]
         for first, part in zip(self._firsts, self._parts, strict=False):
             if first + part.rows <= begin:
@@ -103,7 +102,7 @@ class ParquetRows(StreamedRows):
                 row += len(array)
                 if row > part.rows:  # the next part's rows would have other numbers in a pass than in a range
                     break
-                yield from_dlpack(array.flatten()).view(len(array), d)
+                yield array.flatten().to_numpy().reshape(len(array), d)
             part.check_count("rows", row)
 
     def _first_length(self) -> int:

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from io import BufferedIOBase
 from typing import Any
 
-import torch
-
 from uncone.errors import InputError
 from uncone.memory import uninitialised
 from uncone.rows.base import Source, Target, Writer
+from uncone.rows.floats import Array
 from uncone.rows.parquet import ParquetRows, guarded, pyarrow_parquet
 
 _LABELS = "label"
@@ -39,10 +38,10 @@ class ParquetRowsWriter(Writer):
         group = min(n, max(1, _GROUP_BYTES // (k * target.stored.itemsize)))
         self._waiting, self._rows = uninitialised((group, k), target.stored), 0
 
-    def write(self, rows: torch.Tensor) -> None:
+    def write(self, rows: Array) -> None:
         while len(rows):
             room = self._waiting[self._rows :][: len(rows)]
-            room.copy_(rows[: len(room)])
+            room[...] = rows[: len(room)]
             rows, self._rows = rows[len(room) :], self._rows + len(room)
             if self._rows == len(self._waiting):
                 self._flush()
@@ -57,7 +56,7 @@ class ParquetRowsWriter(Writer):
         import pyarrow as pa
 
         n, k = self._rows, self._target.shape[1]
-        values = pa.array(self._waiting[:n].reshape(-1).numpy())
+        values = pa.array(self._waiting[:n].reshape(-1))
         kind = self._schema.field(self._target.part).type
         lists = pa.FixedSizeListArray.from_arrays(values, k).cast(kind)
         columns = self._beside.take(n) | {self._target.part: lists}

@@ -10,21 +10,23 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BufferedIOBase
+from typing import Any
 
-import torch
+import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from uncone.errors import InputError
-from uncone.rows.base import FLOATING, Rows, Source, Target, Writer, check_shape, raw_bytes
+from uncone.rows.base import Rows, Source, Target, Writer, check_shape, raw_bytes
 from uncone.rows.bytes import FlatRows, LocalFile
+from uncone.rows.floats import FLOATING, Array, is_tensor, of_tensor
 
 _LONGEST_HEADER = 100_000_000  # the format's own limit
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 CODES = {name: code for code, name in FLOATS.items()} | {
     "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
 }  # fmt: skip
-"""What safetensors calls the dtypes of torch."""
-_DTYPES: dict[str, torch.dtype] = {code: getattr(torch, name) for name, code in CODES.items()}
+"""What safetensors calls the dtypes."""
+_DTYPES = {code: np.dtype(name) for name, code in CODES.items() if name != "bfloat16"}
 _METADATA = "__metadata__"
 PIECE_BYTES = 2**22
 
@@ -44,6 +46,10 @@ class Entry:
             raise InputError(f"expected {FLOATING}, got {self.dtype} from {where}: dequantise or convert it")
         check_shape(self.shape, where)
         return FlatRows(source, self.start, self.shape, FLOATS[self.dtype], where)
+
+    def identity(self) -> tuple[Any, ...]:
+        """What is equal for two names of the same numbers."""
+        return self.start, self.dtype, self.shape
 
     def stored_bytes(self, source: LocalFile) -> Iterator[bytes | memoryview]:
         """The numbers as they are stored in `source`, some MiB at a time."""
@@ -72,7 +78,7 @@ def read_header(source: LocalFile) -> tuple[dict[str, Entry], dict[str, str]]:
 
 def read_tensors(
     path: str | os.PathLike[str], *, format: str | tuple[str, ...], what: str, how: str
-) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+) -> tuple[dict[str, Array], dict[str, str]]:
     """The tensors of a file whose metadata name `format`, or one of several, as copies in memory, and the metadata.
 
     Messages say `what` such a file holds ("a transformation"), and `how` to write it ("write it with save").
@@ -91,10 +97,18 @@ def read_tensors(
     for name, entry in entries.items():
         if entry.dtype not in _DTYPES:
             raise InputError(f"expected {what}, got {path} with tensor {name[:80]!r} of {entry.dtype}: {how}")
-        tensors[name] = torch.empty(entry.shape, dtype=_DTYPES[entry.dtype])
-        if tensors[name].numel():
+        tensors[name] = np.empty(entry.shape, _DTYPES[entry.dtype])
+        if tensors[name].size:
             source.read_into(entry.start, raw_bytes(tensors[name]))
     return tensors, metadata
+
+
+def without_ties(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Each tensor once: of names for the same numbers the first stays."""
+    seen = dict[tuple[Any, ...], str]()
+    for name, entry in entries.items():
+        seen.setdefault(entry.identity(), name)
+    return {name: entries[name] for name in seen.values()}
 
 
 def matrices(entries: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -106,16 +120,15 @@ def matrices(entries: Mapping[str, Entry]) -> dict[str, Entry]:
     }
 
 
-def to_bytes(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> bytes:
-    """A whole file: equal tensors and metadata give equal bytes."""
-    stored = [(name, tensor.detach().cpu().contiguous()) for name, tensor in tensors.items()]
+def to_bytes(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> bytes:
+    """A whole file of arrays or tensors: equal ones and equal metadata give equal bytes."""
+    stored = [
+        (name, *(of_tensor(x, name) if is_tensor(x) else (x, str(x.dtype)))) for name, x in tensors.items()
+    ]
     # Each begins at a multiple of its item's size.
     stored.sort(key=lambda item: (-item[1].itemsize, item[0]))
-    entries = [
-        (name, Entry(CODES[str(t.dtype).removeprefix("torch.")], tuple(t.shape), 0, t.nbytes))
-        for name, t in stored
-    ]
-    return header_bytes(entries, metadata) + b"".join(raw_bytes(t) for _, t in stored if t.numel())
+    entries = [(name, Entry(CODES[dtype], x.shape, 0, x.nbytes)) for name, x, dtype in stored]
+    return header_bytes(entries, metadata) + b"".join(x.tobytes() for _, x, _ in stored)
 
 
 def header_bytes(tensors: Iterable[tuple[str, Entry]], metadata: Mapping[str, str]) -> bytes:

@@ -5,13 +5,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from uncone.errors import InputError, first_line
-from uncone.rows.base import Rows, SelectedRows, as_rows, float_tensor
+from uncone.rows.base import Rows, SelectedRows, as_rows, float_array
+from uncone.rows.floats import Array, as_array, is_tensor
 from uncone.rows.whole_numbers import whole_as_float64
-
-Tensor = torch.Tensor
 
 
 def as_samples(x: Any, mask: Any = None) -> Rows:
@@ -30,10 +28,10 @@ def as_samples(x: Any, mask: Any = None) -> Rows:
             shape or type, or one that keeps none.
     """
     name = "list" if isinstance(x, list | tuple) else None
-    x = as_tensor(x) if name else x
+    x = as_numbers(x) if name else x
     if hasattr(x, "columns") and hasattr(x, "__array__"):
         name, x = type(x).__name__, _numbers_of(x)
-    x = whole_as_float64(x, name or ("tensor" if isinstance(x, Tensor) else "array"))
+    x = whole_as_float64(x, name or ("tensor" if is_tensor(x) else "array"))
     shape = tuple(getattr(x, "shape", ()))
     if mask is None or len(shape) < 2 or 0 in shape:
         return as_rows(x, name=name)  # which refuses all but rows
@@ -55,21 +53,18 @@ def _numbers_of(frame: Any) -> npt.NDArray[Any]:
     return found
 
 
-def as_tensor(x: Any) -> Tensor:
-    """A tensor as it is; an array or a list of numbers as a tensor, without a copy where that can be.
+def as_numbers(x: Any) -> Array:
+    """An array, a tensor or a list of numbers as an array, without a copy where that can be.
 
-    Numbers of a list are float64, and so are integers.
+    bfloat16 becomes float32. Numbers of a list are float64, and so are integers.
 
     Raises:
         InputError: anything else, a list that is ragged, or another dtype.
     """
-    if isinstance(x, Tensor):
-        return x
+    x = as_array(x)
     if isinstance(x, list | tuple):
         try:
-            if any(isinstance(row, Tensor) for row in x):
-                return torch.stack([torch.as_tensor(row) for row in x])
-            x = np.asarray(x)
+            x = np.stack([as_array(row) for row in x]) if any(map(is_tensor, x)) else np.asarray(x)
         except (TypeError, ValueError, RuntimeError) as error:
             raise InputError(
                 f"expected a list of rows of one length, got one that makes no array ({first_line(error)}): "
@@ -80,23 +75,23 @@ def as_tensor(x: Any) -> Tensor:
             f"expected a tensor, an array or a list of numbers, got {type(x).__name__}: "
             "convert it, for instance with numpy.asarray(x)"
         )
-    return float_tensor(whole_as_float64(x, "array"), "array")
+    return float_array(whole_as_float64(x, "array"), "array")
 
 
-def _kept(mask: Any, shape: tuple[int, ...]) -> Tensor:
+def _kept(mask: Any, shape: tuple[int, ...]) -> Array:
     """The places that `mask` keeps among positions of `shape`, int64, ascending."""
     try:
-        given = (mask if isinstance(mask, Tensor) else torch.from_numpy(np.array(mask, order="C"))).cpu()
-        is_mask = not given.is_floating_point() and bool(((given == 0) | (given == 1)).all())
+        given = np.asarray(as_array(mask))
+        is_mask = given.dtype.kind in "biu" and bool(((given == 0) | (given == 1)).all())
     except (TypeError, ValueError):
-        given, is_mask = torch.empty(0), False
+        given, is_mask = np.empty(0), False
     if not is_mask or given.shape != shape:
         raise InputError(
             f"expected a mask of shape {shape}, that of the positions, with True (or 1) for those to keep, "
             f"got {type(mask).__name__} of shape {tuple(getattr(mask, 'shape', given.shape))} and "
             f"{getattr(mask, 'dtype', given.dtype)}: pass the tokenizer's attention_mask"
         )
-    kept = given.flatten().nonzero().flatten()
+    kept = np.flatnonzero(given)
     if not len(kept):
         raise InputError(f"expected a mask that keeps a row, got one of shape {shape} without: keep some")
     return kept

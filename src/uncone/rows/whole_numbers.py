@@ -4,26 +4,26 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from uncone.errors import InputError
+from uncone.rows.floats import is_tensor, of_tensor
 
 _KINDS = "iu"
 _EXACT = 2**53
 
 
 def whole_as_float64(x: Any, name: str) -> Any:
-    """An array or tensor of integers in float64, on its device; anything else as it is.
+    """An array or tensor of integers as an array of float64; anything else as it is.
 
     Raises:
         InputError: an integer beyond 2^53 on either side.
     """
     if isinstance(x, np.ndarray):
         return _widened(x, name) if x.dtype.kind in _KINDS else x
-    is_whole = isinstance(x, torch.Tensor) and not (x.is_floating_point() or x.is_complex() or x.is_meta)
-    if not is_whole or x.dtype == torch.bool or x.is_quantized or x.layout != torch.strided:
+    is_whole = is_tensor(x) and not (x.is_floating_point() or x.is_complex() or x.is_meta or x.is_quantized)
+    if not is_whole or str(x.layout) != "torch.strided" or str(x.dtype) == "torch.bool":
         return x
-    return torch.from_numpy(_widened(x.cpu().numpy(), name)).to(x.device)
+    return _widened(of_tensor(x, name)[0], name)
 
 
 def _widened(x: npt.NDArray[Any], name: str) -> npt.NDArray[np.float64]:

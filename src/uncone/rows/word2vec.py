@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from io import BufferedIOBase
 
 import numpy as np
-import torch
 
 from uncone.errors import InputError
 from uncone.rows.base import GRID, Source, Target, Writer, check_shape, raw_bytes
 from uncone.rows.bytes import LocalFile
+from uncone.rows.floats import Array
 from uncone.rows.word_lines import number
 from uncone.rows.word_vectors import WordRows, written_words
 
@@ -52,11 +52,11 @@ class Word2VecRows(WordRows):
     def begin(self, row: int) -> int:
         return row // GRID * GRID
 
-    def pieces(self, begin: int) -> Iterator[torch.Tensor]:
+    def pieces(self, begin: int) -> Iterator[Array]:
         d = self.shape[1]
         for _, content, places in self._records(begin, int(self._places[begin // GRID])):
             vectors = bytearray().join(content[at : at + 4 * d] for _, at in places)
-            yield torch.from_numpy(np.frombuffer(vectors, "<f4").astype(np.float32, copy=False)).view(-1, d)
+            yield np.frombuffer(vectors, "<f4").astype(np.float32, copy=False).reshape(-1, d)
 
     def words(self) -> Iterator[bytes]:
         for _, content, places in self._records(0, int(self._places[0])):
@@ -136,7 +136,7 @@ class Word2VecWriter(Writer):
         self._words = written_words(target, source, _unreadable_in_binary)
         handle.write(b"%d %d\n" % target.shape)
 
-    def write(self, rows: torch.Tensor) -> None:
+    def write(self, rows: Array) -> None:
         content, size = raw_bytes(rows), rows.shape[1] * rows.itemsize
         parts = list[bytes | memoryview]()
         for start in range(0, len(content), size):

@@ -2,7 +2,7 @@
 fastText's `.vec`.
 
 Opening reads the file once, to count the lines and to note where every `GRID`-th one begins. Numbers are
-parsed when rows are read, piece by piece, on as many threads as torch has. Nine significant digits are
+parsed when rows are read, piece by piece, on as many threads as a BLAS has. Nine significant digits are
 written: each float32 is read back as it was.
 """
 
@@ -18,14 +18,14 @@ from io import BufferedIOBase
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from uncone.errors import InputError
 from uncone.rows import word_lines
 from uncone.rows.base import GRID, Source, Target, Writer, check_shape
 from uncone.rows.bytes import LocalFile, SequentialFile, StreamedRows
+from uncone.rows.floats import Array
 from uncone.rows.word_lines import WHITE, LineError, Piece, extra_number, number, parse_piece, quoted
-from uncone.threads import waited
+from uncone.threads import available, waited
 
 LONGEST_LINE = 16 * 2**20
 _PIECE_BYTES = 2**17
@@ -93,19 +93,19 @@ class WordVectorRows(WordRows):
     def begin(self, row: int) -> int:
         return 0 if self._zipped else row // GRID * GRID
 
-    def pieces(self, begin: int) -> Iterator[torch.Tensor]:
+    def pieces(self, begin: int) -> Iterator[Array]:
         text, d = self._text(self._offsets[begin // GRID]), self.shape[1]
         return self._numbered((parse_piece(piece, d) for piece in text), begin)
 
-    def all_pieces(self) -> Iterator[torch.Tensor]:
-        threads = torch.get_num_threads()
+    def all_pieces(self) -> Iterator[Array]:
+        threads = available()
         return self.pieces(0) if threads == 1 else self._numbered(self._parsed_by(threads), 0)
 
-    def _numbered(self, parsed: Iterator[npt.NDArray[np.float32]], row: int) -> Iterator[torch.Tensor]:
-        """As tensors, from `row` on; a bad line gets its number in the file."""
+    def _numbered(self, parsed: Iterator[npt.NDArray[np.float32]], row: int) -> Iterator[Array]:
+        """From `row` on; a bad line gets its number in the file."""
         try:
             for x in parsed:
-                yield torch.from_numpy(x)
+                yield x
                 row += len(x)
         except LineError as error:
             line = self.has_header + row + error.index + 1
@@ -262,8 +262,8 @@ class TextWriter(Writer):
         if has_header or k == 1:  # a word and one number would read as such a line
             handle.write(b"%d %d\n" % (n, k))
 
-    def write(self, rows: torch.Tensor) -> None:
-        values = rows.numpy().astype(np.float64).tolist()
+    def write(self, rows: Array) -> None:
+        values = rows.astype(np.float64).tolist()
         lines = (b"%b %b" % (next(self._words), self._line % tuple(row)) for row in values)
         self._handle.write(b"".join(lines))
 

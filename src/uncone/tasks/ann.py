@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from uncone.errors import InputError
 from uncone.rows import as_rows
@@ -132,7 +131,7 @@ def evaluate_ann_of_rows(spec: Any, queries: Any, names: Sequence[str], settings
 
 
 def _whole(spec: Any) -> Array:
-    return np.asarray(torch.cat([block.clone() for block in finite_rows(spec).blocks()]).numpy(), np.float32)
+    return np.concatenate([block.astype(np.float32) for block in finite_rows(spec).blocks()])
 
 
 def _evaluate(queries: Texts, documents: Texts, names: Sequence[str], settings: Settings) -> TaskResult:

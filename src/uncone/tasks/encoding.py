@@ -192,7 +192,7 @@ def word_means(rows: Rows, digest: str) -> Encoding:
             raise InputError(
                 f"expected words of {rows.name} in the texts, got none in {len(texts)}: another language?"
             )
-        vectors = rows.take(torch.tensor(needed, dtype=torch.int64)).numpy()
+        vectors = rows.take(np.array(needed, np.int64))
         place = {row: at for at, row in enumerate(needed)}
         out = np.zeros((len(texts), vectors.shape[1]), np.float32)
         for at, of_text in enumerate(rows_of):

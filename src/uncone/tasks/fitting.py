@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+import numpy as np
 
 from uncone.errors import InputError
 from uncone.model.open import open_rows
@@ -82,9 +82,9 @@ class Repairs:
         affine = None if name == ORIGINAL else getattr(self.inner[name].transformation, "affine_", None)
         if affine is None or affine.weight is None:
             return True
-        weight: torch.Tensor = affine.weight
+        weight = affine.weight
         is_square = weight.shape[0] == weight.shape[1]
-        return is_square and bool((weight - weight.T).abs().max() <= _SAME * weight.abs().max())
+        return is_square and bool(np.abs(weight - weight.T).max() <= _SAME * np.abs(weight).max())
 
     def prices(self) -> dict[str, Price]:
         """What each repair took, for cosine."""

@@ -84,14 +84,14 @@ def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner
     check_same_width(documents, queries)
     place, place_of_query = _places(documents, own.ids, "ids"), _places(queries, own.query_ids, "query-ids")
     judged = _judged(own, place, place_of_query)
-    held, asked = _held(documents), _held(queries).read(0, queries.shape[0]).numpy()
+    held, asked = _held(documents), _held(queries).read(0, queries.shape[0])
     ids, texts = [""] * len(place), [""] * len(place)
     for name, at in place.items():
         ids[at] = name
     if not (_is_numbered(documents, own.ids) or _is_numbered(queries, own.query_ids)):
         for query in sorted(judged.keys() & place.keys(), key=place.__getitem__):
             at = place[query]
-            if np.array_equal(held.read(at, at + 1)[0].numpy(), asked[place_of_query[query]]):
+            if np.array_equal(held.read(at, at + 1)[0], asked[place_of_query[query]]):
                 texts[at] = query  # the query itself: `scores_of` passes it over
     vectors = Texts(held, held)
     repairs = fit_repairs(names, vectors, fitted_on="the documents alone", tick=settings.progress)

@@ -269,7 +269,7 @@ class Corpus(RetrievalData):
         """The vectors of the documents under a repair, block by block."""
         x, y = self.vectors.cosine, self.vectors.inner
         if isinstance(x, Rows):
-            blocks: Iterator[Texts] = (Texts(one, one) for one in (block.numpy() for block in x.blocks()))
+            blocks: Iterator[Texts] = (Texts(one, one) for one in x.blocks())
         else:
             parts = (slice(at, at + _DOCUMENTS) for at in range(0, len(x), _DOCUMENTS))
             blocks = (Texts(one := x[part], one if y is x else y[part]) for part in parts)

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from uncone.errors import InputError
 from uncone.model.open import split
@@ -70,7 +69,7 @@ def word_similarity(
             repairs.
         vocabulary: from `vocabulary_of`.
         sets: from `read_word_sets` or `read_pairs`.
-        transformations: fitted repairs by name, with `transform` for a tensor (M, D). "original" is added to
+        transformations: fitted repairs by name, with `transform` for an array (M, D). "original" is added to
             them.
         protocol: which pairs are evaluated.
 
@@ -97,16 +96,19 @@ def word_similarity(
         for word, ids in spelled.items()
         if ids and max(ids) < rows.shape[0] and (len(ids) == 1 or protocol != "paper")
     }
-    every = torch.tensor([index for ids in held.values() for index in ids], dtype=torch.int64)
-    needed, pieces = torch.unique(every, return_inverse=True)
-    raw, lengths = rows.take(needed), torch.tensor([len(ids) for ids in held.values()], dtype=torch.int64)
-    of_word = torch.arange(len(held)).repeat_interleave(lengths)
+    every = np.array([index for ids in held.values() for index in ids], np.int64)
+    needed, pieces = np.unique(every, return_inverse=True)
+    raw, lengths = rows.take(needed), np.array([len(ids) for ids in held.values()], np.int64)
+    starts = lengths.cumsum() - lengths
 
-    def vectors(table: torch.Tensor) -> npt.NDArray[np.float64]:
+    def vectors(table: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float64]:
         """(words, D): means of the pieces' repaired rows, since it is the table that is repaired."""
-        sums = torch.zeros((len(held), table.shape[1]), dtype=torch.float64)
-        sums.index_add_(0, of_word, table.double()[pieces])
-        return np.asarray((sums / lengths[:, None]).numpy())
+        sums = (
+            np.add.reduceat(table.astype(np.float64)[pieces], starts)
+            if len(held)
+            else np.zeros((0, table.shape[1]))
+        )
+        return np.asarray(sums / lengths[:, None])
 
     row_of = {word: at for at, word in enumerate(held)}
     original = vectors(raw)

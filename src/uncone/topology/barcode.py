@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError
-from uncone.rows.whole_numbers import whole_as_float64
-from uncone.topology.clouds import INTEGERS, Clouds, floats, group_of_each, integers, kind
+from uncone.topology.clouds import INTEGERS, Clouds, floats, group_of_each, integers, kind, whole_as_floats
 from uncone.topology.lengths import differentiable
 from uncone.topology.one_pass import Progress
 from uncone.topology.trees import shortest_first
@@ -79,7 +78,7 @@ def barcode(points: Any, groups: Any = None, *, progress: Progress | None = None
     to most others. Distances come from a product in float64 there, which cannot tell them apart: such points
     may be joined to others by longer edges.
     """
-    points, groups = whole_as_float64(floats(points), "tensor"), integers(groups)
+    points, groups = whole_as_floats(floats(points)), integers(groups)
     check_points(points, "(N, D) or (B, n, D)")
     if groups is not None:
         _check_groups(points, groups)

@@ -1,5 +1,6 @@
 """Which rows of a matrix make up which cloud, and which bars of one flat tensor belong to it."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -8,7 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from uncone.rows import as_tensor
+from uncone.rows import as_numbers
+from uncone.rows.whole_numbers import whole_as_float64
+from uncone.tensors import of_array
 
 Tensor = torch.Tensor
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -64,7 +67,16 @@ class Clouds:
 
 def floats(x: Any) -> Any:
     """An array or a list of numbers as a tensor; a tensor as it is, and anything else too, to be refused."""
-    return as_tensor(x) if isinstance(x, np.ndarray | list | tuple) else x
+    if isinstance(x, list | tuple) and any(isinstance(row, Tensor) for row in x):
+        with suppress(TypeError, RuntimeError):  # `as_numbers` says what is wrong with the others
+            x = torch.stack([torch.as_tensor(row) for row in x])  # keeps the gradient
+    return of_array(as_numbers(x)) if isinstance(x, np.ndarray | list | tuple) else x
+
+
+def whole_as_floats(x: Any) -> Any:
+    """A tensor of whole numbers in float64; anything else as it is."""
+    whole = whole_as_float64(x, "tensor")
+    return x if whole is x else of_array(whole).to(x.device)
 
 
 def integers(x: Any) -> Any:

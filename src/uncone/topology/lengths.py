@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from uncone import memory
+from uncone.tensors import empty
 
 Tensor = torch.Tensor
 _NUMBERS_AT_ONCE = 2**22  # of the differences of a block of edges
@@ -74,7 +74,7 @@ def _pulled(points: Tensor, edges: Tensor, lengths: Tensor, grads: Tensor) -> Te
     """The gradient by the points (N, D) from `grads` (M,) by the lengths; None where loops cannot give it."""
     if points.device.type != "cpu" or (loops := kernels()) is None:
         return None
-    out, tiny = memory.recycled(tuple(points.shape), points.dtype), torch.finfo(points.dtype).tiny
+    out, tiny = empty(tuple(points.shape), points.dtype), torch.finfo(points.dtype).tiny
     arrays = (t.contiguous().numpy() for t in (points, edges, lengths, grads))
     return out if loops.pull(*arrays, tiny, out.numpy()) else None
 

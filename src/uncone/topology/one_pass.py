@@ -29,7 +29,7 @@ import numpy as np
 import torch
 
 from uncone.errors import InputError
-from uncone.threads import alone, on_every_thread
+from uncone.tensors import alone, on_every_thread
 from uncone.topology.light_edges import (
     Forest,
     Light,

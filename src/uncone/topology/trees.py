@@ -10,9 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from uncone import memory
 from uncone.errors import InputError
-from uncone.threads import share
+from uncone.tensors import empty, share
 from uncone.topology import boruvka, lengths, one_pass
 from uncone.topology.clouds import Clouds
 from uncone.topology.one_pass import Progress
@@ -105,11 +104,11 @@ def _by_prim(loops: Any, clouds: Clouds, which: list[int], edges: Tensor, length
 def _by_product(loops: Any, x: Any, rows: Any, edges: Tensor, lengths: Tensor) -> bool:
     """One cloud. Distances whose rounding matters are taken again by difference, and then the tree."""
     n, dtype = len(rows), lengths.dtype
-    centred, norms = memory.recycled((n, x.shape[1]), dtype), np.empty(n, x.dtype)
+    centred, norms = empty((n, x.shape[1]), dtype), np.empty(n, x.dtype)
     loops.centred(x, rows, centred.numpy(), norms)
     if not norms.max() < np.finfo(x.dtype).max / 16:  # products and sums of them may overflow
         return False
-    product = memory.recycled((n, n + _PAD), dtype)
+    product = empty((n, n + _PAD), dtype)
     with full_precision():
         _multiply(loops, centred, product)
     table, integer = product.numpy(), _INTEGERS[dtype]

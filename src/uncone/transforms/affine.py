@@ -5,23 +5,22 @@ A file holds tensors that any program can read, and a header that names them. No
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from typing import Any, TypeVar
 
-import torch
+import numpy as np
 
 from uncone import atomic
 from uncone.errors import InputError
 from uncone.records.parts import Fitted
 from uncone.records.rebuild import build_record, parsed
+from uncone.rows import as_array
 from uncone.rows.safetensors import read_tensors, to_bytes
 from uncone.threads import on_one_thread
-from uncone.transforms.transformed import X, apply
+from uncone.transforms.transformed import Array, Map, X, apply, library, like
 from uncone.version import __version__
 
-Tensor = torch.Tensor
 T = TypeVar("T")
 Path_ = str | os.PathLike[str]
 FORMAT, NORMALIZED = "uncone.repair/1", "uncone.repair/2"
@@ -35,8 +34,8 @@ class Affine:
     """y = (x - shift) @ weight + offset for rows x (N, D).
 
     Attributes:
-        shift: float64 (D,) on the CPU.
-        weight: float64 (D, K) on the CPU, or None for the identity.
+        shift: a float64 array (D,), made of the array, tensor or list that was given, as the others are.
+        weight: float64 (D, K), or None for the identity.
         fitted: what it was fitted on, where that is known.
         offset: float64 (K,), or None for zero, as nearly always. Some maps cannot do without it: the original
             All-but-the-Top has a weight that is not invertible, and a mean outside of what it reaches.
@@ -45,16 +44,16 @@ class Affine:
         InputError: shapes that do not fit, or numbers that are not finite.
 
     Example:
-        >>> import torch
-        >>> double = Affine(torch.tensor([1.0, 0.0]), 2 * torch.eye(2))
-        >>> double.transform(torch.tensor([[1.0, 3.0]])).tolist()
+        >>> import numpy
+        >>> double = Affine(numpy.array([1.0, 0.0]), 2 * numpy.eye(2))
+        >>> double.transform(numpy.array([[1.0, 3.0]])).tolist()
         [[0.0, 6.0]]
     """
 
-    shift: Tensor
-    weight: Tensor | None = None
+    shift: Any
+    weight: Any = None
     fitted: Fitted | None = None
-    offset: Tensor | None = None
+    offset: Any = None
 
     def __post_init__(self) -> None:
         shift, weight, offset = _numbers(self.shift, "shift", 1), self.weight, self.offset
@@ -62,7 +61,7 @@ class Affine:
             weight = _numbers(weight, "weight", 2)
             if len(weight) != len(shift):
                 raise InputError(
-                    f"expected a weight of shape ({len(shift)}, K), got {tuple(weight.shape)}: give one row "
+                    f"expected a weight of shape ({len(shift)}, K), got {weight.shape}: give one row "
                     "a feature"
                 )
         if offset is not None:
@@ -73,7 +72,7 @@ class Affine:
                 )
             if weight is None:
                 shift, offset = shift - offset, None
-            elif not bool(offset.any()):
+            elif not offset.any():
                 offset = None
         # the record is frozen for everybody else
         self.__dict__.update(shift=shift, weight=weight, offset=offset)
@@ -102,23 +101,25 @@ class Affine:
             InputError: another width, no floats, numbers that are not finite, or a result that its dtype
                 cannot hold.
         """
-        cast = cache(self.cast)
-        return apply(x, lambda rows: cast(rows.dtype, rows.device)(rows), d=self.d, k=self.k)
+        return apply(x, self.map())
 
-    def cast(self, dtype: torch.dtype, device: torch.device | None = None) -> Callable[..., Tensor]:
-        """The map of rows (N, D) of one dtype, with `out` (N, K) and a buffer (N, D) where they are given."""
-        shift, tensors = self.shift.to(device=device, dtype=dtype), (self.weight, self.offset)
-        weight, offset = (None if t is None else t.to(shift) for t in tensors)
+    def map(self) -> Map:
+        """It as a map of rows, which casts its numbers once for each dtype."""
+        casts = dict[Any, tuple[Any, ...]]()
 
-        def move(rows: Tensor, out: Tensor | None = None, buffer: Tensor | None = None) -> Tensor:
-            moved = torch.sub(rows, shift, out=out if weight is None else buffer)
+        def move(rows: Any, out: Array | None = None) -> Any:
+            kind = rows.dtype, getattr(rows, "device", None)
+            if kind not in casts:
+                parts = self.shift, self.weight, self.offset
+                casts[kind] = tuple(None if part is None else like(part, rows) for part in parts)
+            (shift, weight, offset), xp = casts[kind], library(rows)
+            moved = xp.subtract(rows, shift, out=out if weight is None else None)
             if weight is None:
                 return moved
-            if offset is None:
-                return torch.mm(moved, weight, out=out)
-            return torch.addmm(offset, moved, weight, out=out)
+            y = xp.matmul(moved, weight, out=out)
+            return y if offset is None else xp.add(y, offset, out=out)
 
-        return move
+        return Map(move, self.d, self.k)
 
     @on_one_thread
     def compose(self, after: "Affine") -> "Affine":
@@ -143,8 +144,8 @@ class Affine:
         """How many directions of the rows nothing is left of, up to the rounding of float64."""
         if self.weight is None:
             return 0
-        values = torch.linalg.svdvals(self.weight)
-        return self.d - int((values > self.d * torch.finfo(torch.float64).eps * float(values[0])).sum())
+        values = np.linalg.svd(self.weight, compute_uv=False)
+        return self.d - int((values > self.d * np.finfo(np.float64).eps * values[0]).sum())
 
     @on_one_thread
     def inverse(self) -> "Affine":
@@ -161,21 +162,21 @@ class Affine:
                 f"expected an invertible weight, got one without {lost} of {self.d} directions: what was "
                 "removed is lost"
             )
-        start = torch.zeros(self.k, dtype=torch.float64) if self.offset is None else self.offset
-        return Affine(start, torch.linalg.inv(self.weight), offset=self.shift)
+        start = np.zeros(self.k) if self.offset is None else self.offset
+        return Affine(start, np.linalg.inv(self.weight), offset=self.shift)
 
     def inverse_transform(self, y: X) -> X:
         """The rows that `transform` made `y` of; raises as `inverse` and `transform` do."""
         return self.inverse().transform(y)
 
     @on_one_thread
-    def as_linear(self) -> tuple[Tensor, Tensor]:
-        """(matrix (D, K), bias (K,)), float64: y = x @ matrix + bias, for a linear layer or an index."""
-        matrix = torch.eye(self.d, dtype=torch.float64) if self.weight is None else self.weight
+    def as_linear(self) -> tuple[Array, Array]:
+        """(matrix (D, K), bias (K,)), float64 arrays: y = x @ matrix + bias, for a linear layer or an index."""
+        matrix = np.eye(self.d) if self.weight is None else self.weight
         bias = -self.shift @ matrix
         return matrix, bias if self.offset is None else bias + self.offset
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Array]:
         """`shift`, `weight` and `offset`, where they are there."""
         tensors = {"shift": self.shift, "weight": self.weight, "offset": self.offset}
         return {name: x for name, x in tensors.items() if x is not None}
@@ -204,14 +205,12 @@ class Affine:
         return state.affine()
 
 
-def _numbers(value: Any, name: str, rank: int) -> Tensor:
-    x = torch.as_tensor(value).detach().to("cpu", torch.float64).contiguous()
+def _numbers(value: Any, name: str, rank: int) -> Array:
+    x = np.asarray(as_array(value), np.float64, order="C")
     if x.ndim != rank or 0 in x.shape:
         what = "(D,)" if rank == 1 else "(D, K)"
-        raise InputError(
-            f"expected a {name} of shape {what}, got {tuple(x.shape)}: give one number a feature"
-        )
-    if not bool(torch.isfinite(x).all()):
+        raise InputError(f"expected a {name} of shape {what}, got {x.shape}: give one number a feature")
+    if not np.isfinite(x).all():
         raise InputError(f"expected finite numbers in {name}, got NaN or inf: fit on finite rows")
     return x
 
@@ -230,7 +229,7 @@ class State(_Header):
     """The content of a file: the name of the class, its tensors, and the header. It knows no class."""
 
     kind: str = ""
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    tensors: Mapping[str, Array] = field(default_factory=dict)
     path: Path_ = ""
     normalize: bool = False
 
@@ -254,7 +253,7 @@ class State(_Header):
         normalize = header["format"] == NORMALIZED
         state = cls(kind=header.get("kind", ""), tensors=tensors, path=path, normalize=normalize)
         for name, tensor in tensors.items():
-            if tensor.dtype != torch.float64 or 0 in tensor.shape or not bool(torch.isfinite(tensor).all()):
+            if tensor.dtype != np.float64 or 0 in tensor.shape or not np.isfinite(tensor).all():
                 raise state.lies(f"tensor {name[:60]!r} is not of finite float64 numbers")
         said = {
             key: parsed(header[key], what=f"record of {key}", how=_COMMAND)

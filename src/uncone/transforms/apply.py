@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import torch
+import numpy as np
 
 from uncone import atomic
 from uncone.errors import InputError
@@ -24,16 +24,14 @@ from uncone.rows import GRID, DerivedRows, Rows, as_rows, nonfinite_error, nonfi
 from uncone.rows.base import Target, Writer
 from uncone.rows.bytes import one_ahead
 from uncone.rows.open import open_writer, source_of, split_part, target_of
-from uncone.threads import share, share_rows, waited
+from uncone.threads import waited
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import DigestedRows, Transformation, shared_name
 from uncone.transforms.normalized import Normalized
-from uncone.transforms.transformed import overflow
+from uncone.transforms.transformed import Array, Map, mapped, overflow
 
-Tensor = torch.Tensor
 BLOCK_BYTES = 6 * 2**20
 """Of the wider of a block's input and output: small enough for a cache, large enough for a product."""
-_PIECE = 1024  # rows
 _FLUSHED_BYTES = 32 * 2**20
 
 
@@ -90,13 +88,12 @@ def repair_rows(
     may_be = owner and owner.sha256 and (owner.n, owner.d) == rows.shape  # rows of another shape are others
     read = DigestedRows(ahead) if may_be else ahead
     size = min(rows.shape[0], max(1, BLOCK_BYTES // (max(rows.shape[1], k) * rows.widened.itemsize)))
-    move = _KeepZeros(_block_map(transformation, size, rows.widened))
+    move = _BlockMap(transformation.map(), size, target, rows)
     with atomic.replacing(target.path) as handle:
         gate = _Gate(handle)
         try:
             writer = open_writer(gate, target, source_of(rows))
-            write = partial(_write, writer, gate, target.stored, rows)
-            _stream(read.blocks(size), move, write, progress)
+            _stream(read.blocks(size), move, partial(_write, writer, gate), progress)
             writer.close()
         finally:
             gate.shut = True
@@ -107,7 +104,7 @@ def repair_rows(
             f"{shared_name(rows.name)} ({n} x {d}).",
         )
     return Applied(
-        **vars(target) | {"notes": notes, "zero_rows": move.kept, "seconds": time.perf_counter() - began}
+        **vars(target) | {"notes": notes, "zero_rows": move.zero_rows, "seconds": time.perf_counter() - began}
     )
 
 
@@ -129,45 +126,32 @@ def check_out(out: str | os.PathLike[str], rows: Rows, *, overwrite: bool, k: in
     return target
 
 
-def _block_map(
-    transformation: Transformation | Affine | Normalized, size: int, dtype: torch.dtype
-) -> Callable[[Tensor], Tensor]:
-    """The transformation of blocks of at most `size` rows; an affine one's results share two buffers."""
-    affine = getattr(transformation, "affine_", transformation)
-    if not isinstance(affine, Affine):
-        return transformation.transform
-    work, widths = affine.cast(dtype), (affine.k, affine.k, affine.d)
-    *results, buffer = (uninitialised((size, width), dtype) for width in widths)
-    turns = itertools.cycle(results)
+class _BlockMap:
+    """The map of blocks of at most `size` rows, as the target stores them; results share two buffers.
 
-    def move(x: Tensor) -> Tensor:
-        y = next(turns)[: len(x)]
-        share_rows(work, x, y, buffer[: len(x)])
-        return y
+    Rows that are all zero stay zero and are counted.
+    """
 
-    return move
+    def __init__(self, map: Map, size: int, target: Target, rows: Rows) -> None:
+        self._map, self._target, self._rows, self.zero_rows = map, target, rows, 0
+        self._turns = itertools.cycle([uninitialised((size, map.k), target.stored) for _ in range(2)])
 
-
-class _KeepZeros:
-    """`move` of blocks, but rows that are all zero stay zero and are counted."""
-
-    def __init__(self, move: Callable[[Tensor], Tensor]) -> None:
-        self._move, self.kept = move, 0
-
-    def __call__(self, x: Tensor) -> Tensor:
-        y = self._move(x)
-        places = (x[:, 0] == 0).nonzero()[:, 0]  # few are looked at whole
-        zero = places[~x[places].any(dim=1)]
-        if len(zero):
-            y[zero] = 0
-            self.kept += len(zero)
+    def __call__(self, x: Array) -> Array:
+        y, dtype = next(self._turns)[: len(x)], self._target.dtype
+        if not mapped(self._map.move, x, y, dtype):
+            nonfinite = len(nonfinite_rows(self._rows))
+            raise nonfinite_error(self._rows) if nonfinite else overflow(dtype, self._rows.name)
+        places = np.flatnonzero(x[:, 0] == 0)  # few are looked at whole
+        zero = places[~x[places].any(axis=1)]
+        y[zero] = 0
+        self.zero_rows += len(zero)
         return y
 
 
 def _stream(
-    blocks: Iterator[Tensor],
-    move: Callable[[Tensor], Tensor],
-    write: Callable[[Tensor], None],
+    blocks: Iterator[Array],
+    move: Callable[[Array], Array],
+    write: Callable[[Array], None],
     progress: Callable[[int], None] | None,
 ) -> None:
     """Write the transformed blocks, each while the next is computed."""
@@ -186,24 +170,15 @@ def _stream(
             waited(before)
 
 
-def _write(writer: Writer, gate: "_Gate", dtype: torch.dtype, rows: Rows, y: Tensor) -> None:
-    """Write a block that was checked, and rounded once to the dtype that is stored."""
-    largest = torch.finfo(dtype).max
-
-    def fits(piece: Tensor) -> bool:
-        low, high = torch.aminmax(piece)
-        return float(low) >= -largest and float(high) <= largest  # NaN is in no order
-
-    if not all(share([partial(fits, piece) for piece in torch.split(y, _PIECE)])):
-        raise nonfinite_error(rows) if len(nonfinite_rows(rows)) else overflow(dtype, rows.name)
-    writer.write(y.to(dtype))
+def _write(writer: Writer, gate: "_Gate", y: Array) -> None:
+    writer.write(y)
     gate.write_back()
 
 
 class _AheadRows(DerivedRows):
     """`rows`, of which the next block is read while one is in use."""
 
-    def blocks(self, size: int = GRID) -> Iterator[Tensor]:
+    def blocks(self, size: int = GRID) -> Iterator[Array]:
         try:
             yield from one_ahead(self._rows.blocks(size))
         except OSError as error:

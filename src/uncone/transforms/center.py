@@ -1,15 +1,14 @@
 """Take away what all rows share: their mean, its direction, or that and the different spreads of features."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import torch
+import numpy as np
 
 from uncone.moments import Moments
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation, require_rows
-
-Tensor = torch.Tensor
+from uncone.transforms.transformed import Array, library, like, norms_of
 
 
 class Center(Transformation):
@@ -29,10 +28,10 @@ class Center(Transformation):
 
     second: ClassVar[bool] = False
     tensors: ClassVar[Mapping[str, str]] = {"mean_": "D"}
-    mean_: Tensor
+    mean_: Array
 
     def _solve(self, m: Moments, counted: int) -> Affine:
-        self.mean_ = m.mean().cpu()
+        self.mean_ = m.mean()
         return Affine(self.mean_)
 
 
@@ -56,15 +55,16 @@ class ScaledCenter(Transformation):
     second: ClassVar[bool] = False
     unit_first: ClassVar[bool] = True
     tensors: ClassVar[Mapping[str, str]] = {"mean_direction_": "D"}
-    mean_direction_: Tensor
+    mean_direction_: Array
 
     def _solve(self, m: Moments, counted: int) -> None:
         first, _ = m.unit_sums()
-        self.mean_direction_ = (first / m.unit_weight if m.unit_weight > 0 else torch.zeros_like(first)).cpu()
+        self.mean_direction_ = first / m.unit_weight if m.unit_weight > 0 else np.zeros_like(first)
 
-    def _move(self, rows: Tensor) -> Tensor:
-        norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-        return rows - norms * self.mean_direction_.to(rows)
+    def _move(self, rows: Any, out: Array | None = None) -> Any:
+        xp = library(rows)
+        along = xp.multiply(norms_of(rows), like(self.mean_direction_, rows), out=out)
+        return xp.subtract(rows, along, out=out)
 
 
 class RemoveMeanDirection(Transformation):
@@ -87,18 +87,18 @@ class RemoveMeanDirection(Transformation):
 
     tensors: ClassVar[Mapping[str, str]] = {"direction_": "D"}
     second: ClassVar[bool] = False
-    direction_: Tensor
+    direction_: Array
 
     def _solve(self, m: Moments, counted: int) -> Affine:
-        mean = m.mean().cpu()
-        length = float(torch.linalg.vector_norm(mean))
+        mean = m.mean()
+        length = float(np.linalg.norm(mean))
         if length <= 4 * m.epsilon * m.mean_norm():
             self._warn("the rows' mean is zero up to their rounding: it has no direction, and the rows stay")
-            self.direction_ = torch.zeros_like(mean)
+            self.direction_ = np.zeros_like(mean)
         else:
             self.direction_ = mean / length
-        weight = torch.eye(m.d, dtype=torch.float64) - torch.outer(self.direction_, self.direction_)
-        return Affine(torch.zeros_like(mean), weight)
+        weight = np.eye(m.d) - np.outer(self.direction_, self.direction_)
+        return Affine(np.zeros_like(mean), weight)
 
 
 class Standardize(Transformation):
@@ -123,16 +123,16 @@ class Standardize(Transformation):
     """
 
     tensors: ClassVar[Mapping[str, str]] = {"mean_": "D", "scale_": "D"}
-    mean_: Tensor
-    scale_: Tensor
+    mean_: Array
+    scale_: Array
 
     def _solve(self, m: Moments, counted: int) -> Affine:
         require_rows(counted, 2, "deviations")
-        self.mean_ = m.mean().cpu()
-        variances = m.variances().cpu() * (1 - 1 / m.effective_n)
-        squares = self.mean_.square()
+        self.mean_ = m.mean()
+        variances = m.variances() * (1 - 1 / m.effective_n)
+        squares = np.square(self.mean_)
         # Far below the others a feature holds their rounding; the median, so that no huge one decides.
-        usual = (variances + squares).median()
-        constant = variances <= (4 * m.epsilon) ** 2 * squares.clamp_min(usual)
-        self.scale_ = torch.where(constant, 1.0, variances.clamp_min(0.0).sqrt())
-        return Affine(self.mean_, torch.diag(1 / self.scale_))
+        usual = np.sort(variances + squares)[(m.d - 1) // 2]  # the lower of two in the middle
+        constant = variances <= (4 * m.epsilon) ** 2 * np.maximum(squares, usual)
+        self.scale_ = np.where(constant, 1.0, np.sqrt(np.maximum(variances, 0.0)))
+        return Affine(self.mean_, np.diag(1 / self.scale_))

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
-import torch
+from threadpoolctl import threadpool_limits
 
 from uncone.errors import InputError
 from uncone.moments import Moments
@@ -14,6 +13,7 @@ from uncone.moments.cell import counting_nonfinite
 from uncone.moments.sums import checked_weights
 from uncone.records.parts import Fitted
 from uncone.rows import Rows, as_rows, nonfinite_error
+from uncone.rows.floats import is_tensor
 from uncone.threads import share_rows
 from uncone.transforms.directions import are_equal, principal_directions
 from uncone.transforms.fitting import (
@@ -24,8 +24,8 @@ from uncone.transforms.fitting import (
     fitted_on,
     require_rows,
 )
+from uncone.transforms.transformed import Array, library, like
 
-Tensor = torch.Tensor
 SAMPLED_NUMBERS = 2**24
 """Numbers that the clusters are searched in: all rows, or a sample of them beyond that."""
 _SUMS_BYTES = 96 * 2**20
@@ -63,9 +63,9 @@ class ClusterCenter(Transformation):
 
     affine: ClassVar[bool] = False
     tensors: ClassVar[Mapping[str, str]] = {"centers_": "CD", "means_": "CD", "components_": "CKD"}
-    centers_: Tensor
-    means_: Tensor
-    components_: Tensor
+    centers_: Array
+    means_: Array
+    components_: Array
 
     def __init__(self, n_clusters: int = 27, n_components: int = 12, seed: int = 0) -> None:
         self.n_clusters = n_clusters
@@ -79,7 +79,7 @@ class ClusterCenter(Transformation):
             "seed": check_whole(self.seed, "seed", 0),
         }
 
-    def _fit(self, x: Any, weights: Tensor | None, progress: Progress | None, repeats: bool) -> Fitted:
+    def _fit(self, x: Any, weights: Array | None, progress: Progress | None, repeats: bool) -> Fitted:
         """The rows are read twice or more."""
         n_clusters, n_components, seed = self.checked_options().values()
         if isinstance(x, Moments):
@@ -95,10 +95,9 @@ class ClusterCenter(Transformation):
                 "feature(s): choose fewer"
             )
         w = checked_weights(weights, n)
-        w = w if w is None else w.cpu()
         self.centers_ = _centers(rows, w, n_clusters, seed)
-        self.means_ = self.centers_.clone()
-        self.components_ = torch.zeros((n_clusters, n_components, d), dtype=torch.float64)
+        self.means_ = self.centers_.copy()
+        self.components_ = np.zeros((n_clusters, n_components, d))
         at_once = max(1, _SUMS_BYTES // (8 * d * d))
         digested = DigestedRows(rows)
         for start in range(0, n_clusters, at_once):
@@ -114,39 +113,37 @@ class ClusterCenter(Transformation):
                     self.components_[cluster, : len(directions)] = directions
         return fitted_on(digested, weights)
 
-    def assign(self, x: Tensor) -> Tensor:
-        """The cluster of each row of a float32 or float64 tensor (n, D), int64 (n,)."""
+    def assign(self, x: Any) -> Any:
+        """The cluster of each row of a float32 or float64 array or tensor (n, D), int64 (n,)."""
         self._require_fit()
         return _nearest(x, self.centers_)
 
-    def _move(self, rows: Tensor) -> Tensor:
-        label = _nearest(rows, self.centers_)
-        moved = rows - self.means_.to(rows)[label]
-        for cluster in torch.unique(label).tolist():
-            at = (label == cluster).nonzero().flatten()
-            directions = self.components_[cluster].to(rows)
-            own = moved[at]
-            moved = moved.index_copy(0, at, own - (own @ directions.T) @ directions)
+    def _move(self, rows: Any, out: Array | None = None) -> Any:
+        label, xp = _nearest(rows, self.centers_), library(rows)
+        moved = xp.subtract(rows, like(self.means_, rows)[label], out=out)
+        for cluster in xp.unique(label).tolist():
+            at = xp.where(label == cluster)[0]
+            directions, own = like(self.components_[cluster], rows), moved[at]
+            moved[at] = own - (own @ directions.T) @ directions
         return moved
 
 
-def _centers(rows: Rows, w: Tensor | None, n_clusters: int, seed: int) -> Tensor:
+def _centers(rows: Rows, w: Array | None, n_clusters: int, seed: int) -> Array:
     """The centres that k-means finds, float64 (C, D)."""
     try:
         from sklearn.cluster import KMeans
         from sklearn.exceptions import ConvergenceWarning
-        from threadpoolctl import threadpool_limits
     except ImportError as error:
         raise InputError(
             "expected scikit-learn for ClusterCenter, got none: install it with pip install 'uncone[cluster]'"
         ) from error
     n, d = rows.shape
     most = max(n_clusters, SAMPLED_NUMBERS // d)
-    chosen = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:most].sort().values
+    chosen = np.sort(np.random.default_rng(seed).permutation(n)[:most])
     taken = rows.take(chosen)
-    if not bool(torch.isfinite(taken).all()):
+    if not np.isfinite(taken).all():
         raise nonfinite_error(rows)
-    sample, counts = _distinct(taken.numpy(), None if w is None else w[chosen].numpy())
+    sample, counts = _distinct(taken, None if w is None else w[chosen])
     mean = sample.mean(0, dtype=np.float64)
     sample -= mean.astype(sample.dtype)  # distances of rows far from the origin lose their digits
     # Threads would add up a centre's rows in whichever order they end.
@@ -156,13 +153,12 @@ def _centers(rows: Rows, w: Tensor | None, n_clusters: int, seed: int) -> Tensor
         means = KMeans(min(n_clusters, len(sample)), n_init=1, random_state=seed % 2**32, copy_x=False).fit(
             sample, sample_weight=counts
         )
-    centers = torch.from_numpy(means.cluster_centers_).double() + torch.from_numpy(mean)
-    return centers[torch.arange(n_clusters).clamp_max(len(centers) - 1)]  # of equal ones the first has all
+    centers = means.cluster_centers_ + mean
+    found: Array = centers[np.minimum(np.arange(n_clusters), len(centers) - 1)]
+    return found  # of equal ones the first has all rows
 
 
-def _distinct(
-    x: npt.NDArray[Any], weights: npt.NDArray[np.float64] | None
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+def _distinct(x: Array, weights: Array | None) -> tuple[Array, Array]:
     """The different rows of `x` (n, D) in the order of their bytes, and how often, or how heavily, each is
     there: so neither the order of the rows nor whether one is repeated or weighted moves a centre."""
     if weights is not None:
@@ -173,17 +169,24 @@ def _distinct(
     return x[first], np.bincount(place, weights, len(first)).astype(np.float64)
 
 
-def _nearest(x: Tensor, centers: Tensor) -> Tensor:
+def _nearest(x: Any, centers: Array) -> Any:
     middle = centers.mean(0)
-    own = (centers - middle).to(x)
-    labels = torch.empty(len(x), dtype=torch.int64, device=x.device)
-    half = own.square().sum(1) / 2
-    share_rows(lambda rows, out: out.copy_((half - (rows - middle.to(x)) @ own.T).argmin(1)), x, labels)
+    own = like(centers - middle, x)
+    half, middle = (own * own).sum(1) / 2, like(middle, x)
+    if is_tensor(x):
+        return (half - (x - middle) @ own.T).argmin(1)
+    labels = np.empty(len(x), np.int64)
+
+    def assign(rows: Array, labels: Array) -> None:
+        with np.errstate(all="ignore"):  # rows that are not finite are looked for afterwards
+            (half - (rows - middle) @ own.T).argmin(1, out=labels)
+
+    share_rows(assign, x, labels)
     return labels
 
 
 def _sums(
-    rows: Rows, w: Tensor | None, centers: Tensor, clusters: range, progress: Progress | None
+    rows: Rows, w: Array | None, centers: Array, clusters: range, progress: Progress | None
 ) -> list[Moments]:
     """The moments of the rows of each of `clusters`, in one pass."""
     moments = [Moments(rows.shape[1], unit_first=False) for _ in clusters]
@@ -194,7 +197,7 @@ def _sums(
         if w is not None:
             label[w[start : start + len(block)] == 0] = -1
         for cluster, m in zip(clusters, moments, strict=True):
-            at = (label == cluster).nonzero().flatten()
+            at = np.flatnonzero(label == cluster)
             with counting_nonfinite(rows):
                 m.update(block[at], None if w is None else w[start + at])
         del block

@@ -4,16 +4,16 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-import torch
+import numpy as np
 
 from uncone.errors import InputError
 from uncone.moments import Moments
 from uncone.moments.eigen import consume_to_eigen, leading_pairs
-from uncone.threads import alone, on_one_thread
+from uncone.threads import on_one_thread
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation, check_share, check_whole, require_rows
+from uncone.transforms.transformed import Array
 
-Tensor = torch.Tensor
 LEAST_ROWS_PER_FEATURE = 5
 """With fewer rows the small eigenvalues are mostly noise, which whitening makes as large as the rest."""
 
@@ -47,9 +47,9 @@ class AllButTheTop(Transformation):
     """
 
     tensors: ClassVar[Mapping[str, str]] = {"mean_": "D", "components_": "KD", "variances_": "K"}
-    mean_: Tensor
-    components_: Tensor
-    variances_: Tensor
+    mean_: Array
+    components_: Array
+    variances_: Array
 
     def __init__(self, n_components: int | None = None, centered: bool = True) -> None:
         self.n_components = n_components
@@ -70,7 +70,7 @@ class AllButTheTop(Transformation):
             )
         require_rows(counted, k + 1, f"{k} principal directions")
         _refuse_equal_rows(m)
-        self.mean_ = m.mean().cpu()
+        self.mean_ = m.mean()
         self.components_, self.variances_ = principal_directions(m, k)
         if len(self.components_) < k:
             raise InputError(
@@ -78,7 +78,7 @@ class AllButTheTop(Transformation):
                 "others would be arbitrary, choose fewer"
             )
         removed = self.components_.T @ self.components_
-        weight = torch.eye(m.d, dtype=torch.float64) - removed
+        weight = np.eye(m.d) - removed
         return Affine(self.mean_, weight, offset=None if self.centered else -self.mean_ @ removed)
 
 
@@ -111,17 +111,17 @@ class Whiten(Transformation):
             5 D rows.
 
     Example:
-        >>> import torch
-        >>> x = torch.tensor([[4.0, 0.0], [-4.0, 0.0], [0.0, 1.0], [0.0, -1.0]], dtype=torch.float64).repeat(3, 1)
+        >>> import numpy
+        >>> x = numpy.array([[4.0, 0.0], [-4.0, 0.0], [0.0, 1.0], [0.0, -1.0]] * 3)
         >>> y = Whiten(power=1).fit_transform(x)
-        >>> torch.cov(y.T).round(decimals=6).tolist()
+        >>> numpy.cov(y.T).round(6).tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
 
     tensors: ClassVar[Mapping[str, str]] = {"mean_": "D", "components_": "KD", "variances_": "K"}
-    mean_: Tensor
-    components_: Tensor
-    variances_: Tensor
+    mean_: Array
+    components_: Array
+    variances_: Array
 
     def __init__(
         self,
@@ -154,6 +154,7 @@ class Whiten(Transformation):
     def _keeps_axes(self) -> bool:
         return self.kind == "zca"
 
+    @on_one_thread
     def _solve(self, m: Moments, counted: int) -> Affine:
         options = self.checked_options()
         d, k, power, floor = m.d, options["n_components"] or m.d, options["power"], options["floor"]
@@ -177,30 +178,29 @@ class Whiten(Transformation):
                 "to the floor and mean nothing"
             )
         _refuse_equal_rows(m)
-        self.mean_ = m.mean().cpu()
+        self.mean_ = m.mean()
         values, vectors = consume_to_eigen(m.covariance())
-        values = values.cpu().clamp_min(0.0)
-        self.variances_ = values[:k].clone()
-        self.components_ = with_signs(vectors[:, :k].T.cpu())
-        scale = self.variances_.clamp_min(floor * float(values[0])).pow(-power / 2)
+        self.variances_ = np.maximum(values[:k], 0.0)
+        self.components_ = with_signs(vectors[:, :k].T)
+        scale = np.maximum(self.variances_, floor * self.variances_[0]) ** (-power / 2)
         weight = self.components_.T * scale
-        return Affine(self.mean_, weight if self.kind == "pca" else alone(lambda: weight @ self.components_))
+        return Affine(self.mean_, weight if self.kind == "pca" else weight @ self.components_)
 
 
-def principal_directions(m: Moments, k: int) -> tuple[Tensor, Tensor]:
+def principal_directions(m: Moments, k: int) -> tuple[Array, Array]:
     """The first k unit directions of variance as rows (r, D), and the variances (r,); the rest is rounding.
 
     Sums of products in the dtype of the rows hold no variance below its epsilon times the largest.
     """
     values, vectors = leading_pairs(m.covariance(), k)
-    known = int((values > 4 * m.epsilon * float(values[0])).sum())
-    return with_signs(vectors[:, :known].T.cpu()), values[:known].cpu()
+    known = int((values > 4 * m.epsilon * values[0]).sum())
+    return with_signs(vectors[:, :known].T), values[:known]
 
 
-def with_signs(directions: Tensor) -> Tensor:
+def with_signs(directions: Array) -> Array:
     """The same directions (k, D), each with its largest entry positive, so that no library chooses signs."""
-    largest = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
-    return directions * torch.where(largest < 0, -1.0, 1.0)
+    largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=1, keepdims=True), axis=1)
+    return np.multiply(directions, np.where(largest < 0, -1.0, 1.0), order="C")
 
 
 def _whole_or_none(n_components: Any) -> int | None:
@@ -217,4 +217,4 @@ def _refuse_equal_rows(m: Moments) -> None:
 def are_equal(m: Moments) -> bool:
     """Whether the rows are equal: their spread is no more than the rounding of their mean."""
     spread = math.sqrt(max(0.0, float(m.variances().sum())))
-    return spread <= 4 * m.epsilon * float(m.mean().norm())
+    return spread <= 4 * m.epsilon * float(np.linalg.norm(m.mean()))

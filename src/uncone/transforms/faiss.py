@@ -48,8 +48,8 @@ def to_faiss(
     affine = affine_of(transformation, "a Faiss transform")
     matrix, bias = affine.as_linear()
     transform = faiss.LinearTransform(affine.d, affine.k, True)
-    faiss.copy_array_to_vector(np.ascontiguousarray(matrix.T.float().numpy()).ravel(), transform.A)
-    faiss.copy_array_to_vector(bias.float().numpy(), transform.b)
+    faiss.copy_array_to_vector(np.ascontiguousarray(matrix.T, np.float32).ravel(), transform.A)
+    faiss.copy_array_to_vector(bias.astype(np.float32), transform.b)
     transform.is_trained = True
     transform.set_is_orthonormal()
     if path is not None:

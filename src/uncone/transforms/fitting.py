@@ -14,19 +14,16 @@ from pathlib import PurePath
 from typing import Any, ClassVar, Self, get_type_hints, overload
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
 from uncone.errors import InputError
 from uncone.moments import Moments
 from uncone.records.parts import Fitted
-from uncone.rows import GRID, DerivedRows, Rows, as_rows
+from uncone.rows import GRID, DerivedRows, Rows, as_array, as_rows
 from uncone.threads import waited
 from uncone.transforms.affine import Affine, State
-from uncone.transforms.scikit_learn import Estimator, as_array, as_weights
-from uncone.transforms.transformed import X, apply
+from uncone.transforms.scikit_learn import Estimator, as_table, as_weights
+from uncone.transforms.transformed import Array, Map, X, apply
 
-Tensor = torch.Tensor
 Progress = Callable[[int], None]
 IN_THE_MOMENTS = "in the moments"
 """`Fitted.weights` where weighted sums came without their weights."""
@@ -52,7 +49,7 @@ class Transformation(Estimator):
     unit_first: ClassVar[bool] = False
     """Which sums `_solve` reads."""
     tensors: ClassVar[Mapping[str, str]] = {}
-    """The fitted tensors by name, a letter for each axis: equal letters are equal lengths, D the rows'."""
+    """The fitted arrays, float64, by name, a letter for each axis: equal letters are equal lengths, D the rows'."""
     fitted_: Fitted
     affine_: Affine
     warnings_: tuple[str, ...] = ()
@@ -86,11 +83,11 @@ class Transformation(Estimator):
         """
         self.checked_options()
         weights = as_weights(weights, sample_weight)
-        repeats = sample_weight is not None and bool((weights == weights.round()).all())
-        return self._fitted_on(x, self._fit(as_array(x), weights, progress, repeats))
+        repeats = sample_weight is not None and bool((weights == np.round(weights)).all())
+        return self._fitted_on(x, self._fit(as_table(x), weights, progress, repeats))
 
-    def _fit(self, x: Any, weights: Tensor | None, progress: Progress | None, repeats: bool) -> Fitted:
-        """Set the fitted tensors from rows or moments, and say what those were. Weights that are `repeats` stand
+    def _fit(self, x: Any, weights: Array | None, progress: Progress | None, repeats: bool) -> Fitted:
+        """Set the fitted arrays from rows or moments, and say what those were. Weights that are `repeats` stand
         for repeated rows."""
         moments, fitted, counted = summarise(
             x, weights, second=self.second, unit_first=self.unit_first, progress=progress
@@ -104,7 +101,7 @@ class Transformation(Estimator):
         return fitted
 
     def _solve(self, m: Moments, counted: int) -> Affine | None:
-        """Set the fitted tensors from the sums, of `counted` rows of a weight above 0; return the affine map
+        """Set the fitted arrays from the sums, of `counted` rows of a weight above 0; return the affine map
         where there is one."""
         raise NotImplementedError
 
@@ -113,8 +110,8 @@ class Transformation(Estimator):
         self.warnings_ += (message,)
         warnings.warn(message, stacklevel=5)
 
-    def _move(self, rows: Tensor) -> Tensor:
-        """The transformed rows (n, D) of a transformation that is not affine."""
+    def _move(self, rows: Any, out: Array | None = None) -> Any:
+        """The transformed rows (n, D) of a transformation that is not affine, in `out` where it is given."""
         raise NotImplementedError
 
     @overload
@@ -130,11 +127,13 @@ class Transformation(Estimator):
             InputError: not fitted, another width or other names of features, no floats, numbers that are not
                 finite, or a single vector (D,) that is no tensor.
         """
+        map = self.map()
+        return self._framed(apply(self._check_table(x), map), x)
+
+    def map(self) -> Map:
+        """It as a map of rows; InputError where it is not fitted."""
         self._require_fit()
-        given = self._check_table(x)
-        if self.affine:
-            return self._framed(self.affine_.transform(given), x)
-        return self._framed(apply(given, self._move, d=self.fitted_.d, k=self.fitted_.d), x)
+        return self.affine_.map() if self.affine else Map(self._move, self.fitted_.d, self.fitted_.d)
 
     @overload
     def fit_transform(self, x: X, y: Any = None, sample_weight: Any = None, *, weights: Any = None) -> X: ...
@@ -155,7 +154,7 @@ class Transformation(Estimator):
                 f"expected a transformation that can be undone, got {type(self).__name__}, which depends on "
                 "each row's norm or cluster: keep the rows"
             )
-        moved: X = self.affine_.inverse_transform(as_array(y))
+        moved: X = self.affine_.inverse_transform(as_table(y))
         return moved
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -258,7 +257,7 @@ def summarise(
     if not isinstance(x, Moments):
         rows = DigestedRows(as_rows(x))
         m = Moments.of(rows, weights, second=second, unit_first=unit_first, progress=progress)
-        counted = m.n if weights is None else int((torch.as_tensor(weights) > 0).sum())
+        counted = m.n if weights is None else int(np.count_nonzero(as_array(weights) > 0))
         return m, fitted_on(rows, weights), counted
     if weights is not None:
         raise InputError(
@@ -284,15 +283,15 @@ class DigestedRows(DerivedRows):
         super().__init__(rows)
         self.sha256: str | None = None
 
-    def blocks(self, size: int = GRID) -> Iterator[Tensor]:
+    def blocks(self, size: int = GRID) -> Iterator[Array]:
         digested = hashlib.sha256()
         with ThreadPoolExecutor(1, thread_name_prefix="uncone-digest") as pool:
             for block in self._rows.blocks(size):
                 box = [block]
 
-                def add(box: list[Tensor] = box) -> None:
+                def add(box: list[Array] = box) -> None:
                     # The worker may hold this job longer than the caller waits for it: but not the block.
-                    digested.update(_bytes(box.pop().numpy()))
+                    digested.update(_bytes(box.pop()))
 
                 job = pool.submit(add)
                 yield block
@@ -313,8 +312,7 @@ def digest(rows: Rows) -> str:
 def fitted_on(rows: DigestedRows, weights: Any = None) -> Fitted:
     """The record of `rows`, read to their end, and of the weights (N,) that they counted with."""
     if weights is not None:
-        weights = torch.as_tensor(weights).detach().to("cpu", torch.float64).numpy()
-        weights = hashlib.sha256(_bytes(weights)).hexdigest()
+        weights = hashlib.sha256(_bytes(np.asarray(as_array(weights), np.float64))).hexdigest()
     return Fitted(shared_name(rows.name), *rows.shape, rows.sha256, weights)
 
 
@@ -325,7 +323,7 @@ def shared_name(name: str) -> str:
     return "/".join(parts[-2:]) + mark + part if len(parts) > 2 else name
 
 
-def _bytes(x: npt.NDArray[np.floating[Any]]) -> memoryview:
+def _bytes(x: Array) -> memoryview:
     if sys.byteorder == "big":
         x = x.astype(x.dtype.newbyteorder("<"))
     return np.ascontiguousarray(x).reshape(-1).view(np.uint8).data

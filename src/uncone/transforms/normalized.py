@@ -2,16 +2,13 @@
 
 import os
 from dataclasses import dataclass, replace
-from typing import ClassVar
-
-import torch
+from typing import Any, ClassVar
 
 from uncone.records.parts import Fitted
 from uncone.transforms.affine import Affine
-from uncone.transforms.fitting import Transformation, affine_of
-from uncone.transforms.transformed import X, apply
+from uncone.transforms.fitting import Transformation
+from uncone.transforms.transformed import Array, Map, X, apply, library, norms_of
 
-Tensor = torch.Tensor
 _FAR = 1e15
 """Longer rows, or shorter than its inverse, have squares that float32 cannot hold: they are scaled first."""
 
@@ -57,11 +54,12 @@ class Normalized:
         Raises:
             InputError: another width, no floats, or numbers that are not finite.
         """
-        repair = self.repair
-        if isinstance(repair, Transformation) and not repair.affine:
-            return apply(x, lambda z: unit(repair._move(z)), d=repair.fitted_.d, k=repair.fitted_.d)
-        affine = affine_of(repair, "rows of length 1")
-        return apply(x, lambda z: unit(affine.cast(z.dtype, z.device)(z)), d=affine.d, k=affine.k)
+        return apply(x, self.map())
+
+    def map(self) -> Map:
+        """It as a map of rows."""
+        move, d, k = self.repair.map()
+        return Map(lambda rows, out=None: unit(move(rows, out), out), d, k)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a safetensors file, atomically; `uncone.transforms.load` reads it back.
@@ -76,15 +74,15 @@ def undivided(transformation: Transformation | Affine | Normalized) -> Transform
     return transformation.repair if isinstance(transformation, Normalized) else transformation
 
 
-def unit(rows: Tensor) -> Tensor:
-    """Rows (n, D) divided by their norms; zero rows stay."""
-    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+def unit(rows: Any, out: Array | None = None) -> Any:
+    """Rows (n, D) divided by their norms, in `out` where it is given; zero rows stay."""
+    xp, norms = library(rows), norms_of(rows)
     far = ~((norms > 1 / _FAR) & (norms < _FAR))
-    y: Tensor = rows / norms.masked_fill(far, 1.0)
+    y = xp.divide(rows, xp.where(far, 1.0, norms), out=out)
     if bool(far.any()):
         at = far[:, 0]
-        largest = y[at].abs().amax(dim=1, keepdim=True)
-        scaled = y[at] / torch.where(largest > 0, largest, 1.0)
-        norms = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
-        y[at] = scaled / torch.where(norms > 0, norms, 1.0)
+        largest = xp.amax(abs(y[at]), axis=1, keepdims=True)
+        scaled = y[at] / xp.where(largest > 0, largest, 1.0)
+        norms = norms_of(scaled)
+        y[at] = scaled / xp.where(norms > 0, norms, 1.0)
     return y

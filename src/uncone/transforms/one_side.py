@@ -1,12 +1,14 @@
 """Whether documents and queries can be compared: of one width, and both repaired or neither."""
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from uncone.errors import InputError
 from uncone.records.text import number
 from uncone.rows import Rows
+from uncone.threads import on_one_thread
 
-Tensor = torch.Tensor
+Array = npt.NDArray[np.float32]
 _MOST_ROWS, _MOST_BYTES = 16_384, 2**26
 _FEWEST = 10
 _COMMON = 0.5
@@ -26,6 +28,7 @@ def check_same_width(documents: Rows, queries: Rows) -> None:
         )
 
 
+@on_one_thread
 def one_sided(documents: Rows, queries: Rows) -> str:
     """A caution where one side has a common direction in which no row of the other lies, else "".
 
@@ -41,8 +44,8 @@ def one_sided(documents: Rows, queries: Rows) -> str:
     has, lacks = sorted(common, key=common.__getitem__, reverse=True)
     if common[has] < _COMMON:
         return ""
-    mean = sides[has].mean(dim=0)
-    reach = float((sides[lacks] @ mean >= _NEAR * mean.square().sum()).double().mean())
+    mean = sides[has].mean(axis=0)
+    reach = float((sides[lacks] @ mean >= _NEAR * (mean @ mean)).mean())
     if reach > _FEW:
         return ""
     return (
@@ -54,18 +57,19 @@ def one_sided(documents: Rows, queries: Rows) -> str:
     )
 
 
-def _units(rows: Rows) -> Tensor:
+def _units(rows: Rows) -> Array:
     """Some rows of length 1 (n, D), float32, without those that are zero."""
     n, d = rows.shape
     count = min(n, _MOST_ROWS, max(_FEWEST, _MOST_BYTES // (4 * d)))
-    x = rows.take(torch.arange(count) * (n - 1) // max(1, count - 1))
-    x = x / x.abs().amax(dim=1, keepdim=True)  # so that no square overflows
-    x = x[torch.isfinite(x).all(dim=1)].float()
-    units: Tensor = x / torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    x = rows.take(np.arange(count) * (n - 1) // max(1, count - 1))
+    with np.errstate(all="ignore"):
+        x = x / np.abs(x).max(axis=1, keepdims=True)  # so that no square overflows
+    x = x[np.isfinite(x).all(axis=1)].astype(np.float32, copy=False)
+    units: Array = x / np.linalg.norm(x, axis=1, keepdims=True)
     return units
 
 
-def _mean_cosine(units: Tensor) -> float:
+def _mean_cosine(units: Array) -> float:
     """Over the pairs of different rows."""
     n = len(units)
-    return (float(units.double().sum(dim=0).square().sum()) - n) / (n * (n - 1))
+    return (float(np.square(units.sum(axis=0, dtype=np.float64)).sum()) - n) / (n * (n - 1))

@@ -13,12 +13,12 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from uncone.errors import InputError, needed
 from uncone.records.parts import Fitted
 from uncone.records.text import visible
-from uncone.rows import Rows
+from uncone.rows import Rows, as_array
+from uncone.rows.floats import is_tensor
 
 Names = npt.NDArray[np.object_]
 _OUTPUTS = ("default", "pandas", "polars")
@@ -31,12 +31,12 @@ class NotNumbersError(InputError, TypeError):
 
 def _is_table(x: Any) -> bool:
     """Whether `x` is an array, a DataFrame or a list; a tensor, `Rows` and `Moments` are none."""
-    if isinstance(x, torch.Tensor | Rows | np.ma.MaskedArray):
+    if is_tensor(x) or isinstance(x, Rows | np.ma.MaskedArray):
         return False
     return hasattr(x, "__array__") or isinstance(x, list | tuple)
 
 
-def as_array(x: Any) -> Any:
+def as_table(x: Any) -> Any:
     """A table as an array of floats, where integers become float64; anything else as it is.
 
     Raises:
@@ -64,13 +64,11 @@ def as_array(x: Any) -> Any:
 
 
 def as_weights(weights: Any, sample_weight: Any) -> Any:
-    """The one of both that is given, as a tensor float64 (N,), or None."""
+    """The one of both that is given, as an array float64 (N,), or None."""
     if weights is not None and sample_weight is not None:
         raise InputError("expected weights or sample_weight, got both: pass one of them")
     given = weights if sample_weight is None else sample_weight
-    if given is None:
-        return None
-    return torch.as_tensor(given if isinstance(given, torch.Tensor) else np.array(given, np.float64)).double()
+    return None if given is None else np.array(as_array(given), np.float64)
 
 
 def __getattr__(name: str) -> Any:
@@ -223,7 +221,7 @@ class Estimator:
 
     def _check_table(self, x: Any) -> Any:
         """`x` as `transform` computes with it: a table as an array (N, D) whose names are those of the fit."""
-        given = as_array(x)
+        given = as_table(x)
         if _is_table(x):
             name, d = type(self).__name__, self.fitted_.d
             _check_names(x, getattr(self, "feature_names_in_", None), name)

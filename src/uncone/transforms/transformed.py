@@ -1,111 +1,168 @@
-"""A map of rows applied to what it is given: a tensor, an array, or rows that are read block by block."""
+"""A map of rows applied to what it is given: an array, a tensor, or rows that are read block by block."""
 
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from uncone.errors import InputError
 from uncone.memory import uninitialised
 from uncone.rows import GRID, DerivedRows, Rows, nonfinite_error
-from uncone.rows.base import FLOATING, float_tensor
-from uncone.threads import share_rows
+from uncone.rows.base import float_array
+from uncone.rows.floats import DTYPES, FLOATING, is_tensor, narrow, of_tensor, widen
+from uncone.threads import share
 
-Tensor = torch.Tensor
-X = TypeVar("X", Tensor, npt.NDArray[Any], Rows)
-Map = Callable[[Tensor], Tensor]
-"""(n, D) of float32 or float64 to (n, K) of the same dtype, on the same device, row by row. It does not write
-to its argument."""
-_COMPUTED = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float32) | {
-    torch.float64: torch.float64
-}
+if TYPE_CHECKING:
+    import torch
+
+Array = npt.NDArray[Any]
+X = TypeVar("X", npt.NDArray[Any], Rows, "torch.Tensor")
+_PIECE = 1024
+"""Rows that one thread maps at once."""
+_SPECIAL = {"bfloat16": np.uint16(0x7F80), "float16": np.uint16(0x7C00)}
+"""The bits that all are 1 in what is not finite: NumPy looks at each float16 by itself."""
 
 
-def apply(x: X, function: Map, *, d: int, k: int) -> X:
-    """`function` of the rows of `x`, a tensor, array (..., D) or `Rows`: of the same kind and dtype, K wide.
+class Map(NamedTuple):
+    """Rows of d features to rows of k: (n, D) of float32 or float64 to (n, K) of the same dtype.
+
+    `move` works row by row, into `out` where it is given, and does not write to its argument. Tensors that
+    need a gradient or lie on another device come as they are.
+    """
+
+    move: Callable[..., Any]
+    d: int
+    k: int
+
+
+def apply(x: X, map: Map) -> X:
+    """`map` of the rows of `x`, a tensor, array (..., D) or `Rows`: of the same kind and dtype, K wide.
 
     float16 and bfloat16 are computed in float32; `Rows` are computed when they are read.
     """
     if isinstance(x, Rows):
-        return TransformedRows(x, function, d=d, k=k)
-    if isinstance(x, torch.Tensor):
-        return _of_tensor(x, function, d=d, k=k)
+        return TransformedRows(x, map)
+    if is_tensor(x):
+        moved: X = _of_tensor(x, map)
+        return moved
     if isinstance(x, np.ndarray):
-        return _of_tensor(float_tensor(x, "the array"), function, d=d, k=k).numpy()
+        x = float_array(x, "the array")
+        return _of_array(x, map, str(x.dtype))
     raise InputError(
-        f"expected a tensor or an array of shape (N, {d}), or Rows, got {type(x).__name__}: convert it, for "
+        f"expected a tensor or an array of shape (N, {map.d}), or Rows, got {type(x).__name__}: convert it, for "
         "instance with numpy.asarray(x)"
     )
 
 
 class TransformedRows(DerivedRows):
-    """`function` of `rows`, computed block by block; float32, or float64 where `rows` are."""
+    """`map` of `rows`, computed block by block; float32, or float64 where `rows` are."""
 
-    def __init__(self, rows: Rows, function: Map, *, d: int, k: int) -> None:
-        _check_width(rows.shape, d, rows.name)
+    def __init__(self, rows: Rows, map: Map) -> None:
+        _check_width(rows.shape, map.d, rows.name)
         super().__init__(rows)
-        self._function, self.shape = function, (rows.shape[0], k)
-        self.dtype = "float64" if rows.widened == torch.float64 else "float32"
+        self._move, self.shape = map.move, (rows.shape[0], map.k)
+        self.dtype = str(rows.widened)
 
-    def read(self, start: int, stop: int, out: Tensor | None = None) -> Tensor:
-        y = self._of(self._rows.read(start, stop))
-        return y if out is None else out.copy_(y)
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+        return self._of(self._rows.read(start, stop), out)
 
-    def blocks(self, size: int = GRID) -> Iterator[Tensor]:
+    def blocks(self, size: int = GRID) -> Iterator[Array]:
         for block in self._rows.blocks(size):  # in order: a compressed source is read once
             y = self._of(block)
             del block
             yield y
             del y
 
-    def _of(self, block: Tensor) -> Tensor:
-        y = uninitialised((len(block), self.shape[1]), block.dtype)
-        share_rows(lambda rows, out: out.copy_(self._function(rows)), block, y)
-        if not _is_finite(y):
-            raise nonfinite_error(self._rows) if not _is_finite(block) else overflow(y.dtype, self.name)
+    def _of(self, block: Array, out: Array | None = None) -> Array:
+        y = uninitialised((len(block), self.shape[1]), block.dtype) if out is None else out
+        if not mapped(self._move, block, y, self.dtype):
+            finite = np.isfinite(block).all()
+            raise overflow(self.dtype, self.name) if finite else nonfinite_error(self._rows)
         return y
 
 
-def _of_tensor(x: Tensor, function: Map, *, d: int, k: int) -> Tensor:
-    computed = _COMPUTED.get(x.dtype)
-    if computed is None:
+def mapped(move: Callable[..., Any], x: Array, y: Array, dtype: str) -> bool:
+    """Write what `move` makes of the rows `x` to `y`, as `dtype` is stored; whether all of it is finite."""
+
+    def piece(x: Array, y: Array) -> bool:
+        rows = x
+        if x.dtype.itemsize < 4:
+            widen(x, rows := np.empty(x.shape, np.float32))
+        with np.errstate(all="ignore"):
+            if y.dtype == rows.dtype:
+                move(rows, y)
+            else:
+                y[...] = narrow(move(rows), dtype)
+        bits = _SPECIAL.get(dtype)
+        return bool((np.isfinite(y) if bits is None else (y.view(np.uint16) & bits) != bits).all())
+
+    cuts = (slice(start, start + _PIECE) for start in range(0, len(x), _PIECE))
+    return all(share(partial(piece, x[cut], y[cut]) for cut in cuts))
+
+
+def like(x: Array, rows: Any) -> Any:
+    """Fitted numbers in the form of `rows`: of their dtype, and a tensor on their device if they are one."""
+    return rows.new_tensor(x) if is_tensor(rows) else x.astype(rows.dtype, copy=False)
+
+
+def library(rows: Any) -> Any:
+    """torch for a tensor, else NumPy: torch knows NumPy's names for what maps of rows call."""
+    return sys.modules["torch" if is_tensor(rows) else "numpy"]
+
+
+def norms_of(rows: Any) -> Any:
+    """The Euclidean norms of rows (n, D), (n, 1); infinite or zero where the squares are."""
+    if is_tensor(rows):
+        return sys.modules["torch"].linalg.vector_norm(rows, dim=1, keepdim=True)
+    return np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
+
+
+def _of_array(x: Array, map: Map, dtype: str) -> Array:
+    _check_width(x.shape, map.d, "the tensor")
+    flat = x.reshape(-1, map.d)
+    y = np.empty((len(flat), map.k), x.dtype)
+    if not mapped(map.move, flat, y, dtype):
+        widen(flat, wide := np.empty(flat.shape))
+        _refuse(int(np.count_nonzero(~np.isfinite(wide).all(axis=1))), len(flat), dtype)
+    return y.reshape(*x.shape[:-1], map.k)
+
+
+def _of_tensor(x: Any, map: Map) -> Any:
+    torch, dtype = sys.modules["torch"], str(x.dtype).removeprefix("torch.")
+    if dtype not in DTYPES:
         raise InputError(
             f"expected a tensor of {FLOATING}, got {x.dtype}: convert it, for instance x.float()"
         )
-    _check_width(tuple(x.shape), d, "the tensor")
-    flat = x.reshape(-1, d)
     if x.device.type == "cpu" and not (torch.is_grad_enabled() and x.requires_grad):
-        y = torch.empty((len(flat), k), dtype=x.dtype)
-        share_rows(lambda rows, out: out.copy_(function(rows.to(computed))), flat, y)
-    else:
-        y = function(flat.to(computed)).to(x.dtype)
-    if not _is_finite(y):
-        bad = int((~torch.isfinite(flat).all(dim=1)).sum())
-        if bad == 0:
-            raise overflow(x.dtype, "the result")
-        raise InputError(f"expected finite rows, got {bad} of {len(flat)} with NaN or inf: mend or drop them")
-    return y.reshape(*x.shape[:-1], k)
+        y = _of_array(of_tensor(x, "the tensor")[0], map, dtype)
+        return torch.from_numpy(y.view(np.int16) if dtype == "bfloat16" else y).view(x.dtype)
+    _check_width(x.shape, map.d, "the tensor")
+    flat = x.reshape(-1, map.d)
+    y = map.move(flat.to(torch.float64 if dtype == "float64" else torch.float32)).to(x.dtype)
+    if not bool(torch.isfinite(y).all()):
+        _refuse(int((~torch.isfinite(flat).all(dim=1)).sum()), len(flat), dtype)
+    return y.reshape(*x.shape[:-1], map.k)
+
+
+def _refuse(bad: int, n: int, dtype: str) -> None:
+    if bad == 0:
+        raise overflow(dtype, "the result")
+    raise InputError(f"expected finite rows, got {bad} of {n} with NaN or inf: mend or drop them")
 
 
 def _check_width(shape: tuple[int, ...], d: int, name: str) -> None:
     if len(shape) == 0 or shape[-1] != d:
         raise InputError(
-            f"expected rows of {d} features, got shape {shape} from {name}: the transformation was fitted on "
-            f"rows of {d}"
+            f"expected rows of {d} features, got shape {tuple(shape)} from {name}: the transformation was "
+            f"fitted on rows of {d}"
         )
 
 
-def _is_finite(x: Tensor) -> bool:
-    total = x.detach().sum(dtype=torch.float64 if x.dtype == torch.float64 else torch.float32)
-    # finite numbers can have a sum that is not
-    return bool(torch.isfinite(total)) or bool(torch.isfinite(x).all())
-
-
-def overflow(dtype: torch.dtype, name: str) -> InputError:
+def overflow(dtype: str, name: str) -> InputError:
     """The error over a result that `dtype` cannot hold."""
     return InputError(
-        f"expected numbers that {str(dtype).removeprefix('torch.')} can hold, got larger ones in {name}: "
-        "convert the rows to a wider dtype"
+        f"expected numbers that {dtype} can hold, got larger ones in {name}: convert the rows to a wider dtype"
     )

@@ -18,11 +18,10 @@ from uncone.calibration.sides import (
     read_labels,
 )
 from uncone.calibration.thresholds import count_scores, function_of, remarks, verdict, with_labels
-from uncone.errors import InputError, nearest
+from uncone.errors import InputError, nearest, needed
 from uncone.records import Calibration
 from uncone.rows.ids import places_of
 from uncone.tasks.bootstrap import check_seed
-from uncone.tasks.encoding import encoded_texts
 from uncone.transforms.one_side import check_same_width, one_sided
 from uncone.version import versions
 
@@ -113,6 +112,9 @@ def calibrate(
             "expected --query-texts with --texts, and --queries with vectors, got them mixed: encode both"
         )
     if texts is not None:
+        needed("torch", "encoding texts needs torch: pip install 'uncone[sentence]'")
+        from uncone.tasks.encoding import encoded_texts
+
         vectors, queries = encoded_texts(vectors, texts, query_texts, progress=progress)
     side = open_side(vectors, metric, "rows", skip_nonfinite, progress)
     other = None if queries is None else open_side(queries, metric, "queries", skip_nonfinite, progress)
@@ -132,7 +134,7 @@ def calibrate(
         rows, None if sides.queries is None else sides.queries.fitted,
         floor.pairs, floor.mean, floor.variance, histogram, knots, counted.free, meanings, thresholds,
         function_of(knots, histogram), equal_pairs=equal, seed=seed,
-        notes=remarks(sides, counted, floor, equal), versions=versions("torch"),
+        notes=remarks(sides, counted, floor, equal), versions=versions("numpy", *["torch"] * (texts is not None)),
         caution="" if other is None else one_sided(side.rows, other.rows),
     )  # fmt: skip
     if table is not None and sides.labels is not None:

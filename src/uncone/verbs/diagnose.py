@@ -5,7 +5,6 @@ from typing import Any
 from uncone import explain
 from uncone.explain.advice import with_whole_paths as with_whole_paths
 from uncone.explain.examination import Examination, Progress
-from uncone.memory import usable
 from uncone.model.open import open_subjects
 from uncone.records import Diagnosis
 from uncone.version import versions
@@ -17,7 +16,6 @@ def diagnose(
     counts: Any = None,
     neighbours: bool = False,
     skip_nonfinite: bool = False,
-    device: str = "cpu",
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Say how degenerate the rows of `spec` are, why, and what to do next.
@@ -27,9 +25,8 @@ def diagnose(
         counts: how often each token occurs in some text: a file (a table `id token count` or `token count`,
             or `.npy`), or a tensor or array (N,). Without it tokens are ranked by their ids.
         neighbours: also take the measures of nearest neighbours (`two_nn`, `levina_bickel`, `hubness` and
-            `uniformity_exact`): about 1.5 N^2 D multiply-adds, on the CPU.
+            `uniformity_exact`): about 1.5 N^2 D multiply-adds.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
-        device: where products are computed, a torch device.
         progress: called with (the step, rows done, rows in all); the last is 0 for a step without rows.
 
     Returns:
@@ -39,17 +36,16 @@ def diagnose(
         InputError: the source cannot be opened or holds rows that are not finite, or counts do not fit it.
         UnsupportedModel: the table or the head cannot be found in the model's files.
     """
-    usable(device)
     if progress is not None:
         progress("opening", 0, 0)
     opened = open_subjects(spec, skip_nonfinite=skip_nonfinite, progress=progress)
     subjects = tuple(
         Examination(
-            name, rows, device, progress, explain.role_of(name, rows, opened.rows), counts, neighbours,
+            name, rows, progress, explain.role_of(name, rows, opened.rows), counts, neighbours,
             advice=explain.advice_for(spec, name, opened.editable), capped=opened.cap is not None,
         ).run()
         for name, rows in opened.rows
     )  # fmt: skip
     subjects = explain.placed_among_known(subjects)
     verdict = explain.give_verdict(subjects)
-    return Diagnosis(opened.name, verdict, subjects, notes=opened.notes, versions=versions("torch"))
+    return Diagnosis(opened.name, verdict, subjects, notes=opened.notes, versions=versions("numpy"))

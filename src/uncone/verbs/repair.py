@@ -8,11 +8,7 @@ from shlex import quote
 from typing import Any, Literal
 
 from uncone.atomic import creatable, writable
-from uncone.edits.encoder import repair_encoder
-from uncone.edits.proof import Progress
-from uncone.edits.repair import RepairOptions, compare, fit_repair, record_of
-from uncone.edits.texts import MOST_SENTENCES, Path_
-from uncone.errors import InputError
+from uncone.errors import InputError, needed
 from uncone.model.open import check_targets_apart, is_model, open_rows, split
 from uncone.model.sentence_transformers import is_sentence_transformers
 from uncone.records import Repaired, Selection
@@ -20,12 +16,18 @@ from uncone.records.text import counted, plural
 from uncone.rows import Rows
 from uncone.rows.ids import Ids
 from uncone.rows.open import WORDS, open_file, source_of, split_part
-from uncone.tasks.own_vectors import OwnVectors, own_vectors
-from uncone.tasks.retrieval import Qrels
 from uncone.transforms.apply import check_out, repair_rows
 from uncone.transforms.fitting import shared_name
 from uncone.transforms.names import REPAIRS
-from uncone.verbs.select_repair import select_repair
+from uncone.transforms.repair import (
+    MOST_SENTENCES,
+    Path_,
+    Progress,
+    RepairOptions,
+    compare,
+    fit_repair,
+    record_of,
+)
 
 __all__ = ["RepairOptions", "check_repair", "kind_of", "repair"]
 Kind = Literal["vectors", "encoder", "model"]
@@ -38,7 +40,7 @@ def repair(
     method: str | None = None,
     queries: Any = None,
     documents: Any = None,
-    qrels: Qrels | None = None,
+    qrels: Any = None,
     ids: Ids | None = None,
     query_ids: Ids | None = None,
     text: Path_ | None = None,
@@ -108,16 +110,14 @@ def repair(
         most_sentences,
         normalize,
     )
-    if documents is None and (queries is not None or qrels is not None):
-        documents = spec
-    own = own_vectors(
-        None, queries=queries, documents=documents, qrels=qrels, ids=ids, query_ids=query_ids, task=None,
-        others={},
-    )  # fmt: skip
-    if own is not None:
+    own = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
+    if any(value is not None for value in own.values()):
         return _by_own(own, spec, out, options, progress)
     kind = check_repair(spec, out, options)
     if kind == "encoder":
+        _need_torch("an encoder")
+        from uncone.edits.encoder import repair_encoder
+
         return repair_encoder(spec, out, options, progress=progress)
     if _is_same(spec, fit_on):
         options = replace(options, fit_on=None)
@@ -141,9 +141,19 @@ def repair(
 
 
 def _by_own(
-    own: OwnVectors, spec: Path_, out: Path_, options: RepairOptions, progress: Progress | None
+    given_own: dict[str, Any], spec: Path_, out: Path_, options: RepairOptions, progress: Progress | None
 ) -> Repaired | Selection:
     """The repair that own judgements choose, fitted on their documents."""
+    _need_torch("judgements that choose the repair")
+    from uncone.tasks.own_vectors import own_vectors
+    from uncone.verbs.select_repair import select_repair
+
+    if given_own["documents"] is None and (
+        given_own["queries"] is not None or given_own["qrels"] is not None
+    ):
+        given_own = {**given_own, "documents": spec}
+    own = own_vectors(None, **given_own, task=None, others={})
+    assert own is not None
     given = {
         "method": options.method,
         "fit-on": options.fit_on,
@@ -236,6 +246,10 @@ def kind_of(spec: Path_) -> Kind:
     if part is not None or not is_model(path):
         return "vectors"
     return "encoder" if is_sentence_transformers(path) else "model"
+
+
+def _need_torch(what: str) -> None:
+    needed("torch", f"expected torch for {what}, got none installed: pip install 'uncone[torch]'")
 
 
 def with_whole_names(record: Repaired, *names: Path_ | None) -> Repaired:

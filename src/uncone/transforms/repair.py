@@ -6,12 +6,12 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from shlex import quote
-from typing import Literal
+from typing import Any, Literal
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from uncone import measure
-from uncone.edits.texts import MOST_SENTENCES, Path_
 from uncone.errors import InputError
 from uncone.measure.odd_rows import GIANT
 from uncone.measure.reading import read
@@ -29,7 +29,11 @@ from uncone.transforms.fitting import shared_name
 from uncone.transforms.normalized import undivided
 from uncone.version import versions
 
-Tensor = torch.Tensor
+Array = npt.NDArray[Any]
+Path_ = str | os.PathLike[str]
+Progress = Callable[[str, int, int], None]
+MOST_SENTENCES = 100_000
+"""More embeddings would not move a mean or a covariance, and all are held in memory."""
 MOST_ROWS = 65_536
 _MOST_BYTES = 128 * 2**20
 """Of the measured rows on each side: so many give the numbers of all rows to three digits."""
@@ -78,9 +82,7 @@ class Fit:
     notes: tuple[str, ...] = ()
 
 
-def fit_repair(
-    options: RepairOptions, own: Callable[[], Rows], progress: Callable[[str, int, int], None] | None = None
-) -> Fit:
+def fit_repair(options: RepairOptions, own: Callable[[], Rows], progress: Progress | None = None) -> Fit:
     """The transformation that `options` load, or fit on the rows they name or else on `own` rows."""
     if options.load is not None:
         loaded = load(options.load)
@@ -109,7 +111,7 @@ def fit_repair(
                 f"expected finite rows with --counts (counts=), got {len(rows.left_out)} left out: mend them"
             )
         counted = read_counts(counts, rows.shape[0], rows.labels)
-        weights, notes = counted.counts.to(torch.float64), (*counted.notes, _UNWEIGHTED)
+        weights, notes = counted.counts.astype(np.float64), (*counted.notes, _UNWEIGHTED)
         method = f"{_ZIPF}{method.removeprefix(_ZIPF)}"
     tick = None if progress is None else lambda done: progress("fitting", done, rows.shape[0])
     began = time.perf_counter()
@@ -134,33 +136,34 @@ class Geometry:
     lengths: tuple[Lengths | None, Lengths | None] = (None, None)
 
 
-def compare(before: Rows | Tensor, after: Rows | Tensor) -> Geometry:
-    """Mean cosine, IsoScore and I(W) of the same rows (N, D) and (N, K): up to `MOST_ROWS`, evenly spaced."""
+def compare(before: Any, after: Any) -> Geometry:
+    """Mean cosine, IsoScore and I(W) of the same rows (N, D) and (N, K), `Rows`, arrays or tensors: up to
+    `MOST_ROWS`, evenly spaced."""
     sides = as_rows(before), as_rows(after)
     n = sides[0].shape[0]
     room = _MOST_BYTES // (8 * max(rows.shape[1] for rows in sides))
     count = min(n, MOST_ROWS, max(2, room))
-    chosen = torch.arange(count) * (n - 1) // max(1, count - 1) if count < n else torch.arange(n)
+    chosen = np.arange(count) * (n - 1) // max(1, count - 1) if count < n else np.arange(n)
     x, y = (rows.take(chosen) for rows in sides)
     change = _relative_change(x, y) if x.shape == y.shape else None
     return Geometry(count, _measures(x), _measures(y), change, (_lengths(x), _lengths(y)))
 
 
 @on_one_thread
-def _lengths(x: Tensor) -> Lengths | None:
+def _lengths(x: Array) -> Lengths | None:
     """The norms of the rows that have a direction; None where none has."""
-    norms = torch.linalg.vector_norm(x.double(), dim=1)
+    norms = np.linalg.norm(x.astype(np.float64), axis=1)
     norms = norms[norms > 0]
     return Lengths(float(norms.mean()), float(norms.min()), float(norms.max())) if len(norms) else None
 
 
 @on_one_thread
-def _relative_change(x: Tensor, y: Tensor) -> float | None:
-    moved, whole = (float(torch.linalg.vector_norm(rows.double())) for rows in (y - x, x))
+def _relative_change(x: Array, y: Array) -> float | None:
+    moved, whole = (float(np.linalg.norm(rows.astype(np.float64))) for rows in (y - x, x))
     return moved / whole if whole > 0 else None
 
 
-def _measures(x: Tensor) -> tuple[Measurement, ...]:
+def _measures(x: Array) -> tuple[Measurement, ...]:
     m = Moments.of(x)
     cosine = replace(read("mean_cosine", measure.mean_cosine, m), better="lower")
     isoscore = replace(read("isoscore", measure.isoscore, m), better="higher")
@@ -191,7 +194,7 @@ def record_of(
         cost=RepairCost(fit.seconds, seconds, geometry.relative_change, lost),
         measured=geometry.measured, before=geometry.before, after=geometry.after,
         options=repair.options() if isinstance(repair, Transformation) else {},
-        notes=(*fit.notes, *notes, _GEOMETRY), versions=versions("torch"), normalized=repair is not fit.transformation,
+        notes=(*fit.notes, *notes, _GEOMETRY), versions=versions("numpy", *["torch"] * (kind == "encoder")), normalized=repair is not fit.transformation,
         lengths_before=before, lengths_after=after,
     )  # fmt: skip
     return replace(

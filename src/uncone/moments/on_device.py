@@ -1,0 +1,108 @@
+"""The sums of a tensor where it lies: a pass of torch on its own device, which fills the same `Sums`."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from uncone.moments.cell import SHORTEST, NotFiniteError
+from uncone.rows import GRID
+
+Tensor = torch.Tensor
+_SAFE = {torch.float32: (1e-11, 1e15), torch.float64: (SHORTEST, 1 / SHORTEST)}
+
+
+def add(sums: Any, x: Tensor, weights: Any, progress: Callable[[int], None] | None) -> None:
+    """Add the rows of `x` (N, D) to `sums`, in cells of the grid: products in the dtype of the rows, all else
+    in float64, on the device until the end.
+
+    Raises:
+        NotFiniteError: a row with NaN or inf.
+    """
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    first = x[:512].to(wide).mean(0).double()
+    if sums.shift is not None:
+        first = torch.from_numpy(sums.shift).to(x.device)
+    elif sums.second is None or not bool(torch.isfinite(first).all()):
+        first = torch.zeros_like(first)
+    w = None if weights is None else torch.as_tensor(weights, dtype=torch.float64, device=x.device)
+    total: dict[str, Any] = {}
+    extremes = []
+    with torch.no_grad(), _whole_products():
+        for start in range(0, len(x), GRID):
+            block = x[start : start + GRID].to(wide)
+            part = None if w is None else w[start : start + GRID]
+            for name, value in _cell(block, part, first, sums).items():
+                if name == "norms":
+                    extremes.append(value)
+                else:
+                    total[name] = total[name] + value if name in total else value
+            if progress is not None:
+                progress(min(start + GRID, len(x)))
+    for name, value in total.items():
+        found = value.cpu().numpy() if value.ndim else value.item()
+        setattr(sums, name, getattr(sums, name) + found)
+    low, high = torch.stack(extremes).T.cpu()
+    sums.shift = first.cpu().numpy() if sums.shift is None else sums.shift
+    sums.n += len(x)
+    sums.norm_min, sums.norm_max = min(sums.norm_min, float(low.min())), max(sums.norm_max, float(high.max()))
+    sums.epsilon = max(sums.epsilon, torch.finfo(wide).eps)
+
+
+def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Tensor]:
+    """The sums of one cell; of rows that float32 cannot square, or that lie far out, in float64."""
+    norms = torch.linalg.vector_norm(x, dim=1)
+    low, high = _SAFE[x.dtype]
+    if not bool(((norms > low) & (norms < high)).all()):
+        if not bool(torch.isfinite(x).all()):
+            raise NotFiniteError("expected finite rows, got some with NaN or inf: mend or drop them")
+        x = x.double()
+        largest = x.abs().amax(1)
+        scaled = torch.where(largest > 0, largest, 1.0)
+        norms = largest * torch.linalg.vector_norm(x / scaled[:, None], dim=1)
+    norms, counts = (
+        norms.double(),
+        torch.ones(len(x), dtype=torch.float64, device=x.device) if w is None else w,
+    )
+    inverse = torch.where(norms > 0, 1 / norms, 0.0)
+    has_direction = counts * (norms > 0)
+    y = x - shift.to(x.dtype)
+    # The shift is rounded to the dtype of the rows: what it lost is added in float64.
+    lost = shift.to(x.dtype).double() - shift
+    first = counts @ y.double()
+    found = {
+        "first": first + counts.sum() * lost,
+        "zero_rows": (norms == 0).sum(),
+        "weight": counts.sum(), "weight_square": counts @ counts,
+        "unit_weight": has_direction.sum(), "unit_weight_square": has_direction @ has_direction,
+        "norm_sum": counts @ norms, "norm_square_sum": counts @ norms.square(),
+        "norms": torch.stack([norms.min(), norms.max()]),
+    }  # fmt: skip
+    if sums.second is not None:
+        z = y if w is None else y * w.sqrt().to(y.dtype)[:, None]
+        product = (z.T @ z).double()
+        half = first + counts.sum() * lost / 2
+        found["second"] = product + torch.outer(half, lost) + torch.outer(lost, half)
+        diagonal = product.diagonal()
+        size = diagonal.sum() / len(diagonal) ** 0.5 + diagonal.max()
+        found["rounding"] = torch.finfo(z.dtype).eps * size
+    if sums.unit_first is not None:
+        u = x * inverse.to(x.dtype)[:, None]
+        found["unit_first"] = counts @ u.double()
+        found["unit_square"] = counts.square() @ u.double().square()
+        if sums.unit_second is not None:
+            v = u if w is None else u * w.sqrt().to(u.dtype)[:, None]
+            found["unit_second"] = (v.T @ v).double()
+    return found
+
+
+@contextmanager
+def _whole_products() -> Iterator[None]:
+    """Products of float32 without TF32, which has 11 bits."""
+    of_cuda = torch.backends.cuda.matmul
+    before, of_cuda.allow_tf32 = of_cuda.allow_tf32, False
+    try:
+        yield
+    finally:
+        of_cuda.allow_tf32 = before

@@ -1,0 +1,79 @@
+"""Floats as they are stored and as arrays. bfloat16, which NumPy does not have, is the upper half of float32."""
+
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uncone.errors import InputError
+
+Array = npt.NDArray[Any]
+DTYPES: dict[str, np.dtype[Any]] = {
+    "float64": np.dtype(np.float64),
+    "float32": np.dtype(np.float32),
+    "float16": np.dtype(np.float16),
+    "bfloat16": np.dtype(np.uint16),
+}
+"""What a dtype is read into and written from, in the machine's byte order."""
+FLOATING = "float64, float32, float16 or bfloat16"
+_HALF = np.uint32(16)
+_PLACES, _EXPONENTS, _INFINITE = np.int32(-0x70002000), np.float32(2.0**112), 2.0**16
+"""Where a float32 holds the bits of a float16, sign first; by what its exponents differ; infinity then."""
+
+
+def widen(x: Array, out: Array) -> None:
+    """Floats as stored into `out`, float32 or float64, of the same shape."""
+    if x.dtype == np.float16 and out.dtype == np.float32 and x.size:
+        # NumPy takes each number by itself, five times as long. The bits in their new places, exponents then.
+        bits = np.left_shift(x.view(np.int16), 13, out=out.view(np.int32), dtype=np.int32)
+        np.bitwise_and(bits, _PLACES, out=bits)
+        np.multiply(out, _EXPONENTS, out=out)
+        if out.max() >= _INFINITE or out.min() <= -_INFINITE:
+            out[...] = x
+    elif x.dtype != np.uint16:
+        out[...] = x
+    elif out.dtype == np.float32:
+        np.left_shift(x, _HALF, out=out.view(np.uint32), dtype=np.uint32)
+    else:
+        out[...] = np.left_shift(x, _HALF, dtype=np.uint32).view(np.float32)
+
+
+def narrow(x: Array, dtype: str) -> Array:
+    """Floats in the form in which `dtype` is stored, rounded to nearest, ties to even."""
+    if dtype != "bfloat16":
+        with np.errstate(over="ignore"):  # the caller looks for infinities
+            return x.astype(DTYPES[dtype], copy=False)
+    with np.errstate(over="ignore"):
+        bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    rounded = (bits + (0x7FFF + ((bits >> _HALF) & 1)) >> _HALF).astype(np.uint16)
+    return np.where(np.isnan(x), np.uint16(0x7FC0), rounded)
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether `x` is a tensor of torch, which is not loaded to find that out."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def of_tensor(x: Any, name: str) -> tuple[Array, str]:
+    """The numbers of a dense tensor and their dtype, on the CPU without a copy; bfloat16 as it is stored."""
+    torch = sys.modules["torch"]
+    if x.is_meta:
+        raise InputError(f"expected numbers, got {name} on meta, which has none: load the model's weights")
+    dtype = str(x.dtype).removeprefix("torch.")
+    x = x.detach().cpu().resolve_conj().resolve_neg()
+    if x.layout != torch.strided or x.is_quantized:
+        raise InputError(f"expected a dense tensor, got {name} of another layout: use x.to_dense()")
+    return (x.view(torch.int16).numpy().view(np.uint16) if dtype == "bfloat16" else x.numpy()), dtype
+
+
+def as_array(x: Any) -> Any:
+    """A tensor as an array, on the CPU without a copy (bfloat16 as float32); anything else as it is."""
+    if not is_tensor(x):
+        return x
+    array, dtype = of_tensor(x, "the tensor")
+    if dtype != "bfloat16":
+        return array
+    widen(array, wide := np.empty(array.shape, np.float32))
+    return wide

@@ -1,0 +1,221 @@
+"""What work on tensors needs in the rooms that train: threads, memory and devices.
+
+Work is shared out to threads, with the same bytes on any number of them. A library that splits one operation
+over its threads adds in another order for each number of threads. Here one thread computes each task from start
+to end, and more threads only share the tasks out. The threads stay in one pool: two pools, torch's and one
+beside it, would spin against each other for the same cores.
+"""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uncone import memory
+from uncone.errors import InputError
+from uncone.rows import Rows
+from uncone.threads import waited
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Tensor = torch.Tensor
+_PIECE = 1024
+"""Rows that one thread maps or multiplies at once."""
+
+
+def alone(function: Callable[[], T]) -> T:
+    """Run `function` on a worker and wait: its torch operations take one thread, `share` inside it the rest.
+
+    The threads of torch's own pool spin for milliseconds after each operation, on the cores that the workers
+    need; work that calls `share` again and again keeps that pool asleep. The caller's own number of threads
+    is never touched: torch hands it on to every thread that is started meanwhile.
+    """
+    threads = torch.get_num_threads()
+    if _mine.threads or threads == 1:
+        return function()
+
+    box = [_in_this_mode(function)]
+
+    def run() -> T:
+        work, _mine.threads = box.pop(), threads
+        try:
+            return work()
+        finally:
+            # The worker keeps this job until after the caller goes on. The job may hold a block of rows,
+            # whose buffer the reader wants again: let go of it before.
+            del work
+            _mine.threads = 0
+
+    return waited(_pool(threads).submit(run))
+
+
+def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
+    """`function`, run by `alone`: algebra and sums of whole matrices round as the number of threads is."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return alone(lambda: function(*args, **kwargs))
+
+    return run
+
+
+def share_rows(work: Callable[..., object], *tensors: Tensor) -> None:
+    """`work` on the rows of `tensors`, of one length, in pieces: each piece on one thread."""
+    pieces = zip(*(torch.split(t, _PIECE) for t in tensors), strict=True)
+    share([partial(work, *piece) for piece in pieces])
+
+
+def share(tasks: Iterable[Callable[[], T]]) -> list[T]:
+    """Run the tasks, each on one thread; their results in order, or once all ended their first exception."""
+    tasks = list(tasks)
+    return alone(lambda: _share(tasks))
+
+
+def on_every_thread(work: Callable[[], object]) -> None:
+    """`work` on as many workers as torch has threads; then the first exception: tell others to stop."""
+    alone(lambda: _share([work] * max(_mine.threads, 1)))
+
+
+def _share(tasks: list[Callable[[], T]]) -> list[T]:
+    results: list[Any] = [None] * len(tasks)
+    waiting = deque(enumerate(tasks))
+
+    def work() -> None:
+        while waiting:
+            try:
+                i, task = waiting.popleft()
+            except IndexError:  # another worker took the last one
+                return
+            results[i] = task()
+
+    # One job a worker, which takes task after task: a future for each task would wake this thread for each.
+    helpers = min(_mine.threads, len(tasks)) - 1
+    jobs = [_pool(_mine.threads).submit(_in_this_mode(work)) for _ in range(helpers)]
+    try:
+        work()
+    finally:
+        waiting.clear()
+        # A job that no worker has begun is not waited for: the workers may all be waiting, as this one is.
+        errors = [job.exception() for job in jobs if not job.cancel()]
+    if failed := next(filter(None, errors), None):
+        raise failed
+    return results
+
+
+def _in_this_mode(function: Callable[[], T]) -> Callable[[], T]:
+    """`function` with this thread's modes of autograd, which another thread would not have."""
+    inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+
+    def run() -> T:
+        with torch.inference_mode(inference), torch.set_grad_enabled(gradients):
+            return function()
+
+    return run
+
+
+class _Mine(threading.local):
+    threads = 0
+    """How many workers the work on this one may use; 0 outside `alone`."""
+
+
+_mine = _Mine()
+_lock = threading.Lock()
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def _forget_pools() -> None:
+    """In a forked child: its parent's threads are not there, and one of them may have held the lock."""
+    global _lock
+    _lock = threading.Lock()
+    _pools.clear()
+
+
+os.register_at_fork(after_in_child=_forget_pools)
+
+
+def _pool(workers: int) -> ThreadPoolExecutor:
+    """Workers in which torch computes on one thread each: its number is per thread, with a default."""
+    with _lock:
+        if workers not in _pools:
+            ready = threading.Barrier(workers + 1)
+
+            def start_alone() -> None:
+                torch.set_num_threads(1)
+                torch.get_num_threads()  # a thread's first question takes the default over: ask while it is 1
+                ready.wait()
+
+            threads = torch.get_num_threads()
+            pool = ThreadPoolExecutor(workers, thread_name_prefix="uncone", initializer=start_alone)
+            try:
+                for _ in range(workers):
+                    pool.submit(int)
+                ready.wait()
+            except BaseException:
+                ready.abort()
+                pool.shutdown(wait=False)
+                raise
+            finally:
+                torch.set_num_threads(threads)  # the default for threads that are no workers
+            _pools[workers] = pool
+        return _pools[workers]
+
+
+def usable(device: str | torch.device) -> torch.device:
+    """The device, if sums can be taken there in float64: it is known, there, and holds numbers."""
+    try:
+        known = torch.device(device)
+        if known.type != "cpu":
+            torch.zeros(1, dtype=torch.float64, device=known).item()
+    except (RuntimeError, TypeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"expected a device on which torch has float64, got {str(device)!r} ({reason}): use cpu or cuda"
+        ) from error
+    return known
+
+
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+"""By the names that rows give them."""
+
+
+def blocks_of(rows: Rows, size: int) -> Iterator[Tensor]:
+    """The rows in order as tensors (at most `size`, D), without a copy."""
+    return map(of_array, rows.blocks(size))
+
+
+def of_array(x: npt.NDArray[Any]) -> Tensor:
+    """An array as a tensor, without a copy where torch takes its memory: writeable, and forwards."""
+    if not x.flags.writeable or any(stride < 0 for stride in x.strides):
+        x = np.array(x)
+    return torch.from_numpy(x)
+
+
+def empty(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> Tensor:
+    """A tensor in memory that another one has freed, if some fits (`memory.recycled`); on a GPU torch does that."""
+    return _made(memory.recycled, shape, dtype, device)
+
+
+def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> Tensor:
+    """A tensor of zeros. No thread is woken: that takes longer than zeros, and is in the way."""
+    return _made(memory.zeros, shape, dtype, device)
+
+
+def _made(
+    make: Callable[..., Any], shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device
+) -> Tensor:
+    if torch.device(device).type != "cpu":
+        on_gpu = torch.zeros if make is memory.zeros else torch.empty
+        return on_gpu(shape, dtype=dtype, device=device)
+    return torch.from_numpy(make((*shape, dtype.itemsize), np.uint8)).view(dtype).view(shape)
