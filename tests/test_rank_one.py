@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uncone import Moments
-from uncone.moments.eigen import add_rank_one
+from uncone import Moments, measure
+from uncone.moments import derived, eigen
+from uncone.moments.eigen import add_rank_one, consume_to_eigen
 
 Array = npt.NDArray[np.float64]
 
@@ -18,16 +19,28 @@ def whole(values: Array, z: Array) -> tuple[Array, Array]:
 
 
 def agrees(values: Array, z: Array) -> None:
-    found, along = add_rank_one(values, z)
+    found, along, _ = add_rank_one(values, z)
     expected, _ = whole(values, z)
     largest = max(float(expected[0]), 1e-300)
     assert (found[:-1] >= found[1:]).all()
+    turned(values, z, largest)
     assert float(np.abs(found - expected).max()) <= 2e-14 * largest
     # z . q over one eigenspace has no unique parts, but its length has: sum (z.q)^2 = |z|^2, sum l (z.q)^2 = z' A z
     total = float(np.square(z).sum())
     assert float(np.square(along).sum()) == pytest.approx(total, rel=1e-12, abs=1e-14 * largest)
     energy = float((values * np.square(z)).sum()) + total**2
     assert float((found * np.square(along)).sum()) == pytest.approx(energy, rel=1e-12, abs=1e-14 * largest**2)
+
+
+def turned(values: Array, z: Array, largest: float) -> None:
+    """The turned vectors are orthonormal eigenvectors, in any basis that the old ones are given in."""
+    d = len(values)
+    basis = np.linalg.qr(np.random.default_rng(d).standard_normal((d, d)))[0]
+    found, _, vectors = add_rank_one(values, z, basis)
+    assert vectors is not None
+    assert np.abs(vectors.T @ vectors - np.eye(d)).max() <= 1e-13
+    matrix = basis @ (np.diag(values) + np.outer(z, z)) @ basis.T
+    assert np.abs(matrix @ vectors - vectors * found).max() <= 1e-13 * largest
 
 
 sizes = st.integers(1, 40)
@@ -66,9 +79,57 @@ def test_more_values_than_one_tile_holds(d: int) -> None:
     assert np.allclose(add_rank_one(values, z)[1], whole(values, z)[1], atol=1e-12)
 
 
+@pytest.mark.parametrize("solver", ["in place", "numpy"])
+def test_decomposition_in_place(solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `numpy.linalg.eigh`, and by it where NumPy's LAPACK cannot be called."""
+    if solver == "numpy":
+        monkeypatch.setattr(eigen, "_dsyevd", lambda: None)
+    elif eigen._dsyevd() is None:
+        pytest.skip("another LAPACK than NumPy's own")
+    for d in (1, 2, 63, 64, 200, 257):
+        x = np.random.default_rng(d).standard_normal((2 * d, d))
+        matrix = x.T @ x
+        values, vectors = consume_to_eigen(matrix.copy())
+        assert np.allclose(values, np.linalg.eigvalsh(matrix)[::-1], rtol=1e-12)
+        assert np.abs(vectors.T @ vectors - np.eye(d)).max() <= 1e-13
+        assert np.abs(matrix @ vectors - vectors * values).max() <= 1e-13 * values[0]
+
+
+def test_leading_values_without_a_decomposition(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(0).standard_normal((900, 300)) * np.linspace(0.1, 3, 300) + 1
+    m, other = Moments.of(x), Moments.of(x)
+    expected = {centered: other.spectrum(centered=centered) for centered in (True, False)}
+    monkeypatch.setattr(derived, "consume_to_eigen", None)  # which would fail
+    for centered, values in expected.items():
+        for k in (3, 1):
+            found = m.leading_spectrum(k, centered=centered)
+            assert np.allclose(found, [*values[:k], values[k:].sum()], rtol=1e-12)
+        for name in (measure.stable_rank, measure.anisotropy):
+            assert float(name(m, centered=centered)) == pytest.approx(
+                float(name(other, centered=centered)), rel=1e-12
+            )
+
+
+def test_one_decomposition_for_spectra_and_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+    m = Moments.of(np.random.default_rng(0).standard_normal((900, 60)) + 3)
+    calls = list[int]()
+
+    def counted(matrix: Array) -> tuple[Array, Array]:
+        calls.append(len(matrix))
+        return consume_to_eigen(matrix)
+
+    monkeypatch.setattr(derived, "consume_to_eigen", counted)
+    values = m.spectrum(centered=False)
+    m.spectrum(centered=True)
+    assert calls == [60]
+    directions, second = m.directions(), m.second_moment()
+    assert calls == [60]
+    assert np.abs(second @ directions - directions * values).max() <= 1e-13 * values[0]
+
+
 def test_closed_form() -> None:
     d, z = 5, np.array([1.0, 2.0, 0.0, -2.0, 4.0])
-    found, along = add_rank_one(np.full(d, 3.0), z)
+    found, along, _ = add_rank_one(np.full(d, 3.0), z)
     assert found.tolist() == pytest.approx([28, 3, 3, 3, 3], rel=1e-15)
     assert along.tolist() == pytest.approx([5, 0, 0, 0, 0], abs=5e-15)
 

@@ -40,7 +40,7 @@ def _figure_1(name: str, pairs: dict[str, tuple[Rows, Moments]], out: Path) -> s
 
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
     for axis, (title, (rows, moments)) in zip(axes, pairs.items(), strict=False):
-        along = project(rows, _oriented(moments.directions()[:, :2], moments)).numpy()
+        along = project(rows, _oriented(moments.directions()[:, :2], moments))
         drawn = axis.scatter(
             *along.T,
             c=np.arange(len(along)),

@@ -195,7 +195,8 @@ class TestPartition:
             assert reading.details["tied"] == 64
             assert reading.details["tied_low"] == pytest.approx(math.exp(-0.75), rel=1e-5)
             for other in readings:
-                assert reading.details["tied_low"] <= float(other) <= reading.details["tied_high"] + 0.05
+                low, high = (reading.details[name] for name in ("tied_low", "tied_high"))
+                assert low * (1 - 1e-12) <= float(other) <= high + 0.05  # one may lie at the end itself
             assert "64 eigenvalues coincide within rounding" in reading.warnings[0]
             assert reading.details["tied_low"] <= float(reading) <= reading.details["tied_high"]
         assert measure.partition_isotropy(frame.to(dtype)) == readings[0]

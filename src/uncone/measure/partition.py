@@ -27,6 +27,8 @@ CHOICES = 8
 _TIED = 32.0
 """Gaps between eigenvalues that coincide, in roundings of the largest: those of planted ties came up to 18,
 Gaussian rows have 200 and more."""
+_NO_SIDE = 8.0
+"""In roundings of the longest row: so near 0 a mean's part has no sign."""
 _SPREAD = 1e-4  # of ln I(W): what float32 sums and the digits shown leave
 _SAFE_EXPONENT = 60.0  # exp(60) times a chunk of rows is far inside float32, and 1 / exp(60) is no denormal
 _SCALE = "not scale-free: read at mean norm {norm:.3g}"
@@ -43,7 +45,7 @@ c over the eigenvectors of X'X, both signs of each""",
     isotropic=_ISOTROPIC,
     reads_badly="matrices of different norms are compared: multiplying all rows by a number changes it, and at mean norm "
     "|w| a drifted cloud has about exp(-2 |mu|). Short rows read near 1 whatever they look like. Published values take "
-    "the signs that a LAPACK driver happens to return: `details` has `one_sign`, with c . mu >= 0, and the interval from "
+    "the signs that a LAPACK driver happens to return: `details` has `one_sign`, with c . mu >= 0 (the larger Z where c . mu is rounding), and the interval from "
     "`low` to `high` over all 2^D choices. Where eigenvalues coincide any basis of their eigenvectors will do: eight "
     "others are tried, and a warning, `tied`, `tied_low` and `tied_high` say what they give.",
     source="Mu & Viswanath 2018, eq. 6, after Arora et al. 2016; Bis et al. 2021.",
@@ -91,7 +93,9 @@ def partition_isotropy(
     along = m.mean() @ directions
     tied, ambiguity = _ambiguity(rows, m, tied_runs(values, _rounding(m, values, along)), plus, minus)
     low, high = sign_interval(plus, minus)
-    one = np.where(along >= 0, plus, minus)
+    # Where the mean was subtracted, rounding alone says on which side it lies.
+    one = np.where(along > 0, plus, minus)
+    one = np.where(np.abs(along) > _NO_SIDE * m.epsilon * m.norm_max, one, np.maximum(plus, minus))
     logarithm = float(np.minimum(plus, minus).min() - np.maximum(plus, minus).max())
     value, warnings = math.exp(logarithm), _warnings(m) + ambiguity
     if value == 0:

@@ -136,7 +136,7 @@ def stable_rank(x: Any, *, centered: bool = False, mask: Any = None) -> Measurem
     m = moments_of(x, mask)
     highest = float(min(m.n, m.d))
     return _spectral(
-        STABLE_RANK, lambda values: float(values.sum() / values[0]), m, centered, highest=highest
+        STABLE_RANK, lambda values: float(values.sum() / values[0]), m, centered, leading=1, highest=highest
     )
 
 
@@ -154,7 +154,7 @@ def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -
     if not 1 <= k <= m.d:
         raise InputError(f"expected k from 1 to D = {m.d}, got {k}: directions are counted from the largest")
     return _spectral(
-        ANISOTROPY, lambda values: float(values[k - 1] / values.sum()), m, centered, k, highest=1 / k
+        ANISOTROPY, lambda values: float(values[k - 1] / values.sum()), m, centered, k, leading=k, highest=1 / k
     )
 
 
@@ -217,23 +217,27 @@ def _quantiles(n: float, d: int) -> Array:
 
 def _spectral(
     description: MeasureDescription, function: Callable[[Array], float], m: Moments, centered: bool,
-    k: int | None = None, **ends: float,
+    k: int | None = None, leading: int | None = None, **ends: float,
 ) -> Measurement:  # fmt: skip
-    """The reading of `function` on the spectrum, with the same of an isotropic spectrum as reference."""
-    values = m.spectrum(centered=centered)
+    """The reading of `function` on the spectrum, with the same of an isotropic spectrum as reference.
+
+    A function of the first `leading` values and their sum with the others needs no decomposition.
+    """
+    values = m.spectrum(centered=centered) if leading is None else m.leading_spectrum(leading, centered=centered)
     if float(values.sum()) <= 0:
         rows = "rows that are all equal" if centered else "rows that are all zero"
         raise UndefinedMeasure(f"{rows} have no spectrum: pass rows that differ")
     rounding = m.spectral_rounding(centered=centered)
     resolved, most = values > rounding, min(m.n - int(centered), m.d)
     resolved[most:] = False  # so few rows span no more directions: the others are rounding, however large
-    dropped = most - int(resolved.sum())
     values = np.where(resolved, values, 0.0)
     value = function(values)
     moved = values.copy()
     moved[:most] += rounding
     warnings = spectral_warnings(m, centered=centered)
-    if dropped:
+    if leading is not None:
+        moved[-1] += rounding * max(0, most - leading - 1)  # the last stands for many
+    elif dropped := most - int(resolved.sum()):
         said = counted(dropped, "squared singular value")
         warnings += (f"{said} within the rounding of the largest count as 0",)
     try:

@@ -20,6 +20,8 @@ TABLES = ("wte", "tokens_embed", "embed_tokens", "word_embeddings", "embed_in", 
 HEADS = ("lm_head", "embed_out", "output", "decoder", "proj_out", "output_projection", "head")
 _ONLY_HEADS = ("lm_head", "embed_out")
 """Names that no other module has: beside a table they settle it without the class."""
+_WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "embedding_size", "word_embed_proj_dim")
+"""Keys of config.json for the width of a table or a head."""
 _SEQ2SEQ = frozenset(
     [
         "bart",
@@ -110,7 +112,9 @@ def _from_header(files: ModelFiles) -> Places | None:
     has_head = _has_head(architecture, files.config.get("model_type"))
     tables = [name for name in candidates if ends_in(name, TABLES)]
     heads = [name for name in candidates if ends_in(name, _ONLY_HEADS)]
-    if has_head and len(tables) == len(heads) == 1 and len(candidates) == 2:
+    widths = {files.config.get(key) for key in _WIDTHS}
+    is_as_told = all(files.entries[name].shape[1] in widths for name in candidates)
+    if has_head and len(tables) == len(heads) == 1 and len(candidates) == 2 and is_as_told:
         why = f"told by the names of the tensors of {architecture}, which has an output head"
         return _settled(files, tables[0], heads[0], why)
     if len(candidates) != 1:

@@ -129,6 +129,20 @@ class Moments(Sums):
         n = self.effective_n
         return self._centered_eigen()[0] * (n / (n - 1)) if centered else self._raw_eigen()[0]
 
+    def leading_spectrum(self, k: int, *, centered: bool) -> Array:
+        """The first k numbers of `spectrum` and the sum of the others, float64 (k + 1,).
+
+        Without a decomposition, unless one was made before.
+        """
+        self._require_rows(2 if centered else 1)
+        known, name = ("centered" if centered else "raw") in self._derived, f"leading values {centered}"
+        if not known and len(self._derived.get(name, ())) <= k:
+            matrix = self.covariance() if centered else self.second_moment()
+            trace, values = float(np.trace(matrix)), leading_pairs(matrix, k)[0]
+            self._derived[name] = np.append(values, max(0.0, trace - values.sum()))
+        values = self.spectrum(centered=centered) if known else self._derived[name]
+        return np.append(values[:k], values[k:].sum())
+
     def spectral_rounding(self, *, centered: bool) -> float:
         """By how much rounding, in the products or after them, may have moved a small number of `spectrum`.
 
@@ -136,7 +150,7 @@ class Moments(Sums):
         as `rounding`, and errors of float64 sums to `_SUMS` roundings of the trace.
         """
         n = self.effective_n
-        largest = float(self.spectrum(centered=centered)[0])
+        largest = float(self.leading_spectrum(1, centered=centered)[0])
         products = min(_PRODUCTS * self.rounding / self.weight, self.epsilon * largest)
         sums = _SUMS * _FLOAT64 * float(self._second().diagonal().sum()) / self.weight
         return max(products, sums) * (n / (n - 1) if centered else 1.0)
@@ -152,7 +166,9 @@ class Moments(Sums):
     def eigen(self) -> tuple[Array, Array]:
         """Eigenvalues of `second_moment`, largest first, float64 (D,), and `directions`, decomposed once."""
         if "eigen" not in self._derived:
-            self._derived["eigen"] = consume_to_eigen(self.second_moment())
+            centered = self._centered_eigen()
+            values, along, vectors = add_rank_one(*centered, self._derived.pop("vectors"))
+            self._derived["raw"], self._derived["eigen"] = (values, along), (values, vectors)
         return self._derived["eigen"]  # type: ignore[no-any-return]
 
     def leading_directions(self, k: int, *, centered: bool) -> Array:
@@ -172,12 +188,12 @@ class Moments(Sums):
             scatter = self._scatter()
             scatter /= self.weight
             values, vectors = consume_to_eigen(scatter)
-            self._derived["centered"] = np.maximum(values, 0.0), self.mean() @ vectors
+            self._derived["centered"], self._derived["vectors"] = (np.maximum(values, 0.0), self.mean() @ vectors), vectors
         return self._derived["centered"]  # type: ignore[no-any-return]
 
     def _raw_eigen(self) -> tuple[Array, Array]:
         if "raw" not in self._derived:
-            self._derived["raw"] = add_rank_one(*self._centered_eigen())
+            self._derived["raw"] = add_rank_one(*self._centered_eigen())[:2]
         return self._derived["raw"]  # type: ignore[no-any-return]
 
     def _require_rows(self, least: int) -> None:

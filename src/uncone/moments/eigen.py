@@ -1,13 +1,18 @@
 """Eigenvalues of large symmetric matrices: all in its place, a few beside it, all after a rank-one change."""
 
+import ctypes
 import math
 from collections.abc import Callable
-from functools import partial
+from contextlib import suppress
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import ThreadpoolController
 
+from uncone.memory import uninitialised
 from uncone.threads import interruptible, on_one_thread, share
 
 Array = npt.NDArray[Any]
@@ -64,21 +69,53 @@ def _iterate(matrix: Array, block: Array, k: int, most: int) -> tuple[Array, Arr
 def consume_to_eigen(matrix: Array) -> tuple[Array, Array]:
     """Eigenvalues, largest first, and unit eigenvectors as columns of a symmetric float64 `matrix` (D, D).
 
-    The matrix is lost.
+    The matrix is lost: the vectors lie in its memory where NumPy's LAPACK can be called there.
     """
-    values, vectors = interruptible(np.linalg.eigh, matrix)
-    for first in range(0, len(vectors), _TURNED):  # reverse the order in place, a few rows at a time
-        rows = vectors[first : first + _TURNED]
-        rows[...] = rows[:, ::-1].copy()
-    return values[::-1].copy(), vectors
+    values, rows = interruptible(_in_place, matrix)
+    for first in range(0, len(rows) // 2, _TURNED):  # reverse the order in place, a few rows at a time
+        stop = min(first + _TURNED, len(rows) // 2)
+        low, high = rows[first:stop], rows[len(rows) - stop : len(rows) - first]
+        low[...], high[...] = high[::-1].copy(), low[::-1].copy()
+    return values[::-1].copy(), rows.T
 
 
-def add_rank_one(values: Array, z: Array) -> tuple[Array, Array]:
+def _in_place(matrix: Array) -> tuple[Array, Array]:
+    """Eigenvalues, smallest first, and unit eigenvectors as rows."""
+    solve, n = _dsyevd(), len(matrix)
+    if solve is None or not matrix.flags.c_contiguous:
+        values, vectors = np.linalg.eigh(matrix)
+        return values, vectors.T.copy()
+    # As `numpy.linalg.eigh` calls it, which copies the matrix twice more.
+    values, work = np.empty(n), uninitialised((1 + 6 * n + 2 * n * n,))
+    integers, info = np.empty(3 + 5 * n, np.int64), ctypes.c_int64(0)
+    sizes = [ctypes.byref(ctypes.c_int64(size)) for size in (n, work.size, integers.size)]
+    of_n, of_work, of_integers = sizes
+    data = [x.ctypes.data_as(ctypes.c_void_p) for x in (matrix, values, work, integers)]
+    one = ctypes.c_size_t(1)
+    solve(b"V", b"L", of_n, data[0], of_n, data[1], data[2], of_work, data[3], of_integers,
+          ctypes.byref(info), one, one)  # fmt: skip
+    if info.value:
+        raise np.linalg.LinAlgError("Eigenvalues did not converge")
+    return values, matrix
+
+
+@cache
+def _dsyevd() -> Any:
+    """LAPACK's eigensolver, in the OpenBLAS that NumPy brings along; None where it has another."""
+    with suppress(OSError, AttributeError):
+        home = Path(np.__file__).parent
+        for library in ThreadpoolController().lib_controllers:
+            if Path(library.filepath).parent in (home.parent / "numpy.libs", home / ".dylibs"):
+                return ctypes.CDLL(library.filepath).scipy_dsyevd_64_
+    return None
+
+
+def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple[Array, Array, Array | None]:
     """Eigenvalues of diag(values) + z z', and |z . q| for the unit eigenvector q of each.
 
     So one decomposition answers for rows about their mean and about the origin: with C = V diag(d) V' and z =
-    V' m, the eigenvalues of C + m m' are those of diag(d) + z z'. They are the roots of the secular equation
-    (Golub 1973)
+    V' m, the eigenvalues of C + m m' are those of diag(d) + z z', and its eigenvectors V q. The eigenvalues are
+    the roots of the secular equation (Golub 1973)
 
         f(l) = 1 + sum_j z_j^2 / (d_j - l),
 
@@ -87,19 +124,43 @@ def add_rank_one(values: Array, z: Array) -> tuple[Array, Array]:
     decomposition takes D^3.
 
     `values` are from 0 up in any order, float64 (D,), as z. The results are in the order of the new
-    eigenvalues, largest first.
+    eigenvalues, largest first. The third is `vectors` (D, D), the columns of V, turned to those of V q, where
+    given: another array.
     """
     order = values.argsort()
-    poles, weights, settled = _deflated(values[order], z[order])
-    roots, along = settled, np.zeros_like(settled)
-    if len(poles):
-        tiles = [(first, min(first + _TILE, len(poles))) for first in range(0, len(poles), _TILE)]
+    poles, parts, at, settled, settled_at, rotations = _deflated(values[order], z[order])
+    weights, roots, along = np.square(parts), settled, np.zeros_like(settled)
+    tiles = [(first, min(first + _TILE, len(poles))) for first in range(0, len(poles), _TILE)]
+    origin = tau = poles
+    if tiles:
         origin, tau = _by_tile(_roots, tiles, poles, weights)
         (weights,) = _by_tile(_weights_of, tiles, poles, origin, tau)
         (moved,) = _by_tile(_along, tiles, poles, weights, origin, tau)
         roots, along = np.concatenate([roots, origin + tau]), np.concatenate([along, moved])
-    order = np.argsort(-roots, kind="stable")
-    return roots[order], along[order]
+    ranks = np.argsort(-roots, kind="stable")
+    if vectors is None:
+        return roots[ranks], along[ranks], None
+    rows, turned = vectors.T, uninitialised(vectors.shape)
+    signed = np.copysign(np.sqrt(np.abs(weights)), parts)
+
+    def turn(first: int) -> None:
+        """The vectors of some roots: their parts along the old ones, before the rotations of the deflation."""
+        which = ranks[first : first + _TILE]
+        new, some = np.flatnonzero(which >= len(settled)), which[which >= len(settled)] - len(settled)
+        old = np.flatnonzero(which < len(settled))
+        mixed = np.zeros((len(which), len(rows)))
+        mixed[old, settled_at[which[old]]] = 1.0
+        gaps = (poles - origin[some, None]) - tau[some, None]
+        mixed[new[:, None], at] = signed / gaps * along[which[new], None]
+        for i, j, cosine, sine in reversed(rotations):
+            left, right = mixed[:, i].copy(), mixed[:, j]
+            mixed[:, i], mixed[:, j] = cosine * left + sine * right, cosine * right - sine * left
+        unsorted = np.empty_like(mixed)
+        unsorted[:, order] = mixed
+        np.matmul(unsorted, rows, out=turned[first : first + _TILE])
+
+    share(partial(turn, first) for first in range(0, len(rows), _TILE))
+    return roots[ranks], along[ranks], turned.T
 
 
 def _by_tile(
@@ -133,32 +194,37 @@ def _along(poles: Array, weights: Array, origin: Array, tau: Array, first: int, 
     return (1 / np.sqrt((1 / gaps) ** 2 @ weights),)
 
 
-def _deflated(d: Array, z: Array) -> tuple[Array, Array, Array]:
-    """The poles of the secular equation, ascending, their weights z^2, and the eigenvalues that z leaves.
+def _deflated(
+    d: Array, z: Array
+) -> tuple[Array, Array, list[int], Array, Array, list[tuple[int, int, float, float]]]:
+    """The poles of the secular equation, ascending, their parts of z, and where they are; the eigenvalues that z
+    leaves, and where those are; and the rotations (i, j, cosine, sine) of rows i and j of vectors before.
 
     A pole without weight stays where it is, and of two poles as good as equal a rotation gives all weight to
     one, as in LAPACK's dlaed2; less than 8 roundings of the largest number in the matrix are neglected.
     """
     total = float(z @ z)
     tolerance = 8 * _EPS * max(float(d[-1]), total)
-    values, parts = d.tolist(), z.tolist()
-    poles: list[float] = []
-    kept: list[float] = []
-    settled: list[float] = []
-    for value, part in zip(values, parts, strict=True):
+    poles, kept, at = list[float](), list[float](), list[int]()
+    settled, settled_at, rotations = list[float](), list[int](), list[tuple[int, int, float, float]]()
+    for i, (value, part) in enumerate(zip(d.tolist(), z.tolist(), strict=True)):
         if abs(part) * math.sqrt(total) <= tolerance:
             settled.append(value)
+            settled_at.append(i)
             continue
         if poles:
             both = math.hypot(kept[-1], part)
             cosine, sine = part / both, kept[-1] / both
             if abs((value - poles[-1]) * cosine * sine) <= tolerance:
                 settled.append(poles[-1] * cosine**2 + value * sine**2)
-                poles[-1], kept[-1] = poles[-1] * sine**2 + value * cosine**2, both
+                settled_at.append(at[-1])
+                rotations.append((at[-1], i, cosine, sine))
+                poles[-1], kept[-1], at[-1] = poles[-1] * sine**2 + value * cosine**2, both, i
                 continue
         poles.append(value)
         kept.append(part)
-    return np.array(poles), np.square(kept), np.array(settled)
+        at.append(i)
+    return np.array(poles), np.array(kept), at, np.array(settled), np.array(settled_at, int), rotations
 
 
 def _roots(poles: Array, weights: Array, first: int, stop: int) -> tuple[Array, Array]:
