@@ -13,7 +13,6 @@ from uncone import explain, measure
 from uncone.measure.everything import MEASURES, Measure, of_neighbours
 from uncone.measure.reading import read
 from uncone.moments import Moments, row_norms
-from uncone.moments.cell import counting_nonfinite
 from uncone.moments.sums import products_bytes
 from uncone.records import Group, Groups, Lengths, Measurement, OddRows, Picture, Spectrum, Subject
 from uncone.rows import CenteredRows, Rows
@@ -55,18 +54,23 @@ class Examination:
     def run(self) -> Subject:
         """Read the rows twice (a head four times: raw, then centred), and draw the conclusions."""
         rows, without_effect, seen = self._rows, tuple[Measurement, ...](), None
-        zero = None
+        zero = raw = None
         if self._head:
             raw = Moments.of(rows, progress=self._tick("summing the raw rows"))
+            raw.spectrum(centered=False)
             without_effect, seen = self._read_all(OF_THE_GAUGE, raw), self._see(raw)
-            without_effect = (*without_effect, self._partition(rows, raw))
             rows = CenteredRows(rows, raw.mean())
             zero = -raw.mean() if raw.zero_rows else None
-            del raw
-        m, norms, groups, odd = self._sum(rows, zero)
-        measurements = self._read_all(OF_A_HEAD if self._head else MEASURES, m)
+        m, norms, groups, odd = self._sum(rows, zero, raw)
+        uniformity = self._read_all(tuple(one for one in MEASURES if one[0] == "uniformity"), m)
         pairs = measure.PairSums.of(m)
-        m.unit_second = None  # read; the pages and the partition function want its memory
+        m.unit_second = None  # read; the decomposition wants its memory
+        if raw is not None:
+            without_effect = (*without_effect, self._partition(self._rows, raw))
+            raw = None
+        if m.n > 1:
+            m.spectrum(centered=True)
+        measurements = self._read_all(OF_A_HEAD if self._head else MEASURES, m, *uniformity)
         spectrum, picture = self._see(m) if seen is None else seen
         by_frequency, untrained = self._tokens.read(rows, m, pairs, self._tick("looking for untrained rows"))
         coupling = read("norm_id_correlation", lambda m: norms.id_correlation(m.d), m)
@@ -105,11 +109,12 @@ class Examination:
         return Spectrum(*(tuple(values.tolist()) for values in spectra)), picture
 
     def _sum(
-        self, rows: Rows, zero: Array | None
+        self, rows: Rows, zero: Array | None, raw: Moments | None
     ) -> tuple[Moments, measure.NormProfile, Groups, tuple[OddRows, ...]]:
         """One pass: moments, norms, the readings of each bin of ids and of the reserved rows, and odd rows.
 
-        `zero` is what a zero row of the source is here, where that is no zero row.
+        `zero` is what a zero row of the source is here, where that is no zero row; `raw` are the moments of the
+        rows before the mean was subtracted, if it was.
         """
         n, d = rows.shape
         size, doing = products_bytes(d), "summing"
@@ -119,19 +124,17 @@ class Examination:
         stop = n if all_ids is None else int(all_ids[-1]) + 1
         bin_size = _bin_size_for(stop)
         count = (stop - 1) // bin_size + 1
-        moments, profile = Moments(d, unit_second=True), measure.NormProfile()
+        moments, profile = Moments(d, second=raw is None, unit_second=True), measure.NormProfile()
         odd = measure.OddRowFinder(d)
         bins, special = (measure.GroupMoments(k, d) for k in (count, 1))
         bins.work_with(moments)
         special.work_with(moments)
         in_bin, directed = np.zeros((2, count), np.int64)  # reserved rows, and not zero ones
-        for start, block in rows.numbered(self._tick(doing)):
+        for start, block in moments.add_all(rows, progress=self._tick(doing)):
             # Numbers and marks of a block's rows alone: of all rows they would take 9 bytes a row.
             last = start + len(block)
             ids = np.arange(start, last) if all_ids is None else all_ids[start:last]
             is_reserved = _marked(reserved.indices, start, len(block))
-            with counting_nonfinite(rows):
-                moments.update(block)
             norms = row_norms(block)
             profile.update(norms, ids)
             self._tokens.update(block, norms)
@@ -143,6 +146,8 @@ class Examination:
             special.update(block, is_reserved.astype(np.int64) - 1)
             del block
         (of_reserved,) = special.finish()
+        if raw is not None:
+            moments.take_products(raw, raw.mean().astype(rows.widened).astype(np.float64))
         groups = []
         for k, (m, *shared) in enumerate(zip(bins.finish(), in_bin.tolist(), directed.tolist(), strict=True)):
             first, end = k * bin_size, min((k + 1) * bin_size, stop)
@@ -150,19 +155,21 @@ class Examination:
                 groups.append(_group(f"ids {first:,} to {end - 1:,}", first, end, m, of_reserved, *shared))
         own = _group(reserved.description, 0, 0, of_reserved, None, len(reserved.indices))
         by_id = Groups(bin_size, reserved.description, own, tuple(groups), reserved.by_name)
-        return moments.finish(), profile, by_id, odd.find(rows, profile)
+        return moments, profile, by_id, odd.find(rows, profile)
 
     def _partition(self, rows: Rows, m: Moments) -> Measurement:
-        m.directions()
-        m.second = m.unit_second = None  # the directions are all that the second pass needs
+        m.keep_directions()  # all that the second pass needs
         tick = self._tick("partition function")
         of_rows = partial(measure.partition_isotropy, rows, progress=tick)
         return read("partition_isotropy", of_rows, m)
 
-    def _read_all(self, measures: tuple[tuple[str, Measure], ...], m: Moments) -> tuple[Measurement, ...]:
+    def _read_all(
+        self, measures: tuple[tuple[str, Measure], ...], m: Moments, *known: Measurement
+    ) -> tuple[Measurement, ...]:
         if self._progress is not None:
             self._progress(f"{self._name}: finding eigenvalues", 0, 0)
-        return tuple(read(name, function, m) for name, function in measures)
+        done = {one.name: one for one in known}
+        return tuple(done.get(name) or read(name, function, m) for name, function in measures)
 
     def _tick(self, doing: str) -> Callable[[int], None]:
         progress, total = self._progress, self._rows.shape[0]

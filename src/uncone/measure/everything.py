@@ -27,7 +27,6 @@ from uncone.measure.spectrum import (
 )
 from uncone.measure.uniformity import uniformity, uniformity_exact
 from uncone.moments import Moments, row_norms
-from uncone.moments.cell import counting_nonfinite
 from uncone.records import Measurement
 from uncone.records.brief import WIDTH
 from uncone.records.names import nearest
@@ -132,13 +131,10 @@ def all(x: Any, *, mask: Any = None, neighbours: bool = False) -> Readings:  # `
     else:
         rows = as_samples(x, mask)
         m, profile = Moments(rows.shape[1], unit_second=True), NormProfile()
-        for start, block in rows.numbered():
-            with counting_nonfinite(rows):
-                m.update(block)
+        for start, block in m.add_all(rows):
             ids = np.arange(start, start + len(block)) if rows.ids is None else rows.ids[start:]
             profile.update(row_norms(block), ids[: len(block)])
             del block
-        m.finish()
     taken = [
         _missing(name, m, "Moments.of(rows, unit_second=True)")
         if function is uniformity and m.unit_second is None

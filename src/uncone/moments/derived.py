@@ -1,6 +1,7 @@
 """The mergeable summary of rows that nearly every measure is computed from, by one pass over them."""
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ from uncone.memory import uninitialised
 from uncone.moments.cell import counting_nonfinite
 from uncone.moments.eigen import add_rank_one, consume_to_eigen, leading_pairs
 from uncone.moments.sums import Sums, checked_weights
-from uncone.rows import ArrayRows, as_samples
+from uncone.rows import GRID, ArrayRows, Rows, as_samples
 from uncone.threads import on_one_thread
 
 Array = npt.NDArray[np.float64]
@@ -56,11 +57,25 @@ class Moments(Sums):
             with counting_nonfinite(rows):
                 add(moments, rows.on_device, w, progress)
             return moments
-        for start, block in rows.numbered(progress):
+        deque(moments.add_all(rows, w, progress), maxlen=0)
+        return moments
+
+    def add_all(
+        self, rows: Rows, weights: Array | None = None, progress: Callable[[int], None] | None = None
+    ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """Add all rows, cell by cell of the grid; the parts that were added, behind their first row's number.
+
+        `del` a part before the next: the reader uses its memory again.
+        """
+        n = rows.shape[0]
+        for start, part in rows.numbered(progress, self.rows_at_once(rows.widened.itemsize)):
+            stop = start + len(part)
             with counting_nonfinite(rows):
-                moments.update(block, None if w is None else w[start : start + len(block)])
-            del block  # lets the reader use its buffer again
-        return moments.finish()
+                w = None if weights is None else weights[start:stop]
+                self.update(part, w, more=stop % GRID > 0 and stop < n)
+            yield start, part
+            del part
+        self.finish()
 
     # What measures read. Each is computed once and kept until the next update.
 
@@ -143,6 +158,14 @@ class Moments(Sums):
         values = self.spectrum(centered=centered) if known else self._derived[name]
         return np.append(values[:k], values[k:].sum())
 
+    def take_products(self, raw: Self, mean: Array) -> None:
+        """The second-order sums and the decomposition of `raw`, whose rows minus `mean` were summed here without."""
+        assert raw.shift is not None
+        values, vectors = raw._centered_eigen()[0], raw._derived["vectors"]
+        self.shift, self.first, self.second = raw.shift - mean, raw.first, raw.second
+        self.rounding = raw.rounding
+        self._derived = {"centered": (values, self.mean() @ vectors), "vectors": vectors}
+
     def spectral_rounding(self, *, centered: bool) -> float:
         """By how much rounding, in the products or after them, may have moved a small number of `spectrum`.
 
@@ -167,15 +190,23 @@ class Moments(Sums):
         """Eigenvalues of `second_moment`, largest first, float64 (D,), and `directions`, decomposed once."""
         if "eigen" not in self._derived:
             centered = self._centered_eigen()
-            values, along, vectors = add_rank_one(*centered, self._derived.pop("vectors"))
+            values, along, vectors = add_rank_one(*centered, self._derived["vectors"])
             self._derived["raw"], self._derived["eigen"] = (values, along), (values, vectors)
         return self._derived["eigen"]  # type: ignore[no-any-return]
+
+    def keep_directions(self) -> None:
+        """Free the second-order sums; what was read from them before, and `directions`, stay."""
+        self.directions()
+        self.second = self.unit_second = None
+        self._derived.pop("vectors", None)
 
     def leading_directions(self, k: int, *, centered: bool) -> Array:
         """The first k unit eigenvectors as columns, float64 (D, k); centred ones in little memory."""
         k = min(k, self.d)
         if not centered:
             return self.directions()[:, :k]
+        if "vectors" in self._derived:
+            return self._derived["vectors"][:, :k]  # type: ignore[no-any-return]
         if "leading" not in self._derived or self._derived["leading"].shape[1] < k:
             self._derived["leading"] = leading_pairs(self.covariance(), k)[1]
         return self._derived["leading"][:, :k]  # type: ignore[no-any-return]

@@ -127,7 +127,10 @@ def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple
     eigenvalues, largest first. The third is `vectors` (D, D), the columns of V, turned to those of V q, where
     given: another array.
     """
-    order = values.argsort()
+    # Near 1 no square leaves float64; powers of two change no digit.
+    half = math.frexp(max(float(values.max()), float(np.abs(z).max()) ** 2))[1] // 2
+    root = math.ldexp(1.0, half)
+    values, z, order = values / root / root, z / root, values.argsort()
     poles, parts, at, settled, settled_at, rotations = _deflated(values[order], z[order])
     weights, roots, along = np.square(parts), settled, np.zeros_like(settled)
     tiles = [(first, min(first + _TILE, len(poles))) for first in range(0, len(poles), _TILE)]
@@ -139,7 +142,7 @@ def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple
         roots, along = np.concatenate([roots, origin + tau]), np.concatenate([along, moved])
     ranks = np.argsort(-roots, kind="stable")
     if vectors is None:
-        return roots[ranks], along[ranks], None
+        return roots[ranks] * root * root, along[ranks] * root, None
     rows, turned = vectors.T, uninitialised(vectors.shape)
     signed = np.copysign(np.sqrt(np.abs(weights)), parts)
 
@@ -160,7 +163,7 @@ def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple
         np.matmul(unsorted, rows, out=turned[first : first + _TILE])
 
     share(partial(turn, first) for first in range(0, len(rows), _TILE))
-    return roots[ranks], along[ranks], turned.T
+    return roots[ranks] * root * root, along[ranks] * root, turned.T
 
 
 def _by_tile(

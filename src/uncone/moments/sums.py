@@ -105,10 +105,13 @@ class Sums:
         self.norm_min = float("inf")
         self.epsilon = self.rounding = 0.0
         self._scratch: dict[str, Array] = {}
+        self._cell: Cell | None = None  # of which there are more rows to come
         self._derived: dict[str, Any] = {}
 
-    def update(self, block: Any, weights: Any = None) -> None:
+    def update(self, block: Any, weights: Any = None, *, more: bool = False) -> None:
         """Add the rows of `block` (n, D), with `weights` (n,), as one partial sum: call it once a grid cell.
+
+        Or in parts of `rows_at_once`, with `more` for all but the last of a cell: the sums are the same.
 
         Raises:
             InputError: another number of features, or a row that is not finite.
@@ -116,32 +119,35 @@ class Sums:
         block = as_array(block)
         if block.ndim != 2 or block.shape[1] != self.d:
             raise InputError(f"expected a block of shape (n, {self.d}), got {tuple(block.shape)}: reshape it")
-        if len(block) == 0:
+        if len(block) == 0 and not more and self._cell is None:
             return
         if weights is not None and weights.shape != (len(block),):
             raise InputError(f"expected {len(block)} weights, got {tuple(weights.shape)}: give one a row")
         x = block if block.dtype == np.float64 else block.astype(np.float32, copy=False)
         with one_blas_thread():
-            self._update(x, None if weights is None else np.asarray(as_array(weights), np.float64))
+            self._update(x, None if weights is None else np.asarray(as_array(weights), np.float64), more)
 
-    def _update(self, x: Array, w: Array | None) -> None:
+    def _update(self, x: Array, w: Array | None, more: bool) -> None:
         if self.shift is None:
             self.shift = zeros((self.d,)) if "second" not in self._products else _shift(x)
         products = list(self._products)
-        cell = Cell(self.shift, self._buffer, products, unit=self.unit_first is not None)
-        rows = self._chunk_rows(x.itemsize)
+        cell = self._cell or Cell(self.shift, self._buffer, products, unit=self.unit_first is not None)
+        rows = self.rows_at_once(x.itemsize)
         for start in range(0, len(x), rows):
             cut = slice(start, start + rows)
             cell.add(x[cut], None if w is None else w[cut])
+        self.n += len(x)
+        self.epsilon = max(self.epsilon, float(np.finfo(x.dtype).eps))
+        self._cell = cell if more else None
+        if more:
+            return
         for name in products:
             add_lower(self._products[name], cell.take_product(name))
         self._lower.update(products)
         self._derived.clear()
-        self.n += len(x)
         for name, value in cell.sums.items():
             setattr(self, name, getattr(self, name) + value)
         self.norm_min, self.norm_max = min(self.norm_min, cell.norm_min), max(self.norm_max, cell.norm_max)
-        self.epsilon = max(self.epsilon, float(np.finfo(x.dtype).eps))
 
     def finish(self) -> Self:
         """Free the working memory that `update` keeps between calls; more updates may follow."""
@@ -237,10 +243,10 @@ class Sums:
         # sum w (y + delta)(y + delta)' = second + first delta' + delta first' + weight delta delta'
         return first, self.second + np.outer(self.first, delta) + np.outer(delta, first)
 
-    def _chunk_rows(self, itemsize: int) -> int:
-        """Rows worked on at once: few enough to bound the buffer, enough to keep a product busy."""
-        enough = max(256, _BUFFER_BYTES // (self.d * itemsize), min(GRID, self.d))
-        return 1 << (enough.bit_length() - 1)  # a power of two, so that pieces share out evenly
+    def rows_at_once(self, itemsize: int) -> int:
+        """Rows of this size worked on at once: few enough to bound the buffer, enough to keep a product busy."""
+        enough = max(256, _BUFFER_BYTES // (self.d * itemsize), self.d)
+        return min(GRID, 1 << (enough.bit_length() - 1))  # a power of two, so that pieces share out evenly
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         kept = self._scratch.get(name)

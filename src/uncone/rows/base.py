@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uncone.errors import InputError
+from uncone.memory import uninitialised
 from uncone.rows.floats import DTYPES, FLOATING, Array, as_array, is_tensor, of_tensor, widen
 
 GRID = 8192
@@ -94,16 +95,18 @@ class Rows:
             count = min(size, n - start)
             yield self.read(start, start + count, out=buffer.get(count))
 
-    def numbered(self, progress: Callable[[int], None] | None = None) -> Iterator[tuple[int, Array]]:
-        """Each block behind its first row's number; then `progress` is called with how many rows are done.
+    def numbered(
+        self, progress: Callable[[int], None] | None = None, size: int = GRID
+    ) -> Iterator[tuple[int, Array]]:
+        """Each block of `size` behind its first row's number; then `progress` is called with how many rows are done.
 
         `del block` before the next is read lets the reader use its memory again.
         """
-        blocks, n = self.blocks(), self.shape[0]
-        for start in range(0, n, GRID):
+        blocks, n = self.blocks(size), self.shape[0]
+        for start in range(0, n, size):
             yield start, next(blocks)
             if progress is not None:
-                progress(min(start + GRID, n))
+                progress(min(start + size, n))
         next(blocks, None)  # what the reader does after the last block
 
     def take(self, indices: Any) -> Array:
@@ -132,12 +135,12 @@ class Buffer:
     def get(self, rows: int) -> Array:
         """An array (rows, D) with anything in it."""
         free = next(
-            (i for i in range(len(self._kept)) if sys.getrefcount(self._kept[i]) <= self._alone), None
+            (i for i, kept in enumerate(self._kept) if sys.getrefcount(kept.base) <= self._alone), None
         )
         if free is None:
-            self._kept = [*self._kept[-1:], np.empty(self._shape, self._dtype)]
+            self._kept = [*self._kept[-1:], uninitialised(self._shape, self._dtype)]
             free = len(self._kept) - 1
-            self._alone = sys.getrefcount(self._kept[free])
+            self._alone = sys.getrefcount(self._kept[free].base)
         return self._kept[free][:rows]
 
 

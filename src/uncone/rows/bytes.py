@@ -23,6 +23,8 @@ T = TypeVar("T")
 ZIP, PICKLE = b"PK\x03\x04", b"\x80"
 """How files of `torch.save` begin, now and before PyTorch 1.6."""
 _NOTHING: Array = np.empty(0)
+_WIDENED = 2**20
+"""Numbers read at once that are widened then: few beside a block."""
 
 
 class LocalFile:
@@ -115,14 +117,18 @@ class FlatRows(Rows):
         self.shape, self.dtype, self.name = (shape[0], shape[1]), dtype, name
 
     def fill(self, start: int, out: Array) -> None:
-        stored = DTYPES[self.dtype]
-        raw = out if stored == out.dtype else np.empty(out.shape, stored)
-        content = raw.reshape(-1).view(np.uint8)
-        self._read_into(self._offset + start * self.shape[1] * stored.itemsize, content)
-        if self._swapped:
-            content.view(f"u{stored.itemsize}").byteswap(inplace=True)
-        if raw is not out:
-            widen(raw, out)
+        stored, at_once = DTYPES[self.dtype], max(1, len(out))
+        if stored != out.dtype:
+            at_once = max(1, _WIDENED // self.shape[1])
+        for first in range(0, len(out), at_once):
+            part = out[first : first + at_once]
+            raw = part if stored == out.dtype else np.empty(part.shape, stored)
+            content = raw.reshape(-1).view(np.uint8)
+            self._read_into(self._offset + (start + first) * self.shape[1] * stored.itemsize, content)
+            if self._swapped:
+                content.view(f"u{stored.itemsize}").byteswap(inplace=True)
+            if raw is not part:
+                widen(raw, part)
 
     def _read_into(self, offset: int, content: npt.NDArray[np.uint8]) -> None:
         self._source.read_into(offset, content.data)
