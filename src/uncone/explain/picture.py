@@ -14,7 +14,7 @@ from uncone.moments import Moments, row_norms
 from uncone.records import Picture
 from uncone.records.text import counted
 from uncone.records.token_text import token_texts
-from uncone.rows import GRID, Rows, as_array
+from uncone.rows import Rows, as_array
 from uncone.threads import on_one_thread, share_rows
 
 Array = npt.NDArray[Any]
@@ -82,13 +82,13 @@ def _coordinates(
     def project(x: Array, out: Array) -> None:
         out[...] = x @ axes
 
-    counts = np.bincount(indices // GRID)
+    counts = np.bincount(indices // rows.part, minlength=-(-rows.shape[0] // rows.part))
     # Rows of all blocks go through the same memory: fresh memory for each would leave holes that add up.
     buffer = np.empty((counts.max(), len(axes)), rows.widened)
     cells = zip(
         *(np.split(whole, counts.cumsum()[:-1]) for whole in (indices, coordinates, norms)), strict=True
     )
-    for start, block in rows.numbered(progress):
+    for start, block in rows.numbered(progress, rows.part):
         taken, into, lengths = next(cells)
         # Of a mode that takes no copy of its own; no index is out of range.
         chosen = np.take(block, taken - start, axis=0, out=buffer[: len(taken)], mode="clip")

@@ -21,7 +21,7 @@ def by_piece(
     rows: Rows, size: int, work: Callable[[slice, Array], T], progress: Callable[[int], None] | None = None
 ) -> Iterator[T]:
     """`work(which, x)` of every `size` rows x in order, each on one thread; `which` rows of all they are."""
-    for done, block in rows.numbered(progress):
+    for done, block in rows.numbered(progress, rows.part):
         cuts = [(start, min(start + size, len(block))) for start in range(0, len(block), size)]
         yield from share(partial(work, slice(done + a, done + b), block[a:b]) for a, b in cuts)
         del block  # lets the reader use its buffer again

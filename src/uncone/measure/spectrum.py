@@ -154,7 +154,13 @@ def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -
     if not 1 <= k <= m.d:
         raise InputError(f"expected k from 1 to D = {m.d}, got {k}: directions are counted from the largest")
     return _spectral(
-        ANISOTROPY, lambda values: float(values[k - 1] / values.sum()), m, centered, k, leading=k, highest=1 / k
+        ANISOTROPY,
+        lambda values: float(values[k - 1] / values.sum()),
+        m,
+        centered,
+        k,
+        leading=k,
+        highest=1 / k,
     )
 
 
@@ -223,7 +229,9 @@ def _spectral(
 
     A function of the first `leading` values and their sum with the others needs no decomposition.
     """
-    values = m.spectrum(centered=centered) if leading is None else m.leading_spectrum(leading, centered=centered)
+    values = (
+        m.spectrum(centered=centered) if leading is None else m.leading_spectrum(leading, centered=centered)
+    )
     if float(values.sum()) <= 0:
         rows = "rows that are all equal" if centered else "rows that are all zero"
         raise UndefinedMeasure(f"{rows} have no spectrum: pass rows that differ")

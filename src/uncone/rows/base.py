@@ -17,6 +17,7 @@ from uncone.rows.floats import DTYPES, FLOATING, Array, as_array, is_tensor, of_
 
 GRID = 8192
 """Rows in one unit of work: block k holds the rows [k * GRID, (k + 1) * GRID), on any engine."""
+_PART_BYTES = 16 * 2**20
 _NAMED = 5
 _LOADS = {
     ".npy": "numpy.load", ".npz": "numpy.load", ".safetensors": "safetensors.torch.load_file", ".pt": "torch.load",
@@ -69,6 +70,14 @@ class Rows:
     def widened(self) -> np.dtype[Any]:
         """The dtype of the blocks."""
         return np.dtype(np.float64 if self.dtype == "float64" else np.float32)
+
+    @property
+    def part(self) -> int:
+        """Rows to read at once, of a cell of the grid: 16 MiB of them, 1,024 to all."""
+        size = GRID
+        while size > 1024 and size * self.shape[1] * self.widened.itemsize > _PART_BYTES:
+            size //= 2
+        return size
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         """Rows [start, stop) as an array (stop - start, D), written into `out` where it is given.
