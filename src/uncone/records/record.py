@@ -66,8 +66,7 @@ class Record:
 
     def to_json(self) -> str:
         """This record as JSON text (strict: no NaN, no Infinity)."""
-        fields = dataclasses.asdict(self)  # type: ignore[call-overload]
-        return json.dumps(fields, ensure_ascii=True, allow_nan=False, separators=(",", ":")) + "\n"
+        return json.dumps(self, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_fields) + "\n"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `to_json()` to `path`, atomically."""
@@ -125,6 +124,11 @@ class Record:
         from uncone.report.html import to_notebook
 
         return to_notebook(self.document())
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    """As `dataclasses.asdict`, without its copies."""
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
 
 
 def frame_of(rows: list[dict[str, Any]]) -> "DataFrame":

@@ -53,15 +53,21 @@ def visible(text: str) -> str:
     and paragraph separators and invisible fillers become `\\n`, `\\x1b`, `\\u202e` or `\\U000e0001`; the rest
     stays. The result can be encoded as UTF-8 and holds no character that XML forbids.
     """
-    return "".join(_escaped(character) if _is_hidden(character) else character for character in text)
+    return text.translate(_shown)
 
 
-def _is_hidden(character: str) -> bool:
-    return unicodedata.category(character) in _HIDDEN_CATEGORIES or ord(character) in _HIDDEN_CHARACTERS
+class _Shown(dict[int, str]):
+    """How each character is shown, found out when it is first met."""
+
+    def __missing__(self, code: int) -> str:
+        shown = chr(code)
+        if unicodedata.category(shown) in _HIDDEN_CATEGORIES or code in _HIDDEN_CHARACTERS:
+            shown = shown.encode("unicode_escape").decode("ascii") if code else "\\0"
+        self[code] = shown
+        return shown
 
 
-def _escaped(character: str) -> str:
-    return "\\0" if character == "\0" else character.encode("unicode_escape").decode("ascii")
+_shown = _Shown()
 
 
 def shortened(text: str, length: int = 40) -> str:
