@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone import explain, measure
 from uncone.measure.everything import MEASURES, Measure, of_neighbours
@@ -15,13 +14,12 @@ from uncone.measure.reading import read
 from uncone.moments import Moments, row_norms
 from uncone.moments.sums import products_bytes
 from uncone.records import Group, Groups, Lengths, Measurement, OddRows, Picture, Spectrum, Subject
-from uncone.rows import CenteredRows, Rows
+from uncone.rows import Array, CenteredRows, Rows
 from uncone.threads import on_one_thread
 
 _WORTH_SAYING = 10**9
 MOST_BINS = 200
 FEWEST_BINS = 10
-Array = npt.NDArray[Any]
 Progress = Callable[[str, int, int], None]
 
 _OF_A_MEAN = {

@@ -14,10 +14,9 @@ from uncone.moments import Moments, row_norms
 from uncone.records import Picture
 from uncone.records.text import counted
 from uncone.records.token_text import token_texts
-from uncone.rows import Rows, as_array
+from uncone.rows import Array, Rows, as_array
 from uncone.threads import on_one_thread, share_rows
 
-Array = npt.NDArray[Any]
 MOST_POINTS = 32768
 """More points add nothing that an eye could see, and a megabyte to the file for every 40,000."""
 _AXES = 3

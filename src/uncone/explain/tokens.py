@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import UndefinedMeasure
 from uncone.measure.group_comparison import (
@@ -20,9 +19,8 @@ from uncone.model.counts import as_counts
 from uncone.moments import Moments
 from uncone.records import FrequencyGroups, UnderTrained
 from uncone.records.text import counted
-from uncone.rows import Rows
+from uncone.rows import Array, Rows
 
-Array = npt.NDArray[Any]
 _TOKENS_SHOWN = 8
 Role = Literal["head", "table", "table of its own", "tied table", "collection"]
 """What a matrix is to its model: `table` where no head was read, `table of its own` beside a head."""

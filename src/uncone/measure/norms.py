@@ -4,14 +4,12 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import UndefinedMeasure
 from uncone.records import MeasureDescription, Measurement, Norms
 from uncone.records.text import counted
-from uncone.rows import as_array
+from uncone.rows import Array, as_array
 
-Array = npt.NDArray[Any]
 _PER_OCTAVE = 256
 _OCTAVES = 128
 _BIN = 2.0 ** (1 / _PER_OCTAVE)

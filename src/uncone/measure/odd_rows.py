@@ -8,10 +8,9 @@ import numpy.typing as npt
 from uncone.measure.norms import NormProfile
 from uncone.records import OddRows
 from uncone.records.text import cut_label
-from uncone.rows import Rows
+from uncone.rows import Array, Rows
 from uncone.threads import share_rows
 
-Array = npt.NDArray[Any]
 GIANT = 10.0
 """In medians. The longest row of 33 published token tables without a remedy has at most 5.7 mean norms."""
 MOST_KEYS = 2**19

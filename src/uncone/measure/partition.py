@@ -7,17 +7,15 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.measure.projections import by_piece
 from uncone.measure.reading import moments_of, reading, with_moments
 from uncone.measure.spectrum import marchenko_pastur
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
-from uncone.rows import Rows
+from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
 
-Array = npt.NDArray[Any]
 SHORT_ROWS = 0.5
 """Below this mean norm every exponent is small, and I(W) is near 1 whatever the rows look like."""
 PIECE = 512

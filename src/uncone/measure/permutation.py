@@ -5,15 +5,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.moments import inverse, row_norms
 from uncone.records import MeasureDescription, Measurement
-from uncone.rows import Rows, as_array, as_samples
+from uncone.rows import Array, Rows, as_array, as_samples
 from uncone.threads import on_one_thread, share
 
-Array = npt.NDArray[Any]
 PERMUTATIONS = 999
 _MEMBERS_BYTES, _SUMS_BYTES = 64 * 2**20, 32 * 2**20
 _PIECE = 1024

@@ -2,7 +2,7 @@
 
 import math
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +10,9 @@ import numpy.typing as npt
 from uncone.measure.projections import by_piece
 from uncone.memory import uninitialised
 from uncone.moments import Moments, row_norms
-from uncone.rows import GRID, Rows, SelectedRows
+from uncone.rows import GRID, Array, Rows, SelectedRows
 from uncone.threads import share
 
-Array = npt.NDArray[Any]
 Metric = Literal["euclidean", "cosine"]
 KEPT_BYTES = 192 * 2**20
 """Rows of up to this size are kept for a search; larger matrices are read again, stripe by stripe."""

@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.moments import inverse, row_norms
-from uncone.rows import Rows
+from uncone.rows import Array, Rows
 from uncone.threads import share
 
 T = TypeVar("T")
-Array = npt.NDArray[Any]
 _PIECE = 2048  # rows of a task
 _STRIP = 256  # rows that a core's cache holds
 

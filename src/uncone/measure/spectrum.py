@@ -6,15 +6,14 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.reading import moments_of, reading, rounding_warnings, spectral_warnings
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
 from uncone.records.text import counted
+from uncone.rows import Array
 
-Array = npt.NDArray[np.float64]
 _ANGLES = 8192
 _ISOTROPIC = "the same function of Marchenko-Pastur eigenvalues"
 

@@ -4,17 +4,17 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from uncone.measure.points import Points
 from uncone.memory import uninitialised
+from uncone.rows import Array
 from uncone.threads import share
 
 T = TypeVar("T")
-Array = npt.NDArray[Any]
 Kernel = Callable[[Array], Array]
 """From scores -|z - z'|^2 / 2 (n, m), which it may overwrite, to the terms of a sum."""
 BLOCK = 1024

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.cosine import pair_weight
@@ -17,9 +16,9 @@ from uncone.measure.tiles import sum_by_query, sum_over_pairs
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
 from uncone.records.text import counted
+from uncone.rows import Array
 from uncone.threads import on_one_thread
 
-Array = npt.NDArray[Any]
 MOST_T = 150.0
 """exp(-4 t) has to stay inside float64."""
 _FLOAT32_T = 20.0

@@ -7,13 +7,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError
-from uncone.rows import Rows, nonfinite_error
+from uncone.rows import Array, Rows, nonfinite_error
 from uncone.threads import share
 
-Array = npt.NDArray[np.floating[Any]]
 _SUMS = ("first", "unit_first", "unit_square")
 Buffer = Callable[[str, tuple[int, ...], np.dtype[Any]], Array]
 PIECE = 512

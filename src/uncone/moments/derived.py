@@ -12,10 +12,9 @@ from uncone.memory import uninitialised
 from uncone.moments.cell import counting_nonfinite
 from uncone.moments.eigen import add_rank_one, consume_to_eigen, leading_pairs
 from uncone.moments.sums import Sums, checked_weights
-from uncone.rows import GRID, ArrayRows, Rows, as_samples
+from uncone.rows import GRID, Array, ArrayRows, Rows, as_samples
 from uncone.threads import on_one_thread
 
-Array = npt.NDArray[np.float64]
 _STRIP_ROWS = 64
 _FLOAT64 = float(np.finfo(np.float64).eps)
 _PRODUCTS, _SUMS = 8.0, 32.0

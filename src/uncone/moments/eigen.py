@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from uncone.memory import uninitialised
+from uncone.rows import Array
 from uncone.threads import interruptible, on_one_thread, share
 
-Array = npt.NDArray[Any]
 _EXTRA = 11  # directions beside those asked for
 _RESIDUAL = 1e-9
 _SHARE = 4  # of the columns, beyond which a whole decomposition is as cheap

@@ -19,11 +19,10 @@ from uncone import atomic
 from uncone.errors import InputError
 from uncone.memory import check_memory, uninitialised, zeros
 from uncone.moments.cell import PIECE, SHORTEST, Cell, add_lower, mirror
-from uncone.rows import GRID, as_array
+from uncone.rows import GRID, Array, as_array
 from uncone.rows.safetensors import read_tensors, to_bytes
 from uncone.threads import one_blas_thread
 
-Array = npt.NDArray[Any]
 _MATRICES = 5
 """As many (D, D) matrices of float64 are held at once while a spectrum is taken of the sums."""
 _SCALARS = (

@@ -66,7 +66,10 @@ class Record:
 
     def to_json(self) -> str:
         """This record as JSON text (strict: no NaN, no Infinity)."""
-        return json.dumps(self, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_fields) + "\n"
+        return (
+            json.dumps(self, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_fields)
+            + "\n"
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `to_json()` to `path`, atomically."""

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.records import Interval
+from uncone.rows import Array
 
-Array = npt.NDArray[np.float64]
 Kind = Literal["spearman", "pearson"]
 Resampled = Callable[[Array], Array]
 """Of how often each of N items was drawn in each of B resamples (N, B); NaN where one side is constant."""

@@ -9,7 +9,6 @@ from shlex import quote
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone import measure
 from uncone.errors import InputError
@@ -22,14 +21,13 @@ from uncone.records import Measurement
 from uncone.records.parts import Fitted
 from uncone.records.repair import NOT_KNOWN, Lengths, RepairCost, Repaired
 from uncone.records.text import listing, percent, plural
-from uncone.rows import Rows, as_rows
+from uncone.rows import Array, Rows, as_rows
 from uncone.threads import on_one_thread
 from uncone.transforms import REPAIRS, Affine, Normalized, Transformation, Whiten, load, repair_named
 from uncone.transforms.fitting import shared_name
 from uncone.transforms.normalized import undivided
 from uncone.version import versions
 
-Array = npt.NDArray[Any]
 Path_ = str | os.PathLike[str]
 Progress = Callable[[str, int, int], None]
 MOST_SENTENCES = 100_000
