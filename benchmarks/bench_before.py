@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from measured import HERE, _circumstances
@@ -130,6 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--busy", action="store_true", help="beside a process that keeps one core busy")
     parser.add_argument("--only", default="", help="rows whose name has this")
+    parser.add_argument("--most", type=int, default=99, help="turns of a row at the most")
     parser.add_argument("--wide", default="", help="a safetensors file of 128256 x 4096 bfloat16")
     chosen = parser.parse_args()
     out = HERE / "results" / f"before{'_busy' if chosen.busy else ''}.md"
@@ -148,6 +149,7 @@ def main() -> None:
         try:
             for one in _rows(chosen.wide):
                 if chosen.only in one.what:
+                    one = replace(one, turns=min(one.turns, chosen.most))
                     lines.append(compare(one, [old, HERE.parent], folder))
                     print(lines[-1], flush=True)
                     text = "\n".join([*head, *lines, "", _circumstances()]) + "\n"
