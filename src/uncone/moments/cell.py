@@ -25,8 +25,8 @@ _FAR = 8.0
 _ALONG_ONE = 1.1
 """So does a participation ratio this near to 1: nearly all variance along one direction."""
 _COMPARED = 64
-_STRIP = 96
-"""Columns of a product computed at once: many keep a core busy, few skip most of the mirrored half."""
+_STRIPS = (96, 256)
+"""The fewest and most columns of a product computed at once: many keep a core busy, few skip most of the mirrored half."""
 _ADDED = 2**16
 """Numbers added at once: what a core's cache holds."""
 _SAFE_NORM = {"f": (1e-11, 1e15), "d": (1e-140, 1e140)}  # by dtype: no square under- or overflows
@@ -251,6 +251,11 @@ def _cuts(n: int) -> list[slice]:
     return [slice(start, min(start + PIECE, n)) for start in range(0, n, PIECE)]
 
 
+def _strip(d: int) -> int:
+    least, most = _STRIPS
+    return max(least, min(most, d // 4))
+
+
 def lower_product(left: Array, right: Array, out: Array, *, add: bool = False) -> Array:
     """left' right of (n, D) matrices, a symmetric product, into or added to the lower half of `out` (D, D).
 
@@ -258,8 +263,10 @@ def lower_product(left: Array, right: Array, out: Array, *, add: bool = False) -
     upper half has no meaning until `mirror` makes it whole.
     """
 
+    size = _strip(len(out))
+
     def strip(start: int) -> None:
-        stop = min(start + _STRIP, len(out))
+        stop = min(start + size, len(out))
         with _quiet():  # sums that overflow are looked for where they are used
             if add:
                 out[start:stop, :stop] += left[:, start:stop].T @ right[:, :stop]
@@ -267,20 +274,22 @@ def lower_product(left: Array, right: Array, out: Array, *, add: bool = False) -
                 np.matmul(left[:, start:stop].T, right[:, :stop], out=out[start:stop, :stop])
 
     # The last strips are the longest; given out first, they leave the short ones to even out the threads.
-    share(partial(strip, start) for start in reversed(range(0, len(out), _STRIP)))
+    share(partial(strip, start) for start in reversed(range(0, len(out), size)))
     return out
 
 
 def mirror(product: Array) -> Array:
     """Copy the lower half of `product` (D, D) to the upper: symmetric to the bit, which no BLAS promises."""
 
+    size = _strip(len(product))
+
     def strip(start: int) -> None:
-        rows = product[start : start + _STRIP]
-        product[:start, start : start + _STRIP] = rows[:, :start].T
-        block = rows[:, start : start + _STRIP]
+        rows = product[start : start + size]
+        product[:start, start : start + size] = rows[:, :start].T
+        block = rows[:, start : start + size]
         block[...] = np.tril(block) + np.tril(block, -1).T
 
-    share(partial(strip, start) for start in reversed(range(0, len(product), _STRIP)))
+    share(partial(strip, start) for start in reversed(range(0, len(product), size)))
     return product
 
 

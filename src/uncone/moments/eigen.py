@@ -2,23 +2,26 @@
 
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from uncone.memory import uninitialised
+from uncone.memory import uninitialised, zeros
 from uncone.rows import Array
 from uncone.threads import interruptible, on_one_thread, share
 
 _EXTRA = 11  # directions beside those asked for
 _RESIDUAL = 1e-9
 _SHARE = 4  # of the columns, beyond which a whole decomposition is as cheap
-_TURNED = 64
+_WHOLE = 512
+"""Columns, up to which NumPy's function is as fast."""
+_ROUTINES = ("dsytrd", "dstedc", "dormtr")
+_WORK, _PANELS = 64, 4
+"""Columns that LAPACK works on at once, and panels of vectors that are turned back side by side."""
 _TILE = 256
 """Roots searched for at once: enough that a step is arithmetic and not calls."""
 _TURNS = 100
@@ -68,45 +71,76 @@ def _iterate(matrix: Array, block: Array, k: int, most: int) -> tuple[Array, Arr
 def consume_to_eigen(matrix: Array) -> tuple[Array, Array]:
     """Eigenvalues, largest first, and unit eigenvectors as columns of a symmetric float64 `matrix` (D, D).
 
-    The matrix is lost: the vectors lie in its memory where NumPy's LAPACK can be called there.
+    The matrix is lost. NumPy's function copies it twice, and works on one thread where bytes must not depend on
+    their number. So here LAPACK makes it tridiagonal in place; the two halves of that are decomposed side by side
+    and joined (Cuppen 1981), and the vectors are turned back panel by panel.
     """
-    values, rows = interruptible(_in_place, matrix)
-    for first in range(0, len(rows) // 2, _TURNED):  # reverse the order in place, a few rows at a time
-        stop = min(first + _TURNED, len(rows) // 2)
-        low, high = rows[first:stop], rows[len(rows) - stop : len(rows) - first]
-        low[...], high[...] = high[::-1].copy(), low[::-1].copy()
-    return values[::-1].copy(), rows.T
+    call, n = _lapack(), len(matrix)
+    if call is None or n < _WHOLE or not matrix.flags.c_contiguous:
+        values, vectors = interruptible(np.linalg.eigh, matrix)
+        return values[::-1].copy(), vectors.T[::-1].copy().T
+    diagonal, beside, reflected, work = np.empty(n), np.empty(n), np.empty(n), np.empty(_WORK * n)
+    interruptible(call, "dsytrd", b"L", n, matrix, n, diagonal, beside, reflected, work, work.size)
+    half, rows, link = n // 2, zeros((n, n)), float(beside[n // 2 - 1])  # rows are vectors here
+    diagonal[half - 1 : half + 1] -= abs(link)
 
+    def solve(cut: slice) -> None:
+        size, some = cut.stop - cut.start, rows[cut, cut]
+        work = uninitialised((1 + 4 * size + size * size,))
+        integers = np.empty(3 + 5 * size, np.int64)
+        call(
+            "dstedc",
+            b"I",
+            size,
+            diagonal[cut],
+            beside[cut],
+            some,
+            n,
+            work,
+            work.size,
+            integers,
+            integers.size,
+        )
 
-def _in_place(matrix: Array) -> tuple[Array, Array]:
-    """Eigenvalues, smallest first, and unit eigenvectors as rows."""
-    solve, n = _dsyevd(), len(matrix)
-    if solve is None or not matrix.flags.c_contiguous:
-        values, vectors = np.linalg.eigh(matrix)
-        return values, vectors.T.copy()
-    # As `numpy.linalg.eigh` calls it, which copies the matrix twice more.
-    values, work = np.empty(n), uninitialised((1 + 6 * n + 2 * n * n,))
-    integers, info = np.empty(3 + 5 * n, np.int64), ctypes.c_int64(0)
-    sizes = [ctypes.byref(ctypes.c_int64(size)) for size in (n, work.size, integers.size)]
-    of_n, of_work, of_integers = sizes
-    data = [x.ctypes.data_as(ctypes.c_void_p) for x in (matrix, values, work, integers)]
-    one = ctypes.c_size_t(1)
-    solve(b"V", b"L", of_n, data[0], of_n, data[1], data[2], of_work, data[3], of_integers,
-          ctypes.byref(info), one, one)  # fmt: skip
-    if info.value:
-        raise np.linalg.LinAlgError("Eigenvalues did not converge")
-    return values, matrix
+    share(partial(solve, slice(*ends)) for ends in ((0, half), (half, n)))
+    z = math.sqrt(abs(link)) * np.append(rows[:half, half - 1], math.copysign(1.0, link) * rows[half:, half])
+    values, _, joined = add_rank_one(diagonal, z, rows.T)
+    assert joined is not None
+
+    def turn(panel: Array) -> None:
+        work = np.empty(_WORK * len(panel))
+        of = (n, len(panel), matrix, n, reflected, panel, n, work, work.size)
+        call("dormtr", b"L", b"L", b"N", *of)
+
+    size = -(-n // _PANELS)
+    share(partial(turn, joined.T[first : first + size]) for first in range(0, n, size))
+    return values, joined
 
 
 @cache
-def _dsyevd() -> Any:
-    """LAPACK's eigensolver, in the OpenBLAS that NumPy brings along; None where it has another."""
+def _lapack() -> Callable[..., None] | None:
+    """How to call a routine of the LAPACK that NumPy brings along; None where it has another."""
     with suppress(OSError, AttributeError):
         home = Path(np.__file__).parent
         for library in ThreadpoolController().lib_controllers:
             if Path(library.filepath).parent in (home.parent / "numpy.libs", home / ".dylibs"):
-                return ctypes.CDLL(library.filepath).scipy_dsyevd_64_
+                routines = ctypes.CDLL(library.filepath)
+                found = {name: getattr(routines, f"scipy_{name}_64_") for name in _ROUTINES}
+                return partial(_call, found)
     return None
+
+
+def _call(routines: Mapping[str, Callable[..., None]], name: str, *given: bytes | int | Array) -> None:
+    """Arguments as Fortran takes them: all by reference, then the lengths of texts."""
+    info = ctypes.c_int64(0)
+    passed = [
+        one if isinstance(one, bytes) else ctypes.byref(ctypes.c_int64(one)) if isinstance(one, int)
+        else one.ctypes.data_as(ctypes.c_void_p) for one in given
+    ]  # fmt: skip
+    texts = [ctypes.c_size_t(1) for one in given if isinstance(one, bytes)]
+    routines[name](*passed, ctypes.byref(info), *texts)
+    if info.value:
+        raise np.linalg.LinAlgError(f"{name} of LAPACK ended with {info.value}")
 
 
 def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple[Array, Array, Array | None]:
@@ -122,12 +156,12 @@ def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple
     rounding of their distance from a pole: D^2 divisions a step for some nine steps, where a second
     decomposition takes D^3.
 
-    `values` are from 0 up in any order, float64 (D,), as z. The results are in the order of the new
+    `values` are in any order, float64 (D,), as z. The results are in the order of the new
     eigenvalues, largest first. The third is `vectors` (D, D), the columns of V, turned to those of V q, where
     given: another array.
     """
     # Near 1 no square leaves float64; powers of two change no digit.
-    half = math.frexp(max(float(values.max()), float(np.abs(z).max()) ** 2))[1] // 2
+    half = math.frexp(max(float(np.abs(values).max()), float(np.abs(z).max()) ** 2))[1] // 2
     root = math.ldexp(1.0, half)
     values, z, order = values / root / root, z / root, values.argsort()
     poles, parts, at, settled, settled_at, rotations = _deflated(values[order], z[order])
@@ -206,7 +240,7 @@ def _deflated(
     one, as in LAPACK's dlaed2; less than 8 roundings of the largest number in the matrix are neglected.
     """
     total = float(z @ z)
-    tolerance = 8 * _EPS * max(float(d[-1]), total)
+    tolerance = 8 * _EPS * max(float(np.abs(d).max()), total)
     poles, kept, at = list[float](), list[float](), list[int]()
     settled, settled_at, rotations = list[float](), list[int](), list[tuple[int, int, float, float]]()
     for i, (value, part) in enumerate(zip(d.tolist(), z.tolist(), strict=True)):
