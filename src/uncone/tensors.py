@@ -8,7 +8,6 @@ beside it, would spin against each other for the same cores.
 
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
@@ -21,7 +20,7 @@ import torch
 from uncone import memory
 from uncone.errors import InputError
 from uncone.rows import Rows
-from uncone.threads import waited
+from uncone.threads import shared, waited
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -84,29 +83,7 @@ def on_every_thread(work: Callable[[], object]) -> None:
 
 
 def _share(tasks: list[Callable[[], T]]) -> list[T]:
-    results: list[Any] = [None] * len(tasks)
-    waiting = deque(enumerate(tasks))
-
-    def work() -> None:
-        while waiting:
-            try:
-                i, task = waiting.popleft()
-            except IndexError:  # another worker took the last one
-                return
-            results[i] = task()
-
-    # One job a worker, which takes task after task: a future for each task would wake this thread for each.
-    helpers = min(_mine.threads, len(tasks)) - 1
-    jobs = [_pool(_mine.threads).submit(_in_this_mode(work)) for _ in range(helpers)]
-    try:
-        work()
-    finally:
-        waiting.clear()
-        # A job that no worker has begun is not waited for: the workers may all be waiting, as this one is.
-        errors = [job.exception() for job in jobs if not job.cancel()]
-    if failed := next(filter(None, errors), None):
-        raise failed
-    return results
+    return shared(tasks, _mine.threads, lambda work: _pool(_mine.threads).submit(_in_this_mode(work)))
 
 
 def _in_this_mode(function: Callable[[], T]) -> Callable[[], T]:

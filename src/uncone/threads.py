@@ -126,10 +126,24 @@ def share(tasks: Iterable[Callable[[], T]]) -> list[T]:
     """Run the tasks, each on one thread; their results in order, or once all ended their first exception."""
     tasks = list(tasks)
     with one_blas_thread():
-        return _share(tasks, _mine.threads)
+        return shared(tasks, _mine.threads, _help)
 
 
-def _share(tasks: list[Callable[[], T]], threads: int) -> list[T]:
+def _help(work: Callable[[], None]) -> Future[None]:
+    def run() -> None:
+        _mine.threads = 1  # what it calls shares nothing out again
+        try:
+            work()
+        finally:
+            _mine.threads = 0
+
+    return _pool(_mine.threads).submit(run)
+
+
+def shared(
+    tasks: list[Callable[[], T]], threads: int, submit: Callable[[Callable[[], None]], Future[None]]
+) -> list[T]:
+    """The results of the tasks: `submit` gives work to another thread, of up to `threads` with this one."""
     results: list[Any] = [None] * len(tasks)
     waiting = deque(enumerate(tasks))
 
@@ -141,15 +155,8 @@ def _share(tasks: list[Callable[[], T]], threads: int) -> list[T]:
                 return
             results[i] = task()
 
-    def help_out() -> None:
-        _mine.threads = 1  # what it calls shares nothing out again
-        try:
-            work()
-        finally:
-            _mine.threads = 0
-
     # One job a worker, which takes task after task: a future for each task would wake this thread for each.
-    jobs = [_pool(threads).submit(help_out) for _ in range(min(threads, len(tasks)) - 1)]
+    jobs = [submit(work) for _ in range(min(threads, len(tasks)) - 1)]
     try:
         work()
     finally:
