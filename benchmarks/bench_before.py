@@ -129,7 +129,9 @@ def main() -> None:
     """Print and keep the table, line by line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--busy", action="store_true", help="beside a process that keeps one core busy")
-    parser.add_argument("--only", default="", help="rows whose name has this")
+    parser.add_argument(
+        "--only", default="", help="rows whose name has this, or that after a ';'; the others stay"
+    )
     parser.add_argument("--most", type=int, default=99, help="turns of a row at the most")
     parser.add_argument("--wide", default="", help="a safetensors file of 128256 x 4096 bfloat16")
     chosen = parser.parse_args()
@@ -140,7 +142,7 @@ def main() -> None:
         "| work | turns | before: median s (min to max) | now | ratio, median of turns | peak MiB before | now |",
         "|---|---|---|---|---|---|---|",
     ]  # fmt: skip
-    lines = list[str]()
+    lines, known = list[str](), out.read_text().splitlines() if out.exists() else []
     with tempfile.TemporaryDirectory() as temporary:
         folder, old = Path(temporary), Path(temporary) / "before"
         subprocess.run(["git", "worktree", "add", "-q", "--detach", old, BEFORE], cwd=HERE, check=True)
@@ -148,12 +150,13 @@ def main() -> None:
         busy = subprocess.Popen([sys.executable, "-c", BUSY]) if chosen.busy else None
         try:
             for one in _rows(chosen.wide):
-                if chosen.only in one.what:
+                kept = [line for line in known if line.startswith(f"| {one.what} |")]
+                if any(part in one.what for part in chosen.only.split(";")):
                     one = replace(one, turns=min(one.turns, chosen.most))
-                    lines.append(compare(one, [old, HERE.parent], folder))
-                    print(lines[-1], flush=True)
-                    text = "\n".join([*head, *lines, "", _circumstances()]) + "\n"
-                    (folder / out.name if chosen.only else out).write_text(text)
+                    kept = [compare(one, [old, HERE.parent], folder)]
+                    print(kept[0], flush=True)
+                lines += kept
+            out.write_text("\n".join([*head, *lines, "", _circumstances()]) + "\n")
         finally:
             if busy is not None:
                 busy.kill()

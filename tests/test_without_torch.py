@@ -71,10 +71,13 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [
         *files,
         _model(folder / "tied", "GPT2LMHeadModel", {"wte.weight": TABLE}, model_type="gpt2"),
-        _model(folder / "untied", "LlamaForCausalLM", tables, model_type="llama", tie_word_embeddings=False),
+        _model(
+            folder / "untied", "LlamaForCausalLM", tables,
+            model_type="llama", tie_word_embeddings=False, hidden_size=TABLE.shape[1],
+        ),
         _sentence_transformers(folder / "static"),
         _adapter(folder / "adapter"),
-    ]
+    ]  # fmt: skip
 
 
 def _run(code: str, *arguments: object) -> str:
