@@ -18,6 +18,7 @@ from matrices import path
 
 BEFORE = "abb0d0e"
 """The last commit whose core ran on torch."""
+NOTE = "Peaks are the largest resident set of the whole process, the files that it maps included. A row alone can be taken again (`--only`)."
 WORK = """
 import importlib, sys, time
 module, name = sys.argv[1:]
@@ -156,7 +157,7 @@ def main() -> None:
                     kept = [compare(one, [old, HERE.parent], folder)]
                     print(kept[0], flush=True)
                 lines += kept
-            out.write_text("\n".join([*head, *lines, "", _circumstances()]) + "\n")
+            out.write_text("\n".join([*head, *lines, "", NOTE, "", _circumstances()]) + "\n")
         finally:
             if busy is not None:
                 busy.kill()
