@@ -112,7 +112,7 @@ def _from_header(files: ModelFiles) -> Places | None:
     has_head = _has_head(architecture, files.config.get("model_type"))
     tables = [name for name in candidates if ends_in(name, TABLES)]
     heads = [name for name in candidates if ends_in(name, _ONLY_HEADS)]
-    widths = {files.config.get(key) for key in _WIDTHS}
+    widths = [files.config.get(key) for key in _WIDTHS]  # of any type, in a damaged file
     is_as_told = all(files.entries[name].shape[1] in widths for name in candidates)
     if has_head and len(tables) == len(heads) == 1 and len(candidates) == 2 and is_as_told:
         why = f"told by the names of the tensors of {architecture}, which has an output head"
