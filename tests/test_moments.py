@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from uncone import InputError, Moments, UndefinedMeasure, measure
 from uncone.moments.cell import lower_product, mirror
 from uncone.moments.eigen import consume_to_eigen
-from uncone.rows import GRID
+from uncone.rows import GRID, as_rows
 from uncone.threads import share, waited
 
 from .matrices import blas_threads, close, equal, gaussian
@@ -535,3 +535,19 @@ def test_moments_of_weighted_rows_come_back(tmp_path) -> None:
         m.update(gaussian(50, 4), weights)
         m.finish().save(tmp_path / "m.safetensors")
         assert Moments.load(tmp_path / "m.safetensors").weight == m.weight
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_cell_in_parts_has_the_bytes_of_a_whole_one(tmp_path: Path, weighted: bool) -> None:
+    d = 512
+    x, w = gaussian(2 * GRID + 700, d).numpy() + 1, np.linspace(1, 2, 2 * GRID + 700)
+    parts, whole = Moments(d, unit_second=True), Moments(d, unit_second=True)
+    assert parts.rows_at_once(x.itemsize) < GRID, "or there is one part"
+    for _ in parts.add_all(as_rows(x), w if weighted else None):
+        assert parts.n % GRID == 0 or parts.n == len(x), "a cell counts once it is whole"
+    for start in range(0, len(x), GRID):
+        cut = slice(start, start + GRID)
+        whole.update(x[cut], w[cut] if weighted else None)
+    parts.save(tmp_path / "parts")
+    whole.save(tmp_path / "whole")
+    assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()

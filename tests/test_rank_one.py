@@ -110,6 +110,21 @@ def test_leading_values_without_a_decomposition(monkeypatch: pytest.MonkeyPatch)
             )
 
 
+@pytest.mark.parametrize("scale", [1e-130, 1e130])
+@pytest.mark.parametrize("d", [300, 600])
+def test_extreme_scales(d: int, scale: float) -> None:
+    """By the iteration and by halves, whose steps square what they work on."""
+    x = np.random.default_rng(0).standard_normal((900, d)) + 0.3
+    m, scaled = Moments.of(x), Moments.of(x * scale)
+    expected = m.leading_spectrum(2, centered=False) * scale * scale
+    assert np.allclose(scaled.leading_spectrum(2, centered=False) / expected, 1, rtol=1e-12)
+    directions = scaled.directions()
+    assert np.abs(directions.T @ directions - np.eye(d)).max() <= 1e-13
+    assert np.allclose(
+        scaled.spectrum(centered=False)[:9] / scale / scale, m.spectrum(centered=False)[:9], rtol=1e-12
+    )
+
+
 def test_one_decomposition_for_spectra_and_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     m = Moments.of(np.random.default_rng(0).standard_normal((900, 60)) + 3)
     calls = list[int]()

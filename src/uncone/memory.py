@@ -3,6 +3,7 @@
 import math
 import mmap
 import os
+import sys
 import weakref
 from collections import deque
 from contextlib import suppress
@@ -92,6 +93,30 @@ def recycled(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     it is for. A few freed mappings of `RECYCLED_BYTES` in all are kept.
     """
     return uninitialised(shape, dtype, most_recycled=RECYCLED_BYTES)
+
+
+class Buffer:
+    """Memory for two blocks, each used again once nobody else holds it: a caller that keeps blocks gets
+    blocks that never change.
+
+    A fresh array a block costs a page fault for every 4 KiB.
+    """
+
+    def __init__(self, rows: int, d: int, dtype: npt.DTypeLike) -> None:
+        self._shape, self._dtype = (rows, d), dtype
+        self._kept: list[npt.NDArray[Any]] = []
+        self._alone = 0
+
+    def get(self, rows: int) -> npt.NDArray[Any]:
+        """An array (rows, D) with anything in it."""
+        free = next(
+            (i for i, kept in enumerate(self._kept) if sys.getrefcount(kept.base) <= self._alone), None
+        )
+        if free is None:
+            self._kept = [*self._kept[-1:], uninitialised(self._shape, self._dtype)]
+            free = len(self._kept) - 1
+            self._alone = sys.getrefcount(self._kept[free].base)
+        return self._kept[free][:rows]
 
 
 class _Freed:

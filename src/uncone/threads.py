@@ -44,7 +44,7 @@ class _Blas:
                 for library in self._libraries:
                     _set_threads(library, 1)
             self._running += 1
-            return max(self._before, default=0) or len(os.sched_getaffinity(0))
+            return max(self._before, default=0) or _cores()
 
     def leave(self) -> None:
         with self._lock:
@@ -52,6 +52,11 @@ class _Blas:
             if not self._running:
                 for library, threads in zip(self._libraries or (), self._before, strict=True):
                     _set_threads(library, threads)
+
+
+def _cores() -> int:
+    """Those that this process may use; macOS tells only how many there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _set_threads(library: Any, threads: int) -> None:

@@ -17,6 +17,7 @@ Buffer = Callable[[str, tuple[int, ...], np.dtype[Any]], Array]
 PIECE = 512
 """Rows summed at once in the dtype of the rows: few, for small rounding and a core's cache."""
 _FEW = 32
+"""Rows that a BLAS sums at once in float32: more would round away a digit."""
 _SAMPLED = 32
 """Rows that say where a piece lies."""
 _ROUNDING = 2.0**-19  # of a mean, in float32
@@ -51,10 +52,12 @@ class Cell:
         self._products: dict[str, Array] = {}
         self._between: list[tuple[Array, Array]] = []
         self.sums: defaultdict[str, Any] = defaultdict(int)
-        self.norm_min, self.norm_max = float("inf"), 0.0
+        self.norm_min, self.norm_max, self.epsilon = float("inf"), 0.0, 0.0
 
     def add(self, x: Array, w: Array | None) -> None:
         """Add the rows of `x` (n, D) with weights `w` (n,); where float32 will not do, as float64."""
+        self.sums["n"] += len(x)
+        self.epsilon = max(self.epsilon, float(np.finfo(x.dtype).eps))
         x, norms, sums, offsets = self._measured(x, w)
         parts, counts = sums, np.ones(len(x)) if w is None else w
         if self._second and offsets.any():

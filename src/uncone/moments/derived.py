@@ -218,10 +218,8 @@ class Moments(Sums):
             scatter = self._scatter()
             scatter /= self.weight
             values, vectors = consume_to_eigen(scatter)
-            self._derived["centered"], self._derived["vectors"] = (
-                (np.maximum(values, 0.0), self.mean() @ vectors),
-                vectors,
-            )
+            self._derived["centered"] = np.maximum(values, 0.0), self.mean() @ vectors
+            self._derived["vectors"] = vectors
         return self._derived["centered"]  # type: ignore[no-any-return]
 
     def _raw_eigen(self) -> tuple[Array, Array]:

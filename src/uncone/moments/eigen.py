@@ -61,8 +61,10 @@ def _iterate(matrix: Array, block: Array, k: int, most: int) -> tuple[Array, Arr
             values, turned = np.linalg.eigh(basis @ image.T)
             values, turned = values[::-1][:k], np.ascontiguousarray(turned[:, ::-1][:, :k])
             vectors = basis.T @ turned
-            residual = np.linalg.norm(image.T @ turned - vectors * values, axis=0)
-            if float(residual.max()) <= _RESIDUAL * float(values[0]):
+            left = (image.T @ turned - vectors * values) / (
+                values[0] or 1.0
+            )  # no square of it leaves float64
+            if float(np.linalg.norm(left, axis=0).max()) <= _RESIDUAL:
                 return np.maximum(values, 0.0), vectors / np.linalg.norm(vectors, axis=0)
     return None
 
@@ -75,8 +77,9 @@ def consume_to_eigen(matrix: Array) -> tuple[Array, Array]:
     their number. So here LAPACK makes it tridiagonal in place; the two halves of that are decomposed side by side
     and joined (Cuppen 1981), and the vectors are turned back panel by panel.
     """
-    call, n = _lapack(), len(matrix)
-    if call is None or n < _WHOLE or not matrix.flags.c_contiguous:
+    n = len(matrix)
+    call = _lapack() if n >= _WHOLE and matrix.flags.c_contiguous else None
+    if call is None:
         values, vectors = interruptible(np.linalg.eigh, matrix)
         return values[::-1].copy(), vectors.T[::-1].copy().T
     diagonal, beside, reflected, work = np.empty(n), np.empty(n), np.empty(n), np.empty(_WORK * n)
@@ -88,19 +91,8 @@ def consume_to_eigen(matrix: Array) -> tuple[Array, Array]:
         size, some = cut.stop - cut.start, rows[cut, cut]
         work = uninitialised((1 + 4 * size + size * size,))
         integers = np.empty(3 + 5 * size, np.int64)
-        call(
-            "dstedc",
-            b"I",
-            size,
-            diagonal[cut],
-            beside[cut],
-            some,
-            n,
-            work,
-            work.size,
-            integers,
-            integers.size,
-        )
+        of = (size, diagonal[cut], beside[cut], some, n, work, work.size, integers, integers.size)
+        call("dstedc", b"I", *of)
 
     share(partial(solve, slice(*ends)) for ends in ((0, half), (half, n)))
     z = math.sqrt(abs(link)) * np.append(rows[:half, half - 1], math.copysign(1.0, link) * rows[half:, half])

@@ -110,7 +110,8 @@ class Sums:
     def update(self, block: Any, weights: Any = None, *, more: bool = False) -> None:
         """Add the rows of `block` (n, D), with `weights` (n,), as one partial sum: call it once a grid cell.
 
-        Or in parts of `rows_at_once`, with `more` for all but the last of a cell: the sums are the same.
+        Or in parts of `rows_at_once`, with `more` for all but the last of a cell: the sums are the same, and hold
+        the cell once it is whole.
 
         Raises:
             InputError: another number of features, or a row that is not finite.
@@ -135,8 +136,6 @@ class Sums:
         for start in range(0, len(x), rows):
             cut = slice(start, start + rows)
             cell.add(x[cut], None if w is None else w[cut])
-        self.n += len(x)
-        self.epsilon = max(self.epsilon, float(np.finfo(x.dtype).eps))
         self._cell = cell if more else None
         if more:
             return
@@ -147,6 +146,7 @@ class Sums:
         for name, value in cell.sums.items():
             setattr(self, name, getattr(self, name) + value)
         self.norm_min, self.norm_max = min(self.norm_min, cell.norm_min), max(self.norm_max, cell.norm_max)
+        self.epsilon = max(self.epsilon, cell.epsilon)
 
     def finish(self) -> Self:
         """Free the working memory that `update` keeps between calls; more updates may follow."""

@@ -1,7 +1,6 @@
 """`Rows`: a matrix that is read block by block, never whole; rows made of others; the form of a writer."""
 
 import math
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedIOBase
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uncone.errors import InputError
-from uncone.memory import uninitialised
+from uncone.memory import Buffer
 from uncone.rows.floats import DTYPES, FLOATING, Array, as_array, is_tensor, of_tensor, widen
 
 GRID = 8192
@@ -127,30 +126,6 @@ class Rows:
         cells = np.split(indices, np.flatnonzero(np.diff(indices // GRID)) + 1)
         parts = [self.read(int(cell[0]), int(cell[-1]) + 1)[cell - cell[0]] for cell in cells if len(cell)]
         return np.concatenate(parts) if parts else np.empty((0, self.shape[1]), self.widened)
-
-
-class Buffer:
-    """Memory for two blocks, each used again once nobody else holds it: a caller that keeps blocks gets
-    blocks that never change.
-
-    A fresh array a block costs a page fault for every 4 KiB.
-    """
-
-    def __init__(self, rows: int, d: int, dtype: npt.DTypeLike) -> None:
-        self._shape, self._dtype = (rows, d), dtype
-        self._kept: list[Array] = []
-        self._alone = 0
-
-    def get(self, rows: int) -> Array:
-        """An array (rows, D) with anything in it."""
-        free = next(
-            (i for i, kept in enumerate(self._kept) if sys.getrefcount(kept.base) <= self._alone), None
-        )
-        if free is None:
-            self._kept = [*self._kept[-1:], uninitialised(self._shape, self._dtype)]
-            free = len(self._kept) - 1
-            self._alone = sys.getrefcount(self._kept[free].base)
-        return self._kept[free][:rows]
 
 
 class DerivedRows(Rows):

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from uncone.errors import InputError
+from uncone.memory import Buffer
 from uncone.regular import open_regular
-from uncone.rows.base import GRID, Buffer, Rows
+from uncone.rows.base import GRID, Rows
 from uncone.rows.floats import DTYPES, Array, widen
 from uncone.threads import waited
 
