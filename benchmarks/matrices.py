@@ -36,6 +36,18 @@ def path(name: str, suffix: str = "npy") -> Path:
     return file
 
 
+def wide() -> Path:
+    """A safetensors file of 128256 x 4096 bfloat16, written first if it is not there."""
+    file = DATA / "wide.safetensors"
+    if not file.exists():
+        from safetensors.torch import save_file
+
+        DATA.mkdir(exist_ok=True)
+        x = torch.cat([block.bfloat16() for block in _blocks(128256, 4096)])
+        save_file({"w": x}, file)
+    return file
+
+
 @cache
 def matrix(name: str) -> np.ndarray:
     """One copy for all rows of a table: the system takes idle memory away, and gives it back page by page."""
