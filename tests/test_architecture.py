@@ -28,11 +28,12 @@ BELOW: dict[str, set[str]] = {
     "explain": {"measure", "model", "moments", "rows", "records"},
     "calibration": {"transforms", "model", "moments", "rows", "records"},
     "comparison": {"records"},
+    "saturation": {"tensors", "measure", "model", "moments", "rows", "records", "atomic"},
     "edits": {"tensors", "transforms", "measure", "model", "moments", "rows", "records", "atomic"},
     "tasks": {"transforms", "measure", "model", "moments", "rows", "records", "atomic"},
     "prevent": {"tensors", "cross_entropy", "topology", "explain", "measure", "model", "moments", "rows", "records", "atomic"},
     "verbs": {
-        "comparison", "calibration", "edits", "tasks", "prevent", "explain", "transforms", "measure", "model", "moments", "rows", "records",
+        "comparison", "calibration", "saturation", "edits", "tasks", "prevent", "explain", "transforms", "measure", "model", "moments", "rows", "records",
         "atomic",
     },
     "report": {"records", "atomic"},
@@ -60,7 +61,7 @@ OPTIONAL = {
 }
 CORE = {
     "memory", "threads", "regular", "atomic", "records", "rows", "moments", "model", "measure", "transforms", "explain", "calibration",
-    "comparison", "report", "cli",
+    "comparison", "saturation", "report", "cli",
 }  # fmt: skip
 """The rooms that run where torch is not installed."""
 OF_TORCH = {"moments/on_device.py", "rows/checkpoint.py", "model/model_class.py", "model/head_map.py"}
