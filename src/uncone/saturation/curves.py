@@ -1,28 +1,30 @@
-"""Does a curve over checkpoints decline late? Two windows against its jitter, and its peak against a bootstrap.
+"""Does a curve over checkpoints decline late? Two windows against its jitter, and its peak against chance.
 
 A curve is read as declined only where both tests say so: the mean of the last quarter lies below that of the middle, and
-the final value further below the peak than a curve that never declines would end by chance. Jitter between checkpoints
-may be autocorrelated: every number is averaged over how likely each autocorrelation is on this curve.
+the final value further below the peak than a curve that never declines would end by chance. Families of curves are
+corrected after Holm, and share what is known of their jitter: its correlation, and its size over the standard errors.
 """
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from uncone.errors import InputError
+from uncone.records.curves import MOST_DRAWN, CurveFamily, CurveVerdict
 from uncone.rows import Array
+from uncone.saturation.change_point import change_points
+from uncone.saturation.contrast import CORRELATIONS, Contrasts, Design, contrasts, design, p_of, posterior, shortcoming
+from uncone.saturation.peak import Noise, p_of_peak
+from uncone.saturation.tails import NORMAL
 
-BODY, MIDDLE, LATE = 0.2, (0.22, 0.52), 0.77
-"""Shares of the training: from where on jitter is read, and the two windows that are compared."""
-FEWEST = 10
-"""Checkpoints that a verdict takes from `BODY` on."""
-CORRELATIONS = np.linspace(0.0, 0.95, 20)
-"""Of neighbouring checkpoints: all that are weighed."""
-_DEGREE = 2
+START = 0.005
+"""Share of the training whose checkpoints are passed over: before, a model knows nothing."""
+STURDY = 0.025
+"""The level of the contrast, one-sided."""
+MOST_CHECKPOINTS = 128
+"""A longer curve is averaged to so many: a log of the loss at every step is one curve."""
+
+Family = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +32,7 @@ class Curve:
     """One number of one model over its checkpoints.
 
     `steps` ascend, float64 (n,); `errors` are standard errors of `values` (n,), or None. With `lower` less is better.
-    `settings` stand beside the verdict, such as the batch size.
+    `settings` stand beside the verdict, such as the batch size. With a `fault` the curve is undecided.
     """
 
     model: str
@@ -43,27 +45,232 @@ class Curve:
     suite: str = ""
     shots: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
+    fault: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def family(self) -> Family:
+        """The curves that it is corrected with."""
+        return self.task, self.metric, self.suite, self.shots
 
 
-@dataclass(frozen=True)
-class Contrast:
-    """The late mean less the middle one (above 0: better late), its standard error, and P(as low | no decline)."""
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Curves over the same checkpoints, with or without errors: oriented, about 0, their largest value of size 1."""
 
-    value: float
-    error: float
-    p: float
-    correlation: float
-    """Of the jitter of neighbouring checkpoints, its posterior mean."""
+    at: list[int]
+    y: Array  # (m, n)
+    errors: Array | None
+    of: Design
+    found: Contrasts
+    unit: Array  # (m,): what 1 is in the curve's own unit
 
 
-@dataclass(frozen=True)
-class _Design:
-    """What depends on the checkpoints alone, for each of `CORRELATIONS`."""
+def judge(
+    curves: Sequence[Curve], *, alpha: float = 0.05, seed: int = 0, progress: Callable[[str, int, int], None] | None = None
+) -> tuple[tuple[CurveVerdict, ...], tuple[CurveFamily, ...]]:  # fmt: skip
+    """The verdict on each curve, in their order, and on their families.
 
-    body: Array
-    contrast: Array
-    degrees: int
-    residual: Array  # (K, n, n): y' P y is the residual sum of squares
-    determinant: Array  # (K,): ln |R| + ln |X' R^-1 X|
-    variance: Array  # (K,): of the contrast, for jitter of variance 1
-    root: Array  # (K, n, n): Cholesky's factor over all checkpoints
+    Args:
+        alpha: the level of the peak's test within each family, after Holm.
+        seed: of the draws for the peak.
+        progress: called with ("curves", done, in all).
+    """
+    prepared = [_prepared(curve) for curve in curves]
+    verdicts = [_undecided(curve) for curve in prepared]
+    groups = _groups(prepared)
+    posteriors, ratios = _shared(prepared, groups)
+    done = [len(curves) - sum(len(group.at) for group in groups)]
+
+    def tick(more: int) -> None:
+        done[0] += more
+        if progress is not None:
+            progress("curves", done[0], len(curves))
+
+    for group in groups:
+        families = [prepared[i].family for i in group.at]
+        weights = np.stack([posteriors[family] for family in families])
+        p_contrast = p_of(group.found, group.errors, group.of, weights)
+        p_peak = _peaks(group, families, weights, ratios, seed, tick)
+        bends = _bends(prepared[group.at[0]].steps, group, weights)
+        for row, i in enumerate(group.at):
+            verdicts[i] = _evidence(prepared[i], group, row, float(p_contrast[row]), float(p_peak[row]), bends[row])
+    verdicts = _decided(verdicts, alpha)
+    drawn = [i for i, verdict in enumerate(verdicts) if verdict.declined][:MOST_DRAWN]
+    for i in drawn:
+        steps, values = prepared[i].steps.tolist(), prepared[i].values.tolist()
+        verdicts[i] = replace(verdicts[i], steps=tuple(steps), values=tuple(values))
+    return tuple(verdicts), tuple(_families(prepared, verdicts, posteriors, ratios))
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's (1979) corrected chances, in the order of `p`."""
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    corrected, largest = [0.0] * len(p), 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(p) - rank) * p[i]))
+        corrected[i] = largest
+    return corrected
+
+
+def _prepared(curve: Curve) -> Curve:
+    """The curve as it is judged, or with its `fault`."""
+    fault = curve.fault or _fault(curve)
+    if fault:
+        return replace(curve, fault=fault)
+    kept = curve.steps >= START * curve.steps[-1]
+    errors = None if curve.errors is None else curve.errors[kept]
+    if errors is not None and not (np.isfinite(errors).all() and (errors > 0).all()):
+        errors = None
+        curve = replace(curve, notes=(*curve.notes, "standard errors are missing or 0 at some checkpoints: none was used"))
+    curve = replace(curve, steps=curve.steps[kept], values=curve.values[kept], errors=errors)
+    if len(curve.steps) > MOST_CHECKPOINTS:
+        curve = _averaged(curve)
+    return replace(curve, fault=shortcoming(curve.steps))
+
+
+def _fault(curve: Curve) -> str:
+    steps, values = curve.steps, curve.values
+    if len(steps) < 2:
+        return f"{len(steps)} checkpoint: a curve has more" if len(steps) else "no checkpoint has a value"
+    if not np.isfinite(steps).all() or steps[0] < 0 or not steps[-1] > 0:
+        return "steps that are not numbers from 0 up"
+    again = np.flatnonzero(np.diff(steps) <= 0)
+    if len(again):
+        return f"two values at step {steps[again[0] + 1]:g}: give one a checkpoint, or name the column that tells the curves apart"
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if len(wrong):
+        return f"the value at step {steps[wrong[0]]:g} is {values[wrong[0]]:g}: leave that checkpoint out if it was not measured"
+    return "values of over 1e150" if np.abs(values).max() > 1e150 else ""
+
+
+def _averaged(curve: Curve) -> Curve:
+    """Means over `MOST_CHECKPOINTS` equal spans of the training; spans without a checkpoint are gaps."""
+    span = np.minimum((curve.steps / curve.steps[-1] * MOST_CHECKPOINTS).astype(int), MOST_CHECKPOINTS - 1)
+    kept, of, held = np.unique(span, return_inverse=True, return_counts=True)
+
+    def total(values: Array) -> Array:
+        return np.asarray(np.bincount(of, values, len(kept)))
+
+    errors = None if curve.errors is None else np.sqrt(total(curve.errors**2)) / held
+    note = f"{len(curve.steps):,} checkpoints were averaged to {len(kept)}"
+    return replace(
+        curve, steps=total(curve.steps) / held, values=total(curve.values) / held, errors=errors, notes=(*curve.notes, note)
+    )  # fmt: skip
+
+
+def _groups(curves: Sequence[Curve]) -> list[_Group]:
+    alike = dict[tuple[bytes, bool], list[int]]()
+    for i, curve in enumerate(curves):
+        if not curve.fault:
+            alike.setdefault((curve.steps.tobytes(), curve.errors is None), []).append(i)
+    groups = []
+    for at in alike.values():
+        y = np.stack([-curves[i].values if curves[i].lower else curves[i].values for i in at])
+        y = y - np.median(y, axis=1, keepdims=True)
+        unit = np.abs(y).max(1)
+        unit[unit == 0] = 1.0
+        errors = [errors for i in at if (errors := curves[i].errors) is not None]
+        scaled = np.stack(errors) / unit[:, None] if errors else None
+        of = design(curves[at[0]].steps)
+        y = y / unit[:, None]
+        groups.append(_Group(at, y, scaled, of, contrasts(y, scaled, of), unit))
+    return groups
+
+
+def _shared(curves: Sequence[Curve], groups: Iterable[_Group]) -> tuple[dict[Family, Array], dict[Family, tuple[Array, int]]]:
+    """Of each family: how likely each correlation is; and the deviation over the standard errors, with its degrees of freedom.
+
+    The deviation is the median over its curves, so that a few curves of much jitter do not speak for all; at least 1.
+    """
+    likelihood, over = dict[Family, Array](), dict[Family, list[tuple[Array, int]]]()
+    for group in groups:
+        for row, i in enumerate(group.at):
+            family = curves[i].family
+            likelihood[family] = likelihood.get(family, 0.0) + group.found.likelihood[row]
+            if group.errors is not None:
+                ratio = np.sqrt(group.found.variances[row]) / group.errors[row][group.of.body].mean()
+                over.setdefault(family, []).append((ratio, group.of.degrees))
+    ratios = {
+        family: (np.maximum(np.median([ratio for ratio, _ in each], axis=0), 1.0), sum(degrees for _, degrees in each))
+        for family, each in over.items()
+    }
+    return {family: posterior(total) for family, total in likelihood.items()}, ratios
+
+
+def _peaks(
+    group: _Group, families: Sequence[Family], weights: Array, ratios: Mapping[Family, tuple[Array, int]], seed: int, tick: Callable[[int], None]
+) -> Array:  # fmt: skip
+    """The chance of each peak, by the standard errors times the family's ratio, or by the curve's own jitter."""
+    if group.errors is None:
+        noise = Noise(np.ones_like(group.y), np.sqrt(group.found.variances), group.of.degrees)
+        return p_of_peak(group.y, noise, group.of, weights, seed=seed, tick=tick)
+    p = np.empty(len(families))
+    degrees = [min(ratios[family][1], NORMAL) for family in families]
+    for one in sorted(set(degrees)):
+        rows = np.flatnonzero(np.array(degrees) == one)
+        noise = Noise(group.errors[rows], np.stack([ratios[families[row]][0] for row in rows]), one)
+        p[rows] = p_of_peak(group.y[rows], noise, group.of, weights[rows], seed=seed, tick=tick)
+    return p
+
+
+def _bends(steps: Array, group: _Group, weights: Array) -> Array:
+    """The bend of each curve and the ends of its interval, as steps, (m, 3)."""
+    nearest = np.abs(CORRELATIONS - (weights @ CORRELATIONS)[:, None]).argmin(1)
+    bends = np.empty((len(group.at), 3))
+    for k in np.unique(nearest):
+        rows = nearest == k
+        bends[rows] = steps[change_points(group.y[rows], steps, group.of.correlation[k])]
+    return bends
+
+
+def _evidence(curve: Curve, group: _Group, row: int, p_contrast: float, p_peak: float, bend: Array) -> CurveVerdict:
+    y, unit, found = group.y[row], float(group.unit[row]), group.found
+    peak, sign = int(y.argmax()), -1.0 if curve.lower else 1.0
+    value, error = float(found.value[row]) * unit, float(found.error[row]) * unit
+    decline = float(y[peak] - y[-1]) * unit
+    both = None if curve.errors is None else float(np.hypot(curve.errors[peak], curve.errors[-1]))
+    shown = replace(_undecided(curve), reason="")
+    return replace(
+        shown, declined=False, peak=float(curve.values[peak]), peak_step=float(curve.steps[peak]), final=float(curve.values[-1]),
+        final_step=float(curve.steps[-1]), decline=decline, decline_error=both, decline_z=decline / both if both else None,
+        contrast=sign * value, contrast_error=error, contrast_z=sign * value / error if error > 0 else None,
+        p_contrast=p_contrast, p_peak=p_peak, jitter=float(found.jitter[row]) * unit,
+        noise="jitter" if curve.errors is None else "standard errors",
+        change_step=float(bend[0]), change_low=float(bend[1]), change_high=float(bend[2]),
+    )  # fmt: skip
+
+
+def _undecided(curve: Curve) -> CurveVerdict:
+    return CurveVerdict(
+        curve.model, curve.task, curve.metric, None, curve.suite, curve.shots, dict(curve.settings), curve.lower,
+        reason=curve.fault, checkpoints=len(curve.steps), notes=curve.notes,
+    )  # fmt: skip
+
+
+def _decided(verdicts: Sequence[CurveVerdict], alpha: float) -> list[CurveVerdict]:
+    decided, of_family = list(verdicts), dict[Family, list[int]]()
+    for i, verdict in enumerate(verdicts):
+        if verdict.p_peak is not None:
+            of_family.setdefault(verdict.family, []).append(i)
+    for at in of_family.values():
+        for i, corrected in zip(at, holm([verdicts[i].p_peak or 0.0 for i in at]), strict=True):
+            sturdy = (verdicts[i].p_contrast or 0.0) <= STURDY
+            decided[i] = replace(verdicts[i], p_holm=corrected, declined=sturdy and corrected <= alpha)
+    return decided
+
+
+def _families(
+    curves: Sequence[Curve], verdicts: Sequence[CurveVerdict], posteriors: Mapping[Family, Array], ratios: Mapping[Family, tuple[Array, int]]
+) -> Iterable[CurveFamily]:  # fmt: skip
+    members = dict[Family, list[int]]()
+    for i, curve in enumerate(curves):
+        members.setdefault(curve.family, []).append(i)
+    for family, at in members.items():
+        weights = posteriors.get(family)
+        said = [verdicts[i].declined for i in at]
+        yield CurveFamily(
+            *family, curves[at[0]].lower, len(at), said.count(True), said.count(None),
+            None if weights is None else float(weights @ CORRELATIONS),
+            float(weights @ ratios[family][0]) if weights is not None and family in ratios else None,
+        )  # fmt: skip

@@ -1,0 +1,227 @@
+"""The record of `judge_curves`: which curves over checkpoints decline late, and the evidence for each."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, ClassVar
+
+from uncone.records.blocks import Block, Bullets, Cell, Chart, Curve, Figure, Heading, Mark, Table, Text
+from uncone.records.layout import section, shown
+from uncone.records.record import Record
+from uncone.records.text import count, counted, number, plural, signed
+
+MOST_DRAWN = 12
+"""Declined curves that keep their points, to be drawn."""
+_MOST_ROWS = 300
+_WORDS = {True: "declined", False: "not shown", None: "undecided"}
+_TONES = {True: "worse", False: "", None: "quiet"}
+
+
+@dataclass(frozen=True)
+class CurveVerdict:
+    """One curve: whether it `declined` (None: undecided, for `reason`), and the evidence.
+
+    `decline` is the peak less the final value, or with `lower` the final value less the least one: above 0 is a
+    loss, and so is a `contrast` (late mean less middle mean) below 0. `p_peak` is the chance that a curve that never
+    declines ends so far below its peak, `p_holm` the same corrected within the family. The bend `change_step` has an interval.
+    `noise` says what the chance rests on. `steps` and `values` are kept of a few declined curves.
+    """
+
+    model: str
+    task: str
+    metric: str
+    declined: bool | None
+    suite: str = ""
+    shots: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    lower: bool = False
+    reason: str = ""
+    checkpoints: int = 0
+    peak: float | None = None
+    peak_step: float | None = None
+    final: float | None = None
+    final_step: float | None = None
+    decline: float | None = None
+    decline_error: float | None = None
+    decline_z: float | None = None
+    contrast: float | None = None
+    contrast_error: float | None = None
+    contrast_z: float | None = None
+    p_contrast: float | None = None
+    p_peak: float | None = None
+    p_holm: float | None = None
+    jitter: float | None = None
+    noise: str = ""
+    change_step: float | None = None
+    change_low: float | None = None
+    change_high: float | None = None
+    notes: tuple[str, ...] = ()
+    steps: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
+
+    @property
+    def family(self) -> tuple[str, str, str, str]:
+        """The curves it is corrected with have the same task, metric, suite and number of shots."""
+        return self.task, self.metric, self.suite, self.shots
+
+
+@dataclass(frozen=True)
+class CurveFamily:
+    """The curves of one task, metric, suite and number of shots: `correlation` of neighbouring jitter is read from all.
+
+    `error_ratio` is how many times its standard error a value's deviation is, the median over the curves, at least 1;
+    None where no curve has standard errors.
+    """
+
+    task: str
+    metric: str
+    suite: str
+    shots: str
+    lower: bool
+    curves: int
+    declined: int
+    undecided: int
+    correlation: float | None = None
+    error_ratio: float | None = None
+
+    @property
+    def title(self) -> str:
+        """Such as "lambada_openai acc (v1, 0 shots)"."""
+        more = [*filter(None, [self.suite]), *([f"{self.shots} shots"] if self.shots else [])]
+        name = " ".join(filter(None, (self.task, self.metric))) or "curves"
+        return f"{name} ({', '.join(more)})" if more else name
+
+
+@dataclass(frozen=True)
+class CurveVerdicts(Record):
+    """The result of `judge_curves`. `told_apart_by` are the columns that make one curve different from another."""
+
+    KIND: ClassVar[str] = "curves"
+    SCHEMA: ClassVar[str] = "uncone.curves/1"
+    HOW: ClassVar[str] = "uncone saturation FILE --json F"
+    READING: ClassVar[str] = (
+        "A curve declined where two tests agree. The late mean (last 23% of the training) lies below the middle mean (22% to "
+        "52%), one-sided, beyond the jitter between checkpoints. And the final value lies further below the peak than a "
+        "curve that never declines would end by chance, corrected for picking the peak and within the family (Holm). "
+        "Each curve is one run: other seeds are other runs."
+    )
+
+    verdict: str
+    name: str
+    alpha: float
+    curves: tuple[CurveVerdict, ...]
+    families: tuple[CurveFamily, ...]
+    told_apart_by: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    schema: str = SCHEMA
+
+    def blocks(self) -> tuple[Block, ...]:
+        fell = any(family.declined for family in self.families)
+        tone: Any = "warning" if fell else "note"
+        apart = f"Curves are told apart by {', '.join(self.told_apart_by)}." if self.told_apart_by else ""
+        return shown(
+            Heading(self.verdict, 1, "DECLINED" if fell else "NO DECLINE SHOWN", tone),
+            Text(f"Each family (one task, metric, suite and shots) is corrected by itself, at {number(self.alpha)}. {apart}", "quiet"),
+            self._by_family(),
+            self._figures(),
+            section("Each curve", self._by_curve()),
+            section("What was left out or is missing", Bullets(self.notes)),
+        )  # fmt: skip
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each curve; its settings are columns of their own."""
+        out = ("settings", "steps", "values", "notes")
+        named = {name for curve in self.curves for name in curve.settings}
+        return [
+            {key: value for key, value in vars(curve).items() if key not in out}
+            | {name: curve.settings.get(name, "") for name in sorted(named)}
+            for curve in self.curves
+        ]
+
+    def _by_family(self) -> Table:
+        columns = ("family", "better", "curves", "declined", "undecided", "jitter correlation", "deviation / se")
+        rows = tuple(
+            (
+                one.title, "lower" if one.lower else "higher", count(one.curves),
+                Cell(count(one.declined), tone="worse" if one.declined else ""), count(one.undecided),
+                _or_dash(one.correlation), _or_dash(one.error_ratio),
+            )
+            for one in sorted(self.families, key=lambda family: -family.declined)[:_MOST_ROWS]
+        )  # fmt: skip
+        return Table(columns, rows, columns[2:])
+
+    def _figures(self) -> Iterator[Figure]:
+        """The declined curves that kept their points, a figure for each family."""
+        drawn = [curve for curve in self.curves if curve.steps]
+        titles = self._titles()
+        for family, curves in groupby(drawn, key=lambda curve: curve.family):
+            charts = tuple(_chart(curve) for curve in curves)
+            yield Figure(titles[family], charts, "Ringed: the peak. Dashed: where the curve bends, with its interval shaded.")
+
+    def _by_curve(self) -> Iterator[Table | Text]:
+        kept = sorted(self.curves, key=lambda curve: curve.declined is not True)[:_MOST_ROWS]
+        kept.sort(key=lambda curve: list(self._titles()).index(curve.family))
+        settings = list(dict.fromkeys(name for curve in kept for name in curve.settings))
+        columns = ("curve", "verdict", *settings, "peak", "final", "decline", "late - middle", "P contrast", "P peak, Holm", "bends at step")
+        runs = [(self._titles()[family], list(curves)) for family, curves in groupby(kept, key=lambda curve: curve.family)]
+        rows = tuple(_row(curve, settings) for _, curves in runs for curve in curves)
+        groups = tuple((title, len(curves)) for title, curves in runs) if len(runs) > 1 else ()
+        yield Table(columns, rows, columns[2:], groups=groups, grouped_by="family" if groups else "")
+        if len(kept) < len(self.curves):
+            yield Text(f"{counted(len(self.curves) - len(kept), 'more curve')} in the JSON record and in to_rows().", "quiet")
+
+    def _titles(self) -> dict[tuple[str, str, str, str], str]:
+        return {(one.task, one.metric, one.suite, one.shots): one.title for one in self.families}
+
+
+def _row(curve: CurveVerdict, settings: list[str]) -> tuple[str | Cell, ...]:
+    beside = [curve.settings.get(name, "") for name in settings]
+    tone: Any = _TONES[curve.declined]
+    if curve.declined is None:
+        return curve.model, Cell("undecided", curve.reason, tone), *beside, *["-"] * 7
+    bend = "-"
+    if curve.declined and curve.change_step is not None:
+        bend = Cell(_step(curve.change_step), f"{_step(curve.change_low)} to {_step(curve.change_high)}")
+    return (
+        curve.model, Cell(_WORDS[curve.declined], tone=tone), *beside,
+        Cell(_or_dash(curve.peak), f"at {_step(curve.peak_step)}"), _or_dash(curve.final),
+        Cell(_or_dash(curve.decline), _beside(curve.decline_error, curve.decline_z)),
+        Cell("-" if curve.contrast is None else signed(curve.contrast), _beside(curve.contrast_error, curve.contrast_z)),
+        _or_dash(curve.p_contrast), Cell(_or_dash(curve.p_holm), f"P {_or_dash(curve.p_peak)}"), bend,
+    )  # fmt: skip
+
+
+def _chart(curve: CurveVerdict) -> Chart:
+    peak = curve.steps.index(curve.peak_step) if curve.peak_step in curve.steps else 0
+    line = Curve(curve.model, curve.steps, curve.values, dots=True, marked=(peak,))
+    has_bend = curve.change_step is not None
+    marks = (Mark(curve.change_step or 0.0, label="bend"),) if has_bend else ()
+    bands = ((curve.change_low or 0.0, curve.change_high or 0.0),) if has_bend else ()
+    verdict = f"{_or_dash(curve.peak)} at step {_step(curve.peak_step)}, {_or_dash(curve.final)} at the end."
+    name = " ".join(filter(None, (curve.model, curve.task, curve.metric, curve.suite, curve.shots)))
+    return Chart(name, curve.model, "step", curve.metric or "value", (line,), marks=marks, bands=bands, caption=verdict)
+
+
+def _or_dash(value: float | None) -> str:
+    return "-" if value is None else number(value)
+
+
+def _step(value: float | None) -> str:
+    return "-" if value is None else number(value, digits=6)
+
+
+def _beside(error: float | None, z: float | None) -> str:
+    return "" if error is None else f"± {number(error)}" + ("" if z is None else f", z {number(z)}")
+
+
+def verdict_of(families: tuple[CurveFamily, ...], curves: tuple[CurveVerdict, ...]) -> str:
+    """The result in one sentence."""
+    fell = [curve.model for curve in curves if curve.declined]
+    undecided = sum(family.undecided for family in families)
+    where = f"of {families[0].title}" if len(families) == 1 else f"in {counted(len(families), 'family', 'families')}"
+    verb = "" if fell else "Late decline is shown for "
+    names = list(dict.fromkeys(fell))
+    listed = f": {', '.join(names[:4])}" + (f" and {count(len(names) - 4)} more" if len(names) > 4 else "") if names else ""
+    head = f"{verb}{len(fell)} of {counted(len(curves), 'curve')} {where}{' declined late' if fell else ''}{listed}"
+    return head + (f"; {count(undecided)} {plural(undecided, 'is', 'are')} undecided." if undecided else ".")

@@ -1,0 +1,41 @@
+"""Tails of Student's t and of the normal distribution, far out too, without scipy: by a table of each."""
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from uncone.rows import Array
+
+NORMAL = 1000
+"""From so many degrees of freedom on, Student's t is taken for normal."""
+_POINTS = 20_001
+_LARGEST, _LEAST_LOG = 1e4, -680.0
+"""Where a table ends: at this point, or where the density is about to leave the range of a float."""
+
+
+@lru_cache(maxsize=256)
+def _table(degrees: int) -> tuple[Array, Array]:
+    """Points from low to high, and ln P(t > point): the trapezoid rule in asinh t, from the right."""
+    normal = degrees >= NORMAL
+    largest = math.sqrt(-2 * _LEAST_LOG if normal else degrees * math.expm1(min(-2 * _LEAST_LOG / (degrees + 1), 100.0)))
+    end = math.asinh(min(largest, _LARGEST))
+    s = np.linspace(-end, end, _POINTS)
+    t = np.sinh(s)
+    logs = -0.5 * t**2 if normal else -0.5 * (degrees + 1) * np.log1p(t**2 / degrees)
+    density = np.exp(logs) * np.cosh(s)
+    beyond = density[-1] / (t[-1] ** 2 if normal else degrees)  # the tail in asinh t falls as t^-degrees
+    steps = 0.5 * (density[1:] + density[:-1]) * (s[1] - s[0])
+    above = np.concatenate([np.cumsum(steps[::-1])[::-1], [0.0]]) + beyond
+    return t, np.log(above / (above[0] + beyond))
+
+
+def log_tail(t: Array, degrees: int) -> Array:
+    """ln P(T > t) of Student's t; `degrees` from `NORMAL` on are the normal distribution."""
+    return np.asarray(np.interp(t, *_table(min(degrees, NORMAL))))
+
+
+def point_of(log_p: Array, degrees: int) -> Array:
+    """The t with ln P(T > t) = `log_p`: the inverse of `log_tail`."""
+    t, logs = _table(min(degrees, NORMAL))
+    return np.asarray(np.interp(-log_p, -logs, t))
