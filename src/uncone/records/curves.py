@@ -22,7 +22,7 @@ class CurveVerdict:
     """One curve: whether it `declined` (None: undecided, for `reason`), and the evidence.
 
     `decline` is the peak less the final value, or with `lower` the final value less the least one: above 0 is a
-    loss, and so is a `contrast` (late mean less middle mean) below 0. `p_peak` is the chance that a curve that never
+    loss. `contrast` is the late mean less the middle mean. With `logarithm` both are of ln(value). `p_peak` is the chance that a curve that never
     declines ends so far below its peak, `p_holm` the same corrected within the family. The bend `change_step` has an interval.
     `noise` says what the chance rests on. `steps` and `values` are kept of a few declined curves.
     """
@@ -35,6 +35,7 @@ class CurveVerdict:
     shots: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     lower: bool = False
+    logarithm: bool = False
     reason: str = ""
     checkpoints: int = 0
     peak: float | None = None

@@ -32,7 +32,8 @@ class Curve:
     """One number of one model over its checkpoints.
 
     `steps` ascend, float64 (n,); `errors` are standard errors of `values` (n,), or None. With `lower` less is better.
-    `settings` stand beside the verdict, such as the batch size. With a `fault` the curve is undecided.
+    With `logarithm` ln(value) is judged: of a perplexity, whose jitter grows with it. `settings` stand beside the
+    verdict, such as the batch size. With a `fault` the curve is undecided.
     """
 
     model: str
@@ -42,6 +43,7 @@ class Curve:
     values: Array
     errors: Array | None = None
     lower: bool = False
+    logarithm: bool = False
     suite: str = ""
     shots: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -98,8 +100,8 @@ def judge(
     verdicts = _decided(verdicts, alpha)
     drawn = [i for i, verdict in enumerate(verdicts) if verdict.declined][:MOST_DRAWN]
     for i in drawn:
-        steps, values = prepared[i].steps.tolist(), prepared[i].values.tolist()
-        verdicts[i] = replace(verdicts[i], steps=tuple(steps), values=tuple(values))
+        steps, values = prepared[i].steps, _as_given(prepared[i], prepared[i].values)
+        verdicts[i] = replace(verdicts[i], steps=tuple(steps.tolist()), values=tuple(values.tolist()))
     return tuple(verdicts), tuple(_families(prepared, verdicts, posteriors, ratios))
 
 
@@ -113,6 +115,11 @@ def holm(p: Sequence[float]) -> list[float]:
     return corrected
 
 
+def _as_given(curve: Curve, values: Array) -> Array:
+    """Judged values of a prepared curve, on the scale they were given in."""
+    return np.exp(values) if curve.logarithm else values
+
+
 def _prepared(curve: Curve) -> Curve:
     """The curve as it is judged, or with its `fault`."""
     fault = curve.fault or _fault(curve)
@@ -123,7 +130,11 @@ def _prepared(curve: Curve) -> Curve:
     if errors is not None and not (np.isfinite(errors).all() and (errors > 0).all()):
         errors = None
         curve = replace(curve, notes=(*curve.notes, "standard errors are missing or 0 at some checkpoints: none was used"))
-    curve = replace(curve, steps=curve.steps[kept], values=curve.values[kept], errors=errors)
+    values = curve.values[kept]
+    if curve.logarithm:
+        errors = None if errors is None else errors / values
+        values = np.log(values)
+    curve = replace(curve, steps=curve.steps[kept], values=values, errors=errors)
     if len(curve.steps) > MOST_CHECKPOINTS:
         curve = _averaged(curve)
     return replace(curve, fault=shortcoming(curve.steps))
@@ -141,6 +152,8 @@ def _fault(curve: Curve) -> str:
     wrong = np.flatnonzero(~np.isfinite(values))
     if len(wrong):
         return f"the value at step {steps[wrong[0]]:g} is {values[wrong[0]]:g}: leave that checkpoint out if it was not measured"
+    if curve.logarithm and not (values > 0).all():
+        return f"a perplexity of {values.min():g}: expected values above 0"
     return "values of over 1e150" if np.abs(values).max() > 1e150 else ""
 
 
@@ -230,9 +243,9 @@ def _evidence(curve: Curve, group: _Group, row: int, p_contrast: float, p_peak: 
     value, error = float(found.value[row]) * unit, float(found.error[row]) * unit
     decline = float(y[peak] - y[-1]) * unit
     both = None if curve.errors is None else float(np.hypot(curve.errors[peak], curve.errors[-1]))
-    shown = replace(_undecided(curve), reason="")
+    shown, given = replace(_undecided(curve), reason=""), _as_given(curve, curve.values)
     return replace(
-        shown, declined=False, peak=float(curve.values[peak]), peak_step=float(curve.steps[peak]), final=float(curve.values[-1]),
+        shown, declined=False, peak=float(given[peak]), peak_step=float(curve.steps[peak]), final=float(given[-1]),
         final_step=float(curve.steps[-1]), decline=decline, decline_error=both, decline_z=decline / both if both else None,
         contrast=sign * value, contrast_error=error, contrast_z=sign * value / error if error > 0 else None,
         p_contrast=p_contrast, p_peak=p_peak, jitter=float(found.jitter[row]) * unit,
@@ -244,7 +257,7 @@ def _evidence(curve: Curve, group: _Group, row: int, p_contrast: float, p_peak: 
 def _undecided(curve: Curve) -> CurveVerdict:
     return CurveVerdict(
         curve.model, curve.task, curve.metric, None, curve.suite, curve.shots, dict(curve.settings), curve.lower,
-        reason=curve.fault, checkpoints=len(curve.steps), notes=curve.notes,
+        curve.logarithm, reason=curve.fault, checkpoints=len(curve.steps), notes=curve.notes,
     )  # fmt: skip
 
 
