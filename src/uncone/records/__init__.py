@@ -25,6 +25,7 @@ from uncone.records.comparison import (
     Part,
     taken_in,
 )
+from uncone.records.curves import CurveFamily, CurveVerdict, CurveVerdicts
 from uncone.records.diagnosis import Diagnosis, Subject
 from uncone.records.edits import (
     EditedTensor,
@@ -81,6 +82,9 @@ __all__ = [
     "ComparedMeasure",
     "ComparedSubject",
     "Comparison",
+    "CurveFamily",
+    "CurveVerdict",
+    "CurveVerdicts",
     "Diagnosis",
     "Difference",
     "Drift",
@@ -138,6 +142,7 @@ for _part in map(globals().get, __all__):
 
 _KINDS: tuple[type[Record], ...] = (
     Diagnosis, Comparison, Check, Evaluation, Calibration, Selection, Repaired, HeadEdit, TokenEdit,
+    CurveVerdicts,
 )  # fmt: skip
 
 

@@ -5,16 +5,17 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, ClassVar
 
-from uncone.records.blocks import Block, Bullets, Cell, Chart, Curve, Figure, Heading, Mark, Table, Text
+from uncone.records.blocks import Block, Bullets, Cell, Chart, Curve, Figure, Heading, Mark, Table, Text, Tone
 from uncone.records.layout import section, shown
 from uncone.records.record import Record
-from uncone.records.text import count, counted, number, plural, signed
+from uncone.records.text import count, counted, number
 
 MOST_DRAWN = 12
 """Declined curves that keep their points, to be drawn."""
 _MOST_ROWS = 300
 _WORDS = {True: "declined", False: "not shown", None: "undecided"}
-_TONES = {True: "worse", False: "", None: "quiet"}
+_COLUMNS = ("peak", "final", "decline", "late - middle", "P", "bends at")
+_TONES: dict[bool | None, Tone] = {True: "worse", False: "", None: "quiet"}
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class CurveVerdicts(Record):
     SCHEMA: ClassVar[str] = "uncone.curves/1"
     HOW: ClassVar[str] = "uncone saturation FILE --json F"
     READING: ClassVar[str] = (
+        "P: of the late mean less the middle mean; below it, of the peak, after Holm. "
         "A curve declined where two tests agree. The late mean (last 23% of the training) lies below the middle mean (22% to "
         "52%), one-sided, beyond the jitter between checkpoints. And the final value lies further below the peak than a "
         "curve that never declines would end by chance, corrected for picking the peak and within the family (Holm). "
@@ -119,11 +121,11 @@ class CurveVerdicts(Record):
 
     def blocks(self) -> tuple[Block, ...]:
         fell = any(family.declined for family in self.families)
-        tone: Any = "warning" if fell else "note"
+        tone: Tone = "warning" if fell else "note"
         apart = f"Curves are told apart by {', '.join(self.told_apart_by)}." if self.told_apart_by else ""
         return shown(
             Heading(self.verdict, 1, "DECLINED" if fell else "NO DECLINE SHOWN", tone),
-            Text(f"Each family (one task, metric, suite and shots) is corrected by itself, at {number(self.alpha)}. {apart}", "quiet"),
+            Text(f"Each family (one task, metric, suite and shots) is corrected by itself, at {self.alpha:g}. {apart}", "quiet"),
             self._by_family(),
             self._figures(),
             section("Each curve", self._by_curve()),
@@ -141,7 +143,15 @@ class CurveVerdicts(Record):
         ]
 
     def _by_family(self) -> Table:
-        columns = ("family", "better", "curves", "declined", "undecided", "jitter correlation", "deviation / se")
+        columns = (
+            "family",
+            "better",
+            "curves",
+            "declined",
+            "undecided",
+            "jitter correlation",
+            "deviation / se",
+        )
         rows = tuple(
             (
                 one.title, "lower" if one.lower else "higher", count(one.curves),
@@ -158,38 +168,42 @@ class CurveVerdicts(Record):
         titles = self._titles()
         for family, curves in groupby(drawn, key=lambda curve: curve.family):
             charts = tuple(_chart(curve) for curve in curves)
-            yield Figure(titles[family], charts, "Ringed: the peak. Dashed: where the curve bends, with its interval shaded.")
+            yield Figure(
+                titles[family],
+                charts,
+                "Ringed: the peak. Dashed: where the curve bends, with its interval shaded.",
+            )
 
     def _by_curve(self) -> Iterator[Table | Text]:
+        titles = self._titles()
+        order = {family: at for at, family in enumerate(titles)}
         kept = sorted(self.curves, key=lambda curve: curve.declined is not True)[:_MOST_ROWS]
-        kept.sort(key=lambda curve: list(self._titles()).index(curve.family))
+        kept.sort(key=lambda curve: order[curve.family])
         settings = list(dict.fromkeys(name for curve in kept for name in curve.settings))
-        columns = ("curve", "verdict", *settings, "peak", "final", "decline", "late - middle", "P contrast", "P peak, Holm", "bends at step")
-        runs = [(self._titles()[family], list(curves)) for family, curves in groupby(kept, key=lambda curve: curve.family)]
+        columns = ("curve", *settings, *_COLUMNS)
+        runs = [
+            (titles[family], list(curves)) for family, curves in groupby(kept, key=lambda curve: curve.family)
+        ]
         rows = tuple(_row(curve, settings) for _, curves in runs for curve in curves)
         groups = tuple((title, len(curves)) for title, curves in runs) if len(runs) > 1 else ()
-        yield Table(columns, rows, columns[2:], groups=groups, grouped_by="family" if groups else "")
-        if len(kept) < len(self.curves):
-            yield Text(f"{counted(len(self.curves) - len(kept), 'more curve')} in the JSON record and in to_rows().", "quiet")
+        yield Table(columns, rows, columns[1:], groups=groups, grouped_by="family" if groups else "")
+        if more := len(self.curves) - len(kept):
+            yield Text(f"{counted(more, 'more curve')} in the JSON record and in to_rows().", "quiet")
 
     def _titles(self) -> dict[tuple[str, str, str, str], str]:
         return {(one.task, one.metric, one.suite, one.shots): one.title for one in self.families}
 
 
 def _row(curve: CurveVerdict, settings: list[str]) -> tuple[str | Cell, ...]:
+    name = Cell(curve.model, _WORDS[curve.declined], _TONES[curve.declined])
     beside = [curve.settings.get(name, "") for name in settings]
-    tone: Any = _TONES[curve.declined]
     if curve.declined is None:
-        return curve.model, Cell("undecided", curve.reason, tone), *beside, *["-"] * 7
-    bend = "-"
-    if curve.declined and curve.change_step is not None:
-        bend = Cell(_step(curve.change_step), f"{_step(curve.change_low)} to {_step(curve.change_high)}")
+        return Cell(curve.model, f"undecided: {curve.reason}", "quiet"), *beside, *["-"] * len(_COLUMNS)
+    bend = Cell(_step(curve.change_step), f"{_step(curve.change_low)} to {_step(curve.change_high)}")
     return (
-        curve.model, Cell(_WORDS[curve.declined], tone=tone), *beside,
-        Cell(_or_dash(curve.peak), f"at {_step(curve.peak_step)}"), _or_dash(curve.final),
-        Cell(_or_dash(curve.decline), _beside(curve.decline_error, curve.decline_z)),
-        Cell("-" if curve.contrast is None else signed(curve.contrast), _beside(curve.contrast_error, curve.contrast_z)),
-        _or_dash(curve.p_contrast), Cell(_or_dash(curve.p_holm), f"P {_or_dash(curve.p_peak)}"), bend,
+        name, *beside, Cell(_or_dash(curve.peak), f"at {_step(curve.peak_step)}"), _or_dash(curve.final),
+        Cell(_or_dash(curve.decline), _z(curve.decline_z)), Cell(_or_dash(curve.contrast), _z(curve.contrast_z)),
+        Cell(_chance(curve.p_contrast), f"peak {_chance(curve.p_holm)}"), bend if curve.declined else "-",
     )  # fmt: skip
 
 
@@ -201,7 +215,9 @@ def _chart(curve: CurveVerdict) -> Chart:
     bands = ((curve.change_low or 0.0, curve.change_high or 0.0),) if has_bend else ()
     verdict = f"{_or_dash(curve.peak)} at step {_step(curve.peak_step)}, {_or_dash(curve.final)} at the end."
     name = " ".join(filter(None, (curve.model, curve.task, curve.metric, curve.suite, curve.shots)))
-    return Chart(name, curve.model, "step", curve.metric or "value", (line,), marks=marks, bands=bands, caption=verdict)
+    return Chart(
+        name, curve.model, "step", curve.metric or "value", (line,), marks=marks, bands=bands, caption=verdict
+    )
 
 
 def _or_dash(value: float | None) -> str:
@@ -212,17 +228,9 @@ def _step(value: float | None) -> str:
     return "-" if value is None else number(value, digits=6)
 
 
-def _beside(error: float | None, z: float | None) -> str:
-    return "" if error is None else f"± {number(error)}" + ("" if z is None else f", z {number(z)}")
+def _z(value: float | None) -> str:
+    return "" if value is None else f"z {value:.2f}"
 
 
-def verdict_of(families: tuple[CurveFamily, ...], curves: tuple[CurveVerdict, ...]) -> str:
-    """The result in one sentence."""
-    fell = [curve.model for curve in curves if curve.declined]
-    undecided = sum(family.undecided for family in families)
-    where = f"of {families[0].title}" if len(families) == 1 else f"in {counted(len(families), 'family', 'families')}"
-    verb = "" if fell else "Late decline is shown for "
-    names = list(dict.fromkeys(fell))
-    listed = f": {', '.join(names[:4])}" + (f" and {count(len(names) - 4)} more" if len(names) > 4 else "") if names else ""
-    head = f"{verb}{len(fell)} of {counted(len(curves), 'curve')} {where}{' declined late' if fell else ''}{listed}"
-    return head + (f"; {count(undecided)} {plural(undecided, 'is', 'are')} undecided." if undecided else ".")
+def _chance(value: float | None) -> str:
+    return "-" if value is None else number(value, digits=2, most=2)

@@ -139,4 +139,4 @@ def p_of(found: Contrasts, errors: Array | None, of: Design, weights: Array) -> 
     if errors is not None:
         variance = np.maximum(variance, ((of.weights * errors) ** 2).sum(1, keepdims=True))
     below = np.exp(log_tail(-found.value[:, None] / np.sqrt(variance), of.degrees))
-    return np.minimum((weights * below).sum(1), 1.0)
+    return np.asarray(np.minimum((weights * below).sum(1), 1.0))

@@ -11,9 +11,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from uncone.records.curves import MOST_DRAWN, CurveFamily, CurveVerdict
+from uncone.records.text import count, counted, plural
 from uncone.rows import Array
 from uncone.saturation.change_point import change_points
-from uncone.saturation.contrast import CORRELATIONS, Contrasts, Design, contrasts, design, p_of, posterior, shortcoming
+from uncone.saturation.contrast import (
+    CORRELATIONS,
+    Contrasts,
+    Design,
+    contrasts,
+    design,
+    p_of,
+    posterior,
+    shortcoming,
+)
 from uncone.saturation.peak import Noise, p_of_peak
 from uncone.saturation.tails import NORMAL
 
@@ -23,6 +33,8 @@ STURDY = 0.025
 """The level of the contrast, one-sided."""
 MOST_CHECKPOINTS = 128
 """A longer curve is averaged to so many: a log of the loss at every step is one curve."""
+
+_MOST_NAMED = 4
 
 Family = tuple[str, str, str, str]
 
@@ -96,7 +108,9 @@ def judge(
         p_peak = _peaks(group, families, weights, ratios, seed, tick)
         bends = _bends(prepared[group.at[0]].steps, group, weights)
         for row, i in enumerate(group.at):
-            verdicts[i] = _evidence(prepared[i], group, row, float(p_contrast[row]), float(p_peak[row]), bends[row])
+            verdicts[i] = _evidence(
+                prepared[i], group, row, float(p_contrast[row]), float(p_peak[row]), bends[row]
+            )
     verdicts = _decided(verdicts, alpha)
     drawn = [i for i, verdict in enumerate(verdicts) if verdict.declined][:MOST_DRAWN]
     for i in drawn:
@@ -129,7 +143,9 @@ def _prepared(curve: Curve) -> Curve:
     errors = None if curve.errors is None else curve.errors[kept]
     if errors is not None and not (np.isfinite(errors).all() and (errors > 0).all()):
         errors = None
-        curve = replace(curve, notes=(*curve.notes, "standard errors are missing or 0 at some checkpoints: none was used"))
+        curve = replace(
+            curve, notes=(*curve.notes, "standard errors are missing or 0 at some checkpoints: none was used")
+        )
     values = curve.values[kept]
     if curve.logarithm:
         errors = None if errors is None else errors / values
@@ -191,7 +207,9 @@ def _groups(curves: Sequence[Curve]) -> list[_Group]:
     return groups
 
 
-def _shared(curves: Sequence[Curve], groups: Iterable[_Group]) -> tuple[dict[Family, Array], dict[Family, tuple[Array, int]]]:
+def _shared(
+    curves: Sequence[Curve], groups: Iterable[_Group]
+) -> tuple[dict[Family, Array], dict[Family, tuple[Array, int]]]:
     """Of each family: how likely each correlation is; and the deviation over the standard errors, with its degrees of freedom.
 
     The deviation is the median over its curves, so that a few curves of much jitter do not speak for all; at least 1.
@@ -205,7 +223,10 @@ def _shared(curves: Sequence[Curve], groups: Iterable[_Group]) -> tuple[dict[Fam
                 ratio = np.sqrt(group.found.variances[row]) / group.errors[row][group.of.body].mean()
                 over.setdefault(family, []).append((ratio, group.of.degrees))
     ratios = {
-        family: (np.maximum(np.median([ratio for ratio, _ in each], axis=0), 1.0), sum(degrees for _, degrees in each))
+        family: (
+            np.maximum(np.median([ratio for ratio, _ in each], axis=0), 1.0),
+            sum(degrees for _, degrees in each),
+        )
         for family, each in over.items()
     }
     return {family: posterior(total) for family, total in likelihood.items()}, ratios
@@ -222,7 +243,7 @@ def _peaks(
     degrees = [min(ratios[family][1], NORMAL) for family in families]
     for one in sorted(set(degrees)):
         rows = np.flatnonzero(np.array(degrees) == one)
-        noise = Noise(group.errors[rows], np.stack([ratios[families[row]][0] for row in rows]), one)
+        noise = Noise(group.errors[rows], np.stack([ratios[families[row]][0] for row in rows.tolist()]), one)
         p[rows] = p_of_peak(group.y[rows], noise, group.of, weights[rows], seed=seed, tick=tick)
     return p
 
@@ -237,7 +258,9 @@ def _bends(steps: Array, group: _Group, weights: Array) -> Array:
     return bends
 
 
-def _evidence(curve: Curve, group: _Group, row: int, p_contrast: float, p_peak: float, bend: Array) -> CurveVerdict:
+def _evidence(
+    curve: Curve, group: _Group, row: int, p_contrast: float, p_peak: float, bend: Array
+) -> CurveVerdict:
     y, unit, found = group.y[row], float(group.unit[row]), group.found
     peak, sign = int(y.argmax()), -1.0 if curve.lower else 1.0
     value, error = float(found.value[row]) * unit, float(found.error[row]) * unit
@@ -287,3 +310,25 @@ def _families(
             None if weights is None else float(weights @ CORRELATIONS),
             float(weights @ ratios[family][0]) if weights is not None and family in ratios else None,
         )  # fmt: skip
+
+
+def verdict_of(families: Sequence[CurveFamily], curves: Sequence[CurveVerdict]) -> str:
+    """The result in one sentence."""
+    fell = [curve.model for curve in curves if curve.declined]
+    undecided = sum(family.undecided for family in families)
+    if len(families) == 1:
+        where, names = f"of {families[0].title}", fell
+    else:
+        where = f"in {counted(len(families), 'family', 'families')}"
+        falling = sorted((one for one in families if one.declined), key=lambda one: -one.declined)
+        names = [f"{one.declined} of {one.title}" for one in falling]
+    head = f"{count(len(fell))} of {counted(len(curves), 'curve')} {where} declined late"
+    listed = ", ".join(names[:_MOST_NAMED]) + (
+        f" and {count(len(names) - _MOST_NAMED)} more" if len(names) > _MOST_NAMED else ""
+    )
+    told = (
+        f"{head}: {listed}"
+        if names
+        else f"No late decline is shown {where}, in {counted(len(curves), 'curve')}"
+    )
+    return told + (f"; {count(undecided)} {plural(undecided, 'is', 'are')} undecided." if undecided else ".")

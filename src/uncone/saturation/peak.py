@@ -45,7 +45,9 @@ def isotonic(y: Array) -> Array:
     return fitted
 
 
-def p_of_peak(y: Array, noise: Noise, of: Design, weights: Array, *, seed: int, tick: Callable[[int], None]) -> Array:
+def p_of_peak(
+    y: Array, noise: Noise, of: Design, weights: Array, *, seed: int, tick: Callable[[int], None]
+) -> Array:
     """P(the highest value as far above the last one | the curve never declines), (m,), of curves `y` (m, n).
 
     Args:
@@ -59,7 +61,9 @@ def p_of_peak(y: Array, noise: Noise, of: Design, weights: Array, *, seed: int, 
     drawn = _Drawn.of(of, noise.degrees, seed)
 
     def work(rows: Array) -> None:
-        p[rows] = _block(y[rows], Noise(noise.shape[rows], noise.scale[rows], noise.degrees), of, weights[rows], drawn)
+        p[rows] = _block(
+            y[rows], Noise(noise.shape[rows], noise.scale[rows], noise.degrees), of, weights[rows], drawn
+        )
         tick(len(rows))
 
     threads.share(partial(work, rows) for rows in blocks)
@@ -98,10 +102,21 @@ def _block(y: Array, noise: Noise, of: Design, weights: Array, drawn: _Drawn) ->
     logs = log_tail(wanted[:, None] / (noise.scale[:, :, None] * spread), noise.degrees)
     chances = weights[:, :, None] * np.exp(logs)
     each = [
-        _overlap(mean[i], reach[i], noise.shape[i], noise.scale[i], noise.degrees, of, chances[i], logs[i], spread[i], drawn)
+        _overlap(
+            mean[i],
+            reach[i],
+            noise.shape[i],
+            noise.scale[i],
+            noise.degrees,
+            of,
+            chances[i],
+            logs[i],
+            spread[i],
+            drawn,
+        )
         for i in range(len(y))
     ]
-    return np.clip(chances.sum((1, 2)) * each, _LEAST, 1.0)
+    return np.asarray(np.clip(chances.sum((1, 2)) * each, _LEAST, 1.0))
 
 
 def _overlap(

@@ -1,0 +1,154 @@
+"""A tidy table read whole into columns: CSV or TSV, JSON lines or an array of objects, Parquet, or pandas."""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from uncone.errors import InputError, needed
+from uncone.regular import lines_of
+
+HOW = "give a table with columns step and value in CSV, TSV, JSON lines or Parquet"
+LARGEST_JSON = 256 * 2**20
+_MOST_COLUMNS = 1000
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of equal length; a cell is a text, a number or None. `notes` say what a reader left out."""
+
+    name: str
+    columns: Mapping[str, Sequence[Any]]
+    notes: tuple[str, ...] = ()
+    lower: Mapping[tuple[str, str], bool] = field(default_factory=dict)
+    """Of (task, metric): whether less is better, where the source says so."""
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+
+def of_rows(rows: Iterable[Mapping[str, Any]], name: str, notes: Sequence[str] = (), **more: Any) -> Table:
+    """The table of rows; a cell that a row lacks is None."""
+    columns = dict[str, list[Any]]()
+    for n, row in enumerate(rows):
+        for key, value in row.items():
+            if key not in columns:
+                if len(columns) == _MOST_COLUMNS:
+                    raise InputError(f"expected at most {_MOST_COLUMNS} columns in {name}, got more: {HOW}")
+                columns[key] = [None] * n
+            columns[key].append(value)
+        for column in columns.values():
+            if len(column) == n:
+                column.append(None)
+    return Table(name, columns, tuple(notes), **more)
+
+
+def read_delimited(path: Path) -> Table:
+    """A table with a header; tabs, semicolons or commas between columns, as the first line has them."""
+    lines = lines_of(path, how=HOW)
+    first = next((line for _, line in lines if line.strip()), "")
+    delimiter = next((mark for mark in "\t;" if first.count(mark) > first.count(",")), ",")
+    header = next(_cells([first], delimiter, path))
+    if len(set(header)) < len(header) or not first:
+        raise InputError(
+            f"expected a header with different names in the first line of {path}, got {first[:80]!r}: {HOW}"
+        )
+    columns: list[list[str]] = [[] for _ in header]
+    reader = _cells((f"{line}\n" for _, line in lines), delimiter, path)
+    for at, cells in enumerate(reader, 1):
+        if len(cells) != len(header):
+            if not cells:
+                continue
+            raise InputError(
+                f"expected {len(header)} columns in row {at} below the header of {path}, got {len(cells)}: mend that row"
+            )
+        for column, cell in zip(columns, cells, strict=True):
+            column.append(cell)
+    return Table(str(path), dict(zip((name.strip() for name in header), columns, strict=True)))
+
+
+def _cells(lines: Iterable[str], delimiter: str, path: Path) -> Iterator[list[str]]:
+    try:
+        yield from csv.reader(lines, delimiter=delimiter, strict=True)
+    except csv.Error as error:
+        raise InputError(f"expected a table, got {path}, which does not parse ({error}): {HOW}") from error
+
+
+def read_json_lines(path: Path) -> Table:
+    """One object a line, or one array of objects. Values that are lists or objects are passed over."""
+    lines = [(at, line) for at, line in lines_of(path, how=HOW) if line.strip()]
+    if lines and lines[0][1].lstrip().startswith("["):
+        entries = parsed("\n".join(line for _, line in lines), str(path))
+    else:
+        entries = [parsed(line, f"line {at} of {path}") for at, line in lines]
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise InputError(f"expected one JSON object a line or an array of them, got others in {path}: {HOW}")
+    plain = (str, int, float, bool, type(None))
+    return of_rows(
+        ({key: value for key, value in entry.items() if isinstance(value, plain)} for entry in entries),
+        str(path),
+    )
+
+
+def parsed(text: str, where: str) -> Any:
+    """What a JSON text says. NaN is read: a loss may be."""
+    try:
+        return json.loads(text, parse_int=_whole)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"expected JSON, got {where}, which does not parse ({error}): {HOW}") from error
+
+
+def _whole(digits: str) -> float | int:
+    return int(digits) if len(digits) < 19 else float(digits)
+
+
+def read_parquet(path: Path) -> Table:
+    """The columns of numbers, texts and truth values of a Parquet file (extra `[parquet]`)."""
+    needed("pyarrow.parquet", f"expected pyarrow for reading {path}, got none: pip install 'uncone[parquet]'")
+    from uncone.rows.parquet import guarded, open_part
+
+    part = open_part(path)
+    with guarded(path):
+        import pyarrow.types as types
+
+        kinds = (
+            "is_integer",
+            "is_floating",
+            "is_string",
+            "is_large_string",
+            "is_boolean",
+            "is_dictionary",
+            "is_decimal",
+        )
+        names = [f.name for f in part.schema if any(getattr(types, kind)(f.type) for kind in kinds)]
+        columns = {
+            name: [value for array in part.batches(name, 2**16) for value in array.to_pylist()]
+            for name in names
+        }
+    for name, values in columns.items():
+        part.check_count(f"values of {name}", len(values))
+    return Table(str(path), columns)
+
+
+def of_memory(source: Any) -> Table:
+    """The table of a pandas DataFrame, of columns by name, or of a list of rows."""
+    if hasattr(source, "to_dict") and hasattr(source, "columns"):
+        source = {str(name): source[name].tolist() for name in source.columns}
+    if isinstance(source, Mapping):
+        columns = {
+            str(name): list(column)
+            for name, column in source.items()
+            if isinstance(column, Sequence | np.ndarray)
+        }
+        if len({len(column) for column in columns.values()}) > 1:
+            raise InputError("expected columns of one length, got others: pass as many cells of each")
+        return Table("the table", columns)
+    if isinstance(source, Sequence) and all(isinstance(row, Mapping) for row in source):
+        return of_rows(source, "the table")
+    raise InputError(
+        f"expected a path, a pandas DataFrame, columns or rows, got {type(source).__name__}: {HOW}"
+    )
