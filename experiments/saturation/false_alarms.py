@@ -2,7 +2,7 @@
 
     nice python experiments/saturation/false_alarms.py [--only single,family,power,bend] [--sims 2000]
 
-One cell after another; a cell that is in results/false_alarms.json is not computed again. A cell of families counts
+One cell after another; a cell that is in results/ (false_alarms.json, power.json) is not computed again. A cell of families counts
 families with any false alarm, and beside it the share of single curves.
 """
 
@@ -18,7 +18,13 @@ from scipy.stats import beta
 from uncone.atomic import write_text
 from uncone.saturation.curves import Curve, judge
 
-RESULTS = Path(__file__).parent / "results" / "false_alarms.json"
+RESULTS = Path(__file__).parent / "results"
+FILES = {
+    "single": "false_alarms.json",
+    "family": "false_alarms.json",
+    "power": "power.json",
+    "bend": "power.json",
+}
 GRIDS = {
     "Pythia, 16": np.array([1, 3, *range(13, 144, 10)], float),
     "30 even": np.arange(1, 31, dtype=float),
@@ -110,7 +116,7 @@ def compute(kind: str, cell: dict[str, Any], sims: int) -> dict[str, Any]:
     if kind == "bend":
         return bend(cell, steps, sims, random)
     if kind == "power":
-        return power(cell, steps, sims // 4, random)
+        return power(cell, steps, max(sims // 8, 1) * (2 if cell["of"] == "single" else 1), random)
     family = FAMILY if kind == "family" else 1
     y = shape_of(cell["shape"], steps) + jitter_of(sims * family, len(steps), cell["correlation"], random)
     declined = judged(y, steps, ERRORS[cell["errors"]], family)
@@ -163,13 +169,14 @@ def main() -> None:
     parser.add_argument("--sims", type=int, default=2000)
     options = parser.parse_args()
     for kind, cell in cells():
-        done = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        file = RESULTS / FILES[kind]
+        done = json.loads(file.read_text()) if file.exists() else {}
         key = f"{kind}: " + ", ".join(f"{name} {value}" for name, value in cell.items())
         if key in done or kind not in options.only.split(","):
             continue
         done[key] = cell | compute(kind, cell, options.sims)
-        RESULTS.parent.mkdir(exist_ok=True)
-        write_text(RESULTS, json.dumps(done, indent=0) + "\n")
+        RESULTS.mkdir(exist_ok=True)
+        write_text(file, json.dumps(done, indent=0) + "\n")
         print(key, {name: value for name, value in done[key].items() if name not in cell}, flush=True)
 
 
