@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from tests.report.curves_example import make_curves
 from tests.report.records_example import make_diagnosis, make_subject
 from tests.report.test_comparison_report import make_comparison
 from tests.report.test_evaluation_terminal import _evaluation
@@ -41,6 +42,7 @@ def examples() -> dict[str, str]:
         "diagnosis": _diagnosis(), "comparison": make_comparison(3), "tokens compared": compare([_diagnosis(), _diagnosis()]),
         "calibration": _calibration(), "check": check, "evaluation": _evaluation("stsb", "sick"), "selection": selection,
         "repair": replace(REPAIRED, selection=selection, options={"n_components": 2}), "head edit": HEAD, "token edit": TOKENS,
+        "curves": make_curves(),
     }  # fmt: skip
     return {name: record.to_json() for name, record in made.items()}
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from tests.report.curves_example import make_curves
 from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile
 from tests.report.test_comparison_report import make_comparison
 from tests.report.test_evaluation_terminal import _evaluation
@@ -133,7 +134,7 @@ def _records() -> list[Record]:
     diagnosis = make_diagnosis()
     return [
         diagnosis, make_comparison(), make_comparison(3), check(diagnosis, maxima={"input.mean_cosine": 0.01}), _evaluation("stsb"),
-        _evaluation("sts12", "sts13"), SELECTION, REPAIRED, HEAD, TOKENS,
+        _evaluation("sts12", "sts13"), SELECTION, REPAIRED, HEAD, TOKENS, make_curves(),
     ]  # fmt: skip
 
 

@@ -6,7 +6,8 @@ from itertools import groupby
 from typing import Any, ClassVar
 
 from uncone.records.blocks import Block, Bullets, Cell, Chart, Curve, Figure, Heading, Mark, Table, Text, Tone
-from uncone.records.layout import section, shown
+from uncone.records.layout import LARGEST_DRAWN, section, shown
+from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import count, counted, number
 
@@ -60,6 +61,10 @@ class CurveVerdict:
     notes: tuple[str, ...] = ()
     steps: tuple[float, ...] = ()
     values: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        lengths = f"{len(self.steps)} and {len(self.values)}: the file was cut or edited"
+        expect(len(self.steps) == len(self.values), f"as many steps as values, got {lengths}")
 
     @property
     def family(self) -> tuple[str, str, str, str]:
@@ -167,7 +172,7 @@ class CurveVerdicts(Record):
         drawn = [curve for curve in self.curves if curve.steps]
         titles = self._titles()
         for family, curves in groupby(drawn, key=lambda curve: curve.family):
-            charts = tuple(_chart(curve) for curve in curves)
+            charts = tuple(_chart(curve) for curve in curves if max(map(abs, curve.values)) < LARGEST_DRAWN)
             yield Figure(
                 titles[family],
                 charts,
@@ -175,7 +180,7 @@ class CurveVerdicts(Record):
             )
 
     def _by_curve(self) -> Iterator[Table | Text]:
-        titles = self._titles()
+        titles = {curve.family: "" for curve in self.curves} | self._titles()
         order = {family: at for at, family in enumerate(titles)}
         kept = sorted(self.curves, key=lambda curve: curve.declined is not True)[:_MOST_ROWS]
         kept.sort(key=lambda curve: order[curve.family])
@@ -229,7 +234,7 @@ def _step(value: float | None) -> str:
 
 
 def _z(value: float | None) -> str:
-    return "" if value is None else f"z {value:.2f}"
+    return "" if value is None else f"z {number(value)}"
 
 
 def _chance(value: float | None) -> str:

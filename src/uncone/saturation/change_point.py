@@ -33,7 +33,7 @@ def change_points(y: Array, steps: Array, correlation: Array, *, level: float = 
         left[:, at] = total - np.where(bends_down, (fitted**2).sum(1), straight)
     left = np.maximum(left, _FLOOR)
     degrees = n - 4
-    ratio = 1 + point_of(np.log((1 - level) / 2), degrees) ** 2 / degrees
+    ratio = 1 + point_of(np.log([(1 - level) / 2]), degrees) ** 2 / degrees
     inside = left <= left.min(1, keepdims=True) * ratio
     best = left.argmin(1)
     return np.stack(

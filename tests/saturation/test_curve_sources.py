@@ -1,0 +1,419 @@
+"""What curves are read from: every format, the columns and what tells curves apart, and damaged or hostile files."""
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import uncone
+from tests.report.curves_example import STEPS, make_rows
+from tests.report.records_example import HOSTILE
+from uncone import report
+from uncone.errors import InputError
+from uncone.records import CurveVerdicts
+from uncone.saturation.columns import curves_of, is_lower_better
+from uncone.saturation.sources import open_table
+from uncone.saturation.tables import of_memory
+from uncone.saturation.tensorboard import checksum
+
+ROWS = make_rows()
+NAMES = list(ROWS[0])
+
+
+def _verdicts(record: CurveVerdicts) -> list[tuple[str, bool | None]]:
+    return [(curve.model, curve.declined) for curve in record.curves]
+
+
+EXPECTED = _verdicts(uncone.judge_curves(ROWS))
+
+
+def _text(separator: str) -> str:
+    lines = [separator.join(NAMES)] + [separator.join(str(row[name]) for name in NAMES) for row in ROWS]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.txt", "t.jsonl", "t.json", "t.parquet", "t.csv.gz"])
+def test_every_table_gives_the_same_verdicts(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name.endswith(".parquet"):
+        pq = pytest.importorskip("pyarrow.parquet")
+        import pyarrow
+
+        pq.write_table(pyarrow.Table.from_pylist(ROWS), path)
+    elif name.endswith(".gz"):
+        import gzip
+
+        path.write_bytes(gzip.compress(_text(",").encode()))
+    elif name == "t.json":
+        path.write_text(json.dumps(ROWS))
+    elif name == "t.jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in reversed(ROWS)))
+    else:
+        path.write_text(_text({"t.csv": ",", "t.tsv": "\t", "t.txt": ";"}[name]))
+    record = uncone.judge_curves(path)
+    assert sorted(_verdicts(record), key=str) == sorted(EXPECTED, key=str)
+    assert record.told_apart_by == ("model",)
+    assert record.curves[0].settings == {"batch_size": "1024"}
+
+
+def test_a_frame_of_pandas_and_columns_are_read() -> None:
+    pandas = pytest.importorskip("pandas")
+    assert _verdicts(uncone.judge_curves(pandas.DataFrame(ROWS))) == EXPECTED
+    assert _verdicts(uncone.judge_curves({name: [row[name] for row in ROWS] for name in NAMES})) == EXPECTED
+
+
+def test_columns_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(
+        _text(",")
+        .replace("step", "seen", 1)
+        .replace("value", "lambada_acc", 1)
+        .replace("batch_size", "bs", 1)
+    )
+    with pytest.raises(
+        InputError,
+        match=r"a column for the step in .*got columns model, task, .*seen, lambada_acc.*--columns step=",
+    ):
+        uncone.judge_curves(path)
+    record = uncone.judge_curves(path, columns={"step": "seen", "value": "lambada_acc", "batch_size": "bs"})
+    assert _verdicts(record) == EXPECTED
+    assert record.curves[0].settings == {"bs": "1024"}
+    with pytest.raises(InputError, match=r"a column 'sen' for the step.*did you mean 'seen'"):
+        uncone.judge_curves(path, columns={"step": "sen", "value": "lambada_acc"})
+    with pytest.raises(InputError, match=r"roles out of step, value.*'stepp': did you mean 'step'"):
+        uncone.judge_curves(path, columns={"stepp": "seen"})
+
+
+def _rows(**extra: list[Any]) -> list[dict[str, Any]]:
+    """As many curves as `extra` has values, which are their only difference."""
+    (name, values), *_ = extra.items()
+    return [
+        {"step": s, "value": 0.1 * i + 1e-3 * s, name: value, "date": f"{i} {s}"}
+        for i, value in enumerate(values)
+        for s in range(1, 21)
+    ]
+
+
+def test_a_further_column_tells_curves_apart_where_steps_repeat() -> None:
+    curves, apart, _ = curves_of(of_memory(_rows(deduped=[0, 1])))
+    assert apart == ("deduped",)
+    assert [curve.model for curve in curves] == ["deduped 0", "deduped 1"]
+    curves, apart, _ = curves_of(of_memory(_rows(seed=[5])))
+    assert (len(curves), apart) == (1, ()), "a time of day tells no curves apart"
+    curves, apart, _ = curves_of(of_memory(_rows(weight_decay=[0.1, 0.2, 0.3])))
+    assert apart == ("weight_decay",)
+    assert [curve.settings for curve in curves] == [
+        {"weight_decay": value} for value in ("0.1", "0.2", "0.3")
+    ]
+
+
+def test_rows_that_repeat_and_steps_with_two_values() -> None:
+    row = {"model": "m", "value": 0.5}
+    twice = [row | {"step": s} for s in (*range(1, 21), 7)]
+    (curve,), _, _ = curves_of(of_memory(twice))
+    assert (len(curve.steps), curve.notes) == (20, ("1 row given twice",))
+    record = uncone.judge_curves([*twice, row | {"step": 9, "value": 0.6}])
+    assert record.curves[0].reason.startswith("two values at step 9")
+    assert record.verdict.endswith("1 is undecided.")
+
+
+@pytest.mark.parametrize(
+    ("metric", "lower"),
+    [("loss", True), ("eval_loss", True), ("val/loss", True), ("ppl", True), ("word_perplexity", True), ("bits_per_byte", True),
+     ("error", True), ("pct_stereotype", True), ("likelihood_diff", True), ("nll", True), ("wer", True), ("BPB", True), ("acc", False),
+     ("acc_norm", False), ("f1", False), ("exact_match", False), ("answer", False), ("lossless", False), ("power", False), ("bleu", False)],
+)  # fmt: skip
+def test_where_less_is_better_is_told_by_the_name(metric: str, lower: bool) -> None:
+    assert is_lower_better(metric) is lower
+
+
+def test_the_direction_can_be_said() -> None:
+    falling = [{"step": s, "metric": "acc", "value": 1 - 0.01 * s + 1e-3 * (s % 3)} for s in range(1, 31)]
+    assert uncone.judge_curves(falling).curves[0].declined
+    assert not uncone.judge_curves(falling, lower=["acc"]).curves[0].declined
+    loss = [row | {"metric": "loss"} for row in falling]
+    assert not uncone.judge_curves(loss).curves[0].declined
+    assert uncone.judge_curves(loss, higher=["loss"]).curves[0].declined
+    with pytest.raises(InputError, match=r"which has 'acc', got 'ac': did you mean 'acc'"):
+        uncone.judge_curves(falling, lower=["ac"])
+
+
+def test_cells_that_are_no_numbers_leave_a_curve_undecided() -> None:
+    bad = [{"model": "bad", "step": s, "value": "n/a" if s == 4 else 0.5} for s in range(1, 21)]
+    early = [{"model": "early", "step": f"step{s}", "value": 0.5} for s in range(1, 21)]
+    gaps = [{"model": "gaps", "step": s, "value": "" if s in (3, 9) else s / 20} for s in range(1, 21)]
+    record = uncone.judge_curves([*bad, *early, *gaps])
+    assert [curve.reason for curve in record.curves] == [
+        "a value that is no number: 'n/a'",
+        "a step that is no number: 'step1'",
+        "",
+    ]
+    assert record.curves[2].notes == ("2 checkpoints without a value",)
+    assert record.notes == (
+        "1 curve has no standard errors: the jitter between checkpoints alone is their noise, which finds less.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "a header"), ("step,value\n", "expected rows"), ("step,step\n1,2\n", "different names"), ("step,value\n1,2,3\n", "2 columns in row 1"),
+     ('step,value\n1,"2\n', "does not parse"), ("[1, 2]", "one JSON object a line"), ('{"step": 1\n', "does not parse"), ("[" * 9000, "does not parse")],
+)  # fmt: skip
+def test_a_table_that_is_none_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=said):
+        uncone.judge_curves(path)
+
+
+def test_what_is_not_there_or_no_source(tmp_path: Path) -> None:
+    (tmp_path / "curves.csv").write_text("step,value\n")
+    with pytest.raises(InputError, match=r"did you mean 'curves.csv'"):
+        uncone.judge_curves(tmp_path / "curve.csv")
+    with pytest.raises(InputError, match=r"results\*.json of lm-evaluation-harness, event files"):
+        uncone.judge_curves(tmp_path)
+    with pytest.raises(InputError, match="got int"):
+        uncone.judge_curves(3)
+    with pytest.raises(InputError, match="one length"):
+        uncone.judge_curves({"step": [1], "value": [1, 2]})
+    with pytest.raises(InputError, match="alpha between 0 and 1, got 5"):
+        uncone.judge_curves(ROWS, alpha=5)
+    with pytest.raises(InputError, match="a seed"):
+        uncone.judge_curves(ROWS, seed=-1)
+
+
+def test_hostile_names_reach_no_page_or_terminal() -> None:
+    record = uncone.judge_curves(
+        [row | {"model": HOSTILE, "task": HOSTILE} for row in ROWS if row["model"] == "a"]
+    )
+    assert record.curves[0].declined
+    page = report.to_html(record)
+    assert "<script>alert" not in page
+    assert "\x1b" not in page
+
+
+# lm-evaluation-harness
+
+
+def _harness(model: str, step: int, value: float, **more: Any) -> dict[str, Any]:
+    return {
+        "results": {
+            "lambada_openai": {"alias": "lambada_openai", "acc,none": value, "acc_stderr,none": 0.005, "perplexity,none": 1 / value,
+                               "perplexity_stderr,none": "N/A"},
+        },
+        "n-shot": {"lambada_openai": 0}, "higher_is_better": {"lambada_openai": {"acc": True, "perplexity": False}},
+        "config": {"model": "hf", "model_args": f"pretrained={model},revision=step{step}"},
+    } | more  # fmt: skip
+
+
+def _write_results(folder: Path) -> None:
+    for row in ROWS:
+        path = folder / f"{row['model']}-{row['step']}" / "results_2024-01-01T00-00-00.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(
+            json.dumps(_harness(f"lab/{row['model']}", int(str(row["step"])), float(str(row["value"]))))
+        )
+
+
+def test_results_of_the_harness_are_curves(tmp_path: Path) -> None:
+    _write_results(tmp_path)
+    (tmp_path / "results_other.json").write_text("[]")
+    record = uncone.judge_curves(tmp_path)
+    acc = {curve.model: curve for curve in record.curves if curve.metric == "acc"}
+    assert {name: curve.declined for name, curve in acc.items()} == dict(EXPECTED)
+    assert (acc["a"].shots, acc["a"].noise, acc["a"].lower) == ("0", "standard errors", False)
+    perplexity = [curve for curve in record.curves if curve.metric == "perplexity"]
+    assert all(curve.lower and curve.logarithm for curve in perplexity)
+    assert any("results_other.json has no results" in note for note in record.notes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "folder"),
+    [("pretrained=lab/m,revision=step40", "x"), ({"pretrained": "lab/m", "revision": "stage1-step40-tokens1B"}, "x"),
+     ("pretrained=out/m/checkpoint-40", "x"), ("pretrained=lab/m", "step_40"), ("pretrained=lab/m", "iter40/lab__m")],
+)  # fmt: skip
+def test_the_step_is_that_of_the_revision_the_path_or_the_folder(
+    tmp_path: Path, arguments: Any, folder: str
+) -> None:
+    path = tmp_path / folder / "results.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(_harness("", 0, 0.5, config={"model_args": arguments, "num_fewshot": 5})))
+    table = open_table(tmp_path)
+    assert set(table.columns["step"]) == {40}
+    assert set(table.columns["model"]) == {"m"}
+
+
+def test_results_of_the_old_form_and_without_steps(tmp_path: Path) -> None:
+    old = {
+        "results": {"piqa": {"acc": 0.6, "acc_stderr": 0.01}},
+        "config": {"model_args": "pretrained=m,revision=step9", "num_fewshot": 5},
+    }
+    (tmp_path / "results.json").write_text(json.dumps(old))
+    columns = open_table(tmp_path / "results.json").columns
+    assert {name: list(cells) for name, cells in columns.items()} == {
+        "model": ["m"], "step": [9], "task": ["piqa"], "metric": ["acc"], "value": [0.6], "stderr": [0.01], "shots": ["5"],
+    }  # fmt: skip
+    (tmp_path / "results.json").write_text(json.dumps(_harness("m", 1, 0.5, config={})))
+    with pytest.raises(InputError, match="names no step"):
+        open_table(tmp_path)
+
+
+# trainer_state.json
+
+
+def test_the_losses_of_a_trainer_are_curves(tmp_path: Path) -> None:
+    history = [
+        {"epoch": s / 100, "step": s, "loss": 3 - s / 100, "learning_rate": 1e-3, "grad_norm": 1.0}
+        for s in range(1, 41)
+    ]
+    history += [
+        {"step": s, "eval_loss": 3 + 0.01 * s, "eval_runtime": 2.0, "eval_samples_per_second": 9.0}
+        for s in range(1, 41)
+    ]
+    for upto in (20, 80):
+        folder = tmp_path / f"checkpoint-{upto}"
+        folder.mkdir()
+        state = {"global_step": upto, "train_batch_size": 8, "log_history": history[:upto]}
+        (folder / "trainer_state.json").write_text(json.dumps(state))
+    record = uncone.judge_curves(tmp_path)
+    assert {(c.task, c.metric, c.checkpoints, c.declined) for c in record.curves} == {
+        ("train", "loss", 40, False),
+        ("eval", "loss", 40, True),
+    }
+    assert record.curves[0].settings == {"batch_size": "8"}
+    assert record.curves[0].model == tmp_path.name
+    assert uncone.judge_curves(folder / "trainer_state.json").curves[0].declined is not None
+    (folder / "trainer_state.json").write_text('{"log_history": [{"step": 1}]}')
+    with pytest.raises(InputError, match="expected losses"):
+        uncone.judge_curves(folder)
+
+
+# TensorBoard
+
+
+def _field(number: int, kind: int, content: bytes) -> bytes:
+    return bytes([number << 3 | kind]) + content
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def _message(number: int, content: bytes) -> bytes:
+    return _field(number, 2, _varint(len(content)) + content)
+
+
+def _record(content: bytes) -> bytes:
+    head = struct.pack("<Q", len(content))
+    return head + struct.pack("<I", checksum(head)) + content + struct.pack("<I", checksum(content))
+
+
+def _event(tag: str, step: int, value: float, form: str = "simple") -> bytes:
+    if form == "simple":
+        number = _field(2, 5, struct.pack("<f", value))
+    elif form == "packed":
+        number = _message(8, _field(1, 0, b"\1") + _message(5, struct.pack("<f", value)))
+    else:
+        number = _message(8, _field(1, 0, b"\2") + _message(2, b"") + _message(4, struct.pack("<d", value)))
+    summary = _message(1, _message(1, tag.encode()) + number)
+    return _record(
+        _field(1, 1, struct.pack("<d", 1.7e9)) + _field(2, 0, _varint(step)) + _message(5, summary)
+    )
+
+
+def _events(form: str = "simple") -> bytes:
+    head = _record(_field(1, 1, struct.pack("<d", 1.7e9)) + _message(3, b"brain.Event:2"))
+    return head + b"".join(_event("eval/loss", 1000 * s, 3.0 + 0.01 * s, form) for s in range(1, 31))
+
+
+def test_the_checksum_is_that_of_the_standard() -> None:
+    """CRC-32C of "123456789" is 0xE3069283 (RFC 3720, appendix B.4 gives others of the same code)."""
+    crc = 0xE3069283
+    assert checksum(b"123456789") == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    crc = 0x8A9136AA  # of 32 zero bytes, from RFC 3720
+    assert checksum(bytes(32)) == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+@pytest.mark.parametrize("form", ["simple", "packed", "raw"])
+def test_scalars_of_tensorboard_are_curves(tmp_path: Path, form: str) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "events.out.tfevents.1.host.0").write_bytes(_events(form))
+    (tmp_path / "run" / "events.out.tfevents.2.host.0").write_bytes(
+        _event("eval/loss", 30000, 3.31) + _record(bytes(2**17))
+    )
+    record = uncone.judge_curves(tmp_path)
+    (curve,) = record.curves
+    assert (curve.model, curve.task, curve.metric, curve.checkpoints) == ("run", "eval", "loss", 30)
+    assert curve.declined
+    assert curve.final == pytest.approx(3.31)
+    assert "1 value of one step came again" in record.notes[0]
+
+
+def test_scalars_written_by_torch(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    writer = pytest.importorskip("torch.utils.tensorboard").SummaryWriter(str(tmp_path))
+    for step in STEPS:
+        writer.add_scalar("loss", 1 / step, step)
+    writer.close()
+    columns = open_table(tmp_path).columns
+    assert list(columns["step"]) == STEPS
+    assert list(columns["value"]) == pytest.approx([1 / step for step in STEPS], rel=1e-6)
+
+
+def test_a_file_that_is_still_written_is_read_up_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "events.out.tfevents.1"
+    path.write_bytes(_events()[:-7])
+    record = uncone.judge_curves(path)
+    assert record.curves[0].checkpoints == 29
+    assert "is cut or still being written" in record.notes[0]
+    damaged = bytearray(_events())
+    damaged[-9] ^= 1
+    path.write_bytes(damaged)
+    assert "is damaged at byte" in uncone.judge_curves(path).notes[0]
+    path.write_bytes(b"not an event file, not at all")
+    with pytest.raises(InputError, match="expected scalars.*is damaged at byte 0"):
+        uncone.judge_curves(path)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**32 - 1))
+def test_damaged_files_are_read_or_refused(tmp_path: Path, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    originals = {
+        "events.out.tfevents.1": _events(("simple", "packed", "raw")[seed % 3])[-700:],
+        "t.jsonl": json.dumps(ROWS[0]).encode() * 3,
+        "results.json": json.dumps(_harness("m", 1, 0.5)).encode(),
+        "trainer_state.json": b'{"log_history": [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]}',
+        "t.csv": _text(",").encode()[:600],
+    }
+    name = list(originals)[seed % len(originals)]
+    content = bytearray(originals[name])
+    for _ in range(random.integers(1, 6)):
+        content[random.integers(len(content))] = random.integers(256)
+    path = tmp_path / name
+    path.write_bytes(content[: random.integers(1, len(content) + 1)])
+    try:
+        record = uncone.judge_curves(path)
+    except InputError:
+        return
+    assert CurveVerdicts.from_json(record.to_json()) == record
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=200))
+def test_any_message_behind_right_checksums_is_read_or_refused(content: bytes) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "events.out.tfevents.1")
+        path.write_bytes(_event("loss", 1, 1.0) + _record(content))
+        assert len(open_table(path)) >= 1
