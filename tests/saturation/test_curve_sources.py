@@ -380,7 +380,7 @@ def test_a_file_that_is_still_written_is_read_up_to_its_end(tmp_path: Path) -> N
     path.write_bytes(damaged)
     assert "is damaged at byte" in uncone.judge_curves(path).notes[0]
     path.write_bytes(b"not an event file, not at all")
-    with pytest.raises(InputError, match="expected scalars.*is damaged at byte 0"):
+    with pytest.raises(InputError, match=r"expected scalars.*is damaged at byte 0"):
         uncone.judge_curves(path)
 
 

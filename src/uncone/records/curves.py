@@ -174,7 +174,7 @@ class CurveVerdicts(Record):
         for family, curves in groupby(drawn, key=lambda curve: curve.family):
             charts = tuple(_chart(curve) for curve in curves if max(map(abs, curve.values)) < LARGEST_DRAWN)
             yield Figure(
-                titles[family],
+                titles.get(family, ""),
                 charts,
                 "Ringed: the peak. Dashed: where the curve bends, with its interval shaded.",
             )
