@@ -1,7 +1,9 @@
 """What curves are read from: every format, the columns and what tells curves apart, and damaged or hostile files."""
 
+import base64
 import json
 import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -356,6 +358,25 @@ def test_scalars_of_tensorboard_are_curves(tmp_path: Path, form: str) -> None:
     assert curve.declined
     assert curve.final == pytest.approx(3.31)
     assert "1 value of one step came again" in record.notes[0]
+
+
+WRITTEN = (
+    "eNrzYICAf5M85nK+W9y3Wf7gLUcp3qSixMw8Pdey1LwSK6MgPS6dktS84vyipPzEohS94tLc3MSiSr3yosyS1CK9VJCq+LTMnNR4"
+    "iAjjhC/M2lBz26QPe3NCmB/sBRi15LgEubhKQKbr5+QXF4syMCg4cHFyMeUUAZkL7C2sQ5bqQLV+WXfGFaF1DRMWvQvs4XoV7H24"
+    "Mg10oXptHLt+I/R+WMSCRTODHVxzg62cwcwoVajmV3vMPiM0s2pJcIlxcaSWJeboJyYnO3FxMAoxaLEwMDjYe2R28AEAOpxPwQ=="
+)
+"""What TensorBoard 2.21 wrote, packed: three steps of two scalars, and one as a tensor."""
+
+
+def test_scalars_that_tensorboard_wrote(tmp_path: Path) -> None:
+    (tmp_path / "events.out.tfevents.1").write_bytes(zlib.decompress(base64.b64decode(WRITTEN)))
+    table = open_table(tmp_path)
+    tags = zip(*(table.columns[name] for name in ("task", "metric", "step", "value")), strict=True)
+    assert set(tags) == {
+        ("train", "loss", 1, 2.5), ("train", "loss", 300, 1.25), ("train", "loss", 70000, 0.125), ("", "lr", 1, 1.25),
+        ("", "lr", 300, 0.625), ("", "lr", 70000, 0.0625), ("eval", "acc", 5, 0.75),
+    }  # fmt: skip
+    assert table.notes == ()
 
 
 def test_scalars_written_by_torch(tmp_path: Path) -> None:
