@@ -11,7 +11,8 @@ _TERMS = (slice(0, 2), slice(2, 4), slice(4, 5))
 """The constants of each term: a and alpha, b and beta, e."""
 _AT_ONCE = 32_768
 """Numbers of an array of one piece, so that those of a step stay in a core's cache."""
-_FIRST_DAMPING, _MOST_DAMPING = 1e-2, 1e12
+_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-2, 1e-9, 1e12
+_LEAST = 1e-200
 _TURN = 1e-2
 """At more damping than this, steps are of reweighted squares; at less they go over to Newton's."""
 
@@ -119,18 +120,17 @@ def _piece(
     for _ in range(steps if free.any() else 0):
         normal, slope = sums.normal(shares, residuals, counts, damping)
         normal, slope = normal[:, free][:, :, free], slope[:, free]
-        size = np.einsum("spp->sp", normal)
-        scale = np.maximum(size, 1e-12 * size.max(1, keepdims=True)) + 1e-300
-        damped = normal + (damping[:, None] * scale)[:, :, None] * eye
+        scale = np.sqrt(np.maximum(np.einsum("spp->sp", normal), _LEAST))
+        damped = normal / (scale[:, :, None] * scale[:, None]) + damping[:, None, None] * eye
         moved = theta.copy()
-        moved[:, free] -= np.linalg.solve(damped, slope[..., None])[..., 0]
+        moved[:, free] -= np.linalg.solve(damped, (slope / scale)[..., None])[..., 0] / scale
         new_shares, predicted = sums.shares(moved)
         new_residuals = predicted - y
         found = sums.losses(new_residuals, counts)
         better = found < current
         gained = current - np.where(better, found, -np.inf)
         ended = (gained <= done * current) | (damping > _MOST_DAMPING)
-        damping *= np.where(better, 1 / 3, 4.0)
+        damping = np.maximum(damping * np.where(better, 1 / 3, 4.0), _LEAST_DAMPING)
         theta[better], current = moved[better], np.where(better, found, current)
         np.copyto(shares, new_shares, where=better[:, None])
         np.copyto(residuals, new_residuals, where=better[:, None])
