@@ -18,8 +18,8 @@ _TURN = 1e-2
 
 
 def descend(
-    theta: Array, free: Array, x: Array, y: Array, *, delta: float, steps: int, counts: Array | None = None,
-    done: float = 1e-13, dtype: type = np.float64,
+    theta: Array, free: Array, x: Array, y: Array, *, delta: float, steps: int, done: float = 1e-13,
+    dtype: type = np.float64,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Where each of S descents ends, (S, 5), and the sums of Huber's losses there, (S,).
 
@@ -28,7 +28,6 @@ def descend(
         free: which of the five move.
         x: ln N and ln T of the runs, (2, R).
         y: ln L, (R,) or of each descent (S, R).
-        counts: how often each run counts, (S, R); once by default.
         delta: where Huber's loss turns from squares to sizes.
         steps: at most.
         done: a descent ends once a step lowers the sum by no more than this share.
@@ -37,13 +36,8 @@ def descend(
     runs = x.shape[1]
     size = max(1, _AT_ONCE // runs)
     y = np.broadcast_to(y, (len(theta), runs))
-    tasks = [
-        partial(
-            _piece, theta[cut], free, x, y[cut], None if counts is None else counts[cut], delta, steps, done, dtype
-        )
-        for cut in (slice(start, start + size) for start in range(0, len(theta), size))
-    ]  # fmt: skip
-    ends = share(tasks)
+    cuts = [slice(start, start + size) for start in range(0, len(theta), size)]
+    ends = share(partial(_piece, theta[cut], free, x, y[cut], delta, steps, done, dtype) for cut in cuts)
     return np.concatenate([end for end, _ in ends]), np.concatenate([total for _, total in ends])
 
 
@@ -51,6 +45,7 @@ class _Sums:
     """The sums over the runs that a step needs, of descents of one piece."""
 
     def __init__(self, x: Array, delta: float, dtype: type) -> None:
+        self.x: Array
         self.x, self.delta = x.astype(dtype), dtype(delta)
         one = np.ones_like(self.x[0])
         factors = np.stack([one, -self.x[0], one, -self.x[1], one])
@@ -72,15 +67,12 @@ class _Sums:
         largest += np.log(total, out=total)
         return terms, largest
 
-    def losses(self, residuals: Array, counts: Array | None) -> Array:
+    def losses(self, residuals: Array) -> Array:
         size = np.abs(residuals)
         inside = np.minimum(size, self.delta)
-        each = inside * (size - inside / 2)
-        return np.asarray((each if counts is None else each * counts).sum(1, dtype=np.float64))
+        return np.asarray((inside * (size - inside / 2)).sum(1, dtype=np.float64))
 
-    def normal(
-        self, shares: Array, residuals: Array, counts: Array | None, damping: Array
-    ) -> tuple[Array, Array]:
+    def normal(self, shares: Array, residuals: Array, damping: Array) -> tuple[Array, Array]:
         """The matrix of the step (S, 5, 5), and the gradient (S, 5).
 
         Runs within delta have weight 1, and those beyond delta / size, as reweighted squares do. The true second
@@ -90,8 +82,6 @@ class _Sums:
         weights = self.delta / size
         slopes = residuals * weights
         weights *= np.where(size > self.delta, np.minimum(1, damping / _TURN)[:, None], 1).astype(size.dtype)
-        if counts is not None:
-            weights, slopes = weights * counts, slopes * counts
         normal, slope = np.empty((len(damping), 5, 5)), np.empty((len(damping), 5))
         for i, rows in enumerate(_TERMS):
             weighted = shares[i] * weights
@@ -105,20 +95,19 @@ class _Sums:
         return normal, slope
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a step out of range is not taken
 def _piece(
-    theta: Array, free: Array, x: Array, y: Array, counts: Array | None, delta: float, steps: int, done: float,
-    dtype: type,
-) -> tuple[Array, Array]:  # fmt: skip
-    sums = _Sums(x, delta, dtype)
-    y, counts = y.astype(dtype), None if counts is None else counts.astype(dtype)
+    theta: Array, free: Array, x: Array, y: Array, delta: float, steps: int, done: float, dtype: type
+) -> tuple[Array, Array]:
+    sums, y = _Sums(x, delta, dtype), y.astype(dtype)
     ends, totals = theta.astype(np.float64), np.empty(len(theta))
     running, theta, damping = np.arange(len(theta)), ends.copy(), np.full(len(theta), _FIRST_DAMPING)
     shares, predicted = sums.shares(theta)
     residuals = predicted - y
-    totals[:] = current = sums.losses(residuals, counts)
+    totals[:] = current = sums.losses(residuals)
     eye = np.eye(int(free.sum()))
     for _ in range(steps if free.any() else 0):
-        normal, slope = sums.normal(shares, residuals, counts, damping)
+        normal, slope = sums.normal(shares, residuals, damping)
         normal, slope = normal[:, free][:, :, free], slope[:, free]
         scale = np.sqrt(np.maximum(np.einsum("spp->sp", normal), _LEAST))
         damped = normal / (scale[:, :, None] * scale[:, None]) + damping[:, None, None] * eye
@@ -126,7 +115,7 @@ def _piece(
         moved[:, free] -= np.linalg.solve(damped, (slope / scale)[..., None])[..., 0] / scale
         new_shares, predicted = sums.shares(moved)
         new_residuals = predicted - y
-        found = sums.losses(new_residuals, counts)
+        found = sums.losses(new_residuals)
         better = found < current
         gained = current - np.where(better, found, -np.inf)
         ended = (gained <= done * current) | (damping > _MOST_DAMPING)
@@ -139,7 +128,6 @@ def _piece(
             kept = ~ended
             running, theta, damping, current = running[kept], theta[kept], damping[kept], current[kept]
             shares, residuals, y = shares[:, kept], residuals[kept], y[kept]
-            counts = None if counts is None else counts[kept]
         if not len(running):
             break
     ends[running], totals[running] = theta, current
