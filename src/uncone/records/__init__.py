@@ -55,6 +55,7 @@ from uncone.records.parts import (
 from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
 from uncone.records.record import Record
 from uncone.records.repair import Lengths, RepairCost, Repaired
+from uncone.records.scaling_law import Gap, LawConstant, LawLine, LawRun, ScalingLaw
 from uncone.records.scores import Knot, ScoreHistogram, Share
 from uncone.records.tokens import (
     UNDER_TRAINED_SHARE,
@@ -91,6 +92,7 @@ __all__ = [
     "Evaluation",
     "Finding",
     "Fitted",
+    "Gap",
     "FrequencyGroup",
     "FrequencyGroups",
     "Group",
@@ -101,6 +103,9 @@ __all__ = [
     "Interval",
     "Knot",
     "LabelledPairs",
+    "LawConstant",
+    "LawLine",
+    "LawRun",
     "Lengths",
     "Level",
     "MeasureDescription",
@@ -116,6 +121,7 @@ __all__ = [
     "RepairCost",
     "Repaired",
     "RoundingError",
+    "ScalingLaw",
     "ScoreHistogram",
     "ScoreMeaning",
     "ScoreThreshold",
@@ -138,6 +144,7 @@ for _part in map(globals().get, __all__):
 
 _KINDS: tuple[type[Record], ...] = (
     Diagnosis, Comparison, Check, Evaluation, Calibration, Selection, Repaired, HeadEdit, TokenEdit,
+    ScalingLaw,
 )  # fmt: skip
 
 

@@ -45,8 +45,8 @@ class _Sums:
     """The sums over the runs that a step needs, of descents of one piece."""
 
     def __init__(self, x: Array, delta: float, dtype: type) -> None:
-        self.x: Array
-        self.x, self.delta = x.astype(dtype), dtype(delta)
+        self.x: Array = x.astype(dtype)
+        self.delta = dtype(delta)
         one = np.ones_like(self.x[0])
         factors = np.stack([one, -self.x[0], one, -self.x[1], one])
         self.factors = [factors[term].T for term in _TERMS]
