@@ -1,6 +1,7 @@
 """The record of a scaling law: its constants with their intervals, and how far each run lies from it."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -103,10 +104,21 @@ class ScalingLaw(Record):
     versions: Mapping[str, str] = field(default_factory=dict)
     schema: str = SCHEMA
 
+    def __post_init__(self) -> None:
+        names = ", ".join(constant.name for constant in self.constants)
+        expect(
+            names == "A, alpha, B, beta, E",
+            f"the constants A, alpha, B, beta, E, got {names}: the file was edited",
+        )
+
     def blocks(self) -> tuple[Block, ...]:
         columns = ("constant", "value", f"{_INTERVAL}, profile", f"{_INTERVAL}, bootstrap")
         rows = tuple(
-            (c.name, number(c.value), *(("given", "") if c.given else (_ends(c.profile), _ends(c.bootstrap))))
+            (
+                c.name,
+                number(c.value, digits=4),
+                *(("given", "") if c.given else (_ends(c.profile), _ends(c.bootstrap))),
+            )
             for c in self.constants
         )
         return shown(
@@ -143,7 +155,7 @@ class ScalingLaw(Record):
         ordered = sorted(self.runs, key=lambda run: (run.fitted, run.n, run.t))
         rows = tuple(
             (
-                run.model, f"{run.n:.4g}", f"{run.t:.4g}", number(run.loss, digits=4), number(run.predicted, digits=4),
+                run.model, short(run.n), short(run.t), number(run.loss, digits=4), number(run.predicted, digits=4),
                 share(run.gap), "" if run.interval is None else between(*run.interval),
             )
             for run in ordered
@@ -155,36 +167,51 @@ class ScalingLaw(Record):
     def _figure(self) -> Figure:
         line = self.line
         if line is None:
-            return Figure("", ())
-        by_side = [("fitted runs", "bins", True), ("runs held out", "raw", False)]
-        curves = [
-            _dots(name, style, line.t, [run for run in self.runs if run.fitted is side], dict(self._values()))
-            for name, style, side in by_side
-        ]
-        moved = " Runs of other lengths stand as far from the law as at their own." * any(run.t != line.t for run in self.runs)
-        chart = Chart(
-            "law", "Loss over N", f"N, {self.parameters} parameters", "loss",
-            (Curve("law", line.n, line.loss, "centred"), *(curve for curve in curves if curve.x)),
-            shades=(Shade(line.n, line.low, line.high),) if line.low else (), log_x=True,
-            caption=f"The law at {line.t:.3g} tokens.{moved}", spark="loss over N",
-        )  # fmt: skip
-        legend = tuple((curve.style, curve.name) for curve in chart.curves)
+            return Figure("The law and the runs", ())
+        charts = (
+            self._chart(line, "law", "Loss over N", "loss", lambda gap, law: (1 + gap) * law),
+            self._chart(line, "gaps", "Gap over N", "loss / law - 1, %", lambda gap, law: 100 * gap),
+        )
+        legend = tuple((curve.style, curve.name) for curve in charts[0].curves)
         shaded = "Shaded: where 95% of new runs lie if the law holds for them." if line.low else ""
-        return Figure("The law and the runs", (chart,), shaded, legend, spark="The law:")
+        return Figure("The law and the runs", charts, shaded, legend)
 
-    def _values(self) -> list[tuple[str, float]]:
-        return [(constant.name, constant.value) for constant in self.constants]
+    def _chart(
+        self, line: LawLine, name: str, title: str, y_label: str, height: Callable[[float, float], float]
+    ) -> Chart:
+        """The law, its band and the runs by N; `height` is that of a gap where the law says so much."""
+
+        def at(losses: tuple[float, ...]) -> tuple[float, ...]:
+            return tuple(height(loss / law - 1, law) for loss, law in zip(losses, line.loss, strict=True))
+
+        a, alpha, b, beta, e = (constant.value for constant in self.constants)
+        curves = [Curve("law", line.n, at(line.loss), "centred")]
+        for called, style, is_fitted in (("fitted", "bins", True), ("held out", "raw", False)):
+            runs = [run for run in self.runs if run.fitted is is_fitted]
+            laws = [a / math.pow(run.n, alpha) + b / math.pow(line.t, beta) + e for run in runs]
+            heights = tuple(height(run.gap, law) for run, law in zip(runs, laws, strict=True))
+            if runs:
+                sizes, tips = tuple(run.n for run in runs), tuple(map(_tip, runs))
+                curves.append(Curve(called, sizes, heights, style, dots=True, tips=tips, line=False))
+        others = any(run.t != line.t for run in self.runs)
+        moved = " Runs of other lengths stand as far from it as at their own." if others else ""
+        return Chart(
+            name, title, f"N, {self.parameters} parameters", y_label, tuple(curves), log_x=True,
+            shades=(Shade(line.n, at(line.low), at(line.high)),) if line.low else (),
+            caption=f"The law at {short(line.t)} tokens.{moved}",
+        )  # fmt: skip
 
 
-def _dots(name: str, style: str, t: float, runs: list[LawRun], values: Mapping[str, float]) -> Curve:
-    """The runs at one `t`: each as far above the law, in per cent, as it is at its own."""
-    law = [
-        values["A"] / run.n ** values["alpha"] + values["B"] / t ** values["beta"] + values["E"]
-        for run in runs
-    ]
-    heights = tuple((1 + run.gap) * at for run, at in zip(runs, law, strict=True))
-    tips = tuple(f"{run.model}: {number(run.loss, digits=4)}, {share(run.gap)}" for run in runs)
-    return Curve(name, tuple(run.n for run in runs), heights, style, dots=True, tips=tips, line=False)
+def _tip(run: LawRun) -> str:
+    return f"{run.model}: {number(run.loss, digits=4)}, {share(run.gap)}"
+
+
+def short(n: float) -> str:
+    """A number of parameters as models are called: 410M, 1.4B."""
+    for unit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if n >= unit:
+            return f"{n / unit:.3g}{letter}"
+    return f"{n:.3g}"
 
 
 def share(gap: float) -> str:
@@ -200,7 +227,7 @@ def between(low: float, high: float) -> str:
 def _ends(interval: tuple[float | None, float | None] | None) -> str:
     if interval is None:
         return ""
-    low, high = (None if end is None else number(end) for end in interval)
+    low, high = (None if end is None else number(end, digits=4) for end in interval)
     if low is None or high is None:
         return "not bounded" if low == high else f"at most {high}" if low is None else f"at least {low}"
     return f"{low} to {high}"

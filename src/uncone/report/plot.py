@@ -54,8 +54,8 @@ def _chart(chart: Chart, ax: "Axes") -> None:
         values = [float("nan") if value is None else value for value in curve.y]
         dashes, marker = _DASHES.get(curve.style, "-"), "." if curve.dots else None
         if not curve.line:
-            dashes, marker = "", "o"
-        ax.plot(curve.x, values, dashes, marker=marker, label=curve.name)
+            dashes, marker = "none", "o"
+        ax.plot(curve.x, values, linestyle=dashes, marker=marker, label=curve.name)
     for mark in chart.marks:
         line = ax.axvline if mark.axis == "x" else ax.axhline
         line(mark.at, color="black", linestyle="--", linewidth=0.8, label=mark.label or None)

@@ -89,9 +89,9 @@ class Uncertainty:
     def _with_noise(self, x: Array, mean: Array) -> tuple[Array, Array]:
         """ln of the law at runs, averaged by `mean`, and its simulated errors (B, k), with the noise of the runs."""
         center = ln_loss(self.law.theta[None], x)
-        errors = ln_loss(self.drawn, x) - center
-        noise = np.random.default_rng((self.seed, 1)).standard_normal(errors.shape) * self.noise
-        return (center @ mean.T)[0], (errors + noise) @ mean.T
+        errors = (ln_loss(self.drawn, x) - center) @ mean.T
+        noise = np.random.default_rng((self.seed, 1)).standard_normal((len(errors), 1)) * self.noise
+        return (center @ mean.T)[0], errors + noise * np.linalg.norm(mean, axis=1)
 
     def _exp(self, of: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = self._ends(*of)

@@ -1,9 +1,11 @@
 """A scaling law in one sentence, and what a reader must know beside it."""
 
+import math
 from collections.abc import Sequence
 
-from uncone.records.scaling_law import COUNTED, Gap, LawConstant, LawRun, between
+from uncone.records.scaling_law import COUNTED, Gap, LawConstant, LawRun, between, short
 from uncone.records.text import count, number, plural
+from uncone.saturation.scaling_law import CONSTANTS, GRID
 
 FEW_SPARE = 3
 """Runs beyond the constants below which the noise is hardly known."""
@@ -51,8 +53,9 @@ def notes(
     fitted = [run.n for run in runs if run.fitted]
     free = [constant.name for constant in constants if not constant.given]
     spare = len(fitted) - len(free)
+    starts = math.prod(len(GRID[CONSTANTS.index(name)]) for name in free)
     told = [
-        f"Huber's loss of ln L, squares up to {delta:g}, summed over the runs; 4,500 starts, or their share of free constants."
+        f"The best of {count(starts)} starts; Huber's loss of ln L, squares up to {delta:g}, summed over the runs."
     ]
     if 0 < spare < FEW_SPARE:
         told.append(
@@ -65,23 +68,16 @@ def notes(
         )
     far = [run.model for run in runs if not min(fitted) / FAR <= run.n <= max(fitted) * FAR]
     if far:
-        told.append(
-            f"{_runs(len(far))} more than {FAR:g} times smaller or larger than all fitted runs: the gap rests on the form of the law."
+        beyond = (
+            f"{_runs(len(far))} {plural(len(far), 'is', 'are')} more than {FAR:g} times smaller or larger"
         )
+        told.append(f"{beyond} than all fitted runs: the gap rests on the form of the law.")
     if any(not run.fitted for run in runs) and parameters == "total":
         told.append(
             "Small models hold most of their parameters in embeddings. Fit with parameters outside the embeddings too: the sign "
             "of the gap may change."
         )
     return told
-
-
-def short(n: float) -> str:
-    """A number of parameters as models are called: 410M, 1.4B."""
-    for unit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if n >= unit:
-            return f"{n / unit:.3g}{letter}"
-    return f"{n:.3g}"
 
 
 def _runs(n: int) -> str:
