@@ -2,7 +2,7 @@
 
 import csv
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ _POINTS = 48
 
 
 def fit_scaling_law(
-    source: str | os.PathLike[str] | Mapping[str, Sequence[Any]],
+    source: str | os.PathLike[str] | Mapping[str, Any],
     *,
     columns: Mapping[str, str] | None = None,
     smallest: float | None = None,
@@ -85,7 +85,8 @@ def fit_scaling_law(
     if problem.spare > 0 and resamples:
         known = uncertainty(problem, law, resamples=resamples, seed=seed, progress=progress)
     constants = _constants(law, fixed or {}, known)
-    runs = tuple(_run(*run, law, known) for run in zip(models, n, t, losses, is_fitted, strict=True))
+    columns_of = (of.tolist() for of in (n, t, losses, is_fitted))
+    runs = tuple(_run(*run, law, known) for run in zip(models, *columns_of, strict=True))
     gap = (
         None
         if known is None or is_fitted.all()
@@ -103,7 +104,7 @@ def _constants(law: Law, fixed: Mapping[str, float], known: Uncertainty | None) 
     bootstrap = [None] * 5 if known is None else known.constants()
     return tuple(
         LawConstant(
-            name, float(getattr(law, name)), name in fixed,
+            name, float(fixed.get(name, getattr(law, name))), name in fixed,
             None if known is None or name in fixed else known.profile(place), bootstrap[place],
         )
         for place, name in enumerate(CONSTANTS)
@@ -118,16 +119,7 @@ def _run(
         _, *ends = known.mean_gap(*(np.array([value]) for value in (n, t, loss)))
         interval = (ends[0], ends[1])
     predicted = float(law.predict(n, t))
-    return LawRun(
-        model,
-        float(n),
-        float(t),
-        float(loss),
-        predicted,
-        float(loss) / predicted - 1,
-        bool(is_fitted),
-        interval,
-    )
+    return LawRun(model, n, t, loss, predicted, loss / predicted - 1, is_fitted, interval)
 
 
 def _line(n: Array, t: Array, law: Law, known: Uncertainty | None) -> LawLine:
