@@ -38,7 +38,7 @@ def parameters(model: str, *, total: bool) -> int:
 
 def losses(path: Path) -> tuple[dict[str, float], dict[str, tuple[int, float]]]:
     """The final loss of each model; the step (thousands) and the loss of the best checkpoint of each small one."""
-    rows = list(csv.DictReader(path.open()))
+    rows = list(csv.DictReader(path.read_text().splitlines()))
     final = {row["model"]: float(row["y"]) for row in rows if row["figure"] == "fig1b_final_pile_loss"}
     best = dict[str, tuple[int, float]]()
     for row in rows:

@@ -170,7 +170,7 @@ def test_the_profile_ends_where_the_deviance_meets_its_threshold() -> None:
         for end in known.profile(place):
             assert end is not None
             others = {other: getattr(law, other) for other in CONSTANTS}
-            rise = fit(n, t, losses, fixed={name: end}).objective - law.objective
+            rise = np.array(fit(n, t, losses, fixed={name: end}).objective - law.objective)
             assert deviance(rise, np.array(known.noise), 1e-3) == pytest.approx(
                 known.thresholds[place], rel=0.02
             )

@@ -12,6 +12,7 @@ _TERMS = (slice(0, 2), slice(2, 4), slice(4, 5))
 _AT_ONCE = 32_768
 """Numbers of an array of one piece, so that those of a step stay in a core's cache."""
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-2, 1e-9, 1e12
+"""The least damping is above the rounding of the sums, so that every step can be solved for."""
 _LEAST = 1e-200
 _TURN = 1e-2
 """At more damping than this, steps are of reweighted squares; at less they go over to Newton's."""
@@ -105,7 +106,7 @@ def _piece(
     shares, predicted = sums.shares(theta)
     residuals = predicted - y
     totals[:] = current = sums.losses(residuals)
-    eye = np.eye(int(free.sum()))
+    eye, least = np.eye(int(free.sum())), max(_LEAST_DAMPING, 50 * float(np.finfo(dtype).eps))
     for _ in range(steps if free.any() else 0):
         normal, slope = sums.normal(shares, residuals, damping)
         normal, slope = normal[:, free][:, :, free], slope[:, free]
@@ -119,7 +120,7 @@ def _piece(
         better = found < current
         gained = current - np.where(better, found, -np.inf)
         ended = (gained <= done * current) | (damping > _MOST_DAMPING)
-        damping = np.maximum(damping * np.where(better, 1 / 3, 4.0), _LEAST_DAMPING)
+        damping = np.maximum(damping * np.where(better, 1 / 3, 4.0), least)
         theta[better], current = moved[better], np.where(better, found, current)
         np.copyto(shares, new_shares, where=better[:, None])
         np.copyto(residuals, new_residuals, where=better[:, None])

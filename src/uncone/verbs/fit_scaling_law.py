@@ -85,13 +85,10 @@ def fit_scaling_law(
     if problem.spare > 0 and resamples:
         known = uncertainty(problem, law, resamples=resamples, seed=seed, progress=progress)
     constants = _constants(law, fixed or {}, known)
-    columns_of = (of.tolist() for of in (n, t, losses, is_fitted))
-    runs = tuple(_run(*run, law, known) for run in zip(models, *columns_of, strict=True))
-    gap = (
-        None
-        if known is None or is_fitted.all()
-        else Gap(*known.mean_gap(*(of[~is_fitted] for of in (n, t, losses))))
-    )
+    rows = zip(models, n.tolist(), t.tolist(), losses.tolist(), is_fitted.tolist(), strict=True)
+    runs = tuple(_run(model, *run, law=law, known=known) for model, *run in rows)
+    held = ~is_fitted
+    gap = Gap(*known.mean_gap(n[held], t[held], losses[held])) if known is not None and held.any() else None
     return ScalingLaw(
         verdict=verdict(runs, constants, gap, parameters, smallest), name=name, parameters=parameters, constants=constants,
         runs=runs, objective=law.objective, delta=delta, noise=None if known is None else known.noise, gap=gap,
@@ -112,7 +109,7 @@ def _constants(law: Law, fixed: Mapping[str, float], known: Uncertainty | None) 
 
 
 def _run(
-    model: str, n: float, t: float, loss: float, is_fitted: bool, law: Law, known: Uncertainty | None
+    model: str, n: float, t: float, loss: float, is_fitted: bool, *, law: Law, known: Uncertainty | None
 ) -> LawRun:
     interval = None
     if known is not None and not is_fitted:
