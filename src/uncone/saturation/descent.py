@@ -13,7 +13,8 @@ _AT_ONCE = 32_768
 """Numbers of an array of one piece, so that those of a step stay in a core's cache."""
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-2, 1e-9, 1e12
 """The least damping is above the rounding of the sums, so that every step can be solved for."""
-_LEAST = 1e-200
+_LEAST, _TINY = 1e-20, 1e-300
+"""A term that is no part of L has squares below the range of float32, and products within it: it is kept small beside others."""
 _TURN = 1e-2
 """At more damping than this, steps are of reweighted squares; at less they go over to Newton's."""
 
@@ -110,7 +111,8 @@ def _piece(
     for _ in range(steps if free.any() else 0):
         normal, slope = sums.normal(shares, residuals, damping)
         normal, slope = normal[:, free][:, :, free], slope[:, free]
-        scale = np.sqrt(np.maximum(np.einsum("spp->sp", normal), _LEAST))
+        size = np.einsum("spp->sp", normal)
+        scale = np.sqrt(np.maximum(size, _LEAST * size.max(1, keepdims=True)) + _TINY)
         damped = normal / (scale[:, :, None] * scale[:, None]) + damping[:, None, None] * eye
         moved = theta.copy()
         moved[:, free] -= np.linalg.solve(damped, (slope / scale)[..., None])[..., 0] / scale
