@@ -48,7 +48,9 @@ def losses(path: Path) -> tuple[dict[str, float], dict[str, tuple[int, float]]]:
     return final, best
 
 
-def table(final: dict[str, float], best: dict[str, tuple[int, float]], *, total: bool, at_best: bool) -> dict[str, list[Any]]:
+def table(
+    final: dict[str, float], best: dict[str, tuple[int, float]], *, total: bool, at_best: bool
+) -> dict[str, list[Any]]:
     """The runs; with `at_best` the small ones at the checkpoint of least loss."""
     at = {model: best[model] if at_best and model in best else (STEPS, loss) for model, loss in final.items()}
     return {
@@ -70,7 +72,14 @@ def leave_one_out(runs: dict[str, list[Any]], smallest: float) -> list[dict[str,
     for place in np.flatnonzero(n >= smallest):
         kept = (n >= smallest) & (np.arange(len(n)) != place)
         law = fit(n[kept], t[kept], loss[kept], fixed=FIXED)
-        out.append({"without": runs["model"][place], "A": law.A, "alpha": law.alpha, "gap": mean_gap(law, runs, smallest)[0]})
+        out.append(
+            {
+                "without": runs["model"][place],
+                "A": law.A,
+                "alpha": law.alpha,
+                "gap": mean_gap(law, runs, smallest)[0],
+            }
+        )
     return out
 
 
@@ -81,7 +90,9 @@ def study(path: Path) -> tuple[dict[str, Any], list[ScalingLaw]]:
     for at_best in (False, True):
         named = "best" if at_best else "final"
         runs = table(final, best, total=True, at_best=at_best)
-        results[f"paper's law, {named}"] = dict(zip(("gap", "gaps"), mean_gap(PAPER, runs, SMALLEST), strict=True))
+        results[f"paper's law, {named}"] = dict(
+            zip(("gap", "gaps"), mean_gap(PAPER, runs, SMALLEST), strict=True)
+        )
         for total in (True, False):
             runs = table(final, best, total=total, at_best=at_best)
             smallest = SMALLEST if total else parameters("410m", total=False)
@@ -106,18 +117,27 @@ def main() -> None:
     results, records = study(parser.parse_args().data)
     (HERE / "results").mkdir(exist_ok=True)
     (HERE / "results/scaling_law.json").write_text(json.dumps(results, indent=1) + "\n")
-    lines = ["| law | A | alpha | mean gap of the four small models | 14M, 31M, 70M, 160M |", "|---|---|---|---|---|"]
+    lines = [
+        "| law | A | alpha | mean gap of the four small models | 14M, 31M, 70M, 160M |",
+        "|---|---|---|---|---|",
+    ]
     for name, found in results.items():
         if isinstance(found, list):
-            low, high = ([pick(one[key] for one in found) for key in ("A", "alpha", "gap")] for pick in (min, max))
+            low, high = (
+                [pick(one[key] for one in found) for key in ("A", "alpha", "gap")] for pick in (min, max)
+            )
             ends = [f"{a:.4g} to {b:.4g}" for a, b in zip(low[:2], high[:2], strict=True)]
             lines.append(f"| {name} | {ends[0]} | {ends[1]} | {low[2]:+.2%} to {high[2]:+.2%} | |")
             continue
         constants = found.get("constants", {"A": [PAPER.A], "alpha": [PAPER.alpha]})
-        cells = [f"{c[0]:.5g}" + (f" ({c[1]:.3g} to {c[2]:.3g})" if len(c) > 1 else "") for c in constants.values()]
+        cells = [
+            f"{c[0]:.5g}" + (f" ({c[1]:.3g} to {c[2]:.3g})" if len(c) > 1 else "") for c in constants.values()
+        ]
         gap = found["gap"] if isinstance(found["gap"], list) else [found["gap"]]
         told = f"{gap[0]:+.2%}" + (f" ({gap[1]:+.1%} to {gap[2]:+.1%})" if len(gap) > 1 else "")
-        lines.append(f"| {name} | {' | '.join(cells)} | {told} | {', '.join(f'{one:+.1%}' for one in found['gaps'])} |")
+        lines.append(
+            f"| {name} | {' | '.join(cells)} | {told} | {', '.join(f'{one:+.1%}' for one in found['gaps'])} |"
+        )
     text = "\n".join(lines) + "\n"
     (HERE / "results/scaling_law.md").write_text(text)
     print(text)
