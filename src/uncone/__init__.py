@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from uncone.verbs.compare import compare
     from uncone.verbs.diagnose import diagnose
     from uncone.verbs.evaluate import evaluate
+    from uncone.verbs.fit_scaling_law import fit_scaling_law
     from uncone.verbs.judge_curves import judge_curves
     from uncone.verbs.measures import measures
     from uncone.verbs.repair import repair
@@ -55,7 +56,8 @@ __all__ = [
     "Evaluation", "Finding", "InputError", "Measurement", "Moments", "PersistentEntropy", "RareTokenGate",
     "Repaired", "Rows", "StepWarning", "Subject", "UnconeError", "UndefinedMeasure", "UnsupportedModel", "__version__",
     "attach", "attach_states", "calibrate", "center_head", "check", "compare", "diagnose", "evaluate",
-    "gated_linear_cross_entropy", "judge_curves", "linear_cross_entropy", "measure", "measures", "open_rows", "repair",
+    "fit_scaling_law", "gated_linear_cross_entropy", "judge_curves", "linear_cross_entropy", "measure", "measures",
+    "open_rows", "repair",
     "repair_tokens", "report", "select_repair", "transforms",
 ]  # fmt: skip
 

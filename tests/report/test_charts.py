@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.report.records_example import make_groups, make_picture, make_subject
 from uncone.records import Groups, Norms, Spectrum
-from uncone.records.blocks import Chart, Curve, Figure, Intervals
+from uncone.records.blocks import Chart, Curve, Figure, Intervals, Shade
 from uncone.records.charts import bin_charts, norms_chart, norms_compared, spectrum_chart
 from uncone.report.cone import MOST_POINTS, cone_panels, group_classes, legends, sample, wedge
 from uncone.report.spark import spark_lines
@@ -295,3 +295,34 @@ def test_norms_are_read_from_zero() -> None:
     assert chart is not None
     assert limits(chart)[0] == (0.0, 1.0)
     assert _ticks(draw(chart, "c"), "middle")[0] == "0"
+
+
+def test_a_shade_lies_between_its_lines_and_within_the_axes() -> None:
+    shade = Shade((1.0, 10.0, 100.0), (1.0, 2.0, 2.5), (3.0, 4.0, 9.0))
+    chart = Chart("c", "C", "x", "y", (Curve("a", (1.0, 10.0), (2.0, 3.0)),), shades=(shade,), log_x=True)
+    (x_low, x_high), (y_low, y_high) = limits(chart)
+    assert (x_low, x_high) == (1.0, 100.0)
+    assert y_low <= 1.0
+    assert y_high >= 9.0
+    band = next(
+        one for one in ET.fromstring(draw(chart, "u")).iter(SVG + "path") if one.get("class") == "band"
+    )
+    points = [tuple(map(float, at.split())) for at in (band.get("d") or "").strip("MZ").split("L")]
+    across, down = zip(*points, strict=True)
+    assert across == tuple(reversed(across))
+    assert down[0] < down[-1], "first along the upper line, then back along the lower one"
+    assert down[2] == min(down)
+
+
+def test_dots_without_a_line() -> None:
+    places, values = tuple(map(float, range(9))), tuple(map(float, range(9)))
+    with_line, without = (
+        draw(
+            Chart("c", "C", "x", "y", (Curve("a", places, values, dots=True, tips=("t",) * 9, line=line),)),
+            "u",
+        )
+        for line in (True, False)
+    )
+    assert 'class="line raw"' in with_line
+    assert 'class="line raw"' not in without
+    assert with_line.count("h.01") == without.count("h.01") == 9

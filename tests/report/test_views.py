@@ -36,6 +36,7 @@ from uncone.records.blocks import (
     Heading,
     Intervals,
     Mark,
+    Shade,
     Table,
     Text,
 )
@@ -63,6 +64,7 @@ class Weather(Record):
         days = Chart(
             "days", "Days", "day", "degrees", (Curve(self.words, (1.0, 2.0, 3.0), (4.0, None, self.degrees), dots=True, tips=(self.words,) * 3),),
             edges=(0.0, 1.0, 3.0), bars=(2.0, 5.0), marks=(Mark(2.0, label="today"), Mark(1.0, "y")), spark="degrees",
+            shades=(Shade((1.0, 3.0), (3.0, 6.0), (5.0, 9.0)),),
         )  # fmt: skip
         towns = Intervals("towns", "Towns", "degrees", ((self.words, 1.0, 0.5, 2.0),))
         return (
@@ -197,6 +199,8 @@ def test_plot_draws_the_numbers_of_the_record() -> None:
     line: Any = ax.lines[0]
     assert list(line.get_xdata()) == [1.0, 2.0, 3.0]
     assert line.get_ydata()[2] == 7.5
+    (shade,) = ax.collections
+    assert shade.get_paths()[0].get_extents().bounds == (1.0, 3.0, 2.0, 6.0)
     pyplot.close(figure)
     with pytest.raises(InputError, match=r"of this forecast \(days, towns\), got 'moon'"):
         Weather("n", 7.5).plot("moon")

@@ -56,6 +56,7 @@ from uncone.records.parts import (
 from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
 from uncone.records.record import Record
 from uncone.records.repair import Lengths, RepairCost, Repaired
+from uncone.records.scaling_law import Gap, LawConstant, LawLine, LawRun, ScalingLaw
 from uncone.records.scores import Knot, ScoreHistogram, Share
 from uncone.records.tokens import (
     UNDER_TRAINED_SHARE,
@@ -97,6 +98,7 @@ __all__ = [
     "Fitted",
     "FrequencyGroup",
     "FrequencyGroups",
+    "Gap",
     "Group",
     "Groups",
     "HeadEdit",
@@ -105,6 +107,9 @@ __all__ = [
     "Interval",
     "Knot",
     "LabelledPairs",
+    "LawConstant",
+    "LawLine",
+    "LawRun",
     "Lengths",
     "Level",
     "MeasureDescription",
@@ -120,6 +125,7 @@ __all__ = [
     "RepairCost",
     "Repaired",
     "RoundingError",
+    "ScalingLaw",
     "ScoreHistogram",
     "ScoreMeaning",
     "ScoreThreshold",
@@ -142,7 +148,7 @@ for _part in map(globals().get, __all__):
 
 _KINDS: tuple[type[Record], ...] = (
     Diagnosis, Comparison, Check, Evaluation, Calibration, Selection, Repaired, HeadEdit, TokenEdit,
-    CurveVerdicts,
+    CurveVerdicts, ScalingLaw,
 )  # fmt: skip
 
 

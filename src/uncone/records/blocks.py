@@ -87,7 +87,8 @@ class Code:
 class Curve:
     """A line through points in the order of `x`; None in `y` breaks it. `style` names its colour and dashes.
 
-    With `dots` every point is marked, those at `marked` in another way, and `tips` says what each is.
+    With `dots` every point is marked, those at `marked` in another way, and `tips` says what each is. Without `line`
+    there are dots alone.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Curve:
     dots: bool = False
     tips: tuple[str, ...] = ()
     marked: tuple[int, ...] = ()
+    line: bool = True
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,17 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class Shade:
+    """What lies between two lines over `x`, shaded behind the curves: where values are expected."""
+
+    x: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Chart:
-    """A drawing with two axes. `bars` stand on `edges` (one more than bars); `bands` of x are shaded.
+    """A drawing with two axes. `bars` stand on `edges` (one more than bars); `bands` of x and `shades` are shaded.
 
     `name` is for `Record.plot`; `spark` labels its line of bars in a terminal, which leaves out charts that
     have none. The horizontal axis ends at `x_limits`, or where the drawing ends.
@@ -126,6 +137,7 @@ class Chart:
     bars: tuple[float, ...] = ()
     marks: tuple[Mark, ...] = ()
     bands: tuple[tuple[float, float], ...] = ()
+    shades: tuple[Shade, ...] = ()
     log_x: bool = False
     log_y: bool = False
     x_limits: tuple[float, float] | None = None

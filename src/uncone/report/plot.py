@@ -46,12 +46,16 @@ def draw(
 def _chart(chart: Chart, ax: "Axes") -> None:
     for start, stop in chart.bands:
         ax.axvspan(start, stop, alpha=0.12, linewidth=0)
+    for shade in chart.shades:
+        ax.fill_between(shade.x, shade.low, shade.high, alpha=0.12, linewidth=0)
     if chart.bars:
         ax.stairs(chart.bars, chart.edges, fill=True)
     for curve in chart.curves:
         values = [float("nan") if value is None else value for value in curve.y]
         dashes, marker = _DASHES.get(curve.style, "-"), "." if curve.dots else None
-        ax.plot(curve.x, values, dashes, marker=marker, label=curve.name)
+        if not curve.line:
+            dashes, marker = "none", "o"
+        ax.plot(curve.x, values, linestyle=dashes, marker=marker, label=curve.name)
     for mark in chart.marks:
         line = ax.axvline if mark.axis == "x" else ax.axhline
         line(mark.at, color="black", linestyle="--", linewidth=0.8, label=mark.label or None)

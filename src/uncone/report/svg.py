@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from uncone.records.blocks import Chart, Curve, Intervals, Mark
+from uncone.records.blocks import Chart, Curve, Intervals, Mark, Shade
 from uncone.records.text import NEAR_DIGITS, number, shortened, typeset
 from uncone.report.markup import SVG, element, escape, path, typeset_text
 
@@ -89,6 +89,7 @@ def draw(chart: Chart | Intervals, uid: str, *, narrow: bool = False) -> str:
     size = _NARROW if narrow else _WIDE
     x, y = axes(size, *limits(chart), log_x=chart.log_x, log_y=chart.log_y)
     body = "".join(rectangle(x.at(start), y.stop, x.at(stop), y.start, "band") for start, stop in chart.bands)
+    body += "".join(_shade(shade, x, y) for shade in chart.shades)
     body += frame(x, y, typeset(chart.x_label), typeset(chart.y_label), x_ticks=4 if narrow else 5)
     body += _bars(chart, x, y) + "".join(_curve(curve, x, y) for curve in chart.curves)
     body += "".join(_mark(mark, x, y) for mark in chart.marks)
@@ -124,8 +125,9 @@ def _draw_intervals(chart: Intervals, uid: str) -> str:
 def limits(chart: Chart) -> tuple[Point, Point]:
     """The ends of both axes. Linear ones begin at 0, unless the numbers would then lie in a far corner."""
     xs = [*chart.edges, *(x for curve in chart.curves for x in curve.x)]
-    xs += [end for band in chart.bands for end in band]
+    xs += [end for band in chart.bands for end in band] + [x for shade in chart.shades for x in shade.x]
     ys = [*chart.bars, *(y for curve in chart.curves for y in curve.y if y is not None)]
+    ys += [end for shade in chart.shades for end in (*shade.low, *shade.high)]
     ys += [mark.at for mark in chart.marks if mark.axis == "y"] + ([0.0] if chart.bars else [])
     low, high = min(ys), max(ys)
     x = chart.x_limits or ((min(xs), max(xs)) if chart.log_x else _from_zero(min(xs), max(xs), 0.0))
@@ -143,7 +145,9 @@ def _from_zero(low: float, high: float, margin: float) -> Point:
 
 
 def is_scattered(curve: Curve) -> bool:
-    """Whether the curve has too few points for a line; steps, which repeat places, are lines always."""
+    """Whether the curve has no line, or too few points for one; steps, which repeat places, are lines always."""
+    if not curve.line:
+        return True
     known = [place for place, value in zip(curve.x, curve.y, strict=True) if value is not None]
     return len(known) <= FEW_POINTS and len(set(known)) == len(known)
 
@@ -168,6 +172,11 @@ def _curve(curve: Curve, x: Axis, y: Axis) -> str:
             css = f"dots bin {'reserved' if place in curve.marked else curve.style}"
             drawn += path(css, dot(x.at(across), y.at(up)), typeset_text(tip))
     return drawn
+
+
+def _shade(shade: Shade, x: Axis, y: Axis) -> str:
+    around = [*zip(shade.x, shade.high, strict=True), *reversed(list(zip(shade.x, shade.low, strict=True)))]
+    return path("band", "M" + "L".join(f"{x.at(a):.1f} {y.at(b):.1f}" for a, b in around) + "Z")
 
 
 def _mark(mark: Mark, x: Axis, y: Axis) -> str:

@@ -2,27 +2,29 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from uncone.errors import InputError
+from uncone.errors import InputError, nearest
 from uncone.rows import Array
+from uncone.saturation.descent import descend
 
-NAMES = ("a", "alpha", "b", "beta", "e")
-"""a = ln A, b = ln B, e = ln E: what is fitted."""
+CONSTANTS = ("A", "alpha", "B", "beta", "E")
 DELTA = 1e-3
 """Where Huber's loss turns from squares to sizes, in log loss (Hoffmann et al. 2022)."""
-GRID = {
-    "a": tuple(range(0, 26, 5)), "alpha": (0.0, 0.5, 1.0, 1.5, 2.0), "b": tuple(range(0, 26, 5)),
-    "beta": (0.0, 0.5, 1.0, 1.5, 2.0), "e": (-1.0, -0.5, 0.0, 0.5, 1.0),
-}  # fmt: skip
-"""The 4,500 starts of Hoffmann et al. 2022, approach 3."""
-_STEPS, _SIEVED, _KEPT = 200, 12, 200
-_DONE = 1e-12
-_LARGEST = 1e12
+GRID = (
+    tuple(range(0, 26, 5)), (0.0, 0.5, 1.0, 1.5, 2.0), tuple(range(0, 26, 5)), (0.0, 0.5, 1.0, 1.5, 2.0),
+    (-1.0, -0.5, 0.0, 0.5, 1.0),
+)  # fmt: skip
+"""The 4,500 starts of Hoffmann et al. 2022, approach 3: a = ln A, alpha, b = ln B, beta, e = ln E."""
+_STEPS, _SIEVED, _KEPT = 300, 12, 500
+_TYPICAL = (6.0, 0.34, 6.0, 0.28, 0.52)
+"""Constants near those of Hoffmann et al. 2022: where it is asked whether the runs tell the constants apart."""
+_SAME = 1e-7
+_LOGGED = (0, 2, 4)
 
 
 @dataclass(frozen=True)
@@ -34,120 +36,177 @@ class Law:
     B: float
     beta: float
     E: float
-    objective: float
+    objective: float = math.nan
+
+    @property
+    def theta(self) -> Array:
+        """a = ln A, alpha, b = ln B, beta, e = ln E: what is fitted."""
+        return np.array([math.log(self.A), self.alpha, math.log(self.B), self.beta, math.log(self.E)])
 
     def predict(self, n: Any, t: Any) -> Array:
         """The loss of runs of `n` parameters and `t` tokens, of their shape."""
         n, t = np.asarray(n, np.float64), np.asarray(t, np.float64)
         return np.asarray(self.A / n**self.alpha + self.B / t**self.beta + self.E)
 
+    def gap(self, n: Any, t: Any, losses: Any) -> Array:
+        """loss / prediction - 1 of each run; above 0 it has a greater loss than the law says."""
+        return np.asarray(losses, np.float64) / self.predict(n, t) - 1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is fitted: ln N and ln T of the runs `x` (2, R), their ln L `y` (R,), and the constants that are given."""
+
+    x: Array
+    y: Array
+    known: Mapping[int, float]
+    delta: float
+
+    @property
+    def free(self) -> Array:
+        return np.array([place not in self.known for place in range(5)])
+
+    @property
+    def spare(self) -> int:
+        """Runs beyond the constants to find."""
+        return len(self.y) - int(self.free.sum())
+
+    def descend(
+        self, theta: Array, y: Array | None = None, *, held: int | None = None, steps: int = _STEPS, dtype: type = np.float64
+    ) -> tuple[Array, Array]:  # fmt: skip
+        """The ends of descents from `theta` (S, 5) on `y` (S, R), with one more constant `held` where it starts."""
+        free = self.free
+        if held is not None:
+            free[held] = False
+        # About the mean of ln N, a and alpha are apart; but a given ln A is the value at N = 1.
+        shift = np.where(free[[0, 2]], self.x.mean(1), 0.0)
+        theta = theta.astype(np.float64)
+        theta[:, [0, 2]] -= theta[:, [1, 3]] * shift
+        ends, sums = descend(
+            theta, free, self.x - shift[:, None], self.y if y is None else y, delta=self.delta, steps=steps, dtype=dtype
+        )  # fmt: skip
+        ends[:, [0, 2]] += ends[:, [1, 3]] * shift
+        return ends, sums
+
 
 def fit(
-    n: Any, t: Any, losses: Any, *, fixed: Mapping[str, float] | None = None, delta: float = DELTA,
-    progress: Callable[[str, int, int], None] | None = None,
-) -> Law:  # fmt: skip
+    n: Any, t: Any, losses: Any, *, fixed: Mapping[str, float] | None = None, delta: float = DELTA
+) -> Law:
     """The law whose Huber losses of ln L have the least sum, over 4,500 starts (Hoffmann et al. 2022, approach 3).
 
     Losses are summed, not averaged: an average of so small numbers ends an optimiser early (Besiroglu et al. 2024).
 
     Args:
-        n, t, losses: of each run, (R,), above 0.
+        n, t, losses: of each run, (R,), above 0. `n` counts all parameters or those outside the embeddings: A and alpha
+            are for the same.
         fixed: constants that are given, by "A", "alpha", "B", "beta" or "E".
-        delta: where Huber's loss turns linear.
+        delta: where Huber's loss turns from squares to sizes.
 
     Raises:
-        InputError: runs of other numbers, values that are not above 0, or fewer runs than constants to find.
+        InputError: runs of other numbers, values that are not above 0, fewer runs than constants to find, or runs that
+            do not tell the constants apart, such as runs of one size.
     """
-    n, t, y = _checked(n, t, losses)
-    known = _logarithms(fixed or {})
-    free = [name for name in NAMES if name not in known]
-    if len(y) < len(free):
+    return fitted(problem_of(n, t, losses, fixed=fixed, delta=delta))
+
+
+def problem_of(
+    n: Any, t: Any, losses: Any, *, fixed: Mapping[str, float] | None = None, delta: float = DELTA
+) -> Problem:
+    """The runs, checked, as `fitted` takes them."""
+    n, t, losses = checked(n, t, losses)
+    if not 0 < delta < math.inf:
+        raise InputError(f"expected delta above 0, got {delta}: {DELTA:g} is usual")
+    problem = Problem(np.log([n, t]), np.log(losses), _known(fixed or {}), delta)
+    if problem.spare < 0 or not len(losses):
         raise InputError(
-            f"expected at least {len(free)} runs to fit {len(free)} constants, got {len(y)}: fix some, or pass more runs"
+            f"expected at least {max(1, problem.free.sum())} runs to fit {problem.free.sum()} constants, got {len(losses)}: "
+            "fix some constants, or pass more runs"
         )
-    axes = [(known[name],) if name in known else GRID[name] for name in NAMES]
-    starts = np.array(list(itertools.product(*axes)))
-    x = np.stack([np.log(n), np.log(t)])
-    is_free = np.array([name not in known for name in NAMES])
-    starts, _ = _descend(starts, is_free, x, np.log(y), delta, _SIEVED)
-    order = np.argsort(_objective(starts, x, np.log(y), delta), kind="stable")
-    ends, _ = _descend(starts[order[:_KEPT]], is_free, x, np.log(y), delta, _STEPS)
-    objective = _objective(ends, x, np.log(y), delta)
-    best = int(np.argmin(objective))
+    _check_apart(problem)
+    return problem
+
+
+def fitted(problem: Problem) -> Law:
+    """The best of all starts: a few steps of each in float32, then the best to their ends."""
+    axes = [(problem.known[place],) if place in problem.known else GRID[place] for place in range(5)]
+    starts = np.array(list(itertools.product(*axes)), np.float64)
+    if len(starts) > _KEPT:
+        ends, sums = problem.descend(starts, steps=_SIEVED, dtype=np.float32)
+        starts = ends[np.argsort(sums, kind="stable")[:_KEPT]]
+    ends, sums = problem.descend(starts)
+    best = int(np.argmin(sums))
     a, alpha, b, beta, e = ends[best].tolist()
-    return Law(math.exp(a), alpha, math.exp(b), beta, math.exp(e), float(objective[best]))
+    return Law(math.exp(a), alpha, math.exp(b), beta, math.exp(e), float(sums[best]))
 
 
-def _predicted(theta: Array, x: Array) -> tuple[Array, Array]:
-    """ln L (S, R) of constants (S, 5), and its derivatives (S, R, 5)."""
-    a, alpha, b, beta, e = (theta[:, [i]] for i in range(5))
-    terms = np.stack([a - alpha * x[0], b - beta * x[1], np.broadcast_to(e, (len(theta), x.shape[1]))])
-    largest = terms.max(0)
-    shares = np.exp(terms - largest)
-    total = shares.sum(0)
-    shares /= total
-    derivatives = np.stack([shares[0], -shares[0] * x[0], shares[1], -shares[1] * x[1], shares[2]], axis=-1)
-    return largest + np.log(total), derivatives
+def ln_loss(theta: Array, x: Array) -> Array:
+    """ln L of constants (S, 5) for runs (2, R): (S, R)."""
+    a, alpha, b, beta, e = (theta[:, [place]] for place in range(5))
+    return np.asarray(np.logaddexp(np.logaddexp(a - alpha * x[0], b - beta * x[1]), e))
 
 
-def _huber(residuals: Array, delta: float) -> Array:
-    size = np.abs(residuals)
-    return np.where(size <= delta, 0.5 * size**2, delta * (size - 0.5 * delta))
-
-
-def _objective(theta: Array, x: Array, y: Array, delta: float) -> Array:
-    return np.asarray(_huber(_predicted(theta, x)[0] - y, delta).sum(1))
-
-
-def _descend(
-    theta: Array, free: Array, x: Array, y: Array, delta: float, steps: int
-) -> tuple[Array, Array]:
-    """All starts at once, by Levenberg and Marquardt on reweighted squares; the constants, and their objectives."""
-    theta, damping = theta.astype(np.float64), np.full(len(theta), 1e-2)
-    current = _objective(theta, x, y, delta)
-    running = np.arange(len(theta))
-    for _ in range(steps):
-        if not len(running):
-            break
-        predicted, derivatives = _predicted(theta[running], x)
-        residuals = predicted - y
-        weights = np.minimum(1.0, delta / np.maximum(np.abs(residuals), 1e-300))
-        j = derivatives[..., free]
-        weighted = j * weights[..., None]
-        normal = np.einsum("srp,srq->spq", weighted, j)
-        slope = np.einsum("srp,sr->sp", weighted, residuals)
-        size = np.einsum("spp->sp", normal)
-        eye = np.eye(j.shape[-1])
-        scale = np.maximum(size, 1e-12 * size.max(1, keepdims=True) + 1e-300)
-        step = np.linalg.solve(normal + (damping[running, None] * scale)[:, :, None] * eye, -slope[..., None])
-        moved = theta[running].copy()
-        moved[:, free] += step[..., 0]
-        found = _objective(moved, x, y, delta)
-        better = found < current[running]
-        gained = (current[running] - found) / np.maximum(current[running], 1e-300)
-        theta[running[better]], current[running[better]] = moved[better], found[better]
-        damping[running] = np.where(better, damping[running] / 3, damping[running] * 4)
-        ended = (better & (gained < _DONE)) | (damping[running] > _LARGEST)
-        running = running[~ended]
-    return theta, current
-
-
-def _logarithms(fixed: Mapping[str, float]) -> dict[str, float]:
-    known = dict[str, float]()
-    for name, value in fixed.items():
-        if name not in ("A", "alpha", "B", "beta", "E"):
-            raise InputError(f"expected constants A, alpha, B, beta or E, got {name!r}: fix one of these")
-        if name in ("A", "B", "E") and not 0 < value < math.inf:
-            raise InputError(f"expected {name} above 0, got {value}: give a positive number")
-        known[name.lower()] = math.log(value) if name in ("A", "B", "E") else float(value)
-    return known
-
-
-def _checked(*of_runs: Any) -> tuple[Array, ...]:
+def checked(*of_runs: Any) -> tuple[Array, ...]:
+    """Parameters, tokens and losses as arrays of one length, above 0."""
     arrays = tuple(np.asarray(values, np.float64) for values in of_runs)
     if len({array.shape for array in arrays}) != 1 or arrays[0].ndim != 1:
         shapes = ", ".join(str(array.shape) for array in arrays)
-        raise InputError(f"expected as many parameters, tokens and losses, got shapes {shapes}: give one of each a run")
-    if not all(np.isfinite(array).all() and (array > 0).all() for array in arrays):
-        raise InputError("expected parameters, tokens and losses above 0, got others: leave such runs out")
+        raise InputError(
+            f"expected as many parameters, tokens and losses, got shapes {shapes}: give one of each a run"
+        )
+    for what, values in zip(("parameters", "tokens", "losses"), arrays, strict=True):
+        wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+        if len(wrong):
+            raise InputError(
+                f"expected {what} above 0, got {values[wrong[0]]} at run {wrong[0]} and {len(wrong)} such in all: "
+                "leave these runs out"
+            )
     return arrays
+
+
+def _known(fixed: Mapping[str, float]) -> dict[int, float]:
+    known = dict[int, float]()
+    for name, value in fixed.items():
+        if name not in CONSTANTS:
+            advice = nearest(name, CONSTANTS, "fix one of these")
+            raise InputError(f"expected constants {', '.join(CONSTANTS)}, got {name!r}: {advice}")
+        place = CONSTANTS.index(name)
+        if not math.isfinite(value) or (place in _LOGGED and value <= 0):
+            above = " above 0" if place in _LOGGED else ""
+            raise InputError(f"expected a number{above} for {name}, got {value}: give another")
+        known[place] = math.log(value) if place in _LOGGED else float(value)
+    return known
+
+
+def _check_apart(problem: Problem) -> None:
+    """Refuse runs for which some constants can change together without a change of any prediction."""
+    names = [name for name, is_free in zip(CONSTANTS, problem.free, strict=True) if is_free]
+    theta = np.array([problem.known.get(place, value) for place, value in enumerate(_TYPICAL)])
+    middle = np.array(
+        [
+            0.0 if place in problem.known else mean
+            for place, mean in zip((0, 2), problem.x.mean(1), strict=True)
+        ]
+    )
+    terms = np.stack(
+        [
+            theta[0] - theta[1] * problem.x[0],
+            theta[2] - theta[3] * problem.x[1],
+            np.full_like(problem.y, theta[4]),
+        ]
+    )
+    shares = np.exp(terms - np.logaddexp.reduce(terms))
+    x = problem.x - middle[:, None]
+    slopes = np.stack([shares[0], shares[0] * x[0], shares[1], shares[1] * x[1], shares[2]])[problem.free]
+    size = np.linalg.norm(slopes, axis=1, keepdims=True)
+    values = np.linalg.svd(slopes / np.maximum(size, 1e-300), compute_uv=False)
+    if len(names) and (size.min() < _SAME * size.max() or values[-1] < _SAME * values[0]):
+        same = [
+            f"all runs have {what} = {math.exp(of[0]):.4g}"
+            for what, of in zip("NT", problem.x, strict=True)
+            if np.ptp(of) < _SAME
+        ]
+        told = "; ".join(same) or f"{len(np.unique(problem.x, axis=1).T)} different pairs of N and T"
+        raise InputError(
+            f"expected runs that tell {', '.join(names)} apart, got others ({told}): fix some constants, or add runs of other "
+            "N and T"
+        )

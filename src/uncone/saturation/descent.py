@@ -1,0 +1,137 @@
+"""Many fits of ln L = ln(A / N^alpha + B / T^beta + E) at once, by the method of Levenberg and Marquardt for Huber's loss."""
+
+from functools import partial
+
+import numpy as np
+
+from uncone.rows import Array
+from uncone.threads import share
+
+_TERMS = (slice(0, 2), slice(2, 4), slice(4, 5))
+"""The constants of each term: a and alpha, b and beta, e."""
+_AT_ONCE = 32_768
+"""Numbers of an array of one piece, so that those of a step stay in a core's cache."""
+_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-2, 1e-9, 1e12
+"""The least damping is above the rounding of the sums, so that every step can be solved for."""
+_LEAST, _TINY = 1e-20, 1e-300
+"""A term that is no part of L has squares below the range of float32, and products within it: it is kept small beside others."""
+_TURN = 1e-2
+"""At more damping than this, steps are of reweighted squares; at less they go over to Newton's."""
+
+
+def descend(
+    theta: Array, free: Array, x: Array, y: Array, *, delta: float, steps: int, done: float = 1e-13,
+    dtype: type = np.float64,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Where each of S descents ends, (S, 5), and the sums of Huber's losses there, (S,).
+
+    Args:
+        theta: where they start, (S, 5): a, alpha, b, beta, e, of ln L = ln(exp(a - alpha x0) + exp(b - beta x1) + exp(e)).
+        free: which of the five move.
+        x: ln N and ln T of the runs, (2, R).
+        y: ln L, (R,) or of each descent (S, R).
+        delta: where Huber's loss turns from squares to sizes.
+        steps: at most.
+        done: a descent ends once a step lowers the sum by no more than this share.
+        dtype: of the sums over the runs. float32 is for a first choice among many starts.
+    """
+    runs = x.shape[1]
+    size = max(1, _AT_ONCE // runs)
+    y = np.broadcast_to(y, (len(theta), runs))
+    cuts = [slice(start, start + size) for start in range(0, len(theta), size)]
+    ends = share(partial(_piece, theta[cut], free, x, y[cut], delta, steps, done, dtype) for cut in cuts)
+    return np.concatenate([end for end, _ in ends]), np.concatenate([total for _, total in ends])
+
+
+class _Sums:
+    """The sums over the runs that a step needs, of descents of one piece."""
+
+    def __init__(self, x: Array, delta: float, dtype: type) -> None:
+        self.x: Array = x.astype(dtype)
+        self.delta = dtype(delta)
+        one = np.ones_like(self.x[0])
+        factors = np.stack([one, -self.x[0], one, -self.x[1], one])
+        self.factors = [factors[term].T for term in _TERMS]
+        self.products = factors[:, None] * factors
+
+    def shares(self, theta: Array) -> tuple[Array, Array]:
+        """Of each term in L, (3, S, R), and ln L."""
+        a, alpha, b, beta, e = (theta[:, [i]].astype(self.x.dtype) for i in range(5))
+        terms = np.empty((3, len(theta), self.x.shape[1]), self.x.dtype)
+        np.subtract(a, alpha * self.x[0], out=terms[0])
+        np.subtract(b, beta * self.x[1], out=terms[1])
+        terms[2] = e
+        largest = terms.max(0)
+        terms -= largest
+        np.exp(terms, out=terms)
+        total = terms.sum(0)
+        terms /= total
+        largest += np.log(total, out=total)
+        return terms, largest
+
+    def losses(self, residuals: Array) -> Array:
+        size = np.abs(residuals)
+        inside = np.minimum(size, self.delta)
+        return np.asarray((inside * (size - inside / 2)).sum(1, dtype=np.float64))
+
+    def normal(self, shares: Array, residuals: Array, damping: Array) -> tuple[Array, Array]:
+        """The matrix of the step (S, 5, 5), and the gradient (S, 5).
+
+        Runs within delta have weight 1, and those beyond delta / size, as reweighted squares do. The true second
+        derivative there is 0: near the end, where damping is low, their weight goes to it, so that few steps are left.
+        """
+        size = np.maximum(np.abs(residuals), self.delta)
+        weights = self.delta / size
+        slopes = residuals * weights
+        weights *= np.where(size > self.delta, np.minimum(1, damping / _TURN)[:, None], 1).astype(size.dtype)
+        normal, slope = np.empty((len(damping), 5, 5)), np.empty((len(damping), 5))
+        for i, rows in enumerate(_TERMS):
+            weighted = shares[i] * weights
+            slope[:, rows] = (shares[i] * slopes) @ self.factors[i]
+            for j in range(i, 3):
+                columns = _TERMS[j]
+                products = self.products[rows, columns]
+                sums = (weighted * shares[j]) @ products.reshape(-1, products.shape[-1]).T
+                normal[:, rows, columns] = sums.reshape(-1, *products.shape[:2])
+                normal[:, columns, rows] = normal[:, rows, columns].swapaxes(1, 2)
+        return normal, slope
+
+
+@np.errstate(over="ignore", invalid="ignore")  # a step out of range is not taken
+def _piece(
+    theta: Array, free: Array, x: Array, y: Array, delta: float, steps: int, done: float, dtype: type
+) -> tuple[Array, Array]:
+    sums, y = _Sums(x, delta, dtype), y.astype(dtype)
+    ends, totals = theta.astype(np.float64), np.empty(len(theta))
+    running, theta, damping = np.arange(len(theta)), ends.copy(), np.full(len(theta), _FIRST_DAMPING)
+    shares, predicted = sums.shares(theta)
+    residuals = predicted - y
+    totals[:] = current = sums.losses(residuals)
+    eye, least = np.eye(int(free.sum())), max(_LEAST_DAMPING, 50 * float(np.finfo(dtype).eps))
+    for _ in range(steps if free.any() else 0):
+        normal, slope = sums.normal(shares, residuals, damping)
+        normal, slope = normal[:, free][:, :, free], slope[:, free]
+        size = np.einsum("spp->sp", normal)
+        scale = np.sqrt(np.maximum(size, _LEAST * size.max(1, keepdims=True)) + _TINY)
+        damped = normal / (scale[:, :, None] * scale[:, None]) + damping[:, None, None] * eye
+        moved = theta.copy()
+        moved[:, free] -= np.linalg.solve(damped, (slope / scale)[..., None])[..., 0] / scale
+        new_shares, predicted = sums.shares(moved)
+        new_residuals = predicted - y
+        found = sums.losses(new_residuals)
+        better = found < current
+        gained = current - np.where(better, found, -np.inf)
+        ended = (gained <= done * current) | (damping > _MOST_DAMPING)
+        damping = np.maximum(damping * np.where(better, 1 / 3, 4.0), least)
+        theta[better], current = moved[better], np.where(better, found, current)
+        np.copyto(shares, new_shares, where=better[:, None])
+        np.copyto(residuals, new_residuals, where=better[:, None])
+        if ended.any():
+            ends[running], totals[running] = theta, current
+            kept = ~ended
+            running, theta, damping, current = running[kept], theta[kept], damping[kept], current[kept]
+            shares, residuals, y = shares[:, kept], residuals[kept], y[kept]
+        if not len(running):
+            break
+    ends[running], totals[running] = theta, current
+    return ends, totals

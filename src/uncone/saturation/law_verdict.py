@@ -1,0 +1,91 @@
+"""A scaling law in one sentence, and what a reader must know beside it."""
+
+import math
+from collections.abc import Sequence
+
+from uncone.records.scaling_law import COUNTED, Gap, LawConstant, LawRun, between, short
+from uncone.records.text import count, number, plural
+from uncone.saturation.scaling_law import CONSTANTS, GRID
+
+FEW_SPARE = 3
+"""Runs beyond the constants below which the noise is hardly known."""
+FAR = 4.0
+"""How many times smaller or larger than all fitted runs a run is that the law says little of."""
+
+
+def verdict(
+    runs: Sequence[LawRun],
+    constants: Sequence[LawConstant],
+    gap: Gap | None,
+    parameters: str,
+    smallest: float | None,
+) -> str:
+    """The mean gap of the runs held out, or without them how fast loss falls."""
+    held = [run for run in runs if not run.fitted]
+    fitted = len(runs) - len(held)
+    if not held or smallest is None:
+        far = max(abs(run.gap) for run in runs)
+        fixed = all(constant.given for constant in constants)
+        law = "the given law" if fixed else "the law fitted to them"
+        powers = [
+            f"{c.name} {number(c.value)}{_interval(c)}" for c in constants if c.name in ("alpha", "beta")
+        ]
+        return f"The {_runs(fitted)} lie within {far:.1%} of {law}, with {' and '.join(powers)}; {COUNTED[parameters]}."
+    mean = sum(run.gap for run in held) / len(held)
+    size, side = f"{abs(mean):.1%}", "above" if mean > 0 else "below"
+    told = f"The {_runs(len(held))} below {short(smallest)} {plural(len(held), 'lies', 'lie')}"
+    law = f"the law of the {count(fitted)} larger {plural(fitted, 'one')}"
+    if gap is None:
+        return f"{told} {size} {side} {law}, which has no interval; {COUNTED[parameters]}."
+    if gap.low <= 0 <= gap.high:
+        return (
+            f"{told} no farther from {law} than its error and noise explain: {mean:+.1%} ({between(gap.low, gap.high)}); "
+            f"{COUNTED[parameters]}."
+        )
+    low, high = sorted((abs(gap.low), abs(gap.high)))
+    return f"{told} {size} ({low:.1%} to {high:.1%}) {side} {law}; {COUNTED[parameters]}."
+
+
+def notes(
+    runs: Sequence[LawRun], constants: Sequence[LawConstant], parameters: str, delta: float
+) -> list[str]:
+    """What the numbers rest on."""
+    fitted = [run.n for run in runs if run.fitted]
+    free = [constant.name for constant in constants if not constant.given]
+    spare = len(fitted) - len(free)
+    starts = math.prod(len(GRID[CONSTANTS.index(name)]) for name in free)
+    told = [
+        f"The best of {count(starts)} starts; Huber's loss of ln L, squares up to {delta:g}, summed over the runs."
+    ]
+    if 0 < spare < FEW_SPARE:
+        told.append(
+            f"Only {_runs(spare)} more than constants: the noise, and so every interval, is hardly known."
+        )
+    open_ended = [c.name for c in constants if c.profile is not None and None in c.profile]
+    if open_ended:
+        told.append(
+            f"The runs do not bound {', '.join(open_ended)}: fix a constant, or add runs of other N and T."
+        )
+    far = [run.model for run in runs if not min(fitted) / FAR <= run.n <= max(fitted) * FAR]
+    if far:
+        beyond = (
+            f"{_runs(len(far))} {plural(len(far), 'is', 'are')} more than {FAR:g} times smaller or larger"
+        )
+        told.append(f"{beyond} than all fitted runs: the gap rests on the form of the law.")
+    if any(not run.fitted for run in runs) and parameters == "total":
+        told.append(
+            "Small models hold most of their parameters in embeddings. Fit with parameters outside the embeddings too: the sign "
+            "of the gap may change."
+        )
+    return told
+
+
+def _runs(n: int) -> str:
+    return f"{count(n)} {plural(n, 'run')}"
+
+
+def _interval(constant: LawConstant) -> str:
+    if constant.profile is None or None in constant.profile:
+        return ""
+    low, high = constant.profile
+    return f" ({number(low or 0.0)} to {number(high or 0.0)})"
