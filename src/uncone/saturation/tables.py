@@ -12,7 +12,7 @@ import numpy as np
 from uncone.errors import InputError, needed
 from uncone.regular import lines_of
 
-HOW = "give a table with columns step and value in CSV, TSV, JSON lines or Parquet"
+HOW = "give a table with a header in CSV, TSV, JSON lines or Parquet"
 LARGEST_JSON = 256 * 2**20
 _MOST_COLUMNS = 1000
 
@@ -29,6 +29,11 @@ class Table:
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
+
+    @property
+    def short_name(self) -> str:
+        """The last two parts of a path, since results are passed on."""
+        return "/".join(Path(self.name).parts[-2:]).lstrip("/")
 
 
 def of_rows(rows: Iterable[Mapping[str, Any]], name: str, notes: Sequence[str] = (), **more: Any) -> Table:

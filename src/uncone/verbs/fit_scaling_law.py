@@ -1,20 +1,17 @@
 """`fit_scaling_law`: the law of loss by parameters and tokens, with intervals, and the gap of each run."""
 
-import csv
-import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from uncone.errors import InputError
 from uncone.records.scaling_law import Gap, LawConstant, LawLine, LawRun, Parameters, ScalingLaw
-from uncone.regular import open_regular
 from uncone.rows import Array
 from uncone.saturation.law_intervals import Uncertainty, uncertainty
 from uncone.saturation.law_verdict import notes, verdict
 from uncone.saturation.scaling_law import CONSTANTS, DELTA, Law, checked, fitted, problem_of
+from uncone.saturation.sources import open_table
 from uncone.version import versions
 
 COLUMNS = ("model", "n", "t", "loss")
@@ -22,7 +19,7 @@ _POINTS = 48
 
 
 def fit_scaling_law(
-    source: str | os.PathLike[str] | Mapping[str, Any],
+    source: Any,
     *,
     columns: Mapping[str, str] | None = None,
     smallest: float | None = None,
@@ -40,8 +37,8 @@ def fit_scaling_law(
     the sum, all else refitted, is not too large, and the bootstrap interval is studentised.
 
     Args:
-        source: a table of runs, as a CSV file with a header or a mapping of columns: `model` (may be missing), `n`
-            (parameters), `t` (tokens) and `loss` (nats a token).
+        source: a table of runs (CSV, TSV, JSON lines, Parquet, a pandas DataFrame or a mapping of columns): `model` (may be
+            missing), `n` (parameters), `t` (tokens) and `loss` (nats a token).
         columns: other names of these columns, such as {"n": "params", "t": "tokens"}.
         smallest: fit the runs of at least so many parameters, and read the gap of the smaller ones from their law. All
             runs are fitted by default.
@@ -132,33 +129,20 @@ def _line(n: Array, t: Array, law: Law, known: Uncertainty | None) -> LawLine:
 def _runs(source: Any, columns: Mapping[str, str] | None) -> tuple[str, list[str], Array, Array, Array]:
     """The name of the source, the models, and n, t and loss of each run."""
     called = {name: name for name in COLUMNS} | dict(columns or {})
-    table = source if isinstance(source, Mapping) else _csv(source)
-    missing = [called[name] for name in COLUMNS[1:] if called[name] not in table]
+    table = open_table(source)
+    missing = [called[name] for name in COLUMNS[1:] if called[name] not in table.columns]
     if missing or set(called) - set(COLUMNS):
         wrong = ", ".join(missing or sorted(set(called) - set(COLUMNS)))
         raise InputError(
-            f"expected the columns {', '.join(called.values())}, got {', '.join(map(str, table))} (without {wrong}): name them "
-            'by columns={"n": ...}'
+            f"expected the columns {', '.join(called.values())}, got {', '.join(table.columns)} (without {wrong}): name them "
+            'by columns={"n": ...} (--columns n=...)'
         )
     try:
-        n, t, losses = (np.asarray(table[called[name]], np.float64) for name in COLUMNS[1:])
+        n, t, losses = (np.asarray(table.columns[called[name]], np.float64) for name in COLUMNS[1:])
     except (TypeError, ValueError) as error:
         raise InputError(
             f"expected numbers of parameters, tokens and losses, got others ({error}): correct them"
         ) from error
     checked(n, t, losses)
-    models = [str(model) for model in table.get(called["model"], range(len(n)))]
-    if len(models) != len(n):
-        raise InputError(f"expected a model for each of {len(n)} runs, got {len(models)}: name each run")
-    return ("runs" if isinstance(source, Mapping) else Path(source).name), models, n, t, losses
-
-
-def _csv(path: str | os.PathLike[str]) -> dict[str, list[str]]:
-    with open_regular(path, how="give a table of runs in CSV") as file:
-        text = file.read().decode("utf-8-sig", "replace")
-    header, *rows = csv.reader(text.splitlines()) if text.strip() else [[]]
-    if any(len(row) != len(header) for row in rows):
-        raise InputError(
-            f"expected {len(header)} values in each line of {Path(path).name}, got others: correct them"
-        )
-    return {name: [row[place] for row in rows] for place, name in enumerate(header)}
+    models = [str(model) for model in table.columns.get(called["model"], range(len(n)))]
+    return table.short_name, models, n, t, losses

@@ -1,7 +1,6 @@
 """`judge_curves`: which curves over checkpoints decline late."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError
@@ -53,8 +52,7 @@ def judge_curves(
     table = open_table(source)
     curves, apart, notes = curves_of(table, columns, lower, higher or ())
     verdicts, families = judge(curves, alpha=alpha, seed=seed, progress=progress)
-    kept = Path(table.name).parts[-2:]
     return CurveVerdicts(
-        verdict=verdict_of(families, verdicts), name=str(Path(*kept)) if kept else "curves", alpha=alpha, curves=verdicts,
+        verdict=verdict_of(families, verdicts), name=table.short_name, alpha=alpha, curves=verdicts,
         families=families, told_apart_by=apart, notes=notes, provenance={"seed": seed, "versions": versions("numpy")},
     )  # fmt: skip
