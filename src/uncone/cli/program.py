@@ -17,6 +17,7 @@ from uncone.cli.measures import measures
 from uncone.cli.repair import repair
 from uncone.cli.repair_tokens import repair_tokens
 from uncone.cli.report import report
+from uncone.cli.saturation import saturation
 from uncone.version import __version__
 
 app = App(
@@ -32,6 +33,7 @@ for command in (calibrate, center_head, check, diagnose, repair, repair_tokens, 
 app.command(compare, usage="Usage: uncone compare [OPTIONS] BASELINE OTHER...")
 app.command(evaluate, usage="Usage: uncone evaluate [OPTIONS] [SPEC]")
 app.command(measures, usage="Usage: uncone measures [NAME]")
+app.command(saturation, usage="Usage: uncone saturation [OPTIONS] [FILE]")
 
 
 def main(arguments: list[str] | None = None) -> None:
