@@ -112,8 +112,8 @@ def judge(
                 prepared[i], group, row, float(p_contrast[row]), float(p_peak[row]), bends[row]
             )
     verdicts = _decided(verdicts, alpha)
-    drawn = [i for i, verdict in enumerate(verdicts) if verdict.declined][:MOST_DRAWN]
-    for i in drawn:
+    fell = [i for i, verdict in enumerate(verdicts) if verdict.declined]
+    for i in sorted(fell, key=lambda i: verdicts[i].p_holm or 0.0)[:MOST_DRAWN]:
         steps, values = prepared[i].steps, _as_given(prepared[i], prepared[i].values)
         verdicts[i] = replace(verdicts[i], steps=tuple(steps.tolist()), values=tuple(values.tolist()))
     return tuple(verdicts), tuple(_families(prepared, verdicts, posteriors, ratios))
