@@ -1,6 +1,7 @@
 """What curves are read from: every format, the columns and what tells curves apart, and damaged or hostile files."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,16 @@ def test_columns_are_named(tmp_path: Path) -> None:
         uncone.judge_curves(path, columns={"step": "sen", "value": "lambada_acc"})
     with pytest.raises(InputError, match=r"roles out of step, value.*'stepp': did you mean 'step'"):
         uncone.judge_curves(path, columns={"stepp": "seen"})
+
+
+def test_a_named_column_of_values_is_the_metric() -> None:
+    falling = [
+        {"step": s, "eval_loss": 1 - 0.01 * s + 1e-3 * (s % 3), "other": math.inf} for s in range(1, 31)
+    ]
+    (curve,) = uncone.judge_curves(falling, columns={"value": "eval_loss"}).curves
+    assert (curve.metric, curve.lower, curve.declined) == ("eval_loss", True, False)
+    (curve,) = uncone.judge_curves(falling, columns={"value": "eval_loss"}, higher=["eval_loss"]).curves
+    assert curve.declined
 
 
 def _rows(**extra: list[Any]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ corrected after Holm, and share what is known of their jitter: its correlation, 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Lock
 
 import numpy as np
 
@@ -94,12 +95,13 @@ def judge(
     verdicts = [_undecided(curve) for curve in prepared]
     groups = _groups(prepared)
     posteriors, ratios = _shared(prepared, groups)
-    done = [len(curves) - sum(len(group.at) for group in groups)]
+    done, lock = [len(curves) - sum(len(group.at) for group in groups)], Lock()
 
     def tick(more: int) -> None:
-        done[0] += more
-        if progress is not None:
-            progress("curves", done[0], len(curves))
+        with lock:  # blocks of curves are judged on several threads
+            done[0] += more
+            if progress is not None:
+                progress("curves", done[0], len(curves))
 
     for group in groups:
         families = [prepared[i].family for i in group.at]
