@@ -169,14 +169,14 @@ class CurveVerdicts(Record):
 
     def _figures(self) -> Iterator[Figure]:
         """The declined curves that kept their points, a figure for each family."""
-        drawn = [curve for curve in self.curves if curve.steps]
         titles = self._titles()
+        drawn = sorted((curve for curve in self.curves if curve.steps), key=lambda curve: curve.family)
         for family, curves in groupby(drawn, key=lambda curve: curve.family):
             charts = tuple(_chart(curve) for curve in curves if max(map(abs, curve.values)) < LARGEST_DRAWN)
             yield Figure(
                 titles.get(family, ""),
                 charts,
-                "Ringed: the peak. Dashed: where the curve bends, with its interval shaded.",
+                "In another colour: the peak. Dashed: where the curve bends, with its interval shaded.",
             )
 
     def _by_curve(self) -> Iterator[Table | Text]:
@@ -214,7 +214,10 @@ def _row(curve: CurveVerdict, settings: list[str]) -> tuple[str | Cell, ...]:
 
 def _chart(curve: CurveVerdict) -> Chart:
     peak = curve.steps.index(curve.peak_step) if curve.peak_step in curve.steps else 0
-    line = Curve(curve.model, curve.steps, curve.values, dots=True, marked=(peak,))
+    tips = tuple(
+        f"step {_step(step)}: {number(value)}" for step, value in zip(curve.steps, curve.values, strict=True)
+    )
+    line = Curve(curve.model, curve.steps, curve.values, dots=True, tips=tips, marked=(peak,))
     has_bend = curve.change_step is not None
     marks = (Mark(curve.change_step or 0.0, label="bend"),) if has_bend else ()
     bands = ((curve.change_low or 0.0, curve.change_high or 0.0),) if has_bend else ()

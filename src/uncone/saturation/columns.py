@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,10 @@ def curves_of(
     if not len(table):
         raise InputError(f"expected rows in {table.name}, got none: give a table with at least one curve")
     roles = roles_of(table, columns)
+    if "metric" not in roles and roles["value"].casefold() not in ROLES["value"]:
+        # a column of values called eval_loss says what they are
+        named = replace(table, columns={**table.columns, "": [roles["value"]] * len(table)})
+        table, roles = named, roles | {"metric": ""}
     _check_metrics(table, roles, [*(lower or ()), *higher])
     cells = {role: table.columns[name] for role, name in roles.items()}
     extra = [name for name in table.columns if name not in roles.values()]
@@ -166,7 +171,7 @@ def _told_apart(table: Table, roles: Mapping[str, str], others: Sequence[str]) -
 def _text(cell: Any) -> str:
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return ""
-    if isinstance(cell, float) and cell == int(cell):
+    if isinstance(cell, float) and cell.is_integer():
         cell = int(cell)
     return cut_label(str(cell).strip()) or ""
 

@@ -82,7 +82,7 @@ def design(steps: Array) -> Design:
     return _design(tuple(steps.tolist()))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)  # of 128 checkpoints each takes 8 MB
 def _design(of_steps: tuple[float, ...]) -> Design:
     steps = np.array(of_steps)
     body, middle, late = windows(steps)

@@ -7,6 +7,7 @@ corrected after Holm, and share what is known of their jitter: its correlation, 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Lock
 
 import numpy as np
 
@@ -94,12 +95,13 @@ def judge(
     verdicts = [_undecided(curve) for curve in prepared]
     groups = _groups(prepared)
     posteriors, ratios = _shared(prepared, groups)
-    done = [len(curves) - sum(len(group.at) for group in groups)]
+    done, lock = [len(curves) - sum(len(group.at) for group in groups)], Lock()
 
     def tick(more: int) -> None:
-        done[0] += more
-        if progress is not None:
-            progress("curves", done[0], len(curves))
+        with lock:  # blocks of curves are judged on several threads
+            done[0] += more
+            if progress is not None:
+                progress("curves", done[0], len(curves))
 
     for group in groups:
         families = [prepared[i].family for i in group.at]
@@ -112,8 +114,8 @@ def judge(
                 prepared[i], group, row, float(p_contrast[row]), float(p_peak[row]), bends[row]
             )
     verdicts = _decided(verdicts, alpha)
-    drawn = [i for i, verdict in enumerate(verdicts) if verdict.declined][:MOST_DRAWN]
-    for i in drawn:
+    fell = [i for i, verdict in enumerate(verdicts) if verdict.declined]
+    for i in sorted(fell, key=lambda i: verdicts[i].p_holm or 0.0)[:MOST_DRAWN]:
         steps, values = prepared[i].steps, _as_given(prepared[i], prepared[i].values)
         verdicts[i] = replace(verdicts[i], steps=tuple(steps.tolist()), values=tuple(values.tolist()))
     return tuple(verdicts), tuple(_families(prepared, verdicts, posteriors, ratios))
