@@ -25,6 +25,7 @@ from uncone.records.comparison import (
     Part,
     taken_in,
 )
+from uncone.records.context_rank import ContextCurve, ContextDifference, ContextRank
 from uncone.records.diagnosis import Diagnosis, Subject
 from uncone.records.edits import (
     EditedTensor,
@@ -37,6 +38,7 @@ from uncone.records.edits import (
     TokenEdit,
 )
 from uncone.records.evaluation import ORIGINAL, Evaluation, Interval, Price, Selection
+from uncone.records.gradient_share import GradientShare, KeptShare
 from uncone.records.known import Placed
 from uncone.records.measures import MeasureDescription, Measures
 from uncone.records.parts import (
@@ -81,6 +83,9 @@ __all__ = [
     "ComparedMeasure",
     "ComparedSubject",
     "Comparison",
+    "ContextCurve",
+    "ContextDifference",
+    "ContextRank",
     "Diagnosis",
     "Difference",
     "Drift",
@@ -93,12 +98,14 @@ __all__ = [
     "Fitted",
     "FrequencyGroup",
     "FrequencyGroups",
+    "GradientShare",
     "Group",
     "Groups",
     "HeadEdit",
     "HeadProof",
     "HeadRows",
     "Interval",
+    "KeptShare",
     "Knot",
     "LabelledPairs",
     "Lengths",
@@ -137,7 +144,7 @@ for _part in map(globals().get, __all__):
         _part.__repr__ = brief  # type: ignore[method-assign]
 
 _KINDS: tuple[type[Record], ...] = (
-    Diagnosis, Comparison, Check, Evaluation, Calibration, Selection, Repaired, HeadEdit, TokenEdit,
+    Diagnosis, Comparison, Check, Evaluation, Calibration, Selection, Repaired, HeadEdit, TokenEdit, ContextRank,
 )  # fmt: skip
 
 

@@ -53,7 +53,15 @@ class GradientShare:
     def blocks(self) -> tuple[Block, ...]:
         if not self.groups:
             return ()
-        columns = ("targets", "tokens", "squares, batch", "times chance", "squares, tokens", "norms, batch", "norms, tokens")
+        columns = (
+            "targets",
+            "tokens",
+            "squares, batch",
+            "times chance",
+            "squares, tokens",
+            "norms, batch",
+            "norms, tokens",
+        )
         chance, whole = percent(self.chance_squares, precise=True), self.chance_norms
         norms = percent(whole, precise=True)
         random = (Cell("A random subspace"), "", chance, "1", chance, norms, norms)
@@ -64,11 +72,19 @@ class GradientShare:
         )  # fmt: skip
         space = "centred head" if self.centred else "head as stored, as its logits are capped"
         drawn = tuple(
-            (group.name, estimate.value / self.chance_squares, *(end / self.chance_squares for end in estimate.interval))
+            (
+                group.name,
+                value / self.chance_squares,
+                ends[0] / self.chance_squares,
+                ends[1] / self.chance_squares,
+            )
             for group in self.groups
-            if (estimate := group.sum_squares).value is not None and estimate.interval is not None
-        )  # fmt: skip
-        chart = Intervals("gradient share", "Kept share of the gradient", "times a random subspace", drawn, 1.0)
+            if (value := group.sum_squares.value) is not None
+            and (ends := group.sum_squares.interval) is not None
+        )
+        chart = Intervals(
+            "gradient share", "Kept share of the gradient", "times a random subspace", drawn, 1.0
+        )
         return section(
             "What the head passes back",
             Text(self.verdict, "lead"),
@@ -91,5 +107,9 @@ class GradientShare:
 def _cell(estimate: Estimate) -> str | Cell:
     if estimate.value is None:
         return "-"
-    ends = "" if estimate.interval is None else " to ".join(percent(end, precise=True) for end in estimate.interval)
+    ends = (
+        ""
+        if estimate.interval is None
+        else " to ".join(percent(end, precise=True) for end in estimate.interval)
+    )
     return Cell(percent(estimate.value, precise=True), ends)

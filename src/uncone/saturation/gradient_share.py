@@ -78,7 +78,8 @@ def column_space(head: Tensor, *, centred: bool) -> Tensor:
     if not bool(keep.any()):
         raise UndefinedMeasure("the head's rows are all the same: it passes no gradient back")
     # the second QR leaves no error of the eigenvectors of close values
-    return torch.linalg.qr(wide @ (vectors[:, keep] / values[keep].sqrt()))[0].float()
+    orthonormal: Tensor = torch.linalg.qr(wide @ (vectors[:, keep] / values[keep].sqrt()))[0]
+    return orthonormal.float()
 
 
 def logit_gradient(states: States, part: slice) -> Tensor:
