@@ -38,6 +38,7 @@ from uncone.records.edits import (
     TokenEdit,
 )
 from uncone.records.evaluation import ORIGINAL, Evaluation, Interval, Price, Selection
+from uncone.records.excision import Excised, Excision
 from uncone.records.gradient_share import GradientShare, KeptShare
 from uncone.records.known import Placed
 from uncone.records.measures import MeasureDescription, Measures
@@ -94,6 +95,8 @@ __all__ = [
     "EditedToken",
     "Estimate",
     "Evaluation",
+    "Excised",
+    "Excision",
     "Finding",
     "Fitted",
     "FrequencyGroup",

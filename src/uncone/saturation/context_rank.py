@@ -2,17 +2,20 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import count as count_up
 from typing import Any, Literal
 
 import numpy as np
 
-from uncone.errors import InputError, UndefinedMeasure, needed
+from uncone.errors import InputError, needed
 from uncone.records.context_rank import ContextCurve, ContextDifference, ContextRank
 from uncone.records.text import count, number
 from uncone.records.tokens import Estimate
 from uncone.rows import Array
 from uncone.saturation.leading import leading_pairs
 from uncone.saturation.resampling import FEWEST_BLOCKS, draws
+from uncone.threads import share
 
 Progress = Callable[[str, int, int], None]
 Kind = Literal["all", "seen", "weighted"]
@@ -84,21 +87,27 @@ def context_rank(
     if dimensions < 1:
         raise InputError(f"expected at least one dimension, got {dimensions}: 500 is usual")
     random = np.random.default_rng(seed)
+    counted = {
+        "text": count_followers(ids, ends, order),
+        "shuffled": count_followers(random.permutation(ids), ends, order),
+        "next shuffled": count_followers(ids, ends, order, random.permutation),
+    }
     curves, errors = list[ContextCurve](), dict[tuple[str, str], tuple[Array, Array]]()
-    for source in SOURCES:
-        stream = random.permutation(ids) if source == "shuffled" else ids
-        shuffle = random.permutation if source == "next shuffled" else None
-        found = count_followers(stream, ends, order, shuffle)
-        for kind in KINDS:
-            if progress is not None:
-                progress(f"{kind} contexts, {source}", len(curves), len(SOURCES) * len(KINDS))
-            try:
-                matrix = ContextMatrix(found, kind)
-            except UndefinedMeasure:
-                continue
-            spectrum = matrix.spectrum(min(dimensions, matrix.columns), seed)
-            errors[kind, source] = spectrum
-            curves.append(_curve(kind, source, matrix, *spectrum))
+    done = count_up(1)
+
+    def measure(source: str, kind: Kind) -> tuple[ContextCurve, tuple[Array, Array]] | None:
+        matrix = ContextMatrix(counted[source], kind)
+        spectrum = matrix.spectrum(min(dimensions, matrix.columns), seed) if matrix.contexts else None
+        if progress is not None:
+            progress("singular values of contexts", next(done), len(SOURCES) * len(KINDS))
+        return None if spectrum is None else (_curve(kind, source, matrix, *spectrum), spectrum)
+
+    asked = [(kind, source) for source in SOURCES for kind in KINDS]
+    found = share([partial(measure, source, kind) for kind, source in asked])
+    for key, result in zip(asked, found, strict=True):
+        if result is not None:
+            curves.append(result[0])
+            errors[key] = result[1]
     differences = tuple(_differences(errors))
     of_all = [curve for curve in curves if curve.kind == "all"]
     return ContextRank(
@@ -158,8 +167,6 @@ class ContextMatrix:
         weight = np.sqrt(found.total) if kind == "weighted" else np.ones(len(found.total))
         if kind == "seen":
             weight[found.total < SEEN] = 0
-        if not weight.any():
-            raise UndefinedMeasure(f"no context stands in the text {SEEN} times")
         self.contexts, self.columns = int(np.count_nonzero(weight)), found.vocabulary
         n, c = len(found.where), len(weight)
         blocks = np.arange(n) * _BLOCKS // n
@@ -266,7 +273,7 @@ def _verdict(
     name: str, order: int, curves: Sequence[ContextCurve], differences: Sequence[ContextDifference]
 ) -> str:
     """What is claimed rests on the difference from the shuffled tokens."""
-    last = [d for d in differences if d.kind == "all" and d.source == "shuffled"][0]
+    last = next(d for d in differences if (d.kind, d.source) == ("all", "shuffled"))
     what = f"The contexts of {order - 1} tokens of {name or 'the text'}"
     halves = [curve.half.value for curve in curves if curve.source in ("text", "shuffled")]
     if None not in halves and len(halves) == 2:

@@ -148,5 +148,5 @@ def _verdict(share: KeptShare, chance: float, rank: int, v: int) -> str:
     if ends[0] > NEAR * chance:
         return f"{lost}: it keeps {times} times what counting dimensions predicts."
     if ends[1] < chance / NEAR:
-        return f"{lost}: it keeps only {times} times that, so more is lost than counting dimensions predicts."
+        return f"{lost}: it keeps {times} times what those would keep, so more is lost than counting dimensions predicts."
     return f"{lost}: what it loses is counting of dimensions (it keeps {times} times chance)."
