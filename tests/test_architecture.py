@@ -71,6 +71,8 @@ OF_TORCH = {
     "model/head_map.py",
     "model/texts.py",
     "saturation/states.py",
+    "saturation/gradient_share.py",
+    "saturation/excision.py",
 }
 """Files of theirs that need it, and that are imported inside a function."""
 COMPILED = {
