@@ -24,12 +24,22 @@ if TYPE_CHECKING:
     from uncone.prevent.attach_states import AttachedStates, attach_states
     from uncone.prevent.gate import RareTokenGate
     from uncone.prevent.persistent_entropy import PersistentEntropy
-    from uncone.records import Check, Comparison, Diagnosis, Evaluation, Finding, Measurement, Subject
+    from uncone.records import (
+        Check,
+        Comparison,
+        ContextRank,
+        Diagnosis,
+        Evaluation,
+        Finding,
+        Measurement,
+        Subject,
+    )
     from uncone.rows import Rows
     from uncone.verbs.calibrate import calibrate
     from uncone.verbs.center_head import center_head
     from uncone.verbs.check import check
     from uncone.verbs.compare import compare
+    from uncone.verbs.context_rank import context_rank
     from uncone.verbs.diagnose import diagnose
     from uncone.verbs.evaluate import evaluate
     from uncone.verbs.fit_scaling_law import fit_scaling_law
@@ -45,20 +55,20 @@ _NAMES = {
     "model.open": "open_rows",
     "moments": "Moments",
     "prevent": "Attached AttachedStates PersistentEntropy RareTokenGate attach attach_states",
-    "records": "Calibration Check Comparison Diagnosis Evaluation Finding Measurement Repaired Subject",
+    "records": "Calibration Check Comparison ContextRank Diagnosis Evaluation Finding Measurement Repaired Subject",
     "rows": "Rows",
 }
 """The names of each room; every other public name is a room itself, or the function of a verb."""
 _ROOM = {name: room for room, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
-    "Attached", "AttachedStates", "Calibration", "Check", "Comparison", "CrossEntropyOptions", "Diagnosis",
-    "Evaluation", "Finding", "InputError", "Measurement", "Moments", "PersistentEntropy", "RareTokenGate",
-    "Repaired", "Rows", "StepWarning", "Subject", "UnconeError", "UndefinedMeasure", "UnsupportedModel", "__version__",
-    "attach", "attach_states", "calibrate", "center_head", "check", "compare", "diagnose", "evaluate",
-    "fit_scaling_law", "gated_linear_cross_entropy", "judge_curves", "linear_cross_entropy", "measure", "measures",
-    "open_rows", "repair",
-    "repair_tokens", "report", "select_repair", "transforms",
+    "Attached", "AttachedStates", "Calibration", "Check", "Comparison", "ContextRank",
+    "CrossEntropyOptions", "Diagnosis", "Evaluation", "Finding", "InputError", "Measurement", "Moments",
+    "PersistentEntropy", "RareTokenGate", "Repaired", "Rows", "StepWarning", "Subject", "UnconeError",
+    "UndefinedMeasure", "UnsupportedModel", "__version__", "attach", "attach_states", "calibrate",
+    "center_head", "check", "compare", "context_rank", "diagnose", "evaluate", "fit_scaling_law",
+    "gated_linear_cross_entropy", "judge_curves", "linear_cross_entropy", "measure", "measures",
+    "open_rows", "repair", "repair_tokens", "report", "select_repair", "transforms",
 ]  # fmt: skip
 
 

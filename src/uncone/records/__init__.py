@@ -25,6 +25,7 @@ from uncone.records.comparison import (
     Part,
     taken_in,
 )
+from uncone.records.context_rank import ContextCurve, ContextDifference, ContextRank
 from uncone.records.curves import CurveFamily, CurveVerdict, CurveVerdicts
 from uncone.records.diagnosis import Diagnosis, Subject
 from uncone.records.edits import (
@@ -38,6 +39,8 @@ from uncone.records.edits import (
     TokenEdit,
 )
 from uncone.records.evaluation import ORIGINAL, Evaluation, Interval, Price, Selection
+from uncone.records.excision import Excised, Excision
+from uncone.records.gradient_share import GradientShare, KeptShare
 from uncone.records.known import Placed
 from uncone.records.measures import MeasureDescription, Measures
 from uncone.records.parts import (
@@ -83,6 +86,9 @@ __all__ = [
     "ComparedMeasure",
     "ComparedSubject",
     "Comparison",
+    "ContextCurve",
+    "ContextDifference",
+    "ContextRank",
     "CurveFamily",
     "CurveVerdict",
     "CurveVerdicts",
@@ -94,17 +100,21 @@ __all__ = [
     "EditedToken",
     "Estimate",
     "Evaluation",
+    "Excised",
+    "Excision",
     "Finding",
     "Fitted",
     "FrequencyGroup",
     "FrequencyGroups",
     "Gap",
+    "GradientShare",
     "Group",
     "Groups",
     "HeadEdit",
     "HeadProof",
     "HeadRows",
     "Interval",
+    "KeptShare",
     "Knot",
     "LabelledPairs",
     "LawConstant",
@@ -148,7 +158,7 @@ for _part in map(globals().get, __all__):
 
 _KINDS: tuple[type[Record], ...] = (
     Diagnosis, Comparison, Check, Evaluation, Calibration, Selection, Repaired, HeadEdit, TokenEdit,
-    CurveVerdicts, ScalingLaw,
+    CurveVerdicts, ScalingLaw, ContextRank,
 )  # fmt: skip
 
 

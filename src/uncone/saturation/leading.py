@@ -1,0 +1,107 @@
+"""The leading eigenpairs of a large symmetric matrix that is known by its products: block Lanczos."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from uncone.memory import check_memory, uninitialised
+from uncone.rows import Array
+
+BLOCK = 32
+"""Vectors a step: an eigenvalue of this multiplicity is still found whole."""
+RESIDUAL = 1e-4
+"""||G u - lambda u|| of each pair, of its eigenvalue, which errs by about the square of it over the next gap."""
+_GROWTH = 1.2
+_LOST = 1e-8
+
+
+def leading_pairs(
+    product: Callable[[Array], Array],
+    n: int,
+    k: int,
+    *,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Array, Array]:
+    """The k largest eigenvalues, descending, (k,) and their vectors (n, k) of a positive semidefinite matrix.
+
+    Golub and Underwood (1977). The whole basis is kept, and every block is made orthogonal to it, so that no
+    eigenvalue is found twice. It ends once every pair has a residual below `RESIDUAL`.
+
+    Args:
+        product: of a float64 array (n, b): the matrix times it.
+        n, k: the matrix is n x n, and k at most n.
+        seed: of the first block.
+        progress: called with (pairs that are settled, k).
+
+    Raises:
+        InputError: the basis does not fit into memory.
+    """
+    basis, wanted = _Basis(n, seed), min(n, k + 2 * BLOCK)
+    while True:
+        basis.reserve(wanted)
+        while basis.m < wanted:
+            basis.extend(product)
+        values, vectors, residuals = basis.pairs(k)
+        floor = 1e-9 * max(float(values[0]), 0.0)  # below it all is rounding
+        settled = int(np.sum(residuals <= RESIDUAL * np.maximum(values, floor)))
+        if progress is not None:
+            progress(settled, k)
+        if basis.m >= n or settled == k:
+            return np.maximum(values, 0.0), basis.rows[: basis.m].T @ vectors
+        wanted = min(n, int(_GROWTH * basis.m) + BLOCK)
+
+
+class _Basis:
+    """Orthonormal rows (m, n), and the matrix within them, which is block tridiagonal."""
+
+    def __init__(self, n: int, seed: int) -> None:
+        self.n, self.m = n, 0
+        self.rows, self.within = np.zeros((0, n)), np.zeros((0, 0))
+        first = np.random.default_rng(seed).standard_normal((n, min(BLOCK, n)))
+        self.next = np.linalg.qr(first)[0]
+        self.coupling = np.zeros((self.next.shape[1], 0))
+
+    def extend(self, product: Callable[[Array], Array]) -> None:
+        """Take the next block in, and make the one after it."""
+        new = np.ascontiguousarray(self.next[:, : self.n - self.m])
+        b, before = new.shape[1], self.m - self.coupling.shape[1]
+        old, self.m = self.rows[before : self.m], self.m + b
+        this = slice(self.m - b, self.m)
+        self.rows[this] = new.T
+        self.within[this, before : self.m - b] = self.coupling[:b]
+        self.within[before : self.m - b, this] = self.coupling[:b].T
+        image = product(new)
+        image -= old.T @ self.coupling[:b].T
+        inner = new.T @ image
+        self.within[this, this] = (inner + inner.T) / 2
+        image -= new @ inner
+        self._part(image)
+        self.next, self.coupling = np.linalg.qr(image)
+        sizes = np.abs(np.diag(self.coupling))
+        if sizes.min() <= _LOST * max(sizes.max(), np.abs(inner).max()):
+            # columns that had nothing left are arbitrary: they must not lie in the basis
+            self._part(self.next)
+            self._part(self.next)
+            self.next, turn = np.linalg.qr(self.next)
+            self.coupling = turn @ self.coupling
+
+    def _part(self, columns: Array) -> None:
+        """Take the basis out of the columns."""
+        rows = self.rows[: self.m]
+        columns -= rows.T @ (rows @ columns)
+
+    def pairs(self, k: int) -> tuple[Array, Array, Array]:
+        """The k largest Ritz values, their vectors in the basis (m, k), and the norms of their residuals."""
+        values, vectors = np.linalg.eigh(self.within[: self.m, : self.m])
+        values, vectors = values[::-1][:k], vectors[:, ::-1][:, :k]
+        last = vectors[-self.coupling.shape[1] :]
+        return values, vectors, np.linalg.norm(self.coupling @ last, axis=0)
+
+    def reserve(self, m: int) -> None:
+        """Room for so many rows and a block more."""
+        most = min(self.n, m + BLOCK)
+        check_memory(8 * most * self.n, f"{most} vectors of {self.n} numbers", "ask for fewer dimensions")
+        rows, within = uninitialised((most, self.n), np.float64), np.zeros((most, most))
+        rows[: self.m], within[: self.m, : self.m] = self.rows[: self.m], self.within[: self.m, : self.m]
+        self.rows, self.within = rows, within

@@ -1,0 +1,108 @@
+"""Of how many dimensions are a text's contexts, and how many do its shuffled tokens take?"""
+
+import io
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+
+from uncone.errors import InputError
+from uncone.model.hugging_face import attempt, open_tokenizer
+from uncone.model.open import split
+from uncone.records import ContextRank
+from uncone.regular import open_unpacked
+from uncone.saturation.context_rank import context_rank as measured
+from uncone.saturation.context_rank import token_arrays
+
+Progress = Callable[[str, int, int], None]
+MOST_CHARACTERS = 2**28
+"""Of a text file that is read."""
+
+
+def context_rank(
+    source: Any,
+    *,
+    tokenizer: Any = None,
+    order: int = 5,
+    dimensions: int = 500,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ContextRank:
+    """Measure how many dimensions the next-token distributions of a text need, beside shuffled tokens.
+
+    Needs scipy (extra `[cluster]`) and no torch. 2 million tokens take some minutes and about 2 GB; `dimensions`
+    decides.
+
+    Args:
+        source: the path of a text in UTF-8, plain or packed as .gz or .xz, whose lines are one text; a list of
+            texts, over whose boundaries no context reaches; or token ids, an array (n,) or a list of such.
+        tokenizer: of texts: a directory of a model, a `tokenizer.json`, or a `tokenizers.Tokenizer`. None takes
+            the words between white space. Ids need none.
+        order: tokens of context, and the one after them: 5 has contexts of 4.
+        dimensions: singular values to compute.
+        seed: of the shuffled tokens and of the intervals.
+        progress: called with (the step, done, in all).
+
+    Returns:
+        `ContextRank`: curves of W-error of the text and of both nulls, their differences with intervals, and the
+        verdict, which rests on the difference from shuffled tokens.
+
+    Raises:
+        InputError: no such file or tokenizer, fewer than `order` tokens, no scipy.
+    """
+    name = f"{Path(source).name}" if isinstance(source, str | os.PathLike) else ""
+    arrays = _ids(source)
+    told = "" if arrays is not None else "words between white space"
+    if arrays is None:
+        read = None if tokenizer is None else _tokenizer(tokenizer)
+        if isinstance(tokenizer, str | os.PathLike):
+            told = f"tokenizer of {Path(tokenizer).name}"
+        elif tokenizer is not None:
+            told = "a tokenizer"
+        arrays = token_arrays(read, _texts(source))
+    elif tokenizer is not None:
+        raise InputError("expected texts with a tokenizer, got token ids: leave the tokenizer out")
+    return measured(
+        arrays, order=order, dimensions=dimensions, name=name, tokenizer=told, seed=seed, progress=progress
+    )
+
+
+def _ids(source: Any) -> Sequence[Any] | None:
+    """Arrays of ids where the source holds such."""
+    if isinstance(source, str | os.PathLike):
+        return None
+    if hasattr(source, "__array__") or (len(source) and isinstance(source[0], int | np.integer)):
+        return [np.asarray(source)]
+    return None if all(isinstance(one, str) for one in source) else [np.asarray(one) for one in source]
+
+
+def _texts(source: str | os.PathLike[str] | Sequence[str]) -> list[str]:
+    if not isinstance(source, str | os.PathLike):
+        return list(source)
+    with (
+        open_unpacked(source, how="give a text file in UTF-8, or one packed as .gz or .xz") as packed,
+        io.TextIOWrapper(cast(BinaryIO, packed), encoding="utf-8", errors="replace") as text,
+    ):
+        return [text.read(MOST_CHARACTERS)]
+
+
+def _tokenizer(given: Any) -> Any:
+    """A `tokenizers.Tokenizer` of a path, or what was given."""
+    if not isinstance(given, str | os.PathLike):
+        return given
+    path, _ = split(given)
+    if path.is_file():
+        from tokenizers import Tokenizer
+
+        found, error = attempt(lambda: Tokenizer.from_file(str(path)))
+        if error is not None:
+            raise InputError(
+                f"expected a tokenizer.json, got {path}: save the tokenizer in that form"
+            ) from error
+        return found
+    found = open_tokenizer(path)
+    if found is None:
+        raise InputError(f"expected a tokenizer in {path}, got none: add tokenizer.json")
+    return found

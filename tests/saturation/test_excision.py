@@ -1,0 +1,107 @@
+"""Dominant directions taken out: planted drift that hides nothing, and planted directions that carry the answer."""
+
+import pytest
+import torch
+
+from uncone.errors import InputError
+from uncone.records import Excision
+from uncone.saturation.excision import excise
+from uncone.saturation.states import States
+
+V, D, N = 60, 16, 2000
+
+
+def _states(drift: torch.Tensor, *, seed: int = 0, sharp: float = 2.0) -> States:
+    """States that read each label off its own row of the head, and `drift` (D,) or (N, D) beside it."""
+    generator = torch.Generator().manual_seed(seed)
+    head = torch.randn(V, D, generator=generator)
+    head[:, 0] = 0  # a direction that the head does not read
+    head -= head.mean(0)
+    labels = torch.randint(0, V, (N,), generator=generator)
+    states = sharp * head[labels] / D**0.5 + 0.3 * torch.randn(N, D, generator=generator) + drift
+    return States(states, labels, head, None, None, 1.0, "planted", torch.arange(N) // 50)
+
+
+def _row(found: Excision, directions: str, k: int) -> tuple[float, float]:
+    row = next(row for row in found.rows if (row.directions, row.k) == (directions, k))
+    return row.change.value or 0.0, row.alignment - row.chance
+
+
+def test_a_drift_that_the_head_does_not_read_is_harmless() -> None:
+    drift = torch.zeros(D)
+    drift[0] = 40.0
+    found = excise(_states(drift))
+    change, alignment = _row(found, "raw", 1)
+    assert abs(change) < 0.01 * found.loss
+    assert alignment > _row(found, "raw", 0)[1] + 0.1
+    assert found.cause == "harmless drift"
+    assert "harmless" in found.verdict
+
+
+def test_directions_that_carry_the_answer_are_missed() -> None:
+    generator = torch.Generator().manual_seed(1)
+    head = 0.1 * torch.randn(V, D, generator=generator)
+    head[: V // 2, 3] += 2
+    head[V // 2 :, 3] -= 2
+    head -= head.mean(0)
+    labels = torch.randint(0, V, (N,), generator=generator)
+    states = 2 * head[labels]
+    found = excise(States(states, labels, head, None, None, 1.0, "planted", torch.arange(N) // 50))
+    assert _row(found, "raw", 1)[0] == pytest.approx(torch.log(torch.tensor(2.0)).item(), abs=0.1)
+    assert found.cause == "information"
+    assert "carry" in found.verdict
+
+
+def test_round_states_show_neither() -> None:
+    generator = torch.Generator().manual_seed(2)
+    head, states = torch.randn(V, D, generator=generator), torch.randn(N, D, generator=generator) / D**0.5
+    labels = torch.multinomial(torch.softmax(states @ head.T, 1), 1, generator=generator)[:, 0]
+    found = excise(States(states, labels, head, None, None, 1.0, "planted", torch.arange(N) // 50), ks=[1])
+    assert found.cause == "none"
+
+
+def test_numbers_are_those_of_a_loop() -> None:
+    given = _states(torch.linspace(-1, 1, D))
+    found = excise(given, ks=[3])
+    wide, head = given.states.double(), given.head.double()
+    for kind, mean in (("raw", torch.zeros(D, dtype=torch.float64)), ("centred", wide.mean(0))):
+        _, _, right = torch.linalg.svd(wide - mean, full_matrices=False)
+        kept = wide.clone()
+        for direction in right[:3]:
+            kept -= torch.outer((wide - mean) @ direction, direction)
+        loss = torch.nn.functional.cross_entropy(kept @ head.T, given.labels)
+        s = (kept - mean).T @ (kept - mean)
+        g = (head - head.mean(0)).T @ (head - head.mean(0))
+        row = next(row for row in found.rows if (row.directions, row.k) == (kind, 3))
+        assert row.change.value == pytest.approx(float(loss) - found.loss, abs=1e-5)
+        assert row.energy == pytest.approx(
+            1 - float((kept - mean).square().sum() / (wide - mean).square().sum()), abs=1e-6
+        )
+        assert row.alignment == pytest.approx(float((s * g).sum() / s.norm() / g.norm()), abs=1e-6)
+        u, w = torch.linalg.eigh(s)[1][:, -2:], torch.linalg.eigh(g)[1][:, -2:]
+        assert row.overlap == pytest.approx(float(torch.linalg.svdvals(u.T @ w).square().mean()), abs=1e-6)
+        assert row.overlap_chance == 2 / D
+
+
+def test_all_directions_leave_a_uniform_guess() -> None:
+    found = excise(_states(torch.zeros(D)), ks=[D])
+    uniform = torch.log(torch.tensor(float(V))).item()
+    for kind in ("raw", "random"):
+        assert _row(found, kind, D)[0] + found.loss == pytest.approx(uniform, abs=1e-4)
+
+
+def test_chance_is_that_of_a_random_rotation() -> None:
+    given = _states(torch.linspace(-1, 1, D))
+    row = excise(given, ks=[0]).rows[0]
+    s, g = (x.double().T @ x.double() for x in (given.states, given.head - given.head.mean(0)))
+    generator, drawn = torch.Generator().manual_seed(0), []
+    for _ in range(2000):
+        q, r = torch.linalg.qr(torch.randn(D, D, generator=generator, dtype=torch.float64))
+        q = q * torch.sign(torch.diagonal(r))
+        drawn.append(float((q @ s @ q.T * g).sum() / s.norm() / g.norm()))
+    assert row.chance == pytest.approx(sum(drawn) / len(drawn), rel=0.01)
+
+
+def test_too_many_directions_are_refused() -> None:
+    with pytest.raises(InputError, match="0 to 16 directions"):
+        excise(_states(torch.zeros(D)), ks=[17])
