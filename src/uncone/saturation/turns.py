@@ -1,0 +1,229 @@
+"""When does a series over checkpoints turn, and which of two turned first?
+
+A series that falls and then rises is fitted by two isotonic halves. It turned only where they fit it better than one
+monotone line by more than a series without a turn would give by chance. The gain is divided by what is left of the fit,
+and so is that of each simulated series: wander that halves take for a shape is taken so in both. Noise between checkpoints
+may be autocorrelated: every draw has one of the correlations, as likely as they are on this series.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from uncone.rows import Array
+
+FEWEST = 8
+"""Checkpoints that a turn is sought in."""
+DRAWS = 1000
+LEVEL = 0.02
+"""A series turned where its p is at most this, after Holm's correction over the series of a trace."""
+SURE = 0.95
+"""How likely an order must be to be named; and the share of draws in an interval."""
+_CORRELATIONS = np.linspace(0.0, 0.95, 20)
+_WARM_UP = 3
+"""A start that goes the other way is left out within the first third of a series, ..."""
+_GAIN = 20.0
+"""... where that saves so many variances of the noise."""
+_TINY = 1e-300
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """Where a series turned. `p` is how often one that never turns would look so; `draws` are bootstrapped times.
+
+    `at` lies from `low` to `high` with probability `SURE`. `start` is the place of the first checkpoint that was
+    used: what lies before went the other way.
+    """
+
+    at: float
+    low: float
+    high: float
+    p: float
+    correlation: float
+    start: int
+    draws: Array
+
+
+@dataclass(frozen=True, eq=False)
+class _Noise:
+    """AR(1) noise: how likely each of `_CORRELATIONS` is, and for each a sum of squares with its degrees of freedom."""
+
+    weights: Array
+    squares: Array
+    degrees: int
+
+    def draw(self, normal: Array, generator: np.random.Generator) -> Array:
+        """Noise of standard normal numbers (B, n), each row with a correlation and a variance of its own."""
+        of = generator.choice(len(self.weights), len(normal), p=self.weights)
+        scale = np.sqrt(self.squares[of] / generator.chisquare(self.degrees, len(normal)))
+        phi, noise = _CORRELATIONS[of], np.empty_like(normal)
+        noise[:, 0], fresh = normal[:, 0], np.sqrt(1 - phi**2)
+        for i in range(1, normal.shape[1]):
+            noise[:, i] = phi * noise[:, i - 1] + fresh * normal[:, i]
+        return np.asarray(noise * scale[:, None])
+
+
+def find_turn(
+    x: Array, y: Array, normal: Array, generator: np.random.Generator, *, peak: bool = False
+) -> Turn | None:
+    """The turn of a series, a valley unless `peak`; None of fewer than `FEWEST` checkpoints.
+
+    Args:
+        x, y: steps, ascending, and values, float64 (n,).
+        normal: standard normal numbers (2, B, n): for draws without a turn and with it. Series that share them
+            have noise that goes together.
+        generator: for correlations and variances.
+    """
+    y = -y if peak else y
+    start = _warm_up(y)
+    x, y, normal = x[start:], y[start:], normal[:, :, start:]
+    if len(y) < FEWEST:
+        return None
+    fit, monotone = _valley(y), _monotone(y)
+    noise, one = _noise_of(y, fit), y[None]
+    if noise is None:  # the halves go through every point: nothing tells shape from noise
+        at = float(_bottom(x, _Fits(one))[0])
+        return Turn(at, at, at, float(_gain(_Fits(one))[0] <= 0), 0.0, start, np.full(normal.shape[1], at))
+    chance = _gain(_Fits(monotone + noise.draw(normal[0], generator)))
+    draws, tail = _bottom(x, _Fits(fit + noise.draw(normal[1], generator))), (1 - SURE) / 2
+    observed = _Fits(one)
+    at, (low, high) = float(_bottom(x, observed)[0]), np.quantile(draws, (tail, 1 - tail))
+    p = (1 + int((chance >= _gain(observed)[0]).sum())) / (1 + len(chance))
+    correlation = float(noise.weights @ _CORRELATIONS)
+    return Turn(at, min(float(low), at), max(float(high), at), p, correlation, start, draws)
+
+
+def probability_before(first: Turn, second: Turn) -> float:
+    """How likely `first` turned before `second`: the share of draws, one at the same time counted half."""
+    difference = second.draws - first.draws
+    return float((difference > 0).mean() + 0.5 * (difference == 0).mean())
+
+
+def after_holm(p: Sequence[float]) -> list[float]:
+    """The p-values corrected for their number (Holm 1979), in their order."""
+    order, corrected, highest = np.argsort(p, kind="stable"), [0.0] * len(p), 0.0
+    for place, i in enumerate(order):
+        highest = max(highest, min(1.0, (len(p) - place) * p[i]))
+        corrected[i] = highest
+    return corrected
+
+
+class _Fits:
+    """The falling isotonic fits of every beginning of the rows of y (B, n), and the rising ones of every end.
+
+    Pool adjacent violators, on all rows at once. Of each fit: the sum of squares left, and its lowest block.
+    """
+
+    def __init__(self, y: Array) -> None:
+        y = y - y.mean(axis=1, keepdims=True)
+        self.falling, self.fall_level, self.fall_start = _falling(y)
+        squares, level, start = _falling(y[:, ::-1])
+        self.rising, self.rise_level = squares[:, ::-1], level[:, ::-1]
+        self.rise_end = y.shape[1] - 1 - start[:, ::-1]
+        self.split = self.falling.copy()  # after k the fit rises; after the last it falls all the way
+        self.split[:, :-1] += self.rising[:, 1:]
+
+
+def _gain(fits: _Fits) -> Array:
+    """By how much two halves fit better than one monotone line, over what they leave, (B,)."""
+    left = fits.split.min(axis=1)
+    monotone = np.minimum(fits.falling[:, -1], fits.rising[:, 0])
+    return np.asarray((monotone - left) / np.maximum(left, _TINY))
+
+
+def _bottom(x: Array, fits: _Fits) -> Array:
+    """The middle of the lowest block of the two halves, (B,), by places of checkpoints."""
+    rows, k = np.arange(len(fits.split)), fits.split.argmin(axis=1)
+    following = np.minimum(k + 1, len(x) - 1)
+    is_left = (fits.fall_level[rows, k] <= fits.rise_level[rows, following]) | (k == len(x) - 1)
+    first = np.where(is_left, fits.fall_start[rows, k], following)
+    last = np.where(is_left, k, fits.rise_end[rows, following])
+    return np.asarray(np.interp((first + last) / 2, np.arange(len(x)), x))
+
+
+def _falling(y: Array) -> tuple[Array, Array, npt.NDArray[np.int64]]:
+    """Of each beginning's falling fit: the sum of squares left, its last level, and where that block starts; (B, n)."""
+    b, n = y.shape
+    sums, counts, starts = np.zeros((b, n)), np.zeros((b, n)), np.zeros((b, n), np.int64)
+    left, level, start = np.empty((b, n)), np.empty((b, n)), np.empty((b, n), np.int64)
+    rows, top, explained = np.arange(b), np.full(b, -1), np.zeros(b)
+    total = np.square(y).cumsum(axis=1)
+    for i in range(n):
+        top += 1
+        sums[rows, top], counts[rows, top], starts[rows, top] = y[:, i], 1.0, i
+        explained += np.square(y[:, i])
+        live = rows[top > 0]
+        while len(live):
+            t = top[live]
+            upper, lower = (sums[live, t], counts[live, t]), (sums[live, t - 1], counts[live, t - 1])
+            wrong = upper[0] * lower[1] > lower[0] * upper[1]
+            live, t = live[wrong], t[wrong]
+            (s1, c1), (s0, c0) = ((s[wrong], c[wrong]) for s, c in (upper, lower))
+            explained[live] += (s1 + s0) ** 2 / (c1 + c0) - s1**2 / c1 - s0**2 / c0
+            sums[live, t - 1], counts[live, t - 1] = s1 + s0, c1 + c0
+            top[live] -= 1
+            live = live[top[live] > 0]
+        left[:, i] = np.maximum(total[:, i] - explained, 0.0)
+        level[:, i], start[:, i] = sums[rows, top] / counts[rows, top], starts[rows, top]
+    return left, level, start
+
+
+def _rising(y: Array) -> Array:
+    """The rising isotonic fit of one series."""
+    blocks: list[tuple[float, int]] = []
+    for value in y.tolist():
+        total, size = value, 1
+        while blocks and blocks[-1][0] * size > total * blocks[-1][1]:
+            total, size = total + blocks[-1][0], size + blocks.pop()[1]
+        blocks.append((total, size))
+    return np.concatenate([np.full(size, total / size) for total, size in blocks])
+
+
+def _monotone(y: Array) -> Array:
+    """The better of the falling and the rising fit."""
+    fits = (-_rising(-y), _rising(y))
+    return min(fits, key=lambda fit: float(np.square(y - fit).sum()))
+
+
+def _valley(y: Array) -> Array:
+    """The two halves of one series."""
+    k = int(_Fits(y[None]).split[0].argmin()) + 1
+    return np.concatenate([-_rising(-y[:k]), *([_rising(y[k:])] if k < len(y) else [])])
+
+
+def _noise_of(y: Array, fit: Array) -> _Noise | None:
+    """The noise about a fit: the likelihood, given each correlation, of all contrasts within blocks of one level.
+
+    A level takes one degree of freedom, and points of their own level say nothing.
+    """
+    block = np.concatenate([[0], np.cumsum(np.diff(fit) != 0)])
+    levels = np.equal.outer(block, np.arange(block[-1] + 1)).astype(np.float64)
+    contrasts = np.linalg.qr(levels, mode="complete")[0][:, levels.shape[1] :].T
+    known, degrees = contrasts @ y, len(contrasts)
+    if degrees < 3 or float(np.square(known).sum()) <= 1e-24 * float(np.square(y - y.mean()).sum()):
+        return None
+    lag = np.abs(np.subtract.outer(np.arange(len(y)), np.arange(len(y))))
+    squares, logarithms = np.empty(len(_CORRELATIONS)), np.empty(len(_CORRELATIONS))
+    for i, phi in enumerate(_CORRELATIONS):
+        root = np.linalg.cholesky(contrasts @ phi**lag @ contrasts.T)
+        squares[i] = np.square(np.linalg.solve(root, known)).sum()
+        logarithms[i] = -np.log(root.diagonal()).sum() - degrees / 2 * np.log(squares[i])
+    weights = np.exp(logarithms - logarithms.max())
+    return _Noise(weights / weights.sum(), squares, degrees)
+
+
+def _warm_up(y: Array) -> int:
+    """How many checkpoints at the start rise before the fall to the valley: one at initialisation is often lowest."""
+    least = (float(_Fits(y[None]).split[0].min()), 0)
+    noise = _noise_of(y, _valley(y)) if len(y) >= FEWEST else None
+    if noise is None:
+        return 0
+    saved = _GAIN * float(noise.weights @ noise.squares) / noise.degrees
+    whole = least[0]
+    for start in range(1, min(len(y) // _WARM_UP, len(y) - FEWEST) + 1):
+        before = float(np.square(y[:start] - _rising(y[:start])).sum())
+        left = before + float(_Fits(y[start:][None]).split[0].min())
+        least = min(least, (left, start)) if left < whole - saved else least
+    return least[1]
