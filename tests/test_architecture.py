@@ -64,7 +64,14 @@ CORE = {
     "comparison", "saturation", "report", "cli",
 }  # fmt: skip
 """The rooms that run where torch is not installed."""
-OF_TORCH = {"moments/on_device.py", "rows/checkpoint.py", "model/model_class.py", "model/head_map.py"}
+OF_TORCH = {
+    "moments/on_device.py",
+    "rows/checkpoint.py",
+    "model/model_class.py",
+    "model/head_map.py",
+    "model/texts.py",
+    "saturation/states.py",
+}
 """Files of theirs that need it, and that are imported inside a function."""
 COMPILED = {
     "topology/kernels.py",

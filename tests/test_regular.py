@@ -69,8 +69,9 @@ def test_a_refused_file_leaves_no_descriptor(tmp_path: Path) -> None:
 def _readers() -> dict[str, Callable[[Path], object]]:
     """Who reads a file that a user names, by the name of a file that it would take."""
     from uncone.calibration.sides import read_labels
-    from uncone.edits.texts import read_sentences, read_text
+    from uncone.edits.texts import read_sentences
     from uncone.model.counts import read_counts
+    from uncone.model.texts import read_text
     from uncone.prevent import AnisotropyTrack
     from uncone.rows.ids import places_of
     from uncone.tasks.text_files import lines_of

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from uncone.edits.proof import Run, compare, require
-from uncone.edits.texts import MOST_TEXT, cut, read_text
 from uncone.errors import InputError, UnsupportedModel
+from uncone.model.texts import MOST_TEXT, cut, read_text
 
 
 def run(*rows: list[float], dtype=torch.float32) -> Run:

@@ -9,10 +9,11 @@ import torch
 
 from uncone.edits.proof import Progress
 from uncone.edits.sentence_transformers import WHERE, embed, insert_into_directory, without_normalize
-from uncone.edits.texts import Path_, Sentences, read_sentences
+from uncone.edits.texts import Sentences, read_sentences
 from uncone.errors import InputError
 from uncone.model.open import name_of, split
 from uncone.model.sentence_transformers import load_sentence_transformer
+from uncone.model.texts import Path_
 from uncone.records import Repaired
 from uncone.records.text import percent
 from uncone.rows import as_rows

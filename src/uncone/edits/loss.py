@@ -8,12 +8,12 @@ from typing import Any, Literal
 import torch
 
 from uncone.edits.proof import Progress
-from uncone.edits.texts import Path_, cut, load_tokenizer, longest_input, read_text, token_ids
 from uncone.errors import InputError, UnconeError
 from uncone.model import ModelFiles
 from uncone.model.files import special_tokens
 from uncone.model.head_map import is_seq2seq, run_model
 from uncone.model.model_class import load_model
+from uncone.model.texts import Path_, cut, load_tokenizer, longest_input, read_text, token_ids
 from uncone.records import TextLoss
 
 Tensor = torch.Tensor

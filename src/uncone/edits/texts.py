@@ -1,29 +1,23 @@
 """The texts that edits are proven and fitted on: ids for a language model, sentences for an encoder."""
 
-import io
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from random import Random
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import torch
 
-from uncone.errors import InputError, UnconeError, first_line
+from uncone.errors import InputError
 from uncone.model import ModelFiles
-from uncone.model.hugging_face import attempt, open_tokenizer
-from uncone.regular import lines_of, open_unpacked
+from uncone.model.texts import Path_, cut, longest_input, read_text, token_ids
+from uncone.regular import lines_of
 from uncone.transforms.repair import MOST_SENTENCES
 
 Tensor = torch.Tensor
-Path_ = str | os.PathLike[str]
-MOST_TEXT = 2**20
-"""Characters that are read of a text."""
 LEAST_SENTENCES = 20
 LONGEST_LINE = 2**20
-_LONGEST = 128
 
 
 @dataclass(frozen=True)
@@ -56,59 +50,6 @@ def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> Pro
             f"expected a text of at least two tokens, got {len(ids)} in {text}: give a longer one"
         )
     return ProofText("a sample of text" if text is None else Path(text).name, windows, random)
-
-
-def cut(ids: Tensor, length: int) -> Tensor | None:
-    """Windows (B, length) of ids (N,) without the rest; one shorter window of few ids; None below two."""
-    if len(ids) < 2:
-        return None
-    full = len(ids) // length
-    return ids[: full * length].view(full, length) if full else ids[None]
-
-
-def longest_input(model: Any) -> int:
-    """How many ids a window holds: 128, or what the model has positions for."""
-    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
-    known = [
-        value
-        for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_target_positions", "max_seq_len")
-        if type(value := getattr(config, name, None)) is int and value > 0
-    ]
-    most = min(known, default=_LONGEST)
-    # some count positions from 2, behind the padding's
-    return max(2, min(_LONGEST, most - 4 if most > 16 else most // 2))
-
-
-def read_text(path: Path_) -> str:
-    """The first `MOST_TEXT` characters of a text in UTF-8, plain or packed as .gz or .xz."""
-    with (
-        open_unpacked(path, how="give a text file in UTF-8, or one packed as .gz or .xz") as packed,
-        io.TextIOWrapper(cast(BinaryIO, packed), encoding="utf-8", errors="replace") as text,
-    ):
-        return text.read(MOST_TEXT)
-
-
-def token_ids(files: ModelFiles, text: str, n: int) -> tuple[Tensor | None, str]:
-    """(ids of the text (N,), "") from the directory's tokenizer, or (None, why not)."""
-    tokenizer, why = load_tokenizer(files)
-    if tokenizer is None:
-        return None, why
-    read, error = attempt(lambda: tokenizer.encode(text).ids)
-    if error is not None:
-        return None, f"the tokenizer fails ({first_line(error)})"
-    ids = torch.tensor(read, dtype=torch.int64)
-    if len(ids) and int(ids.max()) >= n:
-        return None, f"the tokenizer gives id {int(ids.max())}, the model has {n} rows"
-    return ids, ""
-
-
-def load_tokenizer(files: ModelFiles) -> tuple[Any, str]:
-    """(the `tokenizers.Tokenizer` of a directory, ""), which neither cuts nor pads; or (None, why not)."""
-    try:
-        tokenizer = open_tokenizer(files.path)
-    except UnconeError as error:
-        return None, f"its tokenizer cannot be read ({first_line(error)})"
-    return tokenizer, "" if tokenizer is not None else "the model has no tokenizer"
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ from uncone.edits.directory import (
 from uncone.edits.loss import text_loss
 from uncone.edits.new_rows import new_rows, sub_tokens, trained_rows
 from uncone.edits.proof import Progress
-from uncone.edits.texts import Path_, load_tokenizer
 from uncone.errors import InputError, nearest
 from uncone.model import ModelFiles, find_places, rows_of, token_labels
 from uncone.model.files import text_parts
 from uncone.model.places import Places, same_rows, vocabulary_matrices
+from uncone.model.texts import Path_, load_tokenizer
 from uncone.records.edits import MOST_LISTED, EditedTensor, EditedToken, TokenEdit, Way
 from uncone.records.token_text import token_texts
 from uncone.rows.safetensors import FLOATS

@@ -8,12 +8,12 @@ from typing import Literal
 
 from uncone.edits.directory import whole_model
 from uncone.edits.proof import Progress
-from uncone.edits.texts import Path_
 from uncone.edits.tokens import WAYS, reinitialise_tokens, way_named
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure import under_trained_tokens
 from uncone.model import open_language_model
 from uncone.model.counts import read_counts
+from uncone.model.texts import Path_
 from uncone.records import TokenEdit
 from uncone.regular import open_regular
 

@@ -1,0 +1,70 @@
+"""A text as the ids of a model's own tokenizer, in windows that the model has positions for."""
+
+import io
+import os
+from typing import Any, BinaryIO, cast
+
+import torch
+
+from uncone.errors import UnconeError, first_line
+from uncone.model.files import ModelFiles
+from uncone.model.hugging_face import attempt, open_tokenizer
+from uncone.regular import open_unpacked
+
+Tensor = torch.Tensor
+Path_ = str | os.PathLike[str]
+MOST_TEXT = 2**20
+"""Characters that are read of a text."""
+
+
+def cut(ids: Tensor, length: int) -> Tensor | None:
+    """Windows (B, length) of ids (N,) without the rest; one shorter window of few ids; None below two."""
+    if len(ids) < 2:
+        return None
+    full = len(ids) // length
+    return ids[: full * length].view(full, length) if full else ids[None]
+
+
+def longest_input(model: Any, most: int = 128) -> int:
+    """How many ids a window holds: `most`, or what the model has positions for."""
+    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    known = [
+        value
+        for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_target_positions", "max_seq_len")
+        if type(value := getattr(config, name, None)) is int and value > 0
+    ]
+    positions = min(known, default=most)
+    # some count positions from 2, behind the padding's
+    return max(2, min(most, positions - 4 if positions > 16 else positions // 2))
+
+
+def read_text(path: Path_) -> str:
+    """The first `MOST_TEXT` characters of a text in UTF-8, plain or packed as .gz or .xz."""
+    with (
+        open_unpacked(path, how="give a text file in UTF-8, or one packed as .gz or .xz") as packed,
+        io.TextIOWrapper(cast(BinaryIO, packed), encoding="utf-8", errors="replace") as text,
+    ):
+        return text.read(MOST_TEXT)
+
+
+def token_ids(files: ModelFiles, text: str, n: int) -> tuple[Tensor | None, str]:
+    """(ids of the text (N,), "") from the directory's tokenizer, or (None, why not)."""
+    tokenizer, why = load_tokenizer(files)
+    if tokenizer is None:
+        return None, why
+    read, error = attempt(lambda: tokenizer.encode(text).ids)
+    if error is not None:
+        return None, f"the tokenizer fails ({first_line(error)})"
+    ids = torch.tensor(read, dtype=torch.int64)
+    if len(ids) and int(ids.max()) >= n:
+        return None, f"the tokenizer gives id {int(ids.max())}, the model has {n} rows"
+    return ids, ""
+
+
+def load_tokenizer(files: ModelFiles) -> tuple[Any, str]:
+    """(the `tokenizers.Tokenizer` of a directory, ""), which neither cuts nor pads; or (None, why not)."""
+    try:
+        tokenizer = open_tokenizer(files.path)
+    except UnconeError as error:
+        return None, f"its tokenizer cannot be read ({first_line(error)})"
+    return tokenizer, "" if tokenizer is not None else "the model has no tokenizer"

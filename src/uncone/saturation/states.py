@@ -1,0 +1,197 @@
+"""The states that a language model's head reads on a text, and the head itself, found by running the model."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from uncone.errors import InputError, UnsupportedModel
+from uncone.memory import check_memory
+from uncone.model.files import open_model_files
+from uncone.model.head_map import HeadMap, forward_of, is_seq2seq, logit_map, run_model, undisturbed
+from uncone.model.model_class import load_model
+from uncone.model.open import name_of, split
+from uncone.model.texts import Path_, load_tokenizer, longest_input, read_text
+from uncone.tensors import empty
+
+Tensor = torch.Tensor
+Progress = Callable[[str, int, int], None]
+CLOSE = 1e-3
+"""How far logits of states and head may lie from the model's own, of their largest."""
+_LONGEST, _AT_ONCE, _FEWEST = 2048, 4096, 2
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """What a head reads on a text. Its logits are cap tanh(z / cap) of z = scale (states @ head.T) + bias."""
+
+    states: Tensor
+    """(N, D) float32: what the head multiplies, after the final norm."""
+    labels: Tensor
+    """(N,) int64: the next token of each."""
+    head: Tensor
+    """(V, D) float32."""
+    bias: Tensor | None
+    """(V,) float32, added after the scale."""
+    cap: float | None
+    scale: float
+    name: str
+    windows: Tensor
+    """(N,) int64, ascending: the window of text that each token stands in. Windows are the blocks to resample."""
+
+    def logits(self, states: Tensor, head: Tensor | None = None) -> Tensor:
+        """(n, V) of states (n, D), by this head or another; in their dtype."""
+        weight = self.head if head is None else head
+        bias = None if self.bias is None else self.bias.to(states.dtype)
+        return HeadMap(self.scale, bias, self.cap, False).logits(states @ weight.to(states.dtype).T)
+
+    def chunks(self, most: int = 2**24) -> Iterator[slice]:
+        """Slices of tokens whose logits together are at most so many numbers, one token at the least."""
+        size = max(1, most // len(self.head))
+        for start in range(0, len(self.states), size):
+            yield slice(start, min(start + size, len(self.states)))
+
+
+def states_of(
+    model: str | os.PathLike[str],
+    text: Path_ | Sequence[str],
+    *,
+    most: int = 200_000,
+    progress: Progress | None = None,
+) -> States:
+    """Run a causal language model on a text, in float32, and keep what its head reads.
+
+    Texts are cut into windows of the positions that the model has, at most 2,048. A window's last token is the
+    first of the next one, so that each token but a text's first is predicted once.
+
+    Args:
+        model: a directory of transformers with its tokenizer, or the name of a cached one.
+        text: the path of a text file in UTF-8 (the first 2**20 characters, one text), or a list of texts, over
+            whose boundaries nothing is predicted.
+        most: tokens to predict at most; the first ones are taken.
+        progress: called with (step, done, in all).
+
+    Raises:
+        InputError: no such model or text, no tokenizer, or fewer than two tokens.
+        UnsupportedModel: no causal model with one linear head, or logits that do not follow from its states.
+    """
+    path, part = split(model)
+    if part is not None:
+        raise InputError(f"expected a whole model, got its part #{part}: leave that out")
+    if most < _FEWEST:
+        raise InputError(f"expected to predict at least {_FEWEST} tokens, got {most}: 200,000 is usual")
+    files = open_model_files(path)
+    tokenizer, why = load_tokenizer(files)
+    if tokenizer is None:
+        raise InputError(f"expected a tokenizer in {path} for the text, got none ({why}): add tokenizer.json")
+    texts = [read_text(text)] if isinstance(text, str | os.PathLike) else list(text)
+    loaded = load_model(files, dtype=torch.float32)
+    head = _linear_head(loaded)
+    ids = [torch.tensor(one.ids, dtype=torch.int64) for one in tokenizer.encode_batch(texts)]
+    n, top = (
+        loaded.get_input_embeddings().num_embeddings,
+        max((int(i.max()) for i in ids if len(i)), default=0),
+    )
+    if top >= min(n, len(head.weight)):
+        raise InputError(f"expected ids below {n}, got {top}: the tokenizer belongs to another model")
+    windows = list(_windows(ids, longest_input(loaded, _LONGEST), most))
+    if sum(len(w) - 1 for w in windows) < _FEWEST:
+        raise InputError("expected texts of at least three tokens, got fewer: give a longer text")
+    with undisturbed(loaded):
+        states = _run(loaded, head, windows, progress)
+        return _described(loaded, head, states, windows, name_of(model, path))
+
+
+def _linear_head(model: Any) -> torch.nn.Linear:
+    head = getattr(model, "get_output_embeddings", lambda: None)()
+    if not isinstance(head, torch.nn.Linear) or is_seq2seq(model):
+        kind = "an encoder and a decoder" if is_seq2seq(model) else type(head).__name__
+        raise UnsupportedModel(
+            f"expected a causal model with one linear head, got {type(model).__name__} with {kind}: "
+            "the head's states are not known"
+        )
+    return head
+
+
+def _windows(ids: Sequence[Tensor], length: int, most: int) -> Iterator[Tensor]:
+    """Runs of at most `length` ids, each but a text's first sharing one with the run before; `most` + 1 ids in all."""
+    left = most
+    for text in ids:
+        for start in range(0, len(text) - 1, length - 1):
+            window = text[start : start + min(length, left + 1)]
+            left -= len(window) - 1
+            if len(window) > 1:
+                yield window
+
+
+def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress: Progress | None) -> Tensor:
+    """The states (N, D) before each next token. The head's product, which is dear, is left out."""
+    counts = [len(window) - 1 for window in windows]
+    n, d = sum(counts), head.weight.shape[1]
+    check_memory(2 * n * d * 4, f"states of {n} tokens and {d} columns", "ask for fewer tokens")
+    states, seen = empty((n, d), torch.float32), list[Tensor]()
+    starts = torch.tensor([0, *counts]).cumsum(0).tolist()
+
+    def reads(hidden: Tensor) -> Tensor:
+        seen.append(hidden.detach())
+        return hidden[..., :1]
+
+    order = sorted(range(len(windows)), key=lambda i: -counts[i])
+    done = 0
+    with forward_of(head, reads):
+        while order:
+            longest = len(windows[order[0]])
+            size = max(1, _AT_ONCE // longest)
+            batch, order = order[:size], order[size:]
+            padded = torch.nn.utils.rnn.pad_sequence([windows[i] for i in batch], batch_first=True)
+            mask = torch.nn.utils.rnn.pad_sequence(
+                [torch.ones_like(windows[i]) for i in batch], batch_first=True
+            )
+            seen.clear()
+            run_model(model, {"input_ids": padded, "attention_mask": mask})
+            if len(seen) != 1 or seen[0].shape[:2] != padded.shape:
+                raise UnsupportedModel(
+                    f"expected one use of the head, at every position, got {len(seen)}: "
+                    f"{type(model).__name__} makes its probabilities in another way"
+                )
+            for row, i in enumerate(batch):
+                states[starts[i] : starts[i + 1]] = seen[0][row, : counts[i]]
+            done += sum(counts[i] for i in batch)
+            if progress is not None:
+                progress("running the model", done, n)
+    return states
+
+
+def _described(
+    model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequence[Tensor], name: str
+) -> States:
+    """The states with the head and what follows it, checked against the model's own logits on the first window."""
+    found = logit_map(model, head)
+    bias = None if head.bias is None else found.scale * head.bias.detach().float()
+    if found.bias is not None:
+        bias = found.bias if bias is None else bias + found.bias
+    counts = torch.tensor([len(window) - 1 for window in windows])
+    result = States(
+        states=states, labels=torch.cat([window[1:] for window in windows]),
+        head=head.weight.detach().float().clone(), bias=bias, cap=found.cap, scale=found.scale, name=name,
+        windows=torch.repeat_interleave(torch.arange(len(windows)), counts),
+    )  # fmt: skip
+    if not bool(torch.isfinite(states).all()):
+        raise UnsupportedModel(f"expected finite states of {name}, got NaN or inf: the model is damaged")
+    probe = windows[0]
+    own = run_model(model, {"input_ids": probe[None]}).logits[0, :-1].float()
+    # a causal model says the same of a text whose end is not known
+    shorter = run_model(model, {"input_ids": probe[None, : max(1, len(probe) // 2)]}).logits[0].float()
+    size, ours = float(own.abs().max()), result.logits(states[: len(probe) - 1])
+    for what, error in (
+        ("states times the head", (own - ours).abs().max()),
+        ("the first half of the text alone", (own[: len(shorter)] - shorter[: len(own)]).abs().max()),
+    ):
+        if not float(error) <= CLOSE * size:
+            raise UnsupportedModel(
+                f"expected logits of {type(model).__name__} that follow from {what}, got a difference of "
+                f"{float(error):.2g} of {size:.2g}: give a causal model with a linear head"
+            )
+    return result
