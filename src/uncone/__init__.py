@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from uncone.verbs.repair import repair
     from uncone.verbs.repair_tokens import repair_tokens
     from uncone.verbs.select_repair import select_repair
+    from uncone.verbs.trace_checkpoints import trace_checkpoints
 
 _NAMES = {
     "cross_entropy": "CrossEntropyOptions gated_linear_cross_entropy linear_cross_entropy",
@@ -55,7 +56,7 @@ __all__ = [
     "Repaired", "Rows", "StepWarning", "Subject", "UnconeError", "UndefinedMeasure", "UnsupportedModel", "__version__",
     "attach", "attach_states", "calibrate", "center_head", "check", "compare", "diagnose", "evaluate",
     "gated_linear_cross_entropy", "linear_cross_entropy", "measure", "measures", "open_rows", "repair",
-    "repair_tokens", "report", "select_repair", "transforms",
+    "repair_tokens", "report", "select_repair", "trace_checkpoints", "transforms",
 ]  # fmt: skip
 
 

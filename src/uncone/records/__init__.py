@@ -13,6 +13,7 @@ from uncone.records.calibration import (
     ScoreThreshold,
 )
 from uncone.records.check import Bar, Check
+from uncone.records.checkpoints import Checkpoint, CheckpointTrace, SeriesTurn
 from uncone.records.comparison import (
     MOST_COMPARED,
     PARTS,
@@ -76,6 +77,8 @@ __all__ = [
     "Calibration",
     "Change",
     "Check",
+    "Checkpoint",
+    "CheckpointTrace",
     "ComparedDiagnosis",
     "ComparedFinding",
     "ComparedMeasure",
@@ -120,6 +123,7 @@ __all__ = [
     "ScoreMeaning",
     "ScoreThreshold",
     "Selection",
+    "SeriesTurn",
     "Share",
     "Spectrum",
     "Subject",
@@ -138,6 +142,7 @@ for _part in map(globals().get, __all__):
 
 _KINDS: tuple[type[Record], ...] = (
     Diagnosis, Comparison, Check, Evaluation, Calibration, Selection, Repaired, HeadEdit, TokenEdit,
+    CheckpointTrace,
 )  # fmt: skip
 
 

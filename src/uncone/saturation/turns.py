@@ -7,7 +7,7 @@ may be autocorrelated: every draw has one of the correlations, as likely as they
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ _WARM_UP = 3
 _GAIN = 20.0
 """... where that saves so many variances of the noise."""
 _TINY = 1e-300
+_TRIED, _HIGHEST = 24, 0.98
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,17 +49,24 @@ class Turn:
 
 @dataclass(frozen=True, eq=False)
 class _Noise:
-    """AR(1) noise: how likely each of `_CORRELATIONS` is, and for each a sum of squares with its degrees of freedom."""
+    """AR(1) noise: how likely each of `correlations` is, and for each a sum of squares with its degrees of freedom."""
 
     weights: Array
     squares: Array
     degrees: int
+    correlations: Array
+
+    @property
+    def mean(self) -> tuple[float, float]:
+        """The mean correlation as Fisher's z, which has no ends, and the logarithm of the mean variance."""
+        z = float(np.arctanh(self.weights @ self.correlations))
+        return z, float(np.log(self.weights @ self.squares / self.degrees))
 
     def draw(self, normal: Array, generator: np.random.Generator) -> Array:
         """Noise of standard normal numbers (B, n), each row with a correlation and a variance of its own."""
         of = generator.choice(len(self.weights), len(normal), p=self.weights)
         scale = np.sqrt(self.squares[of] / generator.chisquare(self.degrees, len(normal)))
-        phi, noise = _CORRELATIONS[of], np.empty_like(normal)
+        phi, noise = self.correlations[of], np.empty_like(normal)
         noise[:, 0], fresh = normal[:, 0], np.sqrt(1 - phi**2)
         for i in range(1, normal.shape[1]):
             noise[:, i] = phi * noise[:, i - 1] + fresh * normal[:, i]
@@ -86,12 +94,13 @@ def find_turn(
     if noise is None:  # the halves go through every point: nothing tells shape from noise
         at = float(_bottom(x, _Fits(one))[0])
         return Turn(at, at, at, float(_gain(_Fits(one))[0] <= 0), 0.0, start, np.full(normal.shape[1], at))
+    noise = _corrected(noise, fit, normal[1])
     chance = _gain(_Fits(monotone + noise.draw(normal[0], generator)))
     draws, tail = _bottom(x, _Fits(fit + noise.draw(normal[1], generator))), (1 - SURE) / 2
     observed = _Fits(one)
     at, (low, high) = float(_bottom(x, observed)[0]), np.quantile(draws, (tail, 1 - tail))
     p = (1 + int((chance >= _gain(observed)[0]).sum())) / (1 + len(chance))
-    correlation = float(noise.weights @ _CORRELATIONS)
+    correlation = float(noise.weights @ noise.correlations)
     return Turn(at, min(float(low), at), max(float(high), at), p, correlation, start, draws)
 
 
@@ -211,7 +220,22 @@ def _noise_of(y: Array, fit: Array) -> _Noise | None:
         squares[i] = np.square(np.linalg.solve(root, known)).sum()
         logarithms[i] = -np.log(root.diagonal()).sum() - degrees / 2 * np.log(squares[i])
     weights = np.exp(logarithms - logarithms.max())
-    return _Noise(weights / weights.sum(), squares, degrees)
+    return _Noise(weights / weights.sum(), squares, degrees, _CORRELATIONS)
+
+
+def _corrected(noise: _Noise, fit: Array, normal: Array) -> _Noise:
+    """The noise less the bias of its estimate: halves that take wander for shape leave too little, too little correlated.
+
+    The bias is read where the noise is known: from `_TRIED` simulated series about the fit (a bootstrap of the estimate).
+    """
+    simulated = noise.draw(normal[:_TRIED], np.random.default_rng(0)) + fit
+    again = [one for y in simulated if (one := _noise_of(y, _valley(y))) is not None]
+    if not again:
+        return noise
+    (z, size), (z_again, size_again) = noise.mean, np.mean([one.mean for one in again], axis=0)
+    shift, wider = max(0.0, z - float(z_again)), max(0.0, size - float(size_again))
+    correlations = np.minimum(np.tanh(np.arctanh(noise.correlations) + shift), _HIGHEST)
+    return replace(noise, squares=noise.squares * np.exp(wider), correlations=correlations)
 
 
 def _warm_up(y: Array) -> int:
