@@ -42,7 +42,7 @@ class Series:
 SERIES = (
     Series("loss", "Loss", "nats per token"),
     Series("text_loss", "Loss on the text", "nats per token"),
-    Series("head_entropy_centered", "Singular entropy of the head, centred", "KL to uniform (nats)"),
+    Series("head_entropy_centered", "Centred singular entropy of the head", "KL to uniform (nats)"),
     Series("head_entropy", "Singular entropy of the head", "KL to uniform (nats)"),
     Series("logit_entropy", "Singular entropy of the logits", "KL to uniform (nats)"),
     Series("states_anisotropy", "Anisotropy of the last states", "mean cosine"),
@@ -190,7 +190,8 @@ class CheckpointTrace(Record):
             caption="Centred over the vocabulary. Dark at every rank: all directions weigh the same.",
         )  # fmt: skip
         loss = self._chart(*_GROUPS[0])
-        return Figure("Profiles of the head's spectrum beside the loss", (drawn, loss) if loss else (drawn,))
+        title = "Profiles of the head's spectrum beside the loss"
+        return Figure(title, (drawn, loss) if loss else (drawn,), spark="The head's spectrum over training:")
 
     def _chart(self, name: str, title: str, members: tuple[str, ...]) -> Chart | None:
         curves, marks, bands = list[Curve](), list[Mark](), list[tuple[float, float]]()

@@ -128,7 +128,7 @@ def sentence(turns: Sequence[SeriesTurn], n: int) -> str:
     if not (geometry.turned and loss.turned):
         return f"{told}; {_told(loss, capital=False)}."
     way = {"before": "Geometry turned before the loss", "after": "Geometry turned after the loss"}
-    order = way.get(geometry.order, "Geometry turned not apart from the loss")
+    order = way.get(geometry.order, "Geometry turned at a time not apart from the loss")
     before = f"P(geometry first) = {geometry.before_loss:.2f}"
     return f"{order}: {_told(geometry, capital=False)}, {_told(loss, capital=False)}; {before}. {_NO_CAUSE}"
 

@@ -89,18 +89,20 @@ def find_turn(
     x, y, normal = x[start:], y[start:], normal[:, :, start:]
     if len(y) < FEWEST:
         return None
-    fit, monotone = _valley(y), _monotone(y)
-    noise, one = _noise_of(y, fit), y[None]
-    if noise is None:  # the halves go through every point: nothing tells shape from noise
-        at = float(_bottom(x, _Fits(one))[0])
-        return Turn(at, at, at, float(_gain(_Fits(one))[0] <= 0), 0.0, start, np.full(normal.shape[1], at))
-    noise = _corrected(noise, fit, normal[1])
-    chance = _gain(_Fits(monotone + noise.draw(normal[0], generator)))
-    draws, tail = _bottom(x, _Fits(fit + noise.draw(normal[1], generator))), (1 - SURE) / 2
-    observed = _Fits(one)
-    at, (low, high) = float(_bottom(x, observed)[0]), np.quantile(draws, (tail, 1 - tail))
-    p = (1 + int((chance >= _gain(observed)[0]).sum())) / (1 + len(chance))
-    correlation = float(noise.weights @ noise.correlations)
+    fit, monotone, observed = _valley(y), _monotone(y), _Fits(y[None])
+    wander, place = _noise_of(y, fit), _bottom(observed)
+    if wander is not None:
+        wander = _corrected(wander, fit, normal[1])
+        places = _bottom(_Fits(fit + wander.draw(normal[1], generator)))
+    else:  # the halves go through every point, and what they leave tells nothing of the noise
+        wander, places = _noise_of(y, monotone), np.repeat(place, normal.shape[1])
+    chance = None if wander is None else _gain(_Fits(monotone + wander.draw(normal[0], generator)))
+    p = 1.0 if chance is None else (1 + int((chance >= _gain(observed)[0]).sum())) / (1 + len(chance))
+    # A turn may lie anywhere between its checkpoint and the middle to the next.
+    draws = np.interp(places + generator.uniform(-0.5, 0.5, len(places)), np.arange(len(x)), x)
+    at, tail = float(np.interp(place, np.arange(len(x)), x)[0]), (1 - SURE) / 2
+    low, high = np.quantile(draws, (tail, 1 - tail))
+    correlation = 0.0 if wander is None else float(wander.weights @ wander.correlations)
     return Turn(at, min(float(low), at), max(float(high), at), p, correlation, start, draws)
 
 
@@ -142,14 +144,14 @@ def _gain(fits: _Fits) -> Array:
     return np.asarray((monotone - left) / np.maximum(left, _TINY))
 
 
-def _bottom(x: Array, fits: _Fits) -> Array:
+def _bottom(fits: _Fits) -> Array:
     """The middle of the lowest block of the two halves, (B,), by places of checkpoints."""
-    rows, k = np.arange(len(fits.split)), fits.split.argmin(axis=1)
-    following = np.minimum(k + 1, len(x) - 1)
-    is_left = (fits.fall_level[rows, k] <= fits.rise_level[rows, following]) | (k == len(x) - 1)
+    rows, k, end = np.arange(len(fits.split)), fits.split.argmin(axis=1), fits.split.shape[1] - 1
+    following = np.minimum(k + 1, end)
+    is_left = (fits.fall_level[rows, k] <= fits.rise_level[rows, following]) | (k == end)
     first = np.where(is_left, fits.fall_start[rows, k], following)
     last = np.where(is_left, k, fits.rise_end[rows, following])
-    return np.asarray(np.interp((first + last) / 2, np.arange(len(x)), x))
+    return np.asarray((first + last) / 2)
 
 
 def _falling(y: Array) -> tuple[Array, Array, npt.NDArray[np.int64]]:
