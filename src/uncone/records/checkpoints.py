@@ -141,7 +141,10 @@ class CheckpointTrace(Record):
         failed = [f"{one.name}: {one.failed}" for one in self.checkpoints if one.failed]
         columns = ("series", "turned at", "interval", "p", "before the loss", "order")
         turns = Table(columns, tuple(map(_turn_row, self.turns)), columns[1:5])
-        charts = tuple(chart for group in _GROUPS if (chart := self._chart(*group)) is not None)
+        profiles = self._profiles()
+        charts = tuple(
+            chart for group in _GROUPS[bool(profiles) :] if (chart := self._chart(*group)) is not None
+        )
         pages = [charts[at : at + 3] for at in range(0, len(charts), 3)]
         return shown(
             Heading(self.verdict, 1),
@@ -149,7 +152,7 @@ class CheckpointTrace(Record):
             Bullets(self.notes),
             section("Where each series turned", turns),
             section(
-                "Over training", self._profiles(),
+                "Over training", profiles,
                 (Figure("Series over training", page, spark="Over training:" if not at else "") for at, page in enumerate(pages)),
             ),
             section("Not read", Bullets(tuple(failed))),
@@ -175,11 +178,11 @@ class CheckpointTrace(Record):
             return False
         return steps[-1] > _WIDE_STEPS * steps[0] and steps[len(steps) // 2] < 0.2 * steps[-1]
 
-    def _profiles(self) -> Block:
-        """The heat map beside the loss."""
+    def _profiles(self) -> tuple[Block, ...]:
+        """The heat map beside the loss; nothing where no head was read."""
         kept = [one for one in self.checkpoints if len(one.centered) > 1 and one.centered[0] > 0]
         if not kept:
-            return Text("")
+            return ()
         last = min(len(one.centered) for one in kept)
         ranks = sorted({round(last ** (part / (_DRAWN_RANKS - 1))) for part in range(_DRAWN_RANKS)})
         drawn = HeatMap(
@@ -191,7 +194,9 @@ class CheckpointTrace(Record):
         )  # fmt: skip
         loss = self._chart(*_GROUPS[0])
         title = "Profiles of the head's spectrum beside the loss"
-        return Figure(title, (drawn, loss) if loss else (drawn,), spark="The head's spectrum over training:")
+        return (
+            Figure(title, (drawn, loss) if loss else (drawn,), spark="The head's spectrum over training:"),
+        )
 
     def _chart(self, name: str, title: str, members: tuple[str, ...]) -> Chart | None:
         curves, marks, bands = list[Curve](), list[Mark](), list[tuple[float, float]]()
@@ -200,7 +205,7 @@ class CheckpointTrace(Record):
             points = self._points(member)
             if points:
                 curves.append(
-                    Curve(NAMED[member].title, *points, ("raw", "centred")[place], dots=len(points[0]) < 40)
+                    Curve(NAMED[member].title, *points, ("raw", "isotropic")[place], dots=len(points[0]) < 40)
                 )
                 turn = turns.get(member)
                 if (
@@ -213,8 +218,7 @@ class CheckpointTrace(Record):
                     bands.append((turn.low, turn.high))
         if not curves:
             return None
-        told = " and ".join(curve.name for curve in curves) if len(curves) > 1 else ""
-        caption = f"{told}." if told else ""
+        caption = f"Dashed: {curves[1].name.lower()}." if len(curves) > 1 else ""
         spark = title.lower() if len(curves) == 1 else ""
         unit = NAMED[members[0]].unit
         return Chart(
