@@ -205,24 +205,36 @@ def _valley(y: Array) -> Array:
 
 
 def _noise_of(y: Array, fit: Array) -> _Noise | None:
-    """The noise about a fit: the likelihood, given each correlation, of all contrasts within blocks of one level.
+    """The noise about a fit: the restricted likelihood of each correlation, with a level of its own for each block.
 
-    A level takes one degree of freedom, and points of their own level say nothing.
+    A block takes one degree of freedom, so that points of their own level say nothing. The inverse of an AR(1)
+    correlation is tridiagonal, and that of the levels too: all is a recursion over blocks.
     """
-    block = np.concatenate([[0], np.cumsum(np.diff(fit) != 0)])
-    levels = np.equal.outer(block, np.arange(block[-1] + 1)).astype(np.float64)
-    contrasts = np.linalg.qr(levels, mode="complete")[0][:, levels.shape[1] :].T
-    known, degrees = contrasts @ y, len(contrasts)
-    if degrees < 3 or float(np.square(known).sum()) <= 1e-24 * float(np.square(y - y.mean()).sum()):
+    starts = np.flatnonzero(np.append(True, np.diff(fit) != 0))
+    y, n, phi = y - fit, len(y), _CORRELATIONS
+    degrees = n - len(starts)
+    if degrees < 3 or float(np.square(y).sum()) <= 1e-24 * float(np.square(fit - fit.mean()).sum()):
         return None
-    lag = np.abs(np.subtract.outer(np.arange(len(y)), np.arange(len(y))))
-    squares, logarithms = np.empty(len(_CORRELATIONS)), np.empty(len(_CORRELATIONS))
-    for i, phi in enumerate(_CORRELATIONS):
-        root = np.linalg.cholesky(contrasts @ phi**lag @ contrasts.T)
-        squares[i] = np.square(np.linalg.solve(root, known)).sum()
-        logarithms[i] = -np.log(root.diagonal()).sum() - degrees / 2 * np.log(squares[i])
-    weights = np.exp(logarithms - logarithms.max())
-    return _Noise(weights / weights.sum(), squares, degrees, _CORRELATIONS)
+    diagonal = np.tile((1 + phi**2)[:, None], n)
+    diagonal[:, [0, -1]] = 1.0
+    applied = diagonal * y
+    applied[:, 1:] -= np.outer(phi, y[:-1])
+    applied[:, :-1] -= np.outer(phi, y[1:])
+    sizes = np.diff(np.append(starts, n))
+    levels = np.add.reduceat(diagonal, starts, axis=1) - 2 * np.outer(phi, sizes - 1)
+    sums = np.add.reduceat(applied, starts, axis=1)
+    pivot, right = levels[:, 0], sums[:, 0]
+    determinant, explained = np.log(pivot), right**2 / pivot
+    for b in range(1, len(starts)):
+        pivot, right = levels[:, b] - phi**2 / pivot, sums[:, b] + phi / pivot * right
+        determinant, explained = determinant + np.log(pivot), explained + right**2 / pivot
+    fresh = 1 - phi**2
+    squares = np.maximum(applied @ y - explained, 0.0) / fresh
+    likelihood = (
+        (n - 1) * np.log(fresh) + determinant - len(starts) * np.log(fresh) + degrees * np.log(squares)
+    )
+    weights = np.exp((likelihood.min() - likelihood) / 2)
+    return _Noise(weights / weights.sum(), squares, degrees, phi)
 
 
 def _corrected(noise: _Noise, fit: Array, normal: Array) -> _Noise:
@@ -242,14 +254,14 @@ def _corrected(noise: _Noise, fit: Array, normal: Array) -> _Noise:
 
 def _warm_up(y: Array) -> int:
     """How many checkpoints at the start rise before the fall to the valley: one at initialisation is often lowest."""
-    least = (float(_Fits(y[None]).split[0].min()), 0)
     noise = _noise_of(y, _valley(y)) if len(y) >= FEWEST else None
-    if noise is None:
+    most = min(len(y) // _WARM_UP, len(y) - FEWEST)
+    if noise is None or most < 1:
         return 0
+    # Row s has a steep fall in the place of its first s points, which any fit passes through.
+    places, top = np.arange(len(y)), float(y.max()) + float(np.ptp(y)) * np.arange(len(y), 0, -1)
+    rows = np.where(places < np.arange(most + 1)[:, None], top, y)
+    left = _Fits(rows).split.min(axis=1)
+    left[1:] += [float(np.square(y[:s] - _rising(y[:s])).sum()) for s in range(1, most + 1)]
     saved = _GAIN * float(noise.weights @ noise.squares) / noise.degrees
-    whole = least[0]
-    for start in range(1, min(len(y) // _WARM_UP, len(y) - FEWEST) + 1):
-        before = float(np.square(y[:start] - _rising(y[:start])).sum())
-        left = before + float(_Fits(y[start:][None]).split[0].min())
-        least = min(least, (left, start)) if left < whole - saved else least
-    return least[1]
+    return int(left.argmin()) if left.min() < left[0] - saved else 0
