@@ -1,9 +1,9 @@
 """When does a series over checkpoints turn, and which of two turned first?
 
-A series that falls and then rises is fitted by two isotonic halves. It turned only where they fit it better than one
-monotone line by more than a series without a turn would give by chance. The gain is divided by what is left of the fit,
-and so is that of each simulated series: wander that halves take for a shape is taken so in both. Noise between checkpoints
-may be autocorrelated: every draw has one of the correlations, as likely as they are on this series.
+A series that turns falls, then rises, and may recover at its end: it is fitted by isotonic parts. It turned only where they
+fit it better than one monotone line by more than a series without a turn would give by chance. The gain is divided by
+what is left of the fit, and so is that of each simulated series: wander that parts take for a shape is taken so in both.
+Noise between checkpoints may be autocorrelated: every draw has one of the correlations, as likely as they are on this series.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from uncone.rows import Array
 FEWEST = 8
 """Checkpoints that a turn is sought in."""
 DRAWS = 1000
-LEVEL = 0.02
+LEVEL = 0.05
 """A series turned where its p is at most this, after Holm's correction over the series of a trace."""
 SURE = 0.95
 """How likely an order must be to be named; and the share of draws in an interval."""
@@ -27,7 +27,11 @@ _WARM_UP = 3
 _GAIN = 20.0
 """... where that saves so many variances of the noise."""
 _TINY = 1e-300
+_EIGHTHS = (3, 4, 5, 6, 7)
+"""Of a series, where a recovery may begin."""
 _TRIED, _HIGHEST = 24, 0.98
+
+_Ends = tuple[Array, Array, npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,15 +93,16 @@ def find_turn(
     x, y, normal = x[start:], y[start:], normal[:, :, start:]
     if len(y) < FEWEST:
         return None
-    fit, monotone, observed = _valley(y), _monotone(y), _Fits(y[None])
-    wander, place = _noise_of(y, fit), _bottom(observed)
+    observed, monotone = _Parts(y[None]), _monotone(y)
+    fit, place = observed.fit(y), observed.place
+    wander = _noise_of(y, fit)
     if wander is not None:
-        wander = _corrected(wander, fit, normal[1])
-        places = _bottom(_Fits(fit + wander.draw(normal[1], generator)))
-    else:  # the halves go through every point, and what they leave tells nothing of the noise
+        noise = _corrected(wander, fit, normal[1])
+        places = _Parts(fit + noise.draw(normal[1], generator)).place
+    else:  # the parts go through every point, and what they leave tells nothing of the noise
         wander, places = _noise_of(y, monotone), np.repeat(place, normal.shape[1])
-    chance = None if wander is None else _gain(_Fits(monotone + wander.draw(normal[0], generator)))
-    p = 1.0 if chance is None else (1 + int((chance >= _gain(observed)[0]).sum())) / (1 + len(chance))
+    chance = None if wander is None else _Parts(monotone + wander.draw(normal[0], generator)).gain
+    p = 1.0 if chance is None else (1 + int((chance >= observed.gain[0]).sum())) / (1 + len(chance))
     # A turn may lie anywhere between its checkpoint and the middle to the next.
     draws = np.interp(places + generator.uniform(-0.5, 0.5, len(places)), np.arange(len(x)), x)
     at, tail = float(np.interp(place, np.arange(len(x)), x)[0]), (1 - SURE) / 2
@@ -121,40 +126,51 @@ def after_holm(p: Sequence[float]) -> list[float]:
     return corrected
 
 
-class _Fits:
-    """The falling isotonic fits of every beginning of the rows of y (B, n), and the rising ones of every end.
+class _Parts:
+    """The best falling, rising and again falling parts of the rows of y (B, n), by least squares; the last may lack.
 
-    Pool adjacent violators, on all rows at once. Of each fit: the sum of squares left, and its lowest block.
+    `left` is the sum of squares that stays, `gain` what one monotone line leaves beyond it over `left`, and `place` the
+    middle of the lowest block; all (B,).
     """
 
     def __init__(self, y: Array) -> None:
         y = y - y.mean(axis=1, keepdims=True)
-        self.falling, self.fall_level, self.fall_start = _falling(y)
-        squares, level, start = _falling(y[:, ::-1])
-        self.rising, self.rise_level = squares[:, ::-1], level[:, ::-1]
-        self.rise_end = y.shape[1] - 1 - start[:, ::-1]
-        self.split = self.falling.copy()  # after k the fit rises; after the last it falls all the way
-        self.split[:, :-1] += self.rising[:, 1:]
+        b, n = y.shape
+        falling = _falling(y)
+        recovery = _falling(-y[:, ::-1])[0]  # of ends that fall, by their length less one
+        self.left = np.full(b, np.inf)
+        self.place, self.split, self.end = np.empty(b), np.empty(b, np.int64), np.empty(b, np.int64)
+        for end in dict.fromkeys((n, *(n * part // 8 for part in _EIGHTHS))):
+            if end > 2:
+                rising = _falling(y[:, end - 1 :: -1] if end < n else y[:, ::-1])
+                if end == n:
+                    monotone = np.minimum(falling[0][:, -1], rising[0][:, -1])
+                self._take(end, falling, rising, recovery[:, n - end - 1] if end < n else np.zeros(b))
+        self.gain = (monotone - self.left) / np.maximum(self.left, _TINY)
+
+    def _take(self, end: int, falling: _Ends, rising: _Ends, recovery: Array) -> None:
+        """The parts whose recovery begins at `end`, on the rows where they are better than those before."""
+        squares = falling[0][:, :end].copy()  # the fit rises after k; after the last it falls all the way
+        squares[:, :-1] += rising[0][:, ::-1][:, 1:]
+        rows, k = np.arange(len(squares)), squares.argmin(axis=1)
+        following = np.minimum(k + 1, end - 1)
+        mirrored = end - 1 - following
+        is_left = (falling[1][rows, k] <= rising[1][rows, mirrored]) | (k == end - 1)
+        first = np.where(is_left, falling[2][rows, k], following)
+        last = np.where(is_left, k, end - 1 - rising[2][rows, mirrored])
+        left = squares[rows, k] + recovery
+        better = left < self.left * (1 - 1e-12)
+        for name, values in (("left", left), ("place", (first + last) / 2), ("split", k), ("end", end)):
+            setattr(self, name, np.where(better, values, getattr(self, name)))
+
+    def fit(self, y: Array) -> Array:
+        """The parts of the first row, which is y."""
+        k, end = int(self.split[0]) + 1, int(self.end[0])
+        parts = (-_rising(-y[:k]), _rising(y[k:end]), -_rising(-y[end:]))
+        return np.concatenate([part for part in parts if len(part)])
 
 
-def _gain(fits: _Fits) -> Array:
-    """By how much two halves fit better than one monotone line, over what they leave, (B,)."""
-    left = fits.split.min(axis=1)
-    monotone = np.minimum(fits.falling[:, -1], fits.rising[:, 0])
-    return np.asarray((monotone - left) / np.maximum(left, _TINY))
-
-
-def _bottom(fits: _Fits) -> Array:
-    """The middle of the lowest block of the two halves, (B,), by places of checkpoints."""
-    rows, k, end = np.arange(len(fits.split)), fits.split.argmin(axis=1), fits.split.shape[1] - 1
-    following = np.minimum(k + 1, end)
-    is_left = (fits.fall_level[rows, k] <= fits.rise_level[rows, following]) | (k == end)
-    first = np.where(is_left, fits.fall_start[rows, k], following)
-    last = np.where(is_left, k, fits.rise_end[rows, following])
-    return np.asarray((first + last) / 2)
-
-
-def _falling(y: Array) -> tuple[Array, Array, npt.NDArray[np.int64]]:
+def _falling(y: Array) -> _Ends:
     """Of each beginning's falling fit: the sum of squares left, its last level, and where that block starts; (B, n)."""
     b, n = y.shape
     sums, counts, starts = np.zeros((b, n)), np.zeros((b, n)), np.zeros((b, n), np.int64)
@@ -189,19 +205,13 @@ def _rising(y: Array) -> Array:
         while blocks and blocks[-1][0] * size > total * blocks[-1][1]:
             total, size = total + blocks[-1][0], size + blocks.pop()[1]
         blocks.append((total, size))
-    return np.concatenate([np.full(size, total / size) for total, size in blocks])
+    return np.concatenate([np.empty(0), *(np.full(size, total / size) for total, size in blocks)])
 
 
 def _monotone(y: Array) -> Array:
     """The better of the falling and the rising fit."""
     fits = (-_rising(-y), _rising(y))
     return min(fits, key=lambda fit: float(np.square(y - fit).sum()))
-
-
-def _valley(y: Array) -> Array:
-    """The two halves of one series."""
-    k = int(_Fits(y[None]).split[0].argmin()) + 1
-    return np.concatenate([-_rising(-y[:k]), *([_rising(y[k:])] if k < len(y) else [])])
 
 
 def _noise_of(y: Array, fit: Array) -> _Noise | None:
@@ -243,7 +253,7 @@ def _corrected(noise: _Noise, fit: Array, normal: Array) -> _Noise:
     The bias is read where the noise is known: from `_TRIED` simulated series about the fit (a bootstrap of the estimate).
     """
     simulated = noise.draw(normal[:_TRIED], np.random.default_rng(0)) + fit
-    again = [one for y in simulated if (one := _noise_of(y, _valley(y))) is not None]
+    again = [one for y in simulated if (one := _noise_of(y, _Parts(y[None]).fit(y))) is not None]
     if not again:
         return noise
     (z, size), (z_again, size_again) = noise.mean, np.mean([one.mean for one in again], axis=0)
@@ -254,14 +264,16 @@ def _corrected(noise: _Noise, fit: Array, normal: Array) -> _Noise:
 
 def _warm_up(y: Array) -> int:
     """How many checkpoints at the start rise before the fall to the valley: one at initialisation is often lowest."""
-    noise = _noise_of(y, _valley(y)) if len(y) >= FEWEST else None
     most = min(len(y) // _WARM_UP, len(y) - FEWEST)
-    if noise is None or most < 1:
+    if most < 1:
         return 0
     # Row s has a steep fall in the place of its first s points, which any fit passes through.
     places, top = np.arange(len(y)), float(y.max()) + float(np.ptp(y)) * np.arange(len(y), 0, -1)
     rows = np.where(places < np.arange(most + 1)[:, None], top, y)
-    left = _Fits(rows).split.min(axis=1)
+    left = _Parts(rows).left
     left[1:] += [float(np.square(y[:s] - _rising(y[:s])).sum()) for s in range(1, most + 1)]
-    saved = _GAIN * float(noise.weights @ noise.squares) / noise.degrees
-    return int(left.argmin()) if left.min() < left[0] - saved else 0
+    best = int(left.argmin())
+    rest = y[best:]
+    noise = _noise_of(rest, _Parts(rest[None]).fit(rest))
+    least = 0.0 if noise is None else _GAIN * float(noise.weights @ noise.squares) / noise.degrees
+    return best if left[best] < left[0] - least else 0
