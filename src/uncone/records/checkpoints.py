@@ -83,7 +83,8 @@ class Checkpoint:
 class SeriesTurn:
     """Where one series turned: `at`, with its interval `low` to `high`, in steps.
 
-    `p` is how often a series that never turns would look so, corrected for the number of series. `turned` is None where
+    `p` is how often a series that never turns would look so, corrected for the number of series (losses and
+    entropies with the anisotropy of the states, and all others). `turned` is None where
     too few checkpoints say. `before_loss` is how likely it turned before the loss did.
     """
 

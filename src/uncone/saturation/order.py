@@ -64,7 +64,13 @@ def find_turns(
         turn = find_turn(x, y, normal, own, peak=NAMED[name].peak)
         if turn is not None:
             found[name] = turn
-    p = dict(zip(found, after_holm([turn.p for turn in found.values()]), strict=True))
+    p = dict[str, float]()
+    for is_named in (
+        True,
+        False,
+    ):  # what the sentence may name, and what stands beside it, are questions of their own
+        family = [name for name in found if (name in LOSSES + GEOMETRY) is is_named]
+        p |= zip(family, after_holm([found[name].p for name in family]), strict=True)
     rows = [_row(name, len(thinned[name][0]), thinned[name][0], found.get(name), p) for name in thinned]
     turned = {row.name for row in rows if row.turned}
     rows = [

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +11,6 @@ from uncone import measure
 from uncone.errors import UndefinedMeasure
 from uncone.moments import Moments
 from uncone.rows import Array
-
-if TYPE_CHECKING:
-    from uncone.saturation.states import States
 
 MOST_VALUES = 100
 """Singular values that are kept of a matrix."""
@@ -99,8 +96,8 @@ def of_rows(m: Moments, kind: str) -> dict[str, float]:
     })  # fmt: skip
 
 
-def of_states(states: "States", head: Moments) -> tuple[dict[str, float], tuple[float, ...]]:
-    """The numbers of the last states of a text, whose head has these moments, and the spectrum of its logits."""
+def of_states(states: Any, head: Moments) -> tuple[dict[str, float], tuple[float, ...]]:
+    """The numbers of the `States` of a text, whose head has these moments, and the spectrum of its logits."""
     m = Moments.of(states.states)
     gram = head.covariance() * (head.weight - 1)
     logits = abs(states.scale) * logit_spectrum(gram, m.second_moment())
@@ -114,7 +111,7 @@ def of_states(states: "States", head: Moments) -> tuple[dict[str, float], tuple[
     return values, tuple(logits[:MOST_VALUES].tolist())
 
 
-def _loss(states: "States") -> float:
+def _loss(states: Any) -> float:
     """The mean cross-entropy of the next token, in nats."""
     import torch
 

@@ -18,7 +18,7 @@ FEWEST = 8
 """Checkpoints that a turn is sought in."""
 DRAWS = 1000
 LEVEL = 0.05
-"""A series turned where its p is at most this, after Holm's correction over the series of a trace."""
+"""A series turned where its p is at most this, after Holm's correction over its family of series."""
 SURE = 0.95
 """How likely an order must be to be named; and the share of draws in an interval."""
 _CORRELATIONS = np.linspace(0.0, 0.95, 20)
@@ -26,7 +26,7 @@ _WARM_UP = 3
 """A start that goes the other way is left out within the first third of a series, ..."""
 _GAIN = 20.0
 """... where that saves so many variances of the noise."""
-_TINY = 1e-300
+_TINY, _ROUNDING = 1e-300, 1e-9
 _EIGHTHS = (3, 4, 5, 6, 7)
 """Of a series, where a recovery may begin."""
 _TRIED, _HIGHEST = 24, 0.98
@@ -146,7 +146,8 @@ class _Parts:
                 if end == n:
                     monotone = np.minimum(falling[0][:, -1], rising[0][:, -1])
                 self._take(end, falling, rising, recovery[:, n - end - 1] if end < n else np.zeros(b))
-        self.gain = (monotone - self.left) / np.maximum(self.left, _TINY)
+        # A fit through every point leaves rounding.
+        self.gain = (monotone - self.left) / np.maximum(self.left, _ROUNDING * monotone + _TINY)
 
     def _take(self, end: int, falling: _Ends, rising: _Ends, recovery: Array) -> None:
         """The parts whose recovery begins at `end`, on the rows where they are better than those before."""
@@ -163,9 +164,9 @@ class _Parts:
         for name, values in (("left", left), ("place", (first + last) / 2), ("split", k), ("end", end)):
             setattr(self, name, np.where(better, values, getattr(self, name)))
 
-    def fit(self, y: Array) -> Array:
-        """The parts of the first row, which is y."""
-        k, end = int(self.split[0]) + 1, int(self.end[0])
+    def fit(self, y: Array, row: int = 0) -> Array:
+        """The parts of a row, which is y."""
+        k, end = int(self.split[row]) + 1, int(self.end[row])
         parts = (-_rising(-y[:k]), _rising(y[k:end]), -_rising(-y[end:]))
         return np.concatenate([part for part in parts if len(part)])
 
@@ -253,7 +254,9 @@ def _corrected(noise: _Noise, fit: Array, normal: Array) -> _Noise:
     The bias is read where the noise is known: from `_TRIED` simulated series about the fit (a bootstrap of the estimate).
     """
     simulated = noise.draw(normal[:_TRIED], np.random.default_rng(0)) + fit
-    again = [one for y in simulated if (one := _noise_of(y, _Parts(y[None]).fit(y))) is not None]
+    parts = _Parts(simulated)
+    estimates = (_noise_of(y, parts.fit(y, row)) for row, y in enumerate(simulated))
+    again = [one for one in estimates if one is not None]
     if not again:
         return noise
     (z, size), (z_again, size_again) = noise.mean, np.mean([one.mean for one in again], axis=0)
