@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from uncone.verbs.repair import repair
     from uncone.verbs.repair_tokens import repair_tokens
     from uncone.verbs.select_repair import select_repair
+    from uncone.verbs.trace_checkpoints import trace_checkpoints
 
 _NAMES = {
     "cross_entropy": "CrossEntropyOptions gated_linear_cross_entropy linear_cross_entropy",
@@ -68,7 +69,7 @@ __all__ = [
     "UndefinedMeasure", "UnsupportedModel", "__version__", "attach", "attach_states", "calibrate",
     "center_head", "check", "compare", "context_rank", "diagnose", "evaluate", "fit_scaling_law",
     "gated_linear_cross_entropy", "judge_curves", "linear_cross_entropy", "measure", "measures",
-    "open_rows", "repair", "repair_tokens", "report", "select_repair", "transforms",
+    "open_rows", "repair", "repair_tokens", "report", "select_repair", "trace_checkpoints", "transforms",
 ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from uncone.records.calibration import (
     ScoreThreshold,
 )
 from uncone.records.check import Bar, Check
+from uncone.records.checkpoints import Checkpoint, CheckpointTrace, SeriesTurn
 from uncone.records.comparison import (
     MOST_COMPARED,
     PARTS,
@@ -81,6 +82,8 @@ __all__ = [
     "Calibration",
     "Change",
     "Check",
+    "Checkpoint",
+    "CheckpointTrace",
     "ComparedDiagnosis",
     "ComparedFinding",
     "ComparedMeasure",
@@ -140,6 +143,7 @@ __all__ = [
     "ScoreMeaning",
     "ScoreThreshold",
     "Selection",
+    "SeriesTurn",
     "Share",
     "Spectrum",
     "Subject",
@@ -158,7 +162,7 @@ for _part in map(globals().get, __all__):
 
 _KINDS: tuple[type[Record], ...] = (
     Diagnosis, Comparison, Check, Evaluation, Calibration, Selection, Repaired, HeadEdit, TokenEdit,
-    CurveVerdicts, ScalingLaw, ContextRank,
+    CurveVerdicts, ScalingLaw, ContextRank, CheckpointTrace,
 )  # fmt: skip
 
 

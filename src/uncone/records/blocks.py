@@ -1,7 +1,8 @@
 """What a result has to show, as blocks: renderers know these and no record."""
 
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from math import sqrt
 from typing import Literal
 
 from uncone.records.parts import Picture
@@ -168,6 +169,40 @@ class Cloud:
 
 
 @dataclass(frozen=True)
+class HeatMap:
+    """Numbers as shades, from light for the least to dark for the greatest; None stays blank.
+
+    `values` has a row for each of `y`, from below, and in it a number for each of `x`, both ascending. Neighbours
+    meet halfway. `name` and `spark` are as of a `Chart`.
+    """
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    value_label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    values: tuple[tuple[float | None, ...], ...]
+    log_x: bool = False
+    log_y: bool = False
+    caption: str = ""
+    spark: str = ""
+
+    def edges(self, places: tuple[float, ...], *, log: bool) -> tuple[float, ...]:
+        """Where the cells at `places` end: halfway to their neighbours, at the first and at the last place."""
+        if len(places) == 1:
+            return places[0] - 0.5, places[0] + 0.5
+        middles = (sqrt(a * b) if log else (a + b) / 2 for a, b in pairwise(places))
+        return places[0], *middles, places[-1]
+
+    def limits(self) -> tuple[float, float]:
+        """The least and the greatest number; (0, 1) where there is none."""
+        known = [value for row in self.values for value in row if value is not None]
+        return (min(known), max(known)) if known else (0.0, 1.0)
+
+
+@dataclass(frozen=True)
 class Gauge:
     """One headline number, its isotropic `reference`, the ends of its range, and what it was read from.
 
@@ -197,7 +232,7 @@ class Figure:
     """Charts side by side. `spark` is their heading in a terminal; `legend` names styles of curves."""
 
     title: str
-    charts: tuple[Chart | Intervals | Cloud, ...]
+    charts: tuple[Chart | Intervals | HeatMap | Cloud, ...]
     caption: str = ""
     legend: tuple[tuple[str, str], ...] = ()
     spark: str = ""

@@ -20,12 +20,14 @@ from uncone.records.blocks import (
     Gauge,
     Gauges,
     Heading,
+    HeatMap,
     Table,
     Text,
 )
 from uncone.records.text import COMMAND, better, count, number, plural, shortened, span
 from uncone.report.cone import cone_panels, legends
 from uncone.report.explorer import explorer
+from uncone.report.heat import draw_heat
 from uncone.report.markup import SVG, beside, element, escape, path, typeset_text
 from uncone.report.svg import draw, is_scattered
 
@@ -294,7 +296,8 @@ def _figure(figure: Figure, uid: str) -> str:
         if isinstance(chart, Cloud):
             said = element("figcaption", typeset_text(figure.caption)) if figure.caption else ""
             return element("figure", _cloud(chart, name) + said)
-        drawn = draw(chart, name, narrow=columns == "three")
+        narrow = columns == "three"
+        drawn = draw_heat(chart, name) if isinstance(chart, HeatMap) else draw(chart, name, narrow=narrow)
         panels += _panel(chart.title if chart.title != figure.title else "", drawn, chart.caption)
     content += element("div", panels, class_=f"panels {columns}")
     content += element("figcaption", typeset_text(figure.caption)) if figure.caption else ""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from uncone.errors import UnsupportedModel, needed
-from uncone.records.blocks import Block, Chart, Cloud, Figure, Intervals
+from uncone.records.blocks import Block, Chart, Cloud, Figure, HeatMap, Intervals
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,9 +14,9 @@ _DASHES = {"isotropic": "--", "even": ":", "d1": "--", "d2": ":", "d3": "-."}
 _DOT = 4.0
 
 
-def charts_of(blocks: Iterable[Block]) -> dict[str, Chart | Intervals | Cloud]:
+def charts_of(blocks: Iterable[Block]) -> dict[str, Chart | Intervals | HeatMap | Cloud]:
     """The charts by their names, in their order; of a cloud also the centred one."""
-    charts: dict[str, Chart | Intervals | Cloud] = {}
+    charts: dict[str, Chart | Intervals | HeatMap | Cloud] = {}
     for block in blocks:
         for chart in block.charts if isinstance(block, Figure) else ():
             charts.setdefault(chart.name, chart)
@@ -26,7 +26,7 @@ def charts_of(blocks: Iterable[Block]) -> dict[str, Chart | Intervals | Cloud]:
 
 
 def draw(
-    chart: Chart | Intervals | Cloud, ax: "Axes | None", *, centered: bool = False
+    chart: Chart | Intervals | HeatMap | Cloud, ax: "Axes | None", *, centered: bool = False
 ) -> "tuple[Drawing, Axes]":
     """Draw the chart on `ax`, by default on new axes; `Record.plot` says the rest."""
     if ax is None:
@@ -36,6 +36,8 @@ def draw(
         _cloud(chart, ax, centered)
     elif isinstance(chart, Intervals):
         _intervals(chart, ax)
+    elif isinstance(chart, HeatMap):
+        _heat(chart, ax)
     else:
         _chart(chart, ax)
     figure = ax.get_figure(root=True)
@@ -78,6 +80,18 @@ def _intervals(chart: Intervals, ax: "Axes") -> None:
     ax.set_yticks(places, names)
     ax.invert_yaxis()
     ax.set(xlabel=chart.x_label, title=chart.title)
+
+
+def _heat(chart: HeatMap, ax: "Axes") -> None:
+    values = [[float("nan") if value is None else value for value in row] for row in chart.values]
+    edges = chart.edges(chart.x, log=chart.log_x), chart.edges(chart.y, log=chart.log_y)
+    drawn = ax.pcolormesh(*edges, values, cmap="cividis")
+    ax.get_figure(root=True).colorbar(drawn, ax=ax, label=chart.value_label)  # type: ignore[union-attr]
+    if chart.log_x:
+        ax.set_xscale("log")
+    if chart.log_y:
+        ax.set_yscale("log")
+    ax.set(xlabel=chart.x_label, ylabel=chart.y_label, title=chart.title)
 
 
 def _cloud(chart: Cloud, ax: "Axes", centered: bool) -> None:

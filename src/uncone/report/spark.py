@@ -4,17 +4,35 @@ import math
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from uncone.records.blocks import Chart, Curve, Figure
+from uncone.records.blocks import Chart, Curve, Figure, HeatMap
 from uncone.records.text import NEAR_DIGITS, number
 
 BARS, ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
-_WIDEST = 40
+SHADES, ASCII_SHADES = "░▒▓█", ".:*#"
+_WIDEST, _HIGHEST = 40, 8
 
 
 def spark_lines(figure: Figure, bars: str = BARS) -> list[str]:
     """One line for each curve (or the bars) of the charts that have a place in a terminal."""
-    charts = (chart for chart in figure.charts if isinstance(chart, Chart) and chart.spark)
-    return [line for chart in charts for line in _lines(chart, bars)]
+    lines: list[str] = []
+    for chart in figure.charts:
+        if isinstance(chart, Chart) and chart.spark:
+            lines += _lines(chart, bars)
+        elif isinstance(chart, HeatMap) and chart.spark:
+            lines += _shaded(chart, SHADES if bars == BARS else ASCII_SHADES)
+    return lines
+
+
+def _shaded(chart: HeatMap, shades: str) -> Iterator[str]:
+    """The map as at most eight lines of shades, the first of `y` at the foot, and what the shades stand for."""
+    stride = math.ceil(len(chart.y) / _HIGHEST)
+    places = range(0, len(chart.y), stride) if chart.y else range(0)
+    limits, label = chart.limits(), chart.spark
+    for place in reversed(places):
+        yield f"{label:<20}{number(chart.y[place]):>6}  {sparkline(chart.values[place], shades, limits)}"
+        label = ""
+    low, high = (number(end, most=NEAR_DIGITS) for end in limits)
+    yield f"{'':<28}{shades[0]} {low} to {shades[-1]} {high}"
 
 
 def _lines(chart: Chart, bars: str) -> Iterator[str]:

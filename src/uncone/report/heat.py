@@ -1,0 +1,75 @@
+"""A heat map as SVG text: one hue in twelve shades, told apart without seeing colour, and a tip for each column."""
+
+from itertools import pairwise
+
+from uncone.records.blocks import HeatMap
+from uncone.records.text import number, typeset
+from uncone.report.markup import element, escape, typeset_text
+from uncone.report.svg import Axis, axes, frame, svg
+
+_SIZE = (400.0, 236.0)
+_SHADES = 12
+_LIGHTEST = 0.08
+_SCALE, _TOLD = 7.0, 5
+"""The width of a shade in the scale above the map; the numbers of a column in its tip."""
+
+
+def draw_heat(chart: HeatMap, uid: str) -> str:
+    """The map with its scale. Cells of one shade are one path: thousands of them take few bytes."""
+    if not chart.x or not chart.y:
+        return svg(uid, chart.title, chart.caption, _SIZE, "")
+    across, up = chart.edges(chart.x, log=chart.log_x), chart.edges(chart.y, log=chart.log_y)
+    logs = {"log_x": chart.log_x, "log_y": chart.log_y}
+    x, y = axes(_SIZE, (across[0], across[-1]), (up[0], up[-1]), **logs)
+    low, high = chart.limits()
+    shades = [""] * _SHADES
+    for row, (bottom, top) in zip(chart.values, pairwise(up), strict=True):
+        foot, height = y.at(bottom), y.at(bottom) - y.at(top)
+        for value, (left, right) in zip(row, pairwise(across), strict=True):
+            if value is not None:
+                share = (value - low) / (high - low) if high > low else 1.0
+                start, width = x.at(left), x.at(right) - x.at(left)
+                shade = min(int(share * _SHADES), _SHADES - 1)
+                shades[shade] += f"M{start:.1f} {foot:.1f}h{width:.1f}v{-height:.1f}h{-width:.1f}z"
+    body = "".join(_shade(place, d) for place, d in enumerate(shades) if d)
+    body += "".join(_column(chart, place, x, y) for place in range(len(chart.x)))
+    body = frame(x, y, typeset(chart.x_label), typeset(chart.y_label)) + body + _scale(chart, x, low, high)
+    return svg(uid, chart.title, chart.caption, _SIZE, body)
+
+
+def _shade(place: int, d: str) -> str:
+    opacity = _LIGHTEST + (1 - _LIGHTEST) * place / (_SHADES - 1)
+    return element("path", class_="heat", d=d, fill_opacity=f"{opacity:.2f}")
+
+
+def _column(chart: HeatMap, place: int, x: Axis, y: Axis) -> str:
+    """What shows the numbers of a column at some of its places when it is pointed at."""
+    edges = chart.edges(chart.x, log=chart.log_x)
+    left, right = x.at(edges[place]), x.at(edges[place + 1])
+    last = len(chart.y) - 1
+    picked = sorted({round(last * part / (_TOLD - 1)) for part in range(_TOLD)})
+    known = ((chart.y[i], chart.values[i][place]) for i in picked)
+    told = ", ".join(f"{number(at)}: {number(value)}" for at, value in known if value is not None)
+    tip = element(
+        "title", typeset_text(f"{chart.x_label} {number(chart.x[place])}; {told or 'nothing known'}")
+    )
+    return element(
+        "rect", tip, class_="column", x=left, y=y.stop, width=max(0.0, right - left), height=y.start - y.stop
+    )
+
+
+def _scale(chart: HeatMap, x: Axis, low: float, high: float) -> str:
+    """The shades from the least to the greatest number, to the right above the map."""
+    right = x.stop - 34
+    left = right - _SCALE * _SHADES
+    bars = "".join(
+        _shade(place, f"M{left + _SCALE * place:.1f} 4h{_SCALE:.1f}v9h-{_SCALE:.1f}z")
+        for place in range(_SHADES)
+    )
+    least, most = (escape(typeset(number(end))) for end in (low, high))
+    words = f"{escape(typeset(chart.value_label))} {least}"
+    return (
+        bars
+        + element("text", words, class_="tick", x=left - 4, y=12.5, text_anchor="end")
+        + element("text", most, class_="tick", x=right + 4, y=12.5, text_anchor="start")
+    )

@@ -1,0 +1,293 @@
+"""Checkpoints of one training: each read without building its model, kept line by line, and ordered in time."""
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from uncone.atomic import write_text
+from uncone.errors import InputError, UnconeError, without_torch
+from uncone.model.open import is_model, name_of, open_subjects
+from uncone.moments import Moments
+from uncone.records.checkpoints import Checkpoint
+from uncone.records.rebuild import build_record
+from uncone.regular import lines_of, number_in, open_regular
+from uncone.saturation.spectra import of_head, of_rows, of_states
+
+Path_ = str | os.PathLike[str]
+Progress = Callable[[str, int, int], None]
+Losses = Path_ | Mapping[int, float] | Iterable[tuple[float, float]]
+MOST_TOKENS = 16_384
+"""Of a text, that each checkpoint is run on."""
+_FORM = "uncone.checkpoint/1"
+"""Goes into the keys of kept checkpoints, so that those read in another way are read anew."""
+_STEP = re.compile(r"(?:step|checkpoint|iter|iteration)[-_=]?(\d+)|(\d+)$", re.IGNORECASE)
+_STATE = "trainer_state.json"
+_LARGEST_STATE = 256 * 2**20
+_FAR = 3.0
+"""Neighbours this many times as far apart as the checkpoints on both sides are a gap."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A checkpoint to read: its directory and its step."""
+
+    path: Path
+    step: int
+
+
+def places_of(directories: Sequence[Path_], steps: Sequence[int] | None = None) -> list[Place]:
+    """The checkpoints by step; of one directory that is no model itself the folders in it that name a step.
+
+    Raises:
+        InputError: no checkpoint, one that is not there, one without a step, or two of one step.
+    """
+    paths = [Path(directory) for directory in directories]
+    if len(paths) == 1 and paths[0].is_dir() and not (paths[0] / "config.json").exists():
+        inner = sorted(path for path in paths[0].iterdir() if path.is_dir() and _STEP.search(path.name))
+        paths = inner or paths
+    if not paths:
+        raise InputError("expected directories of checkpoints, got none: give one for each step")
+    if steps is not None and len(steps) != len(paths):
+        raise InputError(
+            f"expected a step for each of {len(paths)} checkpoints, got {len(steps)}: give as many"
+        )
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"no checkpoint {path}: give directories that exist")
+    found = [Place(path, _step_of(path) if steps is None else int(steps[i])) for i, path in enumerate(paths)]
+    found.sort(key=lambda place: place.step)
+    for first, second in pairwise(found):
+        if first.step == second.step:
+            raise InputError(
+                f"expected one checkpoint a step, got {first.path} and {second.path} at step {first.step}: leave one out, "
+                "or name the steps (steps=, --steps)"
+            )
+    return found
+
+
+def _step_of(path: Path) -> int:
+    """The step in a directory's name (step1000, checkpoint-1000), or in its trainer_state.json."""
+    named = list(_STEP.finditer(path.resolve().name))
+    if named:
+        return int(named[-1][1] or named[-1][2])
+    state = _trainer_state(path / _STATE) if (path / _STATE).is_file() else {}
+    step = state.get("global_step")
+    if type(step) is int and step >= 0:
+        return step
+    raise InputError(
+        f"expected a step in the name of {path}, such as step1000, or a global_step in its {_STATE}, got neither: "
+        "name the steps (steps=, --steps)"
+    )
+
+
+def _trainer_state(path: Path_) -> dict[str, Any]:
+    how = f"give the {_STATE} that the Trainer of transformers writes"
+    with open_regular(path, how=how) as file:
+        content = file.read(_LARGEST_STATE + 1)
+    try:
+        state = json.loads(content) if len(content) <= _LARGEST_STATE else None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"expected JSON in {path}, got text that does not parse ({error}): {how}") from error
+    if not isinstance(state, dict):
+        raise InputError(
+            f"expected an object of at most {_LARGEST_STATE} bytes in {path}, got another: {how}"
+        )
+    return state
+
+
+def losses_of(losses: Losses | None, places: Sequence[Place]) -> tuple[list[tuple[float, float]], list[str]]:
+    """(step, loss) by step, and notes on those left out.
+
+    From a table with the columns step and loss (CSV, or with tabs), from a trainer_state.json, or given; without any from
+    the trainer_state.json of the last checkpoint that has one. Losses of evaluations come before those of training.
+    """
+    if losses is None:
+        states = [place.path / _STATE for place in reversed(places) if (place.path / _STATE).is_file()]
+        pairs = _logged(states[0]) if states else []
+    elif isinstance(losses, str | os.PathLike):
+        pairs = _logged(losses) if Path(losses).suffix == ".json" else _tabled(losses)
+    else:
+        given = losses.items() if isinstance(losses, Mapping) else losses
+        pairs = [(float(step), float(loss)) for step, loss in given]
+    kept: dict[float, float] = {}
+    notes, unusable, twice = [], 0, 0
+    for step, loss in pairs:
+        if not (math.isfinite(step) and math.isfinite(loss)):
+            unusable += 1
+        else:
+            twice += step in kept
+            kept[step] = loss
+    if unusable:
+        notes.append(f"{unusable} of {len(pairs)} losses are not finite and were left out.")
+    if twice:
+        notes.append(f"{twice} of {len(pairs)} losses stand at a step that has another: the last one counts.")
+    return sorted(kept.items()), notes
+
+
+def _logged(path: Path_) -> list[tuple[float, float]]:
+    entries = [entry for entry in _trainer_state(path).get("log_history") or () if isinstance(entry, dict)]
+    for name in ("eval_loss", "loss"):
+        known = [(one.get("step"), one.get(name)) for one in entries if name in one]
+        pairs = [
+            (float(s), float(v))
+            for s, v in known
+            if isinstance(s, int | float) and isinstance(v, int | float)
+        ]
+        if pairs:
+            return pairs
+    return []
+
+
+def _tabled(path: Path_) -> list[tuple[float, float]]:
+    how = "give a table with the columns step and loss, separated by commas or tabs"
+    lines = ((n, line) for n, line in lines_of(path, how=how, longest=2**16) if line.strip())
+    _, head = next(lines, (0, ""))
+    mark = "\t" if "\t" in head else ","
+    names = [name.strip().strip('"').lower() for name in head.split(mark)]
+    if missing := {"step", "loss"} - set(names):
+        raise InputError(
+            f"expected the columns step and loss in {path}, got {', '.join(names)[:200]}, without {min(missing)}: {how}"
+        )
+    at_step, at_loss = names.index("step"), names.index("loss")
+    pairs = []
+    for n, line in lines:
+        cells = line.split(mark)
+        values = [number_in(cells[at]) if at < len(cells) else None for at in (at_step, at_loss)]
+        step, loss = (
+            values[0],
+            math.nan if values[1] is None else values[1],
+        )  # an empty cell is a missing loss
+        if step is None:
+            raise InputError(f"expected a step in line {n} of {path}, got {line[:60]!r}: {how}")
+        pairs.append((step, loss))
+    return pairs
+
+
+def read_checkpoints(
+    places: Sequence[Place],
+    *,
+    text: Path_ | None = None,
+    out: Path_ | None = None,
+    progress: Progress | None = None,
+) -> list[Checkpoint]:
+    """Each checkpoint, read once: `out` keeps a line of JSON for each, and those of unchanged files are taken from it.
+
+    A checkpoint that cannot be read has the reason in `failed`; it is tried again the next time.
+    """
+    kept = _kept(out) if out is not None and Path(out).exists() else {}
+    lines, read = dict[str, str](), list[Checkpoint]()
+    for done, place in enumerate(places):
+        if progress is not None:
+            progress("reading checkpoints", done, len(places))
+        key = _key(place, text)
+        checkpoint = kept.get(key)
+        if checkpoint is None or checkpoint.failed:
+            checkpoint = read_checkpoint(place, text)
+        read.append(checkpoint)
+        lines[key] = json.dumps({"key": key, "checkpoint": asdict(checkpoint)}, allow_nan=False)
+        if out is not None and kept.get(key) != checkpoint:  # what else the file holds is kept after them
+            others = (
+                json.dumps({"key": k, "checkpoint": asdict(one)}) for k, one in kept.items() if k not in lines
+            )
+            write_text(out, "".join(f"{line}\n" for line in (*lines.values(), *others)))
+    if progress is not None:
+        progress("reading checkpoints", len(places), len(places))
+    return read
+
+
+def _kept(out: Path_) -> dict[str, Checkpoint]:
+    """The checkpoints of a file that `read_checkpoints` wrote; a line that was cut counts for nothing."""
+    kept = {}
+    how = "give the file of lines that this command writes, or a new one"
+    for n, line in lines_of(out, how=how):
+        try:
+            entry = json.loads(line)
+            kept[str(entry["key"])] = build_record(Checkpoint, entry["checkpoint"], "checkpoint")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            if n == 1 and not line.startswith('{"key"'):  # another file, not to be written over
+                raise InputError(
+                    f"expected lines of checkpoints in {out}, got {line[:40]!r}: {how}"
+                ) from error
+    return kept
+
+
+def _key(place: Place, text: Path_ | None) -> str:
+    """sha256 of what a checkpoint's numbers depend on: its step, and names, sizes and times of its files and the text."""
+    digest = hashlib.sha256(f"{_FORM}\0{place.step}\0{place.path.name}\0{text is not None}".encode())
+    files = sorted(place.path.rglob("*")) if place.path.is_dir() else [place.path]
+    for file in (*files, *([Path(text)] if text is not None else ())):
+        if file.is_file():
+            known = file.stat()
+            name = file.relative_to(place.path) if file in files else file.name
+            digest.update(f"{name}\0{known.st_size}\0{known.st_mtime_ns}\0".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def read_checkpoint(place: Place, text: Path_ | None = None) -> Checkpoint:
+    """The numbers of one checkpoint; the reason where there are none."""
+    name = name_of(place.path, place.path)
+    try:
+        if not is_model(place.path):
+            raise InputError(f"expected the directory of a model, got {place.path.name}: give directories")
+        subjects = open_subjects(place.path)
+        rows = dict(subjects.rows)
+        head, table = rows.get("head"), rows.get("input")
+        values, notes, shape = dict[str, float](), list[str](), tuple[int, ...]()
+        raw, centered, logits = tuple[float, ...](), tuple[float, ...](), tuple[float, ...]()
+        m = None if head is None else Moments.of(head)
+        if head is None or m is None:
+            notes.append(f"It has no head. {' '.join(subjects.notes)}".strip())
+        else:
+            shape = tuple(head.shape)
+            values, raw, centered = of_head(m)
+        if table is not None and (head is None or table.name != head.name):
+            values |= of_rows(Moments.of(table), "table")
+        if text is not None and m is not None:
+            more, logits = _with_text(place.path, text, m)
+            values |= more
+    except UnconeError as error:
+        return Checkpoint(name, place.step, failed=str(error))
+    return Checkpoint(name, place.step, values, raw, centered, logits, shape, tuple(notes))
+
+
+def _with_text(path: Path, text: Path_, head: Moments) -> tuple[dict[str, float], tuple[float, ...]]:
+    try:
+        from uncone.saturation.states import states_of
+    except ModuleNotFoundError as error:
+        raise without_torch(error, "running a checkpoint on a text") or error from error
+    return of_states(states_of(path, text, most=MOST_TOKENS), head)
+
+
+def notes_on(checkpoints: Sequence[Checkpoint]) -> list[str]:
+    """What to know before any number is read: heads that change shape, no head, gaps."""
+    notes, read = [], [one for one in checkpoints if not one.failed]
+    if len(read) < len(checkpoints):
+        notes.append(f"{len(checkpoints) - len(read)} of {len(checkpoints)} checkpoints could not be read.")
+    shapes = {one.shape: one for one in read if one.shape}
+    if len(shapes) > 1:
+        told = ", ".join(f"{v:,} x {d:,} from step {one.step:,}" for (v, d), one in _firsts(read))
+        notes.append(f"The head changes its shape: {told}. Entropies are shares of ln d.")
+    notes += dict.fromkeys(note for one in read for note in one.notes)
+    steps = [one.step for one in read]
+    for a, b, c, d in zip(steps, steps[1:], steps[2:], steps[3:], strict=False):
+        if c - b > _FAR * max(b - a, d - c):
+            notes.append(
+                f"No checkpoint lies between steps {b:,} and {c:,}, far apart beside their neighbours."
+            )
+    return notes
+
+
+def _firsts(read: Sequence[Checkpoint]) -> list[tuple[tuple[int, ...], Checkpoint]]:
+    """The first checkpoint of each shape that a head changes to."""
+    firsts: list[tuple[tuple[int, ...], Checkpoint]] = []
+    for one in read:
+        if one.shape and (not firsts or firsts[-1][0] != one.shape):
+            firsts.append((one.shape, one))
+    return firsts

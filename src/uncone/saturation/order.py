@@ -1,0 +1,168 @@
+"""Which turned first, the geometry or the loss: the turns of all series of a training, and the sentence."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from uncone.records.checkpoints import NAMED, Checkpoint, Order, SeriesTurn
+from uncone.rows import Array
+from uncone.saturation.turns import (
+    DRAWS,
+    FEWEST,
+    LEVEL,
+    SURE,
+    Turn,
+    after_holm,
+    find_turn,
+    probability_before,
+)
+
+Points = Sequence[tuple[float, float]]
+GEOMETRY = ("head_entropy_centered", "head_entropy", "logit_entropy", "states_anisotropy")
+"""The series that stand for the geometry; the first that is known gives the sentence."""
+LOSSES = ("loss", "text_loss")
+_ENTROPIES = ("head_entropy", "head_entropy_centered", "logit_entropy")
+_MOST = 200
+"""Points of a series: longer ones become means of neighbours."""
+_NO_CAUSE = "An order in time shows no cause."
+
+
+def series_of(checkpoints: Sequence[Checkpoint], losses: Points) -> dict[str, list[tuple[float, float]]]:
+    """(step, value) of every series. Where heads have different widths, entropies are shares of their ln d."""
+    read = [one for one in checkpoints if not one.failed]
+    widths = {one.shape[1] for one in read if one.shape}
+    series: dict[str, list[tuple[float, float]]] = {}
+    for name in NAMED:
+        scaled = len(widths) > 1 and name in _ENTROPIES
+        known = [one for one in read if name in one.values]
+        points = [(float(o.step), o.values[name] / (math.log(o.shape[1]) if scaled else 1.0)) for o in known]
+        if name == "loss" and losses:
+            points = list(losses)
+        if points:
+            series[name] = points
+    return series
+
+
+def find_turns(
+    series: Mapping[str, Points], *, seed: int = 0, draws: int = DRAWS
+) -> tuple[list[SeriesTurn], dict[str, Turn]]:
+    """Where each series turned, in the order of `SERIES`, with its place beside the loss; and the turns themselves."""
+    thinned = {name: _thinned(points) for name, points in series.items()}
+    loss = next((name for name in LOSSES if name in thinned), None)
+    steps = np.unique(np.concatenate([x for x, _ in thinned.values()])) if thinned else np.empty(0)
+    shared = np.random.default_rng(seed).standard_normal((2, draws, len(steps)))
+    found: dict[str, Turn] = {}
+    for place, (name, (x, y)) in enumerate(thinned.items()):
+        own = np.random.default_rng([seed, 1 + place])
+        normal = own.standard_normal((2, draws, len(x)))
+        if loss is not None:
+            # Checkpoints that the loss has too share its noise, as far as both go up and down together.
+            together = _correlation((x, y), thinned[loss]) if name != loss else 1.0
+            normal = together * shared[:, :, np.searchsorted(steps, x)] + math.sqrt(1 - together**2) * normal
+        turn = find_turn(x, y, normal, own, peak=NAMED[name].peak)
+        if turn is not None:
+            found[name] = turn
+    p = dict[str, float]()
+    for is_named in (
+        True,
+        False,
+    ):  # what the sentence may name, and what stands beside it, are questions of their own
+        family = [name for name in found if (name in LOSSES + GEOMETRY) is is_named]
+        p |= zip(family, after_holm([found[name].p for name in family]), strict=True)
+    rows = [_row(name, len(thinned[name][0]), thinned[name][0], found.get(name), p) for name in thinned]
+    turned = {row.name for row in rows if row.turned}
+    rows = [
+        _ordered(row, found, loss) if loss in turned and row.name in turned - set(LOSSES) else row
+        for row in rows
+    ]
+    return rows, found
+
+
+def _row(name: str, n: int, x: Array, turn: Turn | None, p: Mapping[str, float]) -> SeriesTurn:
+    if turn is None:
+        return SeriesTurn(name, n, None)
+    return SeriesTurn(
+        name, n, p[name] <= LEVEL, turn.at, turn.low, turn.high, p[name], turn.correlation, int(x[turn.start])
+    )
+
+
+def _ordered(row: SeriesTurn, found: Mapping[str, Turn], loss: str | None) -> SeriesTurn:
+    assert loss is not None
+    before = probability_before(found[row.name], found[loss])
+    order: Order = "before" if before >= SURE else "after" if before <= 1 - SURE else "not apart"
+    return replace(row, before_loss=before, order=order)
+
+
+def _thinned(points: Points) -> tuple[Array, Array]:
+    x, y = np.array(points, np.float64).reshape(-1, 2).T
+    parts = min(len(x), _MOST)
+    cuts = np.linspace(0, len(x), parts + 1).astype(int)[:-1]
+    sizes = np.diff(np.append(cuts, len(x)))
+    return np.add.reduceat(x, cuts) / sizes, np.add.reduceat(y, cuts) / sizes
+
+
+def _correlation(one: tuple[Array, Array], other: tuple[Array, Array]) -> float:
+    """Of the second differences at the steps that both have; a trend hardly enters these."""
+    _, i, j = np.intersect1d(one[0], other[0], return_indices=True)
+    if len(i) < FEWEST:
+        return 0.0
+    a, b = np.diff(one[1][i], 2), np.diff(other[1][j], 2)
+    norm = float(np.linalg.norm(a - a.mean()) * np.linalg.norm(b - b.mean()))
+    return float((a - a.mean()) @ (b - b.mean())) / norm if norm > 0 else 0.0
+
+
+def sentence(turns: Sequence[SeriesTurn], n: int) -> str:
+    """The verdict: whether geometry turned before the loss, after it, or not apart from it."""
+    by_name = {turn.name: turn for turn in turns}
+    geometry = next((by_name[name] for name in GEOMETRY if name in by_name), None)
+    loss = next((by_name[name] for name in LOSSES if name in by_name), None)
+    if n == 0:
+        return "No checkpoint could be read."
+    if geometry is None:
+        return f"{_checkpoints(n)} without a head: only the token table was read."
+    if geometry.turned is None:
+        return (
+            f"{_checkpoints(n)}: a turn needs at least {FEWEST}, so that only the numbers of each are given."
+        )
+    told = _told(geometry)
+    if loss is None:
+        return f"{told}; whether the loss turned is not known, as none was given."
+    if loss.turned is None:
+        return f"{told}; the loss has {loss.n} points, of the {FEWEST} that a turn needs."
+    if not (geometry.turned and loss.turned):
+        return f"{told}; {_told(loss, capital=False)}."
+    way = {"before": "Geometry turned before the loss", "after": "Geometry turned after the loss"}
+    order = way.get(geometry.order, "Geometry turned at a time not apart from the loss")
+    before = f"P(geometry first) = {geometry.before_loss:.2f}"
+    return f"{order}: {_told(geometry, capital=False)}, {_told(loss, capital=False)}; {before}. {_NO_CAUSE}"
+
+
+def _checkpoints(n: int) -> str:
+    return f"{n:,} {'checkpoint' if n == 1 else 'checkpoints'}"
+
+
+def _told(turn: SeriesTurn, *, capital: bool = True) -> str:
+    title = NAMED[turn.name].title
+    name = f"the {title[0].lower()}{title[1:]}"
+    name = f"T{name[1:]}" if capital else name
+    if not turn.turned or turn.at is None or turn.low is None or turn.high is None:
+        return f"{name} did not turn"
+    return f"{name} turned at step {turn.at:,.0f} ({turn.low:,.0f} to {turn.high:,.0f})"
+
+
+def phases(turns: Sequence[SeriesTurn], series: Mapping[str, Points]) -> str:
+    """The phases of RankMe, of the states where there are any (Li et al. 2025: collapse, expansion, compression)."""
+    known = {turn.name: turn for turn in turns}
+    row = known.get("states_rankme") or known.get("head_rankme")
+    if row is None or row.turned is None or row.start is None:
+        return ""
+    first, last = series[row.name][0], series[row.name][-1]
+    whose = NAMED[row.name].title
+    parts = [f"collapse until step {row.start:,}"] if row.start > first[0] else []
+    if row.turned and row.at is not None:
+        parts += [f"expansion until step {row.at:,.0f}", "compression after it"]
+    else:
+        parts.append("expansion" if last[1] >= first[1] else "compression")
+    return f"{whose}, in the phases of Li et al. (2025): {', then '.join(parts)}."

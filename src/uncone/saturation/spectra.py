@@ -1,0 +1,136 @@
+"""The spectrum of a head at one checkpoint, and of the logits that it makes of the last states of a text."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from uncone import measure
+from uncone.errors import UndefinedMeasure
+from uncone.moments import Moments
+from uncone.rows import Array
+
+MOST_VALUES = 100
+"""Singular values that are kept of a matrix."""
+_RANKS = (3, 100)
+_FEW = 16
+
+
+def entropy_to_uniform(squares: Array) -> float:
+    """How far a spectrum is from flat: KL(p || uniform) = ln d + sum p ln p in nats, from 0 to ln d.
+
+    p are the squared singular values (D,) over their sum. Godey et al. (2024, section 4.2) call it singular entropy and
+    leave the normalisation open: that of squares gives the figures of the paper, and that of the values themselves does not.
+
+    Raises:
+        UndefinedMeasure: all are zero.
+
+    >>> entropy_to_uniform(np.array([1.0, 1.0])), round(entropy_to_uniform(np.array([1.0, 0.0])), 4)  # ln 2
+    (0.0, 0.6931)
+    """
+    total = float(squares.sum())
+    if not total > 0:
+        raise UndefinedMeasure("a matrix of zeros has no spectrum: pass rows that differ")
+    p = squares[squares > 0] / total
+    return max(0.0, math.log(len(squares)) + float((p * np.log(p)).sum()))
+
+
+def decay(eigenvalues: Array) -> float:
+    """alpha of eigenvalues ~ rank^-alpha, the alpha of alpha-ReQ (Agrawal et al. 2022): low is flat, high is steep.
+
+    Least squares of the logarithms with weights 1 / rank (Stringer et al. 2019), so that each octave counts the same,
+    over ranks 3 to 100; from rank 1 where there are fewer than 16 eigenvalues (D,), which fall.
+
+    Raises:
+        UndefinedMeasure: fewer than 3 eigenvalues above rounding.
+    """
+    first = _RANKS[0] if len(eigenvalues) >= _FEW else 1
+    kept = eigenvalues[first - 1 : _RANKS[1]]
+    kept = kept[kept > 1e-7 * float(eigenvalues[0])]
+    if len(kept) < 3:
+        raise UndefinedMeasure(f"expected at least 3 eigenvalues from rank {first} on, got {len(kept)}")
+    ranks = np.arange(first, first + len(kept), dtype=np.float64)
+    x, y = np.log(ranks), np.log(kept)
+    weights = 1 / ranks / (1 / ranks).sum()
+    x = x - weights @ x
+    return float(-(weights * x) @ y / ((weights * x) @ x))
+
+
+def logit_spectrum(gram: Array, second: Array) -> Array:
+    """The singular values, falling, of the centred logits of many states, root mean square over the states, (D,).
+
+    They are those of C W S^(1/2), of the head W (V, D) less its mean row and the second moment S of the states. Neither
+    W -> W R with h -> R^-1 h changes them, nor a row added to all rows of W: they belong to the model's probabilities.
+
+    Args:
+        gram: (C W)' C W, (D, D).
+        second: S, the mean of h h', (D, D).
+    """
+    values, vectors = np.linalg.eigh(second)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    squares = np.linalg.eigvalsh(root @ gram @ root)[::-1]
+    return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
+
+
+def of_head(m: Moments) -> tuple[dict[str, float], tuple[float, ...], tuple[float, ...]]:
+    """The numbers of a head by the names of `SERIES`, and its leading singular values, raw and centred."""
+    raw, centered = m.spectrum(centered=False), m.spectrum(centered=True)
+    values = _known(
+        head_entropy=partial(entropy_to_uniform, raw),
+        head_entropy_centered=partial(entropy_to_uniform, centered),
+        head_alpha=partial(decay, centered),
+    )
+    sides = np.sqrt(raw * m.weight), np.sqrt(centered * (m.weight - 1))
+    first, second = (tuple(side[:MOST_VALUES].tolist()) for side in sides)
+    return values | of_rows(m, "head"), first, second
+
+
+def of_rows(m: Moments, kind: str) -> dict[str, float]:
+    """Isotropy of a matrix."""
+    return _known(**{
+        f"{kind}_cosine": lambda: float(measure.mean_cosine(m)),
+        f"{kind}_isoscore": lambda: float(measure.isoscore(m)),
+        f"{kind}_rankme": lambda: float(measure.rankme(m)),
+    })  # fmt: skip
+
+
+def of_states(states: Any, head: Moments) -> tuple[dict[str, float], tuple[float, ...]]:
+    """The numbers of the `States` of a text, whose head has these moments, and the spectrum of its logits."""
+    m = Moments.of(states.states)
+    gram = head.covariance() * (head.weight - 1)
+    logits = abs(states.scale) * logit_spectrum(gram, m.second_moment())
+    values = _known(
+        text_loss=partial(_loss, states),
+        logit_entropy=partial(entropy_to_uniform, np.square(logits)),
+        states_anisotropy=lambda: float(measure.mean_cosine(m)),
+        states_rankme=lambda: float(measure.rankme(m)),
+        states_alpha=lambda: decay(m.spectrum(centered=True)),
+    )
+    return values, tuple(logits[:MOST_VALUES].tolist())
+
+
+def _loss(states: Any) -> float:
+    """The mean cross-entropy of the next token, in nats."""
+    import torch
+
+    total = 0.0
+    with torch.no_grad():
+        for part in states.chunks():
+            logits = states.logits(states.states[part])
+            total += float(torch.nn.functional.cross_entropy(logits, states.labels[part], reduction="sum"))
+    return total / len(states.labels)
+
+
+def _known(**readings: Callable[[], float]) -> dict[str, float]:
+    """The readings that have a finite value."""
+    values = {}
+    for name, read in readings.items():
+        try:
+            value = read()
+        except UndefinedMeasure:
+            continue
+        if math.isfinite(value):
+            values[name] = value
+    return values

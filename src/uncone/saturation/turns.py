@@ -1,0 +1,282 @@
+"""When does a series over checkpoints turn, and which of two turned first?
+
+A series that turns falls, then rises, and may recover at its end: it is fitted by isotonic parts. It turned only where they
+fit it better than one monotone line by more than a series without a turn would give by chance. The gain is divided by
+what is left of the fit, and so is that of each simulated series: wander that parts take for a shape is taken so in both.
+Noise between checkpoints may be autocorrelated: every draw has one of the correlations, as likely as they are on this series.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from uncone.rows import Array
+
+FEWEST = 8
+"""Checkpoints that a turn is sought in."""
+DRAWS = 1000
+LEVEL = 0.05
+"""A series turned where its p is at most this, after Holm's correction over its family of series."""
+SURE = 0.95
+"""How likely an order must be to be named; and the share of draws in an interval."""
+_CORRELATIONS = np.linspace(0.0, 0.95, 20)
+_WARM_UP = 3
+"""A start that goes the other way is left out within the first third of a series, ..."""
+_GAIN = 20.0
+"""... where that saves so many variances of the noise."""
+_TINY, _ROUNDING = 1e-300, 1e-9
+_EIGHTHS = (3, 4, 5, 6, 7)
+"""Of a series, where a recovery may begin."""
+_TRIED, _HIGHEST = 24, 0.98
+
+_Ends = tuple[Array, Array, npt.NDArray[np.int64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """Where a series turned. `p` is how often one that never turns would look so; `draws` are bootstrapped times.
+
+    `at` lies from `low` to `high` with probability `SURE`. `start` is the place of the first checkpoint that was
+    used: what lies before went the other way.
+    """
+
+    at: float
+    low: float
+    high: float
+    p: float
+    correlation: float
+    start: int
+    draws: Array
+
+
+@dataclass(frozen=True, eq=False)
+class _Noise:
+    """AR(1) noise: how likely each of `correlations` is, and for each a sum of squares with its degrees of freedom."""
+
+    weights: Array
+    squares: Array
+    degrees: int
+    correlations: Array
+
+    @property
+    def mean(self) -> tuple[float, float]:
+        """The mean correlation as Fisher's z, which has no ends, and the logarithm of the mean variance."""
+        z = float(np.arctanh(self.weights @ self.correlations))
+        return z, float(np.log(self.weights @ self.squares / self.degrees))
+
+    def draw(self, normal: Array, generator: np.random.Generator) -> Array:
+        """Noise of standard normal numbers (B, n), each row with a correlation and a variance of its own."""
+        of = generator.choice(len(self.weights), len(normal), p=self.weights)
+        scale = np.sqrt(self.squares[of] / generator.chisquare(self.degrees, len(normal)))
+        phi, noise = self.correlations[of], np.empty_like(normal)
+        noise[:, 0], fresh = normal[:, 0], np.sqrt(1 - phi**2)
+        for i in range(1, normal.shape[1]):
+            noise[:, i] = phi * noise[:, i - 1] + fresh * normal[:, i]
+        return np.asarray(noise * scale[:, None])
+
+
+def find_turn(
+    x: Array, y: Array, normal: Array, generator: np.random.Generator, *, peak: bool = False
+) -> Turn | None:
+    """The turn of a series, a valley unless `peak`; None of fewer than `FEWEST` checkpoints.
+
+    Args:
+        x, y: steps, ascending, and values, float64 (n,).
+        normal: standard normal numbers (2, B, n): for draws without a turn and with it. Series that share them
+            have noise that goes together.
+        generator: for correlations and variances.
+    """
+    y = -y if peak else y
+    start = _warm_up(y)
+    x, y, normal = x[start:], y[start:], normal[:, :, start:]
+    if len(y) < FEWEST:
+        return None
+    observed, monotone = _Parts(y[None]), _monotone(y)
+    fit, place = observed.fit(y), observed.place
+    wander = _noise_of(y, fit)
+    if wander is not None:
+        noise = _corrected(wander, fit, normal[1])
+        places = _Parts(fit + noise.draw(normal[1], generator)).place
+    else:  # the parts go through every point, and what they leave tells nothing of the noise
+        wander, places = _noise_of(y, monotone), np.repeat(place, normal.shape[1])
+    chance = None if wander is None else _Parts(monotone + wander.draw(normal[0], generator)).gain
+    p = 1.0 if chance is None else (1 + int((chance >= observed.gain[0]).sum())) / (1 + len(chance))
+    # A turn may lie anywhere between its checkpoint and the middle to the next.
+    draws = np.interp(places + generator.uniform(-0.5, 0.5, len(places)), np.arange(len(x)), x)
+    at, tail = float(np.interp(place, np.arange(len(x)), x)[0]), (1 - SURE) / 2
+    low, high = np.quantile(draws, (tail, 1 - tail))
+    correlation = 0.0 if wander is None else float(wander.weights @ wander.correlations)
+    return Turn(at, min(float(low), at), max(float(high), at), p, correlation, start, draws)
+
+
+def probability_before(first: Turn, second: Turn) -> float:
+    """How likely `first` turned before `second`: the share of draws, one at the same time counted half."""
+    difference = second.draws - first.draws
+    return float((difference > 0).mean() + 0.5 * (difference == 0).mean())
+
+
+def after_holm(p: Sequence[float]) -> list[float]:
+    """The p-values corrected for their number (Holm 1979), in their order."""
+    order, corrected, highest = np.argsort(p, kind="stable"), [0.0] * len(p), 0.0
+    for place, i in enumerate(order):
+        highest = max(highest, min(1.0, (len(p) - place) * p[i]))
+        corrected[i] = highest
+    return corrected
+
+
+class _Parts:
+    """The best falling, rising and again falling parts of the rows of y (B, n), by least squares; the last may lack.
+
+    `left` is the sum of squares that stays, `gain` what one monotone line leaves beyond it over `left`, and `place` the
+    middle of the lowest block; all (B,).
+    """
+
+    def __init__(self, y: Array) -> None:
+        y = y - y.mean(axis=1, keepdims=True)
+        b, n = y.shape
+        falling = _falling(y)
+        recovery = _falling(-y[:, ::-1])[0]  # of ends that fall, by their length less one
+        self.left = np.full(b, np.inf)
+        self.place, self.split, self.end = np.empty(b), np.empty(b, np.int64), np.empty(b, np.int64)
+        for end in dict.fromkeys((n, *(n * part // 8 for part in _EIGHTHS))):
+            if end > 2:
+                rising = _falling(y[:, end - 1 :: -1] if end < n else y[:, ::-1])
+                if end == n:
+                    monotone = np.minimum(falling[0][:, -1], rising[0][:, -1])
+                self._take(end, falling, rising, recovery[:, n - end - 1] if end < n else np.zeros(b))
+        # A fit through every point leaves rounding.
+        self.gain = (monotone - self.left) / np.maximum(self.left, _ROUNDING * monotone + _TINY)
+
+    def _take(self, end: int, falling: _Ends, rising: _Ends, recovery: Array) -> None:
+        """The parts whose recovery begins at `end`, on the rows where they are better than those before."""
+        squares = falling[0][:, :end].copy()  # the fit rises after k; after the last it falls all the way
+        squares[:, :-1] += rising[0][:, ::-1][:, 1:]
+        rows, k = np.arange(len(squares)), squares.argmin(axis=1)
+        following = np.minimum(k + 1, end - 1)
+        mirrored = end - 1 - following
+        is_left = (falling[1][rows, k] <= rising[1][rows, mirrored]) | (k == end - 1)
+        first = np.where(is_left, falling[2][rows, k], following)
+        last = np.where(is_left, k, end - 1 - rising[2][rows, mirrored])
+        left = squares[rows, k] + recovery
+        better = left < self.left * (1 - 1e-12)
+        for name, values in (("left", left), ("place", (first + last) / 2), ("split", k), ("end", end)):
+            setattr(self, name, np.where(better, values, getattr(self, name)))
+
+    def fit(self, y: Array, row: int = 0) -> Array:
+        """The parts of a row, which is y."""
+        k, end = int(self.split[row]) + 1, int(self.end[row])
+        parts = (-_rising(-y[:k]), _rising(y[k:end]), -_rising(-y[end:]))
+        return np.concatenate([part for part in parts if len(part)])
+
+
+def _falling(y: Array) -> _Ends:
+    """Of each beginning's falling fit: the sum of squares left, its last level, and where that block starts; (B, n)."""
+    b, n = y.shape
+    sums, counts, starts = np.zeros((b, n)), np.zeros((b, n)), np.zeros((b, n), np.int64)
+    left, level, start = np.empty((b, n)), np.empty((b, n)), np.empty((b, n), np.int64)
+    rows, top, explained = np.arange(b), np.full(b, -1), np.zeros(b)
+    total = np.square(y).cumsum(axis=1)
+    for i in range(n):
+        top += 1
+        sums[rows, top], counts[rows, top], starts[rows, top] = y[:, i], 1.0, i
+        explained += np.square(y[:, i])
+        live = rows[top > 0]
+        while len(live):
+            t = top[live]
+            upper, lower = (sums[live, t], counts[live, t]), (sums[live, t - 1], counts[live, t - 1])
+            wrong = upper[0] * lower[1] > lower[0] * upper[1]
+            live, t = live[wrong], t[wrong]
+            (s1, c1), (s0, c0) = ((s[wrong], c[wrong]) for s, c in (upper, lower))
+            explained[live] += (s1 + s0) ** 2 / (c1 + c0) - s1**2 / c1 - s0**2 / c0
+            sums[live, t - 1], counts[live, t - 1] = s1 + s0, c1 + c0
+            top[live] -= 1
+            live = live[top[live] > 0]
+        left[:, i] = np.maximum(total[:, i] - explained, 0.0)
+        level[:, i], start[:, i] = sums[rows, top] / counts[rows, top], starts[rows, top]
+    return left, level, start
+
+
+def _rising(y: Array) -> Array:
+    """The rising isotonic fit of one series."""
+    blocks: list[tuple[float, int]] = []
+    for value in y.tolist():
+        total, size = value, 1
+        while blocks and blocks[-1][0] * size > total * blocks[-1][1]:
+            total, size = total + blocks[-1][0], size + blocks.pop()[1]
+        blocks.append((total, size))
+    return np.concatenate([np.empty(0), *(np.full(size, total / size) for total, size in blocks)])
+
+
+def _monotone(y: Array) -> Array:
+    """The better of the falling and the rising fit."""
+    fits = (-_rising(-y), _rising(y))
+    return min(fits, key=lambda fit: float(np.square(y - fit).sum()))
+
+
+def _noise_of(y: Array, fit: Array) -> _Noise | None:
+    """The noise about a fit: the restricted likelihood of each correlation, with a level of its own for each block.
+
+    A block takes one degree of freedom, so that points of their own level say nothing. The inverse of an AR(1)
+    correlation is tridiagonal, and that of the levels too: all is a recursion over blocks.
+    """
+    starts = np.flatnonzero(np.append(True, np.diff(fit) != 0))
+    y, n, phi = y - fit, len(y), _CORRELATIONS
+    degrees = n - len(starts)
+    if degrees < 3 or float(np.square(y).sum()) <= 1e-24 * float(np.square(fit - fit.mean()).sum()):
+        return None
+    diagonal = np.tile((1 + phi**2)[:, None], n)
+    diagonal[:, [0, -1]] = 1.0
+    applied = diagonal * y
+    applied[:, 1:] -= np.outer(phi, y[:-1])
+    applied[:, :-1] -= np.outer(phi, y[1:])
+    sizes = np.diff(np.append(starts, n))
+    levels = np.add.reduceat(diagonal, starts, axis=1) - 2 * np.outer(phi, sizes - 1)
+    sums = np.add.reduceat(applied, starts, axis=1)
+    pivot, right = levels[:, 0], sums[:, 0]
+    determinant, explained = np.log(pivot), right**2 / pivot
+    for b in range(1, len(starts)):
+        pivot, right = levels[:, b] - phi**2 / pivot, sums[:, b] + phi / pivot * right
+        determinant, explained = determinant + np.log(pivot), explained + right**2 / pivot
+    fresh = 1 - phi**2
+    squares = np.maximum(applied @ y - explained, 0.0) / fresh
+    likelihood = (
+        (n - 1) * np.log(fresh) + determinant - len(starts) * np.log(fresh) + degrees * np.log(squares)
+    )
+    weights = np.exp((likelihood.min() - likelihood) / 2)
+    return _Noise(weights / weights.sum(), squares, degrees, phi)
+
+
+def _corrected(noise: _Noise, fit: Array, normal: Array) -> _Noise:
+    """The noise less the bias of its estimate: halves that take wander for shape leave too little, too little correlated.
+
+    The bias is read where the noise is known: from `_TRIED` simulated series about the fit (a bootstrap of the estimate).
+    """
+    simulated = noise.draw(normal[:_TRIED], np.random.default_rng(0)) + fit
+    parts = _Parts(simulated)
+    estimates = (_noise_of(y, parts.fit(y, row)) for row, y in enumerate(simulated))
+    again = [one for one in estimates if one is not None]
+    if not again:
+        return noise
+    (z, size), (z_again, size_again) = noise.mean, np.mean([one.mean for one in again], axis=0)
+    shift, wider = max(0.0, z - float(z_again)), max(0.0, size - float(size_again))
+    correlations = np.minimum(np.tanh(np.arctanh(noise.correlations) + shift), _HIGHEST)
+    return replace(noise, squares=noise.squares * np.exp(wider), correlations=correlations)
+
+
+def _warm_up(y: Array) -> int:
+    """How many checkpoints at the start rise before the fall to the valley: one at initialisation is often lowest."""
+    most = min(len(y) // _WARM_UP, len(y) - FEWEST)
+    if most < 1:
+        return 0
+    # Row s has a steep fall in the place of its first s points, which any fit passes through.
+    places, top = np.arange(len(y)), float(y.max()) + float(np.ptp(y)) * np.arange(len(y), 0, -1)
+    rows = np.where(places < np.arange(most + 1)[:, None], top, y)
+    left = _Parts(rows).left
+    left[1:] += [float(np.square(y[:s] - _rising(y[:s])).sum()) for s in range(1, most + 1)]
+    best = int(left.argmin())
+    rest = y[best:]
+    noise = _noise_of(rest, _Parts(rest[None]).fit(rest))
+    least = 0.0 if noise is None else _GAIN * float(noise.weights @ noise.squares) / noise.degrees
+    return best if left[best] < left[0] - least else 0

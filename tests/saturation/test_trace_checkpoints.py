@@ -1,0 +1,275 @@
+"""Checkpoints read, kept and ordered: planted families, kills, and input that is bad in the ways it is."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.saturation.families import D, N, V, head_at, losses, table_of, write_checkpoint, write_family
+from uncone import report, trace_checkpoints
+from uncone.errors import InputError
+from uncone.records import CheckpointTrace, load_record
+from uncone.saturation import checkpoints
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("family")
+    write_family(folder, 10)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trace(family: Path) -> CheckpointTrace:
+    return trace_checkpoints(family, losses=losses(17))
+
+
+@pytest.mark.parametrize(
+    ("turn", "order", "said"),
+    [
+        (17, "before", "Geometry turned before the loss"),
+        (5, "after", "Geometry turned after the loss"),
+        (10, "not apart", "Geometry turned at a time not apart from the loss"),
+    ],
+)
+def test_a_planted_order_is_found(family: Path, turn: int, order: str, said: str) -> None:
+    found = trace_checkpoints(family, losses=losses(turn, noise=0.03))
+    assert found.verdict.startswith(said)
+    assert found.verdict.endswith("An order in time shows no cause.")
+    rows = {row.name: row for row in found.turns}
+    assert rows["head_entropy_centered"].order == order
+    assert rows["head_entropy_centered"].at == 1000
+    assert rows["head_rankme"].at == 1000
+    assert rows["loss"].low is not None
+    assert rows["loss"].high is not None
+    assert rows["loss"].low <= 100 * turn <= rows["loss"].high
+    assert not rows["table_rankme"].turned
+
+
+def test_a_loss_that_never_turns_is_said_to(family: Path) -> None:
+    falling = [(step, 3 / math.sqrt(1 + step / 100)) for step, _ in losses(10)]
+    found = trace_checkpoints(family, losses=falling)
+    assert found.verdict.endswith("the loss did not turn.")
+    assert all(row.order == "" for row in found.turns)
+
+
+def test_the_numbers_of_a_checkpoint(trace: CheckpointTrace) -> None:
+    one = trace.checkpoints[3]
+    head = head_at(3, 10).astype(np.float32).astype(np.float64)
+    for name, centered, w in (
+        ("head_entropy", False, head),
+        ("head_entropy_centered", True, head - head.mean(axis=0)),
+    ):
+        s = np.linalg.svd(w, compute_uv=False)
+        p = s**2 / (s**2).sum()
+        assert one.values[name] == pytest.approx(math.log(D) + (p * np.log(p)).sum(), abs=1e-5)
+        np.testing.assert_allclose(one.centered if centered else one.singular_values, s, rtol=1e-4)
+    s = np.linalg.svd(head, compute_uv=False)
+    p = s / s.sum()
+    assert one.values["head_rankme"] == pytest.approx(math.exp(-(p * np.log(p)).sum()), rel=1e-4)
+    assert one.step == 300
+    assert one.shape == (V, D)
+    assert one.values["loss"] == pytest.approx(losses(17)[3][1])
+
+
+def test_the_trace_has_every_view(trace: CheckpointTrace, tmp_path: Path) -> None:
+    page = report.to_html(trace)
+    assert "Where each series turned" in page
+    assert page.count('class="column"') == N
+    assert len(page) < 150_000
+    assert "turned at" in report.to_markdown(trace)
+    assert len(trace.to_rows()) == N
+    trace.save(tmp_path / "a.json")
+    again = load_record(tmp_path / "a.json")
+    assert isinstance(again, CheckpointTrace)
+    assert again.to_json() == trace.to_json()
+    assert report.to_html(again) == page
+
+
+def test_steps_on_a_wide_scale_have_a_logarithmic_axis(tmp_path: Path) -> None:
+    for step in (1, 4, 16, 64, 256, 1024):
+        write_checkpoint(tmp_path / f"step{step}", head_at(step, 6))
+    found = trace_checkpoints(tmp_path)
+    assert found._is_log
+    assert "a turn needs at least 8" in found.verdict
+    report.to_html(found)
+
+
+def test_an_interrupted_run_goes_on(family: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, read = tmp_path / "kept.jsonl", list[int]()
+    own = checkpoints.read_checkpoint
+
+    def counted(place: checkpoints.Place, text: None = None) -> checkpoints.Checkpoint:
+        if place.step == 900 and len(read) < 10:
+            raise KeyboardInterrupt
+        read.append(place.step)
+        return own(place, text)
+
+    monkeypatch.setattr(checkpoints, "read_checkpoint", counted)
+    with pytest.raises(KeyboardInterrupt):
+        trace_checkpoints(family, out=out)
+    assert read == list(range(0, 900, 100))
+    lines = out.read_text().splitlines()
+    assert len(lines) == 9
+    out.write_text("\n".join(lines)[:-40])  # as a writer without whole writes would leave it
+    read += [0] * 2
+    whole = trace_checkpoints(family, out=out)
+    assert read[11:] == list(range(800, 2400, 100))
+    assert whole == trace_checkpoints(family, out=out)
+    assert len(read) == 27
+    assert len(out.read_text().splitlines()) == N
+    monkeypatch.undo()
+    assert whole.checkpoints == trace_checkpoints(family).checkpoints
+
+
+def test_a_changed_checkpoint_is_read_anew_and_a_bad_one_again(tmp_path: Path) -> None:
+    folder, out = tmp_path / "runs", tmp_path / "kept.jsonl"
+    for place in range(3):
+        write_checkpoint(folder / f"step{place}", head_at(place, 1))
+    (folder / "step1" / "model.safetensors").write_bytes(b"no tensors")
+    first = trace_checkpoints(folder, out=out)
+    assert [bool(one.failed) for one in first.checkpoints] == [False, True, False]
+    assert "1 of 3 checkpoints could not be read." in first.notes
+    assert first.checkpoints[1].failed in report.to_html(first)
+    shutil.rmtree(folder / "step1")
+    write_checkpoint(folder / "step1", head_at(1, 1))
+    again = trace_checkpoints(folder, out=out)
+    assert not any(one.failed for one in again.checkpoints)
+    assert again.checkpoints[0] == first.checkpoints[0]
+
+
+def test_a_file_of_others_is_not_written_over(family: Path, tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("dear diary\n")
+    with pytest.raises(InputError, match=r"expected lines of checkpoints in .*notes.txt, got 'dear diary'"):
+        trace_checkpoints(family, out=other)
+    assert other.read_text() == "dear diary\n"
+    with pytest.raises(InputError):
+        trace_checkpoints(family, out=family / "step0" / "model.safetensors")
+
+
+def test_one_checkpoint(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "checkpoint-500", head_at(0, 0))
+    found = trace_checkpoints([tmp_path / "checkpoint-500"])
+    assert (
+        found.verdict == "1 checkpoint: a turn needs at least 8, so that only the numbers of each are given."
+    )
+    assert found.checkpoints[0].step == 500
+    report.to_html(found)
+
+
+def test_no_head_and_a_tied_head(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "step1", None)
+    tied = trace_checkpoints([tmp_path / "step1"]).checkpoints[0]
+    assert "head_entropy_centered" in tied.values
+    assert "table_cosine" not in tied.values
+    config = tmp_path / "step1" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": ["LlamaModel"]}))
+    none = trace_checkpoints([tmp_path / "step1"])
+    assert none.verdict == "1 checkpoint without a head: only the token table was read."
+    assert set(none.checkpoints[0].values) == {"table_cosine", "table_isoscore", "table_rankme"}
+    assert any(note.startswith("It has no head.") for note in none.notes)
+
+
+def test_heads_that_change_shape_are_compared_as_shares(tmp_path: Path) -> None:
+    for place in range(16):
+        d = D if place < 8 else 2 * D
+        table = np.random.default_rng(0).standard_normal((V, d))
+        write_checkpoint(tmp_path / f"step{place}", head_at(place, 6, d), table=table)
+    found = trace_checkpoints(tmp_path)
+    (note,) = (note for note in found.notes if "shape" in note)
+    assert (
+        note
+        == f"The head changes its shape: {V} x {D} from step 0, {V} x {2 * D} from step 8. Entropies are shares of ln d."
+    )
+
+
+def test_steps_come_from_names_trainers_or_the_caller(tmp_path: Path) -> None:
+    paths = [tmp_path / "a", tmp_path / "checkpoint-200", tmp_path / "run_7b_step_300"]
+    for path in paths:
+        write_checkpoint(path, head_at(0, 0))
+    with pytest.raises(InputError, match=r"expected a step in the name of .*/a, such as step1000"):
+        trace_checkpoints(paths)
+    (paths[0] / "trainer_state.json").write_text('{"global_step": 100, "log_history": []}')
+    assert [one.step for one in trace_checkpoints(paths).checkpoints] == [100, 200, 300]
+    assert [one.step for one in trace_checkpoints(paths, steps=[3, 2, 1]).checkpoints] == [1, 2, 3]
+    with pytest.raises(
+        InputError, match=r"expected one checkpoint a step, got .*/a and .*checkpoint-200 at step 5"
+    ):
+        trace_checkpoints(paths, steps=[5, 5, 6])
+    with pytest.raises(InputError, match="expected a step for each of 3 checkpoints, got 1"):
+        trace_checkpoints(paths, steps=[5])
+    with pytest.raises(InputError, match=r"no checkpoint .*nothing"):
+        trace_checkpoints([tmp_path / "nothing"])
+    with pytest.raises(InputError, match="expected directories of checkpoints, got none"):
+        trace_checkpoints([])
+
+
+def test_losses_from_a_table_a_trainer_or_the_caller(family: Path, tmp_path: Path) -> None:
+    places = checkpoints.places_of([family])
+    pairs = losses(10)
+    assert checkpoints.losses_of(dict(pairs), places) == (pairs, [])
+    assert checkpoints.losses_of(table_of(pairs, tmp_path / "a.csv"), places)[0] == pytest.approx(pairs)
+    state = {
+        "log_history": [
+            {"step": 1, "loss": 9.0},
+            {"step": 2, "eval_loss": 3.0},
+            {"step": 4, "eval_loss": 2.5},
+        ]
+    }
+    (tmp_path / "trainer_state.json").write_text(json.dumps(state))
+    assert checkpoints.losses_of(tmp_path / "trainer_state.json", places)[0] == [(2.0, 3.0), (4.0, 2.5)]
+    assert checkpoints.losses_of(None, places) == ([], [])
+    kept, notes = checkpoints.losses_of([(1, 2.0), (2, math.nan), (1, 2.5)], places)
+    assert kept == [(1.0, 2.5)]
+    assert notes == [
+        "1 of 3 losses are not finite and were left out.",
+        "1 of 3 losses stand at a step that has another: the last one counts.",
+    ]
+    (tmp_path / "b.csv").write_text("step\tvalue\n1\t2\n")
+    with pytest.raises(
+        InputError, match=r"expected the columns step and loss in .*b\.csv, got step, value, without loss"
+    ):
+        checkpoints.losses_of(tmp_path / "b.csv", places)
+    (tmp_path / "c.csv").write_text("step,loss\n1,2\nx,3\n")
+    with pytest.raises(InputError, match=r"expected a step in line 3 of .*c\.csv, got 'x,3'"):
+        checkpoints.losses_of(tmp_path / "c.csv", places)
+    (tmp_path / "d.json").write_text("[")
+    with pytest.raises(InputError, match=r"expected JSON in .*d\.json"):
+        checkpoints.losses_of(tmp_path / "d.json", places)
+
+
+def test_a_gap_is_named() -> None:
+    made = [checkpoints.Checkpoint("a", step) for step in (100, 200, 300, 900, 1000, 1100)]
+    assert checkpoints.notes_on(made) == [
+        "No checkpoint lies between steps 300 and 900, far apart beside their neighbours."
+    ]
+    doubling = [checkpoints.Checkpoint("a", 2**k) for k in range(12)]
+    assert checkpoints.notes_on(doubling) == []
+
+
+def test_a_text_adds_states_and_logits(stories: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text(
+        "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. " * 6
+    )
+    (one,) = trace_checkpoints([stories], text=text, steps=[1]).checkpoints
+    assert not one.failed
+    from uncone.saturation.states import states_of
+
+    states = states_of(stories, text)
+    h, w = states.states.double().numpy(), states.head.double().numpy()
+    u = h / np.linalg.norm(h, axis=1, keepdims=True)
+    assert one.values["states_anisotropy"] == pytest.approx(
+        (np.square(u.sum(0)).sum() - len(u)) / (len(u) ** 2 - len(u)), abs=1e-6
+    )
+    logits = h @ w.T
+    centered = logits - logits.mean(axis=1, keepdims=True)
+    expected = np.linalg.svd(centered, compute_uv=False)[: len(one.logits)] / np.sqrt(len(h))
+    np.testing.assert_allclose(one.logits, expected, rtol=1e-3)
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    loss = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(h)), states.labels.numpy()]
+    assert one.values["text_loss"] == pytest.approx(loss.mean(), abs=1e-5)
