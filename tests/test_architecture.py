@@ -71,6 +71,10 @@ OF_TORCH = {
     "model/head_map.py",
     "model/texts.py",
     "saturation/states.py",
+    "saturation/truncation.py",
+    "saturation/refit.py",
+    "saturation/rank_curve.py",
+    "saturation/mixture.py",
 }
 """Files of theirs that need it, and that are imported inside a function."""
 COMPILED = {

@@ -252,7 +252,7 @@ class RankCurve:
 
     def _losses(self) -> Table:
         columns = ("rank", *(NAMES[line.method] for line in self.lines), "parameters saved")
-        rows = tuple(
+        rows: tuple[tuple[str | Cell, ...], ...] = tuple(
             (
                 count(rank),
                 *(Cell(signed(line.excess[i]), f"± {number(line.errors[i])}") for line in self.lines),

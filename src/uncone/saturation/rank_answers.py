@@ -117,7 +117,8 @@ def _smooth(x: Array, full: float, y: Array, weights: Array) -> Array:
     """The least residual (B,) of smooth curves: a cubic, and a multiple of the law with a slope."""
     designs = [np.vander((x - x.mean()) / np.ptp(x), 4)]
     designs += [np.stack([np.ones_like(x), _law(x, full, power), x], 1) for power in _POWERS]
-    return np.min([_fitted(design, y, weights)[1] for design in designs], 0)
+    best: Array = np.min([_fitted(design, y, weights)[1] for design in designs], 0)
+    return best
 
 
 def _broken(x: Array, full: float, y: Array, weights: Array) -> tuple[Array, Array, Array]:
