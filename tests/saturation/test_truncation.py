@@ -110,7 +110,10 @@ def test_no_loss_changes_by_more_than_its_bound(seed: int, rank: int, size: floa
         found = bounds(head, heads, rank, moment, float(norms.mean()))
         room = 1 + 1e-6
         assert float(changes.mean()) <= found.on_states * room + 1e-6
-        assert found.on_states <= float(norms.square().mean().sqrt()) * found.frobenius / float(norms.mean()) * room + 1e-6
+        assert (
+            found.on_states
+            <= float(norms.square().mean().sqrt()) * found.frobenius / float(norms.mean()) * room + 1e-6
+        )
         assert float(changes.mean()) <= found.spectral * room + 1e-6
         assert found.spectral <= found.frobenius * room
         cut = head - heads.at(rank)

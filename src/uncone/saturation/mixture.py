@@ -129,7 +129,9 @@ def compare(
     return _remedy(over, every, experts, width, sizes, steps)
 
 
-def _remedy(over: Array, every: list[Tensor], experts: int, width: int, sizes: list[int], steps: int) -> Remedy:
+def _remedy(
+    over: Array, every: list[Tensor], experts: int, width: int, sizes: list[int], steps: int
+) -> Remedy:
     """`over` (seeds, blocks): the mixture's loss less the wider head's."""
     seeds, blocks = over.shape
     variance = over.mean(1).var(ddof=1) / seeds + over.mean(0).var(ddof=1) / blocks

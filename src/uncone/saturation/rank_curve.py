@@ -16,6 +16,7 @@ from uncone.saturation import rank_answers
 from uncone.saturation.refit import Factors, Objective, cut, full_rank, of_rank, random_head
 from uncone.saturation.states import Progress, States
 from uncone.saturation.truncation import Nested, Text, bounds, data_aware, gauge, losses, plain, second_moment
+from uncone.tensors import alone
 
 Tensor = torch.Tensor
 SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
@@ -81,15 +82,11 @@ def rank_curve(
     """
     chosen = _checked_ranks(ranks, states)
     _check(states, margin_nats, teacher, evaluations)
-    trained: Refitting | None = None
+    read = _read(states)
     with torch.no_grad():
-        read = _read(states)
-        moment = second_moment(read.text.x[read.fit])
-        heads: dict[Method, Nested] = {"plain": plain(read.head), "data_aware": data_aware(read.head, moment)}
-        measured, full = _truncated(read, chosen, heads, progress)
-        if refits:
-            more, trained = _refits(read, chosen, moment, teacher, evaluations, seed, progress, heads)
-            measured += more
+        measured, full, trained = alone(
+            lambda: _measured(read, chosen, refits, teacher, evaluations, seed, progress)
+        )
     margin = MARGIN * float(full.mean()) if margin_nats is None else margin_nats
     answered = tuple(_line(one, full, chosen, margin, seed) for one in measured)
     remedy = None
@@ -160,6 +157,19 @@ class _Measured:
     whole: tuple[float, ...] = ()
     bounds: tuple[CutBounds, ...] = ()
     starts: tuple[tuple[Start, ...], ...] = ()
+
+
+def _measured(
+    read: _Read, ranks: tuple[int, ...], refits: bool, teacher: float | None, evaluations: int, seed: int,
+    progress: Progress | None,
+) -> tuple[list[_Measured], Array, Refitting | None]:  # fmt: skip
+    moment = second_moment(read.text.x[read.fit])
+    heads: dict[Method, Nested] = {"plain": plain(read.head), "data_aware": data_aware(read.head, moment)}
+    measured, full = _truncated(read, ranks, heads, progress)
+    if not refits:
+        return measured, full, None
+    more, trained = _refits(read, ranks, moment, teacher, evaluations, seed, progress, heads)
+    return measured + more, full, trained
 
 
 def _truncated(

@@ -11,13 +11,17 @@ Coordinates are those in which the second derivative is near 1: x is whitened, a
 by the root of how often they are expected. L-BFGS then takes tens of steps.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
 import torch
 
 from uncone.saturation.truncation import Nested, Text, root_of, second_moment
+from uncone.tensors import share
 
 Tensor = torch.Tensor
 Factors = tuple[Tensor, Tensor]
@@ -28,8 +32,8 @@ _RARE = 1e-2
 """Of an even share: tokens expected more rarely are scaled as if this often."""
 _LEAST_SIZE = 0.3
 """Nats: the spread of logits that one column brings, in coordinates."""
-_PIECE = 2**20
-"""Logits at a time."""
+_GROUPS, _PIECE = 4, 2**19
+"""Of tokens, and logits at a time: they fit into a cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,18 +81,31 @@ class Objective:
         return a.double() / self.scale.double(), b.double() @ self.inverse
 
     def value(self, a: Tensor, b: Tensor | None) -> tuple[float, Tensor, Tensor | None]:
-        """F at A B (of full rank at A), and its gradients."""
+        """F at A B (of full rank at A), and its gradients. Groups of tokens have a thread each and are summed in order."""
         n, rows = len(self.x), a / self.scale
         y = self.x.T if b is None else b @ self.x.T
-        of_rows, of_y = torch.zeros_like(a), None if b is None else torch.empty_like(y)
-        total = 0.0
-        for part in torch.split(torch.arange(n), max(1, _PIECE // len(a))):
-            columns = slice(int(part[0]), int(part[-1]) + 1)
+        of_y = torch.empty_like(y)
+        groups = torch.linspace(0, n, min(_GROUPS, n) + 1).long().tolist()
+        tasks = [
+            partial(self._group, rows, y, of_y if b is not None else None, *ends) for ends in pairwise(groups)
+        ]
+        totals, parts = zip(*share(tasks), strict=True)
+        of_rows = functools.reduce(Tensor.add_, parts)
+        of_b = None if b is None else of_y.div_(n) @ self.x
+        return sum(totals) / n, of_rows.div_(n).div_(self.scale), of_b
+
+    def _group(
+        self, rows: Tensor, y: Tensor, of_y: Tensor | None, start: int, stop: int
+    ) -> tuple[float, Tensor]:
+        """The sum over tokens from `start` to `stop`, and its gradient by `rows`; that by y is written to `of_y`."""
+        total, of_rows = 0.0, torch.zeros_like(rows)
+        piece = max(1, _PIECE // len(rows))
+        for first in range(start, stop, piece):
+            columns = slice(first, min(first + piece, stop))
             target = self.target[:, columns]
-            z = _logits(rows, y[:, columns], self.bias)
-            logits = capped(z, self.cap)
+            logits = capped(_logits(rows, y[:, columns], self.bias), self.cap)
             slope = None if self.cap is None else 1 - (logits / self.cap).square()
-            total -= float((target * logits).sum(dtype=torch.float64))
+            total -= float(torch.mul(target, logits).sum(0).sum(dtype=torch.float64))
             top = logits.amax(0)
             gradient = logits.sub_(top).exp_()
             sums = gradient.sum(0)
@@ -99,8 +116,7 @@ class Objective:
             of_rows.addmm_(gradient, y[:, columns].T)
             if of_y is not None:
                 of_y[:, columns] = rows.T @ gradient
-        of_b = None if of_y is None else of_y.div_(n) @ self.x
-        return total / n, of_rows.div_(n).div_(self.scale), of_b
+        return total, of_rows
 
 
 def _logits(head: Tensor, columns: Tensor, bias: Tensor | None) -> Tensor:
