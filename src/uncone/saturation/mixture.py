@@ -6,7 +6,7 @@ columns, V D' + D' D numbers. It computes less: a mixture takes K products with 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -17,6 +17,7 @@ from uncone.rows import Array
 from uncone.saturation.rank_answers import block_means
 from uncone.saturation.states import Progress
 from uncone.saturation.truncation import Text
+from uncone.tensors import share
 
 Tensor = torch.Tensor
 SEEDS, STEPS, EXPERTS = (0, 1, 2), 300, 3
@@ -75,6 +76,10 @@ class Mixture:
         return torch.cat([self.losses(part).double() for part in torch.split(rows, _BATCH)])
 
 
+Maker = Callable[[int], Mixture]
+"""From a seed."""
+
+
 def widths(v: int, d: int, experts: int) -> tuple[int, int, int]:
     """The columns of the wider head, and the parameters of mixture and wider head."""
     mixture = v * d + experts * d * (d + 1)
@@ -109,22 +114,28 @@ def compare(
     ]
     inside, held = torch.nonzero(fit)[:, 0], torch.nonzero(~fit)[:, 0]
     tuned = torch.from_numpy(blocks)[inside] % 4 == 0
-    found, done = list[list[Tensor]](), 0
-    in_all = len(makers) * (len(RATES) + len(seeds))
-    for make in makers:
-        tried, runs = list[float](), list[Tensor]()
-        for rate in RATES:
-            one = make(seeds[0])
-            one.train(inside[~tuned], steps, rate, seeds[0])
-            tried.append(float(one.read(inside[tuned]).mean()))
-            done = _tell(progress, done, in_all)
-        for seed in seeds:
-            one = make(seed)
-            one.train(inside, steps, RATES[tried.index(min(tried))], seed)
-            runs.append(one.read(held))
-            done = _tell(progress, done, in_all)
-        found.append(runs)
-    every = [torch.stack(runs) for runs in found]
+    told, in_all = list[int](), len(makers) * (len(RATES) + len(seeds))
+
+    def run(make: Maker, seed: int, rate: float, rows: Tensor, read: Tensor) -> Tensor:
+        one = make(seed)
+        one.train(rows, steps, rate, seed)
+        found = one.read(read)
+        told.append(seed)
+        if progress is not None:
+            progress("training remedies", len(told), in_all)
+        return found
+
+    # a run a thread: products of one run are too small to be shared out
+    trials = share(
+        partial(run, make, seeds[0], rate, inside[~tuned], inside[tuned]) for make in makers for rate in RATES
+    )
+    best = torch.stack(trials).mean(1).view(len(makers), len(RATES)).argmin(1).tolist()
+    runs = share(
+        partial(run, make, seed, RATES[place], inside, held)
+        for make, place in zip(makers, best, strict=True)
+        for seed in seeds
+    )
+    every = [torch.stack(runs[: len(seeds)]), torch.stack(runs[len(seeds) :])]
     over = block_means((every[0] - every[1]).numpy(), blocks[(~fit).numpy()])
     return _remedy(over, every, experts, width, sizes, steps)
 
@@ -139,9 +150,3 @@ def _remedy(
     mixture, wider = (tuple(one.mean(1).tolist()) for one in every)
     ends = (middle - half, middle + half)
     return Remedy(experts, width, sizes[0], sizes[1], steps, mixture, wider, middle, *ends)
-
-
-def _tell(progress: Progress | None, done: int, in_all: int) -> int:
-    if progress is not None:
-        progress("training remedies", done + 1, in_all)
-    return done + 1

@@ -21,7 +21,7 @@ from itertools import pairwise
 import torch
 
 from uncone.saturation.truncation import Nested, Text, root_of, second_moment
-from uncone.tensors import share
+from uncone.tensors import on_one_thread, share
 
 Tensor = torch.Tensor
 Factors = tuple[Tensor, Tensor]
@@ -137,6 +137,7 @@ class Fit:
     evaluations: int
 
 
+@on_one_thread
 def full_rank(problem: Objective, start: Tensor, evaluations: int, least: float = 0.0) -> tuple[Tensor, Fit]:
     """The best head of full rank, from the head `start` (V, D). F is convex here: every start ends in one value."""
     dtype = problem.x.dtype
@@ -150,6 +151,7 @@ def full_rank(problem: Objective, start: Tensor, evaluations: int, least: float 
     return (point.view_as(first).double() / problem.scale.double()) @ problem.inverse, fit
 
 
+@on_one_thread
 def of_rank(problem: Objective, start: Factors, evaluations: int, least: float = 0.0) -> tuple[Factors, Fit]:
     """A head A B from the start A, B: at least as good as it, and not sure to be the best."""
     a, b = problem.enter(start)
