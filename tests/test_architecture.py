@@ -73,6 +73,10 @@ OF_TORCH = {
     "saturation/states.py",
     "saturation/gradient_share.py",
     "saturation/excision.py",
+    "saturation/truncation.py",
+    "saturation/refit.py",
+    "saturation/rank_curve.py",
+    "saturation/mixture.py",
 }
 """Files of theirs that need it, and that are imported inside a function."""
 COMPILED = {

@@ -26,12 +26,16 @@ if TYPE_CHECKING:
     from uncone.prevent.persistent_entropy import PersistentEntropy
     from uncone.records import (
         Check,
+        CheckpointTrace,
         Comparison,
         ContextRank,
+        CurveVerdicts,
         Diagnosis,
         Evaluation,
         Finding,
+        HeadExamination,
         Measurement,
+        ScalingLaw,
         Subject,
     )
     from uncone.rows import Rows
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from uncone.verbs.context_rank import context_rank
     from uncone.verbs.diagnose import diagnose
     from uncone.verbs.evaluate import evaluate
+    from uncone.verbs.examine_head import examine_head
     from uncone.verbs.fit_scaling_law import fit_scaling_law
     from uncone.verbs.judge_curves import judge_curves
     from uncone.verbs.measures import measures
@@ -56,20 +61,22 @@ _NAMES = {
     "model.open": "open_rows",
     "moments": "Moments",
     "prevent": "Attached AttachedStates PersistentEntropy RareTokenGate attach attach_states",
-    "records": "Calibration Check Comparison ContextRank Diagnosis Evaluation Finding Measurement Repaired Subject",
+    "records": "Calibration Check CheckpointTrace Comparison ContextRank CurveVerdicts Diagnosis Evaluation Finding "
+    "HeadExamination Measurement Repaired ScalingLaw Subject",
     "rows": "Rows",
 }
 """The names of each room; every other public name is a room itself, or the function of a verb."""
 _ROOM = {name: room for room, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
-    "Attached", "AttachedStates", "Calibration", "Check", "Comparison", "ContextRank",
-    "CrossEntropyOptions", "Diagnosis", "Evaluation", "Finding", "InputError", "Measurement", "Moments",
-    "PersistentEntropy", "RareTokenGate", "Repaired", "Rows", "StepWarning", "Subject", "UnconeError",
-    "UndefinedMeasure", "UnsupportedModel", "__version__", "attach", "attach_states", "calibrate",
-    "center_head", "check", "compare", "context_rank", "diagnose", "evaluate", "fit_scaling_law",
-    "gated_linear_cross_entropy", "judge_curves", "linear_cross_entropy", "measure", "measures",
-    "open_rows", "repair", "repair_tokens", "report", "select_repair", "trace_checkpoints", "transforms",
+    "Attached", "AttachedStates", "Calibration", "Check", "CheckpointTrace", "Comparison", "ContextRank",
+    "CrossEntropyOptions", "CurveVerdicts", "Diagnosis", "Evaluation", "Finding", "HeadExamination",
+    "InputError", "Measurement", "Moments", "PersistentEntropy", "RareTokenGate", "Repaired", "Rows",
+    "ScalingLaw", "StepWarning", "Subject", "UnconeError", "UndefinedMeasure", "UnsupportedModel",
+    "__version__", "attach", "attach_states", "calibrate", "center_head", "check", "compare",
+    "context_rank", "diagnose", "evaluate", "examine_head", "fit_scaling_law", "gated_linear_cross_entropy",
+    "judge_curves", "linear_cross_entropy", "measure", "measures", "open_rows", "repair", "repair_tokens",
+    "report", "select_repair", "trace_checkpoints", "transforms",
 ]  # fmt: skip
 
 

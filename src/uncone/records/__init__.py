@@ -42,6 +42,7 @@ from uncone.records.edits import (
 from uncone.records.evaluation import ORIGINAL, Evaluation, Interval, Price, Selection
 from uncone.records.excision import Excised, Excision
 from uncone.records.gradient_share import GradientShare, KeptShare
+from uncone.records.head import HeadExamination
 from uncone.records.known import Placed
 from uncone.records.measures import MeasureDescription, Measures
 from uncone.records.parts import (
@@ -56,6 +57,16 @@ from uncone.records.parts import (
     OddRows,
     Picture,
     Spectrum,
+)
+from uncone.records.rank_curve import (
+    CutBounds,
+    Kink,
+    RankCurve,
+    RankLine,
+    Refitting,
+    Remedy,
+    SmallestRank,
+    Start,
 )
 from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
 from uncone.records.record import Record
@@ -95,6 +106,7 @@ __all__ = [
     "CurveFamily",
     "CurveVerdict",
     "CurveVerdicts",
+    "CutBounds",
     "Diagnosis",
     "Difference",
     "Drift",
@@ -114,10 +126,12 @@ __all__ = [
     "Group",
     "Groups",
     "HeadEdit",
+    "HeadExamination",
     "HeadProof",
     "HeadRows",
     "Interval",
     "KeptShare",
+    "Kink",
     "Knot",
     "LabelledPairs",
     "LawConstant",
@@ -134,7 +148,11 @@ __all__ = [
     "Picture",
     "Placed",
     "Price",
+    "RankCurve",
+    "RankLine",
     "Record",
+    "Refitting",
+    "Remedy",
     "RepairCost",
     "Repaired",
     "RoundingError",
@@ -145,7 +163,9 @@ __all__ = [
     "Selection",
     "SeriesTurn",
     "Share",
+    "SmallestRank",
     "Spectrum",
+    "Start",
     "Subject",
     "TextLoss",
     "TokenEdit",
@@ -162,7 +182,7 @@ for _part in map(globals().get, __all__):
 
 _KINDS: tuple[type[Record], ...] = (
     Diagnosis, Comparison, Check, Evaluation, Calibration, Selection, Repaired, HeadEdit, TokenEdit,
-    CurveVerdicts, ScalingLaw, ContextRank, CheckpointTrace,
+    CurveVerdicts, ScalingLaw, ContextRank, CheckpointTrace, HeadExamination,
 )  # fmt: skip
 
 

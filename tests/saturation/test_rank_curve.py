@@ -1,0 +1,248 @@
+"""The curve of loss against rank: planted heads, bad input, its record, and a real model."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+
+from tests.saturation.heads_made import made
+from uncone import report
+from uncone.errors import InputError
+from uncone.records import Record
+from uncone.records.blocks import Block, Figure, Heading
+from uncone.records.rank_curve import RankCurve
+from uncone.records.rebuild import build_record
+from uncone.saturation.mixture import compare, widths
+from uncone.saturation.rank_curve import rank_curve
+from uncone.saturation.states import States
+from uncone.saturation.truncation import Text, gauge
+
+
+@dataclass(frozen=True)
+class Whole(Record):
+    """A record that shows its part, as the examination of a head does."""
+
+    KIND: ClassVar[str] = "head"
+    SCHEMA: ClassVar[str] = "example.head/1"
+
+    part: RankCurve
+    schema: str = SCHEMA
+
+    def blocks(self) -> tuple[Block, ...]:
+        return (Heading(self.part.verdict, 1), *self.part.blocks())
+
+
+def _line(curve: RankCurve, method: str):  # type: ignore[no-untyped-def]
+    return next(line for line in curve.lines if line.method == method)
+
+
+@pytest.fixture(scope="module")
+def planted() -> RankCurve:
+    return rank_curve(made(6000, 60, 24, rank=8, size=4.0), ranks=[1, 2, 4, 6, 8, 12, 16])
+
+
+def test_a_planted_rank_is_found_by_every_method(planted: RankCurve) -> None:
+    assert planted.ranks == (1, 2, 4, 6, 8, 12, 16, 24)
+    assert planted.refitting is not None
+    for line in planted.lines[:3]:
+        assert line.smallest.rank == 8, line.method
+        assert line.excess[5] == pytest.approx(0, abs=1e-5 if line.whole else planted.margin_nats)
+    for method in ("plain", "data_aware"):
+        line = _line(planted, method)
+        assert line.kink.found, line.kink.reason
+        assert (line.kink.low, line.kink.high) == (6, 8)
+    assert "may have rank 8 of 24" in planted.verdict
+    assert planted.saved(8) == pytest.approx(1 - 8 * (60 + 24) / (60 * 24))
+
+
+def test_refits_are_better_than_truncations_and_truncations_stay_within_their_bounds(
+    planted: RankCurve,
+) -> None:
+    plain, aware, refit = planted.lines[:3]
+    for i in range(4):
+        assert refit.losses[i] < min(plain.losses[i], aware.losses[i]) - 0.01
+        assert len(refit.starts[i]) == 5
+        assert {"random A B", "plain truncation", "data-aware truncation"} <= {
+            one.name for one in refit.starts[i]
+        }
+    for line in (plain, aware):
+        for excess, bound in zip(line.excess, line.bounds, strict=True):
+            assert abs(excess) <= bound.on_states + 1e-6
+            assert abs(excess) <= bound.spectral + 1e-6 <= bound.frobenius + 2e-6
+
+
+def test_a_head_that_uses_every_direction_needs_them_all() -> None:
+    curve = rank_curve(made(3000, 60, 16, size=4.0), refits=False)
+    assert curve.verdict.startswith("The head needs its full rank")
+    assert [line.smallest.rank for line in curve.lines] == [16, 16]
+    assert not any(line.kink.found for line in curve.lines)
+
+
+def test_no_answer_depends_on_a_row_added_to_all_or_on_how_states_are_scaled() -> None:
+    s = made(1000, 30, 8)
+    base = rank_curve(s, refits=False)
+    for other in (
+        replace(s, head=s.head + torch.randn(8)),
+        replace(s, scale=0.25, states=4 * s.states),
+        replace(s, head=s.head / 4, scale=4.0),
+    ):
+        again = rank_curve(other, refits=False)
+        for one, two in zip(base.lines, again.lines, strict=True):
+            assert two.losses == pytest.approx(one.losses, abs=1e-4)
+
+
+@pytest.mark.parametrize(("cap", "bias"), [(5.0, False), (None, True), (5.0, True)])
+def test_bias_and_cap_are_honoured(cap: float | None, bias: bool) -> None:
+    s = made(1500, 30, 8, cap=cap, bias=bias)
+    z = s.states.double() @ s.head.double().T + (0 if s.bias is None else s.bias.double())
+    z = z if cap is None else cap * torch.tanh(z / cap)
+    own = torch.nn.functional.cross_entropy(z, s.labels)
+    curve = rank_curve(s, evaluations=5)
+    assert curve.lines[0].whole[-1] == pytest.approx(float(own), abs=1e-5)
+    assert curve.lines[1].whole[-1] == pytest.approx(float(own), abs=1e-5)
+    assert any("capped" in note for note in curve.notes) == (cap is not None)
+
+
+def test_the_margin_moves_the_answer() -> None:
+    s = made(2000, 40, 12, size=2.0)
+    tight, wide = (rank_curve(s, margin_nats=m, refits=False).lines[1].smallest.rank for m in (1e-6, 100.0))
+    assert (tight, wide) == (12, 1)
+
+
+def test_the_same_seed_gives_the_same_curve_and_progress_is_told() -> None:
+    s, told = made(600, 30, 8), []
+    one = rank_curve(s, evaluations=4, progress=lambda *step: told.append(step))
+    assert one == rank_curve(s, evaluations=4)
+    assert {step for step, _, _ in told} >= {"reading the plain truncation", "refitting"}
+    assert all(0 <= done <= of for _, done, of in told)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"states": torch.full((400, 8), float("nan"))}, "expected finite states"),
+        ({"labels": torch.full((400,), 30)}, "expected labels from 0 to 29, got 30 to 30"),
+        ({"states": torch.zeros(400, 7)}, "expected a state of the head's columns"),
+        (
+            {"states": torch.zeros(1, 8), "labels": torch.zeros(1, dtype=torch.int64)},
+            "at least 128 tokens, got 1",
+        ),
+    ],
+)
+def test_damaged_states_are_refused(change: dict[str, torch.Tensor], told: str) -> None:
+    s = made(400, 30, 8)
+    with pytest.raises(InputError, match=told):
+        rank_curve(States(**{**vars(s), **change}))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"ranks": [9]}, "expected ranks from 1 to the head's 8 columns, got 9"),
+        ({"ranks": []}, "got none"),
+        ({"ranks": [0, 2]}, "got 0, 2"),
+        ({"margin_nats": 0.0}, "a margin above 0"),
+        ({"teacher": 1.5}, "share in"),
+        ({"evaluations": 0}, "at least 1 evaluation"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, object], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        rank_curve(made(400, 30, 8), **options)  # type: ignore[arg-type]
+
+
+def test_states_of_zero_and_one_token_that_always_comes_are_read() -> None:
+    s = made(400, 30, 8)
+    curve = rank_curve(
+        replace(s, states=torch.zeros(400, 8), labels=torch.zeros(400, dtype=torch.int64)), evaluations=3
+    )
+    for line in curve.lines:
+        assert all(torch.isfinite(torch.tensor(line.losses)))
+
+
+def test_the_part_is_read_back_from_json_and_has_every_view(planted: RankCurve, tmp_path: Path) -> None:
+    record = Whole(planted)
+    data = json.loads(record.to_json())["part"]
+    assert build_record(RankCurve, data, "part") == planted
+    page = report.to_html(record)
+    assert "Loss against rank" in page
+    assert "data-aware truncation" in report.to_markdown(record)
+    (figure,) = (block for block in planted.blocks() if isinstance(block, Figure))
+    assert len(figure.charts[0].curves) >= 4
+    record.plot("rank") if _has_matplotlib() else None
+    data["ranks"] = data["ranks"][1:]
+    with pytest.raises(InputError, match="a loss for each of 7 ranks"):
+        build_record(RankCurve, data, "part")
+
+
+def _has_matplotlib() -> bool:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def test_a_mixture_has_as_many_parameters_as_its_rival_and_is_read_on_the_same_tokens() -> None:
+    width, mixture, wider = widths(1000, 64, 3)
+    assert mixture == 1000 * 64 + 3 * 64 * 64 + 3 * 64
+    assert abs(mixture - wider) <= (1000 + 64) / 2
+    assert width > 64
+    s = made(800, 30, 6)
+    blocks = torch.arange(800).numpy() // 40
+    fit = torch.from_numpy(blocks % 4 != 3)
+    told = list[tuple[str, int, int]]()
+    text, head = Text(s.states, s.labels), gauge(s.head, None)
+    found = compare(text, head, fit, blocks, steps=20, progress=lambda *step: told.append(step))
+    assert len(found.mixture) == len(found.wider) == 3
+    assert found.low < found.difference < found.high
+    assert found.difference == pytest.approx(sum(found.mixture) / 3 - sum(found.wider) / 3)
+    assert told[-1] == ("training remedies", 10, 10)
+    with pytest.raises(InputError, match="3 to 10 seeds"):
+        compare(text, head, fit, blocks, seeds=(0,))
+
+
+@pytest.mark.slow
+def test_a_mixture_wins_where_the_source_is_one() -> None:
+    """Two experts, chosen by the sign of a column, whose logits no softmax of so few columns can both follow."""
+    random = torch.Generator().manual_seed(0)
+    n, v, d = 12000, 40, 3
+    x = torch.randn(n, d, generator=random)
+    head = torch.randn(v, d, generator=random) * 2
+    left, right = (
+        torch.softmax(torch.tanh(x @ torch.randn(d, d, generator=random) * 2) @ head.T * 2, 1) for _ in "ab"
+    )
+    p = 0.5 * left + 0.5 * right
+    labels = torch.multinomial(p, 1, generator=random)[:, 0]
+    blocks = torch.arange(n).numpy() // 60
+    fit = torch.from_numpy(blocks % 4 != 3)
+    found = compare(Text(x, labels), gauge(head, None), fit, blocks, steps=600)
+    assert found.high < 0, found
+
+
+@pytest.mark.slow
+def test_stories260k_has_the_losses_of_the_note(stories: Path) -> None:
+    """Of another text: the note (section 6) has 5.30, 4.57, 3.69, 2.25, 1.48 and 0.99 at ranks 4 to 64, of plain truncation."""
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(stories, local_files_only=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(stories, local_files_only=True)
+    torch.manual_seed(0)
+    ids = model.generate(
+        torch.full((24, 1), 1), do_sample=True, top_k=0, max_new_tokens=200, pad_token_id=0, eos_token_id=None
+    )
+    from uncone.saturation.states import states_of
+
+    states = states_of(stories, tokenizer.batch_decode(ids, skip_special_tokens=True))
+    curve = rank_curve(states, ranks=[4, 8, 16, 32, 48, 64], evaluations=15)
+    note = torch.tensor([5.30, 4.57, 3.69, 2.25, 1.48, 0.99])
+    ours = torch.tensor(curve.lines[0].whole)
+    assert bool((ours.diff() < 0).all())
+    assert float(torch.corrcoef(torch.stack([note, ours]))[0, 1]) > 0.99
+    plain, aware, refit = (torch.tensor(line.losses) for line in curve.lines[:3])
+    assert bool((refit[:-1] < aware[:-1]).all())
+    assert bool((aware[1:-1] < plain[1:-1]).all())
+    assert curve.lines[0].smallest.rank == 64
