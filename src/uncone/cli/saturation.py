@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,13 +14,13 @@ from uncone.errors import InputError
 from uncone.regular import number_in
 
 _OF = {
-    "file": ("columns", "lower", "higher", "alpha", "seed"),
-    "law": ("columns", "smallest", "fixed", "parameters", "seed"),
-    "checkpoints": ("text", "losses", "out", "seed"),
-    "head": ("text", "ranks", "margin", "remedies", "seed"),
-    "contexts": ("tokenizer", "order", "dimensions", "seed"),
+    "file": ("judge_curves", "columns lower higher alpha seed"),
+    "law": ("fit_scaling_law", "columns smallest fixed parameters seed"),
+    "checkpoints": ("trace_checkpoints", "text losses out seed"),
+    "head": ("examine_head", "text ranks margin_nats remedies seed"),
+    "contexts": ("context_rank", "tokenizer order dimensions seed"),
 }
-"""The questions, and the options of each."""
+"""The questions, with the function that answers each and its options."""
 Several = Parameter(consume_multiple=True)
 
 
@@ -42,7 +43,7 @@ def saturation(
     losses: Read = None,
     out: Annotated[Path | None, Role.WRITE] = None,
     ranks: str | None = None,
-    margin: float | None = None,
+    margin_nats: float | None = None,
     remedies: bool | None = None,
     tokenizer: Read = None,
     order: int | None = None,
@@ -76,7 +77,7 @@ def saturation(
         losses: With --checkpoints: a table of step and loss, or a trainer_state.json.
         out: With --checkpoints: keep a line of JSON for each checkpoint here, so that a stopped run goes on.
         ranks: With --head: as in 16,64,256.
-        margin: With --head: how much loss a smaller head may cost, in nats a token.
+        margin_nats: With --head: how much loss a smaller head may cost, in nats a token.
         remedies: With --head: also train a mixture of softmaxes and a wider head.
         tokenizer: With --contexts: a model's directory or a tokenizer.json; words between spaces by default.
         order: With --contexts: tokens of context and the next one; 5 by default.
@@ -93,7 +94,11 @@ def saturation(
             given[name] = dict(_pairs(name, given[name]))
     if "ranks" in given:
         given["ranks"] = _ranks(given["ranks"])
-    answer(partial(_function(question), source, **given), json, html)
+    if question == "head" and "text" not in given:
+        raise InputError("expected --text with --head, got none: name a text to run the model on")
+    verb, _ = _OF[question]
+    work = getattr(import_module(f"uncone.verbs.{verb}"), verb)
+    answer(partial(work, source, **given), json, html)
 
 
 def _question(given: dict[str, Any]) -> str:
@@ -104,9 +109,9 @@ def _question(given: dict[str, Any]) -> str:
         raise InputError(
             f"expected one of FILE, --law, --checkpoints, --head and --contexts, got {got}: ask one question at a time"
         )
-    others = [name for name in given if name not in (asked[0], *_OF[asked[0]])]
+    others = [name for name in given if name not in (asked[0], *_OF[asked[0]][1].split())]
     if others:
-        homes = [_flag(question) for question, names in _OF.items() if others[0] in names]
+        homes = [_flag(question) for question, (_, names) in _OF.items() if others[0] in names.split()]
         raise InputError(
             f"expected {_flag(others[0])} with {' or '.join(homes)}, got it with {_flag(asked[0])}: leave it out"
         )
@@ -114,21 +119,7 @@ def _question(given: dict[str, Any]) -> str:
 
 
 def _flag(name: str) -> str:
-    return "FILE" if name == "file" else f"--{name}"
-
-
-def _function(question: str) -> Any:
-    if question == "file":
-        from uncone.verbs.judge_curves import judge_curves as work
-    elif question == "law":
-        from uncone.verbs.fit_scaling_law import fit_scaling_law as work
-    elif question == "checkpoints":
-        from uncone.verbs.trace_checkpoints import trace_checkpoints as work
-    elif question == "head":
-        from uncone.verbs.examine_head import examine_head as work
-    else:
-        from uncone.verbs.context_rank import context_rank as work
-    return work
+    return "FILE" if name == "file" else f"--{name.replace('_', '-')}"
 
 
 def _pairs(option: str, text: str) -> Iterable[tuple[str, Any]]:

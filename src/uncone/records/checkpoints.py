@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from uncone.records.blocks import (
     Block,
@@ -29,8 +29,7 @@ _WIDE_STEPS = 100.0
 """Where the last step is so many times the first, and most steps are early, the axis is logarithmic."""
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(NamedTuple):
     """What is fixed about one number of a checkpoint. `peak`: a good course rises first, so that it turns at a peak."""
 
     name: str

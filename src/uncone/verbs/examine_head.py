@@ -1,5 +1,6 @@
 """`examine_head`: what the rank of a language model's head costs on a text."""
 
+import os
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,10 +10,11 @@ from uncone.records.text import number
 from uncone.saturation.excision import excise
 from uncone.saturation.gradient_share import kept_gradient_share
 from uncone.saturation.rank_curve import rank_curve
-from uncone.saturation.states import Path_, states_of
+from uncone.saturation.states import states_of
 from uncone.verbs.context_rank import context_rank
 from uncone.version import versions
 
+Path_ = str | os.PathLike[str]
 MOST_TOKENS = 200_000
 _DIMENSIONS = 200
 _CAUSES = {
