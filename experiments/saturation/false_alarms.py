@@ -83,8 +83,8 @@ def cells() -> Iterator[tuple[str, dict[str, Any]]]:
                         {"grid": grid, "shape": shape, "correlation": correlation, "errors": errors},
                     )
     for shape in SHAPES:
-        for grid in GRIDS:
-            for correlation in CORRELATIONS:
+        for correlation in reversed(CORRELATIONS):  # what is hardest comes first
+            for grid in GRIDS:
                 for errors in ERRORS:
                     yield (
                         "family",
