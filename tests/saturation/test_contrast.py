@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uncone.saturation.change_point import change_points
-from uncone.saturation.contrast import CORRELATIONS, contrasts, design, p_of, posterior, shortcoming
+from uncone.saturation.contrast import CORRELATIONS, contrasts, design, p_of, posteriors, shortcoming
 from uncone.saturation.peak import DRAWS, Noise, isotonic, p_of_peak
 from uncone.saturation.tails import NORMAL, log_tail, point_of
 
@@ -73,7 +73,23 @@ def test_the_correlation_is_found_from_a_family() -> None:
         steps = np.arange(1.0, 41.0)
         root = np.linalg.cholesky(planted ** np.abs(np.subtract.outer(np.arange(40), np.arange(40))))
         found = contrasts(random.standard_normal((30, 40)) @ root.T, None, design(steps))
-        assert posterior(found.likelihood.sum(0)) @ CORRELATIONS == pytest.approx(planted, abs=0.08)
+        assert (posteriors(found.likelihood) @ CORRELATIONS).mean() == pytest.approx(planted, abs=0.08)
+
+
+def test_one_curve_has_its_own_correlation() -> None:
+    found = contrasts(np.random.default_rng(1).standard_normal((1, 16)), None, design(STEPS))
+    own = np.exp(found.likelihood - found.likelihood.max())
+    assert posteriors(found.likelihood) == pytest.approx(own / own.sum())
+
+
+def test_a_quiet_majority_does_not_speak_for_curves_of_another_jitter() -> None:
+    n, random = 100, np.random.default_rng(2)
+    root = np.linalg.cholesky(0.8 ** np.abs(np.subtract.outer(np.arange(n), np.arange(n))))
+    y = random.standard_normal((16, n))
+    y[:4] = 3 * y[:4] @ root.T
+    found = posteriors(contrasts(y, None, design(np.arange(1.0, n + 1))).likelihood) @ CORRELATIONS
+    assert found[:4].min() > 0.5
+    assert found[4:].mean() < 0.2
 
 
 def test_the_chance_of_a_contrast_is_uniform_under_white_jitter_about_a_quadratic() -> None:

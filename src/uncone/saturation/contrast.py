@@ -1,7 +1,7 @@
 """The late mean of a curve less its middle mean, against the jitter between checkpoints, which may be autocorrelated.
 
 All curves over the same checkpoints are read at once. Jitter is AR(1) about a quadratic trend; how likely each
-correlation is comes from the restricted likelihood, added up over a family of curves.
+correlation is comes from the restricted likelihoods of a family of curves.
 """
 
 import math
@@ -124,10 +124,21 @@ def contrasts(y: Array, errors: Array | None, of: Design) -> Contrasts:
     return Contrasts(y @ of.weights, sigma * of.share, jitter, squares / of.degrees, likelihood)
 
 
-def posterior(likelihood: Array) -> Array:
-    """How likely each of `CORRELATIONS` is, from the sum of log likelihoods (K,) of a family."""
-    weights = np.exp(likelihood - likelihood.max())
-    return np.asarray(weights / weights.sum())
+def posteriors(likelihoods: Array) -> Array:
+    """How likely each of `CORRELATIONS` is for each curve of a family, (m, K), from the log likelihoods of its curves.
+
+    Either one correlation holds for all curves, or each has its own; both are weighed by how well they foretell the
+    curves. Short curves say little about their jitter, and share it where nothing speaks against it. A quiet majority
+    does not speak for a few curves of much jitter where the data tell them apart.
+    """
+    scaled = np.exp(likelihoods - likelihoods.max(1, keepdims=True))
+    total = np.log(np.maximum(scaled, 1e-300)).sum(0)
+    joint = np.exp(total - total.max())
+    for_one = total.max() + np.log(joint.mean())
+    for_own = np.log(scaled.mean(1)).sum()
+    share = 1 / (1 + np.exp(np.clip(for_own - for_one, -500, 500)))
+    own = scaled / scaled.sum(1, keepdims=True)
+    return np.asarray(share * joint / joint.sum() + (1 - share) * own)
 
 
 def p_of(found: Contrasts, errors: Array | None, of: Design, weights: Array) -> Array:

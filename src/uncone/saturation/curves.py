@@ -22,7 +22,7 @@ from uncone.saturation.contrast import (
     contrasts,
     design,
     p_of,
-    posterior,
+    posteriors,
     shortcoming,
 )
 from uncone.saturation.peak import Noise, p_of_peak
@@ -94,7 +94,7 @@ def judge(
     prepared = [_prepared(curve) for curve in curves]
     verdicts = [_undecided(curve) for curve in prepared]
     groups = _groups(prepared)
-    posteriors, ratios = _shared(prepared, groups)
+    likely, ratios = _shared(prepared, groups)
     done, lock = [len(curves) - sum(len(group.at) for group in groups)], Lock()
 
     def tick(more: int) -> None:
@@ -105,7 +105,7 @@ def judge(
 
     for group in groups:
         families = [prepared[i].family for i in group.at]
-        weights = np.stack([posteriors[family] for family in families])
+        weights = likely[group.at]
         p_contrast = p_of(group.found, group.errors, group.of, weights)
         p_peak = _peaks(group, families, weights, ratios, seed, tick)
         bends = _bends(prepared[group.at[0]].steps, group, weights)
@@ -118,7 +118,7 @@ def judge(
     for i in sorted(fell, key=lambda i: verdicts[i].p_holm or 0.0)[:MOST_DRAWN]:
         steps, values = prepared[i].steps, _as_given(prepared[i], prepared[i].values)
         verdicts[i] = replace(verdicts[i], steps=tuple(steps.tolist()), values=tuple(values.tolist()))
-    return tuple(verdicts), tuple(_families(prepared, verdicts, posteriors, ratios))
+    return tuple(verdicts), tuple(_families(prepared, verdicts, likely, ratios))
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -211,19 +211,24 @@ def _groups(curves: Sequence[Curve]) -> list[_Group]:
 
 def _shared(
     curves: Sequence[Curve], groups: Iterable[_Group]
-) -> tuple[dict[Family, Array], dict[Family, tuple[Array, int]]]:
-    """Of each family: how likely each correlation is; and the deviation over the standard errors, with its degrees of freedom.
+) -> tuple[Array, dict[Family, tuple[Array, int]]]:
+    """How likely each correlation is for each curve; of each family its deviation over its errors, with degrees of freedom.
 
     The deviation is the median over its curves, so that a few curves of much jitter do not speak for all; at least 1.
     """
-    likelihood, over = dict[Family, Array](), dict[Family, list[tuple[Array, int]]]()
+    likelihood = np.zeros((len(curves), len(CORRELATIONS)))
+    members, over = dict[Family, list[int]](), dict[Family, list[tuple[Array, int]]]()
     for group in groups:
+        likelihood[group.at] = group.found.likelihood
         for row, i in enumerate(group.at):
             family = curves[i].family
-            likelihood[family] = likelihood.get(family, 0.0) + group.found.likelihood[row]
+            members.setdefault(family, []).append(i)
             if group.errors is not None:
                 ratio = np.sqrt(group.found.variances[row]) / group.errors[row][group.of.body].mean()
                 over.setdefault(family, []).append((ratio, group.of.degrees))
+    likely = np.zeros_like(likelihood)
+    for at in members.values():
+        likely[at] = posteriors(likelihood[at])
     ratios = {
         family: (
             np.maximum(np.median([ratio for ratio, _ in each], axis=0), 1.0),
@@ -231,7 +236,7 @@ def _shared(
         )
         for family, each in over.items()
     }
-    return {family: posterior(total) for family, total in likelihood.items()}, ratios
+    return likely, ratios
 
 
 def _peaks(
@@ -299,13 +304,13 @@ def _decided(verdicts: Sequence[CurveVerdict], alpha: float) -> list[CurveVerdic
 
 
 def _families(
-    curves: Sequence[Curve], verdicts: Sequence[CurveVerdict], posteriors: Mapping[Family, Array], ratios: Mapping[Family, tuple[Array, int]]
+    curves: Sequence[Curve], verdicts: Sequence[CurveVerdict], likely: Array, ratios: Mapping[Family, tuple[Array, int]]
 ) -> Iterable[CurveFamily]:  # fmt: skip
     members = dict[Family, list[int]]()
     for i, curve in enumerate(curves):
         members.setdefault(curve.family, []).append(i)
     for family, at in members.items():
-        weights = posteriors.get(family)
+        weights = likely[at].mean(0) if likely[at].any() else None
         said = [verdicts[i].declined for i in at]
         yield CurveFamily(
             *family, curves[at[0]].lower, len(at), said.count(True), said.count(None),
