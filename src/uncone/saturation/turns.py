@@ -30,6 +30,8 @@ _TINY, _ROUNDING = 1e-300, 1e-9
 _EIGHTHS = (3, 4, 5, 6, 7)
 """Of a series, where a recovery may begin."""
 _TRIED, _HIGHEST = 24, 0.98
+_MAD = 1.4826
+"""From a median of sizes to a standard deviation."""
 
 _Ends = tuple[Array, Array, npt.NDArray[np.int64]]
 
@@ -96,11 +98,9 @@ def find_turn(
     observed, monotone = _Parts(y[None]), _monotone(y)
     fit, place = observed.fit(y), observed.place
     wander = _noise_of(y, fit)
-    if wander is not None:
-        noise = _corrected(wander, fit, normal[1])
-        places = _Parts(fit + noise.draw(normal[1], generator)).place
-    else:  # the parts go through every point, and what they leave tells nothing of the noise
-        wander, places = _noise_of(y, monotone), np.repeat(place, normal.shape[1])
+    noise = _rough(y) if wander is None else _corrected(wander, fit, normal[1])
+    places = _Parts(fit + noise.draw(normal[1], generator)).place
+    wander = _noise_of(y, monotone) if wander is None else wander
     chance = None if wander is None else _Parts(monotone + wander.draw(normal[0], generator)).gain
     p = 1.0 if chance is None else (1 + int((chance >= observed.gain[0]).sum())) / (1 + len(chance))
     # A turn may lie anywhere between its checkpoint and the middle to the next.
@@ -246,6 +246,14 @@ def _noise_of(y: Array, fit: Array) -> _Noise | None:
     )
     weights = np.exp((likelihood.min() - likelihood) / 2)
     return _Noise(weights / weights.sum(), squares, degrees, phi)
+
+
+def _rough(y: Array) -> _Noise:
+    """The noise of a series that its parts go through: what second differences have, although some of it is shape."""
+    differences = np.diff(y, 2)
+    scale = _MAD * float(np.median(np.abs(differences)))
+    variance, degrees = scale**2 / 6, len(differences)
+    return _Noise(np.ones(1), np.array([variance * degrees]), degrees, np.zeros(1))
 
 
 def _corrected(noise: _Noise, fit: Array, normal: Array) -> _Noise:
