@@ -18,7 +18,7 @@ from uncone.rows import Array
 FEWEST = 8
 """Checkpoints that a turn is sought in."""
 DRAWS = 1000
-LEVEL = 0.05
+LEVEL = 0.02
 """A series turned where its p is at most this, after Holm's correction over its family of series."""
 SURE = 0.95
 """How likely an order must be to be named; and the share of draws in an interval."""
@@ -101,7 +101,7 @@ def find_turn(
     wander = _noise_of(y, fit)
     noise = _rough(y) if wander is None else _corrected(wander, fit, normal[1])
     places = _Parts(fit + noise.draw(normal[1], generator)).place
-    wander = _noise_of(y, straight) if wander is None else wander
+    wander = _noise_of(y, straight) if wander is None else noise
     chance = None if wander is None else _Parts(straight + wander.draw(normal[0], generator)).gain
     p = 1.0 if chance is None else (1 + int((chance >= observed.gain[0]).sum())) / (1 + len(chance))
     # A turn may lie anywhere between its checkpoint and the middle to the next.
