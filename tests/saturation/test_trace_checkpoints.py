@@ -41,8 +41,10 @@ def test_a_planted_order_is_found(family: Path, turn: int, order: str, said: str
     assert found.verdict.endswith("An order in time shows no cause.")
     rows = {row.name: row for row in found.turns}
     assert rows["head_entropy_centered"].order == order
-    assert rows["head_entropy_centered"].at == 1000
-    assert rows["head_rankme"].at == 1000
+    geometry = rows["head_entropy_centered"]
+    assert geometry.low is not None
+    assert geometry.high is not None
+    assert geometry.low <= 1000 <= geometry.high
     assert rows["loss"].low is not None
     assert rows["loss"].high is not None
     assert rows["loss"].low <= 100 * turn <= rows["loss"].high
@@ -212,7 +214,7 @@ def test_losses_from_a_table_a_trainer_or_the_caller(family: Path, tmp_path: Pat
     places = checkpoints.places_of([family])
     pairs = losses(10)
     assert checkpoints.losses_of(dict(pairs), places) == (pairs, [])
-    assert checkpoints.losses_of(table_of(pairs, tmp_path / "a.csv"), places)[0] == pytest.approx(pairs)
+    assert checkpoints.losses_of(table_of(pairs, tmp_path / "a.csv"), places)[0] == pairs
     state = {
         "log_history": [
             {"step": 1, "loss": 9.0},

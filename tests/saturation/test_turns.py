@@ -101,12 +101,13 @@ def test_a_planted_turn_is_found_in_its_interval(correlation: float) -> None:
     assert scaled.p == found.p
 
 
-@pytest.mark.parametrize("series", ["falls", "rises", "constant", "plateau", "smooth"])
+@pytest.mark.parametrize("series", ["falls", "rises", "constant", "plateau", "smooth", "peak"])
 def test_what_never_turns_did_not_turn(series: str) -> None:
     noise = 0.02 * _wander(30, 0.5, np.random.default_rng(5))
     y = {
         "falls": 3 + 2 / np.sqrt(1 + X) + noise, "rises": np.log(1 + X) + noise, "constant": np.full(30, 2.0),
         "plateau": 3 + 3 * np.exp(-X) + noise, "smooth": 3 + 2 / np.sqrt(1 + X),
+        "peak": 3 - 0.1 * np.abs(X - 12) + noise,
     }[series]  # fmt: skip
     assert _find(X, y).p > turns.LEVEL
 
@@ -163,3 +164,18 @@ def test_false_alarms_are_at_most_six_in_a_hundred(shape: str, correlation: floa
         for seed in range(500)
     ]
     assert np.mean(alarms) <= 0.06
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(-5, 5).map(float), min_size=3, max_size=10))
+def test_the_gain_is_over_the_best_rise_and_fall(y: list[float]) -> None:
+    parts, values = turns._Parts(np.array(y)[None]), np.array(y)
+
+    def square(part: list[float], sign: int) -> float:
+        fit = [sign * value for value in _slowly_rising([sign * value for value in part])] if part else []
+        return float(np.square(np.array(part) - fit).sum())
+
+    unturned = min(square(y[:k], 1) + square(y[k:], -1) for k in range(len(y) + 1))
+    assert float(np.square(values - parts.straight_fit(values)).sum()) == pytest.approx(unturned, abs=1e-9)
+    if parts.left[0] > 1e-6:
+        assert parts.gain[0] == pytest.approx(unturned / parts.left[0] - 1, rel=1e-6)

@@ -218,7 +218,7 @@ class CheckpointTrace(Record):
                     bands.append((turn.low, turn.high))
         if not curves:
             return None
-        caption = f"Dashed: {curves[1].name.lower()}." if len(curves) > 1 else ""
+        caption = f"Dashed: {curves[1].name}." if len(curves) > 1 else ""
         spark = title.lower() if len(curves) == 1 else ""
         unit = NAMED[members[0]].unit
         return Chart(

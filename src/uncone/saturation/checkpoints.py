@@ -22,7 +22,7 @@ from uncone.saturation.spectra import of_head, of_rows, of_states
 
 Path_ = str | os.PathLike[str]
 Progress = Callable[[str, int, int], None]
-Losses = Path_ | Mapping[int, float] | Iterable[tuple[float, float]]
+Losses = Path_ | Mapping[float, float] | Iterable[tuple[float, float]]
 MOST_TOKENS = 16_384
 """Of a text, that each checkpoint is run on."""
 _FORM = "uncone.checkpoint/1"

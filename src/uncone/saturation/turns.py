@@ -1,9 +1,10 @@
 """When does a series over checkpoints turn, and which of two turned first?
 
-A series that turns falls, then rises, and may recover at its end: it is fitted by isotonic parts. It turned only where they
-fit it better than one monotone line by more than a series without a turn would give by chance. The gain is divided by
-what is left of the fit, and so is that of each simulated series: wander that parts take for a shape is taken so in both.
-Noise between checkpoints may be autocorrelated: every draw has one of the correlations, as likely as they are on this series.
+A series that turns falls, then rises, and may recover at its end: it is fitted by isotonic parts. It turned only where
+they fit it better than a rise and a fall, either of which may lack, by more than a series without a turn would give by
+chance. The gain is divided by what is left of the fit, and so is that of each simulated series: wander that parts take
+for a shape is taken so in both. Noise between checkpoints may be autocorrelated: every draw has one of the correlations,
+as likely as they are on this series.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from uncone.rows import Array
 FEWEST = 8
 """Checkpoints that a turn is sought in."""
 DRAWS = 1000
-LEVEL = 0.05
+LEVEL = 0.02
 """A series turned where its p is at most this, after Holm's correction over its family of series."""
 SURE = 0.95
 """How likely an order must be to be named; and the share of draws in an interval."""
@@ -30,6 +31,8 @@ _TINY, _ROUNDING = 1e-300, 1e-9
 _EIGHTHS = (3, 4, 5, 6, 7)
 """Of a series, where a recovery may begin."""
 _TRIED, _HIGHEST = 24, 0.98
+_MAD = 1.4826
+"""From a median of sizes to a standard deviation."""
 
 _Ends = tuple[Array, Array, npt.NDArray[np.int64]]
 
@@ -93,15 +96,13 @@ def find_turn(
     x, y, normal = x[start:], y[start:], normal[:, :, start:]
     if len(y) < FEWEST:
         return None
-    observed, monotone = _Parts(y[None]), _monotone(y)
-    fit, place = observed.fit(y), observed.place
+    observed = _Parts(y[None])
+    fit, straight, place = observed.fit(y), observed.straight_fit(y), observed.place
     wander = _noise_of(y, fit)
-    if wander is not None:
-        noise = _corrected(wander, fit, normal[1])
-        places = _Parts(fit + noise.draw(normal[1], generator)).place
-    else:  # the parts go through every point, and what they leave tells nothing of the noise
-        wander, places = _noise_of(y, monotone), np.repeat(place, normal.shape[1])
-    chance = None if wander is None else _Parts(monotone + wander.draw(normal[0], generator)).gain
+    noise = _rough(y) if wander is None else _corrected(wander, fit, normal[1])
+    places = _Parts(fit + noise.draw(normal[1], generator)).place
+    wander = _noise_of(y, straight) if wander is None else noise
+    chance = None if wander is None else _Parts(straight + wander.draw(normal[0], generator)).gain
     p = 1.0 if chance is None else (1 + int((chance >= observed.gain[0]).sum())) / (1 + len(chance))
     # A turn may lie anywhere between its checkpoint and the middle to the next.
     draws = np.interp(places + generator.uniform(-0.5, 0.5, len(places)), np.arange(len(x)), x)
@@ -129,7 +130,7 @@ def after_holm(p: Sequence[float]) -> list[float]:
 class _Parts:
     """The best falling, rising and again falling parts of the rows of y (B, n), by least squares; the last may lack.
 
-    `left` is the sum of squares that stays, `gain` what one monotone line leaves beyond it over `left`, and `place` the
+    `left` is the sum of squares that stays, `gain` what a rise and a fall leave beyond it over `left`, and `place` the
     middle of the lowest block; all (B,).
     """
 
@@ -138,16 +139,18 @@ class _Parts:
         b, n = y.shape
         falling = _falling(y)
         recovery = _falling(-y[:, ::-1])[0]  # of ends that fall, by their length less one
+        # Without a turn a series rises, then falls, and either may lack: k points rise.
+        rises = np.column_stack([np.zeros(b), _falling(-y)[0]])
+        straight = rises + np.column_stack([np.zeros(b), recovery])[:, ::-1]
+        self.straight, unturned = straight.argmin(axis=1), straight.min(axis=1)
         self.left = np.full(b, np.inf)
         self.place, self.split, self.end = np.empty(b), np.empty(b, np.int64), np.empty(b, np.int64)
         for end in dict.fromkeys((n, *(n * part // 8 for part in _EIGHTHS))):
             if end > 2:
                 rising = _falling(y[:, end - 1 :: -1] if end < n else y[:, ::-1])
-                if end == n:
-                    monotone = np.minimum(falling[0][:, -1], rising[0][:, -1])
                 self._take(end, falling, rising, recovery[:, n - end - 1] if end < n else np.zeros(b))
         # A fit through every point leaves rounding.
-        self.gain = (monotone - self.left) / np.maximum(self.left, _ROUNDING * monotone + _TINY)
+        self.gain = (unturned - self.left) / np.maximum(self.left, _ROUNDING * unturned + _TINY)
 
     def _take(self, end: int, falling: _Ends, rising: _Ends, recovery: Array) -> None:
         """The parts whose recovery begins at `end`, on the rows where they are better than those before."""
@@ -169,6 +172,11 @@ class _Parts:
         k, end = int(self.split[row]) + 1, int(self.end[row])
         parts = (-_rising(-y[:k]), _rising(y[k:end]), -_rising(-y[end:]))
         return np.concatenate([part for part in parts if len(part)])
+
+    def straight_fit(self, y: Array) -> Array:
+        """The first row, which is y, without a turn."""
+        k = int(self.straight[0])
+        return np.concatenate([_rising(y[:k]), -_rising(-y[k:])])
 
 
 def _falling(y: Array) -> _Ends:
@@ -209,12 +217,6 @@ def _rising(y: Array) -> Array:
     return np.concatenate([np.empty(0), *(np.full(size, total / size) for total, size in blocks)])
 
 
-def _monotone(y: Array) -> Array:
-    """The better of the falling and the rising fit."""
-    fits = (-_rising(-y), _rising(y))
-    return min(fits, key=lambda fit: float(np.square(y - fit).sum()))
-
-
 def _noise_of(y: Array, fit: Array) -> _Noise | None:
     """The noise about a fit: the restricted likelihood of each correlation, with a level of its own for each block.
 
@@ -246,6 +248,14 @@ def _noise_of(y: Array, fit: Array) -> _Noise | None:
     )
     weights = np.exp((likelihood.min() - likelihood) / 2)
     return _Noise(weights / weights.sum(), squares, degrees, phi)
+
+
+def _rough(y: Array) -> _Noise:
+    """The noise of a series that its parts go through: what second differences have, although some of it is shape."""
+    differences = np.diff(y, 2)
+    scale = _MAD * float(np.median(np.abs(differences)))
+    variance, degrees = scale**2 / 6, len(differences)
+    return _Noise(np.ones(1), np.array([variance * degrees]), degrees, np.zeros(1))
 
 
 def _corrected(noise: _Noise, fit: Array, normal: Array) -> _Noise:
