@@ -280,11 +280,26 @@ def _verdict(
         said = f"{what} halve their W-error at {halves[0]:,.0f} dimensions, the same tokens shuffled at {halves[1]:,.0f}"
     else:
         said = f"{what} have a W-error of {number(last.text)} at {count(last.dimension)} dimensions, the same tokens shuffled {number(last.null)}"
-    low, high = last.difference.interval or (0.0, 0.0)
-    if low <= 0 <= high:
-        return f"{said}: no difference is shown, so the curve is that of the tokens' frequencies."
-    way, size = "more" if low > 0 else "fewer", number(abs(last.difference.value or 0))
-    return f"{said}: language takes {way} dimensions than frequencies alone, by {size} of W-error at {count(last.dimension)}."
+    size, at = number(abs(last.difference.value or 0)), count(last.dimension)
+    way = _way(last)
+    if way is None:
+        said += ": no difference is shown, so the curve is that of the tokens' frequencies"
+    else:
+        said += f": language takes {way} dimensions than frequencies alone, by {size} of W-error at {at}"
+    often = [d for d in differences if (d.kind, d.source) == ("seen", "next shuffled") and _way(d)]
+    if often:
+        d = often[-1]
+        said += (
+            f"; contexts seen {SEEN} times or more take {_way(d)} dimensions than with their followers shuffled (W-error "
+            f"{number(d.text)} and {number(d.null)} at {count(d.dimension)})"
+        )
+    return f"{said}."
+
+
+def _way(one: ContextDifference) -> str | None:
+    """More or fewer dimensions than the null; None where the interval holds 0."""
+    low, high = one.difference.interval or (0.0, 0.0)
+    return None if low <= 0 <= high else "more" if low > 0 else "fewer"
 
 
 def token_arrays(read: Any, texts: Sequence[str]) -> list[Array]:

@@ -122,7 +122,8 @@ def _geometry(states: States) -> _Geometry:
 
 def _descending(symmetric: Tensor) -> Tensor:
     """Eigenvectors (D, D) as columns, the largest eigenvalue first."""
-    return torch.linalg.eigh(symmetric)[1].flip(1)
+    vectors: Tensor = torch.linalg.eigh(symmetric)[1]
+    return vectors.flip(1)
 
 
 def _excised(
