@@ -69,8 +69,9 @@ def context_rank(
     of language: a context seen once has a row with a single 1, so that without any structure sigma_i^2 is the
     number of times that a token follows, and the curve is that of the tokens' frequencies.
 
-    Intervals are over 40 blocks of the stream. A context that stands in several has its share in each, and the
-    singular vectors are held, which is right to first order.
+    Intervals are over 40 blocks of the stream. The rows of a block are those of the contexts that first stand there,
+    and the singular vectors are held, which is right to first order and wide where few contexts weigh most. Both sides
+    of a difference from "next shuffled" draw the same blocks, as their contexts are the same.
 
     Args:
         texts: token ids from 0 up, int (n,) each; no context reaches over a text's boundary.
@@ -169,9 +170,10 @@ class ContextMatrix:
             weight[found.total < SEEN] = 0
         self.contexts, self.columns = int(np.count_nonzero(weight)), found.vocabulary
         n, c = len(found.where), len(weight)
-        blocks = np.arange(n) * _BLOCKS // n
-        # of a context that stands in several blocks each has its share
-        shares = sparse.csr_array((1 / found.total[found.where], (blocks, found.where)), shape=(_BLOCKS, c))
+        first = np.empty(c, np.int64)
+        first[found.where[::-1]] = np.arange(n)[::-1]
+        # a row is the unit: shared out over blocks, its chance would be averaged away
+        shares = sparse.csr_array((np.ones(c), (first * _BLOCKS // n, np.arange(c))), shape=(_BLOCKS, c))
         alone = (np.bincount(found.context, minlength=c) == 1)[found.context]
         of_alone = found.context[alone]
         self.single = int(np.count_nonzero(weight[of_alone]))
@@ -259,8 +261,9 @@ def _differences(errors: dict[tuple[str, str], tuple[Array, Array]]) -> Iterator
             halves = half_dimension(text), half_dimension(null)
             # chosen by the null alone: where the difference is largest would be chosen by chance
             for d in sorted({min(halves[1] or k, k), k}):
-                # the same draws would pair blocks that have nothing to do with one another
-                drawn = _drawn(left[:, [0, d]])[:, 1] - _drawn(null_left[:, [0, d]], seed=1)[:, 1]
+                # blocks of a shuffled stream have nothing to do with those of the text
+                other = _drawn(null_left[:, [0, d]], seed=int(source == "shuffled"))[:, 1]
+                drawn = _drawn(left[:, [0, d]])[:, 1] - other
                 low, high = np.quantile(drawn, [0.025, 0.975])
                 value = float(text[d] - null[d])
                 ends = (min(float(low), value), max(float(high), value))
