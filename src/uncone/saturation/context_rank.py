@@ -69,8 +69,9 @@ def context_rank(
     of language: a context seen once has a row with a single 1, so that without any structure sigma_i^2 is the
     number of times that a token follows, and the curve is that of the tokens' frequencies.
 
-    Intervals are over 40 blocks of the stream. A context that stands in several has its share in each, and the
-    singular vectors are held, which is right to first order.
+    Intervals are over 40 blocks of the stream. The rows of a block are those of the contexts that first stand there,
+    and the singular vectors are held, which is right to first order and wide where few contexts weigh most. Both sides
+    of a difference from "next shuffled" draw the same blocks, as their contexts are the same.
 
     Args:
         texts: token ids from 0 up, int (n,) each; no context reaches over a text's boundary.
@@ -169,9 +170,10 @@ class ContextMatrix:
             weight[found.total < SEEN] = 0
         self.contexts, self.columns = int(np.count_nonzero(weight)), found.vocabulary
         n, c = len(found.where), len(weight)
-        blocks = np.arange(n) * _BLOCKS // n
-        # of a context that stands in several blocks each has its share
-        shares = sparse.csr_array((1 / found.total[found.where], (blocks, found.where)), shape=(_BLOCKS, c))
+        first = np.empty(c, np.int64)
+        first[found.where[::-1]] = np.arange(n)[::-1]
+        # a row is the unit: shared out over blocks, its chance would be averaged away
+        shares = sparse.csr_array((np.ones(c), (first * _BLOCKS // n, np.arange(c))), shape=(_BLOCKS, c))
         alone = (np.bincount(found.context, minlength=c) == 1)[found.context]
         of_alone = found.context[alone]
         self.single = int(np.count_nonzero(weight[of_alone]))
@@ -259,8 +261,9 @@ def _differences(errors: dict[tuple[str, str], tuple[Array, Array]]) -> Iterator
             halves = half_dimension(text), half_dimension(null)
             # chosen by the null alone: where the difference is largest would be chosen by chance
             for d in sorted({min(halves[1] or k, k), k}):
-                # the same draws would pair blocks that have nothing to do with one another
-                drawn = _drawn(left[:, [0, d]])[:, 1] - _drawn(null_left[:, [0, d]], seed=1)[:, 1]
+                # blocks of a shuffled stream have nothing to do with those of the text
+                other = _drawn(null_left[:, [0, d]], seed=int(source == "shuffled"))[:, 1]
+                drawn = _drawn(left[:, [0, d]])[:, 1] - other
                 low, high = np.quantile(drawn, [0.025, 0.975])
                 value = float(text[d] - null[d])
                 ends = (min(float(low), value), max(float(high), value))
@@ -280,11 +283,26 @@ def _verdict(
         said = f"{what} halve their W-error at {halves[0]:,.0f} dimensions, the same tokens shuffled at {halves[1]:,.0f}"
     else:
         said = f"{what} have a W-error of {number(last.text)} at {count(last.dimension)} dimensions, the same tokens shuffled {number(last.null)}"
-    low, high = last.difference.interval or (0.0, 0.0)
-    if low <= 0 <= high:
-        return f"{said}: no difference is shown, so the curve is that of the tokens' frequencies."
-    way, size = "more" if low > 0 else "fewer", number(abs(last.difference.value or 0))
-    return f"{said}: language takes {way} dimensions than frequencies alone, by {size} of W-error at {count(last.dimension)}."
+    size, at = number(abs(last.difference.value or 0)), count(last.dimension)
+    way = _way(last)
+    if way is None:
+        said += ": no difference is shown, so the curve is that of the tokens' frequencies"
+    else:
+        said += f": language takes {way} dimensions than frequencies alone, by {size} of W-error at {at}"
+    often = [d for d in differences if (d.kind, d.source) == ("seen", "next shuffled") and _way(d)]
+    if often:
+        d = often[-1]
+        said += (
+            f"; contexts seen {SEEN} times or more take {_way(d)} dimensions than with their followers shuffled (W-error "
+            f"{number(d.text)} and {number(d.null)} at {count(d.dimension)})"
+        )
+    return f"{said}."
+
+
+def _way(one: ContextDifference) -> str | None:
+    """More or fewer dimensions than the null; None where the interval holds 0."""
+    low, high = one.difference.interval or (0.0, 0.0)
+    return None if low <= 0 <= high else "more" if low > 0 else "fewer"
 
 
 def token_arrays(read: Any, texts: Sequence[str]) -> list[Array]:

@@ -122,8 +122,8 @@ def _geometry(states: States) -> _Geometry:
 
 def _descending(symmetric: Tensor) -> Tensor:
     """Eigenvectors (D, D) as columns, the largest eigenvalue first."""
-    vectors: Tensor = torch.linalg.eigh(symmetric)[1].flip(1)
-    return vectors
+    vectors: Tensor = torch.linalg.eigh(symmetric)[1]
+    return vectors.flip(1)
 
 
 def _excised(

@@ -149,4 +149,4 @@ def _verdict(share: KeptShare, chance: float, rank: int, v: int) -> str:
         return f"{lost}: it keeps {times} times what counting dimensions predicts."
     if ends[1] < chance / NEAR:
         return f"{lost}: it keeps {times} times what those would keep, so more is lost than counting dimensions predicts."
-    return f"{lost}: what it loses is counting of dimensions (it keeps {times} times chance)."
+    return f"{lost}: nearly all of the loss is counting of dimensions, as it keeps {times} times chance."
