@@ -27,7 +27,7 @@ FEWEST, _MOST_BLOCKS, _SHORTEST, _EVERY = 128, 200, 16, 4
 _LOGITS, _A_COLUMN = 2**23, 8
 """Logits whose targets are held at once, and tokens a column that refits have at least, if the text has them."""
 _NOISE_NATS = 0.005
-EVALUATIONS, _TRIALS, _TRIED = 25, 8, 4
+EVALUATIONS, _TRIALS, _TRIED, _STATIONARY = 25, 8, 4, 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,8 +213,8 @@ def _refits(
     problem = Objective.of(read.text.part(inside[order]), read.head, teacher, moment)
     trial = problem.first(max(1, n // _TRIED))
     weighted = data_aware(read.head, moment, problem.scale[:, 0].square())
-    whole, fit = full_rank(problem, read.head, evaluations)
-    _, second = full_rank(problem, torch.zeros_like(read.head), 2 * evaluations)
+    whole, fit = full_rank(problem, read.head, 2 * evaluations, _STATIONARY)
+    _, second = full_rank(problem, torch.zeros_like(read.head), 2 * evaluations, _STATIONARY)
     trained = Refitting(
         n, teacher, evaluations, fit.objective, fit.gradient, second.objective - fit.objective
     )
