@@ -27,7 +27,7 @@ FEWEST, _MOST_BLOCKS, _SHORTEST, _EVERY = 128, 200, 16, 4
 _LOGITS, _A_COLUMN = 2**23, 8
 """Logits whose targets are held at once, and tokens a column that refits have at least, if the text has them."""
 _NOISE_NATS = 0.005
-EVALUATIONS, _TRIALS, _TRIED = 30, 10, 4
+EVALUATIONS, _TRIALS, _TRIED, _STATIONARY = 25, 8, 4, 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,10 +211,10 @@ def _refits(
     if teacher is None:
         teacher = 1 - min(1.0, math.sqrt(2 * _NOISE_NATS * n / (v * d)))
     problem = Objective.of(read.text.part(inside[order]), read.head, teacher, moment)
-    trial = problem.first(max(min(n, _A_COLUMN * d // 2), n // _TRIED))
+    trial = problem.first(max(1, n // _TRIED))
     weighted = data_aware(read.head, moment, problem.scale[:, 0].square())
-    whole, fit = full_rank(problem, read.head, evaluations)
-    _, second = full_rank(problem, torch.zeros_like(read.head), 2 * evaluations)
+    whole, fit = full_rank(problem, read.head, 2 * evaluations, _STATIONARY)
+    _, second = full_rank(problem, torch.zeros_like(read.head), 2 * evaluations, _STATIONARY)
     trained = Refitting(
         n, teacher, evaluations, fit.objective, fit.gradient, second.objective - fit.objective
     )

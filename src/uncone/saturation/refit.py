@@ -32,7 +32,7 @@ _RARE = 1e-2
 """Of an even share: tokens expected more rarely are scaled as if this often."""
 _LEAST_SIZE = 0.3
 """Nats: the spread of logits that one column brings, in coordinates."""
-_GROUPS, _PIECE = 4, 2**19
+_GROUPS, _PIECE = 4, 2**20
 """Of tokens, and logits at a time: they fit into a cache."""
 
 

@@ -142,6 +142,8 @@ def bounds(head: Tensor, heads: Nested, rank: int, moment: Tensor, mean_norm: fl
     for any two heads, and with capped logits too, since the tanh brings logits no further apart.
     `moment` and `mean_norm` are of the states whose loss is bounded.
     """
+    if rank == heads.left.shape[1]:
+        return CutBounds(0.0, 0.0, 0.0)
     cut = head - heads.at(rank)
     values, vectors = torch.linalg.eigh(cut.T @ cut)
     energy = float((vectors.T @ moment @ vectors).diagonal().clamp_min(0) @ values.clamp_min(0))
