@@ -22,7 +22,20 @@ from uncone.cli.program import app
 
 VERBS = sorted(name for name in app if not name.startswith("-"))
 READING, WRITING = (Role.SPEC, Role.READ), (Role.WRITE, Role.OUT, Role.KEEP)
-NAMES_NO_FILE = {"columns", "fixed", "higher", "lower", "ranks", "name", "names", "device", "method", "max", "min", "repair"}
+NAMES_NO_FILE = {
+    "columns",
+    "fixed",
+    "higher",
+    "lower",
+    "ranks",
+    "name",
+    "names",
+    "device",
+    "method",
+    "max",
+    "min",
+    "repair",
+}
 """Options of text that name no file."""
 
 
