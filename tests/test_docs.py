@@ -175,6 +175,7 @@ def test_the_table_of_clouds_is_what_the_code_prints(tmp_path: Path, monkeypatch
         "uncone",
         "uncone diagnose",
         "uncone report",
+        "uncone saturation",
         "uncone compare",
         "uncone check",
         "uncone measures",
