@@ -69,9 +69,9 @@ def context_rank(
     of language: a context seen once has a row with a single 1, so that without any structure sigma_i^2 is the
     number of times that a token follows, and the curve is that of the tokens' frequencies.
 
-    Intervals are over 40 blocks of the stream. The rows of a block are those of the contexts that first stand there,
-    and the singular vectors are held, which is right to first order and wide where few contexts weigh most. Both sides
-    of a difference from "next shuffled" draw the same blocks, as their contexts are the same.
+    Intervals are over 40 blocks of the stream. The row of a context is in the block where it stands, and in one drawn
+    by lot where it stands in several. The singular vectors are held, which is right to first order. Both sides of a
+    difference from "next shuffled" draw the same blocks, as their contexts are the same.
 
     Args:
         texts: token ids from 0 up, int (n,) each; no context reaches over a text's boundary.
@@ -170,10 +170,11 @@ class ContextMatrix:
             weight[found.total < SEEN] = 0
         self.contexts, self.columns = int(np.count_nonzero(weight)), found.vocabulary
         n, c = len(found.where), len(weight)
-        first = np.empty(c, np.int64)
-        first[found.where[::-1]] = np.arange(n)[::-1]
-        # a row is the unit: shared out over blocks, its chance would be averaged away
-        shares = sparse.csr_array((np.ones(c), (first * _BLOCKS // n, np.arange(c))), shape=(_BLOCKS, c))
+        first, last, at = np.empty(c, np.int64), np.empty(c, np.int64), np.arange(n) * _BLOCKS // n
+        first[found.where[::-1]], last[found.where] = at[::-1], at
+        # a row is the unit, in one block: a context that stands in several gets one by lot
+        block = np.where(first == last, first, np.random.default_rng(0).integers(_BLOCKS, size=c))
+        shares = sparse.csr_array((np.ones(c), (block, np.arange(c))), shape=(_BLOCKS, c))
         alone = (np.bincount(found.context, minlength=c) == 1)[found.context]
         of_alone = found.context[alone]
         self.single = int(np.count_nonzero(weight[of_alone]))
@@ -231,7 +232,7 @@ def half_dimension(errors: Array) -> int | None:
 def _drawn(left: Array, seed: int = 0) -> Array:
     """(draws, k + 1): W-errors with the blocks drawn anew."""
     sums = draws(len(left), seed) @ left
-    return np.asarray(np.sqrt(sums / sums[:, :1]))
+    return np.asarray(np.sqrt(sums / np.maximum(sums[:, :1], np.finfo(float).tiny)))
 
 
 def _curve(kind: Kind, source: str, matrix: ContextMatrix, errors: Array, left: Array) -> ContextCurve:
