@@ -26,7 +26,8 @@ MARGIN = 0.01
 FEWEST, _MOST_BLOCKS, _SHORTEST, _EVERY = 128, 200, 16, 4
 _LOGITS, _A_COLUMN = 2**23, 8
 """Logits whose targets are held at once, and tokens a column that refits have at least, if the text has them."""
-_NOISE_NATS = 0.005
+_NOISE_NATS = 0.001
+"""What labels may cost a refit by their noise: about (share of labels)^2 V D / (2 N) nats. It sets their share."""
 EVALUATIONS, _TRIALS, _TRIED, _STATIONARY = 25, 8, 4, 1e-3
 
 
