@@ -36,25 +36,25 @@ class Shape:
 
 @dataclass(frozen=True)
 class Batch:
-    """Distinct contexts (U, n), how often each came (U, 1), and the count of every target after each (U, V)."""
+    """Distinct contexts (U, n), the share of the batch that each has (U, 1), and the place in (U, V) of every target (B,)."""
 
     contexts: Tensor
-    counts: Tensor
+    shares: Tensor
     targets: Tensor
 
     @classmethod
-    def of(cls, contexts: np.ndarray, tokens: np.ndarray, vocabulary: int, places: int | None = None) -> "Batch":
+    def of(cls, contexts: np.ndarray, tokens: np.ndarray, vocabulary: int) -> "Batch":
         """From the numbers of contexts of two tokens (B,), or rows of contexts (B, n), which are not looked through for equals."""
         if contexts.ndim == 2:
-            distinct, at = contexts, np.arange(len(contexts))
+            distinct, at, shares = contexts, np.arange(len(contexts)), np.full(len(contexts), 1 / len(contexts))
         else:
-            counts = np.bincount(contexts, minlength=places or vocabulary**2)
+            counts = np.bincount(contexts, minlength=vocabulary**2)
             numbers = np.flatnonzero(counts)
+            shares = counts[numbers] / len(contexts)
             counts[numbers] = np.arange(len(numbers))
             distinct, at = np.stack(np.divmod(numbers, vocabulary), 1), counts[contexts]
-        targets = np.bincount(at * vocabulary + tokens, minlength=len(distinct) * vocabulary)
-        targets = torch.from_numpy(targets.reshape(-1, vocabulary).astype(np.float32))
-        return cls(torch.from_numpy(distinct), targets.sum(1, keepdim=True), targets)
+        shares = torch.from_numpy(shares.astype(np.float32)[:, None])
+        return cls(torch.from_numpy(distinct), shares, torch.from_numpy(at * vocabulary + tokens))
 
 
 class Model:
@@ -90,14 +90,13 @@ class Model:
         n = y * r
         return n * p["g"], x, t, r, n
 
-    def gradients(self, batch: Batch) -> Tensor:
-        """Write the gradient of the mean loss of a batch, and give the loss in nats."""
+    def gradients(self, batch: Batch) -> None:
+        """Write the gradient of the mean loss of a batch."""
         p, d, contexts = self.p, self.d, batch.contexts
         h, x, t, r, n = self.states(contexts)
-        log_p = torch.log_softmax(h @ p["W"].T, 1)
-        total = float(batch.counts.sum())
-        loss = torch.dot(log_p.view(-1), batch.targets.view(-1)) / -total
-        z = log_p.exp_().mul_(batch.counts).sub_(batch.targets).div_(total)
+        z = torch.softmax(h @ p["W"].T, 1).mul_(batch.shares)
+        each = z.new_full((), -1 / len(batch.targets)).expand(len(batch.targets))
+        z.view(-1).index_add_(0, batch.targets, each)
         torch.mm(z.T, h, out=d["W"])
         dh = z @ p["W"]
         torch.sum(dh * n, 0, out=d["g"])
@@ -113,7 +112,6 @@ class Model:
             rows = torch.zeros_like(p["E"]).index_add_(0, contexts[:, j], dx)
             torch.mm(p["E"].T, rows, out=d["M"][j])
             d["E"].addmm_(rows, p["M"][j].T)
-        return loss
 
     def adamw(self, rate: float, decay: float) -> None:
         """One step, with the gradient's norm clipped and decoupled decay of the matrices."""

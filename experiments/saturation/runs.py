@@ -20,8 +20,12 @@ from training import CLOUD, Line, Training, anisotropy, claimed, one_thread, tra
 HERE = Path(__file__).parent
 RESULTS, BUILD = HERE / "results" / "runs", HERE.parents[1] / "build" / "saturation"
 WIDTHS, BATCHES, DECAYS, SEEDS = (4, 8, 16, 32, 64), (2048, 32768), (0.0, 0.1), (0, 1, 2)
-PER_PARAMETER, LEAST_TOKENS = 10_000, 100_000_000
-PEAKS = {2048: {4: 0.016, 8: 0.016, 16: 0.008, 32: 0.008, 64: 0.008}, 32768: {4: 0.016, 8: 0.016, 16: 0.008, 32: 0.008, 64: 0.008}}
+PER_PARAMETER, LEAST_TOKENS = 10_000, 1 << 26
+PEAKS = {
+    2048: {4: 0.008, 8: 0.008, 16: 0.008, 32: 0.008, 64: 0.008},
+    32768: {4: 0.016, 8: 0.016, 16: 0.032, 32: 0.032, 64: 0.032},
+}
+"""Learning rates: near the best of the sweep in RUNS.md, without decay."""
 UNSEEN, UNSEEN_SEED = 1 << 20, 10**9
 
 
@@ -125,10 +129,12 @@ def main() -> None:
     """Go through the plan; finished cells, and cells of another process, are passed over."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--keep", metavar="CELL", help="run this cell again and write its checkpoints as models")
-    keep = options.parse_args().keep
+    options.add_argument("--widths", type=int, nargs="+", default=WIDTHS, help="models of these widths alone")
+    given = options.parse_args()
+    keep = given.keep
     one_thread()
     judge = Judge(Source())
-    for cell in plan():
+    for cell in (one for one in plan() if one.width in given.widths):
         target, state = RESULTS / f"{cell.name}.jsonl", BUILD / f"{cell.name}.npz"
         folders = None
         if keep is not None:

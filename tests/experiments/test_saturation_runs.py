@@ -72,14 +72,13 @@ def test_the_written_out_gradient_is_that_of_autograd(saturation: Load, context:
     contexts, tokens = generator.integers(0, 12, (50, context)), generator.integers(0, 12, 50)
     contexts[25:] = contexts[:25]
     given = contexts if context > 2 else contexts @ [12, 1]  # by number: equal ones are put together
-    loss = model.gradients(module.Batch.of(given, tokens, 12))
+    model.gradients(module.Batch.of(given, tokens, 12))
     p = {name: one.double().requires_grad_() for name, one in model.p.items()}
     x = sum(p["E"][contexts[:, j]] @ p["M"][j] for j in range(context))
     y = x + torch.tanh(x @ p["A"] + p["b"]) @ p["B"]
     h = torch.nn.functional.rms_norm(y, (6,), p["g"], module.RMS_EPS)
     expected = torch.nn.functional.cross_entropy(h @ p["W"].T, torch.from_numpy(tokens))
     expected.backward()
-    assert float(loss) == pytest.approx(float(expected.detach()), abs=1e-6)
     for name, one in p.items():
         torch.testing.assert_close(model.d[name].double(), one.grad, atol=1e-7, rtol=1e-4)
 
