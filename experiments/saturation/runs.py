@@ -47,7 +47,14 @@ class Cell:
         shape = Shape(vocabulary, self.width)
         tokens = max(least, PER_PARAMETER * shape.parameters)
         peak = PEAKS[self.batch][self.width]
-        return Training(shape, self.batch, -(-tokens // max(BATCHES)) * max(BATCHES) // self.batch, peak, self.decay, self.seed)
+        return Training(
+            shape,
+            self.batch,
+            -(-tokens // max(BATCHES)) * max(BATCHES) // self.batch,
+            peak,
+            self.decay,
+            self.seed,
+        )
 
 
 def plan() -> Iterator[Cell]:
@@ -62,8 +69,13 @@ def plan() -> Iterator[Cell]:
 class Stream:
     """`Streams` as batches with equal contexts put together."""
 
-    def __init__(self, source: Source, n: int, seed: int, contexts: np.ndarray | None = None, read: int = 0) -> None:
-        self.streams, self.vocabulary = Streams(source, n, seed, contexts=contexts, read=read), source.vocabulary
+    def __init__(
+        self, source: Source, n: int, seed: int, contexts: np.ndarray | None = None, read: int = 0
+    ) -> None:
+        self.streams, self.vocabulary = (
+            Streams(source, n, seed, contexts=contexts, read=read),
+            source.vocabulary,
+        )
 
     @property
     def read(self) -> int:
@@ -109,7 +121,12 @@ class Judge:
 
 
 def run(
-    cell: Cell, judge: Judge, state: Path, tell: Callable[[str], None], keep: Path | None = None, least: int = LEAST_TOKENS
+    cell: Cell,
+    judge: Judge,
+    state: Path,
+    tell: Callable[[str], None],
+    keep: Path | None = None,
+    least: int = LEAST_TOKENS,
 ) -> list[Line]:
     """The settings of a cell, then its checkpoints."""
     source = judge.source
@@ -119,16 +136,28 @@ def run(
         return Stream(source, cell.batch, cell.seed, contexts, read)
 
     lines = train(training, feed, judge, state, tell, keep)
-    about = {"vocabulary": source.vocabulary, "rank": source.rank, "spread": source.spread, "seed": source.seed}
+    about = {
+        "vocabulary": source.vocabulary,
+        "rank": source.rank,
+        "spread": source.spread,
+        "seed": source.seed,
+    }
     about |= {"entropy": round(source.entropy, 6), "unigram_entropy": round(source.unigram_entropy, 6)}
-    settings = asdict(training) | {"parameters": training.shape.parameters, "tokens": training.steps * training.batch}
+    settings = asdict(training) | {
+        "parameters": training.shape.parameters,
+        "tokens": training.steps * training.batch,
+    }
     return [{"cell": cell.name, "source": about, "training": settings, "torch": torch.__version__}, *lines]
 
 
 def main() -> None:
     """Go through the plan; finished cells, and cells of another process, are passed over."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--keep", metavar="CELL", help="run this cell again and write its checkpoints as models")
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument(
+        "--keep", metavar="CELL", help="run this cell again and write its checkpoints as models"
+    )
     options.add_argument("--widths", type=int, nargs="+", default=WIDTHS, help="models of these widths alone")
     given = options.parse_args()
     keep = given.keep
@@ -147,12 +176,16 @@ def main() -> None:
             if not ours or (keep is None and target.exists()):
                 continue
             began = time.process_time()
-            lines = run(cell, judge, state, lambda text, cell=cell: print(cell.name, text, flush=True), folders)
+            lines = run(
+                cell, judge, state, lambda text, cell=cell: print(cell.name, text, flush=True), folders
+            )
             if keep is None:
                 write_lines(target, lines)
                 state.unlink()
             took = time.process_time() - began
-            print(f"{cell.name} done, {lines[0]['training']['tokens'] / took / 1e6:.2f} M tokens/s", flush=True)
+            print(
+                f"{cell.name} done, {lines[0]['training']['tokens'] / took / 1e6:.2f} M tokens/s", flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,13 +22,13 @@ from uncone.errors import InputError
 
 DATA = HERE.parents[2] / "shared" / "data" / "lm" / "wiki-en-2018"
 RESULTS = HERE / "results" / "wiki"
-VOCABULARY, CONTEXT, BATCH, UNSEEN = 512, 6, 2048, 1 << 17
+VOCABULARY, CONTEXT, BATCH, UNSEEN, SHARDS = 512, 6, 2048, 1 << 17, 2
 WIDTHS, DECAYS, SEEDS, PEAK = (4, 8, 16, 32, 64), (0.0, 0.1), (0,), 0.004
 ARTICLES = "\n\n"
 
 
 class Wiki:
-    """Tokens of all training shards in one array, and of the validation shard, by a byte-level BPE trained on the first shard."""
+    """Tokens of the training shards in one array, and of the validation shard, by a byte-level BPE trained on the first shard."""
 
     def __init__(self, data: Path = DATA, build: Path = BUILD) -> None:
         self.data, self.build = data, build
@@ -36,14 +37,14 @@ class Wiki:
 
     @cached_property
     def train(self) -> np.ndarray:
-        return self._tokens("train", sorted(self.data.glob("train-*.txt.xz")))
+        return self._tokens("train", [self.data / f"train-{shard:02}.txt.xz" for shard in range(SHARDS)])
 
     @cached_property
     def valid(self) -> np.ndarray:
         return self._tokens("valid", [self.data / "valid.txt.xz"])
 
     @cached_property
-    def tokenizer(self) -> "object":
+    def tokenizer(self) -> Any:
         from tokenizers import ByteLevelBPETokenizer
 
         tokenizer = ByteLevelBPETokenizer()
@@ -73,7 +74,7 @@ class Pages:
 
     def __init__(self, tokens: np.ndarray, seed: int, read: int = 0) -> None:
         self.tokens, self.read = tokens, read
-        self.order = np.random.default_rng(seed).permutation(len(tokens) - CONTEXT).astype(np.int32)
+        self.order = np.random.default_rng(seed).permutation(np.arange(len(tokens) - CONTEXT, dtype=np.int32))
 
     def state(self) -> np.ndarray:
         return np.zeros(0)
@@ -90,11 +91,15 @@ class Judge:
 
     def __init__(self, tokens: np.ndarray, unseen: int = UNSEEN) -> None:
         windows = np.lib.stride_tricks.sliding_window_view(tokens.astype(np.int64), CONTEXT + 1)[:unseen]
-        self.contexts, self.tokens = (torch.from_numpy(one.copy()) for one in (windows[:, :-1], windows[:, -1]))
+        self.contexts, self.tokens = (
+            torch.from_numpy(one.copy()) for one in (windows[:, :-1], windows[:, -1])
+        )
 
     def __call__(self, model: Model) -> Line:
         cuts = zip(self.contexts.split(8192), self.tokens.split(8192), strict=True)
-        losses = torch.cat([-model.log_probabilities(c).gather(1, t[:, None])[:, 0].double() for c, t in cuts])
+        losses = torch.cat(
+            [-model.log_probabilities(c).gather(1, t[:, None])[:, 0].double() for c, t in cuts]
+        )
         states = model.states(self.contexts[:CLOUD])[0].numpy()
         error = float(losses.std()) / len(losses) ** 0.5
         return {
@@ -126,7 +131,10 @@ def main() -> None:
             settings = asdict(training) | {"parameters": training.shape.parameters, "tokens": steps * BATCH}
             write_lines(target, [{"cell": name, "training": settings, "torch": torch.__version__}, *lines])
             state.unlink()
-            print(f"{name} done, {steps * BATCH / (time.process_time() - began) / 1e6:.2f} M tokens/s", flush=True)
+            print(
+                f"{name} done, {steps * BATCH / (time.process_time() - began) / 1e6:.2f} M tokens/s",
+                flush=True,
+            )
 
 
 def _articles(file: Path) -> Iterator[str]:

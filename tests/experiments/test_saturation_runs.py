@@ -87,7 +87,10 @@ def test_the_step_is_that_of_torch(saturation: Load) -> None:
     module = saturation("model")
     model = module.Model(module.Shape(12, 6), seed=0)
     parts = {name: one.clone().requires_grad_() for name, one in model.p.items()}
-    groups = [{"params": [parts[name] for name in of], "weight_decay": decay} for of, decay in (("EMABW", 0.1), ("bg", 0.0))]
+    groups = [
+        {"params": [parts[name] for name in of], "weight_decay": decay}
+        for of, decay in (("EMABW", 0.1), ("bg", 0.0))
+    ]
     rival = torch.optim.AdamW(groups, lr=0.01, betas=module.BETAS, eps=module.EPS)
     for seed in range(5):
         model.gradient.normal_(generator=torch.Generator().manual_seed(seed))
