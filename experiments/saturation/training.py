@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from model import Batch, Model, Shape, learning_rate
+from network import Batch, Model, Shape, learning_rate
 
 import uncone
 from uncone import atomic
@@ -141,6 +141,9 @@ def write_lines(path: Path, lines: list[Line]) -> None:
 
 def one_thread() -> None:
     """Small products are no faster on more threads, and numbers below the normal range are slow."""
+    import threadpoolctl
+
+    threadpoolctl.threadpool_limits(1, user_api="blas")
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from model import Batch, Model, Shape
+from network import Batch, Model, Shape
 from runs import BUILD, HERE
 from training import CLOUD, Line, Training, anisotropy, claimed, one_thread, train, write_lines
 

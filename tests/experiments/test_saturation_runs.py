@@ -64,7 +64,7 @@ def test_streams_have_the_frequencies_of_the_source(saturation: Load, small: Any
 
 @pytest.mark.parametrize("context", [2, 3])
 def test_the_written_out_gradient_is_that_of_autograd(saturation: Load, context: int) -> None:
-    module, generator = saturation("model"), np.random.default_rng(0)
+    module, generator = saturation("network"), np.random.default_rng(0)
     shape = module.Shape(12, 6, context)
     model = module.Model(shape, seed=0)
     model.p["g"].uniform_(0.5, 2)
@@ -84,7 +84,7 @@ def test_the_written_out_gradient_is_that_of_autograd(saturation: Load, context:
 
 
 def test_the_step_is_that_of_torch(saturation: Load) -> None:
-    module = saturation("model")
+    module = saturation("network")
     model = module.Model(module.Shape(12, 6), seed=0)
     parts = {name: one.clone().requires_grad_() for name, one in model.p.items()}
     groups = [
@@ -104,14 +104,14 @@ def test_the_step_is_that_of_torch(saturation: Load) -> None:
 
 
 def test_the_learning_rate_warms_up_and_ends_at_a_tenth(saturation: Load) -> None:
-    rates = [saturation("model").learning_rate(step, 1000, 2.0) for step in range(1000)]
+    rates = [saturation("network").learning_rate(step, 1000, 2.0) for step in range(1000)]
     assert rates[0] == pytest.approx(0.2)
     assert rates[9] == max(rates) == 2.0
     assert rates[-1] == pytest.approx(0.2, rel=1e-4)
 
 
 def test_the_exact_excess_agrees_with_the_sampled_loss(saturation: Load, small: Any) -> None:
-    runs, model = saturation("runs"), saturation("model")
+    runs, model = saturation("runs"), saturation("network")
     found = runs.Judge(small, unseen=1 << 17)(model.Model(model.Shape(12, 4), seed=2))
     assert found["loss"] - small.entropy == pytest.approx(found["excess"], abs=4 * found["loss_error"] + 0.01)
     assert 0.001 < found["loss_error"] < 0.01
@@ -140,15 +140,15 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
     monkeypatch.setattr(training, "checkpoints", lambda steps: list(range(0, steps + 1, 100)))
     judge, cell = runs.Judge(small, unseen=1 << 15), runs.Cell(**CELL)
 
-    class Killed(Exception):
+    class KilledError(Exception):
         pass
 
     def kill(text: str) -> None:
         if text.startswith("step 300 "):
-            raise Killed
+            raise KilledError
 
     whole = runs.run(cell, judge, tmp_path / "whole.npz", lambda text: None, least=1)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         runs.run(cell, judge, tmp_path / "killed.npz", kill, least=1)
     resumed = runs.run(cell, judge, tmp_path / "killed.npz", lambda text: None, tmp_path / "kept", least=1)
     training.write_lines(tmp_path / "whole.jsonl", whole)

@@ -88,8 +88,8 @@ class Model:
         x = tables[0].index_select(0, contexts[:, 0])
         for j in range(1, self.shape.context):
             x += tables[j].index_select(0, contexts[:, j])
-        t = torch.addmm(p["b"], x, p["A"]).tanh_()
-        y = torch.addmm(x, t, p["B"])
+        t = product(x, p["A"]).add_(p["b"]).tanh_()
+        y = product(t, p["B"]).add_(x)
         r = y.square().mean(1, keepdim=True).add_(RMS_EPS).rsqrt_()
         n = y * r
         return n * p["g"], x, t, r, n
@@ -98,19 +98,19 @@ class Model:
         """Write the gradient of the mean loss of a batch."""
         p, d, contexts = self.p, self.d, batch.contexts
         h, x, t, r, n = self.states(contexts)
-        z = torch.softmax(h @ p["W"].T, 1).mul_(batch.shares)
+        z = torch.softmax(product(h, p["W"].T), 1).mul_(batch.shares)
         each = z.new_full((), -1 / len(batch.targets)).expand(len(batch.targets))
         z.view(-1).index_add_(0, batch.targets, each)
-        torch.mm(z.T, h, out=d["W"])
-        dh = z @ p["W"]
+        d["W"].copy_(product(z.T, h))
+        dh = product(z, p["W"])
         torch.sum(dh * n, 0, out=d["g"])
         dh *= p["g"]
         dy = dh.sub_(n * (dh * n).mean(1, keepdim=True)).mul_(r)
-        torch.mm(t.T, dy, out=d["B"])
-        dt = (dy @ p["B"].T).mul_(1 - t * t)
-        torch.mm(x.T, dt, out=d["A"])
+        d["B"].copy_(product(t.T, dy))
+        dt = product(dy, p["B"].T).mul_(1 - t * t)
+        d["A"].copy_(product(x.T, dt))
         torch.sum(dt, 0, out=d["b"])
-        dx = torch.addmm(dy, dt, p["A"].T)
+        dx = product(dt, p["A"].T).add_(dy)
         d["E"].zero_()
         for j in range(self.shape.context):
             rows = torch.zeros_like(p["E"]).index_add_(0, contexts[:, j], dx)
@@ -131,6 +131,13 @@ class Model:
     def log_probabilities(self, contexts: Tensor) -> Tensor:
         """(U, V), in nats."""
         return torch.log_softmax(self.states(contexts)[0] @ self.p["W"].T, 1)
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """A product of matrices; of narrow ones by NumPy, whose BLAS is then up to ten times faster than torch's."""
+    if min(*a.shape, *b.shape) > 8:
+        return a @ b
+    return torch.from_numpy(a.numpy() @ b.numpy())
 
 
 def learning_rate(step: int, steps: int, peak: float, warm_up: float = 0.01) -> float:
