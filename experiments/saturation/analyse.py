@@ -27,9 +27,10 @@ CHANGED = {
     "head: mean cosine": LAST["head: mean cosine"],
 }
 READING = f"""\
-"Least, at" is the minimum after the first {SETTLED:.0%} of a run, and the share of the run at which it lies. A curve turned if it ends (mean of the last three checkpoints)
-more than {BEYOND:g} standard errors and {REAL:.0%} above its minimum; the error is from second differences between checkpoints. It collapsed if it ends above twice its
-minimum. KL is the divergence of the head's squared singular values from uniform, in nats; its bound is ln D. ± is the standard deviation over seeds."""
+"Least, at" is the minimum after the first {SETTLED:.0%} of a run, and the share of the run at which it lies. A curve turned if it ends (mean of the
+last three checkpoints) more than {BEYOND:g} standard errors and {REAL:.0%} above its minimum; the error is from second differences between checkpoints.
+It doubled if it ends above twice its minimum. KL is the divergence of the head's squared singular values from uniform, in nats; a head of rank
+one has ln D. ± is the standard deviation over seeds."""
 
 
 def turns(runs: list[Run]) -> str:
@@ -45,7 +46,7 @@ def turns(runs: list[Run]) -> str:
         "turned",
     ]
     for kind in ("raw", "centred"):
-        head += [f"{kind} KL: least, at", "end", "turned", "collapsed"]
+        head += [f"{kind} KL: least, at", "end", "turned", "doubled"]
     rows = []
     for (width, batch, decay), some in groups(runs, "width", "batch", "decay"):
         of = some[0].settings
@@ -59,7 +60,7 @@ def turns(runs: list[Run]) -> str:
             found = [run.turn(*names) for run in some]
             least, at = (np.mean([getattr(one, name) for one in found]) for name in ("minimum", "at"))
             cells += [f"{least:.3f}, {at:.0%}", spread([one.end for one in found], 3)]
-            cells += [count(one.turned for one in found), count(one.collapsed for one in found)]
+            cells += [count(one.turned for one in found), count(one.doubled for one in found)]
         rows.append(cells)
     return table(head, rows)
 
@@ -112,7 +113,7 @@ def in_short(runs: list[Run]) -> str:
         found = [run.turn(*names) for run in runs]
         most = max(one.end / math.log(run.settings["width"]) for one, run in zip(found, runs, strict=True))
         text += (
-            f" The {name} spectrum of the head turned in {count(one.turned for one in found)} and collapsed in {count(one.collapsed for one in found)}; "
+            f" The {name} spectrum of the head turned in {count(one.turned for one in found)} and doubled in {count(one.doubled for one in found)}; "
             f"the highest KL at an end is {most:.0%} of ln D. Loss and {name} spectrum: {first(loss, found)}."
         )
     return text

@@ -17,8 +17,8 @@ REAL = 0.01
 """And the share of the minimum that it has to have: a smooth curve has all but no jitter."""
 LAST = 3
 """Checkpoints whose mean is the end."""
-COLLAPSE = 2.0
-"""Times its minimum that the paper's spectra pass on their way to rank one."""
+DOUBLED = 2.0
+"""Times its minimum: the paper's spectra pass it on their way to rank one, where KL is ln D."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Turn:
         return rise > BEYOND * self.jitter * (1 + 1 / LAST) ** 0.5 and rise > REAL * abs(self.minimum)
 
     @property
-    def collapsed(self) -> bool:
-        return self.turned and self.end > COLLAPSE * self.minimum
+    def doubled(self) -> bool:
+        return self.turned and self.end > DOUBLED * self.minimum
 
 
 def turn(shares: np.ndarray, curve: np.ndarray) -> Turn:

@@ -175,3 +175,67 @@ def test_every_cell_of_the_plan_keeps_to_the_bars(saturation: Load) -> None:
         assert one.shape.parameters <= 100_000
         assert one.steps * one.batch >= 10_000 * one.shape.parameters
     assert len({json.dumps([cell.width, cell.training(128).steps * cell.batch]) for cell in cells}) == 5
+
+
+@pytest.mark.parametrize(
+    ("after", "noise", "turned", "doubled"),
+    [(0.0, 0.0, False, False), (0.5, 0.01, True, False), (3.0, 0.01, True, True), (0.02, 0.05, False, False)],
+)
+def test_a_planted_turn_is_found_and_jitter_is_not(
+    saturation: Load, after: float, noise: float, turned: bool, doubled: bool
+) -> None:
+    shares, generator = np.linspace(0.05, 1, 24), np.random.default_rng(5)
+    curve = np.where(
+        shares < 0.5, 2 - 2 * shares, 1 + after * (shares - 0.5) / 0.5
+    ) + noise * generator.standard_normal(24)
+    found = saturation("turning").turn(shares, curve)
+    assert (found.turned, found.doubled) == (turned, doubled)
+    if turned:
+        assert found.at == pytest.approx(0.5, abs=0.1)
+
+
+def test_jitter_alone_seldom_turns(saturation: Load) -> None:
+    shares, generator = np.linspace(0.05, 1, 24), np.random.default_rng(6)
+    curves = 1 + 0.1 * (1 - shares) + 0.02 * generator.standard_normal((400, 24))
+    assert np.mean([saturation("turning").turn(shares, curve).turned for curve in curves]) < 0.02
+
+
+def test_the_order_is_said_of_minima_that_turned(saturation: Load) -> None:
+    turning = saturation("turning")
+    early, late, flat = (turning.Turn(1.0, end, at, 0.01) for end, at in ((2.0, 0.2), (2.0, 0.6), (1.0, 0.1)))
+    assert turning.order(early, late) == "loss first"
+    assert turning.order(late, early) == "spectrum first"
+    assert turning.order(flat, early) == "spectrum alone"
+    assert turning.order(early, flat) == "loss alone"
+    assert turning.order(flat, flat) == "neither"
+
+
+def test_the_kept_runs_give_the_kept_tables(saturation: Load) -> None:
+    folder, turning = Path(__file__).parents[2] / "experiments" / "saturation", saturation("turning")
+    runs = turning.read(folder / "results" / "runs")
+    assert saturation("analyse").in_short(runs) in (folder / "RUNS.md").read_text()
+    for run in runs:
+        assert run.settings["parameters"] <= 100_000
+        assert run.settings["tokens"] >= 10_000 * run.settings["parameters"]
+        assert run.of("step")[-1] == run.settings["steps"]
+        assert np.isfinite(run.of("excess")).all()
+
+
+def test_wiki_is_read_once_and_judged_on_the_other_articles(
+    saturation: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wiki, network = saturation("wiki"), saturation("network")
+    monkeypatch.setattr(wiki, "BATCH", 10)
+    monkeypatch.setattr(wiki, "VOCABULARY", 512)
+    tokens = np.arange(66, dtype=np.int16)
+    pages = wiki.Pages(tokens, seed=1)
+    batches = [pages.batch() for _ in range(6)]
+    firsts = torch.cat([batch.contexts[:, 0] for batch in batches])
+    assert sorted(firsts.tolist()) == list(range(60))
+    for batch in batches:
+        targets = batch.targets - torch.arange(10) * 512
+        assert (batch.contexts == batch.contexts[:, :1] + torch.arange(wiki.CONTEXT)).all()
+        assert (targets == batch.contexts[:, 0] + wiki.CONTEXT).all()
+    model = network.Model(network.Shape(512, 4, wiki.CONTEXT), seed=0)
+    model.p["W"].zero_()
+    assert wiki.Judge(tokens)(model)["loss"] == pytest.approx(np.log(512), abs=1e-5)
