@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from uncone.errors import InputError
 
 DATA = HERE.parents[2] / "shared" / "data" / "lm" / "wiki-en-2018"
 RESULTS = HERE / "results" / "wiki"
-VOCABULARY, CONTEXT, BATCH, UNSEEN, SHARDS = 512, 6, 2048, 1 << 17, 2
-WIDTHS, DECAYS, SEEDS, PEAK = (4, 8, 16, 32, 64), (0.0, 0.1), (0,), 0.004
+VOCABULARY, CONTEXT, BATCH, UNSEEN, SHARDS = 512, 6, 2048, 1 << 17, 1
+WIDTHS, DECAYS, SEEDS, PEAK = (4, 8, 16, 32, 64), (0.1, 0.0), (0,), 0.004
 ARTICLES = "\n\n"
 
 
@@ -113,7 +114,7 @@ def main() -> None:
     one_thread()
     wiki = Wiki()
     judge, steps = Judge(wiki.valid), (len(wiki.train) - CONTEXT) // BATCH
-    for width, seed, decay in ((w, s, d) for w in WIDTHS for s in SEEDS for d in DECAYS):
+    for seed, decay, width in product(SEEDS, DECAYS, WIDTHS):
         training = Training(Shape(VOCABULARY, width, CONTEXT), BATCH, steps, PEAK, decay, seed)
         name = f"wiki_d{width:02}_wd{decay:g}_s{seed}"
         target, state = RESULTS / f"{name}.jsonl", BUILD / f"{name}.npz"
