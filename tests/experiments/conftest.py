@@ -23,6 +23,12 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     yield from _alone("known_runs", monkeypatch)
 
 
+@pytest.fixture
+def saturation(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """Imports a file of experiments/saturation by name."""
+    yield from _alone("saturation", monkeypatch)
+
+
 def _alone(folder: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     place = ROOT / "experiments" / folder
     names = {file.stem for file in place.glob("*.py")}

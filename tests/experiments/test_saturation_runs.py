@@ -1,0 +1,241 @@
+"""The runs on an endless stream: the source's rank and frequencies, the written-out gradient, and runs that go on after a kill."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import uncone
+
+torch = pytest.importorskip("torch")
+Load = Callable[[str], Any]
+CELL = {"width": 4, "batch": 64, "decay": 0.1, "seed": 1}
+
+
+@pytest.fixture
+def small(saturation: Load) -> Any:
+    return saturation("source").Source(vocabulary=12, rank=5)
+
+
+@pytest.mark.parametrize(("vocabulary", "rank"), [(12, 5), (20, 8)])
+def test_the_log_probabilities_have_the_planted_rank(saturation: Load, vocabulary: int, rank: int) -> None:
+    log_p = saturation("source").Source(vocabulary=vocabulary, rank=rank).log_p
+    np.testing.assert_allclose(np.exp(log_p).sum(1), 1)
+    assert np.linalg.matrix_rank(log_p - log_p.mean(1, keepdims=True), tol=1e-8) == rank
+
+
+def test_the_stationary_contexts_stay_as_they_are(small: Any) -> None:
+    v = small.vocabulary
+    p, now = np.exp(small.log_p), small.stationary
+    then = np.zeros(v * v)
+    for context, share in enumerate(now):
+        for token in range(v):
+            then[context % v * v + token] += share * p[context, token]
+    np.testing.assert_allclose(then, now, atol=1e-12)
+
+
+def test_alias_tables_hold_the_probabilities(small: Any) -> None:
+    keep, other = small.alias
+    v, found = small.vocabulary, np.zeros((small.vocabulary**2, small.vocabulary))
+    for at in range(v**3):
+        found[at // v, at % v] += keep[at] / v
+        found[at // v, other[at]] += (1 - keep[at]) / v
+    np.testing.assert_allclose(found, np.exp(small.log_p), atol=1e-6)
+
+
+def test_streams_have_the_frequencies_of_the_source(saturation: Load, small: Any) -> None:
+    streams, v = saturation("source").Streams(small, 4000, seed=3), small.vocabulary
+    seen = np.zeros((v * v, v))
+    for _ in range(100):
+        before = streams.contexts
+        contexts, tokens = streams.next()
+        assert contexts is before
+        assert (streams.contexts == contexts % v * v + tokens).all()
+        np.add.at(seen, (contexts, tokens), 1)
+    expected = small.stationary[:, None] * np.exp(small.log_p) * seen.sum()
+    often = expected > 50
+    z = (seen[often] - expected[often]) / np.sqrt(expected[often])
+    assert abs(z.mean()) < 0.15
+    assert 0.8 < z.std() < 1.2
+
+
+@pytest.mark.parametrize("context", [2, 3])
+def test_the_written_out_gradient_is_that_of_autograd(saturation: Load, context: int) -> None:
+    module, generator = saturation("network"), np.random.default_rng(0)
+    shape = module.Shape(12, 6, context)
+    model = module.Model(shape, seed=0)
+    model.p["g"].uniform_(0.5, 2)
+    model.p["b"].normal_()
+    contexts, tokens = generator.integers(0, 12, (50, context)), generator.integers(0, 12, 50)
+    contexts[25:] = contexts[:25]
+    given = contexts if context > 2 else contexts @ [12, 1]  # by number: equal ones are put together
+    model.gradients(module.Batch.of(given, tokens, 12))
+    p = {name: one.double().requires_grad_() for name, one in model.p.items()}
+    x = sum(p["E"][contexts[:, j]] @ p["M"][j] for j in range(context))
+    y = x + torch.tanh(x @ p["A"] + p["b"]) @ p["B"]
+    h = torch.nn.functional.rms_norm(y, (6,), p["g"], module.RMS_EPS)
+    expected = torch.nn.functional.cross_entropy(h @ p["W"].T, torch.from_numpy(tokens))
+    expected.backward()
+    for name, one in p.items():
+        torch.testing.assert_close(model.d[name].double(), one.grad, atol=1e-7, rtol=1e-4)
+
+
+def test_the_step_is_that_of_torch(saturation: Load) -> None:
+    module = saturation("network")
+    model = module.Model(module.Shape(12, 6), seed=0)
+    parts = {name: one.clone().requires_grad_() for name, one in model.p.items()}
+    groups = [
+        {"params": [parts[name] for name in of], "weight_decay": decay}
+        for of, decay in (("EMABW", 0.1), ("bg", 0.0))
+    ]
+    rival = torch.optim.AdamW(groups, lr=0.01, betas=module.BETAS, eps=module.EPS)
+    for seed in range(5):
+        model.gradient.normal_(generator=torch.Generator().manual_seed(seed))
+        for name, one in parts.items():
+            one.grad = model.d[name].clone()
+        torch.nn.utils.clip_grad_norm_(list(parts.values()), module.CLIP)
+        rival.step()
+        model.adamw(0.01, 0.1)
+    for name, one in parts.items():
+        torch.testing.assert_close(model.p[name], one.detach())
+
+
+def test_the_learning_rate_warms_up_and_ends_at_a_tenth(saturation: Load) -> None:
+    rates = [saturation("network").learning_rate(step, 1000, 2.0) for step in range(1000)]
+    assert rates[0] == pytest.approx(0.2)
+    assert rates[9] == max(rates) == 2.0
+    assert rates[-1] == pytest.approx(0.2, rel=1e-4)
+
+
+def test_the_exact_excess_agrees_with_the_sampled_loss(saturation: Load, small: Any) -> None:
+    runs, model = saturation("runs"), saturation("network")
+    found = runs.Judge(small, unseen=1 << 17)(model.Model(model.Shape(12, 4), seed=2))
+    assert found["loss"] - small.entropy == pytest.approx(found["excess"], abs=4 * found["loss_error"] + 0.01)
+    assert 0.001 < found["loss_error"] < 0.01
+
+
+def test_singular_entropy_is_the_divergence_from_a_flat_spectrum(saturation: Load) -> None:
+    entropy = saturation("training").singular_entropy
+    assert entropy(np.ones(8)) == pytest.approx(0, abs=1e-12)
+    assert entropy(np.array([3.0, 0, 0, 0])) == pytest.approx(np.log(4))
+    assert entropy(np.array([2.0, 1.0])) == pytest.approx(np.log(2) + 0.8 * np.log(0.8) + 0.2 * np.log(0.2))
+
+
+def test_checkpoints_are_thirty_and_end_with_the_run(saturation: Load) -> None:
+    found = saturation("training").checkpoints(10_000)
+    assert found == sorted(set(found))
+    assert (found[0], found[-1]) == (0, 10_000)
+    assert 28 <= len(found) <= 34
+
+
+def test_a_killed_run_goes_on_to_the_same_bytes(
+    saturation: Load, small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, training = saturation("runs"), saturation("training")
+    monkeypatch.setattr(runs, "PEAKS", {64: {4: 0.01}})
+    monkeypatch.setattr(runs, "PER_PARAMETER", 1)
+    monkeypatch.setattr(training, "checkpoints", lambda steps: list(range(0, steps + 1, 100)))
+    judge, cell = runs.Judge(small, unseen=1 << 15), runs.Cell(**CELL)
+
+    class KilledError(Exception):
+        pass
+
+    def kill(text: str) -> None:
+        if text.startswith("step 300 "):
+            raise KilledError
+
+    whole = runs.run(cell, judge, tmp_path / "whole.npz", lambda text: None, least=1)
+    with pytest.raises(KilledError):
+        runs.run(cell, judge, tmp_path / "killed.npz", kill, least=1)
+    resumed = runs.run(cell, judge, tmp_path / "killed.npz", lambda text: None, tmp_path / "kept", least=1)
+    training.write_lines(tmp_path / "whole.jsonl", whole)
+    training.write_lines(tmp_path / "resumed.jsonl", resumed)
+    assert (tmp_path / "whole.jsonl").read_bytes() == (tmp_path / "resumed.jsonl").read_bytes()
+    assert whole[-1]["excess"] < whole[1]["excess"] / 2
+    head = np.concatenate(list(uncone.open_rows(f"{tmp_path / 'kept' / 'step500'}#head").blocks()))
+    values = np.linalg.svd(head.astype(float), compute_uv=False)
+    np.testing.assert_allclose(values, resumed[-1]["head"]["singular_values"], rtol=1e-5)
+
+
+def test_a_cell_is_claimed_once(saturation: Load, tmp_path: Path) -> None:
+    claimed = saturation("training").claimed
+    with claimed(tmp_path / "a.lock") as first, claimed(tmp_path / "a.lock") as second:
+        assert (first, second) == (True, False)
+
+
+def test_every_cell_of_the_plan_keeps_to_the_bars(saturation: Load) -> None:
+    runs = saturation("runs")
+    cells = list(runs.plan())
+    assert len({cell.name for cell in cells}) == len(cells) == 60
+    for cell in cells:
+        one = cell.training(128)
+        assert one.shape.parameters <= 100_000
+        assert one.steps * one.batch >= 10_000 * one.shape.parameters
+    assert len({json.dumps([cell.width, cell.training(128).steps * cell.batch]) for cell in cells}) == 5
+
+
+@pytest.mark.parametrize(
+    ("after", "noise", "turned", "doubled"),
+    [(0.0, 0.0, False, False), (0.5, 0.01, True, False), (3.0, 0.01, True, True), (0.02, 0.05, False, False)],
+)
+def test_a_planted_turn_is_found_and_jitter_is_not(
+    saturation: Load, after: float, noise: float, turned: bool, doubled: bool
+) -> None:
+    shares, generator = np.linspace(0.05, 1, 24), np.random.default_rng(5)
+    curve = np.where(
+        shares < 0.5, 2 - 2 * shares, 1 + after * (shares - 0.5) / 0.5
+    ) + noise * generator.standard_normal(24)
+    found = saturation("turning").turn(shares, curve)
+    assert (found.turned, found.doubled) == (turned, doubled)
+    if turned:
+        assert found.at == pytest.approx(0.5, abs=0.1)
+
+
+def test_jitter_alone_seldom_turns(saturation: Load) -> None:
+    shares, generator = np.linspace(0.05, 1, 24), np.random.default_rng(6)
+    curves = 1 + 0.1 * (1 - shares) + 0.02 * generator.standard_normal((400, 24))
+    assert np.mean([saturation("turning").turn(shares, curve).turned for curve in curves]) < 0.02
+
+
+def test_the_order_is_said_of_minima_that_turned(saturation: Load) -> None:
+    turning = saturation("turning")
+    early, late, flat = (turning.Turn(1.0, end, at, 0.01) for end, at in ((2.0, 0.2), (2.0, 0.6), (1.0, 0.1)))
+    assert turning.order(early, late) == "loss first"
+    assert turning.order(late, early) == "spectrum first"
+    assert turning.order(flat, early) == "spectrum alone"
+    assert turning.order(early, flat) == "loss alone"
+    assert turning.order(flat, flat) == "neither"
+
+
+def test_the_kept_runs_give_the_kept_tables(saturation: Load) -> None:
+    folder, turning = Path(__file__).parents[2] / "experiments" / "saturation", saturation("turning")
+    runs = turning.read(folder / "results" / "runs")
+    assert saturation("analyse").in_short(runs) in (folder / "RUNS.md").read_text()
+    for run in runs:
+        assert run.settings["parameters"] <= 100_000
+        assert run.settings["tokens"] >= 10_000 * run.settings["parameters"]
+        assert run.of("step")[-1] == run.settings["steps"]
+        assert np.isfinite(run.of("excess")).all()
+
+
+def test_wiki_is_read_once_and_judged_on_the_other_articles(
+    saturation: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wiki, network = saturation("wiki"), saturation("network")
+    monkeypatch.setattr(wiki, "BATCH", 10)
+    monkeypatch.setattr(wiki, "VOCABULARY", 512)
+    tokens = np.arange(66, dtype=np.int16)
+    pages = wiki.Pages(tokens, seed=1)
+    batches = [pages.batch() for _ in range(6)]
+    firsts = torch.cat([batch.contexts[:, 0] for batch in batches])
+    assert sorted(firsts.tolist()) == list(range(60))
+    for batch in batches:
+        targets = batch.targets - torch.arange(10) * 512
+        assert (batch.contexts == batch.contexts[:, :1] + torch.arange(wiki.CONTEXT)).all()
+        assert (targets == batch.contexts[:, 0] + wiki.CONTEXT).all()
+    model = network.Model(network.Shape(512, 4, wiki.CONTEXT), seed=0)
+    model.p["W"].zero_()
+    assert wiki.Judge(tokens)(model)["loss"] == pytest.approx(np.log(512), abs=1e-5)
