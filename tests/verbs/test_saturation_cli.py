@@ -91,6 +91,7 @@ def test_a_head(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     drifted("GPT2LMHeadModel").save_pretrained(tmp_path / "model")
     add_tokenizer(tmp_path / "model")
     (tmp_path / "text.txt").write_text(TEXT * (1 + 6000 // len(TEXT)))
+    capsys.readouterr()  # transformers tells of what it wrote
     given = ["--head", tmp_path / "model", "--text", tmp_path / "text.txt", "--ranks", "2,4"]
     record = _answered(tmp_path, _run(capsys, *given, *_files(tmp_path)))
     assert isinstance(record, HeadExamination)
