@@ -28,7 +28,7 @@ _LOGITS, _A_COLUMN = 2**23, 8
 """Logits whose targets are held at once, and tokens a column that refits have at least, if the text has them."""
 _NOISE_NATS = 0.001
 """What labels may cost a refit by their noise: about (share of labels)^2 V D / (2 N) nats. It sets their share."""
-EVALUATIONS, _TRIALS, _TRIED, _STATIONARY = 25, 8, 4, 1e-3
+EVALUATIONS, _TRIALS, _TRIED, _STATIONARY = 20, 8, 4, 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +214,7 @@ def _refits(
     problem = Objective.of(read.text.part(inside[order]), read.head, teacher, moment)
     trial = problem.first(max(1, n // _TRIED))
     weighted = data_aware(read.head, moment, problem.scale[:, 0].square())
-    whole, fit = full_rank(problem, read.head, 2 * evaluations, _STATIONARY)
+    whole, fit = full_rank(problem, read.head, evaluations, _STATIONARY)
     _, second = full_rank(problem, torch.zeros_like(read.head), 2 * evaluations, _STATIONARY)
     trained = Refitting(
         n, teacher, evaluations, fit.objective, fit.gradient, second.objective - fit.objective
