@@ -30,7 +30,10 @@ READING = f"""\
 "Least, at" is the minimum after the first {SETTLED:.0%} of a run, and the share of the run at which it lies. A curve turned if it ends (mean of the
 last three checkpoints) more than {BEYOND:g} standard errors and {REAL:.0%} above its minimum; the error is from second differences between checkpoints.
 It doubled if it ends above twice its minimum. KL is the divergence of the head's squared singular values from uniform, in nats; a head of rank
-one has ln D. ± is the standard deviation over seeds."""
+one has ln D. ± is the standard deviation over seeds.
+
+The mean row of a head changes no probability. Nor does it change a gradient, its own included, which is zero. Only AdamW's scaling by element moves
+it. So a run whose mean row were taken off at each step would be the same run, and where the raw spectrum alone turns, nothing about the model does."""
 
 
 def turns(runs: list[Run]) -> str:

@@ -103,6 +103,26 @@ def test_the_step_is_that_of_torch(saturation: Load) -> None:
         torch.testing.assert_close(model.p[name], one.detach())
 
 
+def test_the_mean_row_of_the_head_moves_and_nothing_depends_on_it(saturation: Load, small: Any) -> None:
+    network, runs = saturation("network"), saturation("runs")
+    models = [network.Model(network.Shape(12, 4), seed=0) for _ in range(2)]
+    streams = [runs.Stream(small, 32, seed=0) for _ in models]
+    drift = 0.0
+    for _ in range(200):
+        for model, stream in zip(models, streams, strict=True):
+            model.gradients(stream.batch())
+            assert model.d["W"].mean(0).abs().max() < 1e-7
+            model.adamw(0.01, 0.1)
+        mean = models[1].p["W"].mean(0, keepdim=True)
+        drift = max(drift, float(mean.norm()))
+        models[1].p["W"] -= mean
+    left, centred = (model.p["W"] - model.p["W"].mean(0) for model in models)
+    assert drift > 1e-3
+    torch.testing.assert_close(left, centred, atol=2e-3, rtol=1e-2)
+    judge = runs.Judge(small, unseen=1 << 15)
+    assert judge(models[0])["excess"] == pytest.approx(judge(models[1])["excess"], rel=1e-3)
+
+
 def test_the_learning_rate_warms_up_and_ends_at_a_tenth(saturation: Load) -> None:
     rates = [saturation("network").learning_rate(step, 1000, 2.0) for step in range(1000)]
     assert rates[0] == pytest.approx(0.2)
