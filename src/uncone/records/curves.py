@@ -224,7 +224,15 @@ def _chart(curve: CurveVerdict) -> Chart:
     verdict = f"{_or_dash(curve.peak)} at step {_step(curve.peak_step)}, {_or_dash(curve.final)} at the end."
     name = " ".join(filter(None, (curve.model, curve.task, curve.metric, curve.suite, curve.shots)))
     return Chart(
-        name, curve.model, "step", curve.metric or "value", (line,), marks=marks, bands=bands, caption=verdict
+        name,
+        curve.model,
+        "step",
+        curve.metric or "value",
+        (line,),
+        marks=marks,
+        bands=bands,
+        log_y=curve.logarithm,
+        caption=verdict,
     )
 
 
