@@ -58,6 +58,16 @@ def test_a_planted_rank_is_found_by_every_method(planted: RankCurve) -> None:
     assert planted.saved(8) == pytest.approx(1 - 8 * (60 + 24) / (60 * 24))
 
 
+def test_a_head_that_gains_by_a_refit_is_not_called_small_for_it() -> None:
+    states = made(6000, 60, 24, rank=8, size=4.0)
+    wrong = replace(states, head=states.head.flip(0))  # as on a text that it was not trained for
+    curve = rank_curve(wrong, ranks=[2, 4, 8], teacher=0.0)
+    refit = _line(curve, "refit")
+    assert max(refit.excess) < 0  # all gain
+    assert refit.smallest.rank == 8
+    assert any("the model was not made for it" in note for note in curve.notes)
+
+
 def test_refits_are_better_than_truncations_and_truncations_stay_within_their_bounds(
     planted: RankCurve,
 ) -> None:

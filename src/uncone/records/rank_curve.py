@@ -39,6 +39,8 @@ _ABOUT = (
 class SmallestRank:
     """The smallest rank from which on no loss is above the margin, and the ends of its 95% interval.
 
+    The margin is over the full head's loss; of a refit over that of its own full rank, where that is lower.
+
     None: not even the full rank.
     """
 
@@ -193,7 +195,7 @@ class RankCurve:
                 "Kinks", Bullets(tuple(f"{NAMES[line.method]}: {line.kink.reason}" for line in self.lines))
             ),
             section("Remedy", self._remedies()),
-            Bullets((*self._trained(), *self.notes)),
+            section("What the losses rest on", Bullets((*self._trained(), *self.notes))),
         )
 
     def _figure(self) -> Figure:

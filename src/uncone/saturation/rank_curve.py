@@ -99,7 +99,7 @@ def rank_curve(
         verdict=_verdict(answered, chosen, margin, read.head.shape), v=len(read.head), d=chosen[-1],
         tokens=len(states.labels), held_out=int(read.held.sum()), block=int(np.bincount(read.blocks)[0]), ranks=chosen,
         full_loss=float(full.mean()), full_error=float(rank_answers.standard_errors(full)[0]), margin_nats=margin,
-        lines=answered, refitting=trained, remedy=remedy, notes=_notes(states, refits),
+        lines=answered, refitting=trained, remedy=remedy, notes=_notes(states, refits, answered, margin),
     )  # fmt: skip
 
 
@@ -254,10 +254,13 @@ def _means_of(read: _Read, heads: dict[int, Factors], ranks: tuple[int, ...]) ->
 
 
 def _line(one: _Measured, full: Array, ranks: tuple[int, ...], margin: float, seed: int) -> RankLine:
+    """A refit that gains at full rank, as on text that the model was not made for, gains at low ranks as well. So what its
+    rank costs is read against its own full rank there."""
     over = one.means - full
-    excess, drawn = over.mean(1), rank_answers.resampled(over, seed=seed)
+    costs = one.means - min(full, one.means[-1], key=np.mean)
+    excess, drawn = costs.mean(1), rank_answers.resampled(costs, seed=seed)
     return RankLine(
-        one.method, tuple(one.means.mean(1).tolist()), tuple(excess.tolist()),
+        one.method, tuple(one.means.mean(1).tolist()), tuple(over.mean(1).tolist()),
         tuple(rank_answers.standard_errors(over).tolist()), rank_answers.smallest(ranks, excess, drawn, margin),
         rank_answers.kink(ranks[:-1], ranks[-1], excess[:-1], drawn[:, :-1]), one.whole, one.bounds, one.starts,
     )  # fmt: skip
@@ -265,7 +268,7 @@ def _line(one: _Measured, full: Array, ranks: tuple[int, ...], margin: float, se
 
 def _verdict(lines: tuple[RankLine, ...], ranks: tuple[int, ...], margin: float, shape: torch.Size) -> str:
     """The smallest rank of any method that saves parameters, and what it saves."""
-    (v, d), within = shape, f"within {number(margin)} nats a token of the full head's"
+    (v, d), within = shape, f"within {number(margin)} nats a token of the full rank's"
     fitting = [(one.smallest.rank, NAMES[one.method]) for one in lines if one.smallest.rank]
     rank, name = min(fitting, default=(d, ""))
     saved = 1 - rank * (v + d) / (v * d)
@@ -281,8 +284,16 @@ def _verdict(lines: tuple[RankLine, ...], ranks: tuple[int, ...], margin: float,
     return f"The head may have rank {count(rank)} of {count(d)} ({name}): the loss stays {within}, and it {worth}."
 
 
-def _notes(states: States, refits: bool) -> tuple[str, ...]:
-    notes = ["The smallest rank is the smallest of those that were read: give more ranks for a finer answer."]
+def _notes(states: States, refits: bool, lines: tuple[RankLine, ...], margin: float) -> tuple[str, ...]:
+    gained = [-one.excess[-1] for one in lines if one.method == "refit" and one.excess[-1] < -margin]
+    notes = [
+        f"Refitted at full rank the head gains {number(gain)} nats on this text, so the model was not made for it; refits of "
+        "lower ranks are held against that refit."
+        for gain in gained
+    ]
+    notes += [
+        "The smallest rank is the smallest of those that were read: give more ranks for a finer answer."
+    ]
     if states.cap is not None:
         notes.append("Logits are capped: the head is cut as stored, not centred.")
         if refits:

@@ -87,7 +87,7 @@ def _verdict(rank: RankCurve, gradient: GradientShare, excision: Excision) -> st
     """One sentence of the three parts."""
     found = [line.smallest.rank for line in rank.lines if line.smallest.rank is not None]
     least = min(found, default=rank.d)
-    within = f"within {number(rank.margin_nats)} nats of the full head's loss"
+    within = f"within {number(rank.margin_nats)} nats of the full rank's loss"
     size = f"A head of rank {least} of {rank.d} stays {within}"
     if least == rank.d:
         size = f"No head of a lower rank than {rank.d} stays {within}"
