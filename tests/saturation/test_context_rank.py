@@ -168,3 +168,16 @@ def test_equal_eigenvalues_and_a_lost_rank_are_found() -> None:
     a = np.diag(np.r_[np.full(50, 3.0), np.full(10, 2.0), np.zeros(240)])
     values, _ = leading_pairs(lambda x: a @ x, 300, 70)
     assert values == pytest.approx(np.r_[np.full(50, 3.0), np.full(10, 2.0), np.zeros(10)], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("rows", "n", "k"), [(150, 400, 140), (150, 400, 200), (40, 300, 35), (130, 200, 128)]
+)
+def test_a_rank_that_is_used_up_leaves_no_ghosts(rows: int, n: int, k: int) -> None:
+    """Fewer contexts than dimensions, or hardly more: what is left of the matrix at last is rounding."""
+    rng = np.random.default_rng(0)
+    matrix = rng.multinomial(8, rng.dirichlet(np.full(n, 0.05)), size=rows) / 8.0
+    values, vectors = leading_pairs(lambda x: matrix.T @ (matrix @ x), n, k)
+    expected = np.linalg.eigvalsh(matrix.T @ matrix)[::-1][:k]
+    assert values == pytest.approx(expected, abs=1e-9 * expected[0])
+    assert vectors.T @ vectors == pytest.approx(np.eye(k), abs=1e-9)

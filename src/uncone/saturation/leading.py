@@ -12,7 +12,7 @@ BLOCK = 32
 RESIDUAL = 1e-4
 """||G u - lambda u|| of each pair, of its eigenvalue, which errs by about the square of it over the next gap."""
 _GROWTH = 1.2
-_LOST = 1e-8
+_LOST = 1e-6
 
 
 def leading_pairs(
@@ -56,7 +56,7 @@ class _Basis:
     """Orthonormal rows (m, n), and the matrix within them, which is block tridiagonal."""
 
     def __init__(self, n: int, seed: int) -> None:
-        self.n, self.m = n, 0
+        self.n, self.m, self.largest = n, 0, 0.0
         self.rows, self.within = np.zeros((0, n)), np.zeros((0, 0))
         first = np.random.default_rng(seed).standard_normal((n, min(BLOCK, n)))
         self.next = np.linalg.qr(first)[0]
@@ -78,13 +78,13 @@ class _Basis:
         image -= new @ inner
         self._part(image)
         self.next, self.coupling = np.linalg.qr(image)
-        sizes = np.abs(np.diag(self.coupling))
-        if sizes.min() <= _LOST * max(sizes.max(), np.abs(inner).max()):
-            # columns that had nothing left are arbitrary: they must not lie in the basis
-            self._part(self.next)
-            self._part(self.next)
-            self.next, turn = np.linalg.qr(self.next)
-            self.coupling = turn @ self.coupling
+        # of the whole matrix, not of this block: of a matrix of low rank all that is left at last is rounding
+        self.largest = max(self.largest, float(np.abs(inner).max()))
+        if np.abs(np.diag(self.coupling)).min() <= _LOST * self.largest:
+            for _ in range(2):  # columns that had nothing left are arbitrary: they must not lie in the basis
+                self._part(self.next)
+                self.next, turn = np.linalg.qr(self.next)
+                self.coupling = turn @ self.coupling
 
     def _part(self, columns: Array) -> None:
         """Take the basis out of the columns."""
