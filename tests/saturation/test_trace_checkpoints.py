@@ -237,10 +237,10 @@ def test_losses_from_a_table_a_trainer_or_the_caller(family: Path, tmp_path: Pat
     ):
         checkpoints.losses_of(tmp_path / "b.csv", places)
     (tmp_path / "c.csv").write_text("step,loss\n1,2\nx,3\n")
-    with pytest.raises(InputError, match=r"expected a step in line 3 of .*c\.csv, got 'x,3'"):
+    with pytest.raises(InputError, match=r"expected a step in row 2 of .*c\.csv, got 'x'"):
         checkpoints.losses_of(tmp_path / "c.csv", places)
     (tmp_path / "d.json").write_text("[")
-    with pytest.raises(InputError, match=r"expected JSON in .*d\.json"):
+    with pytest.raises(InputError, match=r"expected JSON, got .*d\.json"):
         checkpoints.losses_of(tmp_path / "d.json", places)
 
 

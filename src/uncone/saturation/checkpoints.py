@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from uncone.atomic import write_text
 from uncone.errors import InputError, UnconeError, without_torch
@@ -17,8 +16,12 @@ from uncone.model.open import is_model, name_of, open_subjects
 from uncone.moments import Moments
 from uncone.records.checkpoints import Checkpoint
 from uncone.records.rebuild import build_record
-from uncone.regular import lines_of, number_in, open_regular
+from uncone.regular import lines_of
+from uncone.saturation.columns import number_of
+from uncone.saturation.harness import read_json
+from uncone.saturation.sources import open_table
 from uncone.saturation.spectra import of_head, of_rows, of_states
+from uncone.saturation.trainer_state import NAME
 
 Path_ = str | os.PathLike[str]
 Progress = Callable[[str, int, int], None]
@@ -28,8 +31,6 @@ MOST_TOKENS = 16_384
 _FORM = "uncone.checkpoint/1"
 """Goes into the keys of kept checkpoints, so that those read in another way are read anew."""
 _STEP = re.compile(r"(?:step|checkpoint|iter|iteration)[-_=]?(\d+)|(\d+)$", re.IGNORECASE)
-_STATE = "trainer_state.json"
-_LARGEST_STATE = 256 * 2**20
 _FAR = 3.0
 """Neighbours this many times as far apart as the checkpoints on both sides are a gap."""
 
@@ -77,47 +78,36 @@ def _step_of(path: Path) -> int:
     named = list(_STEP.finditer(path.resolve().name))
     if named:
         return int(named[-1][1] or named[-1][2])
-    state = _trainer_state(path / _STATE) if (path / _STATE).is_file() else {}
-    step = state.get("global_step")
+    state = read_json(path / NAME) if (path / NAME).is_file() else {}
+    step = state.get("global_step") if isinstance(state, dict) else None
     if type(step) is int and step >= 0:
         return step
     raise InputError(
-        f"expected a step in the name of {path}, such as step1000, or a global_step in its {_STATE}, got neither: "
+        f"expected a step in the name of {path}, such as step1000, or a global_step in its {NAME}, got neither: "
         "name the steps (steps=, --steps)"
     )
-
-
-def _trainer_state(path: Path_) -> dict[str, Any]:
-    how = f"give the {_STATE} that the Trainer of transformers writes"
-    with open_regular(path, how=how) as file:
-        content = file.read(_LARGEST_STATE + 1)
-    try:
-        state = json.loads(content) if len(content) <= _LARGEST_STATE else None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"expected JSON in {path}, got text that does not parse ({error}): {how}") from error
-    if not isinstance(state, dict):
-        raise InputError(
-            f"expected an object of at most {_LARGEST_STATE} bytes in {path}, got another: {how}"
-        )
-    return state
 
 
 def losses_of(losses: Losses | None, places: Sequence[Place]) -> tuple[list[tuple[float, float]], list[str]]:
     """(step, loss) by step, and notes on those left out.
 
-    From a table with the columns step and loss (CSV, or with tabs), from a trainer_state.json, or given; without any from
-    the trainer_state.json of the last checkpoint that has one. Losses of evaluations come before those of training.
+    From a table with the columns step and loss, from a trainer_state.json, or given; without any from the
+    trainer_state.json of the last checkpoint that has one.
     """
+    notes = list[str]()
     if losses is None:
-        states = [place.path / _STATE for place in reversed(places) if (place.path / _STATE).is_file()]
-        pairs = _logged(states[0]) if states else []
+        states = [place.path / NAME for place in reversed(places) if (place.path / NAME).is_file()]
+        try:
+            pairs = _read_losses(states[0]) if states else []
+        except InputError as error:  # nobody asked for it
+            pairs, notes = [], [f"No losses were taken from {states[0].parent.name}/{NAME}: {error}"]
     elif isinstance(losses, str | os.PathLike):
-        pairs = _logged(losses) if Path(losses).suffix == ".json" else _tabled(losses)
+        pairs = _read_losses(losses)
     else:
         given = losses.items() if isinstance(losses, Mapping) else losses
         pairs = [(float(step), float(loss)) for step, loss in given]
     kept: dict[float, float] = {}
-    notes, unusable, twice = [], 0, 0
+    unusable, twice = 0, 0
     for step, loss in pairs:
         if not (math.isfinite(step) and math.isfinite(loss)):
             unusable += 1
@@ -131,43 +121,37 @@ def losses_of(losses: Losses | None, places: Sequence[Place]) -> tuple[list[tupl
     return sorted(kept.items()), notes
 
 
-def _logged(path: Path_) -> list[tuple[float, float]]:
-    entries = [entry for entry in _trainer_state(path).get("log_history") or () if isinstance(entry, dict)]
-    for name in ("eval_loss", "loss"):
-        known = [(one.get("step"), one.get(name)) for one in entries if name in one]
-        pairs = [
-            (float(s), float(v))
-            for s, v in known
-            if isinstance(s, int | float) and isinstance(v, int | float)
+def _read_losses(path: Path_) -> list[tuple[float, float]]:
+    """Of a table with the columns step and loss, or of the losses that a trainer logged: its evaluations', else its training's."""
+    table = open_table(Path(path))
+    columns = {name.strip().casefold(): cells for name, cells in table.columns.items()}
+    if {"task", "metric", "step", "value"} <= set(columns):
+        rows = list(zip(*(columns[name] for name in ("task", "metric", "step", "value")), strict=True))
+        kinds = [
+            [(x, y) for task, metric, x, y in rows if (task, metric) == (kind, "loss")]
+            for kind in ("eval", "train")
         ]
-        if pairs:
-            return pairs
-    return []
-
-
-def _tabled(path: Path_) -> list[tuple[float, float]]:
-    how = "give a table with the columns step and loss, separated by commas or tabs"
-    lines = ((n, line) for n, line in lines_of(path, how=how, longest=2**16) if line.strip())
-    _, head = next(lines, (0, ""))
-    mark = "\t" if "\t" in head else ","
-    names = [name.strip().strip('"').lower() for name in head.split(mark)]
-    if missing := {"step", "loss"} - set(names):
+        pairs = next(filter(None, kinds), [])
+    else:
+        if missing := [name for name in ("step", "loss") if name not in columns]:
+            have = ", ".join(table.columns)[:200]
+            raise InputError(
+                f"expected the columns step and loss in {path}, got {have}, without {missing[0]}: name them so, or give a {NAME}"
+            )
+        pairs = list(zip(columns["step"], columns["loss"], strict=True))
+    steps, losses = (
+        ([number_of(cell) for cell in column] for column in zip(*pairs, strict=True)) if pairs else ([], [])
+    )
+    if None in steps:
+        row = steps.index(None)
         raise InputError(
-            f"expected the columns step and loss in {path}, got {', '.join(names)[:200]}, without {min(missing)}: {how}"
+            f"expected a step in row {row + 1} of {path}, got {str(pairs[row][0])[:60]!r}: mend that row"
         )
-    at_step, at_loss = names.index("step"), names.index("loss")
-    pairs = []
-    for n, line in lines:
-        cells = line.split(mark)
-        values = [number_in(cells[at]) if at < len(cells) else None for at in (at_step, at_loss)]
-        step, loss = (
-            values[0],
-            math.nan if values[1] is None else values[1],
-        )  # an empty cell is a missing loss
-        if step is None:
-            raise InputError(f"expected a step in line {n} of {path}, got {line[:60]!r}: {how}")
-        pairs.append((step, loss))
-    return pairs
+    return [
+        (step, math.nan if loss is None else loss)
+        for step, loss in zip(steps, losses, strict=True)
+        if step is not None
+    ]
 
 
 def read_checkpoints(

@@ -176,7 +176,7 @@ def _text(cell: Any) -> str:
     return cut_label(str(cell).strip()) or ""
 
 
-def _number(cell: Any) -> float | None:
+def number_of(cell: Any) -> float | None:
     """None where the cell holds no number; NaN where it is empty."""
     if cell is None or (isinstance(cell, str) and not cell.strip()):
         return math.nan
@@ -202,7 +202,7 @@ def _curve(
     }
     task, metric = texts.get("task", ""), texts.get("metric", "")
     named["logarithm"] = lower and bool(_PERPLEXITY.search(metric.casefold()))
-    read = [list(map(_number, column)) for column in cells]
+    read = [list(map(number_of, column)) for column in cells]
     for what, column, numbers in zip(("step", "value"), cells, read, strict=False):
         wrong = next((cell for cell, number in zip(column, numbers, strict=True) if number is None), None)
         if wrong is not None:
