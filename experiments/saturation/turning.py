@@ -39,7 +39,7 @@ class Turn:
     def turned(self) -> bool:
         rise = self.end - self.minimum
         return (
-            not self.first
+            self.inside
             and rise > BEYOND * self.jitter * (1 + 1 / LAST) ** 0.5
             and rise > REAL * abs(self.minimum)
         )
