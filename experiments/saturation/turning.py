@@ -56,7 +56,11 @@ def turn(shares: np.ndarray, curve: np.ndarray) -> Turn:
     first = int(curve[shares <= START].argmax())
     least = first + int(curve[first:].argmin())
     return Turn(
-        float(curve[least]), float(curve[-LAST:].mean()), float(shares[least]), jitter, least == first
+        float(curve[least]),
+        float(curve[-LAST:].mean()),
+        float(shares[least]),
+        jitter,
+        bool(first < least < len(curve) - LAST),
     )
 
 
