@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-from turning import BEYOND, REAL, SETTLED, Run, Turn, groups, order, read
+from turning import BEYOND, REAL, Run, Turn, groups, order, read
 
 from uncone import atomic
 
@@ -27,10 +27,10 @@ CHANGED = {
     "head: mean cosine": LAST["head: mean cosine"],
 }
 READING = f"""\
-"Least, at" is the minimum after the first {SETTLED:.0%} of a run, and the share of the run at which it lies. A curve turned if it ends (mean of the
-last three checkpoints) more than {BEYOND:g} standard errors and {REAL:.0%} above its minimum; the error is from second differences between checkpoints.
-It doubled if it ends above twice its minimum. KL is the divergence of the head's squared singular values from uniform, in nats; a head of rank
-one has ln D. ± is the standard deviation over seeds.
+"Least, at" is the minimum after the highest point of the first tenth of a run, where spectra leave their random start, and the share of the run at
+which it lies. A curve turned if it falls to that minimum and ends (mean of the last three checkpoints) more than {BEYOND:g} standard errors and {REAL:.0%}
+above it; the error is from second differences between checkpoints. It doubled if it ends above twice its minimum. KL is the divergence of the head's
+squared singular values from uniform, in nats; a head of rank one has ln D. ± is the standard deviation over seeds.
 
 The mean row of a head changes no probability. Nor does it change a gradient, its own included, which is zero. Only AdamW's scaling by element moves
 it. So a run whose mean row were taken off at each step would be the same run, and where the raw spectrum alone turns, nothing about the model does."""
@@ -56,13 +56,13 @@ def turns(runs: list[Run]) -> str:
         cells = [width, f"{math.log(width):.2f}", batch, f"{decay:g}", len(some)]
         cells += [f"{of['tokens'] / of['parameters']:,.0f}"]
         cells += [
-            spread([run.of(run.loss)[-1] for run in some], 4),
+            spread([run.of(run.loss)[-1] for run in some], "4f"),
             count(run.turn(run.loss).turned for run in some),
         ]
         for names in (RAW, CENTRED):
             found = [run.turn(*names) for run in some]
             least, at = (np.mean([getattr(one, name) for one in found]) for name in ("minimum", "at"))
-            cells += [f"{least:.3f}, {at:.0%}", spread([one.end for one in found], 3)]
+            cells += [f"{least:.3f}, {at:.0%}", spread([one.end for one in found], "3f")]
             cells += [count(one.turned for one in found), count(one.doubled for one in found)]
         rows.append(cells)
     return table(head, rows)
@@ -72,7 +72,7 @@ def geometry(runs: list[Run]) -> str:
     """The last checkpoint of each cell, over its seeds."""
     rows = []
     for (width, batch, decay), some in groups(runs, "width", "batch", "decay"):
-        cells = [spread([run.of(*names)[-1] for run in some], 3) for names in LAST.values()]
+        cells = [spread([run.of(*names)[-1] for run in some], "2g") for names in LAST.values()]
         rows.append([width, batch, f"{decay:g}", *cells])
     return table(["D", "batch", "decay", *LAST], rows)
 
@@ -92,7 +92,7 @@ def effects(runs: list[Run]) -> str:
             low, high = (f"{run.settings[changed]:g}" for run in pairs[0])
             cells = [[b.of(*names)[-1] - a.of(*names)[-1] for a, b in pairs] for names in CHANGED.values()]
             what = [f"{changed} {low} to {high}", f"{fixed} {value:g}", width, len(pairs)]
-            rows.append(what + [spread(one, 3, sign="+") for one in cells])
+            rows.append(what + [spread(one, "3f", sign="+") for one in cells])
     return table(["change", "at", "D", "pairs", *CHANGED], rows)
 
 
@@ -130,10 +130,10 @@ def first(loss: Sequence[Turn], spectrum: Sequence[Turn]) -> str:
     )
 
 
-def spread(values: Sequence[float], digits: int, sign: str = "") -> str:
+def spread(values: Sequence[float], digits: str, sign: str = "") -> str:
     """The mean, and the standard deviation where there is one."""
-    mean = f"{np.mean(values):{sign}.{digits}f}"
-    return mean if len(values) < 2 else f"{mean} ± {np.std(values, ddof=1):.{digits}f}"
+    mean = f"{np.mean(values):{sign}.{digits}}"
+    return mean if len(values) < 2 else f"{mean} ± {np.std(values, ddof=1):.{digits}}"
 
 
 def count(flags: Iterable[bool]) -> str:

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-SETTLED = 0.05
-"""Share of a run before which a spectrum only leaves its random start: no turn is looked for there."""
+START = 0.1
+"""Share of a run in which a spectrum leaves its random start over a peak: a turn is looked for after the highest point of it."""
+EVEN = 0.04
+"""Share of a run from which checkpoints are evenly spaced."""
 BEYOND = 4.0
 """Standard errors that a rise has to have."""
 REAL = 0.01
@@ -30,11 +32,17 @@ class Turn:
     at: float
     """Share of the run."""
     jitter: float
+    inside: bool = True
+    """The minimum is neither where the search began, nor one of the last checkpoints."""
 
     @property
     def turned(self) -> bool:
         rise = self.end - self.minimum
-        return rise > BEYOND * self.jitter * (1 + 1 / LAST) ** 0.5 and rise > REAL * abs(self.minimum)
+        return (
+            self.inside
+            and rise > BEYOND * self.jitter * (1 + 1 / LAST) ** 0.5
+            and rise > REAL * abs(self.minimum)
+        )
 
     @property
     def doubled(self) -> bool:
@@ -42,11 +50,18 @@ class Turn:
 
 
 def turn(shares: np.ndarray, curve: np.ndarray) -> Turn:
-    """From evenly spaced checkpoints. The jitter is from second differences, which a straight piece has none of."""
-    second = curve[2:] - 2 * curve[1:-1] + curve[:-2]
-    jitter = float(np.median(np.abs(second))) / 0.6745 / 6**0.5
-    least = int(curve.argmin())
-    return Turn(float(curve[least]), float(curve[-LAST:].mean()), float(shares[least]), jitter)
+    """The jitter is from second differences of the evenly spaced checkpoints: a straight piece has none."""
+    even = curve[shares >= EVEN]
+    jitter = float(np.median(np.abs(even[2:] - 2 * even[1:-1] + even[:-2]))) / 0.6745 / 6**0.5
+    first = int(curve[shares <= START].argmax())
+    least = first + int(curve[first:].argmin())
+    return Turn(
+        float(curve[least]),
+        float(curve[-LAST:].mean()),
+        float(shares[least]),
+        jitter,
+        bool(first < least < len(curve) - LAST),
+    )
 
 
 def order(loss: Turn, spectrum: Turn) -> str:
@@ -79,8 +94,7 @@ class Run:
 
     def turn(self, *names: str) -> Turn:
         steps = self.of("step")
-        late = steps >= SETTLED * steps[-1]
-        return turn(steps[late] / steps[-1], self.of(*names)[late])
+        return turn(steps / steps[-1], self.of(*names))
 
 
 def read(folder: Path) -> list[Run]:

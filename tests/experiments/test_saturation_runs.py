@@ -214,6 +214,15 @@ def test_a_planted_turn_is_found_and_jitter_is_not(
         assert found.at == pytest.approx(0.5, abs=0.1)
 
 
+def test_leaving_the_start_is_no_turn(saturation: Load) -> None:
+    shares, turn = np.linspace(0, 1, 31), saturation("turning").turn
+    assert not turn(shares, shares).turned
+    assert not turn(shares, np.minimum(shares / 0.1, 1.1 - shares)).turned
+    peak = turn(shares, np.where(shares < 0.1, shares / 0.1, 0.5 + np.abs(shares - 0.6)))
+    assert peak.turned
+    assert peak.minimum == pytest.approx(0.5)
+
+
 def test_jitter_alone_seldom_turns(saturation: Load) -> None:
     shares, generator = np.linspace(0.05, 1, 24), np.random.default_rng(6)
     curves = 1 + 0.1 * (1 - shares) + 0.02 * generator.standard_normal((400, 24))
