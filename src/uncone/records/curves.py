@@ -5,7 +5,20 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, ClassVar
 
-from uncone.records.blocks import Block, Bullets, Cell, Chart, Curve, Figure, Heading, Mark, Table, Text, Tone
+from uncone.records.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Chart,
+    Curve,
+    Figure,
+    Folded,
+    Heading,
+    Mark,
+    Table,
+    Text,
+    Tone,
+)
 from uncone.records.layout import LARGEST_DRAWN, section, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
@@ -13,7 +26,8 @@ from uncone.records.text import count, counted, number
 
 MOST_DRAWN = 12
 """Declined curves that keep their points, to be drawn."""
-_MOST_ROWS = 300
+_MOST_ROWS, _FEW = 300, 24
+"""Curves of a table; and curves or families that a terminal shows although none of them declined."""
 _WORDS = {True: "declined", False: "not shown", None: "undecided"}
 _COLUMNS = ("peak", "final", "decline", "late - middle", "P", "bends at")
 _TONES: dict[bool | None, Tone] = {True: "worse", False: "", None: "quiet"}
@@ -147,25 +161,14 @@ class CurveVerdicts(Record):
             for curve in self.curves
         ]
 
-    def _by_family(self) -> Table:
-        columns = (
-            "family",
-            "better",
-            "curves",
-            "declined",
-            "undecided",
-            "jitter correlation",
-            "deviation / se",
-        )
-        rows = tuple(
-            (
-                one.title, "lower" if one.lower else "higher", count(one.curves),
-                Cell(count(one.declined), tone="worse" if one.declined else ""), count(one.undecided),
-                _or_dash(one.correlation), _or_dash(one.error_ratio),
-            )
-            for one in sorted(self.families, key=lambda family: -family.declined)[:_MOST_ROWS]
-        )  # fmt: skip
-        return Table(columns, rows, columns[2:])
+    def _by_family(self) -> Iterator[Table | Folded]:
+        told = [one for one in self.families if one.declined or one.undecided]
+        others = [one for one in self.families if not (one.declined or one.undecided)]
+        if told:
+            yield _families(sorted(told, key=lambda one: -one.declined))
+        if others:
+            title = f"{counted(len(others), 'family', 'families')} without a decline"
+            yield Folded(title, (_families(others),), in_terminal=len(self.families) <= _FEW)
 
     def _figures(self) -> Iterator[Figure]:
         """The declined curves that kept their points, a figure for each family."""
@@ -179,29 +182,54 @@ class CurveVerdicts(Record):
                 "In another colour: the peak. Dashed: where the curve bends, with its interval shaded.",
             )
 
-    def _by_curve(self) -> Iterator[Table | Text]:
-        titles = {curve.family: "" for curve in self.curves} | self._titles()
+    def _by_curve(self) -> Iterator[Block]:
+        told = [curve for curve in self.curves if curve.declined is not False]
+        others = [curve for curve in self.curves if curve.declined is False]
+        if told:
+            yield self._table(told[:_MOST_ROWS], grouped=False)
+        if others:
+            more = (
+                f", {_MOST_ROWS} of them here and all in the JSON record" if len(others) > _MOST_ROWS else ""
+            )
+            table = self._table(others[:_MOST_ROWS], grouped=len(self.families) > 1)
+            title = f"{counted(len(others), 'curve')} without a decline{more}"
+            yield Folded(title, (table,), in_terminal=len(self.curves) <= _FEW)
+
+    def _table(self, chosen: list[CurveVerdict], *, grouped: bool) -> Table:
+        """The curves by family, which is a title above its rows or a column."""
+        titles = self._titles()
         order = {family: at for at, family in enumerate(titles)}
-        kept = sorted(self.curves, key=lambda curve: curve.declined is not True)[:_MOST_ROWS]
-        kept.sort(key=lambda curve: order[curve.family])
-        settings = list(dict.fromkeys(name for curve in kept for name in curve.settings))
-        columns = ("curve", *settings, *_COLUMNS)
-        runs = [
-            (titles[family], list(curves)) for family, curves in groupby(kept, key=lambda curve: curve.family)
-        ]
-        rows = tuple(_row(curve, settings) for _, curves in runs for curve in curves)
-        groups = tuple((title, len(curves)) for title, curves in runs) if len(runs) > 1 else ()
-        yield Table(columns, rows, columns[1:], groups=groups, grouped_by="family" if groups else "")
-        if more := len(self.curves) - len(kept):
-            yield Text(f"{counted(more, 'more curve')} in the JSON record and in to_rows().", "quiet")
+        chosen = sorted(chosen, key=lambda curve: order.get(curve.family, 0))
+        settings = list(dict.fromkeys(name for curve in chosen for name in curve.settings))
+        family = () if grouped or len(titles) < 2 else ("family",)
+        rows = tuple(_row(curve, [titles.get(curve.family, "")] * len(family), settings) for curve in chosen)
+        runs = groupby(chosen, key=lambda curve: curve.family) if grouped else ()
+        groups = tuple((titles.get(key, ""), len(list(curves))) for key, curves in runs)
+        columns = ("curve", *family, *settings, *_COLUMNS)
+        return Table(
+            columns, rows, columns[1 + len(family) :], groups=groups, grouped_by="family" if groups else ""
+        )
 
     def _titles(self) -> dict[tuple[str, str, str, str], str]:
         return {(one.task, one.metric, one.suite, one.shots): one.title for one in self.families}
 
 
-def _row(curve: CurveVerdict, settings: list[str]) -> tuple[str | Cell, ...]:
+def _families(chosen: list[CurveFamily]) -> Table:
+    columns = ("family", "better", "curves", "declined", "undecided", "jitter correlation", "deviation / se")
+    rows = tuple(
+        (
+            one.title, "lower" if one.lower else "higher", count(one.curves),
+            Cell(count(one.declined), tone="worse" if one.declined else ""), count(one.undecided),
+            _or_dash(one.correlation), _or_dash(one.error_ratio),
+        )
+        for one in chosen[:_MOST_ROWS]
+    )  # fmt: skip
+    return Table(columns, rows, columns[2:])
+
+
+def _row(curve: CurveVerdict, family: list[str], settings: list[str]) -> tuple[str | Cell, ...]:
     name = Cell(curve.model, _WORDS[curve.declined], _TONES[curve.declined])
-    beside = [curve.settings.get(name, "") for name in settings]
+    beside = [*family, *(curve.settings.get(name, "") for name in settings)]
     if curve.declined is None:
         return Cell(curve.model, f"undecided: {curve.reason}", "quiet"), *beside, *["-"] * len(_COLUMNS)
     bend = Cell(_step(curve.change_step), f"{_step(curve.change_low)} to {_step(curve.change_high)}")
