@@ -161,7 +161,7 @@ def test_false_alarms_are_at_most_six_in_a_hundred(shape: str, correlation: floa
     alarms = [
         _find(X, SHAPES[shape] + 0.015 * _wander(30, correlation, generator), draws=199, seed=seed).p
         <= turns.LEVEL
-        for seed in range(500)
+        for seed in range(150)
     ]
     assert np.mean(alarms) <= 0.06
 
