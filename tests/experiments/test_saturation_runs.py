@@ -197,52 +197,39 @@ def test_every_cell_of_the_plan_keeps_to_the_bars(saturation: Load) -> None:
     assert len({json.dumps([cell.width, cell.training(128).steps * cell.batch]) for cell in cells}) == 5
 
 
-@pytest.mark.parametrize(
-    ("after", "noise", "turned", "doubled"),
-    [(0.0, 0.0, False, False), (0.5, 0.01, True, False), (3.0, 0.01, True, True), (0.02, 0.05, False, False)],
-)
-def test_a_planted_turn_is_found_and_jitter_is_not(
-    saturation: Load, after: float, noise: float, turned: bool, doubled: bool
-) -> None:
-    shares, generator = np.linspace(0.05, 1, 24), np.random.default_rng(5)
-    curve = np.where(
-        shares < 0.5, 2 - 2 * shares, 1 + after * (shares - 0.5) / 0.5
-    ) + noise * generator.standard_normal(24)
-    found = saturation("turning").turn(shares, curve)
-    assert (found.turned, found.doubled) == (turned, doubled)
-    if turned:
-        assert found.at == pytest.approx(0.5, abs=0.1)
+def made_run(saturation: Load, **curves: np.ndarray) -> Any:
+    lines = [
+        {
+            "step": 10 * i,
+            "excess": loss,
+            "head": {"singular_entropy": raw, "singular_entropy_centred": centred},
+        }
+        for i, (loss, raw, centred) in enumerate(zip(*curves.values(), strict=True))
+    ]
+    return saturation("analyse").Run({"steps": lines[-1]["step"], "width": 8}, lines)
 
 
-def test_leaving_the_start_is_no_turn(saturation: Load) -> None:
-    shares, turn = np.linspace(0, 1, 31), saturation("turning").turn
-    assert not turn(shares, shares).turned
-    assert not turn(shares, np.minimum(shares / 0.1, 1.1 - shares)).turned
-    peak = turn(shares, np.where(shares < 0.1, shares / 0.1, 0.5 + np.abs(shares - 0.6)))
-    assert peak.turned
-    assert peak.minimum == pytest.approx(0.5)
+def test_the_turns_and_their_order_are_those_that_were_planted(saturation: Load) -> None:
+    shares, generator = np.linspace(0, 1, 30), np.random.default_rng(5)
 
+    def curve(turns: float, after: float) -> np.ndarray:
+        rise = np.where(shares < turns, 1 - shares / turns, after * (shares - turns) / (1 - turns))
+        return np.asarray(1 + rise + 0.005 * generator.standard_normal(30))
 
-def test_jitter_alone_seldom_turns(saturation: Load) -> None:
-    shares, generator = np.linspace(0.05, 1, 24), np.random.default_rng(6)
-    curves = 1 + 0.1 * (1 - shares) + 0.02 * generator.standard_normal((400, 24))
-    assert np.mean([saturation("turning").turn(shares, curve).turned for curve in curves]) < 0.02
-
-
-def test_the_order_is_said_of_minima_that_turned(saturation: Load) -> None:
-    turning = saturation("turning")
-    early, late, flat = (turning.Turn(1.0, end, at, 0.01) for end, at in ((2.0, 0.2), (2.0, 0.6), (1.0, 0.1)))
-    assert turning.order(early, late) == "loss first"
-    assert turning.order(late, early) == "spectrum first"
-    assert turning.order(flat, early) == "spectrum alone"
-    assert turning.order(early, flat) == "loss alone"
-    assert turning.order(flat, flat) == "neither"
+    run = made_run(saturation, loss=curve(0.75, 0.5), raw=curve(0.3, 2.0), centred=curve(0.9, 0.0))
+    assert run.order("raw") == "spectrum first"
+    assert run.order("centred") == "loss alone"
+    assert run.turns["head_entropy"].at == pytest.approx(0.3 * 290, abs=15)
+    assert (run.doubled("raw"), run.doubled("centred")) == (True, False)
+    flat = made_run(saturation, loss=curve(0.9, 0.0), raw=curve(0.3, 0.3), centred=curve(0.9, 0.0))
+    assert [flat.order(kind) for kind in ("raw", "centred")] == ["spectrum alone", "neither"]
+    assert not flat.doubled("raw")
 
 
 def test_the_kept_runs_give_the_kept_tables(saturation: Load) -> None:
-    folder, turning = Path(__file__).parents[2] / "experiments" / "saturation", saturation("turning")
-    runs = turning.read(folder / "results" / "runs")
-    assert saturation("analyse").in_short(runs) in (folder / "RUNS.md").read_text()
+    folder, analyse = Path(__file__).parents[2] / "experiments" / "saturation", saturation("analyse")
+    runs = analyse.read(folder / "results" / "runs")
+    assert analyse.in_short(runs) in (folder / "RUNS.md").read_text()
     for run in runs:
         assert run.settings["parameters"] <= 100_000
         assert run.settings["tokens"] >= 10_000 * run.settings["parameters"]

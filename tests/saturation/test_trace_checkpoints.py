@@ -54,7 +54,7 @@ def test_a_planted_order_is_found(family: Path, turn: int, order: str, said: str
 def test_a_loss_that_never_turns_is_said_to(family: Path) -> None:
     falling = [(step, 3 / math.sqrt(1 + step / 100)) for step, _ in losses(10)]
     found = trace_checkpoints(family, losses=falling)
-    assert found.verdict.endswith("the loss did not turn.")
+    assert found.verdict.endswith("the loss shows no sure turn.")
     assert all(row.order == "" for row in found.turns)
 
 

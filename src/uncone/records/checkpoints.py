@@ -264,6 +264,6 @@ def _turn_row(turn: SeriesTurn) -> tuple[str | Cell, ...]:
     if turn.turned is None:
         return title, f"{turn.n} checkpoints are too few", "", "-", "-", ""
     if not turn.turned or turn.at is None or turn.low is None or turn.high is None:
-        return title, "did not turn", "", p, "-", ""
+        return title, "shows no sure turn", "", p, "-", ""
     ends = f"{number(round(turn.low))} to {number(round(turn.high))}"
     return title, number(round(turn.at)), ends, p, before, turn.order

@@ -14,7 +14,7 @@ import torch
 from uncone.errors import InputError
 from uncone.records.rank_curve import Remedy
 from uncone.rows import Array
-from uncone.saturation.rank_answers import block_means
+from uncone.saturation.resampling import block_means
 from uncone.saturation.states import Progress
 from uncone.saturation.truncation import Text
 from uncone.tensors import share

@@ -148,7 +148,7 @@ def _told(turn: SeriesTurn, *, capital: bool = True) -> str:
     name = f"the {title[0].lower()}{title[1:]}"
     name = f"T{name[1:]}" if capital else name
     if not turn.turned or turn.at is None or turn.low is None or turn.high is None:
-        return f"{name} did not turn"
+        return f"{name} shows no sure turn"
     return f"{name} turned at step {turn.at:,.0f} ({turn.low:,.0f} to {turn.high:,.0f})"
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from uncone.errors import InputError
 from uncone.records.rank_curve import Kink, SmallestRank
 from uncone.rows import Array
+from uncone.saturation.resampling import draws
 
 LEVEL = 0.95
 FEWEST = 6
@@ -22,23 +23,16 @@ _SCATTER = 0.02
 _POWERS, _PLACES = np.linspace(0.05, 2.5, 25), 31
 
 
-def block_means(values: Array, blocks: Array) -> Array:
-    """Means over each block of tokens: values (R, N) and the block of each token (N,) give (R, blocks)."""
-    _, place, counts = np.unique(blocks, return_inverse=True, return_counts=True)
-    return np.stack([np.bincount(place, row) for row in values]) / counts
-
-
 def standard_errors(means: Array) -> Array:
     """Of the mean over blocks, (R,)."""
     errors: Array = means.std(1, ddof=1) / math.sqrt(means.shape[1])
     return errors
 
 
-def resampled(means: Array, *, seed: int = 0, draws: int = _DRAWS) -> Array:
+def resampled(means: Array, *, seed: int = 0) -> Array:
     """Means over blocks drawn with replacement, the same blocks for all ranks: (draws, R)."""
-    random, blocks = np.random.default_rng(seed), means.shape[1]
-    weights = random.multinomial(blocks, np.full(blocks, 1 / blocks), size=draws) / blocks
-    drawn: Array = weights @ means.T
+    blocks = means.shape[1]
+    drawn: Array = draws(blocks, seed, _DRAWS) / blocks @ means.T
     return drawn
 
 

@@ -14,6 +14,7 @@ from uncone.records.text import count, number, percent
 from uncone.rows import Array
 from uncone.saturation import rank_answers
 from uncone.saturation.refit import Factors, Objective, cut, full_rank, of_rank, random_head
+from uncone.saturation.resampling import block_means
 from uncone.saturation.states import Progress, States
 from uncone.saturation.truncation import Nested, Text, bounds, data_aware, gauge, losses, plain, second_moment
 from uncone.tensors import alone
@@ -46,7 +47,7 @@ class _Read:
 
     def means(self, found: Tensor) -> Array:
         """Block means (R, blocks) of losses (R, tokens of the held-out part)."""
-        return rank_answers.block_means(found.numpy(), self.blocks[self.held.numpy()])
+        return block_means(found.numpy(), self.blocks[self.held.numpy()])
 
 
 def rank_curve(

@@ -33,11 +33,17 @@ def block_interval(
     return float(low), float(high)
 
 
-def draws(n: int, seed: int = 0) -> Array:
-    """How often each of n blocks is drawn, float64 (draws, n)."""
-    return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=DRAWS).astype(np.float64)
+def draws(n: int, seed: int = 0, many: int = DRAWS) -> Array:
+    """How often each of n blocks is drawn, float64 (many, n)."""
+    return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=many).astype(np.float64)
 
 
 def block_sums(values: Array, blocks: Array) -> Array:
     """(blocks, m): sums of values (N, m) over the blocks (N,), numbered from 0."""
     return np.stack([np.bincount(blocks, column) for column in values.T], axis=1)
+
+
+def block_means(values: Array, blocks: Array) -> Array:
+    """(R, blocks): means over each block of tokens, of values (R, N) and the block of each token (N,)."""
+    _, place, counts = np.unique(blocks, return_inverse=True, return_counts=True)
+    return block_sums(values.T, place).T / counts
