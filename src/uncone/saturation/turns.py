@@ -3,7 +3,8 @@
 A series that turns falls, then rises, and may recover at its end: it is fitted by isotonic parts. It turned only where
 they fit it better than a rise and a fall, either of which may lack, by more than a series without a turn would give by
 chance. The gain is divided by what is left of the fit, and so is that of each simulated series: wander that parts take
-for a shape is taken so in both. Noise between checkpoints may be autocorrelated: every draw has one of the correlations,
+for a shape is taken so in both. A little of the noise between neighbours is added to what is left, since parts that go
+through every point would make all gains alike. Noise between checkpoints may be autocorrelated: every draw has one of the correlations,
 as likely as they are on this series.
 """
 
@@ -31,6 +32,8 @@ _TINY, _ROUNDING = 1e-300, 1e-9
 _EIGHTHS = (3, 4, 5, 6, 7)
 """Of a series, where a recovery may begin."""
 _TRIED, _HIGHEST = 24, 0.98
+_ROUGH = 0.02
+"""Of the variance that second differences have, for each point: what a fit leaves at least."""
 _MAD = 1.4826
 """From a median of sizes to a standard deviation."""
 
@@ -130,8 +133,8 @@ def after_holm(p: Sequence[float]) -> list[float]:
 class _Parts:
     """The best falling, rising and again falling parts of the rows of y (B, n), by least squares; the last may lack.
 
-    `left` is the sum of squares that stays, `gain` what a rise and a fall leave beyond it over `left`, and `place` the
-    middle of the lowest block; all (B,).
+    `left` is the sum of squares that stays, `gain` what a rise and a fall leave beyond it over `left` and a little
+    noise, and `place` the middle of the lowest block; all (B,).
     """
 
     def __init__(self, y: Array) -> None:
@@ -149,8 +152,8 @@ class _Parts:
             if end > 2:
                 rising = _falling(y[:, end - 1 :: -1] if end < n else y[:, ::-1])
                 self._take(end, falling, rising, recovery[:, n - end - 1] if end < n else np.zeros(b))
-        # A fit through every point leaves rounding.
-        self.gain = (unturned - self.left) / np.maximum(self.left, _ROUNDING * unturned + _TINY)
+        least = _ROUGH * n * _roughness(y) + _ROUNDING * unturned + _TINY
+        self.gain = (unturned - self.left) / (self.left + least)
 
     def _take(self, end: int, falling: _Ends, rising: _Ends, recovery: Array) -> None:
         """The parts whose recovery begins at `end`, on the rows where they are better than those before."""
@@ -250,12 +253,16 @@ def _noise_of(y: Array, fit: Array) -> _Noise | None:
     return _Noise(weights / weights.sum(), squares, degrees, phi)
 
 
+def _roughness(y: Array) -> Array:
+    """The variance of noise between neighbours in the rows of y (B, n), by second differences."""
+    scale = _MAD * np.median(np.abs(np.diff(y, 2, axis=1)), axis=1)
+    return np.asarray(scale**2 / 6)
+
+
 def _rough(y: Array) -> _Noise:
     """The noise of a series that its parts go through: what second differences have, although some of it is shape."""
-    differences = np.diff(y, 2)
-    scale = _MAD * float(np.median(np.abs(differences)))
-    variance, degrees = scale**2 / 6, len(differences)
-    return _Noise(np.ones(1), np.array([variance * degrees]), degrees, np.zeros(1))
+    degrees = len(y) - 2
+    return _Noise(np.ones(1), _roughness(y[None]) * degrees, degrees, np.zeros(1))
 
 
 def _corrected(noise: _Noise, fit: Array, normal: Array) -> _Noise:
