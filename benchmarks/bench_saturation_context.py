@@ -1,4 +1,7 @@
-"""500 singular values of the 5-grams of 2 million tokens: uncone's block Lanczos against scipy's ARPACK on the whole matrix."""
+"""500 singular values of the 5-grams of 2 million tokens: uncone's block Lanczos against scipy's ARPACK on the whole matrix.
+
+The rival is asked for 100 values: for 500 it takes more than 4 minutes and 7 GB. A row of uncone is asked for as many.
+"""
 
 import numpy as np
 import scipy.sparse
@@ -7,7 +10,7 @@ from measured import Row, Work, run
 
 from uncone.saturation.context_rank import ContextMatrix, Followers, context_rank, count_followers
 
-TOKENS, VOCABULARY, ORDER, DIMENSIONS = 2_000_000, 33_000, 5, 500
+TOKENS, VOCABULARY, ORDER, DIMENSIONS, FEW = 2_000_000, 33_000, 5, 500, 100
 
 
 def stream() -> np.ndarray:
@@ -32,6 +35,11 @@ def ours() -> Work:
     return lambda: ContextMatrix(count_followers(ids, ends, ORDER), "all").spectrum(DIMENSIONS)
 
 
+def few() -> Work:
+    found = counted()
+    return lambda: ContextMatrix(found, "all").spectrum(FEW)
+
+
 def everything() -> Work:
     ids = stream()
     return lambda: context_rank([ids], order=ORDER, dimensions=DIMENSIONS)
@@ -41,13 +49,14 @@ def arpack() -> Work:
     found = counted()
     rows = (found.count / found.total[found.context], (found.context, found.token))
     matrix = scipy.sparse.csr_array(rows, shape=(len(found.total), VOCABULARY))
-    return lambda: scipy.sparse.linalg.svds(matrix, DIMENSIONS, return_singular_vectors=False, random_state=0)
+    return lambda: scipy.sparse.linalg.svds(matrix, FEW, return_singular_vectors=False, random_state=0)
 
 
 ROWS = [
     Row("uncone: count, build, 500 values with vectors", ours),
     Row("uncone: the whole record, nine such matrices", everything),
-    Row("scipy svds (ARPACK), values alone, counted before", arpack),
+    Row("uncone: 100 values with vectors, counted before", few),
+    Row("scipy svds (ARPACK), 100 values alone, counted before", arpack),
 ]
 
 if __name__ == "__main__":
@@ -56,5 +65,5 @@ if __name__ == "__main__":
         "W* of 2M tokens, 5-grams, 500 singular values",
         ROWS,
         repeats=1,
-        columns=[("uncone", ROWS[0].name)],
+        columns=[("uncone, 100", ROWS[2].name)],
     )
