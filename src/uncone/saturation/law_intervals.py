@@ -23,7 +23,8 @@ class Uncertainty:
     """Fits of simulated runs: the law's prediction for each run, times log-normal noise of the size that was found.
 
     An interval is studentised: the error of each simulated fit is divided by the noise that this fit found, and the
-    quantiles are multiplied by the noise of the real one. A percentile bootstrap of few runs is too narrow.
+    quantiles are multiplied by the noise of the real one. A percentile bootstrap of few runs is too narrow. Those of
+    constants are not turned about the estimate, since a constant that is badly known is skewed the way its fits are.
 
     Attributes:
         law: of the real runs.
@@ -43,7 +44,7 @@ class Uncertainty:
 
     def constants(self) -> list[tuple[float, float] | None]:
         """The bootstrap interval of each constant; None of a given one."""
-        low, high = self._ends(self.law.theta, self.drawn - self.law.theta)
+        low, high = self.law.theta + self._quantiles(self.drawn - self.law.theta)
         return [
             _natural(place, low[place], high[place]) if place in self.thresholds else None
             for place in range(5)
@@ -98,9 +99,13 @@ class Uncertainty:
         return np.exp(low), np.exp(high)
 
     def _ends(self, center: Array, errors: Array) -> tuple[Array, Array]:
-        ratios = errors / self.noises[:, None] * self.noise
-        low, high = np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+        low, high = self._quantiles(errors)
         return center - high, center - low
+
+    def _quantiles(self, errors: Array) -> Array:
+        """(2, k): of simulated errors (B, k), each as if its fit had found the noise of the real one."""
+        ratios = errors / self.noises[:, None] * self.noise
+        return np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
 
 
 def uncertainty(
