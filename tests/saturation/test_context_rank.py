@@ -99,6 +99,27 @@ def test_tokens_without_order_show_no_difference() -> None:
     assert "no difference is shown" in found.verdict
 
 
+def test_what_is_left_beyond_the_rank_is_nothing() -> None:
+    for seed in range(4):
+        ids = np.random.default_rng(seed).integers(0, 12, 4000)
+        found = uncone.context_rank([ids], order=3, dimensions=50, seed=seed)
+        assert all(error == 0 or error > 1e-5 for curve in found.curves for error in curve.errors)
+        assert all(one.text > 0 or one.null > 0 for one in found.differences)
+
+
+def test_a_difference_at_the_last_dimension_is_told() -> None:
+    random = np.random.default_rng(0)
+    after = random.integers(0, 300, (300, 3))
+    ids = [0]
+    for choice in random.integers(0, 3, 20_000):
+        ids.append(int(after[ids[-1], choice]))
+    found = uncone.context_rank([np.array(ids)], order=3, dimensions=200)
+    (*_, last) = (one for one in found.differences if (one.kind, one.source) == ("all", "shuffled"))
+    assert last.difference.interval is not None
+    assert last.difference.interval[1] < 0
+    assert "language takes fewer dimensions" in found.verdict
+
+
 def test_a_language_with_structure_shows_one(tmp_path: Path) -> None:
     """A chain in which each token allows two others, equally often: shuffling destroys it."""
     rng = np.random.default_rng(0)

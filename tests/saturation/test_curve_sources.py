@@ -164,6 +164,11 @@ def test_cells_that_are_no_numbers_leave_a_curve_undecided() -> None:
         "",
     ]
     assert record.curves[2].notes == ("2 checkpoints without a value",)
+    beside = [{**row, "stderr": 0.1} for row in (*bad, *gaps)]
+    (family,) = uncone.judge_curves(beside).families
+    (alone,) = uncone.judge_curves([row for row in beside if row["model"] == "gaps"]).families
+    assert family.error_ratio == alone.error_ratio
+    assert family.error_ratio >= 1
     assert record.notes == (
         "1 curve has no standard errors: the jitter between checkpoints alone is their noise, which finds less.",
     )

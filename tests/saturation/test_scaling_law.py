@@ -284,10 +284,10 @@ RUNS = {
 @pytest.mark.parametrize(
     ("changed", "options", "message"),
     [
-        ({"loss": [3.9, math.nan, 3.3, 3.2, 3.0, 2.9]}, {}, "expected losses above 0, got nan at run 1"),
-        ({"n": [0, 2e8, 4e8, 8e8, 1.6e9, 3e9]}, {}, "expected parameters above 0, got 0.0 at run 0"),
+        ({"loss": [3.9, math.nan, 3.3, 3.2, 3.0, 2.9]}, {}, "expected losses above 0, got nan in run 2"),
+        ({"n": [0, 2e8, 4e8, 8e8, 1.6e9, 3e9]}, {}, "expected parameters above 0, got 0.0 in run 1"),
         ({"t": [1e10]}, {}, "expected columns of one length"),
-        ({"loss": ["a"] * 6}, {}, "expected numbers of parameters, tokens and losses"),
+        ({"loss": ["a"] * 6}, {}, "expected a number for loss in run 1, got 'a'"),
         ({"n": [1e8] * 6}, {}, r"tell A, alpha, B, beta, E apart, got others \(all runs have N = 1e\+08\)"),
         ({"t": [1e10] * 6}, {}, r"all runs have T = 1e\+10"),
         ({"n": [1e8] * 6}, {"fixed": FIXED}, "tell A, alpha apart"),

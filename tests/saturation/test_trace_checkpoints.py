@@ -12,6 +12,7 @@ from tests.saturation.families import D, N, V, head_at, losses, table_of, write_
 from uncone import report, trace_checkpoints
 from uncone.errors import InputError
 from uncone.records import CheckpointTrace, load_record
+from uncone.records.blocks import Folded
 from uncone.saturation import checkpoints
 
 
@@ -185,8 +186,35 @@ def test_heads_that_change_shape_are_compared_as_shares(tmp_path: Path) -> None:
     (note,) = (note for note in found.notes if "shape" in note)
     assert (
         note
-        == f"The head changes its shape: {V} x {D} from step 0, {V} x {2 * D} from step 8. Entropies are shares of ln d."
+        == f"The head changes its shape: {V} x {D} from step 0, {V} x {2 * D} from step 8. Entropies are shares of ln d, RankMe of d."
     )
+    (rankme,) = (
+        row for row in found.turns if row.name == "table_rankme"
+    )  # of noise: nearly d, and then nearly 2 d
+    assert rankme.turned is False
+
+
+def test_what_has_no_step_is_named_and_a_folder_of_two_is_read(tmp_path: Path) -> None:
+    for name in ("checkpoint-100", "checkpoint-200", "final"):
+        write_checkpoint(tmp_path / name, head_at(0, 0))
+    shutil.copytree(tmp_path / "final", tmp_path, dirs_exist_ok=True)
+    found = trace_checkpoints(tmp_path)
+    assert [one.step for one in found.checkpoints] == [100, 200]
+    assert f"Not read, as no step is in the name: {tmp_path.name[:40]}, final." in found.notes
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match="got no folder that names a step"):
+        trace_checkpoints(tmp_path / "none")
+
+
+def test_equal_series_have_equal_turns_and_few_show_their_numbers(tmp_path: Path) -> None:
+    for place in range(12):
+        head = head_at(place, 5)
+        write_checkpoint(tmp_path / f"step{place}", head, table=head[::-1].copy())
+    rows = {row.name: row for row in trace_checkpoints(tmp_path).turns}
+    assert rows["head_rankme"].p == rows["table_rankme"].p
+    some = trace_checkpoints([tmp_path / f"step{place}" for place in range(3)])
+    (numbers,) = (block for block in some.blocks() if isinstance(block, Folded))
+    assert numbers.in_terminal
 
 
 def test_steps_come_from_names_trainers_or_the_caller(tmp_path: Path) -> None:
@@ -242,6 +270,12 @@ def test_losses_from_a_table_a_trainer_or_the_caller(family: Path, tmp_path: Pat
     (tmp_path / "d.json").write_text("[")
     with pytest.raises(InputError, match=r"expected JSON, got .*d\.json"):
         checkpoints.losses_of(tmp_path / "d.json", places)
+
+
+def test_a_table_without_losses_is_refused(family: Path, tmp_path: Path) -> None:
+    (tmp_path / "curves.csv").write_text("task,metric,step,value\nlambada,acc,100,0.5\n")
+    with pytest.raises(InputError, match=r"expected the columns step and loss in .*, without loss"):
+        trace_checkpoints(family, losses=tmp_path / "curves.csv")
 
 
 def test_a_gap_is_named() -> None:

@@ -21,7 +21,7 @@ from uncone.records.blocks import (
 from uncone.records.layout import section, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record, made_with
-from uncone.records.text import count, number
+from uncone.records.text import count, counted, number
 
 Order = Literal["before", "after", "not apart", ""]
 _DRAWN_RANKS = 24
@@ -140,7 +140,8 @@ class CheckpointTrace(Record):
     def blocks(self) -> tuple[Block, ...]:
         failed = [f"{one.name}: {one.failed}" for one in self.checkpoints if one.failed]
         columns = ("series", "turned at", "interval", "p", "before the loss", "order")
-        turns = Table(columns, tuple(map(_turn_row, self.turns)), columns[1:5])
+        few = all(turn.turned is None for turn in self.turns)
+        turns = () if few else (Table(columns, tuple(map(_turn_row, self.turns)), columns[1:5]),)
         profiles = self._profiles()
         charts = tuple(
             chart for group in _GROUPS[bool(profiles) :] if (chart := self._chart(*group)) is not None
@@ -156,7 +157,7 @@ class CheckpointTrace(Record):
                 (Figure("Series over training", page, spark="Over training:" if not at else "") for at, page in enumerate(pages)),
             ),
             section("Not read", Bullets(tuple(failed))),
-            Folded("Every checkpoint", (self._numbers(),)),
+            Folded("Every checkpoint", (self._numbers(),), in_terminal=few),
             Text(made_with(self.versions), "quiet"),
         )  # fmt: skip
 
@@ -262,7 +263,7 @@ def _turn_row(turn: SeriesTurn) -> tuple[str | Cell, ...]:
     title = NAMED[turn.name].title
     p, before = ("-" if value is None else number(value) for value in (turn.p, turn.before_loss))
     if turn.turned is None:
-        return title, f"{turn.n} checkpoints are too few", "", "-", "-", ""
+        return title, f"too few: {counted(turn.n, 'checkpoint')}", "", "-", "-", ""
     if not turn.turned or turn.at is None or turn.low is None or turn.high is None:
         return title, "shows no sure turn", "", p, "-", ""
     ends = f"{number(round(turn.low))} to {number(round(turn.high))}"

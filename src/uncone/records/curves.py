@@ -140,15 +140,22 @@ class CurveVerdicts(Record):
 
     def blocks(self) -> tuple[Block, ...]:
         fell = any(family.declined for family in self.families)
+        undecided = all(curve.declined is None for curve in self.curves)
         tone: Tone = "warning" if fell else "note"
+        noted = [curve for curve in self.curves if curve.notes]
+        titles = self._titles()
+        own = [
+            f"{', '.join(filter(None, (curve.model, titles.get(curve.family))))}: {'; '.join(curve.notes)}."
+            for curve in noted[:_FEW]
+        ]
         apart = f"Curves are told apart by {', '.join(self.told_apart_by)}." if self.told_apart_by else ""
         return shown(
-            Heading(self.verdict, 1, "DECLINED" if fell else "NO DECLINE SHOWN", tone),
+            Heading(self.verdict, 1, "DECLINED" if fell else "UNDECIDED" if undecided else "NO DECLINE SHOWN", tone),
             Text(f"Each family (one task, metric, suite and shots) is corrected by itself, at {self.alpha:g}. {apart}", "quiet"),
             self._by_family(),
             self._figures(),
             section("Each curve", self._by_curve()),
-            section("What was left out or is missing", Bullets(self.notes)),
+            section("What was left out or is missing", Bullets((*self.notes, *own))),
         )  # fmt: skip
 
     def to_rows(self) -> list[dict[str, Any]]:

@@ -44,15 +44,20 @@ class Place:
 
 
 def places_of(directories: Sequence[Path_], steps: Sequence[int] | None = None) -> list[Place]:
-    """The checkpoints by step; of one directory that is no model itself the folders in it that name a step.
+    """The checkpoints by step; of one directory the folders in it that name a step, if it is no model or they are several.
 
     Raises:
         InputError: no checkpoint, one that is not there, one without a step, or two of one step.
     """
     paths = [Path(directory) for directory in directories]
-    if len(paths) == 1 and paths[0].is_dir() and not (paths[0] / "config.json").exists():
+    if len(paths) == 1 and paths[0].is_dir():
         inner = sorted(path for path in paths[0].iterdir() if path.is_dir() and _STEP.search(path.name))
-        paths = inner or paths
+        is_model = (paths[0] / "config.json").exists()
+        if not (inner or is_model):
+            raise InputError(
+                f"expected checkpoints in {paths[0]}, got no folder that names a step, such as step1000: give their directories"
+            )
+        paths = paths if is_model and len(inner) < 2 else inner
     if not paths:
         raise InputError("expected directories of checkpoints, got none: give one for each step")
     if steps is not None and len(steps) != len(paths):
@@ -71,6 +76,23 @@ def places_of(directories: Sequence[Path_], steps: Sequence[int] | None = None) 
                 "or name the steps (steps=, --steps)"
             )
     return found
+
+
+def left_out(directories: Sequence[Path_], places: Sequence[Place]) -> list[str]:
+    """A note on the models of the one directory given that are not read, since their names have no step."""
+    root, read = Path(directories[0]), {place.path for place in places}
+    if len(directories) > 1 or root in read:
+        return []
+    others = [
+        path
+        for path in (root, *sorted(root.iterdir()))
+        if path not in read and (path / "config.json").is_file()
+    ]
+    return (
+        [f"Not read, as no step is in the name: {', '.join(path.name[:40] for path in others)}."]
+        if others
+        else []
+    )
 
 
 def _step_of(path: Path) -> int:
@@ -124,7 +146,7 @@ def losses_of(losses: Losses | None, places: Sequence[Place]) -> tuple[list[tupl
 def _read_losses(path: Path_) -> list[tuple[float, float]]:
     """Of a table with the columns step and loss, or of the losses that a trainer logged: its evaluations', else its training's."""
     table = open_table(Path(path))
-    columns = {name.strip().casefold(): cells for name, cells in table.columns.items()}
+    columns, pairs = {name.strip().casefold(): cells for name, cells in table.columns.items()}, []
     if {"task", "metric", "step", "value"} <= set(columns):
         rows = list(zip(*(columns[name] for name in ("task", "metric", "step", "value")), strict=True))
         kinds = [
@@ -132,7 +154,7 @@ def _read_losses(path: Path_) -> list[tuple[float, float]]:
             for kind in ("eval", "train")
         ]
         pairs = next(filter(None, kinds), [])
-    else:
+    if not pairs:
         if missing := [name for name in ("step", "loss") if name not in columns]:
             have = ", ".join(table.columns)[:200]
             raise InputError(
@@ -257,7 +279,7 @@ def notes_on(checkpoints: Sequence[Checkpoint]) -> list[str]:
     shapes = {one.shape: one for one in read if one.shape}
     if len(shapes) > 1:
         told = ", ".join(f"{v:,} x {d:,} from step {one.step:,}" for (v, d), one in _firsts(read))
-        notes.append(f"The head changes its shape: {told}. Entropies are shares of ln d.")
+        notes.append(f"The head changes its shape: {told}. Entropies are shares of ln d, RankMe of d.")
     notes += dict.fromkeys(note for one in read for note in one.notes)
     steps = [one.step for one in read]
     for a, b, c, d in zip(steps, steps[1:], steps[2:], steps[3:], strict=False):

@@ -24,6 +24,8 @@ SOURCES = ("text", "shuffled", "next shuffled")
 SEEN = 5
 """Occurrences of a context from which on its distribution says something."""
 HALF = 0.5
+_ROUNDING = 1e-12
+"""Of ||W*||^2: what is left below it is rounding."""
 _BLOCKS, _MOST_POINTS = 40, 120
 _ROWS_AT_ONCE = 8192
 
@@ -212,7 +214,8 @@ class ContextMatrix:
         taken = np.cumsum(within[:, chosen], axis=1)
         left = np.concatenate([self.energy[:, None], np.maximum(self.energy[:, None] - taken, 0)], axis=1)
         total = float(self.energy.sum())
-        return np.sqrt(np.maximum(1 - np.append(0, np.cumsum(every[chosen])) / total, 0)), left
+        share = 1 - np.append(0, np.cumsum(every[chosen])) / total
+        return np.sqrt(np.where(share > _ROUNDING, share, 0)), left
 
     def _within(self, vectors: Array) -> Array:
         """(blocks, k): the squared products of each block's rows with the vectors."""
@@ -258,7 +261,8 @@ def _differences(errors: dict[tuple[str, str], tuple[Array, Array]]) -> Iterator
             if (kind, "text") not in errors or (kind, source) not in errors:
                 continue
             (text, left), (null, null_left) = errors[kind, "text"], errors[kind, source]
-            k = min(len(text), len(null)) - 1
+            # beyond the ranks of both there is nothing to compare
+            k = min(len(text), len(null), int(max(np.count_nonzero(text), np.count_nonzero(null)))) - 1
             halves = half_dimension(text), half_dimension(null)
             # chosen by the null alone: where the difference is largest would be chosen by chance
             for d in sorted({min(halves[1] or k, k), k}):
@@ -276,8 +280,9 @@ def _differences(errors: dict[tuple[str, str], tuple[Array, Array]]) -> Iterator
 def _verdict(
     name: str, order: int, curves: Sequence[ContextCurve], differences: Sequence[ContextDifference]
 ) -> str:
-    """What is claimed rests on the difference from the shuffled tokens."""
-    last = next(d for d in differences if (d.kind, d.source) == ("all", "shuffled"))
+    """What is claimed rests on the differences from the shuffled tokens; where several are shown, on the last one."""
+    rows = [d for d in differences if (d.kind, d.source) == ("all", "shuffled")]
+    last = next((d for d in reversed(rows) if _way(d)), rows[-1])
     what = f"The contexts of {order - 1} tokens of {name or 'the text'}"
     halves = [curve.half.value for curve in curves if curve.source in ("text", "shuffled")]
     if None not in halves and len(halves) == 2:
@@ -287,7 +292,7 @@ def _verdict(
     size, at = number(abs(last.difference.value or 0)), count(last.dimension)
     way = _way(last)
     if way is None:
-        said += ": no difference is shown, so the curve is that of the tokens' frequencies"
+        said += f": no difference is shown at {' or '.join(count(d.dimension) for d in rows)} dimensions"
     else:
         said += f": language takes {way} dimensions than frequencies alone, by {size} of W-error at {at}"
     often = [d for d in differences if (d.kind, d.source) == ("seen", "next shuffled") and _way(d)]

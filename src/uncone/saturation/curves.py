@@ -310,7 +310,8 @@ def _families(
     for i, curve in enumerate(curves):
         members.setdefault(curve.family, []).append(i)
     for family, at in members.items():
-        weights = likely[at].mean(0) if likely[at].any() else None
+        judged = likely[at][likely[at].any(1)]  # an undecided curve has no correlation
+        weights = judged.mean(0) if len(judged) else None
         said = [verdicts[i].declined for i in at]
         yield CurveFamily(
             *family, curves[at[0]].lower, len(at), said.count(True), said.count(None),
@@ -323,8 +324,10 @@ def verdict_of(families: Sequence[CurveFamily], curves: Sequence[CurveVerdict]) 
     """The result in one sentence."""
     fell = [curve.model for curve in curves if curve.declined]
     undecided = sum(family.undecided for family in families)
+    if undecided == len(curves):
+        return f"No curve could be judged: {count(undecided)} {plural(undecided, 'is', 'are')} undecided."
     if len(families) == 1:
-        where, names = f"of {families[0].title}", fell
+        where, names = f"of {families[0].title}" if families[0].title else "of the table", fell
     else:
         where = f"in {counted(len(families), 'family', 'families')}"
         falling = sorted((one for one in families if one.declined), key=lambda one: -one.declined)

@@ -55,7 +55,9 @@ def notes(
     spare = len(fitted) - len(free)
     starts = math.prod(len(GRID[CONSTANTS.index(name)]) for name in free)
     told = [
-        f"The best of {count(starts)} starts; Huber's loss of ln L, squares up to {delta:g}, summed over the runs."
+        f"Every constant is given, so nothing was fitted; Huber's loss of ln L, squares up to {delta:g}, summed over the runs."
+        if not free
+        else f"The best of {count(starts)} starts; Huber's loss of ln L, squares up to {delta:g}, summed over the runs."
     ]
     if 0 < spare < FEW_SPARE:
         told.append(

@@ -23,21 +23,26 @@ Points = Sequence[tuple[float, float]]
 GEOMETRY = ("head_entropy_centered", "head_entropy", "logit_entropy", "states_anisotropy")
 """The series that stand for the geometry; the first that is known gives the sentence."""
 LOSSES = ("loss", "text_loss")
-_ENTROPIES = ("head_entropy", "head_entropy_centered", "logit_entropy")
+_SIZES = dict.fromkeys(("head_entropy", "head_entropy_centered", "logit_entropy"), math.log) | dict.fromkeys(
+    ("head_rankme", "table_rankme", "states_rankme"), float
+)
+"""What a series is divided by where heads have different widths: a function of the width."""
 _MOST = 200
 """Points of a series: longer ones become means of neighbours."""
 _NO_CAUSE = "An order in time shows no cause."
 
 
 def series_of(checkpoints: Sequence[Checkpoint], losses: Points) -> dict[str, list[tuple[float, float]]]:
-    """(step, value) of every series. Where heads have different widths, entropies are shares of their ln d."""
+    """(step, value) of every series. Where heads have different widths, entropies are shares of ln d and RankMe of d."""
     read = [one for one in checkpoints if not one.failed]
     widths = {one.shape[1] for one in read if one.shape}
     series: dict[str, list[tuple[float, float]]] = {}
     for name in NAMED:
-        scaled = len(widths) > 1 and name in _ENTROPIES
+        of = _SIZES.get(name) if len(widths) > 1 else None
         known = [one for one in read if name in one.values]
-        points = [(float(o.step), o.values[name] / (math.log(o.shape[1]) if scaled else 1.0)) for o in known]
+        points = [
+            (float(o.step), o.values[name] / (of(o.shape[1]) if of and o.shape else 1.0)) for o in known
+        ]
         if name == "loss" and losses:
             points = list(losses)
         if points:
@@ -54,8 +59,8 @@ def find_turns(
     steps = np.unique(np.concatenate([x for x, _ in thinned.values()])) if thinned else np.empty(0)
     shared = np.random.default_rng(seed).standard_normal((2, draws, len(steps)))
     found: dict[str, Turn] = {}
-    for place, (name, (x, y)) in enumerate(thinned.items()):
-        own = np.random.default_rng([seed, 1 + place])
+    for name, (x, y) in thinned.items():
+        own = np.random.default_rng([seed, 1])  # the same for all, so that equal series get equal answers
         normal = own.standard_normal((2, draws, len(x)))
         if loss is not None:
             # Checkpoints that the loss has too share its noise, as far as both go up and down together.
@@ -123,9 +128,8 @@ def sentence(turns: Sequence[SeriesTurn], n: int) -> str:
     if geometry is None:
         return f"{_checkpoints(n)} without a head: only the token table was read."
     if geometry.turned is None:
-        return (
-            f"{_checkpoints(n)}: a turn needs at least {FEWEST}, so that only the numbers of each are given."
-        )
+        beside = f"; {_told(loss, capital=False)}" if loss is not None and loss.turned else ""
+        return f"{_checkpoints(n)}: a turn needs at least {FEWEST}, so that only the numbers of each are given{beside}."
     told = _told(geometry)
     if loss is None:
         return f"{told}; whether the loss turned is not known, as none was given."

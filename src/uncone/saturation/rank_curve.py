@@ -286,10 +286,10 @@ def _verdict(lines: tuple[RankLine, ...], ranks: tuple[int, ...], margin: float,
 
 
 def _notes(states: States, refits: bool, lines: tuple[RankLine, ...], margin: float) -> tuple[str, ...]:
-    gained = [-one.excess[-1] for one in lines if one.method == "refit" and one.excess[-1] < -margin]
+    gained = [-one.excess[-1] for one in lines if one.method == "refit" and one.excess[-1] < 0]
     notes = [
-        f"Refitted at full rank the head gains {number(gain)} nats on this text, so the model was not made for it; refits of "
-        "lower ranks are held against that refit."
+        f"Refitted at full rank the head gains {number(gain)} nats on this text{', as if the model was not made for it' if gain > margin else ''}; "
+        "the margin of refits is counted from that refit."
         for gain in gained
     ]
     notes += [

@@ -157,7 +157,7 @@ def checked(*of_runs: Any) -> tuple[Array, ...]:
         wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
         if len(wrong):
             raise InputError(
-                f"expected {what} above 0, got {values[wrong[0]]} at run {wrong[0]} and {len(wrong)} such in all: "
+                f"expected {what} above 0, got {values[wrong[0]]} in run {wrong[0] + 1} of {len(values)} and {len(wrong)} such in all: "
                 "leave these runs out"
             )
     return arrays

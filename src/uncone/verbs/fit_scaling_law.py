@@ -8,6 +8,7 @@ import numpy as np
 from uncone.errors import InputError
 from uncone.records.scaling_law import Gap, LawConstant, LawLine, LawRun, Parameters, ScalingLaw
 from uncone.rows import Array
+from uncone.saturation.columns import number_of
 from uncone.saturation.law_intervals import Uncertainty, uncertainty
 from uncone.saturation.law_verdict import notes, verdict
 from uncone.saturation.scaling_law import CONSTANTS, DELTA, Law, checked, fitted, problem_of
@@ -133,16 +134,18 @@ def _runs(source: Any, columns: Mapping[str, str] | None) -> tuple[str, list[str
     missing = [called[name] for name in COLUMNS[1:] if called[name] not in table.columns]
     if missing or set(called) - set(COLUMNS):
         wrong = ", ".join(missing or sorted(set(called) - set(COLUMNS)))
+        first = next((name for name in COLUMNS[1:] if called[name] in missing), COLUMNS[1])
         raise InputError(
             f"expected the columns {', '.join(called.values())}, got {', '.join(table.columns)} (without {wrong}): name them "
-            'by columns={"n": ...} (--columns n=...)'
+            f'by columns={{"{first}": ...}} (--columns {first}=...)'
         )
-    try:
-        n, t, losses = (np.asarray(table.columns[called[name]], np.float64) for name in COLUMNS[1:])
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"expected numbers of parameters, tokens and losses, got others ({error}): correct them"
-        ) from error
+    for name in COLUMNS[1:]:
+        for row, cell in enumerate(table.columns[called[name]]):
+            if number_of(cell) is None or (isinstance(cell, str) and not cell.strip()):
+                raise InputError(
+                    f"expected a number for {called[name]} in run {row + 1}, got {str(cell)[:40]!r}: correct it or leave the run out"
+                )
+    n, t, losses = (np.array(list(map(float, table.columns[called[name]]))) for name in COLUMNS[1:])
     checked(n, t, losses)
     models = [str(model) for model in table.columns.get(called["model"], range(len(n)))]
     return table.short_name, models, n, t, losses

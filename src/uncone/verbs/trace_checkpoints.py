@@ -12,6 +12,7 @@ from uncone.saturation.checkpoints import (
     Losses,
     Path_,
     Progress,
+    left_out,
     losses_of,
     notes_on,
     places_of,
@@ -77,11 +78,11 @@ def trace_checkpoints(
     missing = (
         ()
         if any(name in series for name in ("loss", "text_loss"))
-        else ("No loss was given: name losses= or text=.",)
+        else ("No loss was given: name a table (losses=, --losses) or a text (text=, --text).",)
     )
     parent = places[0].path.resolve().parent.name
     return CheckpointTrace(
         name=parent or places[0].path.name, verdict=sentence(turns, len(read)), checkpoints=tuple(checkpoints),
         turns=tuple(turns), losses=tuple(table), phases=phases(turns, series),
-        notes=(*notes_on(checkpoints), *notes, *missing), versions=versions("numpy"),
+        notes=(*left_out(given, places), *notes_on(checkpoints), *notes, *missing), versions=versions("numpy"),
     )  # fmt: skip
