@@ -176,6 +176,39 @@ def _barcode_large() -> str:
     return "\n".join(lines)
 
 
+def _saturation() -> str:
+    whole, every, few, arpack = kept("saturation_context")
+    *_, ours, svd = kept("saturation_checkpoints")
+    law, _, scipy, *_ = kept("saturation_law")
+    judged = kept("saturation_curves")[0]
+    floor, _, ranks = kept("saturation_rank")
+    seconds = float(scipy["s"]) / float(law["s"])
+    lines = [
+        (
+            "500 singular values of the contexts of 2M tokens", _cost(whole),
+            f"100 values: {_cost(few)}; scipy's ARPACK: {_cost(arpack)}", f"{_times(arpack, few)} x faster", "context",
+        ),
+        ("all nine such matrices of `context_rank`", _cost(every), "", "", "context"),
+        (
+            "all numbers of a head at a checkpoint, 50304 x 768", _cost(ours), f"`numpy.linalg.svd` twice: {_cost(svd)}",
+            f"{_times(svd, ours)} x faster", "checkpoints",
+        ),
+        (
+            "4,500 starts of a scaling law, 245 runs", f"{law['s']} s", f"SciPy's L-BFGS-B, one by one: {scipy['s']} s",
+            f"{seconds:.3g} x faster", "law",
+        ),
+        (
+            "curves judged a minute, 16 checkpoints", judged["curves a minute"],
+            f"counted draws: {judged['counted draws, curves a minute']}", "", "curves",
+        ),
+        (
+            "loss against rank, 8 ranks, 16384 x 256, 200,000 states", _s(ranks), "",
+            f"{_times(ranks, floor)} x one product of all states", "rank",
+        ),
+    ]  # fmt: skip
+    return "\n".join(f"| {' | '.join(cells)} | `bench_saturation_{name}.py` |" for *cells, name in lines)
+
+
 LINES = (
     _partition,
     _moments,
@@ -189,6 +222,7 @@ LINES = (
     _barcode,
     _barcode_large,
     _cross_entropy,
+    _saturation,
     _diagnose,
 )
 
