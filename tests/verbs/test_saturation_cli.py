@@ -139,3 +139,22 @@ def test_what_is_refused(
     assert (status, out) == (1, "")
     assert message in " ".join(error.split())
     assert len(error.strip().splitlines()) == 1
+
+
+def test_steps_of_checkpoints_without_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_family(tmp_path / "family", 5)
+    paths = sorted((tmp_path / "family").iterdir())[:2]
+    for path, name in zip(paths, ("first", "second"), strict=True):
+        path.rename(tmp_path / name)
+    options = [
+        "--checkpoints",
+        tmp_path / "first",
+        tmp_path / "second",
+        "--steps",
+        "7",
+        "3",
+        *_files(tmp_path),
+    ]
+    record = _answered(tmp_path, _run(capsys, *options))
+    assert isinstance(record, CheckpointTrace)
+    assert [(Path(one.name).name, one.step) for one in record.checkpoints] == [("second", 3), ("first", 7)]

@@ -41,7 +41,7 @@ def saturation(
     fixed: str | None = None,
     parameters: Literal["total", "non-embedding"] | None = None,
     losses: Read = None,
-    steps: str | None = None,
+    steps: Annotated[list[int] | None, Several] = None,
     out: Annotated[Path | None, Role.WRITE] = None,
     ranks: str | None = None,
     margin_nats: float | None = None,
@@ -76,7 +76,7 @@ def saturation(
         fixed: With --law: constants that are given, as in B=410.7,beta=0.28,E=1.69.
         parameters: With --law: what n counts; total by default.
         losses: With --checkpoints: a table of step and loss, or a trainer_state.json.
-        steps: With --checkpoints: their steps, as in 0,1000,2000, where their names have none.
+        steps: With --checkpoints: their steps, as in 0 1000 2000, where their names have none.
         out: With --checkpoints: keep a line of JSON for each checkpoint here, so that a stopped run goes on.
         ranks: With --head: as in 16,64,256.
         margin_nats: With --head: how much loss a smaller head may cost, in nats a token.
@@ -94,9 +94,8 @@ def saturation(
     for name in ("columns", "fixed"):
         if name in given:
             given[name] = dict(_pairs(name, given[name]))
-    for name in ("ranks", "steps"):
-        if name in given:
-            given[name] = _numbers(name, given[name])
+    if "ranks" in given:
+        given["ranks"] = _ranks(given["ranks"])
     if question == "head" and "text" not in given:
         raise InputError("expected --text with --head, got none: name a text to run the model on")
     verb, _ = _OF[question]
@@ -136,8 +135,8 @@ def _pairs(option: str, text: str) -> Iterable[tuple[str, Any]]:
         yield name, value if number is None else number
 
 
-def _numbers(option: str, text: str) -> list[int]:
+def _ranks(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < 10 for part in parts):
-        raise InputError(f"expected --{option} of whole numbers, got {text!r}: give them as in 16,64,256")
+        raise InputError(f"expected --ranks of whole numbers, got {text!r}: give them as in 16,64,256")
     return list(map(int, parts))
