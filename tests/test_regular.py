@@ -71,7 +71,7 @@ def _readers() -> dict[str, Callable[[Path], object]]:
     from uncone.calibration.sides import read_labels
     from uncone.edits.texts import read_sentences
     from uncone.model.counts import read_counts
-    from uncone.model.texts import read_text
+    from uncone.model.text_sources import read_texts
     from uncone.prevent import AnisotropyTrack
     from uncone.rows.ids import places_of
     from uncone.tasks.text_files import lines_of
@@ -100,8 +100,10 @@ def _readers() -> dict[str, Callable[[Path], object]]:
         "ids.txt": lambda path: places_of(rows, path),
         "texts.txt": lambda path: list(lines_of(path)),
         "texts.txt.gz": lambda path: list(lines_of(path)),
-        "texts.txt.xz": read_text,
-        "text.txt": read_text,
+        "texts.txt.xz": read_texts,
+        "text.txt": read_texts,
+        "text.jsonl": read_texts,
+        "text.parquet": read_texts,
         "sentences.gz": read_sentences,
         "sentences.txt": read_sentences,
         "moments.safetensors": uncone.Moments.load,

@@ -1,6 +1,7 @@
 """Opening a file to read it: a regular file and nothing else, at once."""
 
 import gzip
+import io
 import itertools
 import lzma
 import os
@@ -11,12 +12,54 @@ from contextlib import contextmanager, nullcontext
 from io import BufferedIOBase
 from typing import Any, BinaryIO
 
-from uncone.errors import InputError, nearest
+from uncone.errors import InputError, nearest, needed
 
 Path_ = str | os.PathLike[str]
 LONGEST_LINE = 64 * 2**20
 _MOST_NAMES = 10_000
-_UNPACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+_PACKED_BYTES = 4096  # unpacked, they are at most some 100 MB
+PACKED = (".gz", ".xz", ".zst")
+"""The endings of files that `open_unpacked` unpacks."""
+
+
+class _Unzstd(io.RawIOBase):
+    """The bytes of a .zst file. zstandard's own reader ends without a word where a file was cut."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        how = "reading .zst needs zstandard, got none: pip install 'uncone[zst]'"
+        self._file, self._zstandard = file, needed("zstandard", how)
+        self._frame: Any = None
+        self._packed, self._rest, self._whole = b"", b"", False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            self._packed = self._packed or self._file.read(_PACKED_BYTES)
+            if not self._packed:
+                if not self._whole:
+                    raise EOFError("the file ends within its data")
+                return 0
+            if self._frame is None:
+                self._frame = self._zstandard.ZstdDecompressor().decompressobj()
+            try:
+                self._rest = self._frame.decompress(self._packed)
+            except self._zstandard.ZstdError as error:
+                raise OSError(str(error)) from error
+            self._packed, self._whole = self._frame.unused_data, self._frame.eof
+            if self._whole:
+                self._frame = None
+        n = min(len(buffer), len(self._rest))
+        buffer[:n], self._rest = self._rest[:n], self._rest[n:]
+        return n
+
+
+def _open_zst(file: BinaryIO) -> Any:
+    return io.BufferedReader(_Unzstd(file), 2**20)
+
+
+_UNPACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".zst": _open_zst}
 
 
 def misspelt(path: Path_) -> str:
@@ -59,7 +102,7 @@ def open_regular(path: Path_, *, how: str = "give a file that exists and can be 
 
 @contextmanager
 def open_unpacked(path: Path_, *, how: str) -> Iterator[BufferedIOBase]:
-    """`open_regular`, with the bytes unpacked as they are read where the name ends in .gz or .xz.
+    """`open_regular`, with the bytes unpacked as they are read where the name ends in .gz, .xz or .zst.
 
     Within the `with` block too, bytes that cannot be read or do not unpack raise InputError.
     """

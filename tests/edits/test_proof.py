@@ -7,7 +7,8 @@ import torch
 
 from uncone.edits.proof import Run, compare, require
 from uncone.errors import InputError, UnsupportedModel
-from uncone.model.texts import MOST_TEXT, cut, read_text
+from uncone.model.text_sources import MOST_TEXT, read_texts
+from uncone.model.texts import cut
 
 
 def run(*rows: list[float], dtype=torch.float32) -> Run:
@@ -119,11 +120,11 @@ def test_texts_plain_and_packed(tmp_path):
     (tmp_path / "a.txt").write_text("wörd " * 3, encoding="utf-8")
     with gzip.open(tmp_path / "a.txt.gz", "wt", encoding="utf-8") as handle:
         handle.write("wörd " * 3)
-    assert read_text(tmp_path / "a.txt") == read_text(tmp_path / "a.txt.gz") == "wörd " * 3
+    assert read_texts(tmp_path / "a.txt") == read_texts(tmp_path / "a.txt.gz") == ["wörd " * 3]
     (tmp_path / "long.txt").write_text("a" * (MOST_TEXT + 5))
-    assert len(read_text(tmp_path / "long.txt")) == MOST_TEXT
+    assert list(map(len, read_texts(tmp_path / "long.txt"))) == [MOST_TEXT]
     (tmp_path / "bad.gz").write_bytes(b"no gzip")
-    with pytest.raises(InputError, match=r"cannot read .*: give a text file in UTF-8"):
-        read_text(tmp_path / "bad.gz")
-    with pytest.raises(InputError, match=r"cannot read .*: give a text file in UTF-8"):
-        read_text(tmp_path)
+    with pytest.raises(InputError, match=r"cannot read .*: give a text in UTF-8"):
+        read_texts(tmp_path / "bad.gz")
+    with pytest.raises(InputError, match=r"cannot read .*: give a text in UTF-8"):
+        read_texts(tmp_path)

@@ -13,7 +13,8 @@ from uncone.model import ModelFiles
 from uncone.model.files import special_tokens
 from uncone.model.head_map import is_seq2seq, run_model
 from uncone.model.model_class import load_model
-from uncone.model.texts import Path_, cut, load_tokenizer, longest_input, read_text, token_ids
+from uncone.model.text_sources import read_texts
+from uncone.model.texts import Path_, cut, load_tokenizer, longest_input, token_ids
 from uncone.records import TextLoss
 
 Tensor = torch.Tensor
@@ -39,7 +40,7 @@ def text_loss(
     """
     if text is None:
         return None, "no text was given"
-    given = read_text(text)
+    given = "\n".join(read_texts(text))
     tokens, why = token_ids(original, given, n)
     if tokens is None:
         return None, why

@@ -11,7 +11,8 @@ import torch
 
 from uncone.errors import InputError
 from uncone.model import ModelFiles
-from uncone.model.texts import Path_, cut, longest_input, read_text, token_ids
+from uncone.model.text_sources import read_texts
+from uncone.model.texts import Path_, cut, longest_input, token_ids
 from uncone.regular import lines_of
 from uncone.transforms.repair import MOST_SENTENCES
 
@@ -37,7 +38,8 @@ def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> Pro
     generator = torch.Generator().manual_seed(0)
     random = torch.randint(0, n, (min(count, 256) // length or 1, length), generator=generator)
     sample = resources.files("uncone.edits").joinpath("sample.txt")
-    ids, why = token_ids(files, sample.read_text("utf-8") if text is None else read_text(text), n)
+    given = sample.read_text("utf-8") if text is None else "\n".join(read_texts(text))
+    ids, why = token_ids(files, given, n)
     if ids is None:
         if text is not None:
             raise InputError(

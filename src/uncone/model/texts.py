@@ -1,20 +1,16 @@
 """A text as the ids of a model's own tokenizer, in windows that the model has positions for."""
 
-import io
 import os
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import torch
 
 from uncone.errors import UnconeError, first_line
 from uncone.model.files import ModelFiles
 from uncone.model.hugging_face import attempt, open_tokenizer
-from uncone.regular import open_unpacked
 
 Tensor = torch.Tensor
 Path_ = str | os.PathLike[str]
-MOST_TEXT = 2**20
-"""Characters that are read of a text."""
 
 
 def cut(ids: Tensor, length: int) -> Tensor | None:
@@ -36,15 +32,6 @@ def longest_input(model: Any, most: int = 128) -> int:
     positions = min(known, default=most)
     # some count positions from 2, behind the padding's
     return max(2, min(most, positions - 4 if positions > 16 else positions // 2))
-
-
-def read_text(path: Path_) -> str:
-    """The first `MOST_TEXT` characters of a text in UTF-8, plain or packed as .gz or .xz."""
-    with (
-        open_unpacked(path, how="give a text file in UTF-8, or one packed as .gz or .xz") as packed,
-        io.TextIOWrapper(cast(BinaryIO, packed), encoding="utf-8", errors="replace") as text,
-    ):
-        return text.read(MOST_TEXT)
 
 
 def token_ids(files: ModelFiles, text: str, n: int) -> tuple[Tensor | None, str]:

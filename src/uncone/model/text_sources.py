@@ -1,0 +1,207 @@
+"""Texts of any size, read piece by piece: plain text, JSON lines with a field, Parquet with a column."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any
+
+from uncone.errors import InputError, needed
+from uncone.regular import PACKED, lines_of, misspelt, open_unpacked
+from uncone.rows.names import named
+from uncone.rows.open import split_part
+
+Path_ = str | os.PathLike[str]
+PIECE_BYTES = 2**16
+"""Of a plain text: a piece ends at the first end of a line behind so many bytes."""
+LONGEST_PIECE = 2**22
+"""A text without ends of lines is cut at a space, or at last between two characters."""
+MOST_TEXT = 2**20
+"""Characters of the beginning of texts."""
+DEFAULT_PART = "text"
+_JSON, _PARQUET = (".jsonl", ".ndjson", ".json"), ".parquet"
+_ROWS_AT_ONCE = 1024
+_HOW = "give a text in UTF-8 (.txt), JSON lines (.jsonl#field) or Parquet (.parquet#column)"
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """One file of text. Its pieces in turn are its text: of a plain file lines, else whole documents."""
+
+    path: Path
+    part: str | None = None
+    """The field of JSON lines, or the column of Parquet; None of a plain text."""
+
+    @property
+    def name(self) -> str:
+        """The file's own name, and its part."""
+        return self.path.name + ("" if self.part is None else f"#{self.part}")
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file as it is stored."""
+        return self.path.stat().st_size
+
+    def pieces(self) -> Iterator[str]:
+        """Pieces of a plain text, of some 64 KiB and with the ends of their lines, or documents.
+
+        They are the same at every reading, so that a reader who was stopped goes on behind the pieces it has seen.
+
+        Raises:
+            InputError: the file is not UTF-8 (the message says where), does not parse, or lacks the field.
+        """
+        kind = _kind(self.path)
+        if kind == _PARQUET:
+            yield from _of_parquet(self.path, self.part or DEFAULT_PART)
+        elif kind == _JSON[0]:
+            yield from _of_json(self.path, self.part or DEFAULT_PART)
+        else:
+            yield from _of_text(self.path)
+
+    def passages(self) -> Iterator[str]:
+        """Lines of a plain text that are not blank, without their ends; of other files documents."""
+        for piece in self.pieces():
+            yield from ([piece] if self.part is not None else filter(str.strip, piece.splitlines()))
+
+
+def open_texts(texts: Path_ | Sequence[Path_]) -> tuple[TextSource, ...]:
+    """The sources that paths name: `.txt` or any other file of text, `.jsonl#field`, `.parquet#column`.
+
+    A file may be packed (.gz, .xz, .zst). The field or column is `text` where none is named.
+
+    Raises:
+        InputError: none is given, a file is missing, or a part of a plain text is asked for.
+    """
+    given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
+    if not given:
+        raise InputError(f"expected a text, got none: {_HOW}")
+    return tuple(map(_open, given))
+
+
+def read_texts(texts: Path_ | Sequence[Path_], most: int = MOST_TEXT) -> list[str]:
+    """The first `most` characters: a string for each plain text, and for each document of other files."""
+    read, left = list[str](), most
+    for source in open_texts(texts):
+        whole = list[str]()
+        for piece in source.pieces():
+            if left > 0:
+                whole.append(piece[:left])
+                left -= len(whole[-1])
+            if left <= 0:
+                break
+        read += [text for text in (whole if source.part is not None else ["".join(whole)]) if text]
+    return read
+
+
+def _open(text: Path_) -> TextSource:
+    name, part = split_part(text)
+    if part is None and not os.path.exists(name) and "#" in name:
+        name, _, part = name.rpartition("#")
+    path = Path(name)
+    if not path.is_file():
+        what = "a folder" if path.is_dir() else "no such file"
+        raise InputError(f"cannot read {name}: {what}: {misspelt(path)}{_HOW}")
+    if _kind(path) == "":
+        if part is not None:
+            raise InputError(f"expected a plain text without parts, got #{part} of {path.name}: leave it out")
+        return TextSource(path)
+    return TextSource(path, part or DEFAULT_PART)
+
+
+def _kind(path: Path) -> str:
+    """Parquet, JSON lines, or "" of a plain text."""
+    suffixes = [suffix for suffix in path.suffixes[-2:] if suffix not in PACKED]
+    last = suffixes[-1].lower() if suffixes else ""
+    return _PARQUET if last == _PARQUET else _JSON[0] if last in _JSON else ""
+
+
+def _of_text(path: Path) -> Iterator[str]:
+    """Whole lines; `seen` bytes of text went before, so that an error says where it stands."""
+    with open_unpacked(path, how=_HOW) as file:
+        rest, seen = b"", 0
+        while True:
+            block = _read(file, PIECE_BYTES)
+            if not block:
+                break
+            rest += block
+            end = rest.find(b"\n", PIECE_BYTES - 1) + 1
+            if end == 0 and len(rest) >= LONGEST_PIECE:
+                end = _cut(rest)
+            while end:
+                yield _decoded(rest[:end], path, seen)
+                rest, seen = rest[end:], seen + end
+                end = rest.find(b"\n", PIECE_BYTES - 1) + 1
+        if rest:
+            yield _decoded(rest, path, seen)
+
+
+def _read(file: BufferedIOBase, size: int) -> bytes:
+    """The next bytes, as many as were asked for but at the end, however the file hands them out."""
+    parts, left = list[bytes](), size
+    while left and (part := file.read(left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _cut(text: bytes) -> int:
+    """Behind the last space, or before the last character that begins."""
+    space = text.rfind(b" ", PIECE_BYTES) + 1
+    begins = (i for i in range(len(text) - 1, len(text) - 5, -1) if text[i] & 0xC0 != 0x80)
+    return space or next(begins, len(text))
+
+
+def _decoded(piece: bytes, path: Path, seen: int) -> str:
+    if seen == 0:
+        piece = piece.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return piece.decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        at, byte = seen + error.start, piece[error.start]
+        raise InputError(
+            f"expected UTF-8, got byte 0x{byte:02x} at position {at:,} of the text in {path}: convert it, as "
+            f"with iconv -f latin1 -t utf-8"
+        ) from error
+
+
+def _of_json(path: Path, field: str) -> Iterator[str]:
+    for number, line in lines_of(path, how=_HOW):
+        if not line.strip():
+            continue
+        where = f"line {number} of {path}"
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"expected a JSON object in {where}, got none ({error}): {_HOW}") from error
+        if not isinstance(entry, dict):
+            raise InputError(f"expected a JSON object in {where}, got {type(entry).__name__}: {_HOW}")
+        yield _text(named(entry, field, where, "field"), field, where)
+
+
+def _of_parquet(path: Path, column: str) -> Iterator[str]:
+    how = f"reading {path.name} needs pyarrow, got none: pip install 'uncone[parquet]'"
+    parquet: Any = needed("pyarrow.parquet", how)
+    pyarrow: Any = needed("pyarrow", how)
+    try:
+        with parquet.ParquetFile(path) as file:
+            named(dict.fromkeys(file.schema_arrow.names), column, path, "column")
+            row = 0
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[column]):
+                for value in batch.column(0).to_pylist():
+                    yield _text(value, column, f"row {row} of {path}")
+                    row += 1
+    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path} as Parquet ({error}): {_HOW}") from error
+
+
+def _text(value: Any, part: str, where: str) -> str:
+    """A document; one that is null has no text."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise InputError(
+            f"expected text in {part!r} of {where}, got {type(value).__name__}: name another field"
+        )
+    return value
