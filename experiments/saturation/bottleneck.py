@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
+from uncone.model.last_states import States, states_of
 from uncone.saturation.excision import excise
 from uncone.saturation.gradient_share import kept_gradient_share
-from uncone.saturation.states import States, states_of
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "../shared/data"

@@ -2,7 +2,7 @@
 
 import torch
 
-from uncone.saturation.states import States
+from uncone.model.last_states import States
 
 Tensor = torch.Tensor
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from uncone.errors import InputError
+from uncone.model.last_states import States
 from uncone.records import Excision
 from uncone.saturation.excision import excise
-from uncone.saturation.states import States
 
 V, D, N = 60, 16, 2000
 

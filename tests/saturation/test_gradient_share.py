@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncone.errors import UndefinedMeasure
+from uncone.model.last_states import States
 from uncone.records import GradientShare
 from uncone.saturation.gradient_share import chance_of_norms, kept_gradient_share
-from uncone.saturation.states import States
 
 Tensor = torch.Tensor
 

@@ -11,13 +11,13 @@ import torch
 from tests.saturation.heads_made import made
 from uncone import report
 from uncone.errors import InputError
+from uncone.model.last_states import States
 from uncone.records import Record
 from uncone.records.blocks import Block, Figure, Heading
 from uncone.records.rank_curve import RankCurve
 from uncone.records.rebuild import build_record
 from uncone.saturation.mixture import compare, widths
 from uncone.saturation.rank_curve import rank_curve
-from uncone.saturation.states import States
 from uncone.saturation.truncation import Text, gauge
 
 
@@ -244,7 +244,7 @@ def test_stories260k_has_the_losses_of_the_note(stories: Path) -> None:
     ids = model.generate(
         torch.full((24, 1), 1), do_sample=True, top_k=0, max_new_tokens=200, pad_token_id=0, eos_token_id=None
     )
-    from uncone.saturation.states import states_of
+    from uncone.model.last_states import states_of
 
     states = states_of(stories, tokenizer.batch_decode(ids, skip_special_tokens=True))
     curve = rank_curve(states, ranks=[4, 8, 16, 32, 48, 64], evaluations=15)

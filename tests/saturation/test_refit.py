@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.saturation.heads_made import made
+from uncone.model.last_states import States
 from uncone.saturation.refit import Objective, cut, full_rank, of_rank, random_head
-from uncone.saturation.states import States
 from uncone.saturation.truncation import Text, data_aware, gauge, plain, second_moment
 
 Tensor = torch.Tensor

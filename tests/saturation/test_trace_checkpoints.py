@@ -294,7 +294,7 @@ def test_a_text_adds_states_and_logits(stories: Path, tmp_path: Path) -> None:
     )
     (one,) = trace_checkpoints([stories], text=text, steps=[1]).checkpoints
     assert not one.failed
-    from uncone.saturation.states import states_of
+    from uncone.model.last_states import states_of
 
     states = states_of(stories, text)
     h, w = states.states.double().numpy(), states.head.double().numpy()

@@ -6,10 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import Parameter
-
 from uncone.cli.answer import answer
-from uncone.cli.files import Html, Json, Read, Role
+from uncone.cli.files import Html, Json, Read, Role, Several
 from uncone.errors import InputError
 from uncone.regular import number_in
 
@@ -21,7 +19,6 @@ _OF = {
     "contexts": ("context_rank", "tokenizer order dimensions seed"),
 }
 """The questions, with the function that answers each and its options."""
-Several = Parameter(consume_multiple=True)
 
 
 def saturation(

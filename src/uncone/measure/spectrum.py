@@ -15,6 +15,9 @@ from uncone.records.text import counted
 from uncone.rows import Array
 
 _ANGLES = 8192
+_RANKS = (3, 100)
+_FEW = 16
+"""alpha-ReQ: the ranks that are fitted, and the number of eigenvalues below which all are."""
 _ISOTROPIC = "the same function of Marchenko-Pastur eigenvalues"
 
 EFFECTIVE_RANK = MeasureDescription(
@@ -194,6 +197,62 @@ def condition_number(x: Any, *, centered: bool = False, mask: Any = None) -> Mea
             "the rows do not span all dimensions, or not to this precision; pass float64 rows for more digits"
         )
     return _spectral(CONDITION_NUMBER, lambda values: math.sqrt(float(values[0] / values[-1])), m, centered)
+
+
+def alpha_req(eigenvalues: Array) -> float:
+    """alpha-ReQ: alpha of eigenvalues ~ rank^-alpha (Agrawal et al. 2022): low is flat, high is steep.
+
+    Least squares of the logarithms with weights 1 / rank (Stringer et al. 2019), so that each octave counts the same,
+    over ranks 3 to 100; from rank 1 where there are fewer than 16 eigenvalues (D,), which fall.
+
+    Raises:
+        UndefinedMeasure: fewer than 3 eigenvalues above rounding.
+    """
+    return fit_alpha(eigenvalues)[0]
+
+
+def fit_alpha(eigenvalues: Array) -> tuple[float, int, int]:
+    """`alpha_req`, and the first and the last rank that were fitted."""
+    first = _RANKS[0] if len(eigenvalues) >= _FEW else 1
+    kept = eigenvalues[first - 1 : _RANKS[1]]
+    kept = kept[kept > 1e-7 * float(eigenvalues[0])]
+    if len(kept) < 3:
+        raise UndefinedMeasure(f"expected at least 3 eigenvalues from rank {first} on, got {len(kept)}")
+    ranks = np.arange(first, first + len(kept), dtype=np.float64)
+    x, y = np.log(ranks), np.log(kept)
+    weights = 1 / ranks / (1 / ranks).sum()
+    x = x - weights @ x
+    return float(-(weights * x) @ y / ((weights * x) @ x)), first, first + len(kept) - 1
+
+
+def effective_dimensions(singular: Array) -> float:
+    """exp of the entropy of singular values (D,) over their sum: the effective rank of Roy & Vetterli 2007.
+
+    Raises:
+        UndefinedMeasure: all are zero.
+
+    >>> round(effective_dimensions(np.array([3.0, 1.0])), 4)  # (4/3)^(3/4) 4^(1/4)
+    1.7548
+    """
+    if not float(singular.sum()) > 0:
+        raise UndefinedMeasure("a matrix of zeros has no spectrum: pass rows that differ")
+    return math.exp(_entropy(singular))
+
+
+def logit_spectrum(gram: Array, second: Array) -> Array:
+    """The singular values, falling, of the centred logits of many states, root mean square over the states, (D,).
+
+    They are those of C W S^(1/2), of the head W (V, D) less its mean row and the second moment S of the states. Neither
+    W -> W R with h -> R^-1 h changes them, nor a row added to all rows of W: they belong to the model's probabilities.
+
+    Args:
+        gram: (C W)' C W, (D, D).
+        second: S, the mean of h h', (D, D).
+    """
+    values, vectors = np.linalg.eigh(second)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    squares = np.linalg.eigvalsh(root @ gram @ root)[::-1]
+    return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
 
 
 def marchenko_pastur(n: float, d: int) -> Array:

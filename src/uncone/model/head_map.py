@@ -168,7 +168,7 @@ def _config_id(model: Any, name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def run_model(model: Any, inputs: dict[str, Tensor]) -> Any:
+def run_model(model: Any, inputs: dict[str, Any]) -> Any:
     """The model's outputs. An error of its forward is raised as UnsupportedModel."""
     try:
         return model(**inputs, return_dict=True)

@@ -265,7 +265,7 @@ def read_checkpoint(place: Place, text: Path_ | None = None) -> Checkpoint:
 
 def _with_text(path: Path, text: Path_, head: Moments) -> tuple[dict[str, float], tuple[float, ...]]:
     try:
-        from uncone.saturation.states import states_of
+        from uncone.model.last_states import states_of
     except ModuleNotFoundError as error:
         raise without_torch(error, "running a checkpoint on a text") or error from error
     return of_states(states_of(path, text, most=MOST_TOKENS), head)

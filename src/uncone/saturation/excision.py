@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from uncone.errors import InputError
+from uncone.model.last_states import States
 from uncone.records.excision import Excised, Excision
 from uncone.records.text import counted, number, signed
 from uncone.records.tokens import Estimate
 from uncone.rows import Array
 from uncone.saturation.resampling import block_interval, block_sums
-from uncone.saturation.states import States
 
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]

@@ -8,12 +8,12 @@ import torch
 
 from uncone.errors import UndefinedMeasure
 from uncone.measure.group_comparison import NAMES, frequency_membership
+from uncone.model.last_states import States
 from uncone.records.gradient_share import GradientShare, KeptShare
 from uncone.records.text import number, percent
 from uncone.records.tokens import Estimate
 from uncone.rows import Array
 from uncone.saturation.resampling import block_interval, block_sums
-from uncone.saturation.states import States
 
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]

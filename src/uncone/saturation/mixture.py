@@ -12,10 +12,10 @@ from functools import partial
 import torch
 
 from uncone.errors import InputError
+from uncone.model.last_states import Progress
 from uncone.records.rank_curve import Remedy
 from uncone.rows import Array
 from uncone.saturation.resampling import block_means
-from uncone.saturation.states import Progress
 from uncone.saturation.truncation import Text
 from uncone.tensors import share
 

@@ -9,13 +9,13 @@ import torch
 
 from uncone.errors import InputError
 from uncone.memory import check_memory
+from uncone.model.last_states import Progress, States
 from uncone.records.rank_curve import NAMES, CutBounds, Method, RankCurve, RankLine, Refitting, Start
 from uncone.records.text import count, number, percent
 from uncone.rows import Array
 from uncone.saturation import rank_answers
 from uncone.saturation.refit import Factors, Objective, cut, full_rank, of_rank, random_head
 from uncone.saturation.resampling import block_means
-from uncone.saturation.states import Progress, States
 from uncone.saturation.truncation import Nested, Text, bounds, data_aware, gauge, losses, plain, second_moment
 from uncone.tensors import alone
 

@@ -9,13 +9,12 @@ import numpy as np
 
 from uncone import measure
 from uncone.errors import UndefinedMeasure
+from uncone.measure.spectrum import alpha_req, logit_spectrum
 from uncone.moments import Moments
 from uncone.rows import Array
 
 MOST_VALUES = 100
 """Singular values that are kept of a matrix."""
-_RANKS = (3, 100)
-_FEW = 16
 
 
 def entropy_to_uniform(squares: Array) -> float:
@@ -37,50 +36,13 @@ def entropy_to_uniform(squares: Array) -> float:
     return max(0.0, math.log(len(squares)) + float((p * np.log(p)).sum()))
 
 
-def decay(eigenvalues: Array) -> float:
-    """alpha of eigenvalues ~ rank^-alpha, the alpha of alpha-ReQ (Agrawal et al. 2022): low is flat, high is steep.
-
-    Least squares of the logarithms with weights 1 / rank (Stringer et al. 2019), so that each octave counts the same,
-    over ranks 3 to 100; from rank 1 where there are fewer than 16 eigenvalues (D,), which fall.
-
-    Raises:
-        UndefinedMeasure: fewer than 3 eigenvalues above rounding.
-    """
-    first = _RANKS[0] if len(eigenvalues) >= _FEW else 1
-    kept = eigenvalues[first - 1 : _RANKS[1]]
-    kept = kept[kept > 1e-7 * float(eigenvalues[0])]
-    if len(kept) < 3:
-        raise UndefinedMeasure(f"expected at least 3 eigenvalues from rank {first} on, got {len(kept)}")
-    ranks = np.arange(first, first + len(kept), dtype=np.float64)
-    x, y = np.log(ranks), np.log(kept)
-    weights = 1 / ranks / (1 / ranks).sum()
-    x = x - weights @ x
-    return float(-(weights * x) @ y / ((weights * x) @ x))
-
-
-def logit_spectrum(gram: Array, second: Array) -> Array:
-    """The singular values, falling, of the centred logits of many states, root mean square over the states, (D,).
-
-    They are those of C W S^(1/2), of the head W (V, D) less its mean row and the second moment S of the states. Neither
-    W -> W R with h -> R^-1 h changes them, nor a row added to all rows of W: they belong to the model's probabilities.
-
-    Args:
-        gram: (C W)' C W, (D, D).
-        second: S, the mean of h h', (D, D).
-    """
-    values, vectors = np.linalg.eigh(second)
-    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    squares = np.linalg.eigvalsh(root @ gram @ root)[::-1]
-    return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
-
-
 def of_head(m: Moments) -> tuple[dict[str, float], tuple[float, ...], tuple[float, ...]]:
     """The numbers of a head by the names of `SERIES`, and its leading singular values, raw and centred."""
     raw, centered = m.spectrum(centered=False), m.spectrum(centered=True)
     values = _known(
         head_entropy=partial(entropy_to_uniform, raw),
         head_entropy_centered=partial(entropy_to_uniform, centered),
-        head_alpha=partial(decay, centered),
+        head_alpha=partial(alpha_req, centered),
     )
     sides = np.sqrt(raw * m.weight), np.sqrt(centered * (m.weight - 1))
     first, second = (tuple(side[:MOST_VALUES].tolist()) for side in sides)
@@ -106,7 +68,7 @@ def of_states(states: Any, head: Moments) -> tuple[dict[str, float], tuple[float
         logit_entropy=partial(entropy_to_uniform, np.square(logits)),
         states_anisotropy=lambda: float(measure.mean_cosine(m)),
         states_rankme=lambda: float(measure.rankme(m)),
-        states_alpha=lambda: decay(m.spectrum(centered=True)),
+        states_alpha=lambda: alpha_req(m.spectrum(centered=True)),
     )
     return values, tuple(logits[:MOST_VALUES].tolist())
 

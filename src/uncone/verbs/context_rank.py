@@ -1,18 +1,17 @@
 """Of how many dimensions are a text's contexts, and how many do its shuffled tokens take?"""
 
-import io
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
 
 from uncone.errors import InputError
 from uncone.model.hugging_face import attempt, open_tokenizer
 from uncone.model.open import split
+from uncone.model.text_sources import read_texts
 from uncone.records import ContextRank
-from uncone.regular import open_unpacked
 from uncone.saturation.context_rank import context_rank as measured
 from uncone.saturation.context_rank import token_arrays
 
@@ -36,7 +35,7 @@ def context_rank(
     decides.
 
     Args:
-        source: the path of a text in UTF-8, plain or packed as .gz or .xz, whose lines are one text; a list of
+        source: the path of a text (plain, whose lines are one text, or JSON lines or Parquet, whose rows are texts); a list of
             texts, over whose boundaries no context reaches; or token ids, an array (n,) or a list of such.
         tokenizer: of texts: a directory of a model, a `tokenizer.json`, or a `tokenizers.Tokenizer`. None takes
             the words between white space. Ids need none.
@@ -79,13 +78,9 @@ def _ids(source: Any) -> Sequence[Any] | None:
 
 
 def _texts(source: str | os.PathLike[str] | Sequence[str]) -> list[str]:
-    if not isinstance(source, str | os.PathLike):
-        return list(source)
-    with (
-        open_unpacked(source, how="give a text file in UTF-8, or one packed as .gz or .xz") as packed,
-        io.TextIOWrapper(cast(BinaryIO, packed), encoding="utf-8", errors="replace") as text,
-    ):
-        return [text.read(MOST_CHARACTERS)]
+    if isinstance(source, str | os.PathLike):
+        return read_texts(source, MOST_CHARACTERS)
+    return list(source)
 
 
 def _tokenizer(given: Any) -> Any:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from uncone.model.last_states import states_of
 from uncone.records import ContextRank, Excision, GradientShare, HeadExamination, RankCurve
 from uncone.records.text import number
 from uncone.saturation.excision import excise
 from uncone.saturation.gradient_share import kept_gradient_share
 from uncone.saturation.rank_curve import rank_curve
-from uncone.saturation.states import states_of
 from uncone.verbs.context_rank import context_rank
 from uncone.version import versions
 

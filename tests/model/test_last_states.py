@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 
 from tests.edits.language_models import TEXT, add_tokenizer, drifted
 from uncone.errors import InputError, UnsupportedModel
-from uncone.saturation.states import states_of
+from uncone.model.last_states import states_of
 
 ENDS = [TEXT[:200], "the cat", TEXT]
 

@@ -10,10 +10,12 @@ import torch
 from uncone.errors import InputError, UnsupportedModel
 from uncone.memory import check_memory
 from uncone.model.files import open_model_files
+from uncone.model.final_norm import final_layer_norm
 from uncone.model.head_map import HeadMap, forward_of, is_seq2seq, logit_map, run_model, undisturbed
 from uncone.model.model_class import load_model
 from uncone.model.open import name_of, split
-from uncone.model.texts import Path_, load_tokenizer, longest_input, read_text
+from uncone.model.text_sources import Path_, read_texts
+from uncone.model.texts import load_tokenizer, longest_input
 from uncone.tensors import empty
 
 Tensor = torch.Tensor
@@ -40,6 +42,8 @@ class States:
     name: str
     windows: Tensor
     """(N,) int64, ascending: the window of text that each token stands in. Windows are the blocks to resample."""
+    norm: tuple[Tensor, Tensor] | None = None
+    """Gain and bias (D,) of the LayerNorm that made the states; None where no LayerNorm with bias did."""
 
     def logits(self, states: Tensor, head: Tensor | None = None) -> Tensor:
         """(n, V) of states (n, D), by this head or another; in their dtype."""
@@ -68,7 +72,7 @@ def states_of(
 
     Args:
         model: a directory of transformers with its tokenizer, or the name of a cached one.
-        text: the path of a text file in UTF-8 (the first 2**20 characters, one text), or a list of texts, over
+        text: the path of a text file as `open_texts` reads it (the first 2**20 characters), or a list of texts, over
             whose boundaries nothing is predicted.
         most: tokens to predict at most; the first ones are taken.
         progress: called with (step, done, in all).
@@ -86,7 +90,7 @@ def states_of(
     tokenizer, why = load_tokenizer(files)
     if tokenizer is None:
         raise InputError(f"expected a tokenizer in {path} for the text, got none ({why}): add tokenizer.json")
-    texts = [read_text(text)] if isinstance(text, str | os.PathLike) else list(text)
+    texts = read_texts(text) if isinstance(text, str | os.PathLike) else list(text)
     loaded = load_model(files, dtype=torch.float32)
     head = _linear_head(loaded)
     ids = [torch.tensor(one.ids, dtype=torch.int64) for one in tokenizer.encode_batch(texts)]
@@ -177,6 +181,7 @@ def _described(
         states=states, labels=torch.cat([window[1:] for window in windows]),
         head=head.weight.detach().float().clone(), bias=bias, cap=found.cap, scale=found.scale, name=name,
         windows=torch.repeat_interleave(torch.arange(len(windows)), counts),
+        norm=final_layer_norm(model, head, windows[0][None]),
     )  # fmt: skip
     if not bool(torch.isfinite(states).all()):
         raise UnsupportedModel(f"expected finite states of {name}, got NaN or inf: the model is damaged")

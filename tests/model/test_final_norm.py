@@ -1,0 +1,66 @@
+"""The LayerNorm that a head reads is found by running the model."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from uncone.explain import uniformly_negative_direction  # noqa: E402
+from uncone.model.final_norm import final_layer_norm  # noqa: E402
+
+IDS = torch.arange(12)[None]
+IDS_ = {"bos_token_id": 0, "eos_token_id": 0}
+
+
+def _gpt2() -> object:
+    config = transformers.GPT2Config(vocab_size=40, n_positions=16, n_embd=16, n_layer=2, n_head=2, **IDS_)
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
+def test_gpt2_and_neox_have_one_and_every_state_avoids_its_direction() -> None:
+    neox = transformers.GPTNeoXConfig(
+        vocab_size=40,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        **IDS_,
+    )
+    models = [
+        (_gpt2(), "transformer.ln_f"),
+        (transformers.GPTNeoXForCausalLM(neox).eval(), "gpt_neox.final_layer_norm"),
+    ]
+    for model, name in models:
+        norm, head = model.get_submodule(name), model.get_output_embeddings()
+        torch.nn.init.normal_(norm.bias)
+        found = final_layer_norm(model, head, IDS)
+        assert found is not None
+        assert torch.equal(found[0], norm.weight.detach())
+        assert torch.equal(found[1], norm.bias.detach())
+        taken = []
+        hook = head.register_forward_pre_hook(lambda _, given, taken=taken: taken.append(given[0][0]))
+        model(IDS)
+        hook.remove()
+        told = uniformly_negative_direction(taken[0], norm=found)
+        assert told.exists is True
+        assert told.norm.violations == 0
+        assert told.norm.deviation < 1e-5
+
+
+def test_a_norm_that_does_not_centre_is_none() -> None:
+    config = transformers.LlamaConfig(
+        vocab_size=40,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        **IDS_,
+    )
+    model = transformers.LlamaForCausalLM(config).eval()
+    assert final_layer_norm(model, model.lm_head, IDS) is None
+
+
+def test_a_norm_that_the_head_does_not_read_is_none() -> None:
+    model = _gpt2()
+    model.transformer.ln_f.register_forward_hook(lambda _, __, made: 2 * made)
+    assert final_layer_norm(model, model.lm_head, IDS) is None
