@@ -3,10 +3,8 @@
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from cyclopts import Parameter
-
 from uncone.cli.answer import answer
-from uncone.cli.files import Html, Ids, Json, Keep, Qrels, Queries, QueryIds, Read, Vectors
+from uncone.cli.files import Html, Ids, Json, Keep, Qrels, Queries, QueryIds, Read, Several, Vectors
 from uncone.errors import InputError
 from uncone.records.evaluation import Task
 
@@ -24,7 +22,7 @@ def evaluate(
     ids: Ids = None,
     query_ids: QueryIds = None,
     protocol: Literal["paper", "field"] = "field",
-    repair: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    repair: Annotated[list[str] | None, Several] = None,
     method: Literal["auto"] | None = None,
     cache: Keep = None,
     seed: int = 0,

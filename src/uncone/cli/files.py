@@ -36,6 +36,7 @@ Ids = Annotated[
     Read, Option(help="The ids of the documents, one a line; else the file's own, or row numbers.")
 ]
 QueryIds = Annotated[Read, Option(help="The same for the queries.")]
+Several = Option(consume_multiple=True)
 Json = Annotated[Write, Option(help="Write the whole result to this file, for machines.")]
 Html = Annotated[Write, Option(help="Write a page with pictures to this file, for people.")]
 SkipNonfinite = Annotated[bool, Option(help="Leave out rows with NaN or inf instead of refusing them.")]

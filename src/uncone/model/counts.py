@@ -53,6 +53,17 @@ def read_counts(
     return _whole(stored, path.name)
 
 
+def is_counts(path: str | os.PathLike[str]) -> bool:
+    """Whether the file is one that `read_counts` takes, and no text: `.npy`, or `.tsv` under its first line."""
+    path = Path(path)
+    if path.suffix == ".npy":
+        return True
+    if path.suffix != ".tsv" or not path.is_file():
+        return False
+    columns = next(lines_of(path, how="give a file of counts in UTF-8"), (1, ""))[1].lower().split("\t")
+    return tuple(columns) in _HEADERS
+
+
 def as_counts(counts: Any, n: int, labels: Sequence[str | None] | None = None) -> TokenCounts:
     """`counts` of n rows: a path for `read_counts`, or a tensor or array (n,) of whole numbers from 0 up."""
     if isinstance(counts, str | os.PathLike):

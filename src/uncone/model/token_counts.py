@@ -1,0 +1,278 @@
+"""How often each token occurs in texts of any size: counted with the model's own tokenizer, and resumed after a stop."""
+
+import json
+import os
+import re
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from uncone.atomic import replacing
+from uncone.errors import InputError, first_line
+from uncone.model.counts import is_counts, read_counts
+from uncone.model.hugging_face import attempt
+from uncone.model.text_sources import TextSource, open_texts
+from uncone.model.vocabulary import Vocabulary, open_vocabulary
+from uncone.regular import open_regular
+from uncone.threads import waited
+
+T = TypeVar("T")
+Path_ = str | os.PathLike[str]
+Progress = Callable[[str, int, int], None]
+Counts = npt.NDArray[np.int64]
+MOST_BLOCKS = 40
+"""Stretches of the text whose counts are kept apart, for intervals."""
+FIRST_BLOCK = 2**16
+"""Characters of a stretch at first; when there are too many, neighbours are put together."""
+MOST_WORDS = 2**22
+"""Different words that are held: beyond, new ones are left out."""
+WORD = re.compile(r"\w+")
+"""A word is a run of letters, digits and underscores, in lower case."""
+_BATCH = 2**21
+"""Characters that are tokenised at once, on all cores."""
+_SAVE_AFTER_S, _SHARE_OF_SAVING = 10.0, 0.05
+_FORMAT = "uncone.count/1"
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """The counts of a vocabulary's V tokens in some texts, int64 (V,), and what else was counted.
+
+    `blocks` (B, V) are the counts of consecutive stretches of the text, where only texts were counted, and not counts
+    made before. `words` is how often each word occurs, None where it was not asked for.
+    """
+
+    vocabulary: Vocabulary
+    counts: Counts
+    blocks: Counts | None
+    words: dict[str, int] | None
+    characters: int
+    sources: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def count_tokens(
+    model: Path_,
+    texts: Path_ | Sequence[Path_],
+    *,
+    words: bool = True,
+    resume: Path | None = None,
+    progress: Progress | None = None,
+) -> Counted:
+    """Count the tokens of texts, and their words beside them.
+
+    The tokenizer reads pieces of whole lines (of some 64 KiB) or whole documents, without special tokens at their
+    ends, on all cores; meanwhile a thread unpacks what comes next. A token that would reach over the end of a piece is
+    read as two.
+
+    Args:
+        model: a model, a tokenizer's directory or a tokenizer.json (see `open_vocabulary`).
+        texts: texts (see `open_texts`), and counts to be added to theirs: a `.npy` of V whole numbers, or a table as
+            `read_counts` takes it.
+        words: also count words.
+        resume: a file where the state is kept about every ten seconds. A run that finds it goes on behind what it
+            holds, if texts and tokenizer are as they were. It is left for the caller to remove.
+        progress: called with (step, done, in all), in characters of the texts as far as they are known.
+
+    Raises:
+        InputError: no text, a text that is empty or no UTF-8 (the message says where), counts of another vocabulary, an
+            id beyond the rows of the model's table.
+    """
+    given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
+    vocabulary = open_vocabulary(model)
+    made = [Path(one) for one in given if is_counts(one)]
+    rest = [one for one in given if not is_counts(one)]
+    sources = open_texts(rest) if rest or not made else ()
+    state, notes = _begun(vocabulary, sources, words, resume)
+    _count(vocabulary, sources, state, resume, progress)
+    if sources and not state.characters:
+        names = ", ".join(one.name for one in sources)
+        raise InputError(f"expected a text, got nothing in {names}: give one with at least a character")
+    counts = state.blocks.sum(0)
+    for path in made:
+        read = read_counts(path, vocabulary.size, vocabulary.labels)
+        counts += read.counts
+        notes += read.notes
+    if not counts.any():
+        raise InputError("expected a text with at least one token, got none: give another text")
+    if state.words is not None and len(state.words) >= MOST_WORDS:
+        notes += (f"Of the words the first {MOST_WORDS:,} different ones were counted, and no others.",)
+    return Counted(
+        vocabulary, counts, None if made else state.blocks[state.blocks.any(axis=1)],
+        None if made else state.words, state.characters,
+        tuple(one.name for one in sources) + tuple(path.name for path in made), notes,
+    )  # fmt: skip
+
+
+@dataclass(eq=False)
+class _State:
+    """What was counted so far, and where: `source` and `pieces` of it are done."""
+
+    blocks: Counts
+    words: Counter[str] | None
+    width: int = FIRST_BLOCK
+    characters: int = 0
+    source: int = 0
+    pieces: int = 0
+    of: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, pieces: Sequence[str], ids: Sequence[Counts]) -> None:
+        """Add pieces with their tokens, each to the stretch in which it begins."""
+        for piece, tokens in zip(pieces, ids, strict=True):
+            while self.characters // self.width >= MOST_BLOCKS:
+                self._halve()
+            row = self.blocks[self.characters // self.width]
+            if len(tokens) < len(row) // 8:  # as of short documents
+                np.add.at(row, tokens, 1)
+            else:
+                row += np.bincount(tokens, minlength=len(row))
+            self.characters += len(piece)
+            if self.words is not None:
+                self._add_words(piece)
+        self.pieces += len(pieces)
+
+    def _halve(self) -> None:
+        self.blocks[: MOST_BLOCKS // 2] = self.blocks[::2] + self.blocks[1::2]
+        self.blocks[MOST_BLOCKS // 2 :] = 0
+        self.width *= 2
+
+    def _add_words(self, piece: str) -> None:
+        found = WORD.findall(piece.lower())
+        assert self.words is not None
+        if len(self.words) < MOST_WORDS:
+            self.words.update(found)
+        else:
+            self.words.update(word for word in found if word in self.words)
+
+
+def _count(
+    vocabulary: Vocabulary,
+    sources: Sequence[TextSource],
+    state: _State,
+    resume: Path | None,
+    progress: Progress | None,
+) -> None:
+    saved, took = time.monotonic(), 0.0
+    total, before = sum(source.size for source in sources), state.source
+    while state.source < len(sources):
+        source = sources[state.source]
+        done = sum(one.size for one in sources[: state.source])
+        batches = _batches(islice(source.pieces(), state.pieces, None))
+        for pieces, encoded in _ahead(_encoded(vocabulary, source, _ahead(batches))):
+            state.add(pieces, _ids(vocabulary, source, encoded))
+            if progress is not None:
+                progress(f"counting tokens of {source.name}", state.characters, 0)
+            waits = max(_SAVE_AFTER_S, took / _SHARE_OF_SAVING)
+            if resume is not None and time.monotonic() - saved > waits:
+                began = time.monotonic()
+                _save(state, resume)
+                saved = time.monotonic()
+                took = saved - began
+        state.source, state.pieces = state.source + 1, 0
+        if progress is not None:
+            progress("counting tokens", done + source.size, total)
+    if resume is not None and state.source > before:
+        _save(state, resume)
+
+
+def _batches(pieces: Iterator[str]) -> Iterator[list[str]]:
+    batch, size = list[str](), 0
+    for piece in pieces:
+        batch.append(piece)
+        size += len(piece)
+        if size >= _BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _encoded(
+    vocabulary: Vocabulary, source: TextSource, batches: Iterator[list[str]]
+) -> Iterator[tuple[list[str], list[Any]]]:
+    """Each batch with the encodings of its pieces."""
+    tokenizer = vocabulary.tokenizer
+    encode = partial(
+        getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch), add_special_tokens=False
+    )
+    for pieces in batches:
+        encoded, error = attempt(partial(encode, pieces))
+        if encoded is None:
+            why = "" if error is None else f" ({first_line(error)})"
+            raise InputError(f"the tokenizer of {vocabulary.name} fails on {source.name}{why}: use another")
+        yield pieces, encoded
+
+
+def _ids(vocabulary: Vocabulary, source: TextSource, encoded: Sequence[Any]) -> list[Counts]:
+    """The ids of each piece, which are checked against the rows of the table."""
+    ids = [np.array(one.ids, np.int64) for one in encoded]
+    most = max((int(one.max(initial=0)) for one in ids), default=0)
+    if most >= vocabulary.size:
+        token = vocabulary.tokenizer.id_to_token(most)
+        raise InputError(
+            f"expected ids below {vocabulary.size:,}, the rows of the table of {vocabulary.name}, got {most:,} "
+            f"({token!r}) in {source.name}: the tokenizer belongs to another model"
+        )
+    return ids
+
+
+_END = object()
+
+
+def _ahead(items: Iterator[T]) -> Iterator[T]:
+    """The items, each made on a thread while the one before is used."""
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(next, items, _END)
+        while (item := waited(job)) is not _END:
+            job = pool.submit(next, items, _END)
+            yield item  # type: ignore[misc]
+
+
+def _begun(
+    vocabulary: Vocabulary, sources: Sequence[TextSource], words: bool, resume: Path | None
+) -> tuple[_State, tuple[str, ...]]:
+    """A new state, or the one that an earlier run of the same texts and tokenizer left."""
+    files = [[one.name, one.size, one.path.stat().st_mtime_ns] for one in sources]
+    of = {"format": _FORMAT, "tokenizer": vocabulary.digest(), "sources": files, "words": words}
+    new = _State(np.zeros((MOST_BLOCKS, vocabulary.size), np.int64), Counter[str]() if words else None, of=of)
+    if resume is None or not resume.exists():
+        return new, ()
+    left = _load(resume, of, new.blocks.shape)
+    if left is None:
+        return new, ("Counting began anew: the state of an earlier run is of other texts or options.",)
+    return left, ()
+
+
+def _save(state: _State, path: Path) -> None:
+    told = {
+        "of": state.of, "width": state.width, "characters": state.characters, "source": state.source,
+        "pieces": state.pieces, "words": state.words,
+    }  # fmt: skip
+    with replacing(path) as file:
+        np.savez(file, told=np.frombuffer(json.dumps(told).encode(), np.uint8), blocks=state.blocks)
+
+
+def _load(path: Path, of: dict[str, Any], shape: tuple[int, ...]) -> _State | None:
+    """The state in the file; None where it is of something else or damaged."""
+    with (
+        suppress(OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, EOFError),
+        open_regular(path) as file,
+        np.load(file, allow_pickle=False) as stored,
+    ):
+        told, blocks = json.loads(stored["told"].tobytes()), stored["blocks"]
+        if told["of"] == of and blocks.shape == shape and blocks.dtype == np.int64:
+            words = None if told["words"] is None else Counter[str](told["words"])
+            places = {name: int(told[name]) for name in ("width", "characters", "source", "pieces")}
+            return _State(blocks, words, of=of, **places)
+    return None

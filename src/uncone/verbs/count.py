@@ -1,0 +1,63 @@
+"""`count`: from a model's tokenizer and texts to how often each token occurs."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from uncone.atomic import check_apart, replacing, writable
+from uncone.explain.token_frequencies import token_frequencies
+from uncone.model.token_counts import count_tokens
+from uncone.records import TokenFrequencies
+from uncone.rows.open import split_part
+
+Path_ = str | os.PathLike[str]
+_STATE = ".part"
+
+
+def count(
+    model: Path_,
+    texts: Path_ | Sequence[Path_],
+    *,
+    save: Path_ | None = None,
+    words: bool = True,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> TokenFrequencies:
+    """Count how often each token of a model occurs in texts, and its words beside them.
+
+    Saved counts are what `counts` of every other function takes. The law that tokens follow is fitted by
+    `uncone.explain.zipf.fit_zipf`.
+
+    Args:
+        model: a model (a directory or a cached name), a tokenizer's directory, or a tokenizer.json.
+        texts: files: `.txt` or any other plain text, `.jsonl#field`, `.parquet#column`, also packed (.gz, .xz, .zst);
+            and counts to be added to theirs, `.npy` or `.tsv`, as of other parts of a text.
+        save: a `.npy` file for the counts, int64 (V,), one for each row of the model's table. While it works its state
+            is kept beside it, in a file of this name and `.part`: the same call goes on where an earlier one was
+            stopped.
+        words: also count words, which takes up to a third of the time more.
+        progress: called with (the step, done, in all).
+
+    Returns:
+        `TokenFrequencies`: the exponent of Zipf's law with its interval, coverage, and tokens by name.
+
+    Raises:
+        InputError: no text, an empty one or none in UTF-8 (the message says where); counts of another vocabulary; a
+            tokenizer with ids beyond the model's table.
+        UnsupportedModel: the model's token table cannot be found.
+    """
+    given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
+    state = None
+    if save is not None:
+        target = writable(save)
+        state = target.with_name(target.name + _STATE)
+        check_apart([target, state], [split_part(one)[0] for one in given])
+    counted = count_tokens(model, given, words=words, resume=state, progress=progress)
+    record = token_frequencies(counted)
+    if save is not None:
+        with replacing(save) as file:
+            np.save(file, counted.counts)
+    if state is not None:
+        Path(state).unlink(missing_ok=True)
+    return record
