@@ -9,7 +9,7 @@ same bytes.
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -191,10 +191,12 @@ class Sums:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sums to a safetensors file, atomically. Reading it back gives the same bytes."""
+        atomic.write_bytes(path, to_bytes(self.tensors(), {"format": _FORMAT}))
+
+    def tensors(self) -> dict[str, Array]:
+        """The sums as float64 arrays by name, of which `from_tensors` makes the same ones."""
         tensors = {name: getattr(self, name) for name in _DIMENSIONS if getattr(self, name) is not None}
-        scalars = [float(getattr(self, name)) for name in _SCALARS]
-        tensors["scalars"] = np.array(scalars)
-        atomic.write_bytes(path, to_bytes(tensors, {"format": _FORMAT}))
+        return tensors | {"scalars": np.array([float(getattr(self, name)) for name in _SCALARS])}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -204,6 +206,11 @@ class Sums:
             InputError: no such file, or not one that `save` wrote.
         """
         content, _ = read_tensors(path, format=_FORMAT, what="moments", how="write it with Moments.save")
+        return cls.from_tensors(content, path)
+
+    @classmethod
+    def from_tensors(cls, content: Mapping[str, Array], path: str | os.PathLike[str]) -> Self:
+        """The sums of `tensors`, checked; a message names `path`."""
         tensors = {name: tensor for name, tensor in content.items() if name in {"scalars", *_DIMENSIONS}}
         wrong = next(_wrong_parts(tensors), None)
         if wrong is not None:

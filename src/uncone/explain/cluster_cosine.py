@@ -1,0 +1,111 @@
+"""Is a cloud of states isotropic within its clusters? The cosines that are left once each cluster is centred (Cai et al. 2021)."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from uncone.moments import inverse, row_norms
+from uncone.rows import Array
+
+MOST_CLUSTERS = 15
+LEAST_SILHOUETTE = 0.1
+"""Below, one cluster (Cai et al. 2021, section 4.1)."""
+_MISSING = "cluster-adjusted isotropy needs scikit-learn: pip install 'uncone[cluster]'"
+_FEWEST = 2 * MOST_CLUSTERS
+
+
+@dataclass(frozen=True)
+class ClusterCosine:
+    """Mean cosines within clusters whose mean was subtracted; None where no two such states are in one cluster."""
+
+    clusters: int
+    silhouette: float
+    """The largest of 2 to 15 clusters."""
+    inter: float | None
+    """Between different tokens, averaged over clusters by their states."""
+    intra: float | None
+    """Between states of one token, averaged over tokens and clusters."""
+
+
+def cluster_cosine(x: Array, ids: Array, *, seed: int = 0) -> tuple[ClusterCosine | None, str]:
+    """The cluster-adjusted similarities of states (n, D) of tokens `ids` (n,), or None and why there are none.
+
+    k-means with 2 to 15 clusters; their number has the largest mean silhouette, or is 1 where that is below 0.1. It is seeded
+    and begins by k-means++, once. (The paper's program also centres similarities between clusters by an argument in the wrong
+    place, which has no effect: here each cluster's mean is subtracted, as its text says. And clusters weigh by their states:
+    of two states, centred, the cosine is -1, and a plain mean over clusters would be theirs.)
+    """
+    if len(x) < _FEWEST:
+        return None, f"expected at least {_FEWEST} states for clusters, got {len(x)}"
+    try:
+        from sklearn.cluster import KMeans
+        from sklearn.exceptions import ConvergenceWarning
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        return None, _MISSING
+    x = (x - x.mean(0, dtype=np.float64)).astype(np.float32)
+    distances = _distances(x)
+    best, labels = -1.0, np.zeros(len(x), np.int64)
+    with warnings.catch_warnings(), threadpool_limits(1):
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for k in range(2, MOST_CLUSTERS + 1):
+            found: Any = KMeans(k, n_init=1, random_state=seed % 2**32).fit_predict(x)
+            score = silhouette(distances, found)
+            best, labels = (score, found) if score > best else (best, labels)
+    if best < LEAST_SILHOUETTE:
+        labels = np.zeros(len(x), np.int64)
+    inter, intra = within_clusters(x, ids, labels)
+    return ClusterCosine(int(labels.max()) + 1, best, inter, intra), ""
+
+
+def silhouette(distances: Array, labels: Array) -> float:
+    """Mean silhouette (Rousseeuw 1987) of points with distances (n, n): (b - a) / max(a, b), 0 for a cluster of one.
+
+    a is the mean distance to the others of the own cluster, b the least mean distance to another cluster.
+    """
+    of = np.eye(int(labels.max()) + 1, dtype=distances.dtype)[labels]
+    sizes, sums = of.sum(0), distances @ of
+    own = sizes[labels]
+    at = np.arange(len(labels))
+    inside = sums[at, labels] / np.maximum(own - 1, 1)
+    means = sums / np.maximum(sizes, 1)
+    means[:, sizes == 0] = np.inf
+    means[at, labels] = np.inf
+    nearest = means.min(1)
+    scale = np.maximum(inside, nearest)
+    scores = np.where((own > 1) & (scale > 0), (nearest - inside) / np.where(scale > 0, scale, 1), 0.0)
+    return float(scores.mean())
+
+
+def within_clusters(x: Array, ids: Array, labels: Array) -> tuple[float | None, float | None]:
+    """(inter, intra) of states (n, D) once the mean of each cluster was subtracted, by sums of unit rows."""
+    inter, weights, intra = list[float](), list[int](), list[float]()
+    for cluster in np.unique(labels):
+        own = x[labels == cluster].astype(np.float64)
+        own -= own.mean(0)
+        units = own * inverse(row_norms(own))[:, None]
+        _, token, counts = np.unique(ids[labels == cluster], return_inverse=True, return_counts=True)
+        sums = np.zeros((len(counts), x.shape[1]))
+        np.add.at(sums, token, units)
+        squares, total = np.square(sums).sum(1), units.sum(0)
+        pairs = float(len(own)) ** 2 - float(np.square(counts).sum())
+        if pairs > 0:
+            inter.append(float((total @ total - squares.sum()) / pairs))
+            weights.append(len(own))
+        often = counts > 1
+        own_squares = np.bincount(token, np.square(units).sum(1))
+        intra += ((squares - own_squares)[often] / (counts[often] * (counts[often] - 1))).tolist()
+    return (
+        float(np.average(inter, weights=weights)) if inter else None,
+        float(np.mean(intra)) if intra else None,
+    )
+
+
+def _distances(x: Array) -> Array:
+    """(n, n) Euclidean."""
+    squares = np.square(x).sum(1)
+    found: Array = np.sqrt(np.maximum(squares[:, None] + squares - 2 * (x @ x.T), 0.0))
+    np.fill_diagonal(found, 0.0)
+    return found

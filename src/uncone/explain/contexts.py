@@ -1,0 +1,103 @@
+"""How alike are the states of one token, or of one sentence? Similarities of contextual states (Ethayarajh 2019)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from uncone.moments import inverse, row_norms
+from uncone.rows import Array
+
+FEWEST_CONTEXTS = 5
+"""Segments that a token stands in, for its self-similarity (Ethayarajh 2019, section 3.1)."""
+MOST_OCCURRENCES = 64
+"""Of a token, for its maximum explainable variance: that depends on their number."""
+
+
+@dataclass(frozen=True)
+class ContextReadings:
+    """Means over tokens and segments of one layer's sample, none with the layer's baseline taken off; None where undefined."""
+
+    self_similarity: float | None
+    """Mean cosine of two states of one token; its baseline is the mean cosine of the layer."""
+    tokens: int
+    """Different ones, in 5 segments or more."""
+    intra_similarity: float | None
+    """Mean cosine of a state and the mean state of its segment; the baseline is the mean cosine of the layer."""
+    intra_random: float | None
+    """The same of as many random tokens: a state has a cosine with a mean that it is part of."""
+    segments: int
+    mev: float | None
+    """Maximum explainable variance: share of the first singular direction of a token's states, uncentred."""
+    mev_random: float | None
+    """The same of as many states of random tokens, drawn for each token anew."""
+
+
+def context_readings(x: Array, ids: Array, segments: Array, *, seed: int = 0) -> ContextReadings:
+    """The similarities of states (n, D) of tokens `ids` (n,) in `segments` (n,), which stand side by side.
+
+    Ethayarajh 2019, definitions 1 to 3. Two things differ: values and random baselines are one estimator, on as many states
+    each (his program takes a centred PCA for tokens and an uncentred one for random words), and a segment has at most 64 tokens.
+    """
+    random = np.random.default_rng(seed)
+    units = x * inverse(row_norms(x))[:, None].astype(x.dtype)
+    similarities, shares, at_random = list[float](), list[float](), list[float]()
+    for places in _repeated(ids, segments):
+        similarities.append(self_similarity(units[places]))
+        few = places[:MOST_OCCURRENCES]
+        shares.append(explained(x[few]))
+        at_random.append(explained(x[random.choice(len(x), len(few), replace=False)]))
+    shuffled = x[random.permutation(len(x))]
+    bounds = np.flatnonzero(np.diff(segments, prepend=-1, append=-1))
+    pairs = [(a, b) for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True) if b - a > 1]
+    return ContextReadings(
+        self_similarity=_mean(similarities), tokens=len(similarities),
+        intra_similarity=_mean([intra_similarity(x[a:b]) for a, b in pairs]),
+        intra_random=_mean([intra_similarity(shuffled[a:b]) for a, b in pairs]), segments=len(pairs),
+        mev=_mean(shares), mev_random=_mean(at_random),
+    )  # fmt: skip
+
+
+def self_similarity(units: Array) -> float:
+    """Mean cosine over pairs of unit rows (n, D) of one token: (|sum u|^2 - n) / (n^2 - n). Ethayarajh 2019, definition 1.
+
+    >>> round(self_similarity(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])), 4)  # cosines 0, 1 and 0
+    0.3333
+    """
+    n, total = len(units), units.sum(0, dtype=np.float64)
+    return float((total @ total - n) / (n * n - n))
+
+
+def intra_similarity(x: Array) -> float:
+    """Mean cosine of the states (n, D) of a sentence and their mean: 1/n sum_i cos(mean, x_i). Definition 2.
+
+    >>> round(intra_similarity(np.array([[1.0, 0.0], [0.0, 1.0]])), 4)  # 45 degrees each
+    0.7071
+    """
+    mean = x.mean(0, dtype=np.float64)
+    length = float(np.linalg.norm(mean))
+    units = x * inverse(row_norms(x))[:, None].astype(x.dtype)
+    return float((units @ mean).mean() / length) if length > 0 else 0.0
+
+
+def explained(x: Array) -> float:
+    """Share of the first singular direction, sigma_1^2 / sum sigma^2, of states (n, D) as they are. Definition 3.
+
+    >>> explained(np.array([[3.0, 0.0], [0.0, 1.0]]))  # 9 / (9 + 1)
+    0.9
+    """
+    gram = (x @ x.T if len(x) < x.shape[1] else x.T @ x).astype(np.float64)
+    total = float(np.trace(gram))
+    return float(np.linalg.eigvalsh(gram)[-1] / total) if total > 0 else 0.0
+
+
+def _repeated(ids: Array, segments: Array) -> Iterator[Array]:
+    """The places of each token that stands in enough segments."""
+    order = np.argsort(ids, kind="stable")
+    for places in np.split(order, np.flatnonzero(np.diff(ids[order])) + 1):
+        if len(places) >= FEWEST_CONTEXTS and len(np.unique(segments[places])) >= FEWEST_CONTEXTS:
+            yield places
+
+
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None

@@ -1,0 +1,242 @@
+"""A model of transformers as its layers: the states of every layer on a batch, and what its head reads and does."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from uncone.errors import InputError, UnconeError, UnsupportedModel, first_line
+from uncone.model.files import ModelFiles, open_model_files
+from uncone.model.head_map import forward_of, is_seq2seq, logit_map, run_model
+from uncone.model.hugging_face import load_encoder
+from uncone.model.layer_states import Head
+from uncone.model.model_class import load_model
+from uncone.model.sentence_transformers import is_sentence_transformers, read_modules
+from uncone.model.texts import load_tokenizer, longest_input
+from uncone.tensors import DTYPES, usable
+
+Tensor = torch.Tensor
+_LONGEST = 512
+"""Ids of a sequence, of models that take more."""
+_PROBE = 8
+_CLOSE = 1e-3
+"""Relative: how near states of one text in two batches lie."""
+NO_HEAD = "the model has no output head"
+
+
+@dataclass(eq=False)
+class LayeredModel:
+    """A model that was loaded to run; its layers are named once they have been found on a probe."""
+
+    model: Any
+    tokenizer: Any
+    device: torch.device
+    rows: int
+    """Of its table."""
+    notes: list[str] = field(default_factory=list)
+    names: tuple[str, ...] = ()
+    widths: tuple[int, ...] = ()
+    causal: bool = False
+    """States do not change with what follows them."""
+    read: int | None = None
+    """Which of the layers the head reads; None without a linear head."""
+    why_no_head: str = ""
+    _head: torch.nn.Linear | None = None
+    _norm: torch.nn.Module | None = None
+
+    @property
+    def longest(self) -> int:
+        """Ids of a sequence."""
+        return longest_input(self.model, _LONGEST)
+
+    def states(self, ids: Tensor, mask: Tensor) -> list[Tensor]:
+        """Of ids (B, T) and their mask, both on the device, the states (B, T, D) of each layer."""
+        found, norm_input, reads = self._forward(ids, mask)
+        layers = list(found)
+        if norm_input is not None:
+            layers[-1:] = [norm_input, layers[-1]]
+        return layers if self.read is None or self.read < len(layers) else [*layers, reads[0]]
+
+    def head(self) -> Head | None:
+        """The head, with what the model does to its output."""
+        if self._head is None or self.read is None:
+            return None
+        weight, bias = _array(self._head.weight), _array(self._head.bias)
+        assert weight is not None
+        try:
+            found = logit_map(self.model, self._head)
+        except UnconeError as error:
+            self.notes.append(
+                f"How its logits follow from its head was not found ({first_line(error)}); no cap was taken."
+            )
+            return Head(weight, bias)
+        own, scaled = _array(found.bias), None if bias is None else found.scale * bias
+        both = own if scaled is None else scaled if own is None else scaled + own
+        return Head(weight, both, found.cap, found.scale)
+
+    def _forward(self, ids: Tensor, mask: Tensor) -> tuple[tuple[Tensor, ...], Tensor | None, list[Tensor]]:
+        """The hidden states that transformers tells of, what the final norm takes, and what the head reads."""
+        taken, reads = list[Tensor](), list[Tensor]()
+        with ExitStack() as open_:
+            if self._head is not None:
+                open_.enter_context(forward_of(self._head, partial(_noted, reads)))
+            if self._norm is not None:
+                open_.enter_context(_input_of(self._norm, taken))
+            out = run_model(
+                self.model, {"input_ids": ids, "attention_mask": mask, "output_hidden_states": True}
+            )
+        hidden = getattr(out, "hidden_states", None)
+        if not hidden:
+            raise UnsupportedModel(
+                f"expected a model that tells of its hidden states, got {type(self.model).__name__}: give an encoder or a "
+                "decoder of transformers"
+            )
+        return tuple(hidden), taken[0] if taken else None, reads
+
+
+def open_layered(
+    path: Path, *, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
+) -> LayeredModel:
+    """The transformer in a directory of transformers or of Sentence Transformers, on `device`, in `dtype`.
+
+    Of a model with an encoder and a decoder the encoder is taken, which has no head.
+
+    Args:
+        path: the directory.
+        device: such as "cuda"; by default the CPU.
+        dtype: such as "bfloat16"; by default float32.
+
+    Raises:
+        InputError: no model, no tokenizer, or no such device or dtype.
+        UnsupportedModel: a model that does not run, or does not tell of its hidden states.
+    """
+    place = torch.device("cpu") if device is None else usable(device)
+    width = _dtype(dtype)
+    files, model, notes = _loaded(path, width)
+    tokenizer, why = load_tokenizer(files)
+    if tokenizer is None:
+        raise InputError(
+            f"expected a tokenizer in {files.path} for the text, got none ({why}): add tokenizer.json"
+        )
+    table = model.get_input_embeddings()
+    rows = getattr(table, "num_embeddings", None) or len(table.weight)
+    model = model.to(device=place, dtype=width)
+    head, why_no_head = _linear_head(model)
+    found = LayeredModel(model, tokenizer, place, int(rows), notes, why_no_head=why_no_head, _head=head)
+    _probe(found)
+    return found
+
+
+def _dtype(dtype: str | torch.dtype | None) -> torch.dtype:
+    known = (
+        [torch.float32] if dtype is None else [own for name, own in DTYPES.items() if dtype in (name, own)]
+    )
+    if not known:
+        raise InputError(f"expected a dtype to run the model in, got {dtype!r}: choose {', '.join(DTYPES)}")
+    return known[0]
+
+
+def _loaded(path: Path, dtype: torch.dtype) -> tuple[ModelFiles, Any, list[str]]:
+    if is_sentence_transformers(path):
+        folder = path / read_modules(path)[0]["path"]
+        if not (folder / "config.json").is_file():
+            raise UnsupportedModel(
+                f"expected a transformer in {path}, got none: it has no layers; diagnose its table"
+            )
+        return (
+            open_model_files(folder),
+            load_encoder(folder)[0],
+            ["The model is the transformer of a sentence encoder."],
+        )
+    files = open_model_files(path)
+    model = load_model(files, dtype=dtype)
+    if not is_seq2seq(model):
+        return files, model, []
+    return files, model.get_encoder(), ["Of an encoder and a decoder the encoder was read."]
+
+
+def _linear_head(model: Any) -> tuple[torch.nn.Linear | None, str]:
+    head = getattr(model, "get_output_embeddings", lambda: None)()
+    if head is None:
+        return None, NO_HEAD
+    if not isinstance(head, torch.nn.Linear):
+        return None, f"the head is no linear layer but {type(head).__name__}"
+    return head, ""
+
+
+def _probe(found: LayeredModel) -> None:
+    """Find the final norm, the layer that the head reads, and whether the model is causal, by running it."""
+    usable_ids = torch.arange(found.rows)[-64:] if found.rows > 64 else torch.arange(found.rows)
+    random = torch.Generator().manual_seed(0)
+    ids = usable_ids[torch.randint(len(usable_ids), (1, _PROBE), generator=random)].to(found.device)
+    other = ids.clone()
+    other[0, -1] = usable_ids[0] if int(ids[0, -1]) != int(usable_ids[0]) else usable_ids[-1]
+    mask = torch.ones_like(ids)
+    with torch.no_grad():
+        hidden, _, reads = found._forward(ids, mask)
+        changed = found._forward(other, mask)[0]
+        found.causal = _near(hidden[-1][:, :-1], changed[-1][:, :-1])
+        found._norm = _final_norm(found, ids, mask)
+        layers = found.states(ids, mask)
+        names = ["embeddings", *(f"layer {i}" for i in range(1, len(hidden)))]
+        names += ["final norm"] if len(layers) > len(names) else []
+        if found._head is not None and len(reads) != 1:
+            found._head, found.why_no_head = None, f"the head is used {len(reads)} times in a run"
+        if found._head is not None:
+            same = [i for i, x in enumerate(layers) if x.shape == reads[0].shape and torch.equal(x, reads[0])]
+            found.read = same[-1] if same else len(layers)
+            names += [] if same else ["before the head"]
+            layers = found.states(ids, mask)
+    found.names, found.widths = tuple(names), tuple(x.shape[-1] for x in layers)
+
+
+def _final_norm(found: LayeredModel, ids: Tensor, mask: Tensor) -> torch.nn.Module | None:
+    """The norm behind the last layer: it stands in no list of layers, and gives the last hidden state."""
+    outputs = dict[torch.nn.Module, tuple[Tensor, Tensor]]()
+
+    def note(module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        if inputs and isinstance(output, Tensor) and isinstance(inputs[0], Tensor):
+            outputs[module] = (inputs[0], output)
+
+    norms = [
+        module for name, module in found.model.named_modules()
+        if "norm" in type(module).__name__.lower() and not any(part.isdigit() for part in name.split("."))
+    ]  # fmt: skip
+    handles = [module.register_forward_hook(note) for module in norms]
+    try:
+        last = found._forward(ids, mask)[0][-1]
+    finally:
+        for handle in handles:
+            handle.remove()
+    fitting = [
+        m for m, (x, y) in outputs.items() if y.shape == x.shape == last.shape and torch.equal(y, last)
+    ]
+    return next((m for m in reversed(fitting) if not torch.equal(*outputs[m])), None)
+
+
+def _array(x: Tensor | None) -> Any:
+    return None if x is None else x.detach().float().cpu().numpy().copy()
+
+
+def _near(a: Tensor, b: Tensor) -> bool:
+    size = float(a.float().abs().max())
+    return float((a.float() - b.float()).abs().max()) <= _CLOSE * size
+
+
+def _noted(reads: list[Tensor], hidden: Tensor) -> Tensor:
+    """In the place of the head's product, which is dear: one of its logits."""
+    reads.append(hidden.detach())
+    return hidden[..., :1]
+
+
+@contextmanager
+def _input_of(module: torch.nn.Module, taken: list[Tensor]) -> Iterator[None]:
+    handle = module.register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0].detach()))
+    try:
+        yield
+    finally:
+        handle.remove()

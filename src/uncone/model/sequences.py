@@ -1,0 +1,113 @@
+"""Texts as sequences of ids that a model can read: passages of an encoder, windows of a decoder's running text."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uncone.errors import InputError, first_line
+from uncone.model.hugging_face import attempt
+from uncone.model.text_sources import TextSource
+from uncone.rows import Array
+
+_AT_ONCE = 256
+"""Passages that the tokenizer takes at once."""
+_SHORTEST = 2
+
+
+@dataclass(frozen=True)
+class Template:
+    """How the tokenizer of a model frames a sequence, such as [CLS] ... [SEP] or <s> ..."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    special: frozenset[int]
+    """Ids that stand for no text."""
+
+
+def template_of(tokenizer: Any) -> Template:
+    """What `tokenizer` puts around a text, found by asking it, and its special tokens but the unknown one."""
+    plain = tokenizer.encode("a", add_special_tokens=False).ids
+    framed = tokenizer.encode("a").ids
+    at = next((i for i in range(len(framed)) if framed[i : i + len(plain)] == plain), 0)
+    before, after = framed[:at], framed[at + len(plain) :] if plain else []
+    added = tokenizer.get_added_tokens_decoder() if hasattr(tokenizer, "get_added_tokens_decoder") else {}
+    unknown = getattr(tokenizer.model, "unk_token", None)
+    special = {i for i, token in added.items() if token.special and token.content != unknown}
+    return Template(tuple(before), tuple(after), frozenset(special | {*before, *after}))
+
+
+@dataclass(eq=False)
+class Sequences:
+    """The sequences of texts, in order, one iteration; and how many passages were cut since they are too long."""
+
+    sources: Sequence[TextSource]
+    tokenizer: Any
+    template: Template
+    longest: int
+    """Ids of a sequence, with those around it."""
+    causal: bool
+    """A text without parts is one running text, cut into windows; else each line or document is a passage."""
+    rows: int
+    """Of the model's table: an id from there on belongs to another model."""
+    cut: int = 0
+
+    def __iter__(self) -> Iterator[Array]:
+        """Ids, int64 (T,), of each sequence."""
+        room = self.longest - len(self.template.before) - len(self.template.after)
+        if room < _SHORTEST:
+            raise InputError(
+                f"expected a model with positions for a text, got {self.longest}: give another model"
+            )
+        for source in self.sources:
+            pieces = self._running(source, room) if self.causal else self._passages(source, room)
+            for ids in pieces:
+                yield np.concatenate([self.template.before, ids, self.template.after]).astype(np.int64)
+
+    def _passages(self, source: TextSource, room: int) -> Iterator[Array]:
+        """Each line or document; a longer one as windows of nearly equal length."""
+        for ids in self._encoded(source.passages()):
+            parts = -(-len(ids) // room)
+            self.cut += parts > 1
+            yield from (part for part in np.array_split(ids, max(1, parts)) if len(part))
+
+    def _running(self, source: TextSource, room: int) -> Iterator[Array]:
+        """Windows of the running text of a plain file, or of each document."""
+        rest = np.empty(0, np.int64)
+        for ids in self._encoded(source.pieces()):
+            rest = np.concatenate([rest, ids])
+            full = len(rest) // room * room
+            yield from rest[:full].reshape(-1, room)
+            rest = rest[full:]
+            if source.part is not None:
+                yield from [rest] if len(rest) >= _SHORTEST else []
+                rest = rest[:0]
+        if len(rest) >= _SHORTEST:
+            yield rest
+
+    def _encoded(self, texts: Iterator[str]) -> Iterator[Array]:
+        batch = list[str]()
+        for text in texts:
+            batch.append(text)
+            if len(batch) == _AT_ONCE or len(text) > 2**15:
+                yield from self._ids(batch)
+                batch = []
+        yield from self._ids(batch)
+
+    def _ids(self, texts: list[str]) -> Iterator[Array]:
+        encode = getattr(self.tokenizer, "encode_batch_fast", self.tokenizer.encode_batch)
+        read, error = attempt(lambda: encode(texts, add_special_tokens=False))
+        if error is not None or read is None:
+            why = first_line(error) if error is not None else "nothing came"
+            raise InputError(
+                f"expected the tokenizer to read the text, got an error ({why}): save it again"
+            ) from error
+        for one in read:
+            ids: npt.NDArray[np.int64] = np.array(one.ids, np.int64)
+            if len(ids) and int(ids.max()) >= self.rows:
+                raise InputError(
+                    f"expected ids below {self.rows}, got {int(ids.max())}: the tokenizer belongs to another model"
+                )
+            yield ids

@@ -1,0 +1,196 @@
+"""What is kept of the states of a text: sums of each layer, a bounded sample, and counts of its tokens; and their file."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from uncone import atomic
+from uncone.errors import InputError
+from uncone.memory import check_memory
+from uncone.moments import Moments, inverse
+from uncone.moments.sums import products_bytes
+from uncone.moments.unit_blocks import UnitBlocks
+from uncone.rows import Array, as_array
+from uncone.rows.floats import is_tensor
+from uncone.rows.safetensors import read_tensors, to_bytes
+
+SEGMENT = 64
+"""Tokens of a segment, as which sentences are sampled: a longer sequence is several."""
+_FORMAT = "uncone.hidden_states/1"
+_HOW = "remove it, or resume with the same model, texts and options"
+_PLACES = ("id", "sequence", "position", "segment")
+APART = ("special", "sink")
+"""Positions that no sum has: special tokens, and where a state is giant or nothing stands before it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Whole segments of the text, drawn at random: of their n tokens the states of each layer."""
+
+    layers: tuple[Array, ...]
+    """Of each layer (n, D) float32."""
+    ids: Array
+    """(n,) int64."""
+    sequences: Array
+    """(n,) int64: from 0 in the order of the text."""
+    positions: Array
+    """(n,) int64, in the sequence, special tokens counted."""
+    segments: Array
+    """(n,) int64, ascending: tokens of one segment stand side by side."""
+
+
+class StateSums:
+    """`update` with the states of a stretch of text; holds sums, blocks, counts of ids and the sample."""
+
+    def __init__(self, widths: Sequence[int], rows: int, *, sample: int, seed: int = 0) -> None:
+        size = sum(map(products_bytes, widths))
+        check_memory(size, f"the products of the columns of {len(widths)} layers", "diagnose a smaller model")
+        self.moments = [Moments(d) for d in widths]
+        for m in self.moments[1:]:
+            if m.d == self.moments[0].d:
+                m.work_with(self.moments[0])
+        self.blocks = UnitBlocks(widths)
+        self.counts = np.zeros(rows, np.int64)
+        """(V,): how often each id was read, special ones too."""
+        self.apart = np.zeros((len(APART), 1 + len(widths)))
+        """Of special positions and of sinks the number, and the sum of norms of each layer."""
+        self.sequences = 0
+        """That were read."""
+        self.segments = 0
+        self._most, self._seed = sample, seed
+        # Rows of one buffer are used again: copies of their own, kept and dropped, would leave holes that add up.
+        room = sample + 2 * SEGMENT
+        self._buffers = [np.empty((room, d), np.float32) for d in widths]
+        self._free = np.arange(room)
+        self._kept = list[tuple[int, Array, Array]]()
+        """Of each segment its key, its rows in the buffers, and its places."""
+
+    @property
+    def tokens(self) -> int:
+        """In the sums."""
+        return self.moments[0].n
+
+    def update(self, layers: Sequence[Any], norms: Array, places: Array) -> None:
+        """Add the states (n, D) of each layer, of their norms (layers, n), in the order of the text.
+
+        Arrays of float32, or tensors on a GPU, whose sums are taken there.
+
+        `places` (n, 3) are ids, sequences and positions; sequences are numbered on from the calls before.
+
+        Raises:
+            InputError: states that are not finite.
+        """
+        if not len(places):
+            return
+        for m, x in zip(self.moments, layers, strict=True):
+            if is_tensor(x):
+                from uncone.moments.on_device import add
+
+                add(m, x, None, None)
+            else:
+                m.update(x)
+        inverses = [inverse(one.astype(np.float64)).astype(np.float32) for one in norms]
+        self.blocks.update(layers, inverses, places[:, 1] - places[0, 1])
+        self._sample(layers, places)
+
+    def sample(self) -> Sample:
+        """The segments that were drawn, in the order of the text."""
+        kept = sorted(self._kept, key=lambda one: int(one[2][0, 3]))
+        if not kept:
+            empty = np.zeros((0, 4), np.int64)
+            return Sample(tuple(np.zeros((0, m.d), np.float32) for m in self.moments), *empty.T)
+        rows = np.concatenate([rows for _, rows, _ in kept])
+        return Sample(
+            tuple(buffer[rows] for buffer in self._buffers),
+            *np.concatenate([places for _, _, places in kept]).T,
+        )
+
+    def _sample(self, layers: Sequence[Any], places: Array) -> None:
+        """Keep the segments with the least keys, as many as fit (bottom-k): the same ones however the text is cut."""
+        segment = places[:, 2] // SEGMENT
+        begins = np.flatnonzero(
+            (np.diff(places[:, 1], prepend=-1) != 0) | (np.diff(segment, prepend=-1) != 0)
+        )
+        # `places` count positions from a sequence's first, so that segments do not depend on what is left out
+        for begin, end in zip(begins.tolist(), [*begins[1:].tolist(), len(places)], strict=True):
+            number, self.segments = self.segments, self.segments + 1
+            key = _key(number, self._seed)
+            if self._full() and key > self._kept[-1][0]:
+                continue
+            own = np.column_stack([places[begin:end], np.full(end - begin, number)])
+            self._keep(key, [as_array(x[begin:end]) for x in layers], own)
+            while len(self._kept) > 1 and sum(len(one[2]) for one in self._kept[:-1]) >= self._most:
+                self._free = np.concatenate([self._free, self._kept.pop()[1]])
+
+    def _keep(self, key: int, layers: Sequence[Array], places: Array) -> None:
+        rows, self._free = self._free[: len(places)], self._free[len(places) :]
+        for buffer, x in zip(self._buffers, layers, strict=True):
+            buffer[rows] = x
+        self._kept.append((key, rows, places))
+        self._kept.sort(key=lambda one: one[0])
+
+    def _full(self) -> bool:
+        return sum(len(one[2]) for one in self._kept) >= self._most
+
+    def save(self, path: str | os.PathLike[str], digest: str) -> None:
+        """Write all of it to a safetensors file, atomically; `digest` names the model, texts and options."""
+        tensors: dict[str, Array] = {
+            "counts": self.counts,
+            "apart": self.apart,
+            "block_counts": self.blocks.counts,
+        }
+        tensors["place"] = np.array([self.sequences, self.segments, self.blocks.size], np.int64)
+        for i, m in enumerate(self.moments):
+            tensors |= {f"{i}.{name}": tensor for name, tensor in m.tensors().items()}
+            tensors[f"{i}.blocks"] = self.blocks.sums[i]
+        found = self.sample()
+        tensors |= {f"{i}.sample": x for i, x in enumerate(found.layers)}
+        tensors["sample_places"] = np.stack([found.ids, found.sequences, found.positions, found.segments])
+        atomic.write_bytes(path, to_bytes(tensors, {"format": _FORMAT, "digest": digest}))
+
+    def load(self, path: str | os.PathLike[str], digest: str) -> None:
+        """Take up what `save` wrote.
+
+        Raises:
+            InputError: not such a file, or one of another model, text or options.
+        """
+        tensors, metadata = read_tensors(path, format=_FORMAT, what="sums of hidden states", how=_HOW)
+        if metadata.get("digest") != digest:
+            raise InputError(
+                f"expected the states of this model and text, got those of others in {path}: {_HOW}"
+            )
+        try:
+            self._take(tensors)
+        except (KeyError, ValueError, IndexError) as error:
+            raise InputError(
+                f"expected whole sums of hidden states, got {path} without {error}: {_HOW}"
+            ) from error
+
+    def _take(self, tensors: dict[str, Array]) -> None:
+        for i, m in enumerate(self.moments):
+            own = {name.partition(".")[2]: x for name, x in tensors.items() if name.startswith(f"{i}.")}
+            self.blocks.sums[i], _ = own.pop("blocks").reshape(-1, m.d), own.pop("sample")
+            self.moments[i] = Moments.from_tensors(own, "the file")
+            if self.moments[i].d != m.d:
+                raise ValueError(f"{m.d} columns")
+            if i and m.d == self.moments[0].d:
+                self.moments[i].work_with(self.moments[0])
+        counts, apart = tensors["counts"], tensors["apart"]
+        if counts.shape != self.counts.shape or apart.shape != self.apart.shape:
+            raise ValueError("counts of each id")
+        self.counts, self.apart, self.blocks.counts = counts, apart, tensors["block_counts"]
+        self.sequences, self.segments, self.blocks.size = map(int, tensors["place"])
+        places, self._kept, self._free = tensors["sample_places"].T, [], np.arange(len(self._buffers[0]))
+        begins = np.flatnonzero(np.diff(places[:, 3], prepend=-1))
+        for begin, end in zip(begins.tolist(), [*begins[1:].tolist(), len(places)], strict=True):
+            states = [tensors[f"{i}.sample"][begin:end] for i in range(len(self.moments))]
+            self._keep(_key(int(places[begin, 3]), self._seed), states, places[begin:end].copy())
+
+
+def _key(number: int, seed: int) -> int:
+    """A random number of a segment, the same in every run."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}:{number}".encode(), digest_size=8).digest(), "big")

@@ -1,0 +1,113 @@
+"""How sure is a mean cosine of a running text? Sums of unit rows over stretches of it, and the interval they give."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from uncone.rows import Array
+from uncone.rows.floats import is_tensor
+from uncone.threads import one_blas_thread
+
+STRETCH = 256
+"""Rows that a block has at first; it doubles whenever there are too many blocks."""
+FEWEST_BLOCKS = 10
+"""With fewer blocks there is no interval."""
+_MOST_BLOCKS = 128
+_Z = 1.959963984540054
+
+
+class UnitBlocks:
+    """For each of several layers the sums of unit rows over stretches of one text, at most 128 of them.
+
+    Neighbouring rows of a text are alike, so that an interval is taken over stretches and not over rows (batch means).
+    Where there would be too many stretches, neighbours are joined.
+    """
+
+    def __init__(self, widths: Sequence[int]) -> None:
+        self.sums = [np.zeros((0, d)) for d in widths]
+        """Of each layer (blocks, D), float64."""
+        self.counts = np.zeros(0)
+        """(blocks,): rows of each."""
+        self.size = STRETCH
+
+    def update(self, layers: Sequence[Any], inverses: Sequence[Array], runs: Array) -> None:
+        """Add rows of the text, which follow those before.
+
+        Args:
+            layers: of each layer (n, D) float32, an array or a tensor.
+            inverses: of each layer (n,): 1 / |x|, 0 where a row is zero.
+            runs: (n,), ascending from 0: rows of one run (a sequence) are in one block.
+        """
+        starts = _stretches(runs)
+        if not len(starts):
+            return
+        ends = [*starts[1:].tolist(), len(runs)]
+        cuts = [slice(a, b) for a, b in zip(starts.tolist(), ends, strict=True)]
+        with one_blas_thread():
+            for layer, (x, inverse) in enumerate(zip(layers, inverses, strict=True)):
+                new = np.stack([_sum(inverse[cut], x[cut]) for cut in cuts])
+                self.sums[layer] = np.concatenate([self.sums[layer], new])
+        self.counts = np.append(self.counts, [float(cut.stop - cut.start) for cut in cuts])
+        self._join(self.size)
+        while len(self.counts) > _MOST_BLOCKS:
+            self.size *= 2
+            self._join(self.size)
+
+    def mean_cosine_interval(self, layer: int) -> tuple[float, float] | None:
+        """The 95% interval of the mean cosine of a layer by the jackknife over blocks (Tukey 1958).
+
+        None with fewer than 10 blocks. It is symmetric about the mean cosine of all rows.
+        """
+        b = len(self.counts)
+        if b < FEWEST_BLOCKS:
+            return None
+        sums, n = self.sums[layer], float(self.counts.sum())
+        total = sums.sum(0)
+        left = (np.square(total - sums).sum(1) - (n - self.counts)) / (
+            (n - self.counts) * (n - self.counts - 1)
+        )
+        value = (float(total @ total) - n) / (n * (n - 1))
+        error = math.sqrt((b - 1) / b * float(np.square(left - left.mean()).sum()))
+        half = _student(b - 1) * error
+        return value - half, value + half
+
+    def _join(self, size: int) -> None:
+        """Join neighbours until each block but the last has `size` rows."""
+        ends, held = [0], 0.0
+        for at, rows in enumerate(self.counts.tolist()):
+            held += rows
+            if held >= size:
+                ends.append(at + 1)
+                held = 0.0
+        starts = np.array(ends if ends[-1] < len(self.counts) else ends[:-1])
+        if len(starts) == len(self.counts):
+            return
+        self.counts = np.add.reduceat(self.counts, starts)
+        self.sums = [np.add.reduceat(sums, starts) for sums in self.sums]
+
+
+def _sum(inverse: Array, x: Any) -> Array:
+    """The sum of unit rows (D,), float64, taken where `x` (n, D) lies."""
+    if not is_tensor(x):
+        return np.asarray(inverse @ x, np.float64)
+    import torch
+
+    return np.asarray((torch.from_numpy(inverse).to(x.device) @ x).cpu().numpy(), np.float64)
+
+
+def _stretches(runs: Array) -> Array:
+    """Where blocks of at least `STRETCH` rows of whole runs begin."""
+    begins = np.flatnonzero(np.diff(runs, prepend=-1))
+    starts = list[int]()
+    for begin in begins.tolist():
+        if not starts or begin - starts[-1] >= STRETCH:
+            starts.append(begin)
+    return np.array(starts, np.int64)
+
+
+def _student(degrees: int) -> float:
+    """The 97.5% quantile of Student's t (Cornish & Fisher 1938), to 0.1% from 9 degrees of freedom on."""
+    z, n = _Z, degrees
+    return z + (z**3 + z) / (4 * n) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n * n)

@@ -1,0 +1,303 @@
+"""States of every layer, summed as they come: against storing everything, however they are batched, cut and resumed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+import transformers
+
+from tests.edits.language_models import TEXT, add_tokenizer, drifted
+from uncone.errors import InputError
+from uncone.model import hidden_states
+from uncone.model.hidden_states import hidden_states_of
+from uncone.model.layered_model import LayeredModel, open_layered
+from uncone.model.state_sums import SEGMENT
+from uncone.model.text_sources import open_texts
+
+WORDS = ["the", "cat", "sat", "on", "mat", "dog", "saw", "log", "a", "man", "and"]
+FRAME = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    random = np.random.default_rng(0)
+    text = [" ".join(random.choice(WORDS, random.integers(1, 40))) for _ in range(120)]
+    (tmp_path / "lines.txt").write_text("\n".join(text) + "\n")
+    return tmp_path / "lines.txt"
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Path:
+    """A random masked model whose tokenizer frames a text, with a table of unequal columns."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    config = transformers.BertConfig(
+        vocab_size=len(FRAME + WORDS), hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=24,
+        max_position_embeddings=40, initializer_range=0.5,
+    )  # fmt: skip
+    model, path = transformers.BertForMaskedLM(config).eval(), tmp_path / "bert"
+    model.save_pretrained(path)
+    tokenizer = Tokenizer(models.WordPiece({w: i for i, w in enumerate(FRAME + WORDS)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens(FRAME)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.save(str(path / "tokenizer.json"))
+    return path
+
+
+def _decoder(path: Path, name: str, **config: Any) -> Path:
+    drifted(name, **config).save_pretrained(path)
+    add_tokenizer(path)
+    return path
+
+
+def _stored(path: Path, lines: Path, longest: int) -> list[np.ndarray[Any, Any]]:
+    """The states of each layer of the encoder by transformers, each sequence alone, without its frame."""
+    model = transformers.AutoModelForMaskedLM.from_pretrained(path).eval()
+    found = open_layered(path)
+    kept = list[tuple[torch.Tensor, ...]]()
+    for line in lines.read_text().splitlines():
+        ids = found.tokenizer.encode(line, add_special_tokens=False).ids
+        for part in np.array_split(ids, -(-len(ids) // (longest - 2))):
+            with torch.no_grad():
+                out = model(torch.tensor([[2, *part.tolist(), 3]]), output_hidden_states=True)
+                transformed = model.cls.predictions.transform(out.hidden_states[-1])
+            kept.append(tuple(x[0, 1:-1] for x in (*out.hidden_states, transformed)))
+    return [torch.cat(layer).double().numpy() for layer in zip(*kept, strict=True)]
+
+
+def test_an_encoders_sums_are_those_of_all_states_stored(bert: Path, lines: Path) -> None:
+    found = hidden_states_of(bert, open_texts(lines), width=None)
+    assert found.layers == ("embeddings", "layer 1", "layer 2", "layer 3", "before the head")
+    assert not found.causal
+    assert found.read == 4
+    assert found.head is not None
+    stored = _stored(bert, lines, 36)
+    for x, m in zip(stored, found.moments, strict=True):
+        assert m.n == len(x) == found.tokens
+        np.testing.assert_allclose(m.mean(), x.mean(0), atol=1e-5)
+        np.testing.assert_allclose(m.covariance(), np.cov(x.T), atol=1e-4)
+        np.testing.assert_allclose(
+            m.unit_sums()[0], (x / np.linalg.norm(x, axis=1, keepdims=True)).sum(0), atol=1e-2
+        )
+    assert found.apart[0, 0] == 2 * found.sequences
+    assert found.apart[1, 0] == 0
+    assert found.counts[2] == found.counts[3] == found.sequences
+    assert int(found.counts.sum()) == found.tokens + 2 * found.sequences
+    assert any("longer than 36 ids" in note for note in found.notes)
+
+
+def test_the_head_makes_the_models_logits_of_what_it_reads(bert: Path, lines: Path) -> None:
+    head = hidden_states_of(bert, open_texts(lines), most=200).head
+    assert head is not None
+    assert head.cap is None
+    assert head.scale == 1.0
+    model = transformers.AutoModelForMaskedLM.from_pretrained(bert).eval()
+    ids = torch.tensor([[2, 7, 8, 9, 3]])
+    found = open_layered(bert)
+    with torch.no_grad():
+        states = found.states(ids, torch.ones_like(ids))[4]
+        own = model(ids).logits
+    assert head.bias is not None
+    torch.testing.assert_close(
+        states @ torch.from_numpy(head.weight.T) + torch.from_numpy(head.bias), own, atol=1e-5, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["GPT2LMHeadModel", "LlamaForCausalLM", "OPTForCausalLM", "GPTNeoXForCausalLM"]
+)
+def test_a_decoders_layers_are_before_and_after_its_final_norm(
+    tmp_path: Path, lines: Path, name: str
+) -> None:
+    path = _decoder(tmp_path / "m", name)
+    found = open_layered(path)
+    assert found.causal
+    assert found.names[-2:] == (f"layer {len(found.names) - 2}", "final norm")
+    assert found.read == len(found.names) - 1
+    ids = torch.arange(20)[None]
+    with torch.no_grad():
+        *_, last, normed = found.states(ids, torch.ones_like(ids))
+        own = found.model(ids).logits
+    assert not torch.allclose(last, normed)
+    assert found._norm is not None
+    torch.testing.assert_close(found._norm(last), normed)
+    torch.testing.assert_close(normed @ found._head.weight.T, own, atol=1e-4, rtol=1e-4)  # type: ignore[union-attr]
+    states = hidden_states_of(path, open_texts(lines), width=None)
+    assert states.apart[1, 0] >= states.sequences  # what stands first in a window
+    assert states.tokens + states.apart[:, 0].sum() == states.counts.sum()
+
+
+@pytest.mark.parametrize("batch", [1, 50, 10**6])
+def test_neither_batches_nor_padding_change_the_sums(bert: Path, lines: Path, batch: int) -> None:
+    whole = hidden_states_of(bert, open_texts(lines), width=None)
+    other = hidden_states_of(bert, open_texts(lines), width=None, batch=batch)
+    for a, b in zip(whole.moments, other.moments, strict=True):
+        np.testing.assert_allclose(a.covariance(), b.covariance(), atol=1e-5)
+    np.testing.assert_array_equal(whole.sample.ids, other.sample.ids)
+    for a, b in zip(whole.sample.layers, other.sample.layers, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4)
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stretches of few tokens, so that a small text has several."""
+    monkeypatch.setattr(hidden_states, "_LEAST", 64)
+    monkeypatch.setattr(hidden_states, "_STRETCH_BYTES", 1)
+    monkeypatch.setattr(hidden_states, "_SAVED_EVERY", 1)
+
+
+@pytest.mark.usefixtures("short")
+def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(
+    bert: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "sums"
+    whole = hidden_states_of(bert, open_texts(lines), width=None, sample=200)
+    calls, states = 0, LayeredModel.states
+
+    def killed(self: LayeredModel, ids: torch.Tensor, mask: torch.Tensor) -> list[torch.Tensor]:
+        nonlocal calls
+        calls += 1
+        if calls == 8:
+            raise KeyboardInterrupt
+        return states(self, ids, mask)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LayeredModel, "states", killed)
+        with pytest.raises(KeyboardInterrupt):
+            hidden_states_of(bert, open_texts(lines), width=None, sample=200, resume=state)
+    assert state.exists()
+    resumed = hidden_states_of(bert, open_texts(lines), width=None, sample=200, resume=state)
+    again = hidden_states_of(bert, open_texts(lines), width=None, sample=200, resume=state)
+    for other in (resumed, again):
+        assert other.sequences == whole.sequences
+        assert other.intervals == whole.intervals
+        for a, b in zip(whole.moments, other.moments, strict=True):
+            for name, tensor in a.tensors().items():
+                assert tensor.tobytes() == b.tensors()[name].tobytes(), name
+        for a, b in zip(whole.sample.layers, other.sample.layers, strict=True):
+            assert a.tobytes() == b.tobytes()
+        np.testing.assert_array_equal(whole.counts, other.counts)
+        np.testing.assert_array_equal(whole.apart, other.apart)
+
+
+@pytest.mark.usefixtures("short")
+def test_a_file_of_another_run_is_refused(bert: Path, lines: Path, tmp_path: Path) -> None:
+    state = tmp_path / "sums"
+    hidden_states_of(bert, open_texts(lines), resume=state)
+    with pytest.raises(InputError, match="expected the states of this model and text, got those of others"):
+        hidden_states_of(bert, open_texts(lines), sample=77, resume=state)
+    state.write_bytes(state.read_bytes()[:-9])
+    with pytest.raises(InputError, match=r"expected sums of hidden states, got .* which cannot be read"):
+        hidden_states_of(bert, open_texts(lines), resume=state)
+
+
+@pytest.mark.usefixtures("short")
+def test_a_run_stops_once_intervals_are_narrow(bert: Path, lines: Path) -> None:
+    lines.write_text(4 * lines.read_text())
+    whole, narrow = (hidden_states_of(bert, open_texts(lines), width=width) for width in (None, 0.5))
+    assert not whole.stopped
+    assert narrow.stopped
+    assert narrow.tokens < whole.tokens
+    assert narrow.tokens >= 20 * 16  # spectra need rows
+    assert all(one is not None and one[1] - one[0] < 0.5 for one in narrow.intervals)
+
+
+def test_no_more_tokens_than_asked_for(bert: Path, lines: Path, tmp_path: Path) -> None:
+    assert 0 < hidden_states_of(bert, open_texts(lines), most=100).tokens <= 100
+    (tmp_path / "long.txt").write_text("the cat sat on the mat")
+    assert hidden_states_of(bert, open_texts(tmp_path / "long.txt"), most=4).tokens == 4
+
+
+def test_the_sample_is_whole_segments_and_bounded(bert: Path, lines: Path) -> None:
+    found = hidden_states_of(bert, open_texts(lines), width=None, sample=300).sample
+    assert 300 <= len(found.ids) < 300 + SEGMENT
+    assert found.layers[0].shape == (len(found.ids), 16)
+    assert (np.diff(found.segments) >= 0).all()
+    for segment in np.unique(found.segments):
+        own = found.segments == segment
+        assert len(set(found.sequences[own])) == 1
+        assert (np.diff(found.positions[own]) == 1).all()
+    every = hidden_states_of(bert, open_texts(lines), width=None, sample=10**6)
+    assert len(every.sample.ids) == every.tokens
+
+
+def test_giant_states_stand_apart(tmp_path: Path, lines: Path) -> None:
+    """Of one token the table has a row a thousand times as long: a sink wherever it stands."""
+    path = _decoder(tmp_path / "m", "LlamaForCausalLM")
+    plain = hidden_states_of(path, open_texts(lines), width=None)
+    giant = int(np.argsort(plain.counts)[-2])
+    model = transformers.AutoModelForCausalLM.from_pretrained(path)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[giant] *= 1000
+    model.save_pretrained(path)
+    found = hidden_states_of(path, open_texts(lines), width=None)
+    assert found.apart[1, 0] - plain.apart[1, 0] >= 0.9 * plain.counts[giant]
+    assert found.apart[1, 1] > 10 * plain.apart[1, 1]
+
+
+def _no_memory(most: int) -> Callable[..., list[torch.Tensor]]:
+    states = LayeredModel.states
+
+    def run(self: LayeredModel, ids: torch.Tensor, mask: torch.Tensor) -> list[torch.Tensor]:
+        if self.names and ids.shape[0] > most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return states(self, ids, mask)
+
+    return run
+
+
+def test_without_memory_batches_are_halved_and_it_is_said(
+    bert: Path, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = hidden_states_of(bert, open_texts(lines), width=None)
+    with monkeypatch.context() as patched:
+        patched.setattr(LayeredModel, "states", _no_memory(10))
+        found = hidden_states_of(bert, open_texts(lines), width=None)
+    assert any("had no memory for a batch" in note for note in found.notes)
+    np.testing.assert_allclose(found.moments[3].covariance(), whole.moments[3].covariance(), atol=1e-5)
+    monkeypatch.setattr(LayeredModel, "states", _no_memory(0))
+    with pytest.raises(InputError, match=r"expected memory for a sequence of \d+ ids, got none"):
+        hidden_states_of(bert, open_texts(lines))
+
+
+def test_bfloat16_is_near(bert: Path, lines: Path) -> None:
+    whole, narrow = (hidden_states_of(bert, open_texts(lines), dtype=name) for name in (None, "bfloat16"))
+    for a, b in zip(whole.moments, narrow.moments, strict=True):
+        np.testing.assert_allclose(a.mean(), b.mean(), atol=0.1)
+    with pytest.raises(InputError, match="expected a dtype to run the model in, got 'int3'"):
+        hidden_states_of(bert, open_texts(lines), dtype="int3")
+
+
+def test_bad_input_is_refused(bert: Path, lines: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("\n \n")
+    with pytest.raises(InputError, match="expected texts of at least two tokens, got fewer"):
+        hidden_states_of(bert, open_texts(tmp_path / "empty.txt"))
+    with pytest.raises(InputError, match="expected at least 2 tokens to read, got 1"):
+        hidden_states_of(bert, open_texts(lines), most=1)
+    other = _decoder(tmp_path / "other", "GPT2LMHeadModel")
+    add_tokenizer(other, added=tuple(f"new{i}" for i in range(99)))
+    (tmp_path / "new.txt").write_text("new98 " + TEXT)
+    with pytest.raises(
+        InputError, match=r"expected ids below \d+, got \d+: the tokenizer belongs to another"
+    ):
+        hidden_states_of(other, open_texts(tmp_path / "new.txt"))
+    (bert / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match="expected a tokenizer in"):
+        hidden_states_of(bert, open_texts(lines))
+
+
+def test_documents_of_a_decoder_are_not_joined(tmp_path: Path) -> None:
+    path = _decoder(tmp_path / "m", "GPT2LMHeadModel")
+    (tmp_path / "t.jsonl").write_text(f'{{"text": "{TEXT[:100]}"}}\n' * 3)
+    (tmp_path / "t.txt").write_text((TEXT[:100] + "\n") * 3)
+    found, joined = (hidden_states_of(path, open_texts(tmp_path / name)) for name in ("t.jsonl", "t.txt"))
+    assert found.sequences == 3 > joined.sequences
