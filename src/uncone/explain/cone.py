@@ -12,17 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from uncone.errors import InputError
+from uncone.explain.hull import Hull, holds_zero
 from uncone.rows import Array
 
 EPSILON = 1e-4
 """Of the mean norm: a margin that is below it, and could not be proven to be above 0, counts as none."""
 _NOTHING = 1e-13
-"""Of the mean norm: a nearest point that is no farther from 0 is 0."""
+"""Of the largest norm: a nearest point that is no farther from 0 is 0."""
 CLOSE = 0.01
 """The margin that is found is at least 1 - CLOSE of the largest one."""
 MOST_STEPS = 20_000
 _BLOCK = 2**22
-_INSIDE, _DROPPED = 1e-12, 1e-14
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,13 +73,14 @@ def separate(
     if not np.isfinite(norms).all():
         raise InputError("expected finite states, got NaN or inf: leave them out")
     mean = float(norms.mean())
-    hull = _Hull(points, int(norms.argmin()), float(norms.max()))
+    first = int(norms.argmin())
+    hull = Hull(points[first], first, float(norms.max()))
     best, steps, done = hull.x, 0, False
     while not done and steps < most:
         if progress is not None:
             progress(steps, most)
         size = float(np.linalg.norm(hull.x))
-        if size <= _NOTHING * mean:
+        if size <= _NOTHING * hull.largest:
             break
         heights = points @ hull.x.astype(points.dtype)
         place = int(heights.argmin())
@@ -87,7 +88,7 @@ def separate(
         done = low >= (1 - CLOSE) * size**2 or place in hull.places
         best = hull.x
         if not done:
-            hull.take(place)
+            hull.take(points[place].astype(np.float64), place)
             steps += 1
     bound = hull.bound()
     size = float(np.linalg.norm(best))
@@ -101,7 +102,7 @@ def separate(
         margin,
         bound,
         mean,
-        exists is not True and hull.is_inside(),
+        exists is not True and holds_zero(hull.kept, hull.largest),
         support,
         weights,
         steps,
@@ -174,80 +175,3 @@ def _margin(points: Array, direction: Array, largest: float) -> float:
     )
     rounding = (d + 3) * np.finfo(np.float64).eps * largest
     return float(-highest - rounding)
-
-
-class _Hull:
-    """The points that are kept, affinely independent, and the nearest point x of their hull: x = weights' kept."""
-
-    def __init__(self, points: Array, first: int, largest: float) -> None:
-        self._points, self._unit = points, max(largest, np.finfo(np.float64).tiny) ** 2
-        self.largest = largest
-        self.places, self.weights = [first], np.ones(1)
-        self.kept = points[[first]].astype(np.float64)
-        self._gram = self.kept @ self.kept.T
-        self.x = self.kept[0].copy()
-
-    def take(self, place: int) -> None:
-        """Take a point in, and move to the nearest point of the hull; points without weight go."""
-        new = self._points[place].astype(np.float64)
-        across = self.kept @ new
-        self._gram = np.block([[self._gram, across[:, None]], [across[None], np.full((1, 1), new @ new)]])
-        self.kept, self.places = np.vstack([self.kept, new]), [*self.places, place]
-        self.weights = np.append(self.weights, 0.0)
-        while True:
-            aim = self._affine()
-            falling = aim < _INSIDE
-            if not falling.any():
-                self.weights = aim
-                break
-            ratios = np.full(len(aim), np.inf)
-            lost = falling & (aim < self.weights)
-            ratios[lost] = self.weights[lost] / (self.weights[lost] - aim[lost])
-            if not lost.any():  # rounding: nothing moves
-                break
-            self.weights = self.weights + min(1.0, float(ratios.min())) * (aim - self.weights)
-            stays = self.weights > _DROPPED
-            stays[int(ratios.argmin())] = False
-            self._keep(stays)
-        self.weights = np.maximum(self.weights, 0) / np.maximum(self.weights, 0).sum()
-        self.x = self.weights @ self.kept
-
-    def _affine(self) -> Array:
-        """Weights of the point nearest to 0 in the affine hull: (G + c 11') a ~ 1, which is definite for any c > 0."""
-        shifted = self._gram + self._unit
-        try:
-            found = np.linalg.solve(shifted, np.ones(len(shifted)))
-        except np.linalg.LinAlgError:
-            found = np.linalg.lstsq(shifted, np.ones(len(shifted)), rcond=None)[0]
-        return np.asarray(found / found.sum())
-
-    def _keep(self, stays: Array) -> None:
-        self.kept, self.weights, self._gram = (
-            self.kept[stays],
-            self.weights[stays],
-            self._gram[np.ix_(stays, stays)],
-        )
-        self.places = [place for place, one in zip(self.places, stays.tolist(), strict=True) if one]
-
-    def bound(self) -> float:
-        """No direction has a larger margin: the mean of the kept points by weights has this norm, rounding added."""
-        rounding = (len(self.places) + self.kept.shape[1] + 3) * np.finfo(np.float64).eps * self.largest
-        return float(np.linalg.norm(self.weights @ self.kept) + rounding)
-
-    def is_inside(self) -> bool:
-        """Whether 0 is inside of the simplex of d + 1 points: its coordinates are above what their residual can be off by."""
-        k, d = self.kept.shape
-        if k != d + 1:
-            return False
-        scale = self.largest or 1.0
-        system = np.vstack([self.kept.T / scale, np.ones(k)])
-        wanted = np.append(np.zeros(d), 1.0)
-        try:
-            found = np.linalg.solve(system, wanted)
-        except np.linalg.LinAlgError:
-            return False
-        residual = np.linalg.norm(system @ found - wanted)
-        residual += (k + 3) * np.finfo(np.float64).eps * np.abs(system).sum(0).max() * np.abs(found).sum()
-        least = float(np.linalg.svd(system, compute_uv=False)[-1])
-        least -= k * np.finfo(np.float64).eps * float(np.linalg.norm(system))
-        return least > 0 and bool(found.min() > residual / least)

@@ -1,0 +1,92 @@
+"""The point of a growing hull that is nearest to 0 (Wolfe 1976), and what its weights prove."""
+
+import numpy as np
+
+from uncone.rows import Array
+
+_INSIDE, _DROPPED = 1e-12, 1e-14
+
+
+class Hull:
+    """The points that are kept, affinely independent, and the nearest point x of their hull: x = weights' kept.
+
+    Args:
+        first: (d,) float64, a point.
+        place: what the caller calls it; no two points have the same one.
+        largest: at least the norm of every point.
+    """
+
+    def __init__(self, first: Array, place: int, largest: float) -> None:
+        self._unit = max(largest, np.finfo(np.float64).tiny) ** 2
+        self.largest = largest
+        self.places, self.weights = [place], np.ones(1)
+        self.kept = first[None].astype(np.float64)
+        self._gram = self.kept @ self.kept.T
+        self.x = self.kept[0].copy()
+
+    def take(self, new: Array, place: int) -> None:
+        """Take a point in, and move to the nearest point of the hull; points without weight go."""
+        across = self.kept @ new
+        k = len(across)
+        gram = np.empty((k + 1, k + 1))
+        gram[:k, :k], gram[:k, k], gram[k, :k], gram[k, k] = self._gram, across, across, new @ new
+        self._gram = gram
+        self.kept, self.places = np.vstack([self.kept, new]), [*self.places, place]
+        self.weights = np.append(self.weights, 0.0)
+        while True:
+            aim = self._affine()
+            falling = aim < _INSIDE
+            if not falling.any():
+                self.weights = aim
+                break
+            ratios = np.full(len(aim), np.inf)
+            lost = falling & (aim < self.weights)
+            ratios[lost] = self.weights[lost] / (self.weights[lost] - aim[lost])
+            if not lost.any():  # rounding: nothing moves
+                break
+            self.weights = self.weights + min(1.0, float(ratios.min())) * (aim - self.weights)
+            stays = self.weights > _DROPPED
+            stays[int(ratios.argmin())] = False
+            self._keep(stays)
+        self.weights = np.maximum(self.weights, 0) / np.maximum(self.weights, 0).sum()
+        self.x = self.weights @ self.kept
+
+    def _affine(self) -> Array:
+        """Weights of the point nearest to 0 in the affine hull: (G + c 11') a ~ 1, which is definite for any c > 0."""
+        shifted = self._gram + self._unit
+        try:
+            found = np.linalg.solve(shifted, np.ones(len(shifted)))
+        except np.linalg.LinAlgError:
+            found = np.linalg.lstsq(shifted, np.ones(len(shifted)), rcond=None)[0]
+        return np.asarray(found / found.sum())
+
+    def _keep(self, stays: Array) -> None:
+        self.kept, self.weights, self._gram = (
+            self.kept[stays],
+            self.weights[stays],
+            self._gram[np.ix_(stays, stays)],
+        )
+        self.places = [place for place, one in zip(self.places, stays.tolist(), strict=True) if one]
+
+    def bound(self) -> float:
+        """No direction has a larger margin: the mean of the kept points by weights has this norm, rounding added."""
+        rounding = (len(self.places) + self.kept.shape[1] + 3) * np.finfo(np.float64).eps * self.largest
+        return float(np.linalg.norm(self.weights @ self.kept) + rounding)
+
+
+def holds_zero(points: Array, largest: float) -> bool:
+    """Whether 0 is inside of the simplex of d + 1 points (k, d): its coordinates are above what their residual can be off by."""
+    k, d = points.shape
+    if k != d + 1:
+        return False
+    system = np.vstack([points.T / (largest or 1.0), np.ones(k)])
+    wanted = np.append(np.zeros(d), 1.0)
+    try:
+        found = np.linalg.solve(system, wanted)
+    except np.linalg.LinAlgError:
+        return False
+    residual = np.linalg.norm(system @ found - wanted)
+    residual += (k + 3) * np.finfo(np.float64).eps * np.abs(system).sum(0).max() * np.abs(found).sum()
+    least = float(np.linalg.svd(system, compute_uv=False)[-1])
+    least -= k * np.finfo(np.float64).eps * float(np.linalg.norm(system))
+    return least > 0 and bool(found.min() > residual / least)

@@ -1,0 +1,174 @@
+"""Which tokens can never be the most likely one, whatever the state? With a certificate for every answer.
+
+Demeter et al. (2020, stolen probability): a row inside the hull of the others never has the largest logit. Grivas et al.
+(2022) ask it of each token by a linear programme, with the bias: token v can be the most likely if and only if a state h
+has <w_v - w_u, h> + b_v - b_u > 0 for every other u.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from uncone.explain.faces import EPSILON, Answer, HeadSpace, Progress, seek
+from uncone.records.text import counted, plural
+from uncone.records.token_text import token_texts
+from uncone.records.unreachable import UnreachableToken, UnreachableTokens
+from uncone.rows import Array
+from uncone.rows.samples import as_numbers
+
+_NAMED = 3
+_CHUNK = 2**24
+
+
+def unreachable_tokens(
+    head: Any,
+    bias: Any = None,
+    *,
+    labels: Sequence[str | None] | None = None,
+    states: Any = None,
+    most_seconds: float = 300.0,
+    most_listed: int = 100,
+    progress: Progress | None = None,
+) -> UnreachableTokens:
+    """The tokens that no state makes the most likely (unargmaxable), each answer proven.
+
+    A token is proven reachable by a state whose logits were computed, its logit above all others beyond their rounding. It
+    is proven unreachable by a mixture of other rows that its row lies below. Nothing is assumed of the states: a token that
+    is reachable may still need a state that the layers before the head cannot make.
+
+    Args:
+        head: (V, D), an array or tensor: the output rows.
+        bias: (V,) of the logits. A positive scale or a cap of the logits changes no answer.
+        labels: the token strings.
+        states: (N, D) of a text: how many tokens were the most likely for one of them is told beside.
+        most_seconds: what is open then counts as undecided.
+        most_listed: unreachable tokens with their certificates.
+        progress: called with (step, done, in all).
+
+    Raises:
+        InputError: not a matrix of at least two rows, a bias of another length, or numbers that are not finite.
+
+    >>> corners = np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1], [0.2, 0.3]])
+    >>> found = unreachable_tokens(corners)
+    >>> found.reachable, [(one.id, one.exact) for one in found.tokens]
+    (4, [(4, True)])
+    """
+    rows = _plain(as_numbers(head))
+    offsets = None if bias is None else as_numbers(bias).astype(np.float64)
+    space = HeadSpace.of(rows, offsets)
+    first, copies = _distinct(rows, offsets)
+    answers = list[Answer]()
+    if len(first) > 1:
+        kept = (
+            space
+            if len(first) == len(rows)
+            else HeadSpace.of(rows[first], None if offsets is None else offsets[first])
+        )
+        until = time.monotonic() + most_seconds
+        told = None if progress is None else lambda done, n: progress("seeking states for tokens", done, n)
+        sets = [(place,) for place in range(len(first))]
+        answers = sorted(seek(kept, sets, until=until, progress=told), key=lambda one: one.own)
+    return _recorded(space, answers, first, copies, labels, states, most_listed)
+
+
+def _plain(rows: Array) -> Array:
+    return np.ascontiguousarray(rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float32))
+
+
+def _distinct(rows: Array, bias: Array | None) -> tuple[Array, Array]:
+    """The first places of distinct rows, and for each row which of them it is."""
+    whole = rows + 0 if bias is None else np.column_stack([rows, bias])  # + 0: -0 is 0
+    keys = (
+        np.ascontiguousarray(whole + 0.0)
+        .view([("", whole.dtype)] * whole.shape[1])
+        .view(f"V{whole.itemsize * whole.shape[1]}")
+    )
+    _, first, which = np.unique(keys.ravel(), return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return first[order], place[which.ravel()]
+
+
+def _recorded(
+    space: HeadSpace, answers: Sequence[Answer], first: Array, copies: Array, labels: Sequence[str | None] | None,
+    states: Any, most_listed: int,
+) -> UnreachableTokens:  # fmt: skip
+    status = np.array([one.status for one in answers] or ["exposed"])
+    sizes = np.bincount(copies)
+    hidden, open_ = status == "hidden", status == "undecided"
+    tied = np.flatnonzero((sizes > 1)[copies] & (status == "exposed")[copies])
+    open_ids = np.flatnonzero(open_[copies])
+    reachable = int(((sizes == 1) & (status == "exposed")).sum())
+    exact = np.array([one.exact for one in answers] or [False])
+    of_id = [(int(i), answers[copies[i]]) for i in np.flatnonzero(hidden[copies])[:most_listed]]
+    seen, n = _seen(space, states)
+    v, d = space.rows.shape
+    unreachable = int(hidden[copies].sum())
+    return UnreachableTokens(
+        verdict=_verdict(v, unreachable, len(tied), len(open_ids)), vocabulary=v, dimensions=d,
+        biased=space.bias is not None, reachable=reachable, unreachable=unreachable,
+        exact=int((hidden & exact)[copies].sum()), tied=len(tied), undecided=len(open_ids),
+        zero=int((~space.rows.any(1)).sum()), epsilon=EPSILON,
+        tokens=tuple(_token(i, one, first, labels) for i, one in of_id),
+        tied_ids=tuple(map(int, tied[:most_listed])), undecided_ids=tuple(map(int, open_ids[:most_listed])),
+        states=n, seen=seen, definition=_definition(space, n, seen),
+    )  # fmt: skip
+
+
+def _token(place: int, answer: Answer, first: Array, labels: Sequence[str | None] | None) -> UnreachableToken:
+    others = tuple(int(first[other]) if other >= 0 else -1 for other in answer.places)
+    heaviest = [others[i] for i in np.lexsort((others, answer.weights))[::-1][:_NAMED]]
+    named = token_texts(labels, [max(0, other) for other in heaviest])
+    return UnreachableToken(
+        place,
+        token_texts(labels, [place])[0],
+        answer.exact,
+        answer.bound,
+        others,
+        answer.weights,
+        tuple(named),
+    )
+
+
+def _seen(space: HeadSpace, states: Any) -> tuple[int, int]:
+    """How many tokens are the most likely for one of the states, and the number of states."""
+    if states is None:
+        return 0, 0
+    h = as_numbers(states)
+    winners, step = np.zeros(len(space.rows), bool), max(1, _CHUNK // len(space.rows))
+    for at in range(0, len(h), step):
+        logits = h[at : at + step].astype(space.rows.dtype) @ space.rows.T
+        if space.bias is not None:
+            logits += space.bias.astype(logits.dtype)
+        winners[logits.argmax(1)] = True
+    return int(winners.sum()), len(h)
+
+
+def _verdict(v: int, unreachable: int, tied: int, undecided: int) -> str:
+    parts = list[str]()
+    if unreachable:
+        whole = (
+            f"{unreachable:,} of {counted(v, 'token')} can never be the most likely one, whatever the state"
+        )
+        parts.append(whole)
+    if tied:
+        parts.append(f"{counted(tied, 'token')} can only tie, as another token has an equal row")
+    if undecided:
+        parts.append(f"{counted(undecided, 'token')} {plural(undecided, 'is', 'are')} undecided")
+    if not parts:
+        return f"Each of {counted(v, 'token')} is the most likely one for some state, proven token by token."
+    return "; ".join(parts) + "."
+
+
+def _definition(space: HeadSpace, states: int, seen: int) -> str:
+    text = (
+        "Any vector counts as a state, so the layers before the head may reach fewer tokens. A token is unreachable if a "
+        "mixture of other rows has a logit at least as large for every state"
+        f"{', biases included' if space.bias is not None else ''}."
+    )
+    if states:
+        text += f" On the text {counted(seen, 'token')} {plural(seen, 'was', 'were')} the most likely one for one of {counted(states, 'state')}."
+    return text
