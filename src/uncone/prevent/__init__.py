@@ -4,6 +4,7 @@ from uncone.prevent.attach import Attached, attach
 from uncone.prevent.attach_states import AttachedStates, attach_states
 from uncone.prevent.cloud import AnisotropyScores, AnisotropyTrack, anisotropy_scores
 from uncone.prevent.gate import GateStatus, RareTokenGate
+from uncone.prevent.gradient_monitor import GradientMonitor
 from uncone.prevent.persistent_entropy import EntropyStatus, PersistentEntropy
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "AttachedStates",
     "EntropyStatus",
     "GateStatus",
+    "GradientMonitor",
     "PersistentEntropy",
     "RareTokenGate",
     "anisotropy_scores",

@@ -1,0 +1,192 @@
+"""The gradient of the cross-entropy by the output rows in three parts: what pulls a row, and which targets push it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from uncone.errors import InputError
+from uncone.memory import check_memory
+from uncone.model.last_states import States
+
+Tensor = torch.Tensor
+Progress = Callable[[str, int, int], None]
+_BUFFER_BYTES = 144 * 2**20
+"""For the logits of one chunk."""
+_FEWEST, _STEP, _SMALL, _ROWS = 160, 32, 64, 512
+
+
+@dataclass(frozen=True, eq=False)
+class GradientParts:
+    """Three matrices (V, D) whose sum is the gradient of the mean cross-entropy over N targets by the output rows.
+
+    `pull` comes from the row's own targets, `frequent` and `rare` from all other targets that are frequent or rare.
+    `squares` (V, D) is the mean, over micro-batches weighted by their targets, of the squared gradient of each:
+    what Adam's second moment tends to at a fixed model.
+    """
+
+    pull: Tensor
+    frequent: Tensor
+    rare: Tensor
+    squares: Tensor
+    masses: Tensor
+    """(N, K) float64: the probability that each state gives to the rows of each bin."""
+    own: Tensor
+    """(N,) float64: the probability that each state gives to its own target."""
+
+    def whole(self) -> Tensor:
+        """(V, D): the gradient."""
+        return self.pull + self.frequent + self.rare
+
+
+def gradient_parts(
+    states: States,
+    rare: Tensor,
+    *,
+    members: Tensor | None = None,
+    micro_batches: int = 1,
+    progress: Progress | None = None,
+) -> GradientParts:
+    """Split the gradient of the mean cross-entropy by each output row w_v by whose targets it comes from.
+
+    With p = softmax(z), z = cap tanh(u / cap), u = scale h . w + bias, c = dz/du and R the rare ids:
+
+        dL/dw_v = scale / N (sum over i with y_i = v             of (p_iv - 1) c_iv h_i     pull, part (a)
+                           + sum over i with y_i != v, not in R  of p_iv c_iv h_i           push, part (b)
+                           + sum over i with y_i != v, in R      of p_iv c_iv h_i)          push, part (c)
+
+    These are the three parts of Yu et al. (2022) for a rare row, here for all rows. Without a cap c is 1. The memory is a
+    chunk of logits and six matrices (V, D); the work is two products of N x V x D.
+
+    Args:
+        states: from `states_of`; float64 states are computed in float64.
+        rare: (V,) bool.
+        members: (V, K), 1 where a row is in a bin: whose probabilities are wanted.
+        micro_batches: runs of targets, in their order, that `squares` is over.
+        progress: called with (step, done, in all).
+
+    Raises:
+        InputError: no target, a target outside of the head, or states or a head that are not finite.
+    """
+    return _Sweep(states, rare, members, micro_batches).run(progress)
+
+
+class _Sweep:
+    def __init__(self, states: States, rare: Tensor, members: Tensor | None, micro_batches: int) -> None:
+        head, labels = states.head, states.labels
+        self._n, (self._v, d) = len(labels), head.shape
+        check_targets(states, micro_batches)
+        self._states, self._rare = states, rare.to(head.device)
+        self._dtype = torch.promote_types(states.states.dtype, torch.float32)
+        self._head, self._pieces = head.to(self._dtype), min(micro_batches, self._n)
+        self._bias = None if states.bias is None else states.bias.to(self._dtype)[:, None]
+        members = torch.zeros(self._v, 0) if members is None else members
+        self._members = members.to(head.device, self._dtype).T.contiguous()
+        bytes_of_logits = self._v * self._dtype.itemsize
+        self._chunk = max(_FEWEST, _BUFFER_BYTES // bytes_of_logits // _STEP * _STEP - _STEP)
+        self._chunk = min(self._chunk, -(-self._n // self._pieces))
+        needed = 6 * self._v * d * self._dtype.itemsize + 2 * self._chunk * bytes_of_logits
+        check_memory(needed, f"gradients of {self._v} rows and {d} columns", "use a machine with more")
+        self._logits = self._zeros(_width(self._chunk) * self._v)
+        self._parts = [self._zeros(self._v, d) for _ in range(4)]
+        self._of_batch = [torch.empty_like(self._parts[0]) for _ in range(2)]
+        self._masses = torch.zeros(self._n, len(self._members), dtype=torch.float64, device=head.device)
+        self._own = torch.zeros(self._n, dtype=torch.float64, device=head.device)
+
+    def _zeros(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=self._dtype, device=self._states.head.device)
+
+    @torch.no_grad()
+    def run(self, progress: Progress | None) -> GradientParts:
+        places, done = torch.arange(self._n, device=self._states.labels.device), 0
+        for batch in torch.tensor_split(places, self._pieces):
+            self._add_batch(batch)
+            done += len(batch)
+            if progress is not None:
+                progress("splitting the gradient", done, self._n)
+        pull, frequent, rare, squares = self._parts
+        if not bool(torch.isfinite(squares.sum())):
+            raise InputError("expected finite states and a finite head, got NaN or inf: the model is damaged")
+        return GradientParts(pull, frequent, rare, squares, self._masses, self._own)
+
+    def _add_batch(self, batch: Tensor) -> None:
+        """Add one micro-batch: its pushes by products over chunks of targets of one kind, its pull row by row."""
+        pull, *pushes, squares = self._parts
+        of_rare = self._rare[self._states.labels[batch]]
+        pulls, given = list[tuple[Tensor, Tensor]](), list[tuple[Tensor, Tensor]]()
+        for kind, total, part in zip((False, True), pushes, self._of_batch, strict=True):
+            targets = batch[of_rare == kind]
+            for i, chunk in enumerate(torch.split(targets, self._chunk) if len(targets) else ()):
+                pulls.append(self._add_chunk(chunk, part, begun=i > 0))
+            if len(targets):
+                given.append((total, part))
+        whole = given[0][1]
+        for rows in _slices(self._v):  # a block stays in the cache through all additions
+            for total, part in given:
+                total[rows] += part[rows]
+            if len(given) > 1:
+                whole[rows] += given[1][1][rows]
+        for labels, values in pulls:
+            pull.index_add_(0, labels, values)
+            whole.index_add_(0, labels, values)
+        # the gradient of the micro-batch's own mean is n / (its targets) times that
+        squares.addcmul_(whole, whole, value=self._n / len(batch))
+
+    def _add_chunk(self, chunk: Tensor, part: Tensor, *, begun: bool) -> tuple[Tensor, Tensor]:
+        """Write or add the push of a chunk of targets; the rows (n, D) of its pull, and whose they are."""
+        labels, h = self._states.labels[chunk], self._states.states[chunk].to(self._dtype)
+        p, slope = self._probabilities(h)
+        at = labels, torch.arange(len(chunk), device=labels.device)
+        own = p[at]
+        self._own[chunk] = own.double()
+        self._masses[chunk] = (self._members @ p).T.double()
+        pulled = own - 1
+        p[at] = 0
+        if slope is not None:
+            pulled = pulled * slope[at]
+            p.mul_(slope)
+        h = h * (self._states.scale / self._n)
+        part.addmm_(p, h, beta=float(begun)) if begun else torch.mm(p, h, out=part)
+        return labels, pulled[:, None] * h
+
+    def _probabilities(self, h: Tensor) -> tuple[Tensor, Tensor | None]:
+        """(V, n) probabilities of states (n, D), and the cap's slope there: a column a state, whose product is faster."""
+        n, width, cap = len(h), _width(len(h)), self._states.cap
+        columns = self._logits[: width * self._v].view(self._v, width)
+        z, slope = columns[:, :n], None
+        torch.mm(self._head, (h * self._states.scale).T, out=z)
+        if self._bias is not None:
+            z.add_(self._bias)
+        if cap is not None:
+            slope = torch.tanh(z / cap)
+            torch.mul(slope, cap, out=z)
+            slope.square_().neg_().add_(1)
+        torch.softmax(columns, dim=0, out=columns)
+        return z, slope
+
+
+def _width(n: int) -> int:
+    """Of n columns with padding, so that rows do not all begin on the same lines of a cache."""
+    return n if n < _SMALL else (-(-n // _STEP) | 1) * _STEP
+
+
+def check_targets(states: States, micro_batches: int) -> None:
+    """Raises InputError unless there are targets, all of them rows of the head."""
+    n, v = len(states.labels), len(states.head)
+    if n == 0 or micro_batches < 1:
+        raise InputError(f"expected a target and a micro-batch, got {n} and {micro_batches}: give more text")
+    low, high = int(states.labels.min()), int(states.labels.max())
+    if low < 0 or high >= v:
+        raise InputError(
+            f"expected targets from 0 to {v - 1}, got {low} to {high}: leave out those that are ignored"
+        )
+
+
+def _slices(v: int) -> Iterator[slice]:
+    return (slice(start, start + _ROWS) for start in range(0, v, _ROWS))
+
+
+def row_blocks(parts: GradientParts) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
+    """The rows of pull, frequent, rare and squares, block by block, so that what is done to a block stays in a cache."""
+    for rows in _slices(len(parts.pull)):
+        yield rows, tuple(part[rows] for part in (parts.pull, parts.frequent, parts.rare, parts.squares))
