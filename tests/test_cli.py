@@ -76,14 +76,14 @@ def test_errors_are_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "twice" in _fails(
         capsys, "diagnose", tmp_path / "m", "--html", tmp_path / "d", "--json", tmp_path / "d"
     )
-    assert "Unknown option: --device" in _fails(capsys, "diagnose", tmp_path / "m", "--device", "cuda")
+    assert "expected --text with --device" in _fails(capsys, "diagnose", tmp_path / "m", "--device", "cuda")
     (tmp_path / "d.json").write_text("{}")
     assert "schema" in _fails(capsys, "report", tmp_path / "d.json")
 
 
 def test_wrong_usage_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert 'Unknown command "diagnos". Did you mean "diagnose"?' in _fails(capsys, "diagnos", "x")
-    assert "Unknown option: --nope. See `uncone --help`." in _fails(capsys, "diagnose", "x", "--nope")
+    assert "Unknown option: --unheard. See `uncone --help`." in _fails(capsys, "diagnose", "x", "--unheard")
     assert "SPEC requires an argument" in _fails(capsys, "diagnose")
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from uncone.prevent.attach import Attached, attach
     from uncone.prevent.attach_states import AttachedStates, attach_states
     from uncone.prevent.gate import RareTokenGate
+    from uncone.prevent.gradient_monitor import GradientMonitor
     from uncone.prevent.persistent_entropy import PersistentEntropy
     from uncone.records import (
         Check,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         Measurement,
         ScalingLaw,
         Subject,
+        TokenFrequencies,
     )
     from uncone.rows import Rows
     from uncone.verbs.calibrate import calibrate
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from uncone.verbs.check import check
     from uncone.verbs.compare import compare
     from uncone.verbs.context_rank import context_rank
+    from uncone.verbs.count import count
     from uncone.verbs.diagnose import diagnose
     from uncone.verbs.evaluate import evaluate
     from uncone.verbs.examine_head import examine_head
@@ -60,9 +63,9 @@ _NAMES = {
     "errors": "InputError StepWarning UnconeError UndefinedMeasure UnsupportedModel",
     "model.open": "open_rows",
     "moments": "Moments",
-    "prevent": "Attached AttachedStates PersistentEntropy RareTokenGate attach attach_states",
+    "prevent": "Attached AttachedStates GradientMonitor PersistentEntropy RareTokenGate attach attach_states",
     "records": "Calibration Check CheckpointTrace Comparison ContextRank CurveVerdicts Diagnosis Evaluation Finding "
-    "HeadExamination Measurement Repaired ScalingLaw Subject",
+    "HeadExamination Measurement Repaired ScalingLaw Subject TokenFrequencies",
     "rows": "Rows",
 }
 """The names of each room; every other public name is a room itself, or the function of a verb."""
@@ -70,11 +73,12 @@ _ROOM = {name: room for room, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "Attached", "AttachedStates", "Calibration", "Check", "CheckpointTrace", "Comparison", "ContextRank",
-    "CrossEntropyOptions", "CurveVerdicts", "Diagnosis", "Evaluation", "Finding", "HeadExamination",
+    "CrossEntropyOptions", "CurveVerdicts", "Diagnosis", "Evaluation", "Finding", "GradientMonitor",
+    "HeadExamination",
     "InputError", "Measurement", "Moments", "PersistentEntropy", "RareTokenGate", "Repaired", "Rows",
-    "ScalingLaw", "StepWarning", "Subject", "UnconeError", "UndefinedMeasure", "UnsupportedModel",
+    "ScalingLaw", "StepWarning", "Subject", "TokenFrequencies", "UnconeError", "UndefinedMeasure", "UnsupportedModel",
     "__version__", "attach", "attach_states", "calibrate", "center_head", "check", "compare",
-    "context_rank", "diagnose", "evaluate", "examine_head", "fit_scaling_law", "gated_linear_cross_entropy",
+    "context_rank", "count", "diagnose", "evaluate", "examine_head", "fit_scaling_law", "gated_linear_cross_entropy",
     "judge_curves", "linear_cross_entropy", "measure", "measures", "open_rows", "repair", "repair_tokens",
     "report", "select_repair", "trace_checkpoints", "transforms",
 ]  # fmt: skip

@@ -210,3 +210,26 @@ def test_what_is_named_in_minilm_hardly_occurs_in_a_billion_words(minilm: Path) 
     assert rare.mean_cosine.interval is not None
     assert rare.mean_cosine.interval[0] > 0.1
     assert [round(g.mean_cosine.value or 0, 3) for g in groups.groups] == [0.011, 0.015, 0.124, 0.822]
+
+
+class TestOneLength:
+    @staticmethod
+    def _findings(tmp_path: Path, known: int, others: int) -> dict[str, uncone.Finding]:
+        """An untied model whose reserved rows, and so many others, were only drawn and shrunk."""
+        table = healthy()
+        rows = [*range(known), *range(4000, 4000 + others)]
+        table[rows] = 0.2 * gaussian(len(rows), table.shape[1], seed=5) / table.shape[1] ** 0.5
+        path = write_model(tmp_path / f"m{known}_{others}", table, healthy(seed=3))
+        return {f.cause: f for f in uncone.diagnose(str(path)).subjects[0].findings}
+
+    def test_what_weight_decay_leaves_is_named(self, tmp_path: Path) -> None:
+        found = self._findings(tmp_path, 200, 0)["decayed_rows"]
+        assert found.level == "structure"
+        assert "decayed_rows" not in self._findings(tmp_path, 0, 0)
+
+    def test_a_hundredth_of_the_rows_is_many(self, tmp_path: Path) -> None:
+        assert self._findings(tmp_path, 0, 78)["decayed_rows"].level == "structure"
+        many = self._findings(tmp_path, 0, 90)["decayed_rows"]
+        assert many.level == "note"
+        assert "rows have one short length" in many.summary
+        assert many.evidence[0].startswith("length 0.")

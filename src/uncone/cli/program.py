@@ -9,6 +9,7 @@ from uncone.cli.calibrate import calibrate
 from uncone.cli.center_head import center_head
 from uncone.cli.check import check
 from uncone.cli.compare import compare
+from uncone.cli.count import count
 from uncone.cli.diagnose import diagnose
 from uncone.cli.evaluate import evaluate
 from uncone.cli.failures import SignalError, end, ending_cleanly, open_closed_streams, release
@@ -31,6 +32,7 @@ app.suppress_keyboard_interrupt = False  # else it leaves without a word, and `e
 for command in (calibrate, center_head, check, diagnose, repair, repair_tokens, report):
     app.command(command)
 app.command(compare, usage="Usage: uncone compare [OPTIONS] BASELINE OTHER...")
+app.command(count, usage="Usage: uncone count [OPTIONS] MODEL TEXT...")
 app.command(evaluate, usage="Usage: uncone evaluate [OPTIONS] [SPEC]")
 app.command(measures, usage="Usage: uncone measures [NAME]")
 app.command(saturation, usage="Usage: uncone saturation [OPTIONS] [FILE]")

@@ -9,11 +9,23 @@ from typing import Any
 import numpy as np
 
 from uncone import explain, measure
+from uncone.explain.logits import rank_of_logits
 from uncone.measure.everything import MEASURES, Measure, of_neighbours
 from uncone.measure.reading import read
 from uncone.moments import Moments, row_norms
 from uncone.moments.sums import products_bytes
-from uncone.records import Group, Groups, Lengths, Measurement, OddRows, Picture, Spectrum, Subject
+from uncone.records import (
+    FrequencyBins,
+    Group,
+    Groups,
+    Lengths,
+    LogitSpectrum,
+    Measurement,
+    OddRows,
+    Picture,
+    Spectrum,
+    Subject,
+)
 from uncone.rows import Array, CenteredRows, Rows
 from uncone.threads import on_one_thread
 
@@ -39,11 +51,12 @@ class Examination:
 
     def __init__(
         self, name: str, rows: Rows, progress: Progress | None, role: explain.Role, counts: Any,
-        neighbours: bool = False, *, advice: explain.Advice = explain.Advice(), capped: bool = False,  # noqa: B008
+        neighbours: bool = False, *, logits: LogitSpectrum | None = None, advice: explain.Advice = explain.Advice(), capped: bool = False,  # noqa: B008
     ) -> None:  # fmt: skip
         self._name, self._rows, self._progress = name, rows, progress
         self._role = role
         self._head, self._neighbours, self._advice = name == "head" and not capped, neighbours, advice
+        self._logits = logits
         self._reserved = measure.reserved_rows(rows.labels, rows.shape[0])
         self._counts, self._notes = explain.counts_of(counts, rows)
         self._tokens = explain.TokenReader(rows, role, self._counts)
@@ -52,12 +65,13 @@ class Examination:
     def run(self) -> Subject:
         """Read the rows twice (a head four times: raw, then centred), and draw the conclusions."""
         rows, without_effect, seen = self._rows, tuple[Measurement, ...](), None
-        zero = raw = None
+        zero = raw = common = None
         if self._head:
             raw = Moments.of(rows, progress=self._tick("summing the raw rows"))
             raw.spectrum(centered=False)
             without_effect, seen = self._read_all(OF_THE_GAUGE, raw), self._see(raw)
-            rows = CenteredRows(rows, raw.mean())
+            common = raw.mean()
+            rows = CenteredRows(rows, common)
             zero = -raw.mean() if raw.zero_rows else None
         m, norms, groups, odd = self._sum(rows, zero, raw)
         uniformity = self._read_all(tuple(one for one in MEASURES if one[0] == "uniformity"), m)
@@ -70,13 +84,17 @@ class Examination:
             m.spectrum(centered=True)
         measurements = self._read_all(OF_A_HEAD if self._head else MEASURES, m, *uniformity)
         spectrum, picture = self._see(m) if seen is None else seen
-        by_frequency, untrained = self._tokens.read(rows, m, pairs, self._tick("looking for untrained rows"))
+        tick = self._tick("looking for untrained rows")
+        by_frequency, untrained = self._tokens.read(rows, m, pairs, tick, common=common)
         coupling = read("norm_id_correlation", lambda m: norms.id_correlation(m.d), m)
         measurements = (*measurements, self._partition(rows, m), coupling)
+        by_count = self._by_count(rows, m)
         if self._neighbours:
             measurements += of_neighbours(rows, m, self._tick)
         if self._head:
             measurements = tuple(replace(one, centered=True) for one in measurements)
+        if self._logits:
+            measurements += (rank_of_logits(self._logits),)
         lengths, found = norms.record(), untrained is not None and bool(untrained.found)
         if self._role not in ("head", "table"):  # of a tied table the head is asked
             found = self._role == "tied table" and groups.reserved_by_name
@@ -86,13 +104,13 @@ class Examination:
         )  # fmt: skip
         findings = explain.find(
             measurements, groups, head=self._head, under_trained=untrained, without_effect=without_effect,
-            odd=odd, left_out=len(rows.left_out), advice=advice,
+            odd=odd, left_out=len(rows.left_out), logits=self._logits, decayed=self._tokens.decayed(rows), advice=advice,
         )  # fmt: skip
         return Subject(
             self._name, "/".join(Path(rows.name).parts[-2:]), *rows.shape, rows.dtype, measurements, findings,
             without_effect=without_effect, groups=groups, spectrum=spectrum, norms=lengths,
             picture=picture, left_out=len(rows.left_out), notes=self._notes,
-            frequency_groups=by_frequency, under_trained=untrained, odd_rows=odd,
+            frequency_groups=by_frequency, under_trained=untrained, odd_rows=odd, by_count=by_count,
         )  # fmt: skip
 
     def _see(self, raw: Moments) -> tuple[Spectrum | None, Picture | None]:
@@ -160,6 +178,12 @@ class Examination:
         tick = self._tick("partition function")
         of_rows = partial(measure.partition_isotropy, rows, progress=tick)
         return read("partition_isotropy", of_rows, m)
+
+    def _by_count(self, rows: Rows, m: Moments) -> FrequencyBins | None:
+        whose = "the head's mean row before it was subtracted" if self._head else "the mean row"
+        told = f"The common direction is that of {whose}; distances along it are in mean norms."
+        bins = self._tokens.bins
+        return None if bins is None else bins.read(rows, m, told, self._tick("partition function by count"))
 
     def _read_all(
         self, measures: tuple[tuple[str, Measure], ...], m: Moments, *known: Measurement

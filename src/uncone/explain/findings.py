@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from uncone.explain.advice import FIRST, Advice
 from uncone.explain.bins import NOISE_SIGMAS, TAIL_SHARE, Values, find_in_bins
-from uncone.explain.tokens import under_trained_evidence
-from uncone.records import Finding, Groups, Level, Measurement, OddRows, UnderTrained
+from uncone.explain.tokens import DecayedRows, under_trained_evidence
+from uncone.records import Finding, Groups, Level, LogitSpectrum, Measurement, OddRows, UnderTrained
 from uncone.records.diagnosis import LEVELS
 from uncone.records.text import counted, listing, percent, plural, shortened
 
@@ -43,6 +43,7 @@ LESS_EVEN = 0.9
 """Of the isotropic value: clouds of noise scatter by less than a tenth."""
 UNTRAINED_SIGMAS = 6.0
 """Random tables lie within three of their spectrum's scatter; MiniLM's table is 1,800 away."""
+LOGIT_RANK = "logit_effective_rank"
 TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures are undefined."
 _OF_A_CLOUD = {"common_direction_drift", "rogue_dimensions", "dominant_direction", "low_effective_rank"}
 
@@ -56,12 +57,15 @@ def find(
     without_effect: tuple[Measurement, ...] = (),
     odd: Sequence[OddRows] = (),
     left_out: int = 0,
+    logits: LogitSpectrum | None = None,
+    decayed: DecayedRows | None = None,
     advice: Advice = Advice(),  # noqa: B008  # frozen
 ) -> tuple[Finding, ...]:
     """What the numbers of one matrix say, defects first: causes, `no_defect`, structure, and no effect.
 
     Of a `head` whose mean changes no probability, `measurements` are those of the centred rows, and
-    `without_effect` those of the rows as stored.
+    `without_effect` those of the rows as stored. With `logits`, what the head makes of a text's states, its spectrum is
+    judged by them: a map between head and states that changes no logit changes the spectrum of its rows.
     """
     rows = max((m.n for m in measurements), default=0)
     if rows < FEWEST_ROWS:
@@ -69,19 +73,22 @@ def find(
         return (Finding("not_measured", "note", TOO_LITTLE, (evidence,), "Pass more rows."),)
     values = {m.name: m for m in measurements if m.value is not None}
     causes = [] if head else _drift(values)
-    causes += _rogue(values) + find_in_bins(values, groups, odd, advice) + _rank(values)
+    causes += [] if logits else _rogue(values)
+    causes += find_in_bins(values, groups, odd, advice) + (_of_logits(logits) if logits else _rank(values))
     leads = {finding.cause for finding in causes if finding.is_defect} - {"common_direction_drift"}
-    causes += [] if head or leads else _direction(values)
+    causes += [] if head or logits or leads else _direction(values)
     causes += _odd(odd, rows, left_out, advice)
     tail_is_named = any(f.cause == "degenerate_tail" and f.is_defect for f in causes)
     untrained = _untrained(values, without_effect, advice)
     if not untrained and not _are_zero(under_trained, odd):
         causes += find_under_trained(under_trained, tail_is_named=tail_is_named)
+    causes += _one_length(decayed, rows)
     is_healthy = not untrained and not any(finding.is_defect for finding in causes)
-    causes += [_no_defect(values, head=head)] if is_healthy else untrained
+    causes += [_no_defect(values, head=head, logits=logits)] if is_healthy else untrained
     if not untrained:
         causes += _coupling(values)
-        causes += [] if any(f.cause == "low_effective_rank" for f in causes) else _less_even(values)
+        lost = logits is not None or any(f.cause == "low_effective_rank" for f in causes)
+        causes += [] if lost else _less_even(values)
     causes += _gauge(without_effect)
     causes.sort(key=lambda finding: LEVELS.index(finding.level))
     causes = [advice.on(finding) for finding in causes]
@@ -168,6 +175,23 @@ def _rank(values: Values) -> list[Finding]:
     )]  # fmt: skip
 
 
+def _of_logits(logits: LogitSpectrum) -> list[Finding]:
+    """What head and states do together; the level was decided beside the numbers, by the bars of `_rank`."""
+    if logits.level == "healthy":
+        return []
+    return [Finding(
+        "low_logit_rank", logits.level, "Head and states together use only part of their dimensions.",
+        (_logits_told(logits),), measures=(LOGIT_RANK,), extent=1 - logits.effective_rank / logits.reference,
+    )]  # fmt: skip
+
+
+def _logits_told(logits: LogitSpectrum) -> str:
+    return (
+        f"logits between contexts have an effective rank of {logits.effective_rank:.1f} of {logits.most} "
+        f"(isotropic: {_number(logits.reference)})"
+    )
+
+
 def _odd(odd: Sequence[OddRows], rows: int, left_out: int, advice: Advice) -> list[Finding]:
     """Zero, equal and giant rows, and those that were left out because they are not finite."""
     findings = []
@@ -240,6 +264,18 @@ def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: boo
         "under_trained_tokens", "warning" if n > MANY * u.tested and not tail_is_named else "note",
         f"{told}, though not reserved.", under_trained_evidence(u),
         measures=("under_trained_share",), extent=n / u.tested,
+    )]  # fmt: skip
+
+
+def _one_length(decayed: DecayedRows | None, rows: int) -> list[Finding]:
+    """Rows of one short length: a note where many are not known to be unused, and else as every table has them."""
+    if decayed is None:
+        return []
+    return [Finding(
+        "decayed_rows", "note" if decayed.news > MANY * rows else "structure",
+        f"{counted(decayed.n, 'row has', 'rows have')} one short length, as weight decay leaves rows that hardly a "
+        "gradient reached.",
+        decayed.evidence, extent=decayed.n / rows,
     )]  # fmt: skip
 
 
@@ -322,7 +358,7 @@ def _gauge(without_effect: tuple[Measurement, ...]) -> list[Finding]:
     )]  # fmt: skip
 
 
-def _no_defect(values: Values, *, head: bool) -> Finding:
+def _no_defect(values: Values, *, head: bool, logits: LogitSpectrum | None = None) -> Finding:
     names = ("effective_rank", "isoscore") if head else ("mean_cosine", "isoscore", "effective_rank")
     evidence = _told(values, **{name: f"{name.replace('_', ' ')} {{:.3g}}" for name in names})
     if len(evidence) < len(names):
@@ -334,6 +370,7 @@ def _no_defect(values: Values, *, head: bool) -> Finding:
     rank = values["effective_rank"]
     told = [f"effective rank {float(rank):.3g} of {rank.d} (isotropic: {_number(rank.reference)})"]
     told = told if head else [f"mean cosine {float(values['mean_cosine']):.3g} (isotropic: 0)", *told]
+    told += [_logits_told(logits)] if logits else []
     return Finding("no_defect", "healthy", f"No defect was found: looked for {none}.", tuple(told))
 
 

@@ -11,6 +11,7 @@ _PROBLEMS = {
     "dominant_direction": "one direction carries {extent} of its variance",
     "degenerate_tail": "its tail is degenerate ({tail})",
     "low_effective_rank": "its rows fill {effective_rank} of {d} dimensions",
+    "low_logit_rank": "head and states use {logit_effective_rank} of {d} dimensions",
     "near_copies": "{extent} of its rows are near-copies of one another",
     "under_trained_tokens": "{under_trained} untrained",
     "zero_rows": "{zero} zero",

@@ -26,6 +26,7 @@ from uncone.records.comparison import (
     Part,
     taken_in,
 )
+from uncone.records.cone import AvoidedCloud, NegativeDirection, NormDirection
 from uncone.records.context_rank import ContextCurve, ContextDifference, ContextRank
 from uncone.records.curves import CurveFamily, CurveVerdict, CurveVerdicts
 from uncone.records.diagnosis import Diagnosis, Subject
@@ -41,9 +42,14 @@ from uncone.records.edits import (
 )
 from uncone.records.evaluation import ORIGINAL, Evaluation, Interval, Price, Selection
 from uncone.records.excision import Excised, Excision
+from uncone.records.explanation import Explanation
+from uncone.records.frequency_bins import CountCorrelation, FrequencyBin, FrequencyBins, PlacedToken
 from uncone.records.gradient_share import GradientShare, KeptShare
+from uncone.records.gradients import GradientLedger, MeanDrift, RowGradients
 from uncone.records.head import HeadExamination
 from uncone.records.known import Placed
+from uncone.records.layers import LayerProfile, LayerReading, LogitSpectrum
+from uncone.records.margins import HeadMargin, MarginClaim
 from uncone.records.measures import MeasureDescription, Measures
 from uncone.records.parts import (
     DEFECTS,
@@ -73,6 +79,13 @@ from uncone.records.record import Record
 from uncone.records.repair import Lengths, RepairCost, Repaired
 from uncone.records.scaling_law import Gap, LawConstant, LawLine, LawRun, ScalingLaw
 from uncone.records.scores import Knot, ScoreHistogram, Share
+from uncone.records.token_frequency import (
+    CountedToken,
+    Coverage,
+    RankFrequency,
+    TokenFrequencies,
+    ZipfLaw,
+)
 from uncone.records.tokens import (
     UNDER_TRAINED_SHARE,
     Difference,
@@ -82,6 +95,7 @@ from uncone.records.tokens import (
     UnderTrained,
     UnderTrainedToken,
 )
+from uncone.records.unreachable import SettableSets, SettableTokens, UnreachableToken, UnreachableTokens
 
 __all__ = [
     "DEFECTS",
@@ -89,6 +103,7 @@ __all__ = [
     "ORIGINAL",
     "PARTS",
     "UNDER_TRAINED_SHARE",
+    "AvoidedCloud",
     "Bar",
     "Calibration",
     "Change",
@@ -103,6 +118,9 @@ __all__ = [
     "ContextCurve",
     "ContextDifference",
     "ContextRank",
+    "CountCorrelation",
+    "CountedToken",
+    "Coverage",
     "CurveFamily",
     "CurveVerdict",
     "CurveVerdicts",
@@ -117,16 +135,21 @@ __all__ = [
     "Evaluation",
     "Excised",
     "Excision",
+    "Explanation",
     "Finding",
     "Fitted",
+    "FrequencyBin",
+    "FrequencyBins",
     "FrequencyGroup",
     "FrequencyGroups",
     "Gap",
+    "GradientLedger",
     "GradientShare",
     "Group",
     "Groups",
     "HeadEdit",
     "HeadExamination",
+    "HeadMargin",
     "HeadProof",
     "HeadRows",
     "Interval",
@@ -137,18 +160,27 @@ __all__ = [
     "LawConstant",
     "LawLine",
     "LawRun",
+    "LayerProfile",
+    "LayerReading",
     "Lengths",
     "Level",
+    "LogitSpectrum",
+    "MarginClaim",
+    "MeanDrift",
     "MeasureDescription",
     "Measurement",
     "Measures",
+    "NegativeDirection",
+    "NormDirection",
     "Norms",
     "OddRows",
     "Part",
     "Picture",
     "Placed",
+    "PlacedToken",
     "Price",
     "RankCurve",
+    "RankFrequency",
     "RankLine",
     "Record",
     "Refitting",
@@ -156,12 +188,15 @@ __all__ = [
     "RepairCost",
     "Repaired",
     "RoundingError",
+    "RowGradients",
     "ScalingLaw",
     "ScoreHistogram",
     "ScoreMeaning",
     "ScoreThreshold",
     "Selection",
     "SeriesTurn",
+    "SettableSets",
+    "SettableTokens",
     "Share",
     "SmallestRank",
     "Spectrum",
@@ -169,8 +204,12 @@ __all__ = [
     "Subject",
     "TextLoss",
     "TokenEdit",
+    "TokenFrequencies",
     "UnderTrained",
     "UnderTrainedToken",
+    "UnreachableToken",
+    "UnreachableTokens",
+    "ZipfLaw",
     "load_record",
     "taken_in",
 ]
@@ -182,7 +221,7 @@ for _part in map(globals().get, __all__):
 
 _KINDS: tuple[type[Record], ...] = (
     Diagnosis, Comparison, Check, Evaluation, Calibration, Selection, Repaired, HeadEdit, TokenEdit,
-    CurveVerdicts, ScalingLaw, ContextRank, CheckpointTrace, HeadExamination,
+    CurveVerdicts, ScalingLaw, ContextRank, CheckpointTrace, HeadExamination, TokenFrequencies,
 )  # fmt: skip
 
 

@@ -22,6 +22,8 @@ from uncone.records.blocks import (
     Text,
 )
 from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
+from uncone.records.explanation import Explanation
+from uncone.records.frequency_bins import FrequencyBins, by_count_blocks
 from uncone.records.known import Placed
 from uncone.records.layout import folded, named, section, shown
 from uncone.records.names import detail, find
@@ -98,6 +100,8 @@ class Subject:
     odd_rows: tuple[OddRows, ...] = ()
     placed: tuple[Placed, ...] = ()
     """Readings among those of known models."""
+    by_count: FrequencyBins | None = None
+    """Rows by how often their tokens were counted in a text; None where no counts were given."""
 
     def measurement(self, name: str) -> Measurement:
         """The measurement called `name`; KeyError where it was not taken."""
@@ -126,6 +130,7 @@ class Subject:
             self._among_known(),
             self._figures(),
             tokens.frequency_blocks(self.frequency_groups),
+            by_count_blocks(self.by_count),
             ()
             if any(f.cause == "untrained" for f in self.findings)
             else tokens.under_trained_blocks(self.under_trained),
@@ -226,6 +231,8 @@ class Diagnosis(Record):
     subjects: tuple[Subject, ...]
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    explanation: Explanation | None = None
+    """Why, where a text was given."""
     schema: str = SCHEMA
 
     def blocks(self) -> tuple[Block, ...]:
@@ -235,6 +242,7 @@ class Diagnosis(Record):
             Text(self.name, "quiet"),
             *(self.subjects[place].gauges(of_many=len(self.subjects) > 1) for place in self._worst()),
             *(named(one.blocks(), one.name if place else "") for place, one in enumerate(self.subjects)),
+            () if self.explanation is None else self.explanation.blocks(),
             section("Notes", Bullets(self.notes), level=2),
             Text(made_with(self.versions), "quiet"),
         )

@@ -34,6 +34,15 @@ def folded(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     return (Folded(heading.text, blocks, in_terminal=True),) if isinstance(heading, Heading) else blocks
 
 
+def beneath(title: str, blocks: Iterable[Block]) -> Iterable[Block]:
+    """The blocks of a whole record as a part of another one: its verdict leads them under a title."""
+    for block in blocks:
+        if isinstance(block, Heading) and block.level == 1:
+            yield from (Heading(title, 3), Text(block.text, "lead"))
+        else:
+            yield replace(block, level=3) if isinstance(block, Heading) else block
+
+
 def caution(text: str) -> Text:
     """What a reader must know before any number is read."""
     return Text(f"Caution: {text}" if text else "")
