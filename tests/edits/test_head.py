@@ -227,7 +227,9 @@ def test_the_proof_runs_on_text_where_there_is_a_tokenizer(tmp_path):
         center_head(tmp_path / "m", tmp_path / "p", text=tmp_path / "empty.txt")
     with pytest.raises(InputError, match=r"cannot read .*unheard_of.md: no such file: give a text in UTF-8"):
         center_head(tmp_path / "m", tmp_path / "p", text=tmp_path / "unheard_of.md")
-    with pytest.raises(InputError, match=r"cannot read .*t.xz: Input format not supported.*: give a text in UTF-8"):
+    with pytest.raises(
+        InputError, match=r"cannot read .*t.xz: Input format not supported.*: give a text in UTF-8"
+    ):
         center_head(tmp_path / "m", tmp_path / "p", text=shutil.copy(tmp_path / "t.txt", tmp_path / "t.xz"))
     with pytest.raises(InputError, match="expected the dtype of the proof to be one of"):
         center_head(tmp_path / "m", tmp_path / "p", dtype="float64")  # nothing wider is left
