@@ -209,6 +209,37 @@ def _saturation() -> str:
     return "\n".join(f"| {' | '.join(cells)} | `bench_saturation_{name}.py` |" for *cells, name in lines)
 
 
+def _explained() -> str:
+    counted, _, _, batch, fast, *_ = kept("count")
+    forward, _, layers, stored, *_ = kept("layers")
+    dense, own, _, ledger, _, read = kept("gradients")
+    beside = ledger["x uncone's loss"]
+    direction, _, ours, programme = kept("cone")
+    heads, few, *_ = kept("unreachable")
+    monitor = (float(read["x step"]) - 1) / 50
+    lines = [
+        (
+            "tokens of 205 MB counted, WordPiece", _s(counted), f"`encode_batch`, not counted: {_s(batch)}; `encode_batch_fast`: {_s(fast)}",
+            f"{counted['x encode_batch']} and {counted['x encode_batch_fast']} x their time", "count",
+        ),
+        (
+            "states of all layers of MiniLM, 100,000 tokens", _cost(layers), f"forward pass alone: {_s(forward)}; all states stored: {_s(stored)}",
+            f"{layers['x forward']} x the forward pass", "layers",
+        ),
+        (
+            "ledger of a head's gradient, 8192 targets, 30000 x 384", _cost(ledger), f"forward and backward: {_cost(dense)}, chunked {_cost(own)}",
+            f"{ledger['x logits']} and {beside} x their time; monitor {monitor:.1%} of a step", "gradients",
+        ),
+        ("a direction that 20,000 x 256 states avoid, proven", _cost(direction), "", "", "cone"),
+        ("the same, 4,000 x 64", _cost(ours), f"HiGHS: {_cost(programme)}", f"{_times(programme, ours)} x faster", "cone"),
+        (
+            "every token of a head of 4096 x 64 proven reachable", _cost(heads), f"HiGHS, 4 tokens of them: {_s(few)}",
+            f"{1024 * float(few['median s']) / float(heads['median s']):.3g} x faster a token", "unreachable",
+        ),
+    ]  # fmt: skip
+    return "\n".join(f"| {' | '.join(cells)} | `bench_{name}.py` |" for *cells, name in lines)
+
+
 LINES = (
     _partition,
     _moments,
@@ -223,6 +254,7 @@ LINES = (
     _barcode_large,
     _cross_entropy,
     _saturation,
+    _explained,
     _diagnose,
 )
 

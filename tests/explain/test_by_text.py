@@ -48,9 +48,16 @@ def test_a_causal_model_has_every_part(causal: tuple[Path, uncone.Diagnosis], tm
     assert why.layers is not None
     assert why.direction is not None
     assert why.gradients is not None
+    assert why.margins is not None
+    assert why.margins.holds
     assert why.unreachable is not None
+    assert why.settable is not None
     assert why.notes == ()
-    assert len(why.clauses) == 5
+    shaped = [s.by_count.verdict for s in d.subjects if s.by_count is not None]
+    assert why.clauses[: len(shaped)] == tuple(
+        f"Rows of {s.name}: {told}" for s, told in zip(d.subjects, shaped, strict=True)
+    )
+    assert len(why.clauses) == len(shaped) + 6
     d.save(tmp_path / "d.json")
     assert load_record(tmp_path / "d.json") == d
     page, printed = report.to_html(d), report.to_markdown(d)

@@ -7,10 +7,7 @@ import tempfile
 from pathlib import Path
 from unittest.mock import patch
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +16,14 @@ from uncone.model import text_sources
 from uncone.model.text_sources import open_texts
 
 _LINES = [f"line {i} — {'ü' * (i % 50)}\n" for i in range(8000)]
-_PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
+_ENDINGS = ("", ".gz", ".xz", ".zst")
+
+
+def _packed(ending: str, text: bytes) -> bytes:
+    if ending == ".zst":
+        zstandard = pytest.importorskip("zstandard", reason="the extra [zst] is not installed")
+        return bytes(zstandard.compress(text))
+    return {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[ending](text)
 
 
 def _pieces(path: Path, part: str = "") -> list[str]:
@@ -27,10 +31,10 @@ def _pieces(path: Path, part: str = "") -> list[str]:
     return list(source.pieces())
 
 
-@pytest.mark.parametrize("ending", _PACKERS)
+@pytest.mark.parametrize("ending", _ENDINGS)
 def test_pieces_are_whole_lines_and_in_turn_the_text(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a.txt{ending}"
-    path.write_bytes(_PACKERS[ending]("".join(_LINES).encode()))
+    path.write_bytes(_packed(ending, "".join(_LINES).encode()))
     pieces = _pieces(path)
     assert "".join(pieces) == "".join(_LINES)
     assert len(pieces) > 3
@@ -39,17 +43,19 @@ def test_pieces_are_whole_lines_and_in_turn_the_text(tmp_path: Path, ending: str
     assert list(source.passages()) == [line.rstrip("\n") for line in _LINES]
 
 
-@pytest.mark.parametrize("ending", _PACKERS)
+@pytest.mark.parametrize("ending", _ENDINGS)
 def test_documents_of_json_lines(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a.jsonl{ending}"
     rows = [{"text": "one\ntwo", "body": "b"}, {"text": None, "body": "c"}, {"text": "three", "body": ""}]
-    path.write_bytes(_PACKERS[ending](("\n".join(map(json.dumps, rows)) + "\n\n").encode()))
+    path.write_bytes(_packed(ending, ("\n".join(map(json.dumps, rows)) + "\n\n").encode()))
     assert _pieces(path) == ["one\ntwo", "", "three"]
     assert _pieces(path, "#body") == ["b", "c", ""]
     assert open_texts(f"{path}#body")[0].name == f"a.jsonl{ending}#body"
 
 
 def test_documents_of_a_column(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="the extra [parquet] is not installed")
+    pq = pytest.importorskip("pyarrow.parquet", reason="the extra [parquet] is not installed")
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["one", None, "two\nlines"], "n": [1, 2, 3]}), path)
     assert _pieces(path) == ["one", "", "two\nlines"]
@@ -85,7 +91,7 @@ def test_bytes_that_are_no_utf8_are_told_with_their_position(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("ending", [".gz", ".xz", ".zst"])
 def test_a_file_that_was_cut_is_an_error(tmp_path: Path, ending: str) -> None:
-    packed = _PACKERS[ending]("".join(_LINES).encode())
+    packed = _packed(ending, "".join(_LINES).encode())
     path = tmp_path / f"a.txt{ending}"
     for data in (packed[: len(packed) // 2], b"no packed file"):
         path.write_bytes(data)

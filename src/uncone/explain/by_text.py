@@ -22,8 +22,10 @@ from uncone.records import (
     GradientLedger,
     LayerProfile,
     LogitSpectrum,
+    MarginClaim,
     NegativeDirection,
     SettableTokens,
+    Subject,
     TokenFrequencies,
     UnreachableTokens,
 )
@@ -53,6 +55,7 @@ class TextReading:
     profile: LayerProfile | None = None
     direction: NegativeDirection | None = None
     gradients: GradientLedger | None = None
+    margins: MarginClaim | None = None
     unreachable: UnreachableTokens | None = None
     settable: SettableTokens | None = None
     notes: list[str] = field(default_factory=list)
@@ -87,9 +90,12 @@ class TextReading:
             self.direction = self._direction(states)
         if states is not None:
             from uncone.explain.gradients import gradient_ledger
+            from uncone.explain.margins import margin_claim
 
             with self._or_note("The gradients"):
                 self.gradients = gradient_ledger(states, counts=self.counts, progress=self.progress)
+            with self._or_note("The margins"):
+                self.margins = margin_claim(states, progress=self.progress)
         head = self._head(states)
         if head is not None:
             with self._or_note("The tokens that can never be predicted"):
@@ -101,14 +107,14 @@ class TextReading:
                 )
                 self.settable = settable_tokens(weight, states=last, progress=self.progress)
 
-    def explanation(self, clauses: Sequence[str] = ()) -> Explanation:
-        """The record."""
-        parts = (self.profile, self.direction, self.gradients, self.unreachable, self.settable)
-        told = tuple(_first_sentence(part.verdict) for part in parts if part is not None)
-        return Explanation(
-            (*clauses, *told), self.frequencies, self.profile, self.direction, self.gradients, self.unreachable,
-            self.settable, tuple(self.notes),
+    def explanation(self, subjects: Sequence[Subject]) -> Explanation:
+        """The record; its first clauses are what frequency says of the rows of `subjects`."""
+        parts = (
+            self.profile, self.direction, self.gradients, self.margins, self.unreachable, self.settable,
         )  # fmt: skip
+        told = tuple(_first_sentence(part.verdict) for part in parts if part is not None)
+        shaped = tuple(f"Rows of {s.name}: {s.by_count.verdict}" for s in subjects if s.by_count is not None)
+        return Explanation((*shaped, *told), self.frequencies, *parts, tuple(self.notes))
 
     def _last_states(self) -> Any:
         """What the head of a causal model reads on the beginning of the texts."""

@@ -32,6 +32,8 @@ _PADDED = {"cpu": 4096, "cuda": 2**15}
 """Ids of a batch, padding counted."""
 _ENOUGH = 20
 """Tokens for each column, before a run may stop early: spectra need more than a mean cosine does."""
+_MOVED = 512
+"""Rows that are moved at once."""
 _SAVED_EVERY = 4
 """Stretches between two writes of a run that can be resumed."""
 
@@ -82,7 +84,7 @@ def hidden_states_of(
     kept = min(sample, max(_LEAST, _SAMPLE_BYTES // per_token))
     sums = StateSums(found.widths, found.rows, sample=kept, seed=seed)
     stretch = max(_LEAST, min(GRID, 1 << (max(1, _STRETCH_BYTES // per_token).bit_length() - 1)))
-    run = _Run(found, sums, batch or _PADDED.get(found.device.type, 4096))
+    run = _Run(found, sums, batch or _PADDED.get(found.device.type, 4096), stretch)
     digest = _digest(found, sources, (stretch, kept, seed, str(dtype)))
     if resume is not None and Path(resume).exists():
         sums.load(resume, digest)
@@ -96,8 +98,10 @@ def hidden_states_of(
 
 
 class _Run:
-    def __init__(self, found: LayeredModel, sums: StateSums, batch: int) -> None:
+    def __init__(self, found: LayeredModel, sums: StateSums, batch: int, stretch: int) -> None:
         self.found, self.sums, self.batch = found, sums, batch
+        # One buffer for all stretches: buffers of many sizes would leave holes in memory that add up.
+        self._room = [torch.empty((stretch + found.longest, d), device=found.device) for d in found.widths]
         self.special = np.array(sorted(template_of(found.tokenizer).special), np.int64)
 
     def over(
@@ -141,7 +145,7 @@ class _Run:
             np.arange(len(ids)) - np.repeat(starts[:-1], lengths),
         ])  # fmt: skip
         is_special = np.isin(ids, self.special)
-        layers = [torch.empty((len(ids), d), device=self.found.device) for d in self.found.widths]
+        layers = [room[: len(ids)] for room in self._room]
         order = np.argsort(-lengths, kind="stable").tolist()
         while order:
             order = self._batch(sequences, starts, order, layers)
@@ -200,12 +204,21 @@ class _Run:
             self.sums.apart[kind] += [chosen.sum(), *norms[:, chosen].astype(np.float64).sum(1)]
         kept = ~is_special & ~is_sink
         chosen = torch.from_numpy(np.flatnonzero(kept)).to(self.found.device)
-        states = (x[chosen] for x in layers)
+        states = (_moved_up(x, chosen) for x in layers)
         on_gpu = self.found.device.type == "cuda"
         try:
             self.sums.update([x if on_gpu else x.cpu().numpy() for x in states], norms[:, kept], places[kept])
         except NotFiniteError as error:
             raise InputError(str(error)) from error
+
+
+def _moved_up(x: Tensor, chosen: Tensor) -> Tensor:
+    """The rows `chosen` (ascending) of `x`, moved to its beginning in place, some at a time."""
+    if len(chosen) < len(x):
+        for begin in range(0, len(chosen), _MOVED):
+            rows = chosen[begin : begin + _MOVED]
+            x[begin : begin + len(rows)] = x[rows]
+    return x[: len(chosen)]
 
 
 def _stretches(source: Sequences, sums: StateSums, stretch: int, most: int) -> Iterator[list[Array]]:

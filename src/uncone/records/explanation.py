@@ -7,6 +7,7 @@ from uncone.records.cone import NegativeDirection
 from uncone.records.gradients import GradientLedger
 from uncone.records.layers import LayerProfile
 from uncone.records.layout import beneath, section
+from uncone.records.margins import MarginClaim
 from uncone.records.token_frequency import TokenFrequencies
 from uncone.records.unreachable import SettableTokens, UnreachableTokens
 
@@ -23,6 +24,7 @@ class Explanation:
     layers: LayerProfile | None = None
     direction: NegativeDirection | None = None
     gradients: GradientLedger | None = None
+    margins: MarginClaim | None = None
     unreachable: UnreachableTokens | None = None
     settable: SettableTokens | None = None
     notes: tuple[str, ...] = ()
@@ -31,6 +33,8 @@ class Explanation:
         frequencies = (
             () if self.frequencies is None else beneath("Frequency of tokens", self.frequencies.blocks())
         )
-        parts = (self.layers, self.direction, self.gradients, self.unreachable, self.settable)
+        parts = (
+            self.layers, self.direction, self.gradients, self.margins, self.unreachable, self.settable,
+        )  # fmt: skip
         told = tuple(part.blocks() for part in parts if part is not None)
         return section("Why", Bullets(self.clauses, "lead"), frequencies, *told, Bullets(self.notes), level=2)

@@ -76,5 +76,5 @@ def diagnose(
     return Diagnosis(
         opened.name, explain.give_verdict(subjects), subjects, notes=opened.notes,
         versions=versions("numpy") if reading is None else versions("numpy", "torch", "transformers"),
-        explanation=None if reading is None else reading.explanation(),
+        explanation=None if reading is None else reading.explanation(subjects),
     )  # fmt: skip
