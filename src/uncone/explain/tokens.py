@@ -145,18 +145,15 @@ def _decayed(floor: LengthFloor, rows: Rows, unused: Array, counts: Array | None
     cosine = read("mean_cosine", mean_cosine, kept).value
     known = int(unused[floor.rows].sum())
     evidence = [
-        f"length {floor.norm:.3g}, {percent(floor.norm / floor.median)} of the median",
-        f"lengths differ by {percent(floor.spread)} among them, those of random rows of {counted(d, 'column')} by "
-        f"{percent((2 * d) ** -0.5)}",
-        f"of these {counted(known, 'row is', 'rows are')} known to be unused",
+        f"length {floor.norm:.3g}, {percent(floor.norm / floor.median)} of the median; spread "
+        f"{percent(floor.spread)} (random: {percent((2 * d) ** -0.5)})",
+        f"{counted(known, 'row is', 'rows are')} known to be unused",
     ]
     if counts is not None:
         never = int((counts[floor.rows] == 0).sum())
         evidence.append(f"of their tokens {counted(never, 'was', 'were')} never seen in the text")
     if cosine is not None:
-        evidence.append(
-            f"mean cosine {cosine:.3g} among themselves (only drawn and shrunk: 0; moved alike: 1)"
-        )
+        evidence.append(f"mean cosine among them {cosine:.3g} (only drawn and shrunk: 0)")
     return DecayedRows(n, n - known, tuple(evidence))
 
 

@@ -137,7 +137,11 @@ def _card(heading: Heading, blocks: Sequence[Block]) -> str:
     said = element("h4", badge + element("span", escape(heading.text)))
     said += "".join(_block(block) for block in blocks if block not in advice)
     advised = element("div", "".join(map(_block, advice)), class_="repair") if advice else ""
-    return element("article", element("div", said) + advised, class_=f"finding {heading.tone}")
+    return element(
+        "article",
+        element("div", said) + advised,
+        class_=f"finding {heading.tone}{'' if advice else ' brief'}",
+    )
 
 
 def _badge(text: str, tone: str) -> str:
