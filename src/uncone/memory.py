@@ -1,5 +1,6 @@
 """Memory for blocks of rows and what is computed from them."""
 
+import ctypes
 import math
 import mmap
 import os
@@ -60,6 +61,13 @@ def free_bytes() -> int | None:
             allowed, taken = (int((folder / name).read_text()) for name in (limit, used))
             free.append(max(0, allowed - taken + int(stat["inactive_file"])))
     return min(free, default=None)
+
+
+def give_back() -> None:
+    """Hand memory that was freed back to the system, where the C library keeps it: arrays of many sizes leave holes
+    in it that add up. Without glibc nothing is done."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def uninitialised(

@@ -106,7 +106,7 @@ def open_unpacked(path: Path_, *, how: str) -> Iterator[BufferedIOBase]:
 
     Within the `with` block too, bytes that cannot be read or do not unpack raise InputError.
     """
-    unpacked = _UNPACKED.get(os.path.splitext(os.fspath(path))[1], nullcontext)
+    unpacked = _UNPACKED.get(os.path.splitext(os.fspath(path))[1].lower(), nullcontext)
     with open_regular(path, how=how) as file:
         try:
             with unpacked(file) as inner:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 
 from uncone import memory
-from uncone.errors import InputError
+from uncone.errors import InputError, UndefinedMeasure
 from uncone.rows import Rows
 from uncone.threads import shared, waited
 
@@ -158,6 +158,28 @@ def usable(device: str | torch.device) -> torch.device:
     return known
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """A device, or the CPU, had no memory."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def moved(model: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """The model on `device` in `dtype`.
+
+    Raises:
+        UndefinedMeasure: the device has no memory for it.
+    """
+    try:
+        return model.to(device=device, dtype=dtype)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise UndefinedMeasure(
+            f"expected memory for {type(model).__name__} in {dtype}, got none on {device}: choose another device, or a "
+            "smaller dtype (bfloat16)"
+        ) from error
+
+
 DTYPES = {
     "float64": torch.float64,
     "float32": torch.float32,
@@ -165,6 +187,16 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
 }
 """By the names that rows give them."""
+
+
+def dtype_named(dtype: str | torch.dtype | None) -> torch.dtype:
+    """The dtype to run a model in, by its name; None is float32."""
+    known = (
+        [torch.float32] if dtype is None else [own for name, own in DTYPES.items() if dtype in (name, own)]
+    )
+    if not known:
+        raise InputError(f"expected a dtype to run the model in, got {dtype!r}: choose {', '.join(DTYPES)}")
+    return known[0]
 
 
 def blocks_of(rows: Rows, size: int) -> Iterator[Tensor]:

@@ -1,5 +1,6 @@
 """States of every layer, summed as they come: against storing everything, however they are batched, cut and resumed."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ pytest.importorskip("transformers")
 import transformers
 
 from tests.edits.language_models import TEXT, add_tokenizer, drifted
-from uncone.errors import InputError
+from uncone.errors import InputError, UndefinedMeasure
 from uncone.model import hidden_states
 from uncone.model.hidden_states import hidden_states_of
+from uncone.model.layer_states import LayerStates
 from uncone.model.layered_model import LayeredModel, open_layered
 from uncone.model.state_sums import SEGMENT
 from uncone.model.text_sources import open_texts
+from uncone.rows.safetensors import read_tensors, to_bytes
 
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "saw", "log", "a", "man", "and"]
 FRAME = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -156,27 +159,39 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short")
+@pytest.mark.parametrize(("kind", "most"), [("encoder", 100_000), ("decoder", 700)])
 def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(
-    bert: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bert: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, most: int
 ) -> None:
-    state = tmp_path / "sums"
-    whole = hidden_states_of(bert, open_texts(lines), width=None, sample=200)
-    calls, states = 0, LayeredModel.states
+    model, text = bert, str(lines)
+    if kind == "decoder":  # of each document the first position is in no sum
+        model, text = _decoder(tmp_path / "m", "GPT2LMHeadModel"), f"{tmp_path / 'd.jsonl'}#text"
+        rows = [f'{{"text": "{one}"}}' for one in lines.read_text().splitlines() if one]
+        (tmp_path / "d.jsonl").write_text("\n".join(rows))
+    state, calls, stop, states = tmp_path / "sums", 0, 10**9, LayeredModel.states
 
-    def killed(self: LayeredModel, ids: torch.Tensor, mask: torch.Tensor) -> list[torch.Tensor]:
+    def counted(self: LayeredModel, ids: torch.Tensor, mask: torch.Tensor) -> list[torch.Tensor]:
         nonlocal calls
         calls += 1
-        if calls == 8:
+        if calls == stop:
             raise KeyboardInterrupt
         return states(self, ids, mask)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(LayeredModel, "states", killed)
-        with pytest.raises(KeyboardInterrupt):
-            hidden_states_of(bert, open_texts(lines), width=None, sample=200, resume=state)
+    def run(resume: Path | None) -> LayerStates:
+        nonlocal calls
+        calls = 0
+        return hidden_states_of(model, open_texts(text), width=None, most=most, sample=200, resume=resume)
+
+    monkeypatch.setattr(LayeredModel, "states", counted)
+    whole, needed = run(None), calls
+    stop = needed // 2
+    with pytest.raises(KeyboardInterrupt):
+        run(state)
     assert state.exists()
-    resumed = hidden_states_of(bert, open_texts(lines), width=None, sample=200, resume=state)
-    again = hidden_states_of(bert, open_texts(lines), width=None, sample=200, resume=state)
+    stop = 10**9
+    resumed, rest = run(state), calls
+    again, none = run(state), calls
+    assert none < rest < needed
     for other in (resumed, again):
         assert other.sequences == whole.sequences
         assert other.intervals == whole.intervals
@@ -195,6 +210,18 @@ def test_a_file_of_another_run_is_refused(bert: Path, lines: Path, tmp_path: Pat
     hidden_states_of(bert, open_texts(lines), resume=state)
     with pytest.raises(InputError, match="expected the states of this model and text, got those of others"):
         hidden_states_of(bert, open_texts(lines), sample=77, resume=state)
+    for path in (lines, bert / "model.safetensors"):  # written again, of the same size
+        kept, before = path.stat(), path.read_bytes()
+        path.write_bytes(before[:-1] + b"!")
+        with pytest.raises(InputError, match="expected the states of this model and text"):
+            hidden_states_of(bert, open_texts(lines), resume=state)
+        path.write_bytes(before)
+        os.utime(path, ns=(kept.st_atime_ns, kept.st_mtime_ns))
+    tensors, metadata = read_tensors(state, format="uncone.hidden_states/2", what="sums", how="")
+    for name in ("block_counts", "0.blocks", "counts"):
+        state.write_bytes(to_bytes({**tensors, name: tensors[name][:-1]}, metadata))
+        with pytest.raises(InputError, match="expected whole sums of hidden states"):
+            hidden_states_of(bert, open_texts(lines), resume=state)
     state.write_bytes(state.read_bytes()[:-9])
     with pytest.raises(InputError, match=r"expected sums of hidden states, got .* which cannot be read"):
         hidden_states_of(bert, open_texts(lines), resume=state)
@@ -265,7 +292,7 @@ def test_without_memory_batches_are_halved_and_it_is_said(
     assert any("had no memory for a batch" in note for note in found.notes)
     np.testing.assert_allclose(found.moments[3].covariance(), whole.moments[3].covariance(), atol=1e-5)
     monkeypatch.setattr(LayeredModel, "states", _no_memory(0))
-    with pytest.raises(InputError, match=r"expected memory for a sequence of \d+ ids, got none"):
+    with pytest.raises(UndefinedMeasure, match=r"expected memory for a sequence of \d+ ids, got none"):
         hidden_states_of(bert, open_texts(lines))
 
 
@@ -273,13 +300,14 @@ def test_bfloat16_is_near(bert: Path, lines: Path) -> None:
     whole, narrow = (hidden_states_of(bert, open_texts(lines), dtype=name) for name in (None, "bfloat16"))
     for a, b in zip(whole.moments, narrow.moments, strict=True):
         np.testing.assert_allclose(a.mean(), b.mean(), atol=0.1)
+        assert (a.mean() != b.mean()).all()
     with pytest.raises(InputError, match="expected a dtype to run the model in, got 'int3'"):
         hidden_states_of(bert, open_texts(lines), dtype="int3")
 
 
 def test_bad_input_is_refused(bert: Path, lines: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n \n")
-    with pytest.raises(InputError, match="expected texts of at least two tokens, got fewer"):
+    with pytest.raises(UndefinedMeasure, match="expected a passage of at least two tokens, got none"):
         hidden_states_of(bert, open_texts(tmp_path / "empty.txt"))
     with pytest.raises(InputError, match="expected at least 2 tokens to read, got 1"):
         hidden_states_of(bert, open_texts(lines), most=1)

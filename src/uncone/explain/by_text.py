@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError, UndefinedMeasure, UnsupportedModel
@@ -13,7 +14,7 @@ from uncone.explain.negative_direction import uniformly_negative_direction
 from uncone.explain.settable import settable_tokens
 from uncone.explain.token_frequencies import token_frequencies
 from uncone.explain.unreachable import unreachable_tokens
-from uncone.model.counts import as_counts
+from uncone.model.counts import as_counts, is_counts
 from uncone.model.open import is_model, split
 from uncone.model.text_sources import open_texts, read_texts
 from uncone.model.token_counts import count_tokens
@@ -61,6 +62,8 @@ class TextReading:
     notes: list[str] = field(default_factory=list)
     _layers: Any = None
     """`LayerStates`, once the model has run."""
+    _run_in: dict[str, Any] = field(default_factory=dict)
+    """Device and dtype."""
 
     @property
     def logits(self) -> LogitSpectrum | None:
@@ -75,9 +78,10 @@ class TextReading:
         from uncone.model.hidden_states import hidden_states_of
 
         with self._or_note("The layers"):
+            self._run_in = {"device": device, "dtype": dtype}
             self._layers = hidden_states_of(
-                self.spec, open_texts(self.texts), most=self.tokens, resume=resume, device=device, dtype=dtype,
-                progress=self.progress,
+                self.spec, open_texts(self.texts), most=self.tokens, resume=resume, progress=self.progress,
+                **self._run_in,
             )  # fmt: skip
             self.profile = describe(self._layers, counts=self.counts, progress=self.progress)
 
@@ -118,16 +122,21 @@ class TextReading:
 
     def _last_states(self) -> Any:
         """What the head of a causal model reads on the beginning of the texts."""
-        if self._layers is None or not self._layers.causal or self._layers.head is None:
-            why = "" if self._layers is None or self._layers.head is not None else self._layers.why_no_head
-            what = why or "the model does not predict the next token"
-            self.notes.append(f"Questions of an output head were left out: {what}.")
+        if self._layers is None:  # a note has said why
+            return None
+        if not self._layers.causal or self._layers.head is None:
+            why = (
+                self._layers.why_no_head
+                if self._layers.head is None
+                else "the model does not predict the next token"
+            )
+            self.notes.append(f"Questions of an output head were left out: {why}.")
             return None
         from uncone.model.last_states import states_of
 
         with self._or_note("The gradients"):
             texts = read_texts(self.texts, _CHARACTERS_PER_TOKEN * self.tokens)
-            return states_of(self.spec, texts, most=self.tokens, progress=self.progress)
+            return states_of(self.spec, texts, most=self.tokens, progress=self.progress, **self._run_in)
         return None
 
     def _direction(self, states: Any) -> NegativeDirection | None:
@@ -181,6 +190,10 @@ def begin(
     if not whole:
         raise InputError("expected a whole model with a text, got rows alone: name the model's directory")
     texts = (text,) if isinstance(text, str | os.PathLike) else tuple(text)
+    for one in filter(is_counts, texts):
+        raise InputError(
+            f"expected a text, got the counts {Path(one).name}: give them as counts, and a text beside them"
+        )
     open_texts(texts)
     counted = count_tokens(spec, texts, words=False, progress=progress)
     notes, of = list[str](), counted.vocabulary

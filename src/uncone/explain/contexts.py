@@ -44,7 +44,7 @@ def context_readings(x: Array, ids: Array, segments: Array, *, seed: int = 0) ->
     similarities, shares, at_random = list[float](), list[float](), list[float]()
     for places in _repeated(ids, segments):
         similarities.append(self_similarity(units[places]))
-        few = places[:MOST_OCCURRENCES]
+        few = random.choice(places, min(len(places), MOST_OCCURRENCES), replace=False)
         shares.append(explained(x[few]))
         at_random.append(explained(x[random.choice(len(x), len(few), replace=False)]))
     shuffled = x[random.permutation(len(x))]

@@ -149,7 +149,8 @@ class BinReader:
         """The record; one pass over the rows for I(W). None where no row has a count.
 
         I(W) of a bin is min Z(c) / max Z(c) over the rows of the bin (Mu & Viswanath 2018, eq. 6), with both signs of
-        the eigenvectors of all rows: bins are read along the same directions, and small ones have no others.
+        the eigenvectors of all rows: bins are read along the same directions, and small ones have no others. A sum over
+        fewer rows scatters more, so that I(W) falls with the size of a bin: as many rows drawn from all are read too.
 
         Args:
             rows: the matrix, as its rows were summed.
@@ -178,20 +179,17 @@ class BinReader:
         )  # fmt: skip
 
     def _bin(self, k: int, members: Array, rows: Rows, m: Moments) -> FrequencyBin:
-        norms, counts, isotropy = self._unit.norms[members], self._counts[members], None
+        norms, counts = self._unit.norms[members], self._counts[members]
         n, s = np.count_nonzero(norms), self._unit.sums[k]
-        if len(members) > 1:
-            logarithms = np.stack(
-                log_partition(SelectedRows(rows, members), m.directions(), longest=m.norm_max)
-            )
-            isotropy = math.exp(float(logarithms.min() - logarithms.max()))
+        drawn = np.random.default_rng(k).choice(len(self._counts), len(members), replace=False)
         to_reserved = None
         if self._to_reserved is not None and n and k != self._members.reference:
             to_reserved = float(self._to_reserved[members].sum()) / n
         return FrequencyBin(
             low=int(counts.min()), high=int(counts.max()), n=len(members), occurrences=int(counts.sum(dtype=np.float64)),
             mean_norm=float(norms.mean()), mean_cosine=min(1.0, (float(s @ s) - n) / (n * (n - 1))) if n > 1 else None,
-            cosine_to_reserved=to_reserved, partition_isotropy=isotropy,
+            cosine_to_reserved=to_reserved, partition_isotropy=_isotropy(rows, members, m),
+            partition_isotropy_drawn=_isotropy(rows, np.sort(drawn), m),
             along_common=None if self._along is None else float(self._along[members].mean()),
         )  # fmt: skip
 
@@ -223,6 +221,13 @@ class BinReader:
         )  # fmt: skip
 
 
+def _isotropy(rows: Rows, members: Array, m: Moments) -> float | None:
+    if len(members) < 2:
+        return None
+    logarithms = np.stack(log_partition(SelectedRows(rows, members), m.directions(), longest=m.norm_max))
+    return math.exp(float(logarithms.min() - logarithms.max()))
+
+
 def _verdict(correlations: tuple[CountCorrelation, ...]) -> str:
     """What the correlations say that are not small, and whose intervals leave out 0."""
     ways = {
@@ -233,11 +238,17 @@ def _verdict(correlations: tuple[CountCorrelation, ...]) -> str:
         ),
         "cosine to reserved rows": ("less near to reserved rows", "nearer to reserved rows"),
     }
-    told = []
+    told, unsure = list[str](), False
     for one in correlations:
         ends, value = one.correlation.interval, one.correlation.value
-        if ends is not None and value is not None and ends[0] * ends[1] > 0 and abs(value) >= LITTLE:
+        if ends is None or value is None or abs(value) < LITTLE:
+            continue
+        if ends[0] * ends[1] > 0:
             told.append(f"{ways[one.reading][value < 0]} (rank correlation {number(-value, digits=2)})")
+        else:
+            unsure = True
+    if not told and unsure:
+        return "Too few rows to say whether how often a token occurs shapes its row: the intervals of the larger rank correlations hold 0."
     if not told:
         return f"How often a token occurs says little of its row: no rank correlation reaches {LITTLE:g}."
     return f"The rarer a token, the {listing([told[0], *(f'the {one}' for one in told[1:])])}."

@@ -57,7 +57,7 @@ def _by_rank(unit: Literal["tokens", "words"], counts: Array, blocks: Array | No
 def _verdict(tokens: RankFrequency, never: int, size: int) -> str:
     few, half = (one.tokens for one in tokens.coverage[:2])
     covers = f"{count(few)} {plural(few, 'token makes', 'tokens make')} up 30% of the text and {count(half)} half of it"
-    unseen = f"{count(never)} of {count(size)} {plural(never, 'token', 'tokens')} never {plural(never, 'occurs', 'occur')}"
+    unseen = f"{count(never)} of {count(size)} {plural(size, 'token', 'tokens')} never {plural(never, 'occurs', 'occur')}"
     return f"{_law(tokens.law)} {covers[0].upper()}{covers[1:]}; {unseen}."
 
 

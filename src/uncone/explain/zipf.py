@@ -63,7 +63,10 @@ def fit_zipf(counts: Array, blocks: Array | None = None, *, least: int = LEAST) 
     value = _exponent(falling, logs)
     model = np.exp(-value * logs)
     gap = np.abs(falling.cumsum() / falling.sum() - model.cumsum() / model.sum()).max()
-    return ZipfLaw(_jackknife(counts, blocks, value, logs), ranks, least, float(gap))
+    stretches = FEWEST_BLOCKS if blocks is None else len(blocks)
+    few = stretches < FEWEST_BLOCKS
+    reason = f"no interval: {stretches} of {FEWEST_BLOCKS} stretches of text" if few else ""
+    return ZipfLaw(_jackknife(counts, blocks, value, logs), ranks, least, float(gap), reason)
 
 
 def _falling(counts: Array) -> Array:

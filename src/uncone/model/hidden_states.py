@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from uncone.errors import InputError, UnsupportedModel
+from uncone.errors import InputError, UndefinedMeasure, UnsupportedModel
+from uncone.memory import give_back
 from uncone.model.head_map import undisturbed
 from uncone.model.layer_states import LayerStates
 from uncone.model.layered_model import LayeredModel, open_layered
@@ -19,6 +20,7 @@ from uncone.model.state_sums import StateSums
 from uncone.model.text_sources import TextSource
 from uncone.moments import NotFiniteError
 from uncone.rows import GRID, Array
+from uncone.tensors import is_out_of_memory
 
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]
@@ -70,8 +72,8 @@ def hidden_states_of(
         progress: called with (step, tokens done, most).
 
     Raises:
-        InputError: no such model, a tokenizer of another one, a text of fewer than two tokens, states that are not finite,
-            a file to resume from of another run, or no memory for one sequence.
+        InputError: no such model or device, a tokenizer of another one, or a file to resume from of another run.
+        UndefinedMeasure: no passage of two tokens, states that are not finite, or no memory for one sequence.
         UnsupportedModel: a model that does not run or does not tell of its hidden states.
     """
     path, part = split(model)
@@ -93,7 +95,7 @@ def hidden_states_of(
     )
     stopped = run.over(source, most, width, stretch, resume, digest, progress)
     if sums.tokens < 2:
-        raise InputError("expected texts of at least two tokens, got fewer: give a longer text")
+        raise UndefinedMeasure("expected a passage of at least two tokens, got none: give a longer text")
     return _states(name_of(model, path), found, sums, source, stopped)
 
 
@@ -114,9 +116,11 @@ class _Run:
         ):  # a run that had ended is resumed
             return True
         saved = 0
-        for turn, part in enumerate(_stretches(source, self.sums, stretch, most), 1):
+        for turn, (part, read) in enumerate(_stretches(source, self.sums, stretch, most), 1):
             with undisturbed(self.found.model):
                 self._add(part)
+            self.sums.read += read
+            give_back()
             if progress is not None:
                 progress("reading hidden states", min(self.sums.tokens, most), most)
             stop = width is not None and self._narrow(width)
@@ -165,7 +169,7 @@ class _Run:
         try:
             states = self.found.states(ids, mask.long())
         except (UnsupportedModel, RuntimeError) as error:
-            if not _is_memory(error):
+            if not is_out_of_memory(error.__cause__ or error):
                 raise
             return self._smaller(ids.shape, order)
         keep = mask.reshape(-1)
@@ -180,7 +184,7 @@ class _Run:
         if self.found.device.type == "cuda":
             torch.cuda.empty_cache()
         if shape[0] == 1:
-            raise InputError(
+            raise UndefinedMeasure(
                 f"expected memory for a sequence of {shape[1]} ids, got none on {self.found.device}: choose another "
                 "device, a smaller dtype (bfloat16), or a shorter text"
             )
@@ -192,8 +196,9 @@ class _Run:
         norms = torch.stack([torch.linalg.vector_norm(x, dim=1) for x in layers]).cpu().numpy()
         for layer, one in enumerate(norms):
             if not np.isfinite(one).all():
-                raise InputError(
-                    f"expected finite states, got NaN or inf in {self.found.names[layer]}: run the model in float32"
+                how = "the model is damaged" if self.found.dtype == torch.float32 else "run it in float32"
+                raise UndefinedMeasure(
+                    f"expected finite states, got NaN or inf in {self.found.names[layer]}: {how}"
                 )
         is_sink = ~is_special & (places[:, 2] == 0) if self.found.causal else np.zeros(len(places), bool)
         ordinary = ~is_special & ~is_sink
@@ -209,7 +214,7 @@ class _Run:
         try:
             self.sums.update([x if on_gpu else x.cpu().numpy() for x in states], norms[:, kept], places[kept])
         except NotFiniteError as error:
-            raise InputError(str(error)) from error
+            raise UndefinedMeasure(str(error)) from error
 
 
 def _moved_up(x: Tensor, chosen: Tensor) -> Tensor:
@@ -221,46 +226,42 @@ def _moved_up(x: Tensor, chosen: Tensor) -> Tensor:
     return x[: len(chosen)]
 
 
-def _stretches(source: Sequences, sums: StateSums, stretch: int, most: int) -> Iterator[list[Array]]:
-    """Runs of whole sequences of some `stretch` ids; `most` tokens in all, of the first sequence as many as fit."""
+def _stretches(
+    source: Sequences, sums: StateSums, stretch: int, most: int
+) -> Iterator[tuple[list[Array], int]]:
+    """Runs of whole sequences of some `stretch` ids, each with the tokens of the text in it.
+
+    At most `most` tokens in all, those in no sum among them; of the first sequence as many as fit.
+    """
     special = template_of(source.tokenizer)
     frame = len(special.before) + len(special.after)
-    part, size, left = list[Array](), 0, None
+    part, size, read, left = list[Array](), 0, 0, most - sums.read
     for number, ids in enumerate(source):
         if number < sums.sequences:
             continue
-        left = most - sums.tokens if left is None else left
         tokens = len(ids) - frame
         if tokens > left:
             if number == 0:
-                yield [ids[: len(special.before) + left]]
+                yield [ids[: len(special.before) + left]], left
                 return
             break
         left -= tokens
         part.append(ids)
-        size += len(ids)
+        size, read = size + len(ids), read + tokens
         if size >= stretch:
-            yield part
-            part, size = [], 0
+            yield part, read
+            part, size, read = [], 0, 0
     if part:
-        yield part
-
-
-def _is_memory(error: BaseException) -> bool:
-    """A device, or the CPU, had no memory."""
-    cause = error.__cause__ or error
-    return isinstance(cause, torch.OutOfMemoryError) or "can't allocate memory" in str(cause)
+        yield part, read
 
 
 def _digest(found: LayeredModel, sources: Sequence[TextSource], options: tuple[Any, ...]) -> str:
-    """Of what the sums depend on: the first numbers of each parameter, the first bytes of each text, the options."""
+    """Of what the sums depend on: the tokenizer, the options, and when the files of model and texts were written."""
     digest = hashlib.sha256(repr(options).encode())
-    for name, parameter in found.model.named_parameters():
-        first = parameter.detach().reshape(-1)[:1024].float().cpu().numpy()
-        digest.update(f"{name}{tuple(parameter.shape)}".encode() + first.tobytes())
-    for source in sources:
-        with source.path.open("rb") as file:
-            digest.update(f"{source.part}{source.size}".encode() + file.read(2**16))
+    digest.update(found.tokenizer.to_str().encode())
+    for path, part in [*((path, None) for path in found.files), *((one.path, one.part) for one in sources)]:
+        told = path.stat()
+        digest.update(f"{path.name}{part}{told.st_size}{told.st_mtime_ns}".encode())
     return digest.hexdigest()
 
 

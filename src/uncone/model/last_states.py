@@ -16,12 +16,14 @@ from uncone.model.model_class import load_model
 from uncone.model.open import name_of, split
 from uncone.model.text_sources import Path_, read_texts
 from uncone.model.texts import load_tokenizer, longest_input
-from uncone.tensors import empty
+from uncone.tensors import dtype_named, empty, moved, usable
 
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]
 CLOSE = 1e-3
 """How far logits of states and head may lie from the model's own, of their largest."""
+_ROUNDINGS = 8
+"""Of a dtype: logits of a model that runs in bfloat16 differ by some roundings."""
 _LONGEST, _AT_ONCE, _FEWEST = 2048, 4096, 2
 
 
@@ -63,9 +65,11 @@ def states_of(
     text: Path_ | Sequence[str],
     *,
     most: int = 200_000,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
     progress: Progress | None = None,
 ) -> States:
-    """Run a causal language model on a text, in float32, and keep what its head reads.
+    """Run a causal language model on a text, and keep what its head reads, in float32 on the CPU.
 
     Texts are cut into windows of the positions that the model has, at most 2,048. A window's last token is the
     first of the next one, so that each token but a text's first is predicted once.
@@ -75,10 +79,13 @@ def states_of(
         text: the path of a text file as `open_texts` reads it (the first 2**20 characters), or a list of texts, over
             whose boundaries nothing is predicted.
         most: tokens to predict at most; the first ones are taken.
+        device: to run the model on, such as "cuda"; by default the CPU.
+        dtype: to run it in, such as "bfloat16"; by default float32.
         progress: called with (step, done, in all).
 
     Raises:
-        InputError: no such model or text, no tokenizer, or fewer than two tokens.
+        InputError: no such model, text, device or dtype, no tokenizer, or fewer than two tokens.
+        UndefinedMeasure: no memory for the model on the device.
         UnsupportedModel: no causal model with one linear head, or logits that do not follow from its states.
     """
     path, part = split(model)
@@ -86,12 +93,13 @@ def states_of(
         raise InputError(f"expected a whole model, got its part #{part}: leave that out")
     if most < _FEWEST:
         raise InputError(f"expected to predict at least {_FEWEST} tokens, got {most}: 200,000 is usual")
+    place, width = torch.device("cpu") if device is None else usable(device), dtype_named(dtype)
     files = open_model_files(path)
     tokenizer, why = load_tokenizer(files)
     if tokenizer is None:
         raise InputError(f"expected a tokenizer in {path} for the text, got none ({why}): add tokenizer.json")
     texts = read_texts(text) if isinstance(text, str | os.PathLike) else list(text)
-    loaded = load_model(files, dtype=torch.float32)
+    loaded = moved(load_model(files, dtype=width), place, width)
     head = _linear_head(loaded)
     ids = [torch.tensor(one.ids, dtype=torch.int64) for one in tokenizer.encode_batch(texts)]
     n, top = (
@@ -149,9 +157,10 @@ def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress:
             longest = len(windows[order[0]])
             size = max(1, _AT_ONCE // longest)
             batch, order = order[:size], order[size:]
-            padded = torch.nn.utils.rnn.pad_sequence([windows[i] for i in batch], batch_first=True)
-            mask = torch.nn.utils.rnn.pad_sequence(
-                [torch.ones_like(windows[i]) for i in batch], batch_first=True
+            both = ([windows[i] for i in batch], [torch.ones_like(windows[i]) for i in batch])
+            padded, mask = (
+                torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(head.weight.device)
+                for rows in both
             )
             seen.clear()
             run_model(model, {"input_ids": padded, "attention_mask": mask})
@@ -161,7 +170,7 @@ def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress:
                     f"{type(model).__name__} makes its probabilities in another way"
                 )
             for row, i in enumerate(batch):
-                states[starts[i] : starts[i + 1]] = seen[0][row, : counts[i]]
+                states[starts[i] : starts[i + 1]] = seen[0][row, : counts[i]].float().cpu()
             done += sum(counts[i] for i in batch)
             if progress is not None:
                 progress("running the model", done, n)
@@ -173,28 +182,29 @@ def _described(
 ) -> States:
     """The states with the head and what follows it, checked against the model's own logits on the first window."""
     found = logit_map(model, head)
-    bias = None if head.bias is None else found.scale * head.bias.detach().float()
+    bias = None if head.bias is None else found.scale * head.bias.detach().float().cpu()
     if found.bias is not None:
-        bias = found.bias if bias is None else bias + found.bias
+        bias = found.bias.cpu() if bias is None else bias + found.bias.cpu()
+    first = windows[0][None].to(head.weight.device)
     counts = torch.tensor([len(window) - 1 for window in windows])
     result = States(
         states=states, labels=torch.cat([window[1:] for window in windows]),
-        head=head.weight.detach().float().clone(), bias=bias, cap=found.cap, scale=found.scale, name=name,
+        head=head.weight.detach().float().cpu().clone(), bias=bias, cap=found.cap, scale=found.scale, name=name,
         windows=torch.repeat_interleave(torch.arange(len(windows)), counts),
-        norm=final_layer_norm(model, head, windows[0][None]),
+        norm=final_layer_norm(model, head, first),
     )  # fmt: skip
     if not bool(torch.isfinite(states).all()):
         raise UnsupportedModel(f"expected finite states of {name}, got NaN or inf: the model is damaged")
-    probe = windows[0]
-    own = run_model(model, {"input_ids": probe[None]}).logits[0, :-1].float()
+    own = run_model(model, {"input_ids": first}).logits[0, :-1].float().cpu()
     # a causal model says the same of a text whose end is not known
-    shorter = run_model(model, {"input_ids": probe[None, : max(1, len(probe) // 2)]}).logits[0].float()
-    size, ours = float(own.abs().max()), result.logits(states[: len(probe) - 1])
+    shorter = run_model(model, {"input_ids": first[:, : max(1, first.shape[1] // 2)]}).logits[0].float().cpu()
+    size, ours = float(own.abs().max()), result.logits(states[: first.shape[1] - 1])
+    close = max(CLOSE, _ROUNDINGS * torch.finfo(head.weight.dtype).eps)
     for what, error in (
         ("states times the head", (own - ours).abs().max()),
         ("the first half of the text alone", (own[: len(shorter)] - shorter[: len(own)]).abs().max()),
     ):
-        if not float(error) <= CLOSE * size:
+        if not float(error) <= close * size:
             raise UnsupportedModel(
                 f"expected logits of {type(model).__name__} that follow from {what}, got a difference of "
                 f"{float(error):.2g} of {size:.2g}: give a causal model with a linear head"

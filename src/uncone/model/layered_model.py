@@ -17,7 +17,7 @@ from uncone.model.layer_states import Head
 from uncone.model.model_class import load_model
 from uncone.model.sentence_transformers import is_sentence_transformers, read_modules
 from uncone.model.texts import load_tokenizer, longest_input
-from uncone.tensors import DTYPES, usable
+from uncone.tensors import dtype_named, moved, usable
 
 Tensor = torch.Tensor
 _LONGEST = 512
@@ -25,7 +25,12 @@ _LONGEST = 512
 _PROBE = 8
 _CLOSE = 1e-3
 """Relative: how near states of one text in two batches lie."""
-NO_HEAD = "the model has no output head"
+NO_HEAD, ONLY_ENCODER = (
+    "the model has no output head",
+    "of an encoder and a decoder only the encoder was read",
+)
+_OF_A_MODEL = (".json", ".safetensors", ".bin")
+"""Endings of the files that a model's states depend on."""
 
 
 @dataclass(eq=False)
@@ -45,8 +50,16 @@ class LayeredModel:
     read: int | None = None
     """Which of the layers the head reads; None without a linear head."""
     why_no_head: str = ""
+    files: tuple[Path, ...] = ()
+    """That it was read from."""
     _head: torch.nn.Linear | None = None
     _norm: torch.nn.Module | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """That it runs in."""
+        found: torch.dtype = next(self.model.parameters()).dtype
+        return found
 
     @property
     def longest(self) -> int:
@@ -115,7 +128,7 @@ def open_layered(
         UnsupportedModel: a model that does not run, or does not tell of its hidden states.
     """
     place = torch.device("cpu") if device is None else usable(device)
-    width = _dtype(dtype)
+    width = dtype_named(dtype)
     files, model, notes = _loaded(path, width)
     tokenizer, why = load_tokenizer(files)
     if tokenizer is None:
@@ -124,20 +137,16 @@ def open_layered(
         )
     table = model.get_input_embeddings()
     rows = getattr(table, "num_embeddings", None) or len(table.weight)
-    model = model.to(device=place, dtype=width)
+    model = moved(model, place, width)
     head, why_no_head = _linear_head(model)
-    found = LayeredModel(model, tokenizer, place, int(rows), notes, why_no_head=why_no_head, _head=head)
+    if why_no_head == NO_HEAD and files.config.get("is_encoder_decoder"):
+        why_no_head = ONLY_ENCODER
+    own = tuple(sorted(path for path in files.path.iterdir() if path.suffix in _OF_A_MODEL))
+    found = LayeredModel(
+        model, tokenizer, place, int(rows), notes, why_no_head=why_no_head, files=own, _head=head
+    )
     _probe(found)
     return found
-
-
-def _dtype(dtype: str | torch.dtype | None) -> torch.dtype:
-    known = (
-        [torch.float32] if dtype is None else [own for name, own in DTYPES.items() if dtype in (name, own)]
-    )
-    if not known:
-        raise InputError(f"expected a dtype to run the model in, got {dtype!r}: choose {', '.join(DTYPES)}")
-    return known[0]
 
 
 def _loaded(path: Path, dtype: torch.dtype) -> tuple[ModelFiles, Any, list[str]]:

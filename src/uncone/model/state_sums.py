@@ -20,7 +20,7 @@ from uncone.rows.safetensors import read_tensors, to_bytes
 
 SEGMENT = 64
 """Tokens of a segment, as which sentences are sampled: a longer sequence is several."""
-_FORMAT = "uncone.hidden_states/1"
+_FORMAT = "uncone.hidden_states/2"
 _HOW = "remove it, or resume with the same model, texts and options"
 _PLACES = ("id", "sequence", "position", "segment")
 APART = ("special", "sink")
@@ -60,6 +60,8 @@ class StateSums:
         """Of special positions and of sinks the number, and the sum of norms of each layer."""
         self.sequences = 0
         """That were read."""
+        self.read = 0
+        """Tokens of the text that were read, those in no sum too, special ones around it left out."""
         self.segments = 0
         self._most, self._seed = sample, seed
         # Rows of one buffer are used again: copies of their own, kept and dropped, would leave holes that add up.
@@ -143,7 +145,7 @@ class StateSums:
             "apart": self.apart,
             "block_counts": self.blocks.counts,
         }
-        tensors["place"] = np.array([self.sequences, self.segments, self.blocks.size], np.int64)
+        tensors["place"] = np.array([self.sequences, self.read, self.segments, self.blocks.size], np.int64)
         for i, m in enumerate(self.moments):
             tensors |= {f"{i}.{name}": tensor for name, tensor in m.tensors().items()}
             tensors[f"{i}.blocks"] = self.blocks.sums[i]
@@ -179,11 +181,17 @@ class StateSums:
                 raise ValueError(f"{m.d} columns")
             if i and m.d == self.moments[0].d:
                 self.moments[i].work_with(self.moments[0])
-        counts, apart = tensors["counts"], tensors["apart"]
-        if counts.shape != self.counts.shape or apart.shape != self.apart.shape:
-            raise ValueError("counts of each id")
-        self.counts, self.apart, self.blocks.counts = counts, apart, tensors["block_counts"]
-        self.sequences, self.segments, self.blocks.size = map(int, tensors["place"])
+        for name, now in (("counts", self.counts), ("apart", self.apart)):
+            if tensors[name].shape != now.shape or tensors[name].dtype != now.dtype:
+                raise ValueError(name)
+        self.counts, self.apart, self.blocks.counts = (
+            tensors["counts"],
+            tensors["apart"],
+            tensors["block_counts"],
+        )
+        if any(len(sums) != len(self.blocks.counts) for sums in self.blocks.sums):
+            raise ValueError("block_counts")
+        self.sequences, self.read, self.segments, self.blocks.size = map(int, tensors["place"])
         places, self._kept, self._free = tensors["sample_places"].T, [], np.arange(len(self._buffers[0]))
         begins = np.flatnonzero(np.diff(places[:, 3], prepend=-1))
         for begin, end in zip(begins.tolist(), [*begins[1:].tolist(), len(places)], strict=True):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedIOBase
@@ -14,7 +15,7 @@ from uncone.rows.names import named
 from uncone.rows.open import split_part
 
 Path_ = str | os.PathLike[str]
-PIECE_BYTES = 2**16
+PIECE_BYTES = 2**14
 """Of a plain text: a piece ends at the first end of a line behind so many bytes."""
 LONGEST_PIECE = 2**22
 """A text without ends of lines is cut at a space, or at last between two characters."""
@@ -23,6 +24,10 @@ MOST_TEXT = 2**20
 DEFAULT_PART = "text"
 _JSON, _PARQUET = (".jsonl", ".ndjson", ".json"), ".parquet"
 _ROWS_AT_ONCE = 1024
+_MARK = b"\xef\xbb\xbf"
+"""Of UTF-8, as some editors put it before a text."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half a character, which JSON may hold and UTF-8 may not."""
 _HOW = "give a text in UTF-8 (.txt), JSON lines (.jsonl#field) or Parquet (.parquet#column)"
 
 
@@ -45,7 +50,7 @@ class TextSource:
         return self.path.stat().st_size
 
     def pieces(self) -> Iterator[str]:
-        """Pieces of a plain text, of some 64 KiB and with the ends of their lines, or documents.
+        """Pieces of a plain text, of some 16 KiB and with the ends of their lines, or documents.
 
         They are the same at every reading, so that a reader who was stopped goes on behind the pieces it has seen.
 
@@ -112,7 +117,7 @@ def _open(text: Path_) -> TextSource:
 
 def _kind(path: Path) -> str:
     """Parquet, JSON lines, or "" of a plain text."""
-    suffixes = [suffix for suffix in path.suffixes[-2:] if suffix not in PACKED]
+    suffixes = [suffix for suffix in path.suffixes[-2:] if suffix.lower() not in PACKED]
     last = suffixes[-1].lower() if suffixes else ""
     return _PARQUET if last == _PARQUET else _JSON[0] if last in _JSON else ""
 
@@ -154,8 +159,8 @@ def _cut(text: bytes) -> int:
 
 
 def _decoded(piece: bytes, path: Path, seen: int) -> str:
-    if seen == 0:
-        piece = piece.removeprefix(b"\xef\xbb\xbf")
+    if seen == 0 and piece.startswith(_MARK):
+        piece, seen = piece[len(_MARK) :], len(_MARK)
     try:
         return piece.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -204,4 +209,4 @@ def _text(value: Any, part: str, where: str) -> str:
         raise InputError(
             f"expected text in {part!r} of {where}, got {type(value).__name__}: name another field"
         )
-    return value
+    return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)

@@ -33,7 +33,7 @@ Progress = Callable[[str, int, int], None]
 Counts = npt.NDArray[np.int64]
 MOST_BLOCKS = 40
 """Stretches of the text whose counts are kept apart, for intervals."""
-FIRST_BLOCK = 2**16
+FIRST_BLOCK = 2**14
 """Characters of a stretch at first; when there are too many, neighbours are put together."""
 MOST_WORDS = 2**22
 """Different words that are held: beyond, new ones are left out."""
@@ -72,7 +72,7 @@ def count_tokens(
 ) -> Counted:
     """Count the tokens of texts, and their words beside them.
 
-    The tokenizer reads pieces of whole lines (of some 64 KiB) or whole documents, without special tokens at their
+    The tokenizer reads pieces of whole lines (of some 16 KiB) or whole documents, without special tokens at their
     ends, on all cores; meanwhile a thread unpacks what comes next. A token that would reach over the end of a piece is
     read as two.
 
@@ -266,7 +266,7 @@ def _save(state: _State, path: Path) -> None:
 def _load(path: Path, of: dict[str, Any], shape: tuple[int, ...]) -> _State | None:
     """The state in the file; None where it is of something else or damaged."""
     with (
-        suppress(OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, EOFError),
+        suppress(OSError, ValueError, KeyError, TypeError, RuntimeError, zipfile.BadZipFile, EOFError),
         open_regular(path) as file,
         np.load(file, allow_pickle=False) as stored,
     ):

@@ -28,6 +28,7 @@ class FrequencyBin:
     """The rows whose tokens occur `low` to `high` times, and their readings; undefined ones are None.
 
     `along_common` is the mean of w . c over the mean norm of all rows, with c the common direction.
+    `partition_isotropy_drawn` is I(W) of as many rows drawn from all: fewer rows have a lower one.
     """
 
     low: int
@@ -39,6 +40,7 @@ class FrequencyBin:
     cosine_to_reserved: float | None
     along_common: float | None
     partition_isotropy: float | None
+    partition_isotropy_drawn: float | None = None
 
     @property
     def name(self) -> str:
@@ -106,16 +108,22 @@ def by_count_blocks(by_count: FrequencyBins | None) -> tuple[Block, ...]:
         Text(by_count.verdict, "lead"),
         _correlations(by_count),
         Table(columns, tuple(rows), columns[1:]),
-        Text(f"{by_count.compared} {by_count.common}", "quiet"),
+        Text(
+            f"{by_count.compared} {by_count.common} Beside I(W): that of as many rows drawn from all, as fewer rows have a "
+            "lower one.",
+            "quiet",
+        ),
         Figure("By measured frequency", charts, "The first point: tokens that were never seen." if by_count.never_seen else ""),
         Folded(told, shown(_tokens(unseen))),
         Folded(f"Furthest along the common direction: {len(furthest)} tokens", shown(_tokens(furthest))),
     )  # fmt: skip
 
 
-def _row(one: FrequencyBin, name: str) -> tuple[str, ...]:
-    readings = (optional(getattr(one, field), limits) for field, *_, limits in _READINGS)
-    return name, count(one.n), *readings
+def _row(one: FrequencyBin, name: str) -> tuple[str | Cell, ...]:
+    *readings, isotropy = (optional(getattr(one, field), limits) for field, *_, limits in _READINGS)
+    drawn = one.partition_isotropy_drawn
+    beside = "" if drawn is None else f"of {number(drawn, limits=_SHARES)}"
+    return name, count(one.n), *readings, Cell(isotropy, beside)
 
 
 def _correlations(by_count: FrequencyBins) -> Table:

@@ -19,8 +19,8 @@ _STYLES = {"tokens": "raw", "words": "centred"}
 class ZipfLaw:
     """The exponent s of p(r) ~ r^-s over the first `ranks` tokens, which occur at least `least` times.
 
-    `gap` is the largest difference of the text's cumulative share from the law's. Where there is no exponent, `reason`
-    says why.
+    `gap` is the largest difference of the text's cumulative share from the law's. Where there is no exponent,
+    or no interval, `reason` says why.
     """
 
     exponent: Estimate
@@ -198,7 +198,11 @@ def _exponent(law: ZipfLaw) -> Cell:
     if law.exponent.value is None:
         return Cell("-", law.reason)
     ends, value = law.exponent.interval, number(law.exponent.value, digits=_DIGITS)
-    reach = "" if ends is None else f"{number(ends[0], digits=_DIGITS)} to {number(ends[1], digits=_DIGITS)}"
+    reach = (
+        law.reason
+        if ends is None
+        else f"{number(ends[0], digits=_DIGITS)} to {number(ends[1], digits=_DIGITS)}"
+    )
     return Cell(value, reach)
 
 
