@@ -13,6 +13,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+import torch
+
 import uncone
 from tests.command import run_command
 from tests.edits.language_models import TEXT, add_tokenizer, drifted
@@ -153,23 +155,32 @@ def test_without_torch_only_frequencies_are_read(tmp_path: Path, monkeypatch: py
         (lambda path: np.ones((40, 4), "f4"), b"x", "expected a whole model with a text"),
         (lambda path: f"{path}#input", b"x", "expected a whole model with a text"),
         (lambda path: path, b"", "expected a text, got nothing in b.txt"),
+        (lambda path: path, Path("c.tsv"), "got the counts c.tsv: give them as counts"),
         (lambda path: path, b"abc \xff", "byte 0xff at position 4"),
     ],
 )
 def test_bad_input_is_told_before_any_work(
-    tmp_path: Path, spec: Callable[[Path], Any], text: bytes, message: str
+    tmp_path: Path, spec: Callable[[Path], Any], text: bytes | Path, message: str
 ) -> None:
     path = _model(tmp_path / "m")
-    (tmp_path / "b.txt").write_bytes(text)
+    named = tmp_path / (text if isinstance(text, Path) else "b.txt")
+    named.write_bytes(b"id\tcount\n0\t5\n" if isinstance(text, Path) else text)
     with pytest.raises(InputError, match=message):
-        uncone.diagnose(spec(path), text=[tmp_path / "b.txt"])
+        uncone.diagnose(spec(path), text=[named])
 
 
-def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
+def test_a_run_goes_on_where_its_file_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from uncone.model.hidden_states import _Run
+
     path = _model(tmp_path / "m")
     state = tmp_path / "layers.npz"
     first = uncone.diagnose(path, text=tmp_path / "a.txt", resume=state)
     assert state.exists()
+
+    def nothing(*_: Any) -> None:
+        raise AssertionError("what was read is read again")
+
+    monkeypatch.setattr(_Run, "_add", nothing)
     again = uncone.diagnose(path, text=tmp_path / "a.txt", resume=state)
     assert again == first
 
@@ -194,3 +205,64 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     status, _, error = run_command("diagnose", capsys, path, "--text", tmp_path / "none.txt")
     assert status == 1
     assert "none.txt: no such file" in error
+
+
+def _damaged(path: Path) -> Path:
+    """NaN in one number of the second layer."""
+    model = drifted("GPT2LMHeadModel")
+    with torch.no_grad():
+        model.transformer.h[1].mlp.c_proj.bias[0] = torch.nan
+    model.save_pretrained(path)
+    add_tokenizer(path)
+    (path.parent / "a.txt").write_text(LONG)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "text", "note"),
+    [
+        (_damaged, LONG, "got NaN or inf in layer 2: the model is damaged"),
+        (_model, "the cat", "The layers could not be read: expected at least two tokens beside"),
+    ],
+)
+def test_a_part_that_fails_is_a_note_and_the_others_are_there(
+    tmp_path: Path, make: Callable[[Path], Path], text: str, note: str
+) -> None:
+    path = make(tmp_path / "m")
+    (tmp_path / "a.txt").write_text(text)
+    d = uncone.diagnose(path, text=tmp_path / "a.txt")
+    assert d.subjects
+    why = _explained(d)
+    assert why.frequencies is not None
+    assert any(note in one for one in why.notes)
+
+
+def test_device_and_dtype_are_those_of_every_run(
+    causal: tuple[Path, uncone.Diagnosis], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from uncone.model import last_states
+
+    given = list[dict[str, Any]]()
+    run = last_states.states_of
+
+    def noted(*args: Any, **options: Any) -> Any:
+        given.append(options)
+        return run(*args, **options)
+
+    monkeypatch.setattr(last_states, "states_of", noted)
+    path, whole = causal
+    narrow = uncone.diagnose(path, text=path.parent / "a.txt", dtype="bfloat16", device="cpu")
+    assert [(one["dtype"], one["device"]) for one in given] == [("bfloat16", "cpu")]
+    a, b = _explained(whole).gradients, _explained(narrow).gradients
+    assert a is not None
+    assert b is not None
+    assert 0 < abs(a.nats - b.nats) < 0.1
+
+
+def test_of_an_encoder_and_a_decoder_it_says_what_was_read(tmp_path: Path) -> None:
+    why = _explained(
+        uncone.diagnose(_model(tmp_path / "m", "T5ForConditionalGeneration"), text=tmp_path / "a.txt")
+    )
+    assert why.layers is not None
+    assert "only the encoder was read" in why.layers.no_logits
+    assert any("only the encoder was read" in note for note in why.notes)

@@ -164,3 +164,33 @@ def test_intervals_of_rank_correlations_hold_the_truth(rho: float) -> None:
         assert interval is not None
         held += interval[0] <= truth <= interval[1]
     assert 365 <= held <= 395
+
+
+def test_isotropy_of_a_bin_stands_beside_that_of_as_many_rows_drawn() -> None:
+    """I(W) falls with the number of rows: of an isotropic cloud both do alike."""
+    x = np.random.default_rng(0).standard_normal((6000, 32)).astype(np.float32)
+    bins = uncone.diagnose(x, counts=_zipf_counts(6000)).subjects[0].by_count
+    assert bins is not None
+    pairs = [
+        (one.n, one.partition_isotropy, one.partition_isotropy_drawn)
+        for one in bins.bins if one.partition_isotropy is not None and one.partition_isotropy_drawn is not None
+    ]  # fmt: skip
+    assert len(pairs) > 5
+    small, large = min(pairs), max(pairs)
+    assert small[1] < large[1] - 0.05
+    for n, own, drawn in pairs:
+        assert abs(own - drawn) < 3 / np.sqrt(n)
+
+
+def test_wide_intervals_are_no_answer() -> None:
+    random = np.random.default_rng(3)
+    seen = set[str]()
+    for _ in range(20):
+        x, counts = random.standard_normal((60, 8)).astype(np.float32), random.integers(0, 50, 60)
+        bins = uncone.diagnose(x, counts=counts).subjects[0].by_count
+        assert bins is not None
+        within = all(abs(one.correlation.value or 0) < 0.1 for one in bins.correlations)
+        told = bins.verdict.startswith("How often a token occurs says little of its row")
+        assert told is within or bins.verdict.startswith("The rarer")
+        seen.add(bins.verdict.split()[0])
+    assert "Too" in seen

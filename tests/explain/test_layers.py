@@ -328,3 +328,17 @@ def test_stories260k_layer_by_layer(stories: Path, tmp_path: Path) -> None:
     assert found.layers[-1].name == "final norm"
     assert found.logits is not None
     assert found.logits.most == min(512 - 1, 64)
+
+
+def test_value_and_baseline_of_mev_are_drawn_alike() -> None:
+    """States of ten topics in the order of a text, tokens without a meaning: the value is near its baseline."""
+    random = np.random.default_rng(0)
+    topics = np.repeat(np.arange(10), 800)
+    x = (2 * random.standard_normal((10, 64))[topics] + random.standard_normal((8000, 64))).astype(np.float32)
+    ids = np.where(random.random(8000) < 0.3, 0, random.integers(1, 40, 8000))
+    found = context_readings(x, ids, np.arange(8000) // 64)
+    assert found.mev is not None
+    assert found.mev_random is not None
+    first = explained(x[np.flatnonzero(ids == 0)[:64]])  # of neighbouring documents
+    assert first > 2 * found.mev_random
+    assert abs(found.mev - found.mev_random) < 0.01

@@ -84,3 +84,14 @@ def test_a_model_without_tokenizer_is_refused(tmp_path: Path) -> None:
     drifted("GPT2LMHeadModel").save_pretrained(tmp_path)
     with pytest.raises(InputError, match="tokenizer"):
         states_of(tmp_path, ENDS)
+
+
+def test_states_of_a_run_in_bfloat16_are_near(tmp_path: Path) -> None:
+    _saved(tmp_path, "GPT2LMHeadModel")
+    whole, narrow = states_of(tmp_path, ENDS), states_of(tmp_path, ENDS, dtype="bfloat16", device="cpu")
+    assert narrow.states.dtype == narrow.head.dtype == torch.float32
+    assert torch.allclose(narrow.states, whole.states, atol=0.3)
+    assert not torch.equal(narrow.states, whole.states)
+    assert torch.equal(narrow.head, whole.head.bfloat16().float())
+    with pytest.raises(InputError, match="expected a dtype to run the model in, got 'int3'"):
+        states_of(tmp_path, ENDS, dtype="int3")

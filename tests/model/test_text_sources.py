@@ -87,6 +87,9 @@ def test_bytes_that_are_no_utf8_are_told_with_their_position(tmp_path: Path) -> 
         _pieces(path)
     path.write_bytes(b"\xef\xbb\xbfmarked\r\n")
     assert _pieces(path) == ["marked\n"]
+    path.write_bytes(b"\xef\xbb\xbfab\xe9")
+    with pytest.raises(InputError, match=r"byte 0xe9 at position 5 of the text"):
+        _pieces(path)
 
 
 @pytest.mark.parametrize("ending", [".gz", ".xz", ".zst"])
@@ -119,3 +122,8 @@ def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
     ):  # fmt: skip
         with pytest.raises(InputError, match=message):
             open_texts(given_)
+
+
+def test_half_a_character_of_json_is_replaced_and_capital_endings_are_known(tmp_path: Path) -> None:
+    (tmp_path / "A.JSONL.GZ").write_bytes(gzip.compress(b'{"text": "w1 \\ud800 w2 \\ud83d\\ude00"}\n'))
+    assert _pieces(tmp_path / "A.JSONL.GZ") == ["w1 \N{REPLACEMENT CHARACTER} w2 \N{GRINNING FACE}"]

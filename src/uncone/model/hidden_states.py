@@ -95,7 +95,9 @@ def hidden_states_of(
     )
     stopped = run.over(source, most, width, stretch, resume, digest, progress)
     if sums.tokens < 2:
-        raise UndefinedMeasure("expected a passage of at least two tokens, got none: give a longer text")
+        raise UndefinedMeasure(
+            f"expected at least two tokens beside those that stand apart, got {sums.tokens}: give a longer text"
+        )
     return _states(name_of(model, path), found, sums, source, stopped)
 
 
