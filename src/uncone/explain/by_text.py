@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from uncone.errors import InputError, UndefinedMeasure, UnsupportedModel
+from uncone.errors import InputError, UnconeError, UndefinedMeasure, UnsupportedModel
 from uncone.explain.negative_direction import uniformly_negative_direction
 from uncone.explain.settable import settable_tokens
 from uncone.explain.token_frequencies import token_frequencies
@@ -49,6 +49,8 @@ class TextReading:
     counts: Array
     """How often each token occurs: (V,) as given, or in these texts."""
     frequencies: TokenFrequencies
+    counted_in: str
+    """Where `counts` come from, in words."""
     tokens: int = MOST_TOKENS
     progress: Progress | None = None
     runs: bool = True
@@ -77,7 +79,8 @@ class TextReading:
         from uncone.explain.layers import describe
         from uncone.model.hidden_states import hidden_states_of
 
-        with self._or_note("The layers"):
+        # a device, a dtype or a file to resume from may be wrong: that is an error of the whole
+        with self._or_note("The layers", (UnsupportedModel, UndefinedMeasure)):
             self._run_in = {"device": device, "dtype": dtype}
             self._layers = hidden_states_of(
                 self.spec, open_texts(self.texts), most=self.tokens, resume=resume, progress=self.progress,
@@ -97,7 +100,9 @@ class TextReading:
             from uncone.explain.margins import margin_claim
 
             with self._or_note("The gradients"):
-                self.gradients = gradient_ledger(states, counts=self.counts, progress=self.progress)
+                self.gradients = gradient_ledger(
+                    states, counts=self.counts, counted_in=self.counted_in, progress=self.progress
+                )
             with self._or_note("The margins"):
                 self.margins = margin_claim(states, progress=self.progress)
         head = self._head(states)
@@ -106,9 +111,11 @@ class TextReading:
                 weight, bias = head
                 labels = None if self._layers is None else self._layers.labels
                 last = None if states is None else states.states
+                scale = 1.0 if states is None else states.scale
                 self.unreachable = unreachable_tokens(
-                    weight, bias, labels=labels, states=last, progress=self.progress
+                    weight, bias, labels=labels, states=last, scale=scale, progress=self.progress
                 )
+            with self._or_note("The tokens that can be set freely"):
                 self.settable = settable_tokens(weight, states=last, progress=self.progress)
 
     def explanation(self, subjects: Sequence[Subject]) -> Explanation:
@@ -159,11 +166,11 @@ class TextReading:
         return None if of is None else (of.weight, of.bias)
 
     @contextmanager
-    def _or_note(self, what: str) -> Iterator[None]:
+    def _or_note(self, what: str, asked: Any = UnconeError) -> Iterator[None]:
         """A question that a model has no answer to becomes a note, and the others are asked."""
         try:
             yield
-        except (UnsupportedModel, UndefinedMeasure) as error:
+        except asked as error:
             self.notes.append(f"{what} could not be read: {error}.")
 
 
@@ -203,4 +210,7 @@ def begin(
     used = counted.counts if counts is None else given.counts
     runs = all(find_spec(package) is not None for package in ("torch", "transformers"))
     notes += [] if runs else [f"Only frequencies were read: {NEEDS}."]
-    return TextReading(spec, texts, used, token_frequencies(counted), tokens, progress, runs, notes=notes)
+    counted_in = "in these texts" if counts is None else "in the counts given"
+    return TextReading(
+        spec, texts, used, token_frequencies(counted), counted_in, tokens, progress, runs, notes=notes
+    )

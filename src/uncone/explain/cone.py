@@ -22,6 +22,7 @@ _NOTHING = 1e-13
 CLOSE = 0.01
 """The margin that is found is at least 1 - CLOSE of the largest one."""
 MOST_STEPS = 20_000
+_ROUNDING = float(np.finfo(np.float32).eps)
 _BLOCK = 2**22
 
 
@@ -76,12 +77,15 @@ def separate(
     first = int(norms.argmin())
     hull = Hull(points[first], first, float(norms.max()))
     best, steps, done = hull.x, 0, False
+    noise = 4 * float(np.finfo(points.dtype).eps)
     while not done and steps < most:
         if progress is not None:
             progress(steps, most)
         size = float(np.linalg.norm(hull.x))
         if size <= _NOTHING * hull.largest:
             break
+        if size <= noise * hull.largest and hull.bound() < epsilon * mean:
+            break  # decided, and the heights that show the way are rounding
         heights = points @ hull.x.astype(points.dtype)
         place = int(heights.argmin())
         low = float(heights[place])
@@ -114,7 +118,7 @@ def layer_norm_direction(gain: Array, bias: Array) -> tuple[Array, float]:
 
     An output is h = gain * z + bias with a sum of z of 0, so that <1 / gain, h> = sum(bias / gain) whatever the text
     (Gao et al. 2019, appendix C). With gains of 0 those entries of h are the bias itself, and the largest is the margin.
-    An RMSNorm, or a LayerNorm without bias, has no such direction.
+    An RMSNorm, or a LayerNorm without bias, has no such direction. A sum within the rounding of float32 counts as 0.
 
     Args:
         gain, bias: (d,), of the last norm before the head.
@@ -142,6 +146,9 @@ def layer_norm_direction(gain: Array, bias: Array) -> tuple[Array, float]:
         return np.zeros_like(gain), 0.0
     inverse = least / gain  # at most 1: a tiny gain makes no infinity
     height, length = float(np.sum(bias * inverse)), float(np.linalg.norm(inverse))
+    # of outputs in float32, each entry of which is rounded
+    if abs(height) <= _ROUNDING * float(np.sum(np.abs(inverse) * (np.abs(gain) + np.abs(bias)))):
+        return np.zeros_like(gain), 0.0
     return -math.copysign(1.0, height) * inverse / length, abs(height) / length
 
 

@@ -14,6 +14,8 @@ Progress = Callable[[str, int, int], None]
 _BUFFER_BYTES = 144 * 2**20
 """For the logits of one chunk."""
 _FEWEST, _STEP, _SMALL, _ROWS = 160, 32, 64, 512
+_LEAST = 1e-30
+"""A smaller probability has lost digits in float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +35,8 @@ class GradientParts:
     """(N, K) float64: the probability that each state gives to the rows of each bin."""
     own: Tensor
     """(N,) float64: the probability that each state gives to its own target."""
+    losses: Tensor
+    """(N,) float64: the cross-entropy of each target."""
 
     def whole(self) -> Tensor:
         """(V, D): the gradient."""
@@ -91,7 +95,7 @@ class _Sweep:
         self._parts = [self._zeros(self._v, d) for _ in range(4)]
         self._of_batch = [torch.empty_like(self._parts[0]) for _ in range(2)]
         self._masses = torch.zeros(self._n, len(self._members), dtype=torch.float64, device=head.device)
-        self._own = torch.zeros(self._n, dtype=torch.float64, device=head.device)
+        self._own, self._losses = torch.zeros(2, self._n, dtype=torch.float64, device=head.device)
 
     def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=self._dtype, device=self._states.head.device)
@@ -107,7 +111,7 @@ class _Sweep:
         pull, frequent, rare, squares = self._parts
         if not bool(torch.isfinite(squares.sum())):
             raise InputError("expected finite states and a finite head, got NaN or inf: the model is damaged")
-        return GradientParts(pull, frequent, rare, squares, self._masses, self._own)
+        return GradientParts(pull, frequent, rare, squares, self._masses, self._own, self._losses)
 
     def _add_batch(self, batch: Tensor) -> None:
         """Add one micro-batch: its pushes by products over chunks of targets of one kind, its pull row by row."""
@@ -139,6 +143,7 @@ class _Sweep:
         at = labels, torch.arange(len(chunk), device=labels.device)
         own = p[at]
         self._own[chunk] = own.double()
+        self._losses[chunk] = self._losses_of(h, labels, own)
         self._masses[chunk] = (self._members @ p).T.double()
         pulled = own - 1
         p[at] = 0
@@ -148,6 +153,18 @@ class _Sweep:
         h = h * (self._states.scale / self._n)
         part.addmm_(p, h, beta=float(begun)) if begun else torch.mm(p, h, out=part)
         return labels, pulled[:, None] * h
+
+    def _losses_of(self, h: Tensor, labels: Tensor, own: Tensor) -> Tensor:
+        """-ln p of each target; from its logits, in float64, where p leaves the range of its dtype."""
+        losses = -own.double().log()
+        lost = (own < _LEAST).nonzero()[:, 0]
+        for few in torch.split(lost, _SMALL):
+            z = (self._head @ (h[few] * self._states.scale).T).T.double()
+            z = z if self._bias is None else z + self._bias.T
+            cap = self._states.cap
+            z = z if cap is None else cap * torch.tanh(z / cap)
+            losses[few] = z.logsumexp(1) - z.gather(1, labels[few, None])[:, 0]
+        return losses
 
     def _probabilities(self, h: Tensor) -> tuple[Tensor, Tensor | None]:
         """(V, n) probabilities of states (n, D), and the cap's slope there: a column a state, whose product is faster."""

@@ -41,6 +41,7 @@ def gradient_ledger(
     states: States,
     *,
     counts: Any = None,
+    counted_in: str = "in the counts given",
     micro_batches: int = MICRO_BATCHES,
     progress: Progress | None = None,
 ) -> GradientLedger:
@@ -61,6 +62,7 @@ def gradient_ledger(
     Args:
         states: from `states_of`.
         counts: (V,) or a file, how often each id occurs where the model was trained; by default in this text.
+        counted_in: where counts that are given come from, as the record words it.
         micro_batches: runs of targets that stand for the steps of an optimiser.
         progress: called with (step, done, in all).
 
@@ -72,7 +74,7 @@ def gradient_ledger(
     the text alone and it is short; a text unlike the training text is pulled to, and not balanced.
     """
     check_targets(states, micro_batches)
-    cut = _Cut.of(states, counts)
+    cut = _Cut.of(states, counts, counted_in)
     members = torch.from_numpy(np.concatenate([cut.groups, cut.bins], axis=1)).to(states.head.device)
     parts = gradient_parts(
         states,
@@ -92,7 +94,7 @@ def gradient_ledger(
     return GradientLedger(
         verdict=_verdict(rows[:k], states.cap is not None), tokens=len(labels), vocabulary=len(states.head), dimensions=states.head.shape[1],
         micro_batches=min(micro_batches, len(labels)), definition=cut.definition,
-        nats=float(-parts.own.clamp(min=torch.finfo(torch.float32).tiny).log().mean()),
+        nats=float(parts.losses.mean()),
         rare_targets=int(cut.rare[labels].sum()), groups=tuple(rows[:k]), bins=tuple(rows[k:]), drifts=sums.drifts(mean_row),
         zero_sum=sums.zero_sum(), is_zero_sum=states.cap is None and sums.zero_sum() <= ZERO,
         mean_state_share=_share(sums.mean_state.norm(), lengths[0].mean()), mean_row_share=_share(mean_row.norm(), lengths[1].mean()),
@@ -114,13 +116,13 @@ class _Cut:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, states: States, counts: Any) -> "_Cut":
+    def of(cls, states: States, counts: Any, counted_in: str) -> "_Cut":
         v, notes = len(states.head), tuple[str, ...]()
         if counts is None:
             known, source = np.bincount(states.labels.cpu().numpy(), minlength=v), "in this text"
         else:
             read = as_counts(counts, v)
-            known, notes, source = read.counts, read.notes, "in the counts given"
+            known, notes, source = read.counts, read.notes, counted_in
         seen = np.flatnonzero(known)
         of_group = np.full(v, 3)
         of_group[seen] = frequency_membership(len(seen), counts=known[seen]).groups
@@ -275,7 +277,9 @@ def _verdict(groups: list[RowGradients], capped: bool) -> str:
 
 def _balance(rows: RowGradients, capped: bool) -> str:
     low, high = rows.net.interval or (0.0, 0.0)
-    times = number(rows.pushed / rows.pulled, digits=2) if rows.pulled > 0 else "infinitely many"
+    if not rows.pulled > 0:
+        return "This text only pushes them, as none of its targets is one of them."
+    times = number(rows.pushed / rows.pulled, digits=2)
     if low > 0:
         return f"This text pulls them more than it pushes: push is {times} of pull."
     if high < 0:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from uncone.errors import UndefinedMeasure
+from uncone.memory import check_memory
 from uncone.model.last_states import States
 from uncone.records.margins import HeadMargin, MarginClaim
 from uncone.records.text import number, percent
@@ -12,6 +14,7 @@ Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]
 NO_CHANGE = 1e-3
 """Of the mean absolute margin: a smaller change of every margin is rounding of float32 logits."""
+_ROUNDING = 0.05
 TARGETS = 4096
 REMOVED = (1, 3, 10)
 """How many first directions of the centred rows are taken out."""
@@ -34,13 +37,20 @@ def margin_claim(states: States, *, most: int = TARGETS, progress: Progress | No
         states: from `states_of`.
         most: targets at most, evenly spaced.
         progress: called with (step, done, in all).
+
+    Raises:
+        UndefinedMeasure: no target, or a head of one row.
     """
-    n = len(states.labels)
+    n, v = len(states.labels), len(states.head)
+    if n == 0 or v < 2:
+        raise UndefinedMeasure(f"a margin needs a target and two tokens, got {n} and {v}")
+    check_memory(3 * 8 * states.head.numel(), f"variants of a head of {v} rows", "use a machine with more")
     places = torch.arange(min(n, most)) * n // min(n, most)
     hidden, labels = states.states[places], states.labels[places]
     heads, stored = list[HeadMargin](), torch.zeros(0)
-    variants = list(_variants(states.head))
-    for done, (name, head) in enumerate(variants, 1):
+    dtype = torch.promote_types(states.states.dtype, torch.float32)
+    hidden, total = hidden.to(dtype), 3 + sum(k < states.head.shape[1] for k in REMOVED)
+    for done, (name, head) in enumerate(_variants(states.head), 1):
         margins, nats = _margins(states, hidden, labels, head)
         stored = margins if not heads else stored
         largest = float((margins - stored).abs().max() / stored.abs().mean().clamp(min=1e-30))
@@ -48,7 +58,7 @@ def margin_claim(states: States, *, most: int = TARGETS, progress: Progress | No
         mean = float(margins.mean())
         heads.append(HeadMargin(name, mean, mean / norm, float((margins > 0).double().mean()), nats, largest))
         if progress is not None:
-            progress("comparing margins", done, len(variants))
+            progress("comparing margins", done, total)
     holds = heads[1].change <= NO_CHANGE
     return MarginClaim(_verdict(heads, holds, states.cap is not None), len(labels), holds, tuple(heads))
 
@@ -60,9 +70,11 @@ def _variants(head: Tensor) -> Iterator[tuple[str, Tensor]]:
     mean = wide.mean(0)
     centred = wide - mean
     yield "without the mean row", centred.to(head.dtype)
+    squares = centred.T @ centred
+    del centred
     if float(mean.norm()) > 0:
         yield "without the mean row's direction", _without(wide, (mean / mean.norm())[:, None]).to(head.dtype)
-    vectors = torch.linalg.eigh(centred.T @ centred)[1].flip(1)
+    vectors = torch.linalg.eigh(squares)[1].flip(1)
     for k in (k for k in REMOVED if k < head.shape[1]):
         what = "direction" if k == 1 else f"{k} directions"
         yield f"without the first {what} of centred rows", _without(wide, vectors[:, :k]).to(head.dtype)
@@ -96,7 +108,8 @@ def _verdict(heads: list[HeadMargin], holds: bool, capped: bool) -> str:
         change = f"the largest change is {percent(centred.change, precise=True)} of a mean one"
         return f"Logits are capped, so the component common to all rows has an effect on margins: {change}.{also}"
     if not holds:
-        return f"Margins without the mean row differ from those as stored by {number(centred.change)} of a mean one: rounding.{also}"
+        what = "rounding" if centred.change <= _ROUNDING else "more than rounding, which is unexpected"
+        return f"Margins without the mean row differ from those as stored by {number(centred.change)} of a mean one: {what}.{also}"
     times = centred.by_norm / stored.by_norm if stored.by_norm else 1.0
     return (
         "The component common to all rows shrinks no softmax margin: without it none changes by more than "

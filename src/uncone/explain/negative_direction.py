@@ -6,7 +6,7 @@ one too; the record tells these apart.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,29 +78,39 @@ def uniformly_negative_direction(
     if states.ndim != 2 or not states.size:
         raise InputError(f"expected states (N, D), got shape {states.shape}: pass one state a row")
     searched, rest = _split(states, held_out, windows, seed, most)
+    for cloud in (states, rest):
+        _check_finite(cloud)
     found = _decided(searched, margin, _tick(progress, "seeking a direction"))
-    exists, violations, least = found.exists, 0, None
+    exists, violations, least, both = found.exists, 0, None, None
     if exists and len(rest):
         heights = _heights(rest, found.direction)
         violations, least = int((heights >= 0).sum()), -float(heights.max())
-        if violations:
-            exists = _again(searched, rest, heights, margin)
+        both = _again(searched, rest, heights, margin) if violations else None
+    if violations or not len(rest):  # no direction is known to hold on what the search did not see
+        exists = False if exists is False or (both is not None and both.exists is False) else None
     own = None if norm is None else _norm_direction(_gain_and_bias(norm), states, found.mean_norm)
-    if (
-        own is not None and not own.violations and not exists
-    ):  # true of any text, so of what the search missed
-        exists, violations, direction = True, 0, layer_norm_direction(*_gain_and_bias(norm))[0]
-        least = own.margin if len(rest) else None
-        found = replace(found, exists=True, direction=direction, margin=own.margin, is_inside=False)
+    if own is not None and not own.violations and not exists:  # true of any text, if it is of these states
+        direction = layer_norm_direction(*_gain_and_bias(norm))[0]
+        heights = _heights(rest, direction) if len(rest) else np.array([-own.margin])
+        if heights.max() < 0:
+            exists, violations, least = True, 0, -float(heights.max()) if len(rest) else None
+            found = replace(found, exists=True, direction=direction, margin=own.margin, is_inside=False)
+            both = None
     clouds = (
         _cloud("all that were searched", len(searched), found),
+        *(
+            ()
+            if both is None
+            else (_cloud("and held-out ones that do not avoid it", len(both.points), both.found),)
+        ),
         *_nulls(searched, margin, seed, progress),
     )
+    proof = found if both is None else both.found
     cosine, crossing = _mean_state(states, found.direction)
     result = NegativeDirection(
         verdict="", exists=exists, epsilon=margin, n=len(searched), dimensions=states.shape[1],
-        mean_norm=found.mean_norm, margin=clouds[0].margin if found.exists else None, bound=clouds[0].bound,
-        exact=found.is_inside, held_out=len(rest) if found.exists else 0, violations=violations,
+        mean_norm=found.mean_norm, margin=clouds[0].margin if found.exists else None, bound=proof.bound / (proof.mean_norm or 1.0),
+        exact=proof.is_inside, held_out=len(rest) if found.exists else 0, violations=violations,
         held_out_margin=None if least is None or not found.mean_norm else least / found.mean_norm,
         effective_rank=_effective_rank(searched), chance=separation_chance(*searched.shape),
         cosine_to_mean=cosine if found.exists else None, mean_violations=crossing, clouds=clouds, norm=own,
@@ -146,7 +156,10 @@ def _split(states: Array, held_out: Any, windows: Any, seed: int, most: int) -> 
                 f"expected a window for each of {n} states, got shape {of.shape}: pass one number a state"
             )
     names = random.permutation(np.unique(of))
-    if n < _FEWEST or len(names) < 2:
+    if len(names) < 2:  # one window: its stretches
+        of = np.arange(n) * min(_BLOCKS, n) // n
+        names = random.permutation(np.unique(of))
+    if n < _FEWEST:
         return states[:most], states[:0]
     sizes = np.cumsum([int((of == name).sum()) for name in names[: len(names) // 2]])
     taken = max(1, int(np.searchsorted(sizes, most, side="right")))
@@ -197,11 +210,27 @@ def _programmed(points: Array, found: Separation, epsilon: float) -> Separation:
     return found
 
 
-def _again(searched: Array, rest: Array, heights: Array, epsilon: float) -> bool | None:
-    """With the held-out states that violate the direction: False where no direction is left; else undecided."""
+@dataclass(frozen=True, eq=False)
+class _Both:
+    points: Array
+    found: Separation
+
+    @property
+    def exists(self) -> bool | None:
+        return self.found.exists
+
+
+def _again(searched: Array, rest: Array, heights: Array, epsilon: float) -> _Both:
+    """The same question with the held-out states that violate the direction: there may be no direction left."""
     worst = np.argsort(-heights)[: max(_PER_DIMENSION * searched.shape[1], 100)]
     both = np.concatenate([searched, rest[np.sort(worst[heights[worst] >= 0])]])
-    return False if separate(both, epsilon=epsilon).exists is False else None
+    return _Both(both, separate(both, epsilon=epsilon))
+
+
+def _check_finite(points: Array) -> None:
+    step = max(1, 2**22 // max(1, points.shape[1]))
+    if not all(np.isfinite(points[at : at + step]).all() for at in range(0, len(points), step)):
+        raise InputError("expected finite states, got NaN or inf: leave them out")
 
 
 def _heights(points: Array, direction: Array) -> Array:
@@ -251,10 +280,10 @@ def _norm_direction(norm: tuple[Array, Array], states: Array, mean_norm: float) 
     if not margin:
         return None
     heights = _heights(states, direction)
-    off = float(np.abs(heights + margin).max()) / mean_norm
+    off = float(np.abs(heights + margin).max()) / (mean_norm or 1.0)
     least = float(np.abs(gain).min())
     violations = int((heights >= 0).sum())
-    return NormDirection(margin, margin / mean_norm, least, len(states), violations, off)
+    return NormDirection(margin, margin / (mean_norm or 1.0), least, len(states), violations, off)
 
 
 def _of_norm_alone(norm: tuple[Array, Array], epsilon: float) -> NegativeDirection:
@@ -331,5 +360,10 @@ def _verdict(found: NegativeDirection) -> str:
         share = percent(found.violations / found.held_out, precise=True)
         return f"Undecided: {counted(found.n, 'state')} avoid one direction, but {share} of {counted(found.held_out, 'held-out state')} do not.{own}"
     if not found.n:
-        return "This norm alone gives no direction, as it has no bias: whether states avoid one is a question to a text."
+        return (
+            "This norm alone gives no direction, as its sum of bias / gain is 0 or rounding: whether states avoid one is a "
+            "question to a text."
+        )
+    if found.margin is not None and not found.held_out:
+        return f"Undecided: {counted(found.n, 'state')} avoid one direction, but too few to hold some out."
     return f"Undecided: no direction was found, and one with a margin of up to {number(found.bound or 0)} of the mean norm may exist.{own}"

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from uncone.errors import UndefinedMeasure
 from uncone.explain.faces import HeadSpace, Progress, seek
-from uncone.explain.unreachable import _plain
+from uncone.explain.unreachable import checked_states, distinct, plain
 from uncone.records.text import counted
 from uncone.records.unreachable import SettableSets, SettableTokens
 from uncone.rows import Array
@@ -49,34 +50,47 @@ def settable_tokens(
         progress: called with (step, done, in all).
 
     Raises:
-        InputError: not a matrix of at least two rows, or numbers that are not finite.
+        InputError: not a matrix of at least two rows, states of another width or none, or numbers that are not finite.
+        UndefinedMeasure: all rows are equal.
 
     >>> simplex = np.eye(6)  # any five or fewer of six corners are a face
     >>> settable_tokens(simplex).random
     5
     """
-    rows = _plain(as_numbers(head))
-    rows = rows[np.sort(np.unique(rows + 0.0, axis=0, return_index=True)[1])] if len(rows) > 1 else rows
-    space = HeadSpace.of(rows)
+    rows = plain(as_numbers(head))
+    whole = HeadSpace.of(rows)
+    first = distinct(rows, None)[0]
+    if len(first) < 2:
+        raise UndefinedMeasure(
+            f"all of {len(rows)} rows are equal, so that no set of tokens can be told apart"
+        )
+    rows = rows[first]
+    space = whole if len(first) == len(whole.rows) else HeadSpace.of(rows)
     v, d = rows.shape
     until = time.monotonic() + most_seconds
     draws: dict[Kind, Callable[[int], list[Array]]] = {"random": lambda m: _random_sets(v, m, sets, seed)}
     if states is not None:
-        order = _tops(rows, as_numbers(states), sets, min(d, v - 1), seed)
+        order = _tops(rows, checked_states(states, d), sets, min(d, v - 1), seed)
         draws["top"] = lambda m: [one[:m] for one in order]
-    found, largest = list[SettableSets](), dict[Kind, int]()
+    found, largest, least = list[SettableSets](), dict[Kind, int](), dict[Kind, str]()
     for kind, draw in draws.items():
         told = _telling(progress, kind)
-        asked = _asked(space, kind, draw, until, told)
+        asked, is_whole = _asked(space, kind, draw, until, told)
         largest[kind] = max((one.size for one in asked if 2 * one.settable >= one.sets), default=0)
+        is_open = any(
+            one.size > largest[kind] and 2 * (one.settable + one.undecided) >= one.sets for one in asked
+        )
+        least[kind] = "at least " if is_open or not is_whole else ""
         found += sorted(asked, key=lambda one: one.size)
     gaussian = gaussian_settable(v, d)
     verdict = (
-        f"States can set about {counted(largest['random'], 'random token')} freely above all others, of {v:,} in {d:,} "
-        f"dimensions; a head of normal rows has {gaussian:,}."
+        f"States can set {least['random'] or 'about '}{counted(largest['random'], 'random token')} freely above all others, of "
+        f"{v:,} in {d:,} dimensions; a head of normal rows has {gaussian:,}."
     )
     if "top" in largest:
-        verdict += f" Of the most likely tokens of a state {largest['top']:,} can be set."
+        verdict += f" Of the most likely tokens of a state {least['top']}{largest['top']:,} can be set."
+    if any(least.values()):
+        verdict += ' "At least": the time was over before larger sets were decided.'
     return SettableTokens(
         verdict, v, d, largest["random"], largest.get("top"), gaussian, tuple(found), _DEFINITION
     )
@@ -114,8 +128,11 @@ def _telling(progress: Progress | None, kind: Kind) -> Callable[[int], None] | N
 
 def _asked(
     space: HeadSpace, kind: Kind, draw: Callable[[int], list[Array]], until: float, told: Callable[[int], None] | None
-) -> list[SettableSets]:  # fmt: skip
-    """Sizes that double until fewer than half of the sets are settable, and then those between, by halves."""
+) -> tuple[list[SettableSets], bool]:  # fmt: skip
+    """Sizes that double until fewer than half of the sets are settable, and then those between, by halves.
+
+    False beside them says that the time was over first.
+    """
     found = list[SettableSets]()
     v, d = space.rows.shape
     low, high, size = 0, min(d, v - 1) + 1, 1
@@ -127,7 +144,7 @@ def _asked(
         is_settable = 2 * one.settable >= one.sets
         low, high = (size, high) if is_settable else (low, size)
         size = min(2 * size, high - 1) if high > d or high > v - 1 else (low + high) // 2
-    return found
+    return found, low + 1 >= high
 
 
 def _of_size(space: HeadSpace, kind: Kind, size: int, sets: list[Array], until: float) -> SettableSets:

@@ -7,10 +7,12 @@ has <w_v - w_u, h> + b_v - b_u > 0 for every other u.
 
 import time
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
+from uncone.errors import InputError
 from uncone.explain.faces import EPSILON, Answer, HeadSpace, Progress, seek
 from uncone.records.text import counted, plural
 from uncone.records.token_text import token_texts
@@ -28,6 +30,7 @@ def unreachable_tokens(
     *,
     labels: Sequence[str | None] | None = None,
     states: Any = None,
+    scale: float = 1.0,
     most_seconds: float = 300.0,
     most_listed: int = 100,
     progress: Progress | None = None,
@@ -43,6 +46,7 @@ def unreachable_tokens(
         bias: (V,) of the logits. A positive scale or a cap of the logits changes no answer.
         labels: the token strings.
         states: (N, D) of a text: how many tokens were the most likely for one of them is told beside.
+        scale: what the products of states and rows are times, before the bias is added.
         most_seconds: what is open then counts as undecided.
         most_listed: unreachable tokens with their certificates.
         progress: called with (step, done, in all).
@@ -55,10 +59,10 @@ def unreachable_tokens(
     >>> found.reachable, [(one.id, one.exact) for one in found.tokens]
     (4, [(4, True)])
     """
-    rows = _plain(as_numbers(head))
+    rows = plain(as_numbers(head))
     offsets = None if bias is None else as_numbers(bias).astype(np.float64)
     space = HeadSpace.of(rows, offsets)
-    first, copies = _distinct(rows, offsets)
+    first, copies = distinct(rows, offsets)
     answers = list[Answer]()
     if len(first) > 1:
         kept = (
@@ -70,31 +74,48 @@ def unreachable_tokens(
         told = None if progress is None else lambda done, n: progress("seeking states for tokens", done, n)
         sets = [(place,) for place in range(len(first))]
         answers = sorted(seek(kept, sets, until=until, progress=told), key=lambda one: one.own)
-    return _recorded(space, answers, first, copies, labels, states, most_listed)
+    told_states = None if states is None else checked_states(states, rows.shape[1])
+    seen = (0, 0) if told_states is None else (_seen(space, told_states, scale), len(told_states))
+    return _recorded(space, answers, first, copies, labels, seen, most_listed)
 
 
-def _plain(rows: Array) -> Array:
+def plain(rows: Array) -> Array:
+    """As float32 or float64, row after row in memory."""
     return np.ascontiguousarray(rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float32))
 
 
-def _distinct(rows: Array, bias: Array | None) -> tuple[Array, Array]:
-    """The first places of distinct rows, and for each row which of them it is."""
-    whole = rows + 0 if bias is None else np.column_stack([rows, bias])  # + 0: -0 is 0
-    keys = (
-        np.ascontiguousarray(whole + 0.0)
-        .view([("", whole.dtype)] * whole.shape[1])
-        .view(f"V{whole.itemsize * whole.shape[1]}")
-    )
-    _, first, which = np.unique(keys.ravel(), return_index=True, return_inverse=True)
+def distinct(rows: Array, bias: Array | None) -> tuple[Array, Array]:
+    """The first places of distinct rows (with their bias), and for each row which of them it is."""
+    keys, step = np.empty(len(rows), "V16"), max(1, _CHUNK // rows.shape[1])
+    numbers = np.zeros(len(rows)) if bias is None else bias + 0.0
+    for at in range(0, len(rows), step):
+        block = rows[at : at + step] + rows.dtype.type(0)  # -0 is 0
+        for i, row in enumerate(block, at):
+            keys[i] = np.void(blake2b(row.tobytes() + numbers[i].tobytes(), digest_size=16).digest())
+    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     return first[order], place[which.ravel()]
 
 
+def checked_states(states: Any, d: int) -> Array:
+    """The states of a text as (N, d), at least one.
+
+    Raises:
+        InputError: another shape, or numbers that are not finite.
+    """
+    h = as_numbers(states)
+    if h.ndim != 2 or not len(h) or h.shape[1] != d:
+        raise InputError(f"expected states (N, {d}), got shape {h.shape}: pass those that the head reads")
+    if not np.isfinite(h).all():
+        raise InputError("expected finite states, got NaN or inf: leave them out")
+    return h
+
+
 def _recorded(
     space: HeadSpace, answers: Sequence[Answer], first: Array, copies: Array, labels: Sequence[str | None] | None,
-    states: Any, most_listed: int,
+    seen_of: tuple[int, int], most_listed: int,
 ) -> UnreachableTokens:  # fmt: skip
     status = np.array([one.status for one in answers] or ["exposed"])
     sizes = np.bincount(copies)
@@ -104,13 +125,13 @@ def _recorded(
     reachable = int(((sizes == 1) & (status == "exposed")).sum())
     exact = np.array([one.exact for one in answers] or [False])
     of_id = [(int(i), answers[copies[i]]) for i in np.flatnonzero(hidden[copies])[:most_listed]]
-    seen, n = _seen(space, states)
+    seen, n = seen_of
     v, d = space.rows.shape
-    unreachable = int(hidden[copies].sum())
+    unreachable, never = int(hidden[copies].sum()), int((hidden & exact)[copies].sum())
     return UnreachableTokens(
-        verdict=_verdict(v, unreachable, len(tied), len(open_ids)), vocabulary=v, dimensions=d,
+        verdict=_verdict(v, never, unreachable - never, len(tied), len(open_ids)), vocabulary=v, dimensions=d,
         biased=space.bias is not None, reachable=reachable, unreachable=unreachable,
-        exact=int((hidden & exact)[copies].sum()), tied=len(tied), undecided=len(open_ids),
+        exact=never, tied=len(tied), undecided=len(open_ids),
         zero=int((~space.rows.any(1)).sum()), epsilon=EPSILON,
         tokens=tuple(_token(i, one, first, labels) for i, one in of_id),
         tied_ids=tuple(map(int, tied[:most_listed])), undecided_ids=tuple(map(int, open_ids[:most_listed])),
@@ -133,27 +154,29 @@ def _token(place: int, answer: Answer, first: Array, labels: Sequence[str | None
     )
 
 
-def _seen(space: HeadSpace, states: Any) -> tuple[int, int]:
-    """How many tokens are the most likely for one of the states, and the number of states."""
-    if states is None:
-        return 0, 0
-    h = as_numbers(states)
+def _seen(space: HeadSpace, h: Array, scale: float) -> int:
+    """How many tokens are the most likely for one of the states."""
     winners, step = np.zeros(len(space.rows), bool), max(1, _CHUNK // len(space.rows))
     for at in range(0, len(h), step):
-        logits = h[at : at + step].astype(space.rows.dtype) @ space.rows.T
+        logits = (scale * h[at : at + step]).astype(space.rows.dtype) @ space.rows.T
         if space.bias is not None:
             logits += space.bias.astype(logits.dtype)
         winners[logits.argmax(1)] = True
-    return int(winners.sum()), len(h)
+    return int(winners.sum())
 
 
-def _verdict(v: int, unreachable: int, tied: int, undecided: int) -> str:
+def _verdict(v: int, never: int, hardly: int, tied: int, undecided: int) -> str:
+    """`never` tokens are proven beyond all rounding; `hardly` ones to a margin of epsilon."""
     parts = list[str]()
-    if unreachable:
-        whole = (
-            f"{unreachable:,} of {counted(v, 'token')} can never be the most likely one, whatever the state"
+    if never:
+        parts.append(
+            f"{never:,} of {counted(v, 'token')} can never be the most likely one, whatever the state"
         )
-        parts.append(whole)
+    if hardly:
+        parts.append(
+            f"{hardly:,} of {counted(v, 'token')} can lead all others by no more than {EPSILON:g} of what a typical token "
+            "can, if at all"
+        )
     if tied:
         parts.append(f"{counted(tied, 'token')} can only tie, as another token has an equal row")
     if undecided:

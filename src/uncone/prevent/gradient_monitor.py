@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import warnings
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,7 +32,7 @@ class GradientMonitor:
 
     It listens to the head by hooks, so that any loop and any Trainer runs as before, and needs no call of its own. Targets
     are the labels that the model's forward is given, or else those that the gradient by the logits shows: the one
-    entry below 0 of a token. Training does the same to the bit. Only the first of several processes reads and writes.
+    entry of a token that stands out below 0. Training does the same to the bit. Only the first of several processes reads and writes.
 
         monitor = uncone.GradientMonitor(model, "gradients.jsonl")
         ...                                # train as before
@@ -69,6 +70,7 @@ class GradientMonitor:
             )
         v = self._head.weight.shape[0]
         self._counts = None if counts is None else torch.from_numpy(as_counts(counts, v).counts)
+        self._counted_in = "in the targets that were read so far" if counts is None else "in the counts given"
         self._seen = torch.zeros(v, dtype=torch.int64)
         self._map = probe(inner, self._head) if head is None else HeadMap(1, None, None, False)
         self._signature = inspect.signature(inner.forward)
@@ -122,13 +124,21 @@ class GradientMonitor:
             self._read(hidden, labels, step)
         elif isinstance(output, torch.Tensor) and output.requires_grad:
             hook: Any = output.register_hook
-            hook(lambda gradient: self._from_gradient(hidden, gradient, step))
+            likeliest = output.detach().argmax(dim=-1)
+            hook(lambda gradient: self._from_gradient(hidden, gradient, likeliest, step))
 
-    def _from_gradient(self, hidden: Tensor, gradient: Tensor, step: int) -> None:
-        """The target is where the gradient by the logits is below 0; a token without a loss has none."""
-        least, labels = gradient.min(dim=-1)
-        if self._hooks:
-            self._read(hidden, torch.where(least < 0, labels, IGNORED), step)
+    def _from_gradient(self, hidden: Tensor, gradient: Tensor, likeliest: Tensor, step: int) -> None:
+        """The target is the one entry of the gradient by the logits that is below 0; a token without a loss has none.
+
+        With smoothed labels entries of unlikely tokens are below 0 too, all alike. A target that has more probability
+        than the smoothed label asks for is above 0, and then it is the likeliest token.
+        """
+        if not self._hooks:
+            return
+        low, places = gradient.topk(2, dim=-1, largest=False)
+        stands_out = low[..., 0] < 2 * low[..., 1].clamp(max=0)
+        labels = torch.where(stands_out, places[..., 0], likeliest)
+        self._read(hidden, torch.where(low[..., 0] < 0, labels, IGNORED), step)
 
     @torch.no_grad()
     def _read(self, hidden: Tensor, labels: Tensor, step: int) -> None:
@@ -137,9 +147,13 @@ class GradientMonitor:
             try:
                 self.last = self._ledger(hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1))
                 line |= summary_of(self.last)
-            except UnconeError as error:  # a run that diverges is no reason to end it here
+            except (UnconeError, MemoryError, torch.OutOfMemoryError) as error:  # no reason to end a run
                 line["reason"] = str(error)
-        _append(self._path, json.dumps(line, allow_nan=False) + "\n")
+        try:
+            _append(self._path, json.dumps(line, allow_nan=False) + "\n")
+        except OSError as error:
+            warnings.warn(f"the gradients were not written, and are no longer read: {error}", stacklevel=2)
+            self.detach()
 
     def _ledger(self, hidden: Tensor, labels: Tensor) -> GradientLedger:
         places = (labels != IGNORED).nonzero()[:, 0]
@@ -157,7 +171,7 @@ class GradientMonitor:
         return gradient_ledger(States(
             states=hidden[places].float(), labels=targets, head=self._head.weight.detach().float(), bias=whole, cap=self._map.cap,
             scale=scale, name=type(self._head).__name__, windows=torch.zeros_like(targets),
-        ), counts=counts if len(targets) else None)  # fmt: skip
+        ), counts=counts if len(targets) else None, counted_in=self._counted_in)  # fmt: skip
 
 
 def summary_of(ledger: GradientLedger) -> dict[str, Any]:
