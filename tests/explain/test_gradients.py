@@ -255,7 +255,7 @@ def test_a_text_of_frequent_tokens_alone_pushes_the_rare_ones() -> None:
     one = replace(states, labels=torch.zeros(300, dtype=torch.int64))
     ledger = gradient_ledger(one, counts=torch.arange(23).flip(0))
     assert "push of frequent targets (Yu et al.'s part b) is the largest" in ledger.verdict
-    assert "pushes them more than it pulls: push is infinitely many times pull" in ledger.verdict
+    assert "This text only pushes them, as none of its targets is one of them." in ledger.verdict
     rare = ledger.group("rare")
     assert rare is not None
     assert rare.pulled == rare.pushed_by_rare == rare.pull_norm == 0
@@ -301,3 +301,22 @@ def test_progress_is_told_and_torch_threads_are_left() -> None:
     gradient_ledger(_states(), micro_batches=3, progress=lambda *step: told.append(step))
     assert told == [("splitting the gradient", n, 60) for n in (20, 40, 60)]
     assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("more", [{}, {"biased": True, "scale": 2.0}, {"cap": 500.0}])
+def test_the_loss_of_confident_mistakes_is_the_models(dtype: Any, more: dict[str, Any]) -> None:
+    made = _states(dtype=dtype, **more)
+    states = replace(made, head=100 * made.head)
+    z = states.logits(states.states.double(), states.head.double())
+    if states.bias is not None:
+        assert z.shape == (60, 23)
+    expected = float(torch.nn.functional.cross_entropy(z, states.labels))
+    assert expected > 60
+    assert gradient_ledger(states).nats == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_definition_says_where_counts_are_from() -> None:
+    states = _states()
+    told = gradient_ledger(states, counts=np.arange(23), counted_in="in these texts").definition
+    assert "in these texts" in told

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from uncone.errors import UndefinedMeasure
 from uncone.explain.margins import margin_claim
 from uncone.model.last_states import States
 
@@ -69,3 +70,13 @@ def test_few_targets_are_taken_evenly_and_progress_is_told() -> None:
     assert getattr(heading, "level", 0) == 3
     assert getattr(lead, "tone", "") == "lead"
     assert len(getattr(table, "rows", ())) == 5
+
+
+def test_one_token_and_no_target_have_no_margin() -> None:
+    states = _states()
+    for broken in (
+        replace(states, head=states.head[:1], bias=None, labels=torch.zeros(90, dtype=torch.int64)),
+        replace(states, states=states.states[:0], labels=states.labels[:0]),
+    ):
+        with pytest.raises(UndefinedMeasure, match="a margin needs a target and two tokens"):
+            margin_claim(broken)

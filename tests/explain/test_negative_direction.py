@@ -159,3 +159,67 @@ def test_lengths_of_states_change_the_margin_and_not_the_answer() -> None:
         next(one.margin for one in found.clouds if one.name == "unit length") for found in (before, after)
     ]
     assert cosine[0] == pytest.approx(cosine[1], rel=0.02)
+
+
+def test_held_out_states_are_asked_of_the_norms_direction_too() -> None:
+    states, gain, bias = _norm_states(400)
+    found = uniformly_negative_direction(states, norm=(gain, bias), held_out=-states[:30])
+    assert (found.exists, found.violations) != (True, 0)
+    honest = uniformly_negative_direction(states[:350], norm=(gain, bias), held_out=states[350:])
+    assert honest.exists is True
+    assert honest.held_out_margin is not None
+    assert honest.held_out_margin > 0
+
+
+def test_numbers_that_are_not_finite_are_refused_wherever_they_stand() -> None:
+    states = _cloud(400, 8, 3)
+    for place in (0, 399):
+        damaged = states.copy()
+        damaged[place, 2] = np.nan
+        for seed in range(4):
+            with pytest.raises(InputError, match="expected finite states"):
+                uniformly_negative_direction(damaged, seed=seed)
+    with pytest.raises(InputError, match="expected finite states"):
+        uniformly_negative_direction(states, held_out=np.full((5, 8), np.inf))
+
+
+@pytest.mark.parametrize("bias", [[0.1, 0.2, -0.3], [0.1, 0.7, -0.8]])
+def test_a_sum_that_is_rounding_is_no_direction(bias: list[float]) -> None:
+    found = uniformly_negative_direction((np.ones(3), np.array(bias)))
+    assert found.exists is None
+    random = np.random.default_rng(0).standard_normal(768)
+    assert uniformly_negative_direction((np.ones(768), random - random.mean())).exists is None
+    assert uniformly_negative_direction((np.ones(768), random)).exists is True
+
+
+def test_without_held_out_states_nothing_is_claimed() -> None:
+    random = np.random.default_rng(0)
+    few = uniformly_negative_direction(random.standard_normal((10, 16)) + 3)
+    assert few.exists is None
+    assert "too few to hold some out" in few.verdict
+    one_window = uniformly_negative_direction(random.standard_normal((150, 200)), windows=np.zeros(150, int))
+    assert one_window.held_out > 0
+    assert one_window.exists is not True
+
+
+def test_a_refusal_by_held_out_states_carries_its_own_proof() -> None:
+    states = np.vstack([_cloud(300, 4, 3), _cloud(300, 4, -3)])
+    found = uniformly_negative_direction(states[:300], held_out=states[300:])
+    assert found.exists is False
+    assert found.bound is not None
+    assert found.bound < found.epsilon
+    assert found.clouds[1].exists is False
+
+
+def test_a_settled_search_ends() -> None:
+    """Columns of falling size, as states have: steps into the rounding of float32 decide nothing."""
+    random = np.random.default_rng(0)
+    points = (random.standard_normal((2600, 128)) / np.arange(1, 129)).astype(np.float32)
+    found = separate(points)
+    assert found.exists is False
+    assert found.steps < 3000
+
+
+def test_states_of_zeros_are_read_with_a_norm() -> None:
+    found = uniformly_negative_direction(np.zeros((40, 4)), norm=(np.ones(4), np.ones(4)))
+    assert found.exists is not True

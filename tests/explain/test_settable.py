@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from uncone.errors import InputError, UndefinedMeasure
 from uncone.explain.faces import HeadSpace, seek
 from uncone.explain.settable import gaussian_settable, settable_tokens
 
@@ -64,4 +65,18 @@ def test_tops_of_states_are_asked_too_and_time_may_run_out() -> None:
     assert found.top >= found.random
     assert "Of the most likely tokens" in found.verdict
     assert len(found.blocks()) > 2
-    assert settable_tokens(rows, most_seconds=-1).random == 0
+    late = settable_tokens(rows, most_seconds=-1)
+    assert late.random == 0
+    assert "at least 0 random tokens" in late.verdict
+    assert "the time was over" in late.verdict
+    assert "at least" not in found.verdict
+
+
+def test_states_and_heads_that_say_nothing_are_refused() -> None:
+    rows = np.random.default_rng(3).standard_normal((100, 8))
+    for states in (np.zeros((0, 8)), np.zeros((4, 7)), np.full((4, 8), np.nan)):
+        with pytest.raises(InputError, match=r"expected states \(N, 8\)|expected finite states"):
+            settable_tokens(rows, states=states)
+    for head in (np.ones((5, 3)), np.zeros((5, 3))):
+        with pytest.raises(UndefinedMeasure, match="all of 5 rows are equal"):
+            settable_tokens(head)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from uncone.errors import InputError
 from uncone.explain.faces import HeadSpace, seek
-from uncone.explain.unreachable import unreachable_tokens
+from uncone.explain.unreachable import distinct, unreachable_tokens
 from uncone.records import UnreachableTokens
 from uncone.rows import Array
 
@@ -182,3 +182,42 @@ def test_a_record_shows_hostile_tokens_as_text() -> None:
 def test_random_heads_of_real_size_are_all_reachable() -> None:
     head = np.random.default_rng(5).standard_normal((8192, 64)).astype(np.float32)
     assert unreachable_tokens(head).reachable == 8192
+
+
+def test_what_was_seen_on_a_text_is_by_the_models_own_logits() -> None:
+    random = np.random.default_rng(0)
+    rows, bias, states = (
+        random.standard_normal((60, 8)),
+        random.standard_normal(60),
+        random.standard_normal((500, 8)),
+    )
+    for scale in (0.1, 1.0):
+        expected = len(np.unique((scale * states @ rows.T + bias).argmax(1)))
+        assert unreachable_tokens(rows, bias, states=states, scale=scale).seen == expected
+    with pytest.raises(InputError, match=r"expected states \(N, 8\), got shape \(500, 7\)"):
+        unreachable_tokens(rows, states=states[:, :7])
+
+
+def test_never_is_said_of_exact_proofs_alone() -> None:
+    corners = np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1], [1 + 1e-10, 0]])
+    far = unreachable_tokens(corners + 1e6)
+    assert far.exact == 0
+    assert "never" not in far.verdict
+    assert far.unreachable == 0 or "if at all" in far.verdict
+    inside = unreachable_tokens(np.vstack([corners[:4], [[0.1, 0.2]]]))
+    assert inside.exact == 1
+    assert "1 of 5 tokens can never be the most likely one" in inside.verdict
+
+
+def test_distinct_rows_are_those_of_a_dictionary() -> None:
+    random = np.random.default_rng(0)
+    rows = random.integers(-1, 2, (200, 3)).astype(np.float32)
+    rows[::7] *= -0.0
+    bias = random.integers(0, 2, 200).astype(np.float64)
+    for given_ in (None, bias):
+        first, which = distinct(rows, given_)
+        keys = [(*(row + 0.0).tolist(), 0.0 if given_ is None else given_[i]) for i, row in enumerate(rows)]
+        places = dict[tuple[float, ...], int]()
+        expected = [places.setdefault(key, len(places)) for key in keys]
+        assert which.tolist() == expected
+        assert first.tolist() == [expected.index(i) for i in range(len(places))]

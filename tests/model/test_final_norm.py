@@ -64,3 +64,13 @@ def test_a_norm_that_the_head_does_not_read_is_none() -> None:
     model = _gpt2()
     model.transformer.ln_f.register_forward_hook(lambda _, __, made: 2 * made)
     assert final_layer_norm(model, model.lm_head, IDS) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("least", [1.0, 1e-6, 0.0])
+def test_a_layer_norm_is_found_in_any_dtype_and_with_a_tiny_gain(dtype: torch.dtype, least: float) -> None:
+    model = _gpt2()
+    with torch.no_grad():
+        model.transformer.ln_f.bias.normal_()
+        model.transformer.ln_f.weight[3] = least
+    assert final_layer_norm(model.to(dtype), model.lm_head, IDS) is not None

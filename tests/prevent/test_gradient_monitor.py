@@ -128,11 +128,19 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.parametrize("confident", [False, True])
 @pytest.mark.parametrize("name", LOSSES)
-def test_targets_are_read_off_the_gradient_of_a_loop_of_ones_own(tmp_path: Path, name: str) -> None:
+def test_targets_are_read_off_the_gradient_of_a_loop_of_ones_own(
+    tmp_path: Path, name: str, confident: bool
+) -> None:
     torch.manual_seed(0)
     model, ids = _Plain(), batch()["input_ids"]
     labels = ids.roll(-1, 1).clone()
+    if confident:  # of some targets more than a smoothed label asks for, of others less
+        with torch.no_grad():
+            model.out.weight.mul_(20)
+        labels = model(ids).argmax(-1)
+        labels[0, ::3] = (labels[0, ::3] + 1) % V
     labels[1, 3:7] = -100
     hidden = torch.tanh(model.table(ids)).flatten(0, 1).detach()
     kept = labels.flatten() != -100
@@ -212,3 +220,27 @@ def test_a_trainer_writes_lines_and_trains_as_without(tmp_path: Path) -> None:
     lines = _lines(tmp_path / "lines")
     assert [line["step"] for line in lines] == [1, 5, 9]
     assert all(line["tokens"] == 4 * 11 for line in lines)
+
+
+@pytest.mark.parametrize("error", [MemoryError("none left"), torch.OutOfMemoryError("none left")])
+def test_a_ledger_without_memory_ends_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def none(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("uncone.prevent.gradient_monitor.gradient_ledger", none)
+    model = build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0)
+    with GradientMonitor(model, tmp_path / "lines", every=1):
+        _train(model, 2)
+    assert [line["reason"] for line in _lines(tmp_path / "lines")] == ["none left"] * 2
+
+
+def test_a_folder_that_goes_away_ends_no_training(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    model = build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0)
+    monitor = GradientMonitor(model, tmp_path / "logs" / "lines", every=1)
+    (tmp_path / "logs").rmdir()
+    with pytest.warns(UserWarning, match="the gradients were not written, and are no longer read"):
+        _train(model, 2)
+    assert monitor.steps == 1

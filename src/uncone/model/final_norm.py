@@ -55,7 +55,7 @@ def _is_centred(made: Tensor, gain: Tensor, bias: Tensor) -> bool:
     """Whether (made - bias) / gain has a mean of 0 and a size of 1; an entry whose gain is tiny is not known."""
     eps = torch.finfo(made.dtype).eps
     close = max(CLOSE, _ROUNDINGS * eps)
-    live = eps * bias.abs() < CLOSE * gain.abs()
+    live = eps * bias.abs() < close * gain.abs()
     if not bool(live.any()):
         return False
     before = ((made.detach().double().cpu() - bias.double()) / gain.double()).flatten(0, -2)[:, live]
