@@ -209,7 +209,7 @@ def _verdict(layers: Sequence[LayerReading]) -> str:
             f"({top.name})."
         )
     size = "most of every cosine" if most >= SEVERE_DRIFT else "a part of every cosine"
-    said = f"States share a common direction, {size} in {top.name}: two of them have a mean cosine of {number(most)}"
+    said = f"States share a common direction in {top.name}: two of them have a mean cosine of {number(most)}, {size}"
     rises = [(b[1] - a[1], a[0], b[0]) for a, b in itertools.pairwise(known)]
     rise, before, after = max(rises, key=lambda one: one[0], default=(0.0, top, top))
     if rise > 0 and known[0][1] < most:
