@@ -89,6 +89,7 @@ ROWS = [
     Row("all states stored, then summed in float64", lambda: stored(MOST), repeats=2),
     Row("uncone, 20,000 tokens", lambda: ours(20_000), repeats=1),
     Row("uncone, 400,000 tokens", lambda: ours(400_000), repeats=1),
+    Row("forward pass, 400,000 tokens", lambda: forward(400_000, all_layers=False), repeats=1),
 ]
 
 if __name__ == "__main__":
