@@ -234,7 +234,7 @@ def _explained() -> str:
         ("the same, 4,000 x 64", _cost(ours), f"HiGHS: {_cost(programme)}", f"{_times(programme, ours)} x faster", "cone"),
         (
             "every token of a head of 4096 x 64 proven reachable", _cost(heads), f"HiGHS, 4 tokens of them: {_s(few)}",
-            f"{1024 * float(few['median s']) / float(heads['median s']):.3g} x faster a token", "unreachable",
+            f"{1024 * float(few['median s']) / float(heads['median s']):,.0f} x faster a token", "unreachable",
         ),
     ]  # fmt: skip
     return "\n".join(f"| {' | '.join(cells)} | `bench_{name}.py` |" for *cells, name in lines)
