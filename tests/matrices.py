@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_info
 
+from uncone import Measurement
+from uncone.measure.reading import ROUNDED
 from uncone.rows import as_array
 
 Tensor = torch.Tensor
@@ -25,6 +27,12 @@ def equal(one: Any, other: Any) -> bool:
 def blas_threads() -> list[int]:
     """How many threads each BLAS that is loaded has."""
     return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+def promised(reading: Measurement) -> float:
+    """The relative error that the warnings of a reading allow."""
+    words = [text.split() for text in reading.warnings if "left after rounding" in text]
+    return ROUNDED if not words else math.inf if words[0][0] == "no" else 10.0 ** -int(words[0][1])
 
 
 def gaussian(n: int, d: int, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from uncone.measure.projections import by_piece
-from uncone.measure.reading import moments_of, reading, with_moments
+from uncone.measure.reading import moments_of, reading, rounding_warnings, with_moments
 from uncone.measure.spectrum import marchenko_pastur
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
@@ -116,14 +116,20 @@ def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
     """
     m = moments_of(x, mask)
     linear, values, n = m.mean_along().copy(), m.spectrum(centered=False), m.effective_n
+    unsure = 4 * m.spectral_error(centered=False)
     for first, stop in tied_runs(values, _rounding(m, values, linear)):
         linear[first] = np.sqrt(np.square(linear[first:stop]).sum())
         linear[first + 1 : stop] = 0.0
+        unsure[first:stop] += linear[first]  # more digits may part these eigenvalues, and the mean among them
     # Along its own eigenvectors, the second moment is the covariance (1 - 1/n) plus the mean's square.
     quadratic = 0.5 * np.maximum(values - np.square(linear), 0.0) * (n / max(n - 1, 1))
-    value = math.exp(float((quadratic - linear).min() - (quadratic + linear).max()))
-    asked = {"norm": m.mean_norm()}
-    return reading(GAUSSIAN_ISOTROPY, value, m, reference=_isotropic(m), asked=asked, warnings=_warnings(m))
+    least, most = quadratic - linear, quadratic + linear
+    value = math.exp(float(least.min() - most.max()))
+    error = value * float(unsure[least.argmin()] + unsure[most.argmax()])
+    return reading(
+        GAUSSIAN_ISOTROPY, value, m, reference=_isotropic(m), asked={"norm": m.mean_norm()},
+        warnings=_warnings(m) + rounding_warnings(value, m, error),
+    )  # fmt: skip
 
 
 def log_partition(
@@ -158,9 +164,10 @@ def _log_sum_exp(z: Array) -> Array:
 def _rounding(m: Moments, values: Array, along: Array) -> float:
     """How far apart rounding leaves eigenvalues that coincide; `along` is the mean in their eigenvectors."""
     # Products are summed about the mean: the largest eigenvalue counts without the mean's share in it. What parts two
-    # eigenvalues is the error of one entry; that of the whole product, `rounding`, is sqrt(D) times as large.
+    # eigenvalues is the error of one entry, not that of the whole product, which is sqrt(D) times as large.
     centered = max(float(values[0] - along[0] ** 2), float(values[1]) if m.d > 1 else 0.0)
-    of_products = min(m.epsilon * centered, m.rounding / m.weight / math.sqrt(m.d))
+    of_entry = float(m.rounding.mean() + m.rounding.max() / math.sqrt(m.d))
+    of_products = min(m.epsilon * centered, of_entry / m.weight)
     return _TIED * max(of_products, float(np.finfo(np.float64).eps) * float(values[0]))
 
 

@@ -18,6 +18,7 @@ _ANGLES = 8192
 _RANKS = (3, 100)
 _FEW = 16
 """alpha-ReQ: the ranks that are fitted, and the number of eigenvalues below which all are."""
+_SIGNS, _DEVIATIONS = 16, 4.0
 _ISOTROPIC = "the same function of Marchenko-Pastur eigenvalues"
 
 EFFECTIVE_RANK = MeasureDescription(
@@ -191,7 +192,7 @@ def condition_number(x: Any, *, centered: bool = False, mask: Any = None) -> Mea
     """
     m = moments_of(x, mask)
     values = m.spectrum(centered=centered)
-    if m.n < m.d or float(values[-1]) <= m.spectral_rounding(centered=centered):
+    if m.n < m.d or values[-1] <= m.spectral_rounding(centered=centered)[-1]:
         raise UndefinedMeasure(
             f"the smallest of {m.d} squared singular values is within the rounding of the largest: "
             "the rows do not span all dimensions, or not to this precision; pass float64 rows for more digits"
@@ -293,19 +294,14 @@ def _spectral(
     if float(values.sum()) <= 0:
         rows = "rows that are all equal" if centered else "rows that are all zero"
         raise UndefinedMeasure(f"{rows} have no spectrum: pass rows that differ")
-    rounding = m.spectral_rounding(centered=centered)
-    resolved, most = values > rounding, min(m.n - int(centered), m.d)
-    resolved[most:] = False  # so few rows span no more directions: the others are rounding, however large
-    values = np.where(resolved, values, 0.0)
+    warnings, error = spectral_warnings(m, centered=centered), 0.0
+    if leading is None:  # the first few values and their sum keep their digits
+        kept, error, dropped = _resolved(values, function, m, centered)
+        if dropped:
+            said = counted(dropped, "squared singular value")
+            warnings += (f"{said} within the rounding of the largest count as 0",)
+        values = kept
     value = function(values)
-    moved = values.copy()
-    moved[:most] += rounding
-    warnings = spectral_warnings(m, centered=centered)
-    if leading is not None:
-        moved[-1] += rounding * max(0, most - leading - 1)  # the last stands for many
-    elif dropped := most - int(resolved.sum()):
-        said = counted(dropped, "squared singular value")
-        warnings += (f"{said} within the rounding of the largest count as 0",)
     try:
         with np.errstate(divide="ignore", invalid="ignore"):
             reference = function(marchenko_pastur(m.effective_n - int(centered), m.d))
@@ -314,8 +310,28 @@ def _spectral(
     return reading(
         description, value, m, reference=reference, centered=centered, suffix="" if k is None else f"_{k}",
         asked={"rows": "mean row subtracted" if centered else "uncentred", "k": k},
-        warnings=warnings + rounding_warnings(value, m, abs(function(moved) - value)), **ends,
+        warnings=warnings + rounding_warnings(value, m, error), **ends,
     )  # fmt: skip
+
+
+def _resolved(
+    values: Array, function: Callable[[Array], float], m: Moments, centered: bool
+) -> tuple[Array, float, int]:
+    """The eigenvalues with 0 for those that rounding may have made; the error of `function` of them; how many are 0.
+
+    Rounding moves eigenvalues independently of each other, so the error is that of random signs. Those that count as
+    0 may have been twice as large as they came.
+    """
+    most = min(m.n - int(centered), m.d)
+    resolved = values > m.spectral_rounding(centered=centered)
+    resolved[most:] = False  # so few rows span no more directions: the others are rounding, however large
+    kept = np.where(resolved, values, 0.0)
+    value, moves = function(kept), np.where(resolved, m.spectral_error(centered=centered), 0.0)
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), (_SIGNS, len(values)))
+    moved = [function(kept + sign * moves) - value for sign in signs]
+    as_came = np.where(np.arange(len(values)) < most, values, 0.0)
+    error = _DEVIATIONS * math.sqrt(float(np.square(moved).mean())) + 2 * abs(function(as_came) - value)
+    return kept, error, most - int(resolved.sum())
 
 
 def _entropy(weights: Array) -> float:

@@ -22,7 +22,7 @@ from uncone.threads import on_one_thread
 MOST_T = 150.0
 """exp(-4 t) has to stay inside float64."""
 _FLOAT32_T = 20.0
-_ROUNDINGS = 8  # by which a mean cosine and the mean square of cosines may be off
+_ROUNDINGS = 6.0  # over sqrt(D), by which a mean cosine and the mean square of cosines may be off
 _NEAR = 0.5
 _Z = 1.959963984540054
 
@@ -74,11 +74,12 @@ def uniformity(x: Any, *, t: float = 2.0, mask: Any = None) -> Measurement:
     square = (float(np.vdot(m.unit_second, m.unit_second)) - m.unit_weight_square) / pairs
     variance = max(0.0, square - mean**2)
     value = -2 * t + 2 * t * mean + 2 * t**2 * variance
+    error = _ROUNDINGS / math.sqrt(m.d) * t * (1 + t) * m.unit_epsilon
     return reading(
         UNIFORMITY, value, m, reference=-2 * t + 2 * t**2 / m.d, asked={"t": t},
         lowest=-4 * t, highest=2 * t * (t - 1) + 0.5 if t > 0.5 else 0.0,
         details={"t": t, "cosine_mean": mean, "cosine_variance": variance},
-        warnings=cosine_warnings(m) + rounding_warnings(value, m, _ROUNDINGS * t * (1 + t) * m.epsilon),
+        warnings=cosine_warnings(m) + rounding_warnings(value, m, error),
     )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """The sums of one block of finite rows by pieces, one thread each: the same bytes on any number."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -53,12 +54,15 @@ class Cell:
         self._between: list[tuple[Array, Array]] = []
         self.sums: defaultdict[str, Any] = defaultdict(int)
         self.norm_min, self.norm_max, self.epsilon = float("inf"), 0.0, 0.0
+        self.unit_epsilon = 0.0
+        self.rounding, self._few_values = np.zeros(len(shift)), False
 
     def add(self, x: Array, w: Array | None) -> None:
         """Add the rows of `x` (n, D) with weights `w` (n,); where float32 will not do, as float64."""
         self.sums["n"] += len(x)
         self.epsilon = max(self.epsilon, float(np.finfo(x.dtype).eps))
         x, norms, sums, offsets = self._measured(x, w)
+        self.unit_epsilon = max(self.unit_epsilon, float(np.finfo(x.dtype).eps))
         parts, counts = sums, np.ones(len(x)) if w is None else w
         if self._second and offsets.any():
             shares = np.stack([counts[cut].sum() for cut in _cuts(len(x))])[:, None] * offsets
@@ -79,7 +83,9 @@ class Cell:
             max(self.norm_max, float(norms.max())),
         )
         if self._second:
-            self._add_product("second", self._buffer("rows", x.shape, x.dtype))
+            rows = self._buffer("rows", x.shape, x.dtype)
+            self._few_values = self._few_values or _has_few_values(rows)
+            self._add_product("second", rows)
         if self._unit_second:  # sum w u u' over unit rows, while the rows are still in a cache
             y, root = self._buffer("rows", x.shape, x.dtype), inverse(norms)
             root = _column(root if w is None else root * np.sqrt(w), x)
@@ -90,7 +96,7 @@ class Cell:
         """The (D, D) product "second" or "unit_second" of all rows; only its lower half has a meaning."""
         product = self._products.pop(name)
         if name == "second":
-            self.sums["rounding"] += _rounding(product)
+            self._count_rounding(product)
         if name == "second" and self._between:
             with _quiet():
                 product = product.astype(np.float64)
@@ -161,11 +167,17 @@ class Cell:
             return
         wider = np.promote_types(y.dtype, kept.dtype)  # one of the two may be float64 for its lengths
         if wider != kept.dtype and name == "second":
-            self.sums["rounding"] += _rounding(kept)
+            self._count_rounding(kept)
         y = y.astype(wider, copy=False)
         with _quiet():
             kept = kept.astype(wider, copy=False)
         self._products[name] = lower_product(y, y, kept, add=True)
+
+    def _count_rounding(self, product: Array) -> None:
+        roundings = float(np.finfo(product.dtype).eps) * product.diagonal().astype(np.float64)
+        if self._few_values:  # such products round alike, so their errors add up
+            roundings *= math.sqrt(len(roundings))
+        self.rounding = np.hypot(self.rounding, roundings)
 
 
 def _sum_piece(
@@ -208,16 +220,10 @@ def _weighted_sum(factors: Array, x: Array, out: Array) -> None:
     out += factors[whole:] @ x[whole:]
 
 
-def _rounding(product: Array) -> float:
-    """By how much rounding may move an eigenvalue of a product (D, D): as errors that are independent would.
-
-    The error of an entry is some roundings of the root of its two diagonal entries' product. Where these are
-    alike, D x D independent errors have a norm of about the trace / sqrt(D) roundings; where one outweighs
-    the others, of it.
-    """
-    diagonal = product.diagonal()
-    size = diagonal.sum(dtype=np.float64) / len(diagonal) ** 0.5 + diagonal.max()
-    return float(np.finfo(product.dtype).eps * size)
+def _has_few_values(rows: Array) -> bool:
+    """Whether most numbers of a sample of the rows (n, D) come again in their column."""
+    sample = np.sort(rows[:: -(-len(rows) // _COMPARED)], axis=0)
+    return len(sample) == _COMPARED and bool((sample[1:] == sample[:-1]).mean() > 0.5)
 
 
 def _centers(shift: Array, x: Array, cuts: list[slice]) -> Array:

@@ -1,5 +1,6 @@
 """The mergeable summary of rows that nearly every measure is computed from, by one pass over them."""
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Self
@@ -164,18 +165,52 @@ class Moments(Sums):
         self.shift, self.first, self.second = raw.shift - mean, raw.first, raw.second
         self.rounding = raw.rounding
         self._derived = {"centered": (values, self.mean() @ vectors), "vectors": vectors}
+        self._derived["roundings"] = raw._derived["roundings"]
 
-    def spectral_rounding(self, *, centered: bool) -> float:
-        """By how much rounding, in the products or after them, may have moved a small number of `spectrum`.
+    def spectral_error(self, *, centered: bool) -> Array:
+        """The standard deviation of what rounding adds to each number of `spectrum`, float64 (D,).
 
-        Errors of products that are not independent (rows of few values) came up to `_PRODUCTS` times as large
-        as `rounding`, and errors of float64 sums to `_SUMS` roundings of the trace.
+        To first order the error E of a product adds v'Ev to the eigenvalue of the unit eigenvector v. E_ij is about one
+        rounding of the sum S_ij, so small features keep their digits beside large ones. With r_i one rounding of S_ii
+        and R the mean square of the features' correlations, the variance is sum v_i^4 r_i^2 + R (sum v_i^2 r_i)^2.
+        """
+        alone, together = self._one_rounding(centered=centered)
+        of_products = np.sqrt(alone + self._mean_square_correlation() * together**2)
+        largest = float(self.leading_spectrum(1, centered=centered)[0])
+        return np.hypot(of_products, _FLOAT64 * largest)
+
+    def spectral_rounding(self, *, centered: bool) -> Array:
+        """The number of `spectrum` below which rounding alone may have made it, float64 (D,).
+
+        Rounding gives directions without variance the eigenvalues of a random matrix, up to sqrt(D) times as large as
+        its entries. Errors that are not independent (rows of few values) came up to `_PRODUCTS` times as large, and
+        those of float64 sums to `_SUMS` roundings of the trace.
         """
         n = self.effective_n
-        largest = float(self.leading_spectrum(1, centered=centered)[0])
-        products = min(_PRODUCTS * self.rounding / self.weight, self.epsilon * largest)
+        of_matrix = _PRODUCTS * (math.sqrt(self.d) + 1) * self._one_rounding(centered=centered)[1]
+        largest = self.epsilon * float(self.leading_spectrum(1, centered=centered)[0])
         sums = _SUMS * _FLOAT64 * float(self._second().diagonal().sum()) / self.weight
-        return max(products, sums) * (n / (n - 1) if centered else 1.0)
+        return np.maximum(np.minimum(of_matrix, largest), sums * (n / (n - 1) if centered else 1.0))
+
+    def _one_rounding(self, *, centered: bool) -> tuple[Array, Array]:
+        """sum v_i^4 r_i^2 and sum v_i^2 r_i of the eigenvectors v of `spectrum`, with one rounding r of each feature."""
+        self._centered_eigen()
+        n, (alone, together) = self.effective_n, self._derived["roundings"]
+        scale = (n / (n - 1) if centered else 1.0) / self.weight
+        if (
+            not centered
+        ):  # the mean moves each eigenvalue to between its own place and that of the next larger one
+            alone, together = (np.maximum(one, np.append(one[:1], one[:-1])) for one in (alone, together))
+        return alone * scale**2, together * scale
+
+    def _mean_square_correlation(self) -> float:
+        second, total = self._second(), 0.0
+        sizes = np.sqrt(second.diagonal())
+        inverse = np.divide(1.0, sizes, out=np.zeros_like(sizes), where=sizes > 0)
+        for start in range(0, self.d, _STRIP_ROWS):
+            cut = slice(start, start + _STRIP_ROWS)
+            total += float(np.square(second[cut] * inverse[cut, None] * inverse).sum())
+        return total / self.d**2
 
     def mean_along(self) -> Array:
         """|mean . c| for the unit eigenvectors c of `second_moment`, largest first, float64 (D,)."""
@@ -220,6 +255,7 @@ class Moments(Sums):
             values, vectors = consume_to_eigen(scatter)
             self._derived["centered"] = np.maximum(values, 0.0), self.mean() @ vectors
             self._derived["vectors"] = vectors
+            self._derived["roundings"] = _roundings(vectors, self.rounding)
         return self._derived["centered"]  # type: ignore[no-any-return]
 
     def _raw_eigen(self) -> tuple[Array, Array]:
@@ -233,6 +269,16 @@ class Moments(Sums):
             raise UndefinedMeasure(
                 f"expected at least {least} rows of positive weight, got {min(self.n, kish):.0f}: pass more"
             )
+
+
+def _roundings(vectors: Array, rounding: Array) -> tuple[Array, Array]:
+    alone, together = np.zeros((2, len(rounding)))
+    for start in range(0, len(rounding), _STRIP_ROWS):
+        strip = np.square(vectors[start : start + _STRIP_ROWS])
+        of_features = rounding[start : start + _STRIP_ROWS]
+        together += of_features @ strip
+        alone += np.square(of_features) @ np.square(strip)
+    return alone, together
 
 
 def _add_outer(matrix: Array, left: Array, right: Array, *, out: Array) -> Array:

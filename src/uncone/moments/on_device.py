@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 
 from uncone.moments.cell import SHORTEST, NotFiniteError
@@ -36,18 +37,22 @@ def add(sums: Any, x: Tensor, weights: Any, progress: Callable[[int], None] | No
             for name, value in _cell(block, part, first, sums).items():
                 if name == "norms":
                     extremes.append(value)
+                elif name == "rounding" and name in total:
+                    total[name] = torch.hypot(total[name], value)
                 else:
                     total[name] = total[name] + value if name in total else value
             if progress is not None:
                 progress(min(start + GRID, len(x)))
     for name, value in total.items():
         found = value.cpu().numpy() if value.ndim else value.item()
-        setattr(sums, name, getattr(sums, name) + found)
+        known = getattr(sums, name)
+        setattr(sums, name, np.hypot(known, found) if name == "rounding" else known + found)
     low, high = torch.stack(extremes).T.cpu()
     sums.shift = first.cpu().numpy() if sums.shift is None else sums.shift
     sums.n += len(x)
     sums.norm_min, sums.norm_max = min(sums.norm_min, float(low.min())), max(sums.norm_max, float(high.max()))
     sums.epsilon = max(sums.epsilon, torch.finfo(wide).eps)
+    sums.unit_epsilon = max(sums.unit_epsilon, torch.finfo(wide).eps)
 
 
 def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Tensor]:
@@ -84,9 +89,7 @@ def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Te
         product = (z.T @ z).double()
         half = first + counts.sum() * lost / 2
         found["second"] = product + torch.outer(half, lost) + torch.outer(lost, half)
-        diagonal = product.diagonal()
-        size = diagonal.sum() / len(diagonal) ** 0.5 + diagonal.max()
-        found["rounding"] = torch.finfo(z.dtype).eps * size
+        found["rounding"] = torch.finfo(z.dtype).eps * product.diagonal()
     if sums.unit_first is not None:
         u = x * inverse.to(x.dtype)[:, None]
         found["unit_first"] = counts @ u.double()

@@ -27,14 +27,16 @@ _MATRICES = 5
 """As many (D, D) matrices of float64 are held at once while a spectrum is taken of the sums."""
 _SCALARS = (
     "n", "zero_rows", "weight", "weight_square", "unit_weight", "unit_weight_square",
-    "norm_sum", "norm_square_sum", "norm_min", "norm_max", "epsilon", "rounding",
+    "norm_sum", "norm_square_sum", "norm_min", "norm_max", "epsilon", "unit_epsilon",
 )  # fmt: skip
 _BUFFER_BYTES = 8 * 2**20
 _TRANSPOSED = "is the matrix transposed? Moments with second=False need none of it"
-_FORMAT = "uncone.moments/1"
+_FORMAT = "uncone.moments/2"
 _MOST_ROWS = 2**53
 _KINDS = ("second", "unit_first", "unit_second")
-_DIMENSIONS = {"shift": 1, "first": 1, "second": 2, "unit_first": 1, "unit_square": 1, "unit_second": 2}
+_DIMENSIONS = {
+    "shift": 1, "first": 1, "second": 2, "rounding": 1, "unit_first": 1, "unit_square": 1, "unit_second": 2,
+}  # fmt: skip
 
 
 def products_bytes(d: int) -> int:
@@ -69,8 +71,10 @@ class Sums:
         unit_first: sum of w u over rows that are not zero, shape (D,), or None when `unit_first=False`.
         unit_square: sum of w^2 u^2 by feature, shape (D,), or None with it.
         unit_second: sum of w u u', shape (D, D), only with `unit_second=True`.
-        epsilon: the largest machine epsilon among the blocks' dtypes.
-        rounding: by how much the rounding of its products may move an eigenvalue of `second`.
+        epsilon: the largest machine epsilon among the blocks' dtypes; unit_epsilon: of those that unit rows were summed
+            in, which is float64 where float32 would not do.
+        rounding: one rounding of each number on the diagonal of `second`, shape (D,). The errors of separate products
+            are independent, so it is the root of the sum of their squares.
         n, zero_rows: rows seen, and how many of them were all zero.
         weight, weight_square: sum of w and of w^2; unit_weight, unit_weight_square: without the zero rows.
         norm_sum, norm_square_sum, norm_min, norm_max: of w |x| and w |x|^2; the extremes of |x|.
@@ -102,7 +106,8 @@ class Sums:
         self.weight = self.weight_square = self.unit_weight = self.unit_weight_square = 0.0
         self.norm_sum = self.norm_square_sum = self.norm_max = 0.0
         self.norm_min = float("inf")
-        self.epsilon = self.rounding = 0.0
+        self.epsilon = self.unit_epsilon = 0.0
+        self.rounding = zeros((d,))
         self._scratch: dict[str, Array] = {}
         self._cell: Cell | None = None  # of which there are more rows to come
         self._derived: dict[str, Any] = {}
@@ -147,6 +152,8 @@ class Sums:
             setattr(self, name, getattr(self, name) + value)
         self.norm_min, self.norm_max = min(self.norm_min, cell.norm_min), max(self.norm_max, cell.norm_max)
         self.epsilon = max(self.epsilon, cell.epsilon)
+        self.unit_epsilon = max(self.unit_epsilon, cell.unit_epsilon)
+        self.rounding = np.hypot(self.rounding, cell.rounding)
 
     def finish(self) -> Self:
         """Free the working memory that `update` keeps between calls; more updates may follow."""
@@ -174,6 +181,8 @@ class Sums:
         merged.norm_min = min(self.norm_min, other.norm_min)
         merged.norm_max = max(self.norm_max, other.norm_max)
         merged.epsilon = max(self.epsilon, other.epsilon)
+        merged.unit_epsilon = max(self.unit_epsilon, other.unit_epsilon)
+        merged.rounding = np.hypot(self.rounding, other.rounding)
         first, second = other._about(merged.shift)
         merged.first = self.first + first
         for name in ("unit_first", "unit_square", "unit_second"):
