@@ -195,9 +195,8 @@ class TestRandomGroups:
     def test_zero_rows_are_left_out(self) -> None:
         x = gaussian(6, 3, dtype=torch.float64)
         padded = torch.cat([x, torch.zeros(2, 3, dtype=torch.float64)])
-        assert PairSums.of(Moments.of(padded, unit_second=True)).null(3) == PairSums.of(
-            Moments.of(x, unit_second=True)
-        ).null(3)
+        with_zeros, without = (PairSums.of(Moments.of(one, unit_second=True)).null(3) for one in (padded, x))
+        assert with_zeros == pytest.approx(without, rel=1e-12)  # a BLAS sums another number of rows in another order
 
     def test_excess_and_chance(self) -> None:
         x = gaussian(400, 8)

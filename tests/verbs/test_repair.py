@@ -73,7 +73,9 @@ def test_a_cone_is_centred_and_the_gain_is_said(cone: Path, tmp_path: Path) -> N
         )
     assert found.gains is True
     assert "center takes the mean cosine from 0.5" in found.verdict
-    assert found.cost.relative_change == pytest.approx(np.linalg.norm(y - x) / np.linalg.norm(x), rel=1e-6)
+    assert found.cost.relative_change == pytest.approx(
+        np.linalg.norm(y.astype(np.float64) - x) / np.linalg.norm(x.astype(np.float64)), rel=1e-6
+    )
     assert (found.cost.rank_lost, found.n, found.d, found.k, found.dtype) == (0, 2000, 16, 16, "float32")
     assert found.fitted is not None
     assert found.fitted.n == 2000
