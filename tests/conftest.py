@@ -5,10 +5,12 @@ import os
 from collections.abc import Generator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from beartype import BeartypeConf
 from beartype.claw import beartype_package
 from hypothesis import HealthCheck, settings
+from threadpoolctl import threadpool_info
 
 try:
     import torch
@@ -41,6 +43,21 @@ settings.register_profile(
     "uncone", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 settings.load_profile("uncone")
+
+
+def pytest_sessionstart() -> None:
+    """A setting that makes the libraries compute as on another processor took effect: else a run proves nothing."""
+    if wanted := os.environ.get("OPENBLAS_CORETYPE"):
+        kernels = [one["architecture"] for one in threadpool_info() if one["internal_api"] == "openblas"]
+        assert kernels, "no OpenBLAS is loaded"
+        assert {one.lower() for one in kernels} == {wanted.lower()}, kernels
+    if wanted := os.environ.get("NPY_DISABLE_CPU_FEATURES"):
+        found = np._core._multiarray_umath.__cpu_features__
+        left = [name for name in np._core._multiarray_umath.__cpu_dispatch__ if found[name]]
+        assert set(wanted.split()) <= set(found), "NumPy knows other names of features"
+        assert not left, left
+    if (wanted := os.environ.get("ATEN_CPU_CAPABILITY")) and torch is not None:
+        assert torch.backends.cpu.get_cpu_capability().lower() == wanted.lower()
 
 
 @pytest.hookimpl(wrapper=True)
