@@ -488,14 +488,16 @@ def test_rows_without_numbers_are_refused() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("name", ["first", "second", "shift", "unit_first", "unit_square", "scalars"])
+@pytest.mark.parametrize(
+    "name", ["first", "second", "rounding", "shift", "unit_first", "unit_square", "scalars"]
+)
 def test_a_file_of_sums_that_are_not_finite_is_refused(name: str, value: float, tmp_path) -> None:
     Moments.of(gaussian(50, 4)).save(tmp_path / "m.safetensors")
     tensors = load_file(tmp_path / "m.safetensors")
     for place in range(tensors[name].numel()):
         damaged = {key: tensor.clone() for key, tensor in tensors.items()}
         damaged[name].view(-1)[place] = value
-        save_file(damaged, tmp_path / "bad.safetensors", metadata={"format": "uncone.moments/1"})
+        save_file(damaged, tmp_path / "bad.safetensors", metadata={"format": "uncone.moments/2"})
         with pytest.raises(InputError, match=r"expected finite sums|expected the sums of some rows"):
             Moments.load(tmp_path / "bad.safetensors")
 
@@ -505,7 +507,7 @@ def test_a_file_of_sums_counts_whole_rows(n: float, tmp_path) -> None:
     Moments.of(torch.cat([gaussian(50, 4), torch.zeros(3, 4)])).save(tmp_path / "m.safetensors")
     tensors = load_file(tmp_path / "m.safetensors")
     tensors["scalars"][0] = n  # of 2 rows no 3 are zero
-    save_file(tensors, tmp_path / "bad.safetensors", metadata={"format": "uncone.moments/1"})
+    save_file(tensors, tmp_path / "bad.safetensors", metadata={"format": "uncone.moments/2"})
     with pytest.raises(InputError, match="with another n"):
         Moments.load(tmp_path / "bad.safetensors")
 
@@ -524,7 +526,7 @@ def test_a_file_of_weights_and_squares_that_no_rows_have_is_refused(
     tensors = load_file(tmp_path / "m.safetensors")
     place = SCALARS.index(name)
     tensors["scalars"][place], tensors["scalars"][SCALARS.index(f"{name}_square")] = weight, square
-    save_file(tensors, tmp_path / "bad.safetensors", metadata={"format": "uncone.moments/1"})
+    save_file(tensors, tmp_path / "bad.safetensors", metadata={"format": "uncone.moments/2"})
     with pytest.raises(InputError, match=f"with another {name}_square"):
         Moments.load(tmp_path / "bad.safetensors")
 
