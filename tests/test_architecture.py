@@ -16,8 +16,9 @@ BELOW: dict[str, set[str]] = {
     "threads": set(),
     "regular": {"errors"},
     "atomic": {"errors"},
+    "sealed": {"errors", "regular"},
     "records": {"atomic"},
-    "rows": set(),
+    "rows": {"sealed"},
     "tensors": {"rows"},
     "cross_entropy": {"tensors"},
     "topology": {"tensors", "rows"},
@@ -28,7 +29,7 @@ BELOW: dict[str, set[str]] = {
     "explain": {"measure", "model", "moments", "rows", "records"},
     "calibration": {"transforms", "model", "moments", "rows", "records"},
     "comparison": {"records"},
-    "saturation": {"tensors", "measure", "model", "moments", "rows", "records", "atomic"},
+    "saturation": {"tensors", "measure", "model", "moments", "rows", "records", "atomic", "sealed"},
     "edits": {"tensors", "transforms", "measure", "model", "moments", "rows", "records", "atomic"},
     "tasks": {"transforms", "measure", "model", "moments", "rows", "records", "atomic"},
     "prevent": {"tensors", "cross_entropy", "topology", "explain", "measure", "model", "moments", "rows", "records", "atomic"},
@@ -60,7 +61,7 @@ OPTIONAL = {
     "scipy",
 }
 CORE = {
-    "memory", "threads", "regular", "atomic", "records", "rows", "moments", "model", "measure", "transforms", "explain", "calibration",
+    "memory", "threads", "regular", "atomic", "sealed", "records", "rows", "moments", "model", "measure", "transforms", "explain", "calibration",
     "comparison", "saturation", "report", "cli",
 }  # fmt: skip
 """The rooms that run where torch is not installed."""

@@ -74,6 +74,21 @@ def writable(path: Path_) -> Path:
     return target
 
 
+def unused(path: Path_, *, overwrite: bool) -> Path:
+    """`writable`, of a file that is not there yet, or that may be replaced.
+
+    Raises:
+        InputError: what `writable` raises; a file or link that exists, without `overwrite`.
+    """
+    target = writable(path)
+    if os.path.lexists(path) and not overwrite:
+        raise InputError(
+            f"expected a new file, got {os.fspath(path)} which exists: choose another name, or say --overwrite "
+            "(overwrite=True)"
+        )
+    return target
+
+
 def _check_folder(folder: Path, failure: str) -> None:
     if not folder.is_dir():
         raise InputError(f"{failure}: there is no folder {folder}: give a folder that exists")

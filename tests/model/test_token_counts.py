@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from tests.edited import edited
 from tests.planted import healthy, write_model
 from uncone.errors import InputError
 from uncone.model import token_counts
@@ -170,19 +171,50 @@ def test_a_killed_run_goes_on_and_equals_the_uninterrupted(tokenizer: Path, tmp_
     assert (again.words, again.characters) == (whole.words, whole.characters)
 
 
-def test_a_state_of_other_texts_is_not_gone_on_with(tokenizer: Path, tmp_path: Path) -> None:
+def test_only_the_state_of_this_count_is_gone_on_with(tokenizer: Path, tmp_path: Path) -> None:
+    """What else is there stays as it is, and is replaced only if asked."""
     text, state = tmp_path / "a.txt", tmp_path / "state"
     text.write_text(_text(3_000))
     count_tokens(tokenizer, text, resume=state)
-    assert state.exists()
     assert count_tokens(tokenizer, text, resume=state).counts.tolist() == _expected(_text(3_000))
-    for change in (lambda: text.write_text(_text(2_000)), lambda: state.write_bytes(b"PK damaged")):
-        change()
-        found = count_tokens(tokenizer, text, resume=state)
-        assert found.counts.tolist() == _expected(_text(2_000))
-        assert found.notes == (
-            "Counting began anew: the state of an earlier run is of other texts or options.",
-        )
+    own = state.read_bytes()
+    for content, options, message in (
+        (own, {"words": False}, "expected the state of these texts and options, got that of others"),
+        (own[:-5], {}, "expected the state of an earlier count .* which cannot be read"),
+        (own[:-5] + own[-4:] + b"!", {}, "got .* of another checksum"),
+        (own.replace(b"uncone.count/2", b"uncone.count/1"), {}, "got .* of format 'uncone.count/1'"),
+        (b"PK a file of someone", {}, "which cannot be read"),
+    ):
+        state.write_bytes(content)
+        with pytest.raises(InputError, match=message) as caught:
+            count_tokens(tokenizer, text, resume=state, **options)
+        assert "--overwrite (overwrite=True)" in str(caught.value)
+        assert state.read_bytes() == content
+        found = count_tokens(tokenizer, text, resume=state, overwrite=True, **options)
+        assert found.counts.tolist() == _expected(_text(3_000))
+        assert found.notes == ()
+        assert state.read_bytes() != content
+
+
+def test_no_edited_state_is_gone_on_with_to_other_counts(tokenizer: Path, tmp_path: Path) -> None:
+    texts, state = [tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "state"
+    for path in texts:
+        path.write_text(_text(500, seed=len(path.name)))
+    whole = count_tokens(tokenizer, texts, resume=state)
+    own = state.read_bytes()
+    assert count_tokens(tokenizer, texts, resume=state).counts.tolist() == whole.counts.tolist()
+    refused = 0
+    for content in edited(state, 400):
+        state.write_bytes(content)
+        try:
+            again = count_tokens(tokenizer, texts, resume=state)
+        except InputError as error:
+            refused += str(state) in str(error) and "--overwrite" in str(error)
+        else:
+            assert (again.counts.tolist(), again.words) == (whole.counts.tolist(), whole.words)
+            assert again.characters == whole.characters
+        state.write_bytes(own)
+    assert refused > 300
 
 
 def test_wordpiece_as_its_library_counts(minilm: Path, tmp_path: Path) -> None:

@@ -60,6 +60,62 @@ def test_parts_are_added(model: Path, tmp_path: Path) -> None:
         uncone.count(model, [tmp_path / "a.npy"], save=tmp_path / "a.npy")
 
 
+def test_no_file_is_replaced_and_none_taken_for_a_state(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.txt").write_text(_text(2_000))
+    out, part = tmp_path / "x.npy", tmp_path / "x.npy.part"
+    (tmp_path / "far.npy").write_bytes(b"vectors")
+    arguments = (model, tmp_path / "a.txt", "--save", out)
+    for file, make, message in (
+        (out, lambda: out.write_bytes(b"vectors"), f"expected a new file, got {out} which exists"),
+        (out, lambda: out.symlink_to(tmp_path / "far.npy"), f"expected a new file, got {out} which exists"),
+        (out, lambda: out.symlink_to(tmp_path / "nowhere"), f"expected a new file, got {out} which exists"),
+        (part, lambda: part.write_bytes(b"a download"), f"the state of an earlier count by this version of uncone, got {part}"),
+        (part, lambda: part.symlink_to(tmp_path / "far.npy"), f"got {part} which cannot be read"),
+    ):  # fmt: skip
+        make()
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+        status, _, error = run_command("count", capsys, *arguments)
+        assert (status, message in error, "--overwrite" in error) == (1, True, True), error
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+        assert run_command("count", capsys, *arguments, "--overwrite")[0] == 0
+        assert int(np.load(out).sum()) == 2_000
+        assert not part.exists()
+        for path in (out, file):
+            path.unlink(missing_ok=True)
+    part.mkdir()
+    assert "got the folder" in run_command("count", capsys, *arguments)[2]
+    status, _, error = run_command("count", capsys, *arguments[:2], "--overwrite")
+    assert (status, "expected a file to save with overwrite" in error) == (1, True)
+
+
+def test_a_file_that_appears_meanwhile_is_kept(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state stays, so that nothing is counted again."""
+    (tmp_path / "a.txt").write_text(_text(2_000))
+    out = tmp_path / "x.npy"
+
+    def late(what: str, *_: int) -> None:
+        out.write_bytes(b"of another program")
+
+    with pytest.raises(InputError, match="which exists"):
+        uncone.count(model, tmp_path / "a.txt", save=out, progress=late)
+    assert out.read_bytes() == b"of another program"
+    out.unlink()
+    monkeypatch.setattr("uncone.model.token_counts._encoded", None)
+    uncone.count(model, tmp_path / "a.txt", save=out)
+    assert int(np.load(out).sum()) == 2_000
+
+
+def test_a_foreign_part_stays_where_no_state_is_needed(model: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(400))
+    (tmp_path / "x.npy.part").write_bytes(b"a download")
+    uncone.count(model, tmp_path / "a.npy", save=tmp_path / "x.npy")
+    assert (tmp_path / "x.npy.part").read_bytes() == b"a download"
+
+
 def test_the_command(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_text(_text(20_000))
     lines = [json.dumps({"body": line}) for line in _text(20_000, seed=1).splitlines()]

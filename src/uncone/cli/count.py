@@ -15,6 +15,7 @@ def count(
     *,
     save: Write = None,
     no_words: bool = False,
+    overwrite: bool = False,
     json: Json = None,
     html: Html = None,
 ) -> None:
@@ -28,6 +29,7 @@ def count(
             .tsv.
         save: Write the counts to this file, a .npy.
         no_words: Count tokens alone, and no words.
+        overwrite: With --save: replace the file if it is there, and a state of another count beside it.
     """
     from uncone.verbs.count import count as run
 
@@ -35,4 +37,4 @@ def count(
         raise InputError(
             f"expected a name that ends in .npy for --save, got {save}: say {save.with_suffix('.npy')}"
         )
-    answer(partial(run, model, text, save=save, words=not no_words), json, html, save)
+    answer(partial(run, model, text, save=save, words=not no_words, overwrite=overwrite), json, html, save)

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import time
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,13 +17,14 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from uncone.atomic import replacing
+from uncone.atomic import write_bytes
 from uncone.errors import InputError, first_line
 from uncone.model.counts import is_counts, read_counts
 from uncone.model.hugging_face import attempt
 from uncone.model.text_sources import TextSource, open_texts
 from uncone.model.vocabulary import Vocabulary, open_vocabulary
-from uncone.regular import open_regular
+from uncone.rows.bytes import LocalFile
+from uncone.rows.safetensors import read_header, read_tensors, sealed_bytes
 from uncone.threads import waited
 
 T = TypeVar("T")
@@ -42,7 +42,9 @@ WORD = re.compile(r"\w+")
 _BATCH = 2**21
 """Characters that are tokenised at once, on all cores."""
 _SAVE_AFTER_S, _SHARE_OF_SAVING = 10.0, 0.05
-_FORMAT = "uncone.count/1"
+_FORMAT = "uncone.count/2"
+_STATE = "the state of an earlier count by this version of uncone"
+_HOW = "choose another name to save, or say --overwrite (overwrite=True) to replace it and count from the beginning"
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +70,7 @@ def count_tokens(
     *,
     words: bool = True,
     resume: Path | None = None,
+    overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Counted:
     """Count the tokens of texts, and their words beside them.
@@ -82,19 +85,21 @@ def count_tokens(
             `read_counts` takes it.
         words: also count words.
         resume: a file where the state is kept about every ten seconds. A run that finds it goes on behind what it
-            holds, if texts and tokenizer are as they were. It is left for the caller to remove.
+            holds, if texts, tokenizer and options are as they were. It is left for `forget`.
+        overwrite: replace what else is in that file, and count from the beginning.
         progress: called with (step, done, in all), in characters of the texts as far as they are known.
 
     Raises:
         InputError: no text, a text that is empty or no UTF-8 (the message says where), counts of another vocabulary, an
-            id beyond the rows of the model's table.
+            id beyond the rows of the model's table; `resume` holds anything but the state of these texts.
     """
     given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
     vocabulary = open_vocabulary(model)
     made = [Path(one) for one in given if is_counts(one)]
     rest = [one for one in given if not is_counts(one)]
     sources = open_texts(rest) if rest or not made else ()
-    state, notes = _begun(vocabulary, sources, words, resume)
+    notes, resume = tuple[str, ...](), resume if sources else None
+    state = _begun(vocabulary, sources, words, resume, overwrite=overwrite)
     _count(vocabulary, sources, state, resume, progress)
     if sources and not state.characters:
         names = ", ".join(one.name for one in sources)
@@ -182,7 +187,7 @@ def _count(
         state.source, state.pieces = state.source + 1, 0
         if progress is not None:
             progress("counting tokens", done + source.size, total)
-    if resume is not None and state.source > before:
+    if resume is not None and state.source > before and state.blocks.any():
         _save(state, resume)
 
 
@@ -240,18 +245,25 @@ def _ahead(items: Iterator[T]) -> Iterator[T]:
 
 
 def _begun(
-    vocabulary: Vocabulary, sources: Sequence[TextSource], words: bool, resume: Path | None
-) -> tuple[_State, tuple[str, ...]]:
+    vocabulary: Vocabulary,
+    sources: Sequence[TextSource],
+    words: bool,
+    resume: Path | None,
+    *,
+    overwrite: bool,
+) -> _State:
     """A new state, or the one that an earlier run of the same texts and tokenizer left."""
     files = [[one.name, one.size, one.path.stat().st_mtime_ns] for one in sources]
     of = {"format": _FORMAT, "tokenizer": vocabulary.digest(), "sources": files, "words": words}
     new = _State(np.zeros((MOST_BLOCKS, vocabulary.size), np.int64), Counter[str]() if words else None, of=of)
-    if resume is None or not resume.exists():
-        return new, ()
-    left = _load(resume, of, new.blocks.shape)
-    if left is None:
-        return new, ("Counting began anew: the state of an earlier run is of other texts or options.",)
-    return left, ()
+    if resume is None or not os.path.lexists(resume):
+        return new
+    try:
+        return _load(resume, of, new.blocks.shape)
+    except InputError:
+        if not overwrite:
+            raise
+    return new
 
 
 def _save(state: _State, path: Path) -> None:
@@ -259,20 +271,22 @@ def _save(state: _State, path: Path) -> None:
         "of": state.of, "width": state.width, "characters": state.characters, "source": state.source,
         "pieces": state.pieces, "words": state.words,
     }  # fmt: skip
-    with replacing(path) as file:
-        np.savez(file, told=np.frombuffer(json.dumps(told).encode(), np.uint8), blocks=state.blocks)
+    tensors = {"told": np.frombuffer(json.dumps(told).encode(), np.uint8), "blocks": state.blocks}
+    write_bytes(path, sealed_bytes(tensors, {"format": _FORMAT}))
 
 
-def _load(path: Path, of: dict[str, Any], shape: tuple[int, ...]) -> _State | None:
-    """The state in the file; None where it is of something else or damaged."""
-    with (
-        suppress(OSError, ValueError, KeyError, TypeError, RuntimeError, zipfile.BadZipFile, EOFError),
-        open_regular(path) as file,
-        np.load(file, allow_pickle=False) as stored,
-    ):
-        told, blocks = json.loads(stored["told"].tobytes()), stored["blocks"]
-        if told["of"] == of and blocks.shape == shape and blocks.dtype == np.int64:
-            words = None if told["words"] is None else Counter[str](told["words"])
-            places = {name: int(told[name]) for name in ("width", "characters", "source", "pieces")}
-            return _State(blocks, words, of=of, **places)
-    return None
+def _load(path: Path, of: dict[str, Any], shape: tuple[int, ...]) -> _State:
+    tensors, _ = read_tensors(path, format=_FORMAT, what=_STATE, how=_HOW, sealed=True)
+    told, blocks = json.loads(tensors["told"].tobytes()), tensors["blocks"]
+    if told["of"] != of or blocks.shape != shape:
+        raise InputError(f"expected the state of these texts and options, got that of others in {path}: {_HOW}")
+    words = None if told["words"] is None else Counter[str](told["words"])
+    places = {name: told[name] for name in ("width", "characters", "source", "pieces")}
+    return _State(blocks, words, of=of, **places)
+
+
+def forget(resume: Path) -> None:
+    """Remove the state of a count that has ended; another file of this name stays."""
+    with suppress(InputError):
+        if read_header(LocalFile(resume))[1].get("format") == _FORMAT:
+            resume.unlink()

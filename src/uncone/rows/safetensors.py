@@ -19,6 +19,7 @@ from uncone.errors import InputError
 from uncone.rows.base import Rows, Source, Target, Writer, check_shape, raw_bytes
 from uncone.rows.bytes import FlatRows, LocalFile
 from uncone.rows.floats import FLOATING, Array, is_tensor, of_tensor
+from uncone.sealed import checksum
 
 _LONGEST_HEADER = 100_000_000  # the format's own limit
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -27,7 +28,7 @@ CODES = {name: code for code, name in FLOATS.items()} | {
 }  # fmt: skip
 """What safetensors calls the dtypes."""
 _DTYPES = {code: np.dtype(name) for name, code in CODES.items() if name != "bfloat16"}
-_METADATA = "__metadata__"
+_METADATA, _SUM = "__metadata__", "sha256"
 PIECE_BYTES = 2**22
 
 
@@ -77,11 +78,17 @@ def read_header(source: LocalFile) -> tuple[dict[str, Entry], dict[str, str]]:
 
 
 def read_tensors(
-    path: str | os.PathLike[str], *, format: str | tuple[str, ...], what: str, how: str
+    path: str | os.PathLike[str],
+    *,
+    format: str | tuple[str, ...],
+    what: str,
+    how: str,
+    sealed: bool = False,
 ) -> tuple[dict[str, Array], dict[str, str]]:
     """The tensors of a file whose metadata name `format`, or one of several, as copies in memory, and the metadata.
 
-    Messages say `what` such a file holds ("a transformation"), and `how` to write it ("write it with save").
+    Messages say `what` such a file holds ("a transformation"), and `how` to write it ("write it with save"). With
+    `sealed` it must be as `sealed_bytes` made it.
     """
     source = LocalFile(path)
     try:
@@ -100,6 +107,8 @@ def read_tensors(
         tensors[name] = np.empty(entry.shape, _DTYPES[entry.dtype])
         if tensors[name].size:
             source.read_into(entry.start, raw_bytes(tensors[name]))
+    if sealed and metadata.pop(_SUM, None) != checksum(_pieces(tensors, metadata)):
+        raise InputError(f"expected {what} as it was written, got {path} of another checksum: {how}")
     return tensors, metadata
 
 
@@ -122,13 +131,24 @@ def matrices(entries: Mapping[str, Entry]) -> dict[str, Entry]:
 
 def to_bytes(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> bytes:
     """A whole file of arrays or tensors: equal ones and equal metadata give equal bytes."""
+    return b"".join(_pieces(tensors, metadata))
+
+
+def sealed_bytes(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> bytes:
+    """`to_bytes`, with the checksum of all of it in the metadata."""
+    return to_bytes(tensors, {**metadata, _SUM: checksum(_pieces(tensors, metadata))})
+
+
+def _pieces(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> Iterator[bytes]:
     stored = [
         (name, *(of_tensor(x, name) if is_tensor(x) else (x, str(x.dtype)))) for name, x in tensors.items()
     ]
     # Each begins at a multiple of its item's size.
     stored.sort(key=lambda item: (-item[1].itemsize, item[0]))
     entries = [(name, Entry(CODES[dtype], x.shape, 0, x.nbytes)) for name, x, dtype in stored]
-    return header_bytes(entries, metadata) + b"".join(x.tobytes() for _, x, _ in stored)
+    yield header_bytes(entries, metadata)
+    for _, x, _ in stored:
+        yield x.tobytes()
 
 
 def header_bytes(tensors: Iterable[tuple[str, Entry]], metadata: Mapping[str, str]) -> bytes:

@@ -16,19 +16,19 @@ from uncone.model.open import is_model, name_of, open_subjects
 from uncone.moments import Moments
 from uncone.records.checkpoints import Checkpoint
 from uncone.records.rebuild import build_record
-from uncone.regular import lines_of
 from uncone.saturation.columns import number_of
 from uncone.saturation.harness import read_json
 from uncone.saturation.sources import open_table
 from uncone.saturation.spectra import of_head, of_rows, of_states
 from uncone.saturation.trainer_state import NAME
+from uncone.sealed import sealed_line, sealed_records
 
 Path_ = str | os.PathLike[str]
 Progress = Callable[[str, int, int], None]
 Losses = Path_ | Mapping[float, float] | Iterable[tuple[float, float]]
 MOST_TOKENS = 16_384
 """Of a text, that each checkpoint is run on."""
-_FORM = "uncone.checkpoint/1"
+_FORM = "uncone.checkpoint/2"
 """Goes into the keys of kept checkpoints, so that those read in another way are read anew."""
 _STEP = re.compile(r"(?:step|checkpoint|iter|iteration)[-_=]?(\d+)|(\d+)$", re.IGNORECASE)
 _FAR = 3.0
@@ -186,8 +186,11 @@ def read_checkpoints(
     """Each checkpoint, read once: `out` keeps a line of JSON for each, and those of unchanged files are taken from it.
 
     A checkpoint that cannot be read has the reason in `failed`; it is tried again the next time.
+
+    Raises:
+        InputError: a line in `out` that this function did not write, or that was changed since.
     """
-    kept = _kept(out) if out is not None and Path(out).exists() else {}
+    kept = _kept(out) if out is not None and os.path.lexists(out) else {}
     lines, read = dict[str, str](), list[Checkpoint]()
     for done, place in enumerate(places):
         if progress is not None:
@@ -197,31 +200,26 @@ def read_checkpoints(
         if checkpoint is None or checkpoint.failed:
             checkpoint = read_checkpoint(place, text)
         read.append(checkpoint)
-        lines[key] = json.dumps({"key": key, "checkpoint": asdict(checkpoint)}, allow_nan=False)
+        lines[key] = _line(key, checkpoint)
         if out is not None and kept.get(key) != checkpoint:  # what else the file holds is kept after them
-            others = (
-                json.dumps({"key": k, "checkpoint": asdict(one)}) for k, one in kept.items() if k not in lines
-            )
+            others = (_line(k, one) for k, one in kept.items() if k not in lines)
             write_text(out, "".join(f"{line}\n" for line in (*lines.values(), *others)))
     if progress is not None:
         progress("reading checkpoints", len(places), len(places))
     return read
 
 
+def _line(key: str, checkpoint: Checkpoint) -> str:
+    return sealed_line(_FORM, {"key": key, "checkpoint": asdict(checkpoint)})
+
+
 def _kept(out: Path_) -> dict[str, Checkpoint]:
-    """The checkpoints of a file that `read_checkpoints` wrote; a line that was cut counts for nothing."""
-    kept = {}
-    how = "give the file of lines that this command writes, or a new one"
-    for n, line in lines_of(out, how=how):
-        try:
-            entry = json.loads(line)
-            kept[str(entry["key"])] = build_record(Checkpoint, entry["checkpoint"], "checkpoint")
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            if n == 1 and not line.startswith('{"key"'):  # another file, not to be written over
-                raise InputError(
-                    f"expected lines of checkpoints in {out}, got {line[:40]!r}: {how}"
-                ) from error
-    return kept
+    """The checkpoints of a file that `read_checkpoints` wrote."""
+    how = "name a new file, in which the checkpoints are read again"
+    return {
+        entry["key"]: build_record(Checkpoint, entry["checkpoint"], "checkpoint")
+        for entry in sealed_records(out, _FORM, what="a checkpoint", how=how)
+    }
 
 
 def _key(place: Place, text: Path_ | None) -> str:

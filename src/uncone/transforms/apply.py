@@ -118,11 +118,7 @@ def check_out(out: str | os.PathLike[str], rows: Rows, *, overwrite: bool, k: in
         inside = source.is_dir() and resolved.is_relative_to(source)
         if source == resolved or inside or (path.exists() and path.samefile(read)):
             raise InputError(f"expected another file to write than what is read, got {path}: give a new name")
-    if (path.exists() or path.is_symlink()) and not overwrite:
-        raise InputError(
-            f"expected a new file, got {path} which exists: choose another name, or say --overwrite "
-            "(overwrite=True)"
-        )
+    atomic.unused(path, overwrite=overwrite)
     return target
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from uncone.atomic import check_apart, replacing, writable
+from uncone.atomic import check_apart, replacing, unused, writable
+from uncone.errors import InputError
 from uncone.explain.token_frequencies import token_frequencies
-from uncone.model.token_counts import count_tokens
+from uncone.model.token_counts import count_tokens, forget
 from uncone.records import TokenFrequencies
 from uncone.rows.open import split_part
 
@@ -22,6 +23,7 @@ def count(
     *,
     save: Path_ | None = None,
     words: bool = True,
+    overwrite: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> TokenFrequencies:
     """Count how often each token of a model occurs in texts, and its words beside them.
@@ -37,6 +39,7 @@ def count(
             is kept beside it, in a file of this name and `.part`: the same call goes on where an earlier one was
             stopped.
         words: also count words, which takes up to a third of the time more.
+        overwrite: replace a file of the name `save`, and one of the name with `.part` from which this call cannot go on.
         progress: called with (the step, done, in all).
 
     Returns:
@@ -44,7 +47,8 @@ def count(
 
     Raises:
         InputError: no text, an empty one or none in UTF-8 (the message says where); counts of another vocabulary; a
-            tokenizer with ids beyond the model's table.
+            tokenizer with ids beyond the model's table; without `overwrite` a file to save that exists, or one with
+            `.part` that is not the state of this call.
         UnsupportedModel: the model's token table cannot be found.
     """
     given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
@@ -53,11 +57,15 @@ def count(
         target = writable(save)
         state = target.with_name(target.name + _STATE)
         check_apart([target, state], [split_part(one)[0] for one in given])
-    counted = count_tokens(model, given, words=words, resume=state, progress=progress)
+        unused(save, overwrite=overwrite)
+        writable(state)
+    elif overwrite:
+        raise InputError("expected a file to save with overwrite, got none: name one (save=, --save)")
+    counted = count_tokens(model, given, words=words, resume=state, overwrite=overwrite, progress=progress)
     record = token_frequencies(counted)
-    if save is not None:
+    if save is not None and state is not None:
+        unused(save, overwrite=overwrite)  # counting takes hours
         with replacing(save) as file:
             np.save(file, counted.counts)
-    if state is not None:
-        Path(state).unlink(missing_ok=True)
+        forget(state)
     return record

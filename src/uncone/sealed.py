@@ -1,0 +1,73 @@
+"""What a stopped run goes on from, under checksums: a record that was changed after it was written is never believed."""
+
+import hashlib
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from uncone.errors import InputError
+from uncone.regular import LONGEST_LINE, open_regular
+
+_AFTER_FORM, _AFTER_SUM, _END = '", "sha256": "', '", "record": ', "}"
+
+
+def checksum(parts: Iterable[bytes | memoryview]) -> str:
+    """sha256 of the parts one after the other, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def sealed_line(form: str, record: dict[str, Any]) -> str:
+    """`record` as a line of JSON, after the name of its form and the checksum of both."""
+    text = json.dumps(record, allow_nan=False)
+    return f"{_begin(form)}{checksum((form.encode(), text.encode()))}{_AFTER_SUM}{text}{_END}"
+
+
+def sealed_records(path: str | os.PathLike[str], form: str, *, what: str, how: str) -> Iterator[Any]:
+    """The record of each line that `sealed_line` wrote. A last line that was cut, as by a kill, is left out.
+
+    Messages say `what` a line holds ("a checkpoint"), and `how` to go on.
+
+    Raises:
+        InputError: a line that `sealed_line` did not write, or that was changed since; the message has its number.
+    """
+    begin = _begin(form).encode()
+    with open_regular(path, how=how) as file:
+        for number in itertools.count(1):
+            line = file.readline(LONGEST_LINE + 1)
+            record = _record(form, line.removesuffix(b"\n").removesuffix(b"\r"))
+            if record is not None:
+                yield record
+            elif not line or _is_cut(line, begin, number):
+                return
+            else:
+                is_ours = line.startswith(begin)
+                got = "a changed record" if is_ours else repr(line[:40].decode("utf-8", "replace"))
+                raise InputError(
+                    f"expected {what} as this version of uncone writes it in line {number} of {os.fspath(path)}, "
+                    f"got {got}: {how}"
+                )
+
+
+def _begin(form: str) -> str:
+    return f'{{"form": "{form}{_AFTER_FORM}'
+
+
+def _record(form: str, line: bytes) -> Any:
+    """None where the checksum is not that of the record, or there is none."""
+    begin, middle, end = (re.escape(part.encode()) for part in (_begin(form), _AFTER_SUM, _END))
+    parts = re.fullmatch(begin + b"([0-9a-f]{64})" + middle + b"(.*)" + end, line, re.DOTALL)
+    if parts is None or parts[1].decode() != checksum((form.encode(), parts[2])):
+        return None
+    return json.loads(parts[2])
+
+
+def _is_cut(line: bytes, begin: bytes, number: int) -> bool:
+    """The first part of a line of ours; of a first line as much as shows that."""
+    is_ours = line.startswith(begin) or (number > 1 and begin.startswith(line))
+    return is_ours and not line.endswith(b"\n") and len(line) <= LONGEST_LINE
