@@ -13,15 +13,17 @@ pytest.importorskip("transformers")
 
 import transformers
 
+from tests.edited import edited
 from tests.edits.language_models import TEXT, add_tokenizer, drifted
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.model import hidden_states
 from uncone.model.hidden_states import hidden_states_of
 from uncone.model.layer_states import LayerStates
 from uncone.model.layered_model import LayeredModel, open_layered
-from uncone.model.state_sums import SEGMENT
+from uncone.model.state_sums import SEGMENT, StateSums
 from uncone.model.text_sources import open_texts
-from uncone.rows.safetensors import read_tensors, to_bytes
+from uncone.rows.bytes import LocalFile
+from uncone.rows.safetensors import read_header
 
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "saw", "log", "a", "man", "and"]
 FRAME = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -217,14 +219,40 @@ def test_a_file_of_another_run_is_refused(bert: Path, lines: Path, tmp_path: Pat
             hidden_states_of(bert, open_texts(lines), resume=state)
         path.write_bytes(before)
         os.utime(path, ns=(kept.st_atime_ns, kept.st_mtime_ns))
-    tensors, metadata = read_tensors(state, format="uncone.hidden_states/2", what="sums", how="")
-    for name in ("block_counts", "0.blocks", "counts"):
-        state.write_bytes(to_bytes({**tensors, name: tensors[name][:-1]}, metadata))
-        with pytest.raises(InputError, match="expected whole sums of hidden states"):
-            hidden_states_of(bert, open_texts(lines), resume=state)
+    own = state.read_bytes()
+    state.write_bytes(own.replace(b"uncone.hidden_states/3", b"uncone.hidden_states/2"))
+    with pytest.raises(InputError, match=r"got .* of format 'uncone.hidden_states/2': remove it, or resume"):
+        hidden_states_of(bert, open_texts(lines), resume=state)
+    state.write_bytes(own)
     state.write_bytes(state.read_bytes()[:-9])
     with pytest.raises(InputError, match=r"expected sums of hidden states, got .* which cannot be read"):
         hidden_states_of(bert, open_texts(lines), resume=state)
+
+
+@pytest.mark.usefixtures("short")
+def test_no_edited_file_is_gone_on_with(bert: Path, lines: Path, tmp_path: Path) -> None:
+    state, refused = tmp_path / "sums", 0
+    found = hidden_states_of(bert, open_texts(lines), resume=state)
+    widths, digest = [m.d for m in found.moments], read_header(LocalFile(state))[1]["digest"]
+
+    def sums() -> StateSums:
+        return StateSums(widths, len(found.counts), sample=hidden_states.SAMPLE)
+
+    whole = sums()
+    whole.load(state, digest)
+    whole.save(tmp_path / "again", digest)
+    assert (tmp_path / "again").read_bytes() == state.read_bytes()
+    for content in edited(tmp_path / "again", 320):
+        state.write_bytes(content)
+        again = sums()
+        try:
+            again.load(state, digest)
+        except InputError as error:
+            refused += str(state) in str(error) and "remove it, or resume" in str(error)
+        else:
+            again.save(state, digest)
+            assert state.read_bytes() == (tmp_path / "again").read_bytes()
+    assert refused > 250
 
 
 @pytest.mark.usefixtures("short")

@@ -204,7 +204,7 @@ def test_no_edited_state_is_gone_on_with_to_other_counts(tokenizer: Path, tmp_pa
     own = state.read_bytes()
     assert count_tokens(tokenizer, texts, resume=state).counts.tolist() == whole.counts.tolist()
     refused = 0
-    for content in edited(state, 400):
+    for content in edited(state, 320):
         state.write_bytes(content)
         try:
             again = count_tokens(tokenizer, texts, resume=state)
@@ -214,7 +214,7 @@ def test_no_edited_state_is_gone_on_with_to_other_counts(tokenizer: Path, tmp_pa
             assert (again.counts.tolist(), again.words) == (whole.counts.tolist(), whole.words)
             assert again.characters == whole.characters
         state.write_bytes(own)
-    assert refused > 300
+    assert refused > 250
 
 
 def test_wordpiece_as_its_library_counts(minilm: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.edited import edited
 from tests.saturation.families import D, N, V, head_at, losses, table_of, write_checkpoint, write_family
 from uncone import report, trace_checkpoints
 from uncone.errors import InputError
@@ -145,13 +146,64 @@ def test_a_changed_checkpoint_is_read_anew_and_a_bad_one_again(tmp_path: Path) -
 
 
 def test_a_file_of_others_is_not_written_over(family: Path, tmp_path: Path) -> None:
-    other = tmp_path / "notes.txt"
-    other.write_text("dear diary\n")
-    with pytest.raises(InputError, match=r"expected lines of checkpoints in .*notes.txt, got 'dear diary'"):
-        trace_checkpoints(family, out=other)
-    assert other.read_text() == "dear diary\n"
+    """Not a line of it: one that is not of this tool is refused with its number, wherever it stands."""
+    out = tmp_path / "kept.jsonl"
+    trace_checkpoints(family, out=out)
+    own = out.read_text().splitlines(keepends=True)
+    old = '{"key": "0123", "checkpoint": {"name": "a", "step": 1}}\n'
+    for lines, number, got in (
+        (["dear diary\n"], 1, "'dear diary"),
+        (["dear diary"], 1, "'dear diary"),
+        (['{"key": "mine", "loss": 2.5}\n', '{"key": "yours"}\n'], 1, "'{\"key\": \"mine\""),
+        ([old], 1, "'{\"key\": \"0123\""),
+        ([*own, "note to self\n"], N + 1, "'note to self"),
+        ([*own, "note to self"], N + 1, "'note to self"),
+        ([*own[:3], "\n", *own[3:]], 4, "'\\\\n'"),
+        ([*own[:2], own[2].replace('"step": ', '"step": 1'), *own[3:]], 3, "a changed record"),
+        ([*own[:-1], own[-1].replace('"step": ', '"step": 1')], N, "a changed record"),
+        ([*own[:2], own[2][:-9], "\n", *own[3:]], 3, "a changed record"),
+        (["{"], 1, "'{'"),
+    ):  # fmt: skip
+        out.write_text("".join(lines))
+        message = rf"expected a checkpoint as this version .* in line {number} of .*kept.jsonl, got {got}"
+        with pytest.raises(InputError, match=message):
+            trace_checkpoints(family, out=out)
+        assert out.read_text() == "".join(lines)
     with pytest.raises(InputError):
         trace_checkpoints(family, out=family / "step0" / "model.safetensors")
+
+
+@pytest.mark.parametrize("cut", [1, 2, 20, 300, 10**6])
+def test_a_last_line_that_was_cut_is_read_again(tmp_path: Path, cut: int) -> None:
+    folder, out = tmp_path / "runs", tmp_path / "kept.jsonl"
+    for place in range(2):
+        write_checkpoint(folder / f"step{place}", head_at(place, 1))
+    whole = trace_checkpoints(folder, out=out)
+    own = out.read_bytes()
+    first = own.index(b"\n") + 1
+    for rest in (own[max(first + 1, len(own) - cut):], own[max(first - 1, len(own) - cut) :]):
+        out.write_bytes(own.removesuffix(rest))
+        assert trace_checkpoints(folder, out=out) == whole
+        assert out.read_bytes().removesuffix(b"\n") == own.removesuffix(b"\n")
+
+
+def test_no_edited_line_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, out = tmp_path / "runs", tmp_path / "kept.jsonl"
+    for place in range(3):
+        write_checkpoint(folder / f"step{place}", head_at(place, 1))
+    places = checkpoints.places_of([folder])
+    whole, refused = checkpoints.read_checkpoints(places, out=out), 0
+    own, read = out.read_bytes(), {one.step: one for one in whole}
+    monkeypatch.setattr(checkpoints, "read_checkpoint", lambda place, text: read[place.step])
+    for content in edited(out, 320):
+        out.write_bytes(content)
+        try:
+            assert checkpoints.read_checkpoints(places, out=out) == whole
+        except InputError as error:
+            refused += str(out) in str(error) and "name a new file" in str(error)
+            assert out.read_bytes() == content
+        out.write_bytes(own)
+    assert refused > 200
 
 
 def test_one_checkpoint(tmp_path: Path) -> None:
