@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import torch
 from huggingface_hub import constants
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 import uncone
 from tests.edits.language_models import V, saved
@@ -267,6 +269,34 @@ class TestOffline:
             return
         with pytest.raises(UnsupportedModel, match="Sentence Transformers cannot load the encoder in"):
             load_sentence_transformer(path, device="cpu")
+
+
+@pytest.mark.parametrize("kind", ["transformers", "sentence_transformers"])
+def test_an_encoder_with_a_short_record_is_refused_before_the_library_maps_it(tmp_path: Path, kind: str) -> None:
+    """transformers and Sentence Transformers took the bytes that follow for weights."""
+    path = _bert(tmp_path / "m")
+    weights = load_file(path / "model.safetensors")
+    (path / "model.safetensors").unlink()
+    torch.save(weights, path / "pytorch_model.bin")
+    model, _, _ = load_encoder(path)
+    assert model.embeddings.word_embeddings.weight.shape[1] == 8
+    with zipfile.ZipFile(path / "pytorch_model.bin") as whole:
+        members = {name: whole.read(name) for name in whole.namelist()}
+    with zipfile.ZipFile(path / "pytorch_model.bin", "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content[:54] if name.endswith("/data/3") else content)
+    load = load_encoder
+    if kind == "sentence_transformers":
+        pytest.importorskip("sentence_transformers", reason="the extra [sentence] is not installed")
+        modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+        (path / "modules.json").write_text(json.dumps(modules))
+        load = load_sentence_transformer
+    with pytest.raises(InputError, match=r"pytorch_model.bin, which torch cannot read \(record data/3 has 54 bytes"):
+        load(path)
+    with pytest.raises(InputError, match="record data/3 has 54 bytes"):
+        uncone.open_rows(f"{path}#input")
+    save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+    load(path)  # which the library prefers
 
 
 def _bert(path: Path, **settings: object) -> Path:

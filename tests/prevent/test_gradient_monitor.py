@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -193,6 +194,25 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
         GradientMonitor(_Plain(), tmp_path / "lines")
     assert not list(tmp_path.iterdir())
     assert not model.lm_head._forward_hooks
+
+
+def test_lines_are_appended_to_own_lines_alone(tmp_path: Path) -> None:
+    model, path = build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0), tmp_path / "lines"
+    for runs in (1, 2):
+        with GradientMonitor(model, path, every=2):
+            _train(model, 3)
+        assert [line["step"] for line in _lines(path)] == [1, 3] * runs
+    own = path.read_bytes()
+    for content, got in (
+        (own + b"a note\n", "another in line 5"),
+        (own[:-9], "a part of one in line 4"),
+        (b'{"step": 3, "loss": 2.5}\n', "another in line 1"),
+        (np.arange(99).tobytes(), "another in line 1"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=rf"expected gradients of a step in each line of lines, got {got}"):
+            GradientMonitor(model, path)
+        assert path.read_bytes() == content
 
 
 @pytest.mark.slow

@@ -56,7 +56,11 @@ def test_a_track_alone_changes_no_loss() -> None:
 
 def test_a_resumed_track_forgets_what_was_lost_with_the_run(tmp_path: Path) -> None:
     path = tmp_path / "track.jsonl"
-    path.write_text('{"step": 0}\n{"step": 4}\n{"step": 8}\n{"ste')
+    first = AnisotropyTrack(4, path)
+    for step in (0, 4, 8):
+        first.take(step, torch.randn(8, 3))
+    whole = path.read_text()
+    path.write_text(whole + '{"ste')
     track = AnisotropyTrack(4, path)
     track.resume(6)
     assert [record["step"] for record in track.records] == [0, 4]
@@ -64,9 +68,19 @@ def test_a_resumed_track_forgets_what_was_lost_with_the_run(tmp_path: Path) -> N
     track.take(8, torch.randn(8, 3), of="held-out")
     assert path.read_text().count("\n") == 3
     assert '"of": "held-out"' in path.read_text()
-    path.write_text("nothing\n")
-    with pytest.raises(InputError, match=r"expected JSON with a step in track.jsonl, got none in line 1"):
-        track.resume(6)
+    for content, line in (
+        ("nothing\n", 1),
+        ("nothing", 1),
+        ('{"step": 7, "loss": 2.5}\n', 1),  # a log of the training: its lines from step 6 on were lost
+        (whole + "[]\n", 4),
+        (whole + "a note", 4),
+        (whole.replace('"n": 8', '"m": 8', 1), 1),
+    ):
+        path.write_text(content)
+        message = rf"expected anisotropy scores in each line of track.jsonl, got another in line {line}: name a"
+        with pytest.raises(InputError, match=message):
+            track.resume(6)
+        assert path.read_text() == content
 
 
 def test_a_step_without_states_is_an_error() -> None:

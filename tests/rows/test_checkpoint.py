@@ -4,10 +4,12 @@ import argparse
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import tracemalloc
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -391,14 +393,53 @@ class TestMessages:
         path.write_bytes(content)
         assert equal(_all(uncone.open_rows(path)), gaussian(9, 3))
 
-    @pytest.mark.parametrize("numbers", [1, 15, 17])
-    def test_a_record_of_another_size_than_its_storage_ends_no_process(
-        self, tmp_path: Path, numbers: int
-    ) -> None:
-        """torch maps as many bytes as the storage says, within the file."""
+    @pytest.mark.parametrize("numbers", [0, 1, 15, 17])
+    def test_a_record_of_another_size_than_its_storage(self, tmp_path: Path, numbers: int) -> None:
+        """torch.load refuses it, and mapped reads the bytes that follow as numbers."""
         storage = np.arange(numbers, dtype="f4").tobytes()
         path = _pickled(tmp_path / "x.pt", _tensor(16, 4, (2, 3), (3, 1)), storage)
-        assert _all(uncone.open_rows(path)).shape == (2, 3)
+        with pytest.raises(RuntimeError, match="record size"):
+            torch.load(path, weights_only=True)
+        with pytest.raises(InputError, match=rf"record data/0 has {4 * numbers} bytes, and its storage 64\)"):
+            uncone.open_rows(path)
+
+    @pytest.mark.parametrize("length", [0, 54, 143, 145, 4096])
+    def test_each_record_of_a_saved_archive(self, tmp_path: Path, length: int) -> None:
+        x = {"a": gaussian(6, 6), "n": torch.empty(0, 3), "b": gaussian(6, 6) + 1, "t": gaussian(6, 6).t()}
+        path = _saved(tmp_path / "x.pt", {**x, "again": x["b"]})
+        assert equal(_all(uncone.open_rows(f"{path}#again")), x["b"])
+        for key in (0, 2, 3):
+            with zipfile.ZipFile(path) as archive:
+                record = archive.read(f"x/data/{key}")
+            other = _rewritten(_copy(path), {f"data/{key}": (record + bytes(4096))[:length]})
+            for part in ("a", "b", "again"):
+                with pytest.raises(InputError, match=rf"data/{key} has {length} bytes, and its storage 144"):
+                    uncone.open_rows(f"{other}#{part}")
+
+    def test_a_directory_that_says_more_than_there_is_before_the_next_member(self, tmp_path: Path) -> None:
+        path = _pickled(tmp_path / "x.pt", _tensor(16, 4, (2, 3), (3, 1)), np.arange(13, dtype="f4").tobytes())
+        content = bytearray(path.read_bytes())
+        for sign, at in ((b"PK\x01\x02", 20), (b"PK\x03\x04", 18)):
+            place = [one.start() for one in re.finditer(re.escape(sign), content)][2] + at
+            assert content[place : place + 8] == 2 * (52).to_bytes(4, "little")
+            content[place : place + 8] = 2 * (64).to_bytes(4, "little")
+        path.write_bytes(content)
+        assert torch.load(path, weights_only=True).shape == (2, 3)
+        with pytest.raises(InputError, match=r"record data/0 has 52 bytes, and its storage 64"):
+            uncone.open_rows(path)
+
+    @pytest.mark.parametrize("name", ["x/DATA/0", "x/data/0"])
+    def test_two_records_of_one_name(self, tmp_path: Path, name: str) -> None:
+        """Whichever torch takes, none is read beyond its end."""
+        path = _pickled(tmp_path / "x.pt", _tensor(16, 4, (2, 3), (3, 1)), np.arange(16, dtype="f4").tobytes())
+        with pytest.warns() if name == "x/data/0" else nullcontext(), zipfile.ZipFile(path, "a") as archive:
+            archive.writestr(name, b"1234")
+        with pytest.raises(InputError, match=r"record data/0 has 4 bytes, and its storage 64"):
+            uncone.open_rows(path)
+
+
+def _copy(path: Path) -> Path:
+    return Path(shutil.copyfile(path, path.with_name("other.pt")))
 
 
 def _pickled(path: Path, instructions: bytes, storage: bytes = b"\0" * 64, order: bytes = b"little") -> Path:

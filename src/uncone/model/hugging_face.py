@@ -16,11 +16,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from uncone.errors import InputError, UnconeError, UnsupportedModel, first_line
+from uncone.rows.bytes import LocalFile
+from uncone.rows.open import checkpoint_entries
 
 T = TypeVar("T")
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 LARGEST_TOKENIZER = 512 * 2**20
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
+_PREFERRED = ("model.safetensors", "model.safetensors.index.json")
+"""Where these are, the libraries read no weights of `torch.save`."""
 _LONGEST_TEXT = 512
 """Tokens of a text, where a model says no limit or a larger one."""
 _one_at_a_time = threading.RLock()  # the switches belong to the whole process
@@ -90,6 +94,17 @@ def from_pretrained(model_class: Any, directory: Path, **options: Any) -> Any:
     return model_class.from_pretrained(directory, **LOCAL, **options)
 
 
+def check_archives(directory: Path) -> None:
+    """Refuse weights of `torch.save` that are damaged: the libraries map them, and take what follows a short record for numbers.
+
+    Raises:
+        InputError: such a file, of a model that has no safetensors.
+    """
+    for file in sorted(directory.rglob("pytorch_model*.bin")):
+        if not any(file.with_name(name).exists() for name in _PREFERRED):
+            checkpoint_entries(LocalFile(file))
+
+
 def open_tokenizer(directory: Path) -> Any:
     """The `tokenizers.Tokenizer` of a directory, which neither cuts nor pads; None where there is none."""
     file = next((directory / name for name in TOKENIZER_FILES if (directory / name).is_file()), None)
@@ -121,6 +136,7 @@ def open_tokenizer(directory: Path) -> Any:
 def load_encoder(directory: Path) -> tuple[Any, Any, int]:
     """A model (of an encoder-decoder its encoder), its tokenizer, and the most tokens of a text."""
     transformers = need(f"the encoder in {directory}")
+    check_archives(directory)
     with asked(f"load the encoder in {directory}"):
         model = from_pretrained(transformers.AutoModel, directory).float().eval()
         tokenizer = from_pretrained(transformers.AutoTokenizer, directory)

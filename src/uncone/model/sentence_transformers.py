@@ -7,7 +7,7 @@ from typing import Any
 
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.files import ModelFiles, open_model_files, open_weights, read_json, rows_of
-from uncone.model.hugging_face import LOCAL, asked, need
+from uncone.model.hugging_face import LOCAL, asked, check_archives, need
 from uncone.model.places import LanguageModel, Places, find_places
 from uncone.rows import Rows
 from uncone.rows.names import listing
@@ -106,5 +106,6 @@ def load_sentence_transformer(directory: Path, *, device: str | None = None) -> 
                 "code of a model is never run; embed the texts yourself, and give the vectors"
             )
     library = need(*LIBRARY)
+    check_archives(directory)
     with asked(f"load the encoder in {directory}", "Sentence Transformers"):
         return library.SentenceTransformer(str(directory), device=device, **LOCAL).eval()

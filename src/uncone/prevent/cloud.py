@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ import torch.distributed as dist
 from uncone import atomic
 from uncone.errors import InputError
 from uncone.measure.spectrum import marchenko_pastur
-from uncone.regular import open_regular
+from uncone.prevent.own_lines import own_lines
 from uncone.topology.clouds import kind
 
 Tensor = torch.Tensor
@@ -262,23 +262,8 @@ class AnisotropyTrack:
     def resume(self, step: int) -> None:
         """Go on after `step` steps: what the file says of later ones was lost with the run that wrote it."""
         if self.path is not None and self.path.exists():
-            self.records = [record for record in _read(self.path) if record["step"] < step]
+            names = [field.name for field in fields(AnisotropyScores)]
+            own, _ = own_lines(self.path, names, "anisotropy scores")
+            self.records = [record for record in own if record["step"] < step]
             atomic.write_text(self.path, "".join(f"{json.dumps(record)}\n" for record in self.records))
             self._begun = True
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    with open_regular(path) as file:
-        # A kill may leave half a line at the end.
-        lines = file.read().decode("utf-8", "replace").split("\n")[:-1]
-    records = []
-    for at, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-            step = record["step"]
-        except (ValueError, KeyError, TypeError):
-            step = None
-        if not isinstance(step, int):
-            raise InputError(f"expected JSON with a step in {path.name}, got none in line {at}: remove it")
-        records.append(record)
-    return records

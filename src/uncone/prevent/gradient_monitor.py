@@ -15,6 +15,7 @@ from uncone.model.counts import as_counts
 from uncone.model.head_map import IGNORED, HeadMap
 from uncone.model.last_states import States
 from uncone.prevent.attachment import unwrapped
+from uncone.prevent.own_lines import own_lines
 from uncone.prevent.heads import output_head, probe
 from uncone.records.gradients import GradientLedger
 
@@ -41,7 +42,7 @@ class GradientMonitor:
     Args:
         model: a transformers model with a linear head, also inside DDP, PEFT or a compiler, or attached by `uncone.attach`;
             with `head` any module.
-        path: a file in a folder that exists. Lines are appended.
+        path: a file in a folder that exists. Lines are appended to those of earlier monitors, and to no other file.
         every: training forwards from one line to the next, the first one included. With gradient accumulation over k
             micro-batches give k times as many.
         targets: of a micro-batch that are read at most, evenly spaced.
@@ -49,7 +50,7 @@ class GradientMonitor:
         head: the `torch.nn.Linear` of a model that is not of transformers, whose outputs are the logits.
 
     Raises:
-        InputError: options out of range, or a path that cannot be appended to.
+        InputError: options out of range, or a path that cannot be appended to, as of a file with other lines.
         UnsupportedModel: no linear head, or one that is sharded.
     """
 
@@ -199,6 +200,14 @@ def _appendable(path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     if not path.parent.is_dir() or (path.exists() and not path.is_file()):
         raise InputError(f"expected a file in a folder that exists, got {path}: make the folder first")
+    if path.exists():
+        records, rest = own_lines(path, (), "gradients of a step")
+        is_other = [at for at, one in enumerate(records, 1) if "reason" not in one and "zero_sum" not in one]
+        if is_other or rest:
+            at, what = (is_other[0], "another") if is_other else (len(records) + 1, "a part of one")
+            raise InputError(
+                f"expected gradients of a step in each line of {path.name}, got {what} in line {at}: name a new file"
+            )
     return path
 
 

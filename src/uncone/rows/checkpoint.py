@@ -5,10 +5,13 @@ A mapped file that is cut while it is open would end the process: its size is lo
 format from before PyTorch 1.6 cannot be mapped: such a file is loaded whole.
 """
 
+import bisect
 import itertools
 import math
 import pickle
+import pickletools
 import re
+import struct
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -30,8 +33,10 @@ _CONVERT = (
     "uncone runs no code of a file"
 )
 _GLOBAL = re.compile(r"GLOBAL ([\w.]{1,200})")
+_LOCAL_HEADER = struct.Struct("<26xHH")
 _LONGEST_NAME = 4096
 """Characters of a joined name: nested containers could make far more text than the file holds."""
+_MARK = object()
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,7 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
         if not all(storage.is_read for storage in made):
             raise _broken(source, "the bytes of a tensor are not in it")
     elif source.head(4) == ZIP:
-        _check_stored(source)
-        content = _load(source, "cpu", mmap=True)
+        content = _load_mapped(source, _stored(source))
     elif source.head(1) == PICKLE:
         raise InputError(
             f"expected a checkpoint, got {source.name}, a pickle, which can run code: {_CONVERT}"
@@ -155,8 +159,34 @@ def _broken(source: LocalFile, reason: str) -> InputError:
     )
 
 
-def _check_stored(source: LocalFile) -> None:
-    """torch maps the bytes of a member as they lie there, compressed or not."""
+def _load_mapped(source: LocalFile, archive: zipfile.ZipFile) -> Any:
+    """What the file holds, with its numbers mapped: torch compares no record with the size of its storage then."""
+    sizes = list[tuple[int, bool]]()
+
+    def keep(storage: torch.UntypedStorage, _location: str) -> torch.UntypedStorage:
+        sizes.append((storage.nbytes(), storage.data_ptr() != 0))
+        return storage
+
+    content = _load(source, keep, mmap=True)
+    try:
+        records = _records(source, archive)
+        keys = list(_storage_keys(source.read(*records["data.pkl"])))
+    except Exception as error:  # a zip file or instructions that torch takes and the standard library does not
+        raise _broken(source, f"{type(error).__name__}: {error}") from error
+    seen, loaded = set[str](), iter(sizes)
+    for key in keys:
+        if key not in seen:
+            nbytes, is_kept = next(loaded, (-1, True))
+            _, length = records.get(f"data/{key}".lower(), (0, -2))
+            if length != nbytes:
+                raise _broken(source, f"record data/{key[:40]} has {length} bytes, and its storage {nbytes}")
+            if is_kept:  # one that has no memory is looked up each time
+                seen.add(key)
+    return content
+
+
+def _stored(source: LocalFile) -> zipfile.ZipFile:
+    """The archive. torch maps the bytes of a member as they lie there, compressed or not."""
     try:
         with zipfile.ZipFile(source.path) as archive:
             members = archive.infolist()
@@ -166,6 +196,51 @@ def _check_stored(source: LocalFile) -> None:
         raise InputError(f"expected tensors, got {source.name}, a TorchScript program: {_CONVERT}")
     if any(member.compress_type != zipfile.ZIP_STORED for member in members):
         raise InputError(f"expected uncompressed tensors, got compressed ones in {source.name}: {_CONVERT}")
+    return archive
+
+
+def _records(source: LocalFile, archive: zipfile.ZipFile) -> dict[str, tuple[int, int]]:
+    """Where the bytes of each member begin, and how many there are before the next one, by name without the folder.
+
+    Names are compared as torch does, in any case. Of two members with one name the shorter counts.
+    """
+    found = dict[str, tuple[int, int]]()
+    members = archive.infolist()
+    ends = sorted({member.header_offset for member in members} | {archive.start_dir})
+    for member in members:
+        at = member.header_offset
+        begin = at + _LOCAL_HEADER.size + sum(_LOCAL_HEADER.unpack(source.read(at, _LOCAL_HEADER.size)))
+        room = ends[bisect.bisect(ends, at)] - begin
+        name = member.filename.partition("/")[2].lower()
+        length = min(member.file_size, member.compress_size, room)
+        found[name] = min(found.get(name, (begin, length)), (begin, length), key=lambda one: one[1])
+    return found
+
+
+def _storage_keys(instructions: bytes) -> Iterator[str]:
+    """The key of each storage that a pickle names, in order: a stack of stand-ins is followed, and nothing is run."""
+    stack, memo = list[Any](), dict[Any, Any]()
+    for operation, argument, _ in pickletools.genops(instructions):
+        name, before = operation.name, operation.stack_before
+        if "PUT" in name or name == "MEMOIZE":
+            memo[len(memo) if name == "MEMOIZE" else int(argument)] = stack[-1]
+            continue
+        items = list[Any]()
+        if pickletools.stackslice in before:
+            while (item := stack.pop()) is not _MARK:
+                items.append(item)
+            before = before[: before.index(pickletools.markobject)]
+        items += [stack.pop() for _ in before]
+        if name == "BINPERSID":
+            yield str(items[0][2])
+        if "GET" in name:
+            stack.append(memo[int(argument)])
+        elif name.startswith("TUPLE"):
+            stack.append(tuple(items[::-1]))
+        elif name == "MARK":
+            stack.append(_MARK)
+        else:
+            stack += [argument] * len(operation.stack_after)
 
 
 def _tensors(content: Any, source: LocalFile) -> Iterator[tuple[str, torch.Tensor]]:
