@@ -157,7 +157,7 @@ def _keep(case: Case, worker: _Worker, found: Path) -> None:
     shutil.copytree(worker.folder / "case", target / "case")
     names = sorted(path.name for path in (target / "case").iterdir())
     folder = next((worker.folder / "seeds").glob(f"*_{case.origin}"))
-    is_folder = case.reader == "model"
+    is_folder = case.reader in ("model", "results")
     opened = "" if is_folder else next(name for name in names if name != "tokenizer.bin" or len(names) == 1)
     assert folder.is_dir()
     (target / "case.json").write_text(json.dumps(asdict(replace(case, opened=opened)), indent=1))

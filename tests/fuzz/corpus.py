@@ -12,6 +12,8 @@ import numpy as np
 import torch
 
 from tests.fuzz.records import examples
+from tests.fuzz.states import add_states
+from tests.fuzz.tables import add_tables
 from tests.gguf_files import gguf, write_gguf
 from tests.matrices import gaussian
 from uncone import Moments, transforms
@@ -56,6 +58,8 @@ def make(root: Path) -> list[Seed]:
     _parquet(add)
     _models(add)
     _texts(add)
+    add_tables(add)
+    add_states(add)
     for number, (kind, text) in enumerate(examples().items()):
         add("record", f"{number}.json", lambda path, text=text: path.write_text(text), (kind,))
     for made in _transformations():

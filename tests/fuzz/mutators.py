@@ -121,10 +121,8 @@ def numpy_header(content: bytes, other: bytes, rng: random.Random) -> bytes:
 
 def zip_entries(content: bytes, other: bytes, rng: random.Random) -> bytes:
     """An archive written anew with one entry damaged, renamed, doubled, left out, emptied or packed otherwise."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            entries = [(item.filename, archive.read(item)) for item in archive.infolist()]
-    except (zipfile.BadZipFile, ValueError, OSError):
+    entries = _entries(content)
+    if not entries:
         return flip_bits(content, other, rng)
     at, way = rng.randrange(len(entries)), rng.randrange(7)
     name, inner = entries[at]
@@ -146,12 +144,45 @@ def zip_entries(content: bytes, other: bytes, rng: random.Random) -> bytes:
             )
         )
         entries[at] = (name, b"" if way == 3 else damage(inner, inner, rng) if inner else b"x")
-    target = io.BytesIO()
     packing = rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
+    return _archive(entries, packing)
+
+
+def record_of_another_size(content: bytes, other: bytes, rng: random.Random) -> bytes:
+    """A record of numbers is shorter or longer than what its tensor needs; all else of the archive fits."""
+    entries = _entries(content)
+    at = rng.choice([i for i, (name, inner) in enumerate(entries) if "/data/" in name and inner] or [-1])
+    if at < 0:  # the format from before PyTorch 1.6
+        return flip_bits(content, other, rng)
+    name, inner = entries[at]
+    length = rng.choice((0, 1, len(inner) - 1, len(inner) + 1, 2 * len(inner), rng.randrange(len(inner))))
+    entries[at] = (name, (inner + rng.randbytes(len(inner)))[:length])
+    return _archive(entries, zipfile.ZIP_STORED)
+
+
+def _entries(content: bytes) -> list[tuple[str, bytes]]:
+    """The names and contents of an archive; nothing of what is none."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return [(item.filename, archive.read(item)) for item in archive.infolist()]
+    except (zipfile.BadZipFile, ValueError, OSError):
+        return []
+
+
+def _archive(entries: list[tuple[str, bytes]], packing: int) -> bytes:
+    target = io.BytesIO()
     with zipfile.ZipFile(target, "w", packing) as archive:
         for name, inner in entries:
             archive.writestr(name, inner)
     return target.getvalue()
+
+
+def sealed_record(content: bytes, other: bytes, rng: random.Random) -> bytes:
+    """A value in a line of JSON is another, and its checksum stays."""
+    lines = content.split(b"\n")
+    at = rng.randrange(len(lines))
+    lines[at] = json.dumps(mutant(json.loads(lines[at]), rng)).encode("utf-8", "surrogatepass")
+    return b"\n".join(lines)
 
 
 def text_lines(content: bytes, other: bytes, rng: random.Random) -> bytes:
@@ -168,7 +199,7 @@ def text_lines(content: bytes, other: bytes, rng: random.Random) -> bytes:
     elif way == 4:
         return content.replace(b"\n", rng.choice((b"\r\n", b"\r", b"\n\n")))
     else:
-        separator = b"\t" if b"\t" in lines[at] else b" "
+        separator = next((mark for mark in (b"\t", b";", b",") if mark in lines[at]), b" ")
         words = lines[at].split(separator)
         words[rng.randrange(len(words))] = rng.choice(_WORDS)
         lines[at] = rng.choice((separator, separator, b"\t", b"  ")).join(words)
@@ -183,13 +214,17 @@ def mutators_of(name: str) -> tuple[Mutator, ...]:
     known: tuple[Mutator, ...] = ()
     if name.endswith(".json"):
         known = (json_text,)
-    elif name.endswith(".safetensors"):
+    elif name.endswith((".safetensors", ".part", "sums")):
         known = (safetensors_header, metadata_value)
     elif name.endswith(".npy"):
         known = (numpy_header,)
-    elif name.endswith((".npz", ".pt", "pytorch_model.bin")):
+    elif name.endswith(".npz"):
         known = (zip_entries,)
-    elif name.endswith((".txt", ".vec", ".tsv")):
+    elif name.endswith((".pt", "pytorch_model.bin")):
+        known = (zip_entries, record_of_another_size)
+    elif name.endswith(".jsonl"):
+        known = (sealed_record, text_lines)
+    elif name.endswith((".txt", ".vec", ".tsv", ".csv")):
         known = (text_lines,)
     return (*_BYTES, *(known * (len(_BYTES) // max(1, len(known)))))
 

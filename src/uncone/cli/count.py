@@ -29,7 +29,7 @@ def count(
             .tsv.
         save: Write the counts to this file, a .npy.
         no_words: Count tokens alone, and no words.
-        overwrite: With --save: replace the file if it is there, and a state of another count beside it.
+        overwrite: With --save: replace the file if it is there, and a FILE.part of anything but this count.
     """
     from uncone.verbs.count import count as run
 

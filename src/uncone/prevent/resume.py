@@ -13,7 +13,7 @@ import torch
 
 from uncone import atomic
 from uncone.errors import InputError
-from uncone.rows.safetensors import read_tensors, to_bytes
+from uncone.rows.safetensors import read_tensors, sealed_bytes
 from uncone.tensors import of_array
 
 _FORMAT = "uncone.gate/1"
@@ -135,7 +135,7 @@ def save(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
             tensors |= {f"{name}.{key}": v for key, v in value.items()}
         else:
             plain[name] = value
-    atomic.write_bytes(path, to_bytes(tensors, {"format": _FORMAT, "state": json.dumps(plain)}))
+    atomic.write_bytes(path, sealed_bytes(tensors, {"format": _FORMAT, "state": json.dumps(plain)}))
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -87,8 +87,8 @@ def read_tensors(
 ) -> tuple[dict[str, Array], dict[str, str]]:
     """The tensors of a file whose metadata name `format`, or one of several, as copies in memory, and the metadata.
 
-    Messages say `what` such a file holds ("a transformation"), and `how` to write it ("write it with save"). With
-    `sealed` it must be as `sealed_bytes` made it.
+    Messages say `what` such a file holds ("a transformation"), and `how` to write it ("write it with save"). A
+    checksum is compared where there is one, and with `sealed` there must be.
     """
     source = LocalFile(path)
     try:
@@ -107,7 +107,8 @@ def read_tensors(
         tensors[name] = np.empty(entry.shape, _DTYPES[entry.dtype])
         if tensors[name].size:
             source.read_into(entry.start, raw_bytes(tensors[name]))
-    if sealed and metadata.pop(_SUM, None) != checksum(_pieces(tensors, metadata)):
+    is_sealed, known = sealed or _SUM in metadata, metadata.pop(_SUM, None)
+    if is_sealed and known != checksum(_pieces(tensors, metadata)):
         raise InputError(f"expected {what} as it was written, got {path} of another checksum: {how}")
     return tensors, metadata
 
