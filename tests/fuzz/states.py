@@ -46,7 +46,8 @@ def _sources() -> Path:
         (at / "config.json").write_text(json.dumps(config))
         draw = torch.Generator().manual_seed(step)
         weights = {
-            name: torch.randn(20, 6, generator=draw) for name in ("lm_head.weight", "model.embed_tokens.weight")
+            name: torch.randn(20, 6, generator=draw)
+            for name in ("lm_head.weight", "model.embed_tokens.weight")
         }
         save_file(weights, at / "model.safetensors")
     return folder
@@ -66,7 +67,12 @@ def add_states(add: Add) -> None:
 def _count(path: Path) -> Any:
     texts = [_sources() / "a.txt", _sources() / "b.txt"]
     found = count_tokens(_sources() / "tokenizer.json", texts, resume=path)
-    return found.counts.tolist(), found.words, found.characters, None if found.blocks is None else found.blocks.tolist()
+    return (
+        found.counts.tolist(),
+        found.words,
+        found.characters,
+        None if found.blocks is None else found.blocks.tolist(),
+    )
 
 
 @cache

@@ -107,7 +107,11 @@ def _numbers(values: Any) -> np.ndarray[Any, Any]:
 def _cells(path: Path) -> dict[str, list[Any]] | None:
     if path.suffix in (".jsonl", ".json"):
         text = path.read_text(encoding="utf-8-sig")
-        rows = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.split("\n") if line.strip()]
+        rows = (
+            json.loads(text)
+            if path.suffix == ".json"
+            else [json.loads(line) for line in text.split("\n") if line.strip()]
+        )
         if not isinstance(rows, list):  # a log of a trainer
             return None
         return {name: [row.get(name) for row in rows] for row in rows for name in row}

@@ -272,7 +272,9 @@ class TestOffline:
 
 
 @pytest.mark.parametrize("kind", ["transformers", "sentence_transformers"])
-def test_an_encoder_with_a_short_record_is_refused_before_the_library_maps_it(tmp_path: Path, kind: str) -> None:
+def test_an_encoder_with_a_short_record_is_refused_before_the_library_maps_it(
+    tmp_path: Path, kind: str
+) -> None:
     """transformers and Sentence Transformers took the bytes that follow for weights."""
     path = _bert(tmp_path / "m")
     weights = load_file(path / "model.safetensors")
@@ -291,7 +293,9 @@ def test_an_encoder_with_a_short_record_is_refused_before_the_library_maps_it(tm
         modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
         (path / "modules.json").write_text(json.dumps(modules))
         load = load_sentence_transformer
-    with pytest.raises(InputError, match=r"pytorch_model.bin, which torch cannot read \(record data/3 has 54 bytes"):
+    with pytest.raises(
+        InputError, match=r"pytorch_model.bin, which torch cannot read \(record data/3 has 54 bytes"
+    ):
         load(path)
     with pytest.raises(InputError, match="record data/3 has 54 bytes"):
         uncone.open_rows(f"{path}#input")

@@ -210,7 +210,9 @@ def test_lines_are_appended_to_own_lines_alone(tmp_path: Path) -> None:
         (np.arange(99).tobytes(), "another in line 1"),
     ):
         path.write_bytes(content)
-        with pytest.raises(InputError, match=rf"expected gradients of a step in each line of lines, got {got}"):
+        with pytest.raises(
+            InputError, match=rf"expected gradients of a step in each line of lines, got {got}"
+        ):
             GradientMonitor(model, path)
         assert path.read_bytes() == content
 

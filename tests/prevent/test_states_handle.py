@@ -77,7 +77,9 @@ def test_a_resumed_track_forgets_what_was_lost_with_the_run(tmp_path: Path) -> N
         (whole.replace('"n": 8', '"m": 8', 1), 1),
     ):
         path.write_text(content)
-        message = rf"expected anisotropy scores in each line of track.jsonl, got another in line {line}: name a"
+        message = (
+            rf"expected anisotropy scores in each line of track.jsonl, got another in line {line}: name a"
+        )
         with pytest.raises(InputError, match=message):
             track.resume(6)
         assert path.read_text() == content

@@ -417,7 +417,9 @@ class TestMessages:
                     uncone.open_rows(f"{other}#{part}")
 
     def test_a_directory_that_says_more_than_there_is_before_the_next_member(self, tmp_path: Path) -> None:
-        path = _pickled(tmp_path / "x.pt", _tensor(16, 4, (2, 3), (3, 1)), np.arange(13, dtype="f4").tobytes())
+        path = _pickled(
+            tmp_path / "x.pt", _tensor(16, 4, (2, 3), (3, 1)), np.arange(13, dtype="f4").tobytes()
+        )
         content = bytearray(path.read_bytes())
         for sign, at in ((b"PK\x01\x02", 20), (b"PK\x03\x04", 18)):
             place = [one.start() for one in re.finditer(re.escape(sign), content)][2] + at
@@ -431,7 +433,9 @@ class TestMessages:
     @pytest.mark.parametrize("name", ["x/DATA/0", "x/data/0"])
     def test_two_records_of_one_name(self, tmp_path: Path, name: str) -> None:
         """Whichever torch takes, none is read beyond its end."""
-        path = _pickled(tmp_path / "x.pt", _tensor(16, 4, (2, 3), (3, 1)), np.arange(16, dtype="f4").tobytes())
+        path = _pickled(
+            tmp_path / "x.pt", _tensor(16, 4, (2, 3), (3, 1)), np.arange(16, dtype="f4").tobytes()
+        )
         with pytest.warns() if name == "x/data/0" else nullcontext(), zipfile.ZipFile(path, "a") as archive:
             archive.writestr(name, b"1234")
         with pytest.raises(InputError, match=r"record data/0 has 4 bytes, and its storage 64"):

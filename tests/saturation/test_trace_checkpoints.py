@@ -181,7 +181,7 @@ def test_a_last_line_that_was_cut_is_read_again(tmp_path: Path, cut: int) -> Non
     whole = trace_checkpoints(folder, out=out)
     own = out.read_bytes()
     first = own.index(b"\n") + 1
-    for rest in (own[max(first + 1, len(own) - cut):], own[max(first - 1, len(own) - cut) :]):
+    for rest in (own[max(first + 1, len(own) - cut) :], own[max(first - 1, len(own) - cut) :]):
         out.write_bytes(own.removesuffix(rest))
         assert trace_checkpoints(folder, out=out) == whole
         assert out.read_bytes().removesuffix(b"\n") == own.removesuffix(b"\n")

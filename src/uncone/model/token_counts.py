@@ -279,7 +279,9 @@ def _load(path: Path, of: dict[str, Any], shape: tuple[int, ...]) -> _State:
     tensors, _ = read_tensors(path, format=_FORMAT, what=_STATE, how=_HOW, sealed=True)
     told, blocks = json.loads(tensors["told"].tobytes()), tensors["blocks"]
     if told["of"] != of or blocks.shape != shape:
-        raise InputError(f"expected the state of these texts and options, got that of others in {path}: {_HOW}")
+        raise InputError(
+            f"expected the state of these texts and options, got that of others in {path}: {_HOW}"
+        )
     words = None if told["words"] is None else Counter[str](told["words"])
     places = {name: told[name] for name in ("width", "characters", "source", "pieces")}
     return _State(blocks, words, of=of, **places)

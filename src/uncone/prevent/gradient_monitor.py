@@ -15,8 +15,8 @@ from uncone.model.counts import as_counts
 from uncone.model.head_map import IGNORED, HeadMap
 from uncone.model.last_states import States
 from uncone.prevent.attachment import unwrapped
-from uncone.prevent.own_lines import own_lines
 from uncone.prevent.heads import output_head, probe
+from uncone.prevent.own_lines import own_lines
 from uncone.records.gradients import GradientLedger
 
 Tensor = torch.Tensor

@@ -171,7 +171,9 @@ def _load_mapped(source: LocalFile, archive: zipfile.ZipFile) -> Any:
     try:
         records = _records(source, archive)
         keys = list(_storage_keys(source.read(*records["data.pkl"])))
-    except Exception as error:  # a zip file or instructions that torch takes and the standard library does not
+    except (
+        Exception
+    ) as error:  # a zip file or instructions that torch takes and the standard library does not
         raise _broken(source, f"{type(error).__name__}: {error}") from error
     seen, loaded = set[str](), iter(sizes)
     for key in keys:

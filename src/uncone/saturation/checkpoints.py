@@ -1,7 +1,6 @@
 """Checkpoints of one training: each read without building its model, kept line by line, and ordered in time."""
 
 import hashlib
-import json
 import math
 import os
 import re

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
