@@ -187,7 +187,7 @@ def sealed_record(content: bytes, other: bytes, rng: random.Random) -> bytes:
 
 def text_lines(content: bytes, other: bytes, rng: random.Random) -> bytes:
     lines = content.split(b"\n")
-    at, way = rng.randrange(len(lines)), rng.randrange(8)
+    at, way = rng.randrange(len(lines)), rng.randrange(9)
     if way == 0:
         lines.insert(at, lines[rng.randrange(len(lines))])
     elif way == 1:
@@ -196,6 +196,8 @@ def text_lines(content: bytes, other: bytes, rng: random.Random) -> bytes:
         lines[at] = b""
     elif way == 3:
         rng.shuffle(lines)
+    elif way == 8:
+        lines = _with_column(lines, rng)
     elif way == 4:
         return content.replace(b"\n", rng.choice((b"\r\n", b"\r", b"\n\n")))
     else:
@@ -204,6 +206,17 @@ def text_lines(content: bytes, other: bytes, rng: random.Random) -> bytes:
         words[rng.randrange(len(words))] = rng.choice(_WORDS)
         lines[at] = rng.choice((separator, separator, b"\t", b"  ")).join(words)
     return b"\n".join(lines)
+
+
+def _with_column(lines: list[bytes], rng: random.Random) -> list[bytes]:
+    """Every cell of one column below the header is the same."""
+    separator = next((mark for mark in (b"\t", b";", b",") if mark in lines[0]), b" ")
+    cells = [line.split(separator) for line in lines]
+    at, cell = (
+        rng.randrange(len(cells[0])),
+        rng.choice((b"", b"x", b"0", b"1", b"-1", b"nan", b"inf", b"1e308", b"1e-320")),
+    )
+    return [lines[0], *(separator.join([*row[:at], cell, *row[at + 1 :]]) for row in cells[1:])]
 
 
 _BYTES: tuple[Mutator, ...] = (flip_bits, overwrite, cut, cut_within, extend, insert, splice, set_integer)

@@ -171,9 +171,7 @@ def _load_mapped(source: LocalFile, archive: zipfile.ZipFile) -> Any:
     try:
         records = _records(source, archive)
         keys = list(_storage_keys(source.read(*records["data.pkl"])))
-    except (
-        Exception
-    ) as error:  # a zip file or instructions that torch takes and the standard library does not
+    except Exception as error:  # of what torch takes and the standard library does not
         raise _broken(source, f"{type(error).__name__}: {error}") from error
     seen, loaded = set[str](), iter(sizes)
     for key in keys:
@@ -225,7 +223,7 @@ def _storage_keys(instructions: bytes) -> Iterator[str]:
     for operation, argument, _ in pickletools.genops(instructions):
         name, before = operation.name, operation.stack_before
         if "PUT" in name or name == "MEMOIZE":
-            memo[len(memo) if name == "MEMOIZE" else int(argument)] = stack[-1]
+            memo[len(memo) if name == "MEMOIZE" else argument] = stack[-1]
             continue
         items = list[Any]()
         if pickletools.stackslice in before:
@@ -236,7 +234,7 @@ def _storage_keys(instructions: bytes) -> Iterator[str]:
         if name == "BINPERSID":
             yield str(items[0][2])
         if "GET" in name:
-            stack.append(memo[int(argument)])
+            stack.append(memo[argument])
         elif name.startswith("TUPLE"):
             stack.append(tuple(items[::-1]))
         elif name == "MARK":
