@@ -92,11 +92,11 @@ def use_curves(path: Path) -> Compare:
 
 
 def _number(cell: Any) -> float | None:
-    if isinstance(cell, bool) or cell is None:
+    if cell is None:
         return None
     try:
         return float(cell)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
