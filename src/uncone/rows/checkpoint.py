@@ -6,6 +6,7 @@ format from before PyTorch 1.6 cannot be mapped: such a file is loaded whole.
 """
 
 import bisect
+import io
 import itertools
 import math
 import pickle
@@ -15,6 +16,7 @@ import struct
 import warnings
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +24,7 @@ import torch
 
 from uncone.errors import InputError
 from uncone.rows.base import ArrayRows, Rows
-from uncone.rows.bytes import PICKLE, ZIP, LocalFile
+from uncone.rows.bytes import PICKLE, ZIP, LocalFile, SequentialFile
 from uncone.rows.floats import Array, widen
 from uncone.rows.safetensors import FLOATS, PIECE_BYTES, Entry
 
@@ -36,6 +38,7 @@ _GLOBAL = re.compile(r"GLOBAL ([\w.]{1,200})")
 _LOCAL_HEADER = struct.Struct("<26xHH")
 _LONGEST_NAME = 4096
 """Characters of a joined name: nested containers could make far more text than the file holds."""
+_LONGEST_CLASS = 10_000
 _MARK = object()
 
 
@@ -74,6 +77,7 @@ class StoredTensor(Entry):
 def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
     """The tensors of a file of `torch.save` by name; names in nested dicts and lists are joined with dots."""
     if source.head(14)[2:] == _LEGACY:
+        _check_names(source, 0, pickles=5)
         made = list[_Storage]()
 
         def make(empty: torch.UntypedStorage, _location: str) -> _Storage:
@@ -167,10 +171,15 @@ def _load_mapped(source: LocalFile, archive: zipfile.ZipFile) -> Any:
         sizes.append((storage.nbytes(), storage.data_ptr() != 0))
         return storage
 
-    content = _load(source, keep, mmap=True)
     try:
         records = _records(source, archive)
-        keys = list(_storage_keys(source.read(*records["data.pkl"])))
+        instructions = records["data.pkl"]
+    except Exception as error:  # whatever a damaged directory leads to
+        raise _broken(source, f"{type(error).__name__}: {error}") from error
+    _check_names(source, instructions[0], pickles=1)
+    content = _load(source, keep, mmap=True)
+    try:
+        keys = list(_storage_keys(source.read(*instructions)))
     except Exception as error:  # of what torch takes and the standard library does not
         raise _broken(source, f"{type(error).__name__}: {error}") from error
     seen, loaded = set[str](), iter(sizes)
@@ -183,6 +192,18 @@ def _load_mapped(source: LocalFile, archive: zipfile.ZipFile) -> Any:
             if is_kept:  # one that has no memory is looked up each time
                 seen.add(key)
     return content
+
+
+def _check_names(source: LocalFile, at: int, *, pickles: int) -> None:
+    """Refuse a class of a very long name: torch searches its own message in time that grows with the square of it."""
+    longest = 0
+    with suppress(Exception):  # torch says what is wrong with the instructions
+        file = io.BufferedReader(SequentialFile(source, at))
+        for _ in range(pickles):
+            for operation, argument, _ in pickletools.genops(file):
+                longest = max(longest, len(argument) if operation.name == "GLOBAL" else 0)
+    if longest > _LONGEST_CLASS:
+        raise _broken(source, f"a class has a name of {longest} characters")
 
 
 def _stored(source: LocalFile) -> zipfile.ZipFile:
