@@ -151,7 +151,7 @@ def test_intervals_hold_planted_constants_as_often_as_they_say() -> None:
         problem = problem_of(n, t, losses, fixed=FIXED)
         law = fitted(problem)
         known = uncertainty(problem, law, resamples=199, seed=seed)
-        bootstrap, (low, high) = known.constants()[1], known.profile(1)
+        bootstrap, (low, high) = known.constants()[1], known.profiles()[1]
         assert bootstrap is not None
         _, gap_low, gap_high = known.mean_gap(n[:2], t[:2], true.predict(n[:2], t[:2]))
         assert low is not None
@@ -167,7 +167,7 @@ def test_the_profile_ends_where_the_deviance_meets_its_threshold() -> None:
     law = fitted(problem)
     known = uncertainty(problem, law, resamples=100)
     for place, name in ((0, "A"), (3, "beta")):
-        for end in known.profile(place):
+        for end in known.profiles()[place]:
             assert end is not None
             rise = np.array(fit(n, t, losses, fixed={name: end}).objective - law.objective)
             found = deviance(rise, np.array(known.noise), 1e-3)

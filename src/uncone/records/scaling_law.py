@@ -22,15 +22,15 @@ _INTERVAL = "95% interval"
 
 @dataclass(frozen=True)
 class LawConstant:
-    """A constant of the law. `profile` is its interval by the likelihood, with None for an end that the runs do not
-    bound, and `bootstrap` its interval by simulated runs; both are None of a constant that was `given`, and where there
-    were no more runs than constants."""
+    """A constant of the law. `profile` is its interval by the likelihood and `bootstrap` its interval by simulated runs, each
+    with None for an end that the runs do not bound. Both are None of a constant that was `given` and where there were no
+    more runs than constants. `bootstrap` is None too where the fit ended at a limit, such as E = 0: a note names it."""
 
     name: str
     value: float
     given: bool = False
     profile: tuple[float | None, float | None] | None = None
-    bootstrap: tuple[float, float] | None = None
+    bootstrap: tuple[float | None, float | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,9 @@ class ScalingLaw(Record):
     SCHEMA: ClassVar[str] = "uncone.scaling_law/1"
     HOW: ClassVar[str] = "uncone.fit_scaling_law(SOURCE).save(F)"
     READING: ClassVar[str] = (
-        "The intervals hold the constant in 95 of 100 simulations where the law is right and the noise is log-normal, of one "
-        "size for all runs. They say nothing of a law of another form. The profile interval is the one to quote."
+        "The profile intervals hold the constant in about 95 of 100 simulations, and in more of them where few runs are noisy. "
+        "The simulated law is right, and its noise is log-normal, of one size for all runs. The intervals say nothing about a law "
+        "of another form. The profile interval is the one to quote."
     )
 
     verdict: str
@@ -117,7 +118,7 @@ class ScalingLaw(Record):
             (
                 c.name,
                 number(c.value, digits=4),
-                *(("given", "") if c.given else (_ends(c.profile), _ends(c.bootstrap))),
+                *(("given", "") if c.given else (ends(c.profile), ends(c.bootstrap))),
             )
             for c in self.constants
         )
@@ -224,10 +225,11 @@ def between(low: float, high: float) -> str:
     return f"{low:+.1%} to {high:+.1%}"
 
 
-def _ends(interval: tuple[float | None, float | None] | None) -> str:
+def ends(interval: tuple[float | None, float | None] | None, digits: int = 4) -> str:
+    """An interval in words, where an end may be open."""
     if interval is None:
         return ""
-    low, high = (None if end is None else number(end, digits=4) for end in interval)
+    low, high = (None if end is None else number(end, digits=digits) for end in interval)
     if low is None or high is None:
         return "not bounded" if low == high else f"at most {high}" if low is None else f"at least {low}"
     return f"{low} to {high}"

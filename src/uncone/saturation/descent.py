@@ -21,25 +21,29 @@ _TURN = 1e-2
 
 def descend(
     theta: Array, free: Array, x: Array, y: Array, *, delta: float, steps: int, done: float = 1e-13,
-    dtype: type = np.float64,
+    dtype: type = np.float64, box: Array | None = None,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Where each of S descents ends, (S, 5), and the sums of Huber's losses there, (S,).
 
     Args:
         theta: where they start, (S, 5): a, alpha, b, beta, e, of ln L = ln(exp(a - alpha x0) + exp(b - beta x1) + exp(e)).
-        free: which of the five move.
+        free: which of the five move, (5,) or of each descent (S, 5).
         x: ln N and ln T of the runs, (2, R).
         y: ln L, (R,) or of each descent (S, R).
         delta: where Huber's loss turns from squares to sizes.
         steps: at most.
         done: a descent ends once a step lowers the sum by no more than this share.
         dtype: of the sums over the runs. float32 is for a first choice among many starts.
+        box: the least and the greatest value of each constant that moves, (2, 5). It has no limits by default.
     """
     runs = x.shape[1]
     size = max(1, _AT_ONCE // runs)
-    y = np.broadcast_to(y, (len(theta), runs))
+    y, free = np.broadcast_to(y, (len(theta), runs)), np.broadcast_to(free, theta.shape)
+    box = np.array([[-np.inf], [np.inf]]).repeat(5, 1) if box is None else box
     cuts = [slice(start, start + size) for start in range(0, len(theta), size)]
-    ends = share(partial(_piece, theta[cut], free, x, y[cut], delta, steps, done, dtype) for cut in cuts)
+    ends = share(
+        partial(_piece, theta[cut], free[cut], x, y[cut], box, delta, steps, done, dtype) for cut in cuts
+    )
     return np.concatenate([end for end, _ in ends]), np.concatenate([total for _, total in ends])
 
 
@@ -99,23 +103,31 @@ class _Sums:
 
 @np.errstate(over="ignore", invalid="ignore")  # a step out of range is not taken
 def _piece(
-    theta: Array, free: Array, x: Array, y: Array, delta: float, steps: int, done: float, dtype: type
-) -> tuple[Array, Array]:
+    theta: Array, free: Array, x: Array, y: Array, box: Array, delta: float, steps: int, done: float, dtype: type
+) -> tuple[Array, Array]:  # fmt: skip
     sums, y = _Sums(x, delta, dtype), y.astype(dtype)
-    ends, totals = theta.astype(np.float64), np.empty(len(theta))
+    low, high = np.where(free, box[:, None], theta)
+    ends, totals = np.clip(theta.astype(np.float64), low, high), np.empty(len(theta))
     running, theta, damping = np.arange(len(theta)), ends.copy(), np.full(len(theta), _FIRST_DAMPING)
     shares, predicted = sums.shares(theta)
     residuals = predicted - y
     totals[:] = current = sums.losses(residuals)
-    eye, least = np.eye(int(free.sum())), max(_LEAST_DAMPING, 50 * float(np.finfo(dtype).eps))
-    for _ in range(steps if free.any() else 0):
+    used = free.any(0)
+    eye, least = np.eye(int(used.sum())), max(_LEAST_DAMPING, 50 * float(np.finfo(dtype).eps))
+    for _ in range(steps if used.any() else 0):
         normal, slope = sums.normal(shares, residuals, damping)
-        normal, slope = normal[:, free][:, :, free], slope[:, free]
+        # A constant that is held, or pushed against its limit, takes no part in the step.
+        moves = np.where(slope > 0, theta > low, theta < high)[:, used]
+        normal, slope = (
+            normal[:, used][:, :, used] * (moves[:, :, None] & moves[:, None]),
+            slope[:, used] * moves,
+        )
         size = np.einsum("spp->sp", normal)
         scale = np.sqrt(np.maximum(size, _LEAST * size.max(1, keepdims=True)) + _TINY)
         damped = normal / (scale[:, :, None] * scale[:, None]) + damping[:, None, None] * eye
         moved = theta.copy()
-        moved[:, free] -= np.linalg.solve(damped, (slope / scale)[..., None])[..., 0] / scale
+        moved[:, used] -= np.linalg.solve(damped, (slope / scale)[..., None])[..., 0] / scale
+        moved = np.clip(moved, low, high)
         new_shares, predicted = sums.shares(moved)
         new_residuals = predicted - y
         found = sums.losses(new_residuals)
@@ -130,6 +142,7 @@ def _piece(
             ends[running], totals[running] = theta, current
             kept = ~ended
             running, theta, damping, current = running[kept], theta[kept], damping[kept], current[kept]
+            low, high = low[kept], high[kept]
             shares, residuals, y = shares[:, kept], residuals[kept], y[kept]
         if not len(running):
             break

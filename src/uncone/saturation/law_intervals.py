@@ -1,21 +1,25 @@
 """How well the runs of a scaling law say its constants, its predictions, and the gap of other runs."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from uncone.errors import InputError
 from uncone.rows import Array
-from uncone.saturation.scaling_law import Law, Problem, ln_loss
+from uncone.saturation.law_profile import Ends, Profile, searched
+from uncone.saturation.scaling_law import ENOUGH, Law, Problem, finite_exp, ln_loss
 
 Progress = Callable[[str, int, int], None]
 LEVEL = 0.95
 _LEAST_NOISE = 1e-8
 """Of an exact fit, so that its intervals have no width but are there."""
-_DOUBLINGS, _BETWEEN, _ROUNDS = 14, 9, 3
-_FEWEST = 100
+_FEWEST, _STEPS = 100, 80
+_ANYWHERE = 1e6
+"""High over low: an interval of losses as wide as this says nothing."""
+CHI_SQUARE = 3.841459
+"""The 95% quantile of one degree of freedom, below which no threshold falls."""
 
 
 @dataclass(frozen=True)
@@ -42,50 +46,55 @@ class Uncertainty:
     thresholds: dict[int, float]
     seed: int
 
-    def constants(self) -> list[tuple[float, float] | None]:
-        """The bootstrap interval of each constant; None of a given one."""
-        low, high = self.law.theta + self._quantiles(self.drawn - self.law.theta)
-        return [
-            _natural(place, low[place], high[place]) if place in self.thresholds else None
-            for place in range(5)
-        ]
+    @property
+    def at_limit(self) -> bool:
+        """The fit has lost a term, or a power ended at its limit: then simulated runs of it scatter too little."""
+        theta = self.law.theta
+        return bool(self.problem.missing(theta) or self.problem.at_limit(theta))
 
-    def band(self, n: Array, t: Array) -> tuple[Array, Array]:
-        """Where a new run of each size has its loss: the law's error and the noise of one run."""
-        return self._exp(self._with_noise(np.log([n, t]), np.eye(len(n))))
+    def constants(self) -> dict[int, Ends]:
+        """The bootstrap interval of each free constant, with None for an end beyond all that a fit may have.
 
-    def mean_gap(self, n: Array, t: Array, losses: Array) -> tuple[float, float, float]:
-        """The mean gap of runs outside the fit, and the ends of its interval, where their noise is as in the fit."""
+        There are none where the fit is at a limit. E is drawn as E and not as its logarithm, since it may be 0.
+        """
+        if self.at_limit:
+            return {}
+        theta, drawn, limits = (searched(of) for of in (self.law.theta, self.drawn, self.problem.limits))
+        ends = theta + self._quantiles(drawn - theta)
+        within = (limits[0] < ends) & (ends < limits[1])
+        return {
+            place: natural(place, [float(end) if is_in else None for end, is_in in zip(*of, strict=True)])
+            for place, of in enumerate(zip(ends.T, within.T, strict=True))
+            if place in self.thresholds
+        }
+
+    def band(self, n: Array, t: Array) -> tuple[Array, Array] | None:
+        """Where a new run of each size has its loss: the law's error and the noise of one run. None if it may be anywhere."""
+        low, high = self._exp(self._with_noise(np.log([n, t]), np.eye(len(n))))
+        return None if (high > _ANYWHERE * low).any() else (low, high)
+
+    def mean_gap(self, n: Array, t: Array, losses: Array) -> tuple[float, float, float] | None:
+        """The mean gap of runs outside the fit, and the ends of its interval, where their noise is as in the fit.
+
+        None if the law says nothing of runs so far from the fitted ones.
+        """
         x, each = np.log([n, t]), np.full((1, len(n)), 1 / len(n))
         _, errors = self._with_noise(x, each)
         low, high = self._exp((np.zeros(1), errors))
         mean = float(self.law.gap(n, t, losses).mean())
+        if high[0] > _ANYWHERE * low[0]:
+            return None
         return mean, float((1 + mean) * low[0] - 1), float((1 + mean) * high[0] - 1)
 
-    def profile(self, place: int) -> tuple[float | None, float | None]:
-        """The values of a constant at which the deviance, all other constants refitted, is below its threshold.
+    def profiles(self) -> dict[int, Ends]:
+        """The values of each free constant at which the deviance, all else refitted, is below its threshold.
 
         None for an end that lies beyond all values that were tried: the runs do not bound the constant there.
         """
-        theta = self.law.theta
-        spread = self.drawn - theta
-        unit = float(np.sqrt(np.mean(spread[:, place] ** 2))) or 1e-9
-        along = spread.T @ spread[:, place] / (spread[:, place] @ spread[:, place] or 1.0)
-
-        def rises(values: Array) -> Array:
-            straight = np.repeat(theta[None], len(values), 0)
-            starts = np.concatenate([theta + (values - theta[place])[:, None] * along, straight])
-            starts[:, place] = np.tile(values, 2)
-            _, sums = self.problem.descend(starts, held=place)
-            rise = np.minimum(*np.split(sums, 2)) - self.law.objective
-            return deviance(rise, np.array(self.noise), self.problem.delta) - self.thresholds[place]
-
-        ends: list[float | None] = []
-        for side in (-1, 1):
-            reach = theta[place] + side * unit * np.concatenate([[0.0], 2.0 ** np.arange(-2, _DOUBLINGS)])
-            ends.append(_crossing(rises, reach))
-        low, high = (None if end is None else _natural(place, end, end)[0] for end in ends)
-        return low, high
+        unit = float(deviance(np.array(1.0), np.array(self.noise), self.problem.delta))
+        rises = {place: threshold / unit for place, threshold in self.thresholds.items()}
+        ends = Profile(self.problem, self.law.theta, self.law.objective, self.drawn, rises).ends()
+        return {place: natural(place, of) for place, of in ends.items()}
 
     def _with_noise(self, x: Array, mean: Array) -> tuple[Array, Array]:
         """ln of the law at runs, averaged by `mean`, and its simulated errors (B, k), with the noise of the runs."""
@@ -96,7 +105,7 @@ class Uncertainty:
 
     def _exp(self, of: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = self._ends(*of)
-        return np.exp(low), np.exp(high)
+        return finite_exp(low), finite_exp(high)
 
     def _ends(self, center: Array, errors: Array) -> tuple[Array, Array]:
         low, high = self._quantiles(errors)
@@ -131,16 +140,17 @@ def uncertainty(
     expected = ln_loss(theta, problem.x)
     noise = max(float(_noise(problem.y - expected, problem.spare)[0]), _LEAST_NOISE)
     y = expected + noise * generator.standard_normal((resamples, len(problem.y)))
-    starts = np.repeat(theta, resamples, 0)
+    starts = np.repeat(problem.lifted(theta), resamples, 0)
     told("simulate", 0, len(places) + 1)
-    drawn, sums = problem.descend(starts, y)
+    drawn, sums = problem.descend(starts, y, steps=_STEPS, done=ENOUGH)
     noises = np.maximum(_noise(y - ln_loss(drawn, problem.x), problem.spare), 1e-3 * noise)
     thresholds = {}
     for done, place in enumerate(places):
         told("simulate", done + 1, len(places) + 1)
-        _, restricted = problem.descend(starts, y, held=place)
+        held = np.where(np.arange(5) == place, theta, starts)
+        _, restricted = problem.descend(held, y, held=place, steps=_STEPS, done=ENOUGH)
         rises = deviance(np.maximum(restricted - sums, 0), noises, problem.delta)
-        thresholds[place] = float(np.quantile(rises, LEVEL))
+        thresholds[place] = max(float(np.quantile(rises, LEVEL)), CHI_SQUARE)
     told("simulate", len(places) + 1, len(places) + 1)
     return Uncertainty(problem, law, noise, drawn, noises, thresholds, seed)
 
@@ -163,22 +173,7 @@ def _noise(residuals: Array, spare: int) -> Array:
     return np.asarray(np.sqrt((residuals**2).sum(1) / spare))
 
 
-def _natural(place: int, low: float, high: float) -> tuple[float, float]:
-    """Ends in the constant's own unit, from those of its logarithm."""
-    if place % 2:
-        return float(low), float(high)
-    return tuple(math.exp(min(end, 700.0)) for end in (low, high))  # type: ignore[return-value]
-
-
-def _crossing(rises: Callable[[Array], Array], reach: Array) -> float | None:
-    """Where `rises`, negative at the first of `reach`, first turns positive; None where it never does."""
-    for round_ in range(_ROUNDS):
-        found = rises(reach)
-        above = np.flatnonzero(found > 0)
-        if not len(above) or above[0] == 0:
-            return float(reach[0]) if len(above) else None
-        low, high = reach[above[0] - 1], reach[above[0]]
-        if round_ < _ROUNDS - 1:
-            reach = np.linspace(low, high, _BETWEEN)
-    below, over = found[above[0] - 1], found[above[0]]
-    return float(low + (high - low) * below / (below - over))
+def natural(place: int, ends: Sequence[float | None]) -> Ends:
+    """Ends in the constant's own unit: A and B from their logarithms."""
+    low, high = (math.exp(end) if end is not None and place in (0, 2) else end for end in ends)
+    return low, high

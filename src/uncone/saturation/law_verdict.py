@@ -3,14 +3,20 @@
 import math
 from collections.abc import Sequence
 
-from uncone.records.scaling_law import COUNTED, Gap, LawConstant, LawRun, between, short
-from uncone.records.text import count, number, plural
+from uncone.records.scaling_law import COUNTED, Gap, LawConstant, LawRun, between, ends, short
+from uncone.records.text import count, listing, number, plural
 from uncone.saturation.scaling_law import CONSTANTS, GRID
 
 FEW_SPARE = 3
 """Runs beyond the constants below which the noise is hardly known."""
 FAR = 4.0
 """How many times smaller or larger than all fitted runs a run is that the law says little of."""
+
+_TERMS = {
+    "A": "the loss of these runs does not depend on N, and alpha means nothing",
+    "B": "the loss of these runs does not depend on T, and beta means nothing",
+    "E": "these runs show no loss that more N and T would not remove",
+}
 
 
 def verdict(
@@ -47,9 +53,9 @@ def verdict(
 
 
 def notes(
-    runs: Sequence[LawRun], constants: Sequence[LawConstant], parameters: str, delta: float
-) -> list[str]:
-    """What the numbers rest on."""
+    runs: Sequence[LawRun], constants: Sequence[LawConstant], gap: Gap | None, at_limit: Sequence[str], parameters: str, delta: float
+) -> list[str]:  # fmt: skip
+    """What the numbers rest on. `at_limit` are powers that ended at the largest value that is tried."""
     fitted = [run.n for run in runs if run.fitted]
     free = [constant.name for constant in constants if not constant.given]
     spare = len(fitted) - len(free)
@@ -63,11 +69,14 @@ def notes(
         told.append(
             f"Only {_runs(spare)} more than constants: the noise, and so every interval, is hardly known."
         )
+    told += _limits(constants, at_limit)
     open_ended = [c.name for c in constants if c.profile is not None and None in c.profile]
     if open_ended:
         told.append(
-            f"The runs do not bound {', '.join(open_ended)}: fix a constant, or add runs of other N and T."
+            f"The runs do not bound {listing(open_ended)} on both sides: fix a constant, or add runs of other N and T."
         )
+    if gap is None and spare > 0 and len(fitted) < len(runs):
+        told.append("The fitted runs allow any loss for the runs held out: their gap has no interval.")
     far = [run.model for run in runs if not min(fitted) / FAR <= run.n <= max(fitted) * FAR]
     if far:
         beyond = (
@@ -82,12 +91,24 @@ def notes(
     return told
 
 
+def _limits(constants: Sequence[LawConstant], at_limit: Sequence[str]) -> list[str]:
+    """Where the fit has lost a term or a power ended at its limit, and what follows for the intervals."""
+    gone = [c.name for c in constants if c.value == 0 and c.name in _TERMS]
+    found = [f"The best fit has {c} = 0: {_TERMS[c]}." for c in gone]
+    if at_limit:
+        found.append(
+            f"The fit of {listing(at_limit)} ended at the largest power that is tried: one run alone sets that term of the law."
+        )
+    if found and any(c.profile for c in constants):
+        found.append(
+            "A law at such a limit gives simulated runs that scatter too little, so the constants have no bootstrap interval."
+        )
+    return found
+
+
 def _runs(n: int) -> str:
     return f"{count(n)} {plural(n, 'run')}"
 
 
 def _interval(constant: LawConstant) -> str:
-    if constant.profile is None or None in constant.profile:
-        return ""
-    low, high = constant.profile
-    return f" ({number(low or 0.0)} to {number(high or 0.0)})"
+    return f" ({ends(constant.profile, 3)})" if constant.profile else ""

@@ -11,7 +11,7 @@ from uncone.rows import Array
 from uncone.saturation.columns import number_of
 from uncone.saturation.law_intervals import Uncertainty, uncertainty
 from uncone.saturation.law_verdict import notes, verdict
-from uncone.saturation.scaling_law import CONSTANTS, DELTA, Law, checked, fitted, problem_of
+from uncone.saturation.scaling_law import CONSTANTS, DELTA, Law, Problem, checked, fitted, problem_of
 from uncone.saturation.sources import open_table
 from uncone.version import versions
 
@@ -82,25 +82,30 @@ def fit_scaling_law(
     known = None
     if problem.spare > 0 and resamples:
         known = uncertainty(problem, law, resamples=resamples, seed=seed, progress=progress)
-    constants = _constants(law, fixed or {}, known)
+    constants = _constants(law, problem, fixed or {}, known)
     rows = zip(models, n.tolist(), t.tolist(), losses.tolist(), is_fitted.tolist(), strict=True)
     runs = tuple(_run(model, *run, law=law, known=known) for model, *run in rows)
     held = ~is_fitted
-    gap = Gap(*known.mean_gap(n[held], t[held], losses[held])) if known is not None and held.any() else None
+    found = known.mean_gap(n[held], t[held], losses[held]) if known is not None and held.any() else None
+    gap = None if found is None else Gap(*found)
     return ScalingLaw(
         verdict=verdict(runs, constants, gap, parameters, smallest), name=name, parameters=parameters, constants=constants,
         runs=runs, objective=law.objective, delta=delta, noise=None if known is None else known.noise, gap=gap,
         line=_line(n, t, law, known), resamples=0 if known is None else resamples, seed=seed,
-        notes=tuple(notes(runs, constants, parameters, delta)), versions=versions("numpy"),
+        notes=tuple(notes(runs, constants, gap, problem.at_limit(law.theta), parameters, delta)), versions=versions("numpy"),
     )  # fmt: skip
 
 
-def _constants(law: Law, fixed: Mapping[str, float], known: Uncertainty | None) -> tuple[LawConstant, ...]:
-    bootstrap = [None] * 5 if known is None else known.constants()
+def _constants(
+    law: Law, problem: Problem, fixed: Mapping[str, float], known: Uncertainty | None
+) -> tuple[LawConstant, ...]:
+    bootstrap = {} if known is None else known.constants()
+    profiles = {} if known is None else known.profiles()
+    gone = problem.missing(law.theta)
     return tuple(
         LawConstant(
-            name, float(fixed.get(name, getattr(law, name))), name in fixed,
-            None if known is None or name in fixed else known.profile(place), bootstrap[place],
+            name, 0.0 if name in gone else float(fixed.get(name, getattr(law, name))), name in fixed,
+            profiles.get(place), bootstrap.get(place),
         )
         for place, name in enumerate(CONSTANTS)
     )  # fmt: skip
@@ -111,8 +116,8 @@ def _run(
 ) -> LawRun:
     interval = None
     if known is not None and not is_fitted:
-        _, *ends = known.mean_gap(*(np.array([value]) for value in (n, t, loss)))
-        interval = (ends[0], ends[1])
+        found = known.mean_gap(*(np.array([value]) for value in (n, t, loss)))
+        interval = found and found[1:]
     predicted = float(law.predict(n, t))
     return LawRun(model, n, t, loss, predicted, loss / predicted - 1, is_fitted, interval)
 
