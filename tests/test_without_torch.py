@@ -125,6 +125,67 @@ def test_what_looks_at_vectors_needs_no_torch(tmp_path: Path, before: str) -> No
     _run(before + textwrap.dedent(code), tmp_path)
 
 
+def test_every_command_that_looks_runs_from_end_to_end(tmp_path: Path) -> None:
+    """Each as a user types it, with a file it writes."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+
+    np.save(tmp_path / "x.npy", X + 0.5)
+    for step in (1, 2):
+        _model(
+            tmp_path / f"checkpoint-{step}",
+            "GPT2LMHeadModel",
+            {"wte.weight": step * TABLE},
+            model_type="gpt2",
+        )
+    tokenizer = Tokenizer(WordLevel({f"t{i}": i for i in range(V)}, unk_token="t0"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.save(str(tmp_path / "checkpoint-1" / "tokenizer.json"))
+    words = np.random.default_rng(1).integers(1, V, 3000)
+    (tmp_path / "text.txt").write_text(" ".join(f"t{word}" for word in words))
+    curve = "".join(f"{step},{1 / step}\n" for step in range(1, 40))
+    (tmp_path / "curves.csv").write_text("step,value\n" + curve)
+    runs = [(10.0**n, 10.0**t) for n in (7, 7.5, 8, 9) for t in (9, 10, 11)]
+    law = "".join(f"m,{n},{t},{1.7 + 400 / n**0.34 + 400 / t**0.28}\n" for n, t in runs)
+    (tmp_path / "runs.csv").write_text("model,n,t,loss\n" + law)
+    commands = """
+        diagnose x.npy --json d.json --html d.html
+        compare d.json d.json --html c.html
+        check d.json --max mean_cosine=1
+        calibrate x.npy --score 0.5 --json k.json
+        repair x.npy y.npy --method center
+        report d.json --markdown d.md
+        measures mean_cosine
+        count checkpoint-1 text.txt --save counts.npy
+        saturation curves.csv --json s.json
+        saturation --law runs.csv
+        saturation --checkpoints checkpoint-1 checkpoint-2 --out spectra.jsonl
+        saturation --contexts text.txt --tokenizer checkpoint-1
+    """
+    code = """
+        import os
+        from uncone.cli import main
+        os.chdir(sys.argv[1])
+        for command in sys.argv[2].strip().splitlines():
+            main(command.split())
+            assert sys.modules.get("torch") is None, command
+    """
+    _run(HIDDEN + textwrap.dedent(code), tmp_path, commands)
+    for name in (
+        "d.json",
+        "d.html",
+        "c.html",
+        "k.json",
+        "y.npy",
+        "d.md",
+        "counts.npy",
+        "s.json",
+        "spectra.jsonl",
+    ):
+        assert (tmp_path / name).stat().st_size, name
+
+
 @pytest.mark.parametrize(
     "name", ["attach", "RareTokenGate", "linear_cross_entropy", "evaluate", "center_head", "repair_tokens"]
 )
