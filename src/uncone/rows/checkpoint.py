@@ -201,7 +201,7 @@ def _check_names(source: LocalFile, at: int, *, pickles: int) -> None:
         file = io.BufferedReader(SequentialFile(source, at))
         for _ in range(pickles):
             for operation, argument, _ in pickletools.genops(file):
-                longest = max(longest, len(argument) if operation.name == "GLOBAL" else 0)
+                longest = max(longest, len(str(argument)) if operation.name == "GLOBAL" else 0)
     if longest > _LONGEST_CLASS:
         raise _broken(source, f"a class has a name of {longest} characters")
 
