@@ -12,6 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "uncone"
 BELOW: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
+    "lazy": {"errors"},
     "memory": set(),
     "threads": set(),
     "regular": {"errors"},
@@ -40,7 +41,7 @@ BELOW: dict[str, set[str]] = {
     "report": {"records", "atomic"},
     "cli": {"verbs", "report", "model", "records", "atomic"},
 }  # fmt: skip
-ANY = {"errors", "version", "memory", "regular", "threads"}
+ANY = {"errors", "version", "lazy", "memory", "regular", "threads"}
 """What every room may know."""
 UPWARD = {"records/record.py": {"uncone.report.html", "uncone.report.plot"}}
 """The one place that knows a room above: a record asks for its notebook view and its plot when they are wanted."""

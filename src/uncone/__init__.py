@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 from uncone.version import __version__
 
 if TYPE_CHECKING:
+    from uncone import calibration as calibration
+    from uncone import edits as edits
+    from uncone import explain as explain
     from uncone import measure, report, transforms
+    from uncone import memory as memory
+    from uncone import model as model
+    from uncone import prevent as prevent
+    from uncone import records as records
+    from uncone import rows as rows
+    from uncone import saturation as saturation
+    from uncone import tasks as tasks
+    from uncone import topology as topology
     from uncone.cross_entropy import CrossEntropyOptions, gated_linear_cross_entropy, linear_cross_entropy
     from uncone.errors import (
         InputError,
@@ -68,7 +79,7 @@ _NAMES = {
     "HeadExamination Measurement Repaired ScalingLaw Subject TokenFrequencies",
     "rows": "Rows",
 }
-"""The names of each room; every other public name is a room itself, or the function of a verb."""
+"""The names of each room; every other public name is a room or a file of this folder, or the function of a verb."""
 _ROOM = {name: room for room, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
@@ -85,10 +96,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'uncone' has no attribute {name!r}")
-    if name in ("measure", "report", "transforms"):
-        return import_module(f"uncone.{name}")  # which sets the attribute
+    if name not in __all__ or name in ("measure", "report", "transforms"):
+        from uncone.lazy import load_part
+
+        return load_part("uncone", name)
     try:
         value = getattr(import_module(f"uncone.{_ROOM.get(name, f'verbs.{name}')}"), name)
     except ModuleNotFoundError as error:
@@ -100,4 +111,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    from uncone.lazy import parts
+
+    return sorted({*__all__, *parts("uncone")})

@@ -3,6 +3,7 @@
 `moments_of` says what every measure takes as `x` and `mask`. `all` takes every measure at once.
 """
 
+from uncone.lazy import open_room
 from uncone.measure import cosine, dimensions, intrinsic_dimension, norms, partition, permutation, spectrum
 from uncone.measure import hubness as _hubness
 from uncone.measure import isoscore as _isoscore
@@ -60,3 +61,5 @@ __all__ = [
     "under_trained_tokens", "uniformity", "uniformity_exact",
 ]  # fmt: skip
 # `all` is public too: here, `from uncone.measure import *` would hide Python's own.
+
+open_room(__name__)

@@ -1,5 +1,6 @@
 """Prevent degeneration in training: gate the gradient of rare tokens, or keep a cloud of states round."""
 
+from uncone.lazy import open_room
 from uncone.prevent.attach import Attached, attach
 from uncone.prevent.attach_states import AttachedStates, attach_states
 from uncone.prevent.cloud import AnisotropyScores, AnisotropyTrack, anisotropy_scores
@@ -21,3 +22,5 @@ __all__ = [
     "attach",
     "attach_states",
 ]
+
+open_room(__name__)

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 
+from uncone.lazy import open_room
 from uncone.records.brief import brief
 from uncone.records.calibration import (
     Calibration,
@@ -237,3 +238,6 @@ def load_record(path: str | os.PathLike[str]) -> Record:
     known, anew = ", ".join(map(repr, kinds)), f"write one with `{Diagnosis.HOW}`"
     expect(schema in kinds, f"a record whose schema is one of {known}, got {schema!r}: {anew}")
     return build_record(kinds[schema or ""], data, kinds[schema or ""].KIND)
+
+
+open_room(__name__)

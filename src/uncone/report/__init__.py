@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 from uncone import atomic
+from uncone.lazy import open_room
 from uncone.records import Record
 from uncone.report.html import to_page
 from uncone.report.markdown import markdown_of
@@ -43,3 +44,6 @@ def write_html(record: Record, path: str | os.PathLike[str]) -> None:
 def write_markdown(record: Record, path: str | os.PathLike[str]) -> None:
     """Write `to_markdown(record)` to `path`, atomically; errors as `write_html`."""
     atomic.write_text(path, to_markdown(record))
+
+
+open_room(__name__)

@@ -1,5 +1,6 @@
 """A matrix read block by block, and written: one file a format, behind one `Rows`."""
 
+from uncone.lazy import open_room
 from uncone.rows.base import (
     GRID,
     ArrayRows,
@@ -35,3 +36,5 @@ __all__ = [
     "open_npy",
     "without_nonfinite",
 ]
+
+open_room(__name__)

@@ -1,5 +1,6 @@
 """Does it matter: word and sentence similarity, retrieval, quantised search."""
 
+from uncone.lazy import open_room
 from uncone.records import Interval
 from uncone.tasks.bootstrap import (
     correlation,
@@ -17,3 +18,5 @@ __all__ = [
     "paired_bootstrap",
     "paired_bootstraps",
 ]
+
+open_room(__name__)

@@ -1,5 +1,6 @@
 """Transformations of rows: fit, transform, save, load, apply to a stream."""
 
+from uncone.lazy import open_room
 from uncone.records.parts import Fitted
 from uncone.transforms.affine import Affine
 from uncone.transforms.apply import Applied, repair_rows
@@ -29,3 +30,5 @@ __all__ = [
     "repair_named",
     "repair_rows",
 ]
+
+open_room(__name__)

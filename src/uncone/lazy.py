@@ -1,0 +1,38 @@
+"""Rooms and files as attributes, loaded when they are first used: after `import uncone` alone,
+`uncone.tasks.wordsim.word_similarity` is there."""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+
+from uncone.errors import without_torch
+
+
+def open_room(package: str) -> None:
+    """Let a room find its own rooms and files. A name that its `__init__` binds goes before a file of that name."""
+    room = vars(sys.modules[package])
+    room["__getattr__"] = lambda name: load_part(package, name)
+    room["__dir__"] = lambda: sorted({*room, *parts(package)})
+
+
+def parts(package: str) -> list[str]:
+    """The names of a package's rooms and files."""
+    from pkgutil import iter_modules
+
+    names = (module.name for module in iter_modules(sys.modules[package].__path__))
+    return [name for name in names if not name.startswith("_")]
+
+
+def load_part(package: str, name: str) -> ModuleType:
+    """The room or file `name` of a package.
+
+    Raises:
+        AttributeError: the package has none of this name.
+        InputError: it needs torch, and torch is not installed.
+    """
+    if name.startswith("_") or name not in parts(package):
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    try:
+        return import_module(f"{package}.{name}")  # which sets the attribute
+    except ModuleNotFoundError as error:
+        raise (without_torch(error, f"{package}.{name}") or error) from error

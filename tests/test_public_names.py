@@ -1,0 +1,158 @@
+"""Every name that a document writes is there after `import uncone` alone, whatever was used before it."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import uncone
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "benchmarks").glob("*.md")),
+    *sorted((ROOT / "examples").glob("*.py")),
+]
+_NAME = re.compile(r"(?<![\w./-])uncone((?:\.[A-Za-z_]\w*)+)(?![\w/])")
+"""A dotted name; `uncone.diagnosis/1` is a record's schema."""
+_CODE = re.compile(r"^```(?:python|py)\n(.*?)^```$|``?([^`\n]+)``?", re.MULTILINE | re.DOTALL)
+_EXAMPLE = re.compile(r"^ *(?:>>>|\.\.\.) (.*)$", re.MULTILINE)
+_STARTED_WITH = {"uncone", "uncone.version"}
+_SERVER = """
+    import contextlib, json, os, sys
+    for needed_by_uncone in ("numpy", "torch", "torch._dynamo", "torch.distributed"):
+        with contextlib.suppress(ImportError):
+            __import__(needed_by_uncone)  # which says nothing about uncone, and each child has it then
+    import uncone
+    print(json.dumps([name for name in sys.modules if name.split(".")[0] == "uncone"]), flush=True)
+    for line in sys.stdin:
+        kind, name = json.loads(line)
+        if not (child := os.fork()):
+            try:
+                if kind == "import":
+                    room, _, last = name.rpartition(".")
+                    exec(f"from {room} import {last}")
+                else:
+                    value = uncone
+                    for part in name.split(".")[1:]:
+                        value = getattr(value, part)
+                error = ""
+            except BaseException as failed:
+                error = f"{type(failed).__name__}: {failed}"
+            print(json.dumps([name, error]), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+"""
+
+
+def _in_program(code: str) -> Iterator[tuple[str, str]]:
+    """What a program imports from uncone, and the dotted names below: `measure.all` where it imports `measure`."""
+    tree, bound = ast.parse(code), {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "uncone":
+            bound |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    yield from (("import", name) for name in bound.values())
+    for node in ast.walk(tree):
+        chain = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+        first, _, rest = chain.partition(".")
+        if first in bound and re.fullmatch(r"\w+(\.\w+)*", chain):
+            yield "attribute", f"{bound[first]}.{rest}"
+
+
+def names_of(path: Path) -> set[tuple[str, str]]:
+    """(how it is reached, name) for each name of uncone that a document, a program or a docstring writes."""
+    text = path.read_text(encoding="utf-8")
+    pieces, programs = [text], [text]
+    if path.suffix == ".md":
+        pieces = ["".join(found) for found in _CODE.findall(text)]
+        programs = [block for block, _ in _CODE.findall(text) if block]
+    elif path.is_relative_to(ROOT / "src"):
+        strings = "\n".join(_strings(text))
+        examples = _EXAMPLE.findall(strings)
+        pieces = [*re.findall(r"`([^`]+)`", strings), *examples]
+        programs = [line for line in examples if line.startswith("from uncone")]
+    dotted = {("attribute", f"uncone{match[1]}") for piece in pieces for match in _NAME.finditer(piece)}
+    return dotted.union(*map(_in_program, programs))
+
+
+def _strings(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def unresolved(names: set[tuple[str, str]], compiled: Path) -> dict[str, str]:
+    """The names that are not there, with the error. Each is looked up in a process of its own that has imported
+    uncone, and nothing else of it."""
+    cache = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(compiled)}
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(_SERVER)]
+    asked = "".join(json.dumps(name) + "\n" for name in sorted(names))
+    done = subprocess.run(
+        command, input=asked, capture_output=True, text=True, check=True, env=os.environ | cache
+    )
+    loaded, *answers = (json.loads(line) for line in done.stdout.splitlines())
+    assert set(loaded) == _STARTED_WITH, "importing uncone loads more of itself than its version"
+    assert len(answers) == len(names)
+    return {name: error for name, error in answers if error and not _without_torch(error)}
+
+
+def _without_torch(error: str) -> bool:
+    return find_spec("torch") is None and "needs torch, got none" in error
+
+
+def _longest(names: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Without names on the way to a longer one."""
+    attributes = {name for kind, name in names if kind == "attribute"}
+    on_the_way = {n for n in attributes if any(other.startswith(f"{n}.") for other in attributes)}
+    return {(kind, name) for kind, name in names if kind == "import" or name not in on_the_way}
+
+
+def _rooms() -> set[tuple[str, str]]:
+    rooms = [p.name for p in (ROOT / "src/uncone").iterdir() if (p / "__init__.py").exists()]
+    return {("attribute", f"uncone.{room}") for room in rooms}
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
+
+
+@needs_fork
+def test_rooms_and_names_of_the_first_page_resolve_in_a_fresh_interpreter(tmp_path: Path) -> None:
+    names = names_of(ROOT / "README.md")
+    assert {("attribute", "uncone.measure.all"), ("attribute", "uncone.diagnose")} <= names
+    assert unresolved(_longest(names | _rooms()), tmp_path) == {}
+
+
+@needs_fork
+@pytest.mark.slow
+def test_every_name_of_every_document_resolves_in_a_fresh_interpreter(tmp_path: Path) -> None:
+    names = set().union(*map(names_of, [*DOCUMENTS, *sorted((ROOT / "src").rglob("*.py"))]))
+    assert {("attribute", "uncone.tasks.paired_bootstrap"), ("import", "uncone.explain.place_value")} <= names
+    assert len(names) > 100
+    assert unresolved(_longest(names), tmp_path) == {}
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    for module in (uncone, uncone.tasks):
+        for name in ("nothing", "__main__", "_private"):
+            with pytest.raises(AttributeError, match=f"has no attribute '{name}'"):
+                getattr(module, name)
+
+
+def test_rooms_stay_rooms_and_are_listed() -> None:
+    """A verb never hides the room of its name, nor a room the verb: `uncone.measure` and `uncone.measures` are two."""
+    for _, name in _rooms():
+        assert isinstance(getattr(uncone, name.partition(".")[2]), ModuleType), name
+    assert callable(uncone.measures)
+    assert {"attach", "explain", "saturation", "tasks"} <= set(dir(uncone))
+    assert {"rank_curve", "turns"} <= set(dir(uncone.saturation))
