@@ -100,6 +100,15 @@ def open_regular(path: Path_, *, how: str = "give a file that exists and can be 
         raise
 
 
+def starts_with(path: Path_, mark: bytes) -> bool:
+    """Whether a file can be read and its first bytes that are no white space are `mark`."""
+    try:
+        with open_regular(path) as file:
+            return file.read(4096).lstrip().startswith(mark)
+    except InputError:
+        return False
+
+
 @contextmanager
 def open_unpacked(path: Path_, *, how: str) -> Iterator[BufferedIOBase]:
     """`open_regular`, with the bytes unpacked as they are read where the name ends in .gz, .xz or .zst.

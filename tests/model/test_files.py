@@ -1,4 +1,5 @@
 import json
+import shutil
 import struct
 
 import numpy as np
@@ -37,6 +38,23 @@ def test_links_into_a_cache_are_followed(plant, tmp_path):
     for file in real.iterdir():
         (snapshot / file.name).symlink_to(file)
     assert set(open_model_files(snapshot).tensors) == {"wte.weight"}
+
+
+@pytest.mark.parametrize("own", [{}, {"config.json": "{}"}], ids=["no config", "no weights"])
+def test_a_run_directory_names_its_checkpoints(tmp_path, plant, own):
+    run, model = tmp_path / "my run", plant({"vocab_size": 8}, {"wte.weight": (8, 3)})
+    for step in (1000, 500, 2000):
+        shutil.copytree(model, run / f"checkpoint-{step}")
+    (run / "checkpoint-2000" / "config.json").rename(run / "checkpoint-2000" / "adapter_config.json")
+    (run / "runs").mkdir()  # of TensorBoard
+    for name, text in own.items():
+        (run / name).write_text(text)
+    with pytest.raises(InputError, match="has no model of its own and 3 inside") as raised:
+        open_model_files(run)
+    assert "('checkpoint-500', 'checkpoint-1000', 'checkpoint-2000')" in str(raised.value)
+    assert f"`uncone diagnose '{run}/checkpoint-2000'`" in str(raised.value)
+    assert f"`uncone saturation --checkpoints '{run}'`" in str(raised.value)
+    assert open_model_files(run / "checkpoint-500").vocab_size == 8
 
 
 @pytest.mark.parametrize(

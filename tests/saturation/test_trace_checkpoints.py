@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.command import run_command
 from tests.edited import edited
 from tests.saturation.families import D, N, V, head_at, losses, table_of, write_checkpoint, write_family
 from uncone import report, trace_checkpoints
@@ -143,6 +144,26 @@ def test_a_changed_checkpoint_is_read_anew_and_a_bad_one_again(tmp_path: Path) -
     again = trace_checkpoints(folder, out=out)
     assert not any(one.failed for one in again.checkpoints)
     assert again.checkpoints[0] == first.checkpoints[0]
+
+
+def test_no_checkpoint_that_could_be_read_is_an_error_with_the_reasons(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs"
+    for place in (1, 2):
+        write_checkpoint(folder / f"step{place}", head_at(place, 1))
+        (folder / f"step{place}" / "model.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(
+        InputError,
+        match=r"got 2 that cannot: runs/step1 at step 1: .*model.safetensors.* \(and 1 other reason\)",
+    ):
+        trace_checkpoints(folder)
+    status, out, err = run_command(
+        "saturation", capsys, "--checkpoints", folder, "--json", tmp_path / "t.json"
+    )
+    assert (status, out) == (1, "")
+    assert "expected a checkpoint that can be read, got 2 that cannot" in err
+    assert not (tmp_path / "t.json").exists()
 
 
 def test_a_file_of_others_is_not_written_over(family: Path, tmp_path: Path) -> None:

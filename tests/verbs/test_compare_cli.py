@@ -3,15 +3,18 @@
 import json
 import re
 import shlex
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import uncone
 from tests.command import run_command
 from tests.report.records_example import make_diagnosis, make_subject
+from tests.saturation.families import head_at, write_checkpoint
 from uncone import Diagnosis, cli
 from uncone.errors import InputError
 from uncone.records import Comparison, Finding, load_record
@@ -90,6 +93,47 @@ def test_a_defect_that_appears_or_grows_is_worse_and_a_note_is_not(saved: tuple[
     assert [worse("severe", level) for level in (None, "warning", "severe")] == [False] * 3
 
 
+def test_models_and_matrices_are_diagnosed_and_mix_with_saved_diagnoses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources = [tmp_path / "one", tmp_path / "two"]
+    for at, folder in enumerate(sources):
+        write_checkpoint(folder, head_at(at, 1))
+    first, second = map(uncone.diagnose, sources)
+    expected = uncone.compare([first, second])
+    assert [d.name for d in expected.diagnoses] == [d.name for d in (first, second)]
+    first.save(tmp_path / "first.json")
+    (tmp_path / "kept").write_bytes((tmp_path / "first.json").read_bytes())  # under a name without an ending
+    for baseline in (sources[0], first, str(tmp_path / "first.json"), tmp_path / "kept"):
+        assert uncone.compare([baseline, sources[1]]) == expected
+    out, page = tmp_path / "c.json", tmp_path / "c.html"
+    status, shown, err = _run(capsys, tmp_path / "first.json", sources[1], "--json", out, "--html", page)
+    assert (status, err) == (0, "")
+    assert Comparison.load(out) == expected
+    assert expected.verdict in " ".join(shown.split())
+
+    x = np.random.default_rng(0).normal(size=(200, 8))
+    np.save(tmp_path / "x.npy", x)
+    status, shown, err = _run(capsys, tmp_path / "x.npy", tmp_path / "x.npy", sources[0], "--names", "a,b,c")
+    assert (status, err) == (0, "")
+    assert uncone.compare([x, x + 1]).verdict == uncone.compare(map(uncone.diagnose, (x, x + 1))).verdict
+
+
+def test_progress_names_the_model_that_is_read(tmp_path: Path) -> None:
+    for at, name in enumerate(("one", "two")):
+        write_checkpoint(tmp_path / name, head_at(at, 1))
+    steps = list[str]()
+    uncone.compare([tmp_path / "one", tmp_path / "two"], progress=lambda step, *_: steps.append(step))
+    assert {step.partition(":")[0] for step in steps} == {"one", "two"}
+
+
+def test_saved_diagnoses_are_compared_without_opening_a_model(
+    saved: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "uncone.verbs.diagnose", None)
+    assert uncone.compare(saved).worse
+
+
 def test_names_are_separated_by_commas(saved: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(capsys, *saved, "--names", "before, after")[1].startswith(
         "WORSE  after is worse than before: common direction drift"
@@ -101,14 +145,18 @@ def test_errors_are_one_clear_line(
 ) -> None:
     (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\xff")
     (tmp_path / "e.json").write_text("")
+    (tmp_path / "b.bin").write_text(' {"schema": "unc')
+    (tmp_path / "empty").mkdir()
     (tmp_path / "c.json").write_text('{"schema": "uncone.comparison/1"}')
     for arguments, message in (
         ((), "expected 2 to 6 diagnoses to compare, got 0: give the baseline first"),
         (saved[:1], "expected 2 to 6 diagnoses to compare, got 1: give the baseline first"),
         ([saved[0]] * 7, "got 7"),
-        ((saved[0], tmp_path), "give a file written by `uncone diagnose SPEC --json F`"),
-        ((saved[0], tmp_path / "no"), "no: No such file or directory: give a file written by `uncone diagnose SPEC --json F`"),
-        ((saved[0], tmp_path / "x.npy"), "x.npy which is not: give a file written by `uncone diagnose SPEC --json F`"),
+        ((saved[0], tmp_path / "empty"), "empty without config.json: give what save_pretrained wrote"),
+        ((saved[0], tmp_path / "no"), "no', and no model of that name in the Hugging Face cache"),
+        ((saved[0], tmp_path / "no.json"), "no.json: No such file or directory: did you mean"),
+        ((saved[0], tmp_path / "x.npy"), "x.npy"),
+        ((saved[0], tmp_path / "b.bin"), "b.bin: expected a diagnosis in JSON, got text that does not parse"),
         ((saved[0], tmp_path / "e.json"), "e.json: expected a diagnosis in JSON, got text that does not parse"),
         ((saved[0], tmp_path / "c.json"), "c.json: expected a diagnosis of schema 'uncone.diagnosis/1', got 'uncone.comparison/1'"),
         ((*saved, "--names", "a"), "expected 2 different names, one for each diagnosis, got 'a'"),

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -81,12 +82,27 @@ def open_model_files(path: str | os.PathLike[str]) -> ModelFiles:
             "merge it (merge_and_unload, then save_pretrained) and give the merged model"
         )
     if not (directory / "config.json").is_file():
+        _refuse_run(directory, "a model directory with config.json")
         raise InputError(
             f"expected a model directory with config.json and {_SINGLE} (or modules.json, or one GGUF file), "
             f"got {directory} without config.json: give what save_pretrained wrote, or open one tensor as "
             "FILE.safetensors#tensor.name"
         )
     return ModelFiles(directory, read_json(directory / "config.json", dict), open_weights(directory))
+
+
+def _refuse_run(run: Path, expected: str) -> None:
+    """Raise where the directory holds no model of its own, but the checkpoints of a training run do."""
+    names = {file.parent.name for mark in ("config.json", ADAPTER) for file in run.glob(f"*/{mark}")}
+    if not names:
+        return
+    by_step = sorted(names, key=lambda name: ([int(n) for n in re.findall(r"[0-9]+", name)], name))
+    last, all_of_them = (shlex.quote(str(path)) for path in (run / by_step[-1], run))
+    raise InputError(
+        f"expected {expected}, got {run}, which has no model of its own and {len(by_step)} inside "
+        f"({listing(by_step)}): give one of them, as in `uncone diagnose {last}`, or all, as in "
+        f"`uncone saturation --checkpoints {all_of_them}`"
+    )
 
 
 def is_adapter(directory: Path) -> bool:
@@ -107,6 +123,7 @@ def open_weights(directory: Path) -> dict[str, tuple[LocalFile, Entry]]:
         names = sorted({file.name for pattern in patterns for file in directory.glob(pattern)})
         if names:
             raise InputError(f"{expected}, got {listing(names)}: {advice.format(directory / names[0])}")
+    _refuse_run(directory, f"{_SINGLE} or an index of shards")
     raise InputError(f"{expected}, got none: download them too, or save the model there with save_pretrained")
 
 

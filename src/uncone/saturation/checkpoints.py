@@ -15,6 +15,7 @@ from uncone.model.open import is_model, name_of, open_subjects
 from uncone.moments import Moments
 from uncone.records.checkpoints import Checkpoint
 from uncone.records.rebuild import build_record
+from uncone.records.text import counted
 from uncone.saturation.columns import number_of
 from uncone.saturation.harness import read_json
 from uncone.saturation.sources import open_table
@@ -210,6 +211,20 @@ def read_checkpoints(
 
 def _line(key: str, checkpoint: Checkpoint) -> str:
     return sealed_line(_FORM, {"key": key, "checkpoint": asdict(checkpoint)})
+
+
+def check_any_was_read(checkpoints: Sequence[Checkpoint]) -> None:
+    """Raise where no checkpoint could be read: there is no number to answer with."""
+    if any(not one.failed for one in checkpoints):
+        return
+    reasons = dict.fromkeys(one.failed for one in checkpoints)
+    first = next(iter(reasons))
+    more = len(reasons) - 1
+    others = f" (and {counted(more, 'other reason')})" if more else ""
+    raise InputError(
+        f"expected a checkpoint that can be read, got {len(checkpoints)} that cannot: "
+        f"{checkpoints[0].name} at step {checkpoints[0].step:,}: {first}{others}"
+    )
 
 
 def _kept(out: Path_) -> dict[str, Checkpoint]:

@@ -1,9 +1,12 @@
 """`compare`: the diagnoses side by side, matched by the names of their subjects and measures."""
 
+import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, count
+from pathlib import Path
+from typing import Any
 
 from uncone.comparison.changes import INTERVALS, Ways, compare_findings, compare_measure, ways_of
 from uncone.comparison.verdict import give_verdict
@@ -23,11 +26,15 @@ from uncone.records import (
 )
 from uncone.records.comparison import LETTERS
 from uncone.records.text import listing
+from uncone.regular import starts_with
 
+Progress = Callable[[str, int, int], None]
 _MOST_VERSIONS = 4
 
 
-def compare(diagnoses: Iterable[Diagnosis], *, names: Sequence[str] | None = None) -> Comparison:
+def compare(
+    diagnoses: Iterable[Any], *, names: Sequence[str] | None = None, progress: Progress | None = None
+) -> Comparison:
     """Say what changed between diagnoses, and which defects came, grew, shrank or went; the first is the baseline.
 
     Subjects are matched by name (`input`, `head`, `rows`), and measures by theirs; those without a match are
@@ -38,15 +45,18 @@ def compare(diagnoses: Iterable[Diagnosis], *, names: Sequence[str] | None = Non
     another scale, moves a measure by itself, a caution says so.
 
     Args:
-        diagnoses: two to six, the baseline first.
+        diagnoses: two to six, the baseline first. Each is a `Diagnosis`, a file that one was saved to, or
+            anything that `diagnose` takes as its spec: `diagnose(spec)` is then compared.
         names: of the diagnoses; by default their own, numbered where equal.
+        progress: called with (the step, rows done, rows in all) while a spec is diagnosed.
 
     Returns:
         A `Comparison`: the verdict in one sentence, and each subject with its measures and findings.
 
     Raises:
-        InputError: fewer than two diagnoses or more than six, names that do not match them, or a subject or
-            measure that is there twice.
+        InputError: fewer than two diagnoses or more than six, names that do not match them, a subject or
+            measure that is there twice, or a file or model that cannot be read.
+        UnsupportedModel: the table or the head of a model cannot be found.
 
     Example:
         >>> import numpy, uncone
@@ -55,18 +65,21 @@ def compare(diagnoses: Iterable[Diagnosis], *, names: Sequence[str] | None = Non
         >>> compared.subjects[0].measures[0].name, compared.subjects[0].measures[0].changes[1].direction
         ('mean_cosine', 'worse')
     """
-    given = tuple(diagnoses)
-    if not 2 <= len(given) <= MOST_COMPARED:
+    sources = tuple(diagnoses)
+    if not 2 <= len(sources) <= MOST_COMPARED:
         raise InputError(
-            f"expected 2 to {MOST_COMPARED} diagnoses to compare, got {len(given)}: "
+            f"expected 2 to {MOST_COMPARED} diagnoses to compare, got {len(sources)}: "
             "give the baseline first, then the others"
         )
+    if names is not None:
+        _check_names(names, len(sources))  # before minutes of work
+    given = tuple(_diagnosis(source, progress) for source in sources)
     for diagnosis in given:
         _once(diagnosis.subjects, f"subjects of {diagnosis.name!r}")
         for subject in diagnosis.subjects:
             for part in PARTS:
                 _once(taken_in(subject, part), f"measures of {subject.name!r} in {diagnosis.name!r}")
-    shown = _names(given, names)
+    shown = _names(given) if names is None else [name.strip() for name in names]
     compared = [
         ComparedDiagnosis(n, d.verdict, dict(d.versions), d.schema) for n, d in zip(shown, given, strict=True)
     ]
@@ -81,14 +94,34 @@ def _once(named: Sequence[Subject | Measurement], what: str) -> None:
         raise InputError(f"expected {what} of different names, got {twice[0]!r} twice: the file was edited")
 
 
-def _names(diagnoses: Sequence[Diagnosis], names: Sequence[str] | None) -> list[str]:
-    """The given names, or the diagnoses' own, numbered from the second of the same on."""
-    if names is not None:
-        given = [name.strip() for name in names]
-        if len(given) != len(diagnoses) or len(set(given)) < len(given) or not all(given):
-            told = ", ".join(map(repr, names))
-            raise InputError(f"expected {len(diagnoses)} different names, one for each diagnosis, got {told}")
-        return given
+def _diagnosis(source: Any, progress: Progress | None) -> Diagnosis:
+    """A diagnosis as given, read from its file, or made of the model or the rows that `source` names."""
+    if isinstance(source, Diagnosis):
+        return source
+    if isinstance(source, str | os.PathLike) and (
+        Path(source).suffix.casefold() == ".json" or starts_with(source, b"{")
+    ):
+        try:
+            return Diagnosis.load(source)
+        except InputError as error:
+            raise error if str(source) in str(error) else InputError(f"{source}: {error}") from error
+    from uncone.verbs.diagnose import diagnose  # saved diagnoses are compared without it
+
+    if progress is None or not isinstance(source, str | os.PathLike):
+        return diagnose(source, progress=progress)
+    name, report = Path(source).name, progress
+    return diagnose(source, progress=lambda step, done, total: report(f"{name}: {step}", done, total))
+
+
+def _check_names(names: Sequence[str], wanted: int) -> None:
+    given = [name.strip() for name in names]
+    if len(given) != wanted or len(set(given)) < wanted or not all(given):
+        told = ", ".join(map(repr, names))
+        raise InputError(f"expected {wanted} different names, one for each diagnosis, got {told}")
+
+
+def _names(diagnoses: Sequence[Diagnosis]) -> list[str]:
+    """The names of the diagnoses, numbered from the second of the same on."""
     unique = list[str]()
     for diagnosis in diagnoses:
         numbered = (f"{diagnosis.name} ({number})" for number in count(2))

@@ -12,6 +12,7 @@ from uncone.saturation.checkpoints import (
     Losses,
     Path_,
     Progress,
+    check_any_was_read,
     left_out,
     losses_of,
     notes_on,
@@ -49,8 +50,8 @@ def trace_checkpoints(
         A `CheckpointTrace`: the verdict in one sentence, each checkpoint's numbers, and where each series turned.
 
     Raises:
-        InputError: no checkpoints, steps that are missing or double, or losses that cannot be read. A checkpoint that
-            cannot be read is in the record with its reason.
+        InputError: no checkpoints, steps that are missing or double, losses that cannot be read, or not one checkpoint that
+            can be read. A single checkpoint that cannot be read is in the record with its reason.
     """
     given = (
         [directories]
@@ -63,6 +64,7 @@ def trace_checkpoints(
     )
     table, notes = losses_of(losses, places)
     checkpoints = read_checkpoints(places, text=text, out=out, progress=progress)
+    check_any_was_read(checkpoints)
     if table:
         x, y = np.array(table).T
         checkpoints = [
