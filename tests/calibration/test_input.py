@@ -113,6 +113,29 @@ def test_equal_rows_that_are_no_random_pairs_are_not_counted(tmp_path: Path) -> 
     assert uncone.calibrate(x, queries=x[:5], pairs=tmp_path / "q.tsv").equal_pairs == 4
 
 
+def test_pairs_by_row_numbers_from_1_are_a_caution(tmp_path: Path) -> None:
+    x = _rows()
+    generator = np.random.default_rng(1)
+    queries = x[::-2] + 0.3 * generator.normal(size=x[::-2].shape).astype(x.dtype)
+    for first in (0, 1):
+        lines = (
+            f"{q + first}\t{len(x) - 1 - 2 * q + first}\t1\n" for q in range(first, len(queries) - first)
+        )
+        (tmp_path / f"{first}.tsv").write_text("".join(lines))
+    right, wrong = (uncone.calibrate(x, queries=queries, pairs=tmp_path / f"{first}.tsv") for first in (0, 1))
+    assert right.caution == ""
+    assert right.notes[0].startswith("The ids of the queries and rows in 0.tsv are taken as row numbers")
+    assert "the numbers of queries lowered by 1 and the numbers of rows lowered by 1" in wrong.caution
+    (tmp_path / "ids").write_text("".join(f"{i + 1}\n" for i in range(len(x))))
+    (tmp_path / "query-ids").write_text("".join(f"{i + 1}\n" for i in range(len(queries))))
+    table = PairTable(tmp_path / "1.tsv", ids=tmp_path / "ids", query_ids=tmp_path / "query-ids")
+    named = uncone.calibrate(x, queries=queries, pairs=table)
+    assert (named.caution, "row numbers" in " ".join(named.notes)) == ("", False)
+    (tmp_path / "within.tsv").write_text("1\t2\n3\t4\n")
+    within = uncone.calibrate(x, pairs=tmp_path / "within.tsv")
+    assert within.caution.startswith("The number 0 never occurs among the ids of the rows")
+
+
 def test_long_texts_and_odd_line_ends_are_ids_like_others(tmp_path: Path) -> None:
     names = [f"text {number}" for number in range(60)]
     names[3], names[4] = "a" * 200_000, "one\u2028and\x0ctwo"

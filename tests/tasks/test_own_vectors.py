@@ -1,6 +1,7 @@
 """Own vectors with own judgements: numbers by hand, every form of ids and judgements, planted faults, refusals."""
 
 import gzip
+import io
 import json
 import math
 from collections.abc import Mapping
@@ -9,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import uncone
 from uncone import InputError
 from uncone.records import Evaluation, Selection
+from uncone.report import print_record
 from uncone.tasks import own_vectors
 from uncone.transforms import Center, repair_named
 
@@ -118,6 +121,39 @@ def test_every_form_of_ids_and_judgements_says_the_same(form: dict[str, str], tm
     assert found.results["retrieval"]["d"] == plain.results["retrieval"]["documents"]
     assert found.differences["retrieval"]["d"] == plain.differences["retrieval"]["documents"]
     assert found.provenance["d_sha256"] == plain.provenance["documents_sha256"]
+
+
+def test_numbers_counted_from_1_are_a_caution_and_row_numbers_are_said() -> None:
+    documents, queries, judged = planted(spoiled=False)
+    judged = {q: dict(list(of.items())[:2]) for q, of in judged.items()}
+    from_1 = {q + 1: {d + 1: 1 for d in of if d < N - 1} for q, of in judged.items() if q < M - 1}
+    given: dict[str, Any] = {
+        "queries": queries,
+        "documents": documents,
+        "repairs": ["center"],
+        "resamples": 200,
+    }
+    right, wrong = (uncone.evaluate(qrels=qrels, **given) for qrels in (judged, from_1))
+    assert right.caution == ""
+    assert wrong.caution.startswith("Matching pairs have a mean cosine of ")
+    assert "the numbers of queries lowered by 1 and the numbers of documents lowered by 1" in wrong.caution
+    for found in (right, wrong):
+        assert any(
+            one.startswith("The ids of the queries and documents in qrels are taken as row numbers")
+            for one in found.notes
+        )
+    console = Console(file=io.StringIO(), width=400)
+    print_record(wrong, console)
+    assert wrong.caution in console.file.getvalue()
+    named = uncone.evaluate(
+        qrels=from_1, ids=[str(i + 1) for i in range(N)], query_ids=[str(i + 1) for i in range(M)], **given
+    )
+    assert named.caution == ""
+    assert not any("row numbers" in one for one in named.notes)
+    chosen = uncone.select_repair(
+        queries=queries, documents=documents, qrels=from_1, repairs=["center"], resamples=200
+    )
+    assert f"Caution: {wrong.caution}" in chosen.notes
 
 
 def test_a_column_of_ids_of_parquet_comes_before_its_texts(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def calibrate(
         texts: Texts, one a line, to encode with VECTORS: an encoder or word vectors.
         query_texts: The same for queries.
         pairs: Labelled pairs: id, id and label, separated by tabs.
-        ids: The ids of the rows that --pairs names, one a line; else the texts, or numbers from 0.
+        ids: The ids of the rows that --pairs names, one a line; else the texts, or row numbers from 0.
         query_ids: The same for the queries.
         match_at: A pair with a label of at least this matches; by default above 0.
         prior: The share of matches among pairs compared, for the precision; by default 0.01.

@@ -33,7 +33,7 @@ Vectors = Annotated[str | None, Role.SPEC]
 Queries = Annotated[Vectors, Option(help="Own vectors of queries, to search --documents without a model.")]
 Qrels = Annotated[Read, Option(help="Which documents answer which queries: TREC, BEIR's TSV, or JSON lines.")]
 Ids = Annotated[
-    Read, Option(help="The ids of the documents, one a line; else the file's own, or row numbers.")
+    Read, Option(help="The ids of the documents, one a line; else the file's own, or row numbers from 0.")
 ]
 QueryIds = Annotated[Read, Option(help="The same for the queries.")]
 Several = Option(consume_multiple=True)

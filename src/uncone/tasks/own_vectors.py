@@ -20,6 +20,7 @@ from uncone.tasks.retrieval import Corpus, Qrels, read_judgements
 from uncone.tasks.text_files import stem_of
 from uncone.transforms.fitting import digest, shared_name
 from uncone.transforms.one_side import check_same_width, one_sided
+from uncone.transforms.row_numbers import PairedRows, remarks_on_numbers
 
 _HELD_BYTES = 512 * 2**20
 """Documents of at most so many bytes are read once and held; larger ones are read anew by every repair."""
@@ -93,6 +94,23 @@ def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner
             at = place[query]
             if np.array_equal(held.read(at, at + 1)[0], asked[place_of_query[query]]):
                 texts[at] = query  # the query itself: `scores_of` passes it over
+    matching = np.array(
+        [
+            (place_of_query[q], place[d])
+            for q, ranks in judged.items()
+            for d, rank in ranks.items()
+            if rank > 0
+        ]
+    )
+    numbers, shifted = remarks_on_numbers(
+        (
+            PairedRows(
+                "queries", queries, matching[:, 0], "--query-ids", _is_numbered(queries, own.query_ids)
+            ),
+            PairedRows("documents", documents, matching[:, 1], "--ids", _is_numbered(documents, own.ids)),
+        ),
+        own.told,
+    )
     vectors = Texts(held, held)
     repairs = fit_repairs(names, vectors, fitted_on="the documents alone", tick=settings.progress)
 
@@ -108,9 +126,9 @@ def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner
     return Corpus(
         stem_of(Path(documents.name.partition("#")[0])), tuple(ids), tuple(texts), {query: query for query in judged}, {"test": judged},
         vectors, repairs, vectors_of, digest(held), inner=inner,
-        notes=(_APPLIED, *((_WAYS,) if inner else ()), *((left_out,) if unjudged else ())), qrels=own.told,
+        notes=tuple(filter(None, (numbers, _APPLIED, _WAYS * inner, left_out * bool(unjudged)))), qrels=own.told,
         provenance={"query_vectors_sha256": digest(queries), "qrels_sha256": texts_digest(lines)},
-        caution=one_sided(held, queries),
+        caution=" ".join(filter(None, (shifted, one_sided(held, queries)))),
     )  # fmt: skip
 
 

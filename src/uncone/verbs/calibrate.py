@@ -23,6 +23,7 @@ from uncone.records import Calibration
 from uncone.rows.ids import places_of
 from uncone.tasks.bootstrap import check_seed
 from uncone.transforms.one_side import check_same_width, one_sided
+from uncone.transforms.row_numbers import PairedRows, remarks_on_numbers
 from uncone.version import versions
 
 ALL_PAIRS = 1_000_000_000
@@ -123,6 +124,8 @@ def calibrate(
     sides = Sides(side, other)
     if table is not None:
         sides = _with_labels(sides, table)
+    numbers, shifted = ("", "") if table is None else _on_numbers(sides, table)
+    common = "" if other is None else one_sided(side.rows, other.rows)
     rows, floor = sides.rows.fitted, floor_of(sides)
     counted = count_scores(sides, floor, most_pairs, seed, progress)
     wanted = (0.8,) if scores is None and metric == "cosine" else scores or ()
@@ -134,8 +137,8 @@ def calibrate(
         rows, None if sides.queries is None else sides.queries.fitted,
         floor.pairs, floor.mean, floor.variance, histogram, knots, counted.free, meanings, thresholds,
         function_of(knots, histogram), equal_pairs=equal, seed=seed,
-        notes=remarks(sides, counted, floor, equal), versions=versions("numpy", *["torch"] * (texts is not None)),
-        caution="" if other is None else one_sided(side.rows, other.rows),
+        notes=(*filter(None, (numbers,)), *remarks(sides, counted, floor, equal)), versions=versions("numpy", *["torch"] * (texts is not None)),
+        caution=" ".join(filter(None, (shifted, common))),
     )  # fmt: skip
     if table is not None and sides.labels is not None:
         record = with_labels(record, sides.labels, table.prior)
@@ -180,3 +183,22 @@ def _with_labels(sides: Sides, table: PairTable) -> Sides:
     places = places_of(sides.rows.rows, table.ids)
     first, second = (places, None) if other is None else (places_of(other.rows, table.query_ids), places)
     return sides.with_labels(read_labels(table.path, first, second, match_at=table.match_at))
+
+
+def _on_numbers(sides: Sides, table: PairTable) -> tuple[str, str]:
+    """The remarks on ids that are row numbers, of pairs that match."""
+    assert sides.labels is not None
+    first, second = sides.labels.matching()
+    rows, queries = sides.rows.rows, sides.queries
+    is_numbered = table.ids is None and rows.keys is None
+    if queries is None:
+        both = np.stack([first, second], axis=1)
+        return remarks_on_numbers([PairedRows("rows", rows, both, "--ids", is_numbered)], sides.labels.source)
+    of_queries = table.query_ids is None and queries.rows.keys is None
+    return remarks_on_numbers(
+        [
+            PairedRows("queries", queries.rows, first, "--query-ids", of_queries),
+            PairedRows("rows", rows, second, "--ids", is_numbered),
+        ],
+        sides.labels.source,
+    )
