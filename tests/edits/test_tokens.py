@@ -10,6 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import uncone
+from tests.command import run_command
 from tests.edits.language_models import TEXT, V, add_tokenizer, drifted, saved
 from tests.edits.test_directory import digests
 from uncone.edits.new_rows import SPREAD, new_rows, trained_rows
@@ -159,6 +161,29 @@ def test_what_cannot_be(llama, tmp_path):
     ):
         reinitialise_tokens(llama, tmp_path / "p", [1])
     assert not (tmp_path / "p").exists()
+
+
+def test_tokens_are_named_by_their_strings(llama, tmp_path, capsys):
+    ids = ids_of(llama, "<cat-dog>", "<log>")
+    (tmp_path / "names").write_text("<cat-dog>\n3 5-6\n")
+    for at, (tokens, expected) in enumerate(
+        (
+            ("<cat-dog>,<log>", ids),
+            (f"<cat-dog>,{ids[1]}", ids),
+            (str(tmp_path / "names"), [3, 5, 6, ids[0]]),
+            (["<log>", 4], [4, ids[1]]),
+        )
+    ):
+        edit = uncone.repair_tokens(llama, tmp_path / f"o{at}", tokens=tokens, method="mean")
+        assert [token.id for token in edit.tokens] == expected, tokens
+    command = ("repair-tokens", capsys, llama, tmp_path / "by-name", "--method", "mean", "--tokens")
+    assert run_command(*command, "<cat-dog>")[::2] == (0, "")
+    assert tensors(tmp_path / "by-name").keys() == tensors(llama).keys()
+    status, out, error = run_command(*command, "<cat-dgo>")
+    assert (status, out) == (1, "")
+    assert "got '<cat-dgo>': did you mean '<cat-dog>'" in error
+    long = ",".join(map(str, range(2, 9))) + "," + "x" * 5000
+    assert run_command(*command, long)[0] == 1  # longer than any file's name
 
 
 def test_ids_are_whole_numbers():

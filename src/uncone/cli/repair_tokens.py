@@ -24,7 +24,8 @@ def repair_tokens(
     Args:
         model: A directory of transformers, or the name of a cached one.
         out: A new directory.
-        tokens: Ids and spans such as 3,90-99, a file of them, zero, added, or auto: those that look untrained.
+        tokens: Ids, spans and token strings such as 3,90-99,<|user|>, a file of them, zero, added, or auto: those that look
+            untrained. Digits are an id.
         method: What new rows are made of.
         counts: With --tokens auto: how often each token occurs; count 0 is unused.
         text: Text to measure the loss on, before and after.

@@ -1,13 +1,15 @@
 """`repair_tokens`: new rows for tokens of a language model that no text has trained."""
 
 import os
-import re
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from uncone.edits.directory import whole_model
 from uncone.edits.proof import Progress
+from uncone.edits.token_names import HOW, Labels, TokenNames, are_ids
 from uncone.edits.tokens import WAYS, reinitialise_tokens, way_named
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure import under_trained_tokens
@@ -15,18 +17,16 @@ from uncone.model import open_language_model
 from uncone.model.counts import read_counts
 from uncone.model.texts import Path_
 from uncone.records import TokenEdit
-from uncone.regular import open_regular
+from uncone.regular import lines_of
 
-MOST_IDS = 100_000
-_IDS = re.compile(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*")
-_HOW = "give ids such as 3,17,90-99, a file of ids, zero or added"
+_LONGEST_LINE = 2**20
 
 
 def repair_tokens(
     model: Path_,
     out: Path_,
     *,
-    tokens: str = "auto",
+    tokens: str | Sequence[int | str] = "auto",
     method: str = WAYS[0],
     counts: Path_ | None = None,
     text: Path_ | None = None,
@@ -37,8 +37,9 @@ def repair_tokens(
     Args:
         model: a directory of transformers, or the name of a cached one.
         out: a new directory.
-        tokens: ids and spans such as 90-99 separated by commas, a file with one a line, "zero", "added", or "auto": those that
-            `under_trained_tokens` finds.
+        tokens: ids, spans such as 90-99 and token strings such as <|user|>, separated by commas; a file with one per line;
+            "zero", "added", or "auto": those that `under_trained_tokens` finds. A string is spelled as the tokenizer spells
+            it, or as text. In such a list digits are always an id. A sequence holds ids (int) and token strings (str).
         method: what new rows are made of, "sub_tokens", "mean" or "covariance".
         counts: with "auto", how often each token occurs, as for `diagnose`: where few tokens are reserved by
             name, those of count 0 are known to be unused.
@@ -46,7 +47,7 @@ def repair_tokens(
         progress: called with (the step, how much is done, of how much).
 
     Raises:
-        InputError: no such ids or method, counts of other rows or without "auto", or no token that looks
+        InputError: no such ids, token strings (the nearest are given) or method, counts of other rows or without "auto", or no token that looks
             untrained, and what `reinitialise_tokens` raises.
     """
     directory, way = whole_model(model), way_named(method)
@@ -54,12 +55,14 @@ def repair_tokens(
         raise InputError(
             "expected --counts (counts=) with tokens that are found (auto), got named ones: leave it out"
         )
-    ids: str | list[int] = tokens
+    ids: str | Sequence[int]
     notes: tuple[str, ...] = ()
     if tokens == "auto":
         ids, notes = _untrained(directory, counts)
-    elif tokens not in ("zero", "added"):
-        ids = _ids(tokens)
+    elif tokens in ("zero", "added"):
+        ids = str(tokens)
+    else:
+        ids = _ids(TokenNames(partial(_labels, directory)), tokens)
     edit = reinitialise_tokens(directory, out, ids, method=way, text=text, progress=progress)
     return replace(edit, notes=(*edit.notes, *notes))
 
@@ -78,26 +81,26 @@ def _untrained(directory: Path, counts: Path_ | None) -> tuple[list[int], tuple[
             rows, prefer=prefer, counts=None if seen is None else seen.counts, most=rows.shape[0]
         )
     except UndefinedMeasure as error:
-        raise InputError(f"cannot tell which tokens of {directory} are untrained: {error}; {_HOW}") from error
+        raise InputError(f"cannot tell which tokens of {directory} are untrained: {error}; {HOW}") from error
     ids = [token.id for token in report.tokens if not token.expected]
     if not ids:
         why = report.reason or "none stands out at a false-discovery rate of 1%"
         raise InputError(
-            f"expected a token that looks untrained, got none ({why}): leave the rows as they are, or {_HOW}"
+            f"expected a token that looks untrained, got none ({why}): leave the rows as they are, or {HOW}"
         )
     return ids, () if seen is None else seen.notes
 
 
-def _ids(text: str) -> list[int]:
-    fields = text.split(",")
-    if not all(map(_IDS.fullmatch, fields)) and os.path.isfile(text):
-        with open_regular(Path(text)) as file:
-            fields = file.read(20 * MOST_IDS).decode("ascii", "replace").split()
-    ids = list[int]()
-    for field in fields:
-        span = _IDS.fullmatch(field)
-        first, last = (0, -1) if span is None else (int(span[1]), int(span[2] or span[1]))
-        if not first <= last < first + MOST_IDS - len(ids):
-            raise InputError(f"expected ids of tokens, got {field[:60]!r}: {_HOW}")
-        ids += range(first, last + 1)
-    return ids
+def _ids(names: TokenNames, given: str | Sequence[int | str]) -> list[int]:
+    """The ids of the tokens that are named in a text, in the file of that name, or one by one."""
+    if not isinstance(given, str):
+        return [names.of_string(name) if isinstance(name, str) else name for name in given]
+    if are_ids(given) or not os.path.isfile(given):
+        return names.in_list(given)
+    return names.in_lines(line for _, line in lines_of(given, how=HOW, longest=_LONGEST_LINE))
+
+
+def _labels(directory: Path) -> Labels:
+    """The token strings of the table's rows."""
+    model = open_language_model(directory)
+    return model.rows(model.places().input, with_tokens=True).labels
