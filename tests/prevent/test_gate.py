@@ -1,5 +1,6 @@
 """The rare-token gate against slow ones written from the paper's rule and from what the published code does."""
 
+import dataclasses
 import warnings
 from pathlib import Path
 from typing import Any
@@ -333,6 +334,8 @@ MUTATIONS: dict[str, Any] = {
     ),
     "the eligible ids are cut": lambda s: s.update(can_be_rare=s["can_be_rare"][:3]),
     "the step is negative": lambda s: s.update(step=-1),
+    "it began after its step": lambda s: s.update(begun=4),
+    "it began before the run": lambda s: s.update(begun=-1),
     "the step is a word": lambda s: s.update(step="many"),
     "the batch is a word": lambda s: s.update(batch="large"),
     "a batch size is negative": lambda s: s["batch"].update(per_step=-3.0),
@@ -402,6 +405,34 @@ def test_it_waits_for_its_start() -> None:
     gate = RareTokenGate(V, start_step=3)
     seen = run(gate, zipfian(4, micro=1))
     assert [bool(rare.any()) for rare, *_ in seen] == [False, False, False, True, True]
+
+
+@pytest.mark.parametrize("mode", ["relative", "official"])
+def test_a_gate_that_begins_in_a_run_is_a_new_one_with_the_steps_of_the_run(
+    mode: str, tmp_path: Path
+) -> None:
+    new, late = (RareTokenGate(V, start_step=3, mode=mode) for _ in range(2))
+    late.begin_at(100)
+    steps = zipfian(5)
+    assert all(same(a, b) for a, b in zip(run(late, steps[:2]), run(new, steps[:2]), strict=True))
+    again = RareTokenGate(V, start_step=3, mode=mode)
+    late.save(tmp_path / "gate")
+    again.load(tmp_path / "gate")
+    assert all(same(a, b) for a, b in zip(run(again, steps[2:]), run(new, steps[2:]), strict=True))
+    assert again.status == dataclasses.replace(new.status, step=105)
+    with pytest.raises(
+        InputError, match="expected a gate that has not begun, got one of step 105: make another"
+    ):
+        again.begin_at(7)
+
+
+def test_a_state_from_before_gates_could_begin_in_a_run_is_read() -> None:
+    gate, again = RareTokenGate(V), RareTokenGate(V)
+    run(gate, zipfian(2))
+    state = gate.state_dict()
+    del state["begun"]
+    again.load_state_dict(state)
+    assert again.status == gate.status
 
 
 def test_the_gated_share_is_that_of_the_last_step() -> None:

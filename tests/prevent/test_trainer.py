@@ -44,6 +44,7 @@ def trainer(
     model: Any = None,
     gate: Any = "one",
     steps: int = STEPS,
+    fresh: bool = False,
     more: Any = (),
     **settings: Any,
 ) -> Any:
@@ -56,7 +57,7 @@ def trainer(
         save_steps=SAVED, logging_steps=1, report_to=[], use_cpu=True, seed=1, disable_tqdm=True, **settings,
     )  # fmt: skip
     gate = RareTokenGate(V, window="epoch") if gate == "one" else gate
-    attached = uncone.attach(model, gate=gate)
+    attached = uncone.attach(model, gate=gate, fresh=fresh)
     return transformers.Trainer(
         model,
         arguments,
@@ -196,9 +197,31 @@ def test_a_checkpoint_without_the_gates_state_is_refused(tmp_path: Path) -> None
     trainer("GPT2LMHeadModel", tmp_path, gate=None, steps=SAVED).train()
     with pytest.raises(
         InputError,
-        match=r"expected the gate's state of step 4 in checkpoint-4/uncone_gate.safetensors of the output folder, got none",
+        match=r"expected the gate's state of step 4 in checkpoint-4/uncone_gate.safetensors of the output folder, got none.*"
+        r"uncone.attach\(model, gate=gate, fresh=True\)",
     ):
         trainer("GPT2LMHeadModel", tmp_path).train(resume_from_checkpoint=True)
+
+
+def test_a_gate_begins_at_a_checkpoint_without_one_and_goes_on_from_its_own(tmp_path: Path) -> None:
+    trainer("GPT2LMHeadModel", tmp_path, gate=None, steps=SAVED).train()
+    gate = RareTokenGate(V, window=5, start_step=2)
+    run = trainer("GPT2LMHeadModel", tmp_path, gate=gate, fresh=True, steps=2 * SAVED)
+    with pytest.warns(
+        UserWarning, match="the checkpoint of step 4 was written without a gate .* begins at this step"
+    ):
+        run.train(resume_from_checkpoint=True)
+    assert (gate.status.step, gate.status.counted_steps) == (2 * SAVED, SAVED)
+    rare = [entry["uncone/rare_ids"] for entry in run.state.log_history if "uncone/rare_ids" in entry]
+    assert [ids > 0 for ids in rare] == [False, True, True, True]
+    for fresh in (False, True):  # its own state is there now
+        again = RareTokenGate(V, window=5, start_step=2)
+        run = trainer("GPT2LMHeadModel", tmp_path, gate=again, fresh=fresh, steps=STEPS)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            run.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{2 * SAVED}"))
+        assert not [one for one in said if "without a gate" in str(one.message)]
+        assert (again.status.step, again.status.counted_steps) == (STEPS, 5)
 
 
 def test_a_checkpoint_that_lies_elsewhere_goes_on_after_the_gate_is_loaded(tmp_path: Path) -> None:

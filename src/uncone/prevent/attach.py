@@ -1,6 +1,7 @@
 """Any Hugging Face model's training through the gated loss: attach to it, train as before, detach."""
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -28,6 +29,7 @@ def attach(
     gate: Gate | None = None,
     penalties: Iterable[Penalty] = (),
     options: CrossEntropyOptions | None = None,
+    fresh: bool = False,
 ) -> "Attached":
     """Compute `model`'s training loss inside its head, gated, without its logits; evaluation stays as it is.
 
@@ -42,6 +44,8 @@ def attach(
         penalties: each is called with the head's weight (V, D) and returns a scalar, which is added to the
             loss.
         options: see `CrossEntropyOptions`; scale and cap come from the model and must be left alone.
+        fresh: under a Trainer that resumes from a checkpoint without a gate's state, let the gate begin there, with a
+            warning; by default such a checkpoint is refused. A state that is there is loaded either way.
 
     Returns:
         A handle, also as a context manager: `with attach(model, gate=gate) as attached: ...`
@@ -64,7 +68,7 @@ def attach(
     _check_gate(gate, head, inner, options.ignore_index)
     head_map = probe(inner, head)
     options = replace(options, softcap=head_map.cap, logit_scale=head_map.scale)
-    return Attached(inner, head, head_map, options, penalties, gate)
+    return Attached(inner, head, head_map, options, penalties, gate, fresh)
 
 
 @dataclass(eq=False, repr=False)
@@ -82,6 +86,8 @@ class Attached(Attachment):
     """The options of the loss, with the measured scale and cap."""
     _penalties: tuple[Penalty, ...]
     gate: Gate | None
+    fresh: bool = False
+    """A resumed Trainer's checkpoint may be without the gate's state: the gate then begins there."""
     nll: Tensor | None = field(default=None, init=False)
     """The cross-entropy of the last training forward in nats a target, a scalar, detached.
 
@@ -142,7 +148,7 @@ class Attached(Attachment):
 
     def _begin(self, args: Any, step: int, loader: Any) -> None:
         if step > 0:
-            _resume(self.gate, args, step)
+            _resume(self.gate, args, step, fresh=self.fresh)
         steps = args.gradient_accumulation_steps
         with suppress(TypeError):  # no data, or a stream without a length: `end_epoch` tells it later
             tell(self.gate, "set_epoch", -(-len(loader) // steps))
@@ -312,8 +318,11 @@ def _check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int 
     tell(gate, "protect", [i for i in ids if isinstance(i, int) and 0 <= i < size])
 
 
-def _resume(gate: Any, args: Any, step: int) -> None:
-    """Load the gate's state from the Trainer's checkpoint, unless it was loaded already."""
+def _resume(gate: Any, args: Any, step: int, *, fresh: bool) -> None:
+    """Load the gate's state from the Trainer's checkpoint, unless it was loaded already.
+
+    A `fresh` gate begins at a checkpoint that has none.
+    """
     if not hasattr(gate, "load") or gate.status.step == step:
         return
     given = args.resume_from_checkpoint
@@ -322,9 +331,19 @@ def _resume(gate: Any, args: Any, step: int) -> None:
         if (folder / STATE).exists():
             gate.load(folder / STATE)
             break
+    else:
+        if fresh and gate.status.step == 0:
+            tell(gate, "begin_at", step)
+            warnings.warn(
+                f"the checkpoint of step {step} was written without a gate ({checkpoint(args, step).name}/{STATE} is not "
+                "there): the gate begins at this step, with counts of its own from here on",
+                stacklevel=2,
+            )
+            return
     if gate.status.step != step:
         raise InputError(
             f"expected the gate's state of step {step} in {checkpoint(args, step).name}/{STATE} of the "
             f"output folder, got {'none' if gate.status.step == 0 else f'that of step {gate.status.step}'}: "
-            f"if the checkpoint lies elsewhere, call gate.load(checkpoint / {STATE!r}) before train()"
+            f"if the checkpoint lies elsewhere, call gate.load(checkpoint / {STATE!r}) before train(); if it was written "
+            "without a gate, let one begin there with uncone.attach(model, gate=gate, fresh=True)"
         )

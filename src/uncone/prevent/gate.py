@@ -31,7 +31,7 @@ class GateStatus:
     """What a gate did in the step that was closed last."""
 
     step: int
-    """Optimiser steps closed."""
+    """Optimiser steps closed, with those of the run before the gate began (`begin_at`)."""
     rare_ids: int
     rare_share: float
     """Of the ids that can be rare or not: all but padding rows."""
@@ -131,7 +131,7 @@ class RareTokenGate:
         self._current = torch.zeros(vocab_size, dtype=torch.int64)
         self._shares = torch.zeros(2, dtype=torch.float64)
         self._gated_share: float | None = None
-        self._step = 0
+        self._step = self._begun = 0
         self._batch = resume.Batch()
         self._said: set[str] = set()
         self._gates: Gates | None = None
@@ -214,9 +214,21 @@ class RareTokenGate:
         if self._by_epoch and isinstance(self._counts, ExactWindow):
             self._counts.limit(positive("steps", steps))
 
+    def begin_at(self, step: int) -> None:
+        """The gate begins in a run that has closed so many steps already; `start_step` counts from here on.
+
+        Raises:
+            InputError: the gate has closed steps, or went on from a state.
+        """
+        if self._step:
+            raise InputError(
+                f"expected a gate that has not begun, got one of step {self._step}: make another"
+            )
+        self._step = self._begun = step
+
     def end_epoch(self) -> None:
         """With `window="epoch"`: the steps so far are one epoch; from now on that many are remembered."""
-        if self._step and not self._static:
+        if self._step > self._begun and not self._static:
             self.set_epoch(int(self._counts.steps))
 
     @property
@@ -257,6 +269,7 @@ class RareTokenGate:
             "shares": self._shares.cpu().clone(),
             "gates": {name: gate.clone() for name, gate in zip(_GATES, self.gates(), strict=True)},
             "step": self._step,
+            "begun": self._begun,
             "gated_share": self._gated_share,
             "batch": asdict(self._batch),
             "said": sorted(self._said),
@@ -281,14 +294,15 @@ class RareTokenGate:
             rare, g1, g2 = (like(state["gates"][name], gate) for name, gate in mine)
             if not all(bool(((not_negative(g) <= 1) & (rare | (g == 1))).all()) for g in (g1, g2)):
                 raise ValueError("gates that amplify, or act on ids that are not rare")
-            step, gated_share = int(state["step"]), state["gated_share"]
+            step, gated_share, begun = int(state["step"]), state["gated_share"], int(state.get("begun", 0))
             batch = resume.Batch.resumed(dict(state["batch"]))
             said = {str(what) for what in list(state["said"])}
-            if step < 0 or not (gated_share is None or 0 <= gated_share <= 1):
+            if not 0 <= begun <= step or not (gated_share is None or 0 <= gated_share <= 1):
                 raise ValueError(f"step {step}, gated share {gated_share}")
         more_protected = not torch.equal(can_be_rare, state["can_be_rare"])
         self._counts, self._current, self._shares, self._can_be_rare = counts, current, shares, can_be_rare
-        self._step, self._gated_share, self._batch, self._said = step, gated_share, batch, said
+        self._step, self._begun, self._gated_share = step, begun, gated_share
+        self._batch, self._said = batch, said
         self._gates = None if more_protected else (rare, g1, g2)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -307,7 +321,8 @@ class RareTokenGate:
         counts, steps = self._counts.total, self._counts.steps
         if self._rule.mode == "official" and isinstance(self._counts, ExactWindow):
             counts, steps = self._counts.with_unfinished(self._current.cpu())
-        if not self._static and self._step + (self._rule.mode == "official") < self._start:
+        counted = self._step - self._begun + (self._rule.mode == "official")
+        if not self._static and counted < self._start:
             steps = 0.0
         self._gates = self._rule.gates(counts, steps, self._can_be_rare, self._batch.per_step)
 
@@ -320,7 +335,7 @@ class RareTokenGate:
         return counts
 
     def _warn(self) -> None:
-        if self._step < self._start:
+        if self._step - self._begun < self._start:
             return
         now = self.status
         size = f"only {now.rare_ids} ids ({now.rare_share:.1%} of the vocabulary) are rare"
