@@ -19,7 +19,9 @@ def to_faiss(
     index repairs what is added to it and what it is asked.
 
     Faiss computes A x + b in float32: where the mean is much longer than the rows' spread, about |mean| /
-    spread times 6e-8 of the result is rounding, which `transform` avoids by subtracting first.
+    spread times 6e-8 of the result is rounding, which `transform` avoids by subtracting first. Of a transform
+    that Faiss 1.15 has read from a file, call `set_is_orthonormal()` before `reverse_transform`: as read it counts
+    as orthonormal, and the result is wrong without an error.
 
     Args:
         transformation: fitted and affine.
