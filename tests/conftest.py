@@ -27,6 +27,7 @@ beartype_package(
             "uncone.report.terminal",
             "uncone.report.plot",
             "uncone.records.record",
+            "uncone.cross_entropy.compiled",  # an operator of torch is no function
             "uncone.cross_entropy.kernels",
         ),
     ),

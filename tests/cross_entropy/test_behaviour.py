@@ -119,9 +119,6 @@ def test_autocast_decides_the_products() -> None:
     assert (mixed[1][0].dtype, mixed[1][1].dtype) == (torch.bfloat16, torch.float32)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:The .grad attribute of a Tensor"
-)  # torch's own, where a compiled graph ends
 def test_a_compiled_model_calls_it() -> None:
     hidden, weight, _, labels = problem(dtype=torch.float32)
     gate = a_gate(len(weight), 0.4)

@@ -274,8 +274,6 @@ class _CrossEntropy(torch.autograd.Function):
         return *given, None, None
 
 
-# Chunks and rare rows are of sizes that only the data tells: a compiled model calls this as it is.
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem, sweep: type[Sweep] = Sweep
 ) -> Tensor:

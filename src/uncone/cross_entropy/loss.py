@@ -4,7 +4,7 @@ import torch
 
 from uncone.cross_entropy import chunked, wrapped
 from uncone.cross_entropy.options import CrossEntropyOptions
-from uncone.cross_entropy.problem import Gate, Problem, checked_gates, shard_of
+from uncone.cross_entropy.problem import Gate, Problem, check_range, checked_gates, shard_of, valid_targets
 from uncone.errors import InputError
 
 Tensor = torch.Tensor
@@ -71,16 +71,39 @@ def gated_linear_cross_entropy(
     """
     options = options or CrossEntropyOptions()
     _check(hidden, weight, labels, bias)
-    flat, ignored = labels.reshape(-1).long(), options.ignore_index
-    valid = torch.ones_like(flat, dtype=torch.bool) if ignored is None else flat != ignored
-    dtype, shard = _computed_in(hidden, weight), shard_of(weight, options.group)
-    _check_range(flat, valid, shard.total, ignored)
+    dtype = _computed_in(hidden, weight)
+    states, flat = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1).long()
+    if torch.compiler.is_compiling():
+        loss = _compiled(states, weight, flat, gate, bias, options, dtype)
+        return loss.view(labels.shape) if options.reduction == "none" else loss
+    shard, valid = shard_of(weight, options.group), valid_targets(flat, options)
+    check_range(flat, valid, shard.total, options.ignore_index)
     gates = None if gate is None else checked_gates(gate, shard, weight.device)
     record = getattr(gate, "record", None) if options.backend in _BACKENDS else None
     problem = Problem(options, flat, valid, gates, dtype, shard, record)
     cross_entropy = _BACKENDS.get(options.backend, wrapped.cross_entropy)
-    loss: Tensor = cross_entropy(hidden.reshape(-1, hidden.shape[-1]), weight, bias, problem)
+    loss = cross_entropy(states, weight, bias, problem)
     return loss.view(labels.shape) if options.reduction == "none" else loss
+
+
+def _compiled(
+    states: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    gate: Gate | None,
+    bias: Tensor | None,
+    options: CrossEntropyOptions,
+    dtype: torch.dtype,
+) -> Tensor:
+    """The loss in the graph of a compiler, or, where that cannot be, outside of it."""
+    from uncone.cross_entropy import compiled  # loads the compiler: seconds that nobody else waits for
+
+    if options.backend == "chunk" and options.group is None:
+        return compiled.cross_entropy(states, weight, labels, gate, bias, options, dtype)
+    loss: Tensor = compiled.loss_of_a_backend_that_is_not_compiled(
+        gated_linear_cross_entropy, states, weight, labels, gate=gate, bias=bias, options=options
+    )
+    return loss
 
 
 def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) -> None:
@@ -111,17 +134,6 @@ def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) 
         raise InputError(f"expected everything on one device, got {' and '.join(sorted(devices))}: move it")
     if "meta" in devices:
         raise InputError("expected tensors with values, got one on meta, which has none: load the weights")
-
-
-def _check_range(labels: Tensor, valid: Tensor, vocabulary: int, ignored: int | None) -> None:
-    wrong = valid & ((labels < 0) | (labels >= vocabulary))
-    if bool(wrong.any()):
-        at = int(wrong.nonzero()[0])
-        or_ignored = "" if ignored is None else f" or {ignored} (ignored)"
-        raise InputError(
-            f"expected labels from 0 to {vocabulary - 1}{or_ignored}, got {int(labels[at])} at position {at} "
-            f"({int(wrong.sum())} in all): does the tokenizer fit the model?"
-        )
 
 
 def _computed_in(hidden: Tensor, weight: Tensor) -> torch.dtype:

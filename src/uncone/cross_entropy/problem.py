@@ -71,7 +71,6 @@ def shard_of(weight: Tensor, group: ProcessGroup | None) -> Shard:
     return Shard(None, 0, rows, rows, rows) if group is None else _exchange(weight, group)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _exchange(weight: Tensor, group: ProcessGroup) -> Shard:
     rank = distributed.get_rank(group)
     if rank < 0:
@@ -123,6 +122,24 @@ class Problem:
         items = self.valid.sum() if self.options.num_items is None else self.options.num_items
         items = torch.as_tensor(items, dtype=torch.float64).to(device).reshape(())
         return torch.where(items > 0, 1 / items, 0.0)
+
+
+def valid_targets(labels: Tensor, options: CrossEntropyOptions) -> Tensor:
+    """Which labels (N,) are targets that count."""
+    ignored = options.ignore_index
+    return torch.ones_like(labels, dtype=torch.bool) if ignored is None else labels != ignored
+
+
+def check_range(labels: Tensor, valid: Tensor, vocabulary: int, ignored: int | None) -> None:
+    """Raise where a label that counts is no id of the head."""
+    wrong = valid & ((labels < 0) | (labels >= vocabulary))
+    if bool(wrong.any()):
+        at = int(wrong.nonzero()[0])
+        or_ignored = "" if ignored is None else f" or {ignored} (ignored)"
+        raise InputError(
+            f"expected labels from 0 to {vocabulary - 1}{or_ignored}, got {int(labels[at])} at position {at} "
+            f"({int(wrong.sum())} in all): does the tokenizer fit the model?"
+        )
 
 
 def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:

@@ -41,7 +41,6 @@ def by_triton(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Prob
     return loss
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
     """The loss of hidden (N, D), a scalar or with the reduction "none" (N,), by another package's kernel."""
     options, backend = problem.options, problem.options.backend

@@ -145,6 +145,7 @@ class RareTokenGate:
             self._can_be_rare[token] = False
         self._gates = None
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # one break: each look at the labels would be one
     def observe(self, labels: Tensor) -> None:
         """Count the targets of a training micro-batch (any shape; `ignore_index` is no target).
 
