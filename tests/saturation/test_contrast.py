@@ -67,6 +67,13 @@ def test_the_restricted_likelihood_is_that_of_residuals() -> None:
     assert difference == pytest.approx(np.full(20, difference[0]), abs=1e-6)
 
 
+def test_a_curve_without_jitter_has_no_correlation_of_its_rounding() -> None:
+    body = STEPS / STEPS[-1]
+    found = contrasts(np.stack([np.zeros(len(STEPS)), body, 1 - body**2]), None, design(STEPS))
+    assert np.all(found.variances == found.variances[0, 0])
+    assert np.all(found.likelihood == found.likelihood[0])
+
+
 def test_the_correlation_is_found_from_a_family() -> None:
     random = np.random.default_rng(1)
     for planted in (0.0, 0.5, 0.8):

@@ -32,6 +32,7 @@ class Design:
     middle: Array
     late: Array
     weights: Array  # (n,): contrast = weights' y
+    trend: Array  # (b, degree + 1): orthonormal columns that span the quadratic trends
     residual: Array  # (K, b, b): y' P y is the residual sum of squares of the body
     determinant: Array  # (K,): ln |R| + ln |X' R^-1 X|
     variance: Array  # (K,): of the contrast, for jitter of variance 1
@@ -98,7 +99,7 @@ def _design(of_steps: tuple[float, ...]) -> Design:
     determinant = np.linalg.slogdet(inner)[1] + np.linalg.slogdet(information)[1]
     variance = np.einsum("i,kij,j->k", weights, correlation, weights)
     return Design(
-        body, middle, late, weights, residual, determinant, variance, correlation,
+        body, middle, late, weights, np.linalg.qr(x)[0], residual, determinant, variance, correlation,
         np.linalg.cholesky(correlation), _second_differences(steps[body]), len(x) - _DEGREE - 1,
     )  # fmt: skip
 
@@ -115,7 +116,9 @@ def _second_differences(steps: Array) -> Array:
 def contrasts(y: Array, errors: Array | None, of: Design) -> Contrasts:
     """Of curves `y` (m, n), where higher is better, with the standard errors of their values (m, n), if they have any."""
     body = y[:, of.body]
-    squares = np.stack([np.einsum("mi,mi->m", body @ p, body) for p in of.residual], axis=1)
+    # P takes out the trend, but the rounding of a large one would pass for jitter that depends on the BLAS.
+    rest = body - (body @ of.trend) @ of.trend.T
+    squares = np.stack([np.einsum("mi,mi->m", rest @ p, rest) for p in of.residual], axis=1)
     squares = np.maximum(squares, _FLOOR)
     jitter = np.sqrt(np.mean((body @ of.jitter.T) ** 2, axis=1))
     compared = of.middle | of.late

@@ -316,7 +316,8 @@ def _families(
         yield CurveFamily(
             *family, curves[at[0]].lower, len(at), said.count(True), said.count(None),
             None if weights is None else float(weights @ CORRELATIONS),
-            float(weights @ ratios[family][0]) if weights is not None and family in ratios else None,
+            # the weights sum to 1 within rounding, and no ratio is below 1
+            1 + float(weights @ (ratios[family][0] - 1)) if weights is not None and family in ratios else None,
         )  # fmt: skip
 
 
