@@ -1,10 +1,13 @@
 """The curve of loss against rank: planted heads, bad input, its record, and a real model."""
 
 import json
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,7 +16,7 @@ from uncone import report
 from uncone.errors import InputError
 from uncone.model.last_states import States
 from uncone.records import Record
-from uncone.records.blocks import Block, Figure, Heading
+from uncone.records.blocks import Block, Figure, Folded, Heading, Table
 from uncone.records.rank_curve import RankCurve
 from uncone.records.rebuild import build_record
 from uncone.saturation.mixture import compare, widths
@@ -82,6 +85,60 @@ def test_refits_are_better_than_truncations_and_truncations_stay_within_their_bo
         for excess, bound in zip(line.excess, line.bounds, strict=True):
             assert abs(excess) <= bound.on_states + 1e-6
             assert abs(excess) <= bound.spectral + 1e-6 <= bound.frobenius + 2e-6
+
+
+@pytest.mark.parametrize(
+    "n", [200, 1000]
+)  # 200 tokens: the last block of 16 is held out, and 8 tokens are left over
+def test_every_column_is_what_its_heading_says(n: int) -> None:
+    s = made(n, 30, 8)
+    s = replace(
+        s, states=s.states * torch.linspace(0.5, 2, n)[:, None]
+    )  # the end of the text is unlike its start
+    curve = rank_curve(s, ranks=[2, 5], refits=False)
+    x, head = s.states.double().numpy(), s.head.double().numpy()
+    head = head - head.mean(0)
+    count = n // curve.block
+    held = [i for i in range(n) if i // curve.block % 4 == 3 and i // curve.block < count]
+    assert curve.held_out == len(held)
+
+    def loss(weight: np.ndarray, i: int) -> float:
+        z = weight @ x[i]
+        return float(np.log(np.exp(z - z.max()).sum()) + z.max() - z[s.labels[i]])
+
+    def mean(weight: np.ndarray, of: Iterable[int]) -> float:
+        return float(np.mean([loss(weight, i) for i in of]))
+
+    assert curve.full_loss == pytest.approx(mean(head, held), abs=1e-5)
+    u, sizes, v = np.linalg.svd(head, full_matrices=False)
+    plain = _line(curve, "plain")
+    tables = [
+        t
+        for block in curve.blocks()
+        if isinstance(block, Folded)
+        for t in block.blocks
+        if isinstance(t, Table)
+    ]
+    wholes = next(t for t in tables if t.title.startswith("Plain truncation"))
+    for i, rank in enumerate((2, 5)):
+        cut = (u[:, :rank] * sizes[:rank]) @ v[:rank]
+        norms = [float(np.linalg.norm(x[j])) for j in held]
+        moved = [float(np.sum(((head - cut) @ x[j]) ** 2)) for j in held]
+        on_states = math.sqrt(2 * sum(moved) / len(moved))
+        spectral = math.sqrt(2) * np.mean(norms) * sizes[rank]
+        frobenius = math.sqrt(2) * np.mean(norms) * math.sqrt(sum(sizes[rank:] ** 2))
+        change, whole = mean(cut, held) - mean(head, held), mean(cut, range(n))
+        errors = [loss(cut, j) - loss(head, j) for j in held]
+        by_block = [np.mean(errors[at : at + curve.block]) for at in range(0, len(held), curve.block)]
+        assert plain.losses[i] == pytest.approx(mean(cut, held), abs=1e-5)
+        assert plain.excess[i] == pytest.approx(change, abs=1e-5)
+        assert plain.errors[i] == pytest.approx(np.std(by_block, ddof=1) / math.sqrt(len(by_block)), abs=1e-5)
+        assert plain.whole[i] == pytest.approx(whole, abs=1e-5)
+        found = (plain.bounds[i].on_states, plain.bounds[i].spectral, plain.bounds[i].frobenius)
+        assert found == pytest.approx((on_states, spectral, frobenius), rel=1e-5)
+        told = (whole, whole - mean(head, range(n)), change, on_states, spectral, frobenius)
+        shown = [float(str(cell)) for cell in wholes.rows[i][1:]]
+        assert shown == pytest.approx(told, rel=0.006, abs=0.006)
 
 
 def test_a_head_that_uses_every_direction_needs_them_all() -> None:

@@ -70,10 +70,10 @@ class Kink:
 
 @dataclass(frozen=True)
 class CutBounds:
-    """At most so many nats a token can the loss change by the cut: sqrt(2) times each product.
+    """The loss on the held-out tokens changes by at most so many nats a token: sqrt(2) times each product.
 
-    `spectral`: E||x|| ||W - W'||_2. `frobenius`: E||x|| ||W - W'||_F. `on_states`: ||(W - W') S^(1/2)||_F with the second
-    moment S of the same states.
+    `spectral`: E||x|| ||W - W'||_2. `frobenius`: E||x|| ||W - W'||_F. `on_states`: the root mean square of ||(W - W') x||,
+    which is ||(W - W') S^(1/2)||_F with the second moment S. All are over the held-out states x.
     """
 
     spectral: float
@@ -83,7 +83,7 @@ class CutBounds:
 
 @dataclass(frozen=True)
 class Start:
-    """One start of a refit: the objective it came to in the trial, which all starts have."""
+    """One start of a refit: its objective after the trial; at full rank, which has no trial, after the training."""
 
     name: str
     objective: float
@@ -94,7 +94,8 @@ class RankLine:
     """Losses of one method, one for each rank, in nats per token on the held-out part.
 
     `excess` is over the full head on the same tokens, `errors` are its standard errors by blocks. `whole` are losses on
-    the whole text and `bounds` what the cut can cost at most, both of truncations alone. `starts` are a refit's.
+    the whole text and `bounds` what the cut can cost at most on the held-out part, both of truncations alone. `starts`
+    are a refit's.
     """
 
     method: Method
@@ -272,23 +273,18 @@ class RankCurve:
     def _wholes(self) -> tuple[Block, ...]:
         lines = [line for line in self.lines if line.bounds]
         columns = (
-            "rank",
-            "loss",
-            "observed change",
-            "bound on states",
-            "bound, spectral",
-            "bound, Frobenius",
-        )
+            "rank", "loss, whole text", "change, whole text", "change, held out", "bound on states", "bound, spectral", "bound, Frobenius",
+        )  # fmt: skip
         tables = []
         for line in lines:
             rows = tuple(
                 (
-                    count(rank), number(line.whole[i]), signed(line.excess[i]), number(line.bounds[i].on_states),
-                    number(line.bounds[i].spectral), number(line.bounds[i].frobenius),
+                    count(rank), number(line.whole[i]), signed(line.whole[i] - line.whole[-1]), signed(line.excess[i]),
+                    number(line.bounds[i].on_states), number(line.bounds[i].spectral), number(line.bounds[i].frobenius),
                 )
                 for i, rank in enumerate(self.ranks)
             )  # fmt: skip
-            title = f"{NAMES[line.method].capitalize()}: loss on the whole text, and what the cut can cost at most"
+            title = f"{NAMES[line.method].capitalize()}: its loss, and what the cut can cost at most on held-out tokens"
             tables.append(Table(columns, rows, columns, title))
         return tuple(tables)
 

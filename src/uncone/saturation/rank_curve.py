@@ -143,7 +143,9 @@ def _check(states: States, margin: float | None, teacher: float | None, evaluati
 def _read(states: States) -> _Read:
     n = len(states.labels)
     length = max(_SHORTEST, math.ceil(n / _MOST_BLOCKS))
-    blocks = np.minimum(np.arange(n) // length, max(1, n // length) - 1)  # the rest belongs to the last block
+    # The rest belongs to the last block, or is one of its own where that is held out: all held-out blocks weigh the same.
+    last = n // length - (n // length % _EVERY != 0)
+    blocks = np.minimum(np.arange(n) // length, last)
     bias = None if states.bias is None else states.bias.float()
     text = Text(states.scale * states.states.float(), states.labels, bias, states.cap)
     fit = torch.from_numpy(blocks % _EVERY != _EVERY - 1)
