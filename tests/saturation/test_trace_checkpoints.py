@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from uncone.errors import InputError
 from uncone.records import CheckpointTrace, load_record
 from uncone.records.blocks import Folded
 from uncone.saturation import checkpoints
+from uncone.saturation.order import find_turns, phases
 
 
 @pytest.fixture(scope="module")
@@ -382,3 +384,27 @@ def test_a_text_adds_states_and_logits(stories: Path, tmp_path: Path) -> None:
     shifted = logits - logits.max(axis=1, keepdims=True)
     loss = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(h)), states.labels.numpy()]
     assert one.values["text_loss"] == pytest.approx(loss.mean(), abs=1e-5)
+
+
+def _phases(values: list[float]) -> str:
+    series = {"states_rankme": [(100.0 * place, value) for place, value in enumerate(values)]}
+    return phases(series, find_turns(series, draws=200)[1])
+
+
+def test_only_phases_of_rankme_that_a_test_shows_are_named() -> None:
+    x, jitter = np.arange(30.0), 0.3 * np.random.default_rng(0).standard_normal(30)
+    rising = np.r_[43.7, np.linspace(11.3, 26.7, 29)]
+    found = re.search(r": collapse until step 100 \((\d+) to (\d+)\), then expansion\.$", _phases([*rising]))
+    assert found
+    assert int(found[1]) <= 100 <= int(found[2])
+    peak = np.where(x < 20, 10 + x, 30 - 2 * (x - 20)) + jitter
+    found = re.search(
+        r": expansion until step [\d,]+ \(([\d,]+) to ([\d,]+)\), then compression\.$", _phases([*peak])
+    )
+    assert found
+    assert int(found[1].replace(",", "")) <= 2000 <= int(found[2].replace(",", ""))
+    both = peak + 20 * np.maximum(4 - x, 0) / 4
+    assert re.search(r": collapse until .*, then expansion until .*, then compression\.$", _phases([*both]))
+    for none in (np.full(30, 5.0), 5 + jitter, x + jitter, -x + jitter):
+        assert _phases([*none]).endswith(": no phase was detected.")
+    assert _phases([1.0, 2.0, 3.0]) == ""

@@ -156,17 +156,31 @@ def _told(turn: SeriesTurn, *, capital: bool = True) -> str:
     return f"{name} turned at step {turn.at:,.0f} ({turn.low:,.0f} to {turn.high:,.0f})"
 
 
-def phases(turns: Sequence[SeriesTurn], series: Mapping[str, Points]) -> str:
-    """The phases of RankMe, of the states where there are any (Li et al. 2025: collapse, expansion, compression)."""
-    known = {turn.name: turn for turn in turns}
-    row = known.get("states_rankme") or known.get("head_rankme")
-    if row is None or row.turned is None or row.start is None:
+def phases(series: Mapping[str, Points], found: Mapping[str, Turn], *, seed: int = 0) -> str:
+    """The phases of RankMe, of the states where there are any (Li et al. 2025: collapse, expansion, compression).
+
+    A phase ends where a test with a null found a turn: a collapse in a valley, an expansion at a peak, both with intervals.
+    Both tests are one family (Holm), at the level of every turn.
+    """
+    name = next((name for name in ("states_rankme", "head_rankme") if name in found), "")
+    if not name:
         return ""
-    first, last = series[row.name][0], series[row.name][-1]
-    whose = NAMED[row.name].title
-    parts = [f"collapse until step {row.start:,}"] if row.start > first[0] else []
-    if row.turned and row.at is not None:
-        parts += [f"expansion until step {row.at:,.0f}", "compression after it"]
-    else:
-        parts.append("expansion" if last[1] >= first[1] else "compression")
-    return f"{whose}, in the phases of Li et al. (2025): {', then '.join(parts)}."
+    x, y = _thinned(series[name])
+    own = np.random.default_rng([seed, 2])
+    valley = find_turn(x, y, own.standard_normal((2, len(found[name].draws), len(x))), own)
+    turns = {"expansion": found[name]} | ({} if valley is None else {"collapse": valley})
+    chances = dict(zip(turns, after_holm([turn.p for turn in turns.values()]), strict=True))
+    ends = sorted((turns[phase].at, phase) for phase in turns if chances[phase] <= LEVEL)
+    whose = f"{NAMED[name].title}, in the phases of Li et al. (2025)"
+    if not ends:
+        return f"{whose}: no phase was detected."
+    parts = [
+        _phase(phase if at == ends[0][0] or phase == "expansion" else "compression", turns[phase])
+        for at, phase in ends
+    ]
+    last = "compression" if ends[-1][1] == "expansion" else "expansion"
+    return f"{whose}: {', then '.join([*parts, last])}."
+
+
+def _phase(name: str, end: Turn) -> str:
+    return f"{name} until step {end.at:,.0f} ({end.low:,.0f} to {end.high:,.0f})"

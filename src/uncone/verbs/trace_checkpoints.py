@@ -75,7 +75,7 @@ def trace_checkpoints(
     if progress is not None:
         progress("finding turns", 0, 0)
     series = series_of(checkpoints, table)
-    turns, _ = find_turns(series, seed=seed)
+    turns, found = find_turns(series, seed=seed)
     read = [one for one in checkpoints if not one.failed]
     missing = (
         ()
@@ -85,6 +85,6 @@ def trace_checkpoints(
     parent = places[0].path.resolve().parent.name
     return CheckpointTrace(
         name=parent or places[0].path.name, verdict=sentence(turns, len(read)), checkpoints=tuple(checkpoints),
-        turns=tuple(turns), losses=tuple(table), phases=phases(turns, series),
+        turns=tuple(turns), losses=tuple(table), phases=phases(series, found, seed=seed),
         notes=(*left_out(given, places), *notes_on(checkpoints), *notes, *missing), versions=versions("numpy"),
     )  # fmt: skip
