@@ -17,7 +17,8 @@ from tests.saturation.test_tensorboard import events
 from uncone import report
 from uncone.errors import InputError
 from uncone.records import CurveVerdicts
-from uncone.saturation.columns import curves_of, is_lower_better
+from uncone.saturation.columns import curves_of
+from uncone.saturation.direction import is_lower_better
 from uncone.saturation.sources import open_table
 from uncone.saturation.tables import of_memory
 
@@ -133,17 +134,45 @@ def test_rows_that_repeat_and_steps_with_two_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "lower"),
-    [("loss", True), ("eval_loss", True), ("val/loss", True), ("ppl", True), ("word_perplexity", True), ("bits_per_byte", True),
-     ("error", True), ("pct_stereotype", True), ("likelihood_diff", True), ("nll", True), ("wer", True), ("BPB", True), ("acc", False),
-     ("acc_norm", False), ("f1", False), ("exact_match", False), ("answer", False), ("lossless", False), ("power", False), ("bleu", False)],
+    ("metrics", "lower"),
+    [("loss eval_loss val/loss loss/val evalLoss ppl perp word_perplexity bits_per_byte bits_per_byte,none BPB bpc error err top1_error "
+      "error_rate pct_stereotype likelihood_diff nll ce CE cross_entropy crossEntropy wer cer fid kid mse rmse mae brier ece toxicity "
+      "toxicity_score reward_loss neg_log_likelihood minus_acc -acc 1-acc one_minus_f1", True),
+     ("acc acc_norm acc,none f1 em exact_match,strict-match bleu rougeL chrf ndcg@10 mrr recall pass@1 neg_loss -loss minus_loss "
+      "val/neg_loss neg_mean_squared_error non_toxicity loss_improvement log_likelihood loss/acc", False),
+     ("answer lossless errorless power score 1-shot nonzero negative_recall", None)],
 )  # fmt: skip
-def test_where_less_is_better_is_told_by_the_name(metric: str, lower: bool) -> None:
-    assert is_lower_better(metric) is lower
+def test_where_less_is_better_follows_from_the_words_of_a_name(metrics: str, lower: bool | None) -> None:
+    assert {name: is_lower_better(name) for name in metrics.split()} == dict.fromkeys(metrics.split(), lower)
+
+
+def test_a_tag_that_names_only_a_split_has_the_direction_of_its_task() -> None:
+    assert is_lower_better("val", "loss")
+    assert is_lower_better("", "wikitext_ppl")
+    assert is_lower_better("score", "toxicity") is None
+
+
+def _falling(**names: str) -> list[dict[str, Any]]:
+    return [{"step": s, **names, "value": 1 - 0.01 * s + 1e-3 * (s % 3)} for s in range(1, 31)]
+
+
+def test_a_direction_that_nobody_said_is_in_the_verdict() -> None:
+    record = uncone.judge_curves([*_falling(metric="glory"), *_falling(metric="acc")])
+    assert record.verdict.endswith(
+        "declined late: 1 of glory, 1 of acc. Higher was taken as better for 'glory', whose direction is not known (lower=, --lower)."
+    )
+    record = uncone.judge_curves([*_falling(metric="glory"), *_falling(metric="acc")], lower=["glory"])
+    assert [curve.declined for curve in record.curves] == [False, True]
+    assert "taken" not in record.verdict
+    assert "for 'value', whose" in uncone.judge_curves(_falling()).verdict
+    (curve,) = uncone.judge_curves(_falling(), lower=["value"]).curves
+    assert (curve.lower, curve.declined) == (True, False)
+    with pytest.raises(InputError, match="which has 'value', got 'valu': did you mean 'value'"):
+        uncone.judge_curves(_falling(), lower=["valu"])
 
 
 def test_the_direction_can_be_said() -> None:
-    falling = [{"step": s, "metric": "acc", "value": 1 - 0.01 * s + 1e-3 * (s % 3)} for s in range(1, 31)]
+    falling = _falling(metric="acc")
     assert uncone.judge_curves(falling).curves[0].declined
     assert not uncone.judge_curves(falling, lower=["acc"]).curves[0].declined
     loss = [row | {"metric": "loss"} for row in falling]
@@ -172,6 +201,58 @@ def test_cells_that_are_no_numbers_leave_a_curve_undecided() -> None:
     assert record.notes == (
         "1 curve has no standard errors: the jitter between checkpoints alone is their noise, which finds less.",
     )
+
+
+def test_a_curve_that_is_judged_later_may_begin_with_anything() -> None:
+    rows = [{"step": s, "metric": "loss", "value": 1 - 1e-3 * s + 1e-3 * (s % 3)} for s in range(0, 401, 4)]
+    (sound,) = uncone.judge_curves(rows[1:]).curves
+    for value in (math.inf, math.nan, "n/a", -math.inf):
+        (curve,) = uncone.judge_curves([rows[0] | {"value": value}, *rows[1:]]).curves
+        assert curve.notes == ("1 value before step 4 is no number: so early nothing is judged",)
+        assert (curve.declined, curve.p_peak, curve.reason) == (sound.declined, sound.p_peak, "")
+    (curve,) = uncone.judge_curves([*rows[:9], rows[9] | {"value": "n/a"}, *rows[10:]]).curves
+    assert curve.reason == "a value that is no number: 'n/a'"
+
+
+_CELLS = st.sampled_from(
+    ["", None, math.nan, math.inf, -1.0, 0, 3, 1e308, 1e-320, "n/a", "7", True, "step 5"]
+)
+
+
+@settings(max_examples=15)
+@given(st.lists(st.tuples(_CELLS, _CELLS, _CELLS), min_size=1, max_size=30))
+def test_one_bad_curve_does_not_undo_the_others(cells: list[tuple[Any, Any, Any]]) -> None:
+    bad = [{"task": "bad", "step": step, "value": value, "stderr": error} for step, value, error in cells]
+    good = [row | {"task": "good", "stderr": 0.01} for row in _falling(metric="acc")]
+    record = uncone.judge_curves([*bad, *good])
+    (alone,) = uncone.judge_curves(good).curves
+    assert record.curves[-1] == alone
+    assert CurveVerdicts.from_json(record.to_json()) == record
+
+
+def test_curves_without_any_value_one_point_or_steps_in_words() -> None:
+    steps = range(1, 31)
+    made = {
+        "empty": [(s, "") for s in steps], "nan": [(s, math.nan) for s in steps], "one": [(5, 0.5)],
+        "twice": [(5, 0.1 * s) for s in steps], "words": [(f"step {s}", 0.1 * s) for s in steps],
+    }  # fmt: skip
+    rows = [{"task": name, "step": s, "value": v} for name, points in made.items() for s, v in points]
+    record = uncone.judge_curves([*rows, *({"task": "acc", **row} for row in _falling())])
+    assert {curve.task: curve.reason[:27] for curve in record.curves} == {
+        "empty": "no checkpoint has a value", "nan": "the value at step 1 is nan:", "one": "1 checkpoint: a curve has m",
+        "twice": "two values at step 5: give ", "words": "a step that is no number: '", "acc": "",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "errors", "said"), [(1, 0.7, "are they percents"), (1, 0.007, ""), (100, 0.007, "are they fractions"), (100, 0.7, ""), (1, 0.1, "")]
+)  # fmt: skip
+def test_standard_errors_in_another_unit_are_noted(values: float, errors: float, said: str) -> None:
+    random = np.random.default_rng(0)
+    y = 0.4 - 0.3 * np.exp(-np.arange(30) / 3) + 0.007 * random.standard_normal(30)
+    rows = [{"metric": "acc", "step": s + 1, "value": values * v, "stderr": errors} for s, v in enumerate(y)]
+    (curve,) = uncone.judge_curves(rows).curves
+    assert (said in "".join(curve.notes)) if said else curve.notes == ()
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,8 @@ def saturation(
         contexts: A text.
         text: With --head or --checkpoints: a text to run the models on.
         columns: Names of columns, as in step=iteration,value=accuracy; with --law as in n=params,t=tokens.
-        lower: Metrics of which less is better, where their names do not say so.
+        lower: Metrics of which less is better, where their names do not say so; of a table without metrics the
+            column of values.
         higher: Metrics of which more is better, likewise.
         alpha: The level within each family of curves; 0.05 by default.
         smallest: With --law: fit the runs of at least so many parameters, and read the gap of the others.

@@ -1,16 +1,20 @@
 """From a table to curves: which column is the step, which the value, which tell curves apart; where less is better."""
 
-import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from uncone.errors import InputError, nearest
-from uncone.records.text import counted, cut_label, listing, plural
-from uncone.saturation.curves import Curve
+from uncone.records.text import counted, listing, plural
+from uncone.rows import Array
+from uncone.saturation.cells import Cells, text_of
+from uncone.saturation.cells import number_of as number_of
+from uncone.saturation.curves import START, Curve
+from uncone.saturation.direction import is_lower_better
 from uncone.saturation.tables import Table
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -26,13 +30,11 @@ ROLES: dict[str, tuple[str, ...]] = {
     "weight_decay": ("weight_decay", "wd"),
 }
 """What a column may be for, and the names that are known for it."""
+Codes = npt.NDArray[Any]
+"""(n,): whole numbers that are equal where the rows' names are."""
 _OF_FAMILY = ("task", "metric", "suite", "shots")
 _SETTINGS = ("batch_size", "weight_decay")
-_LOWER = re.compile(
-    r"(?:^|[\W_])(?:loss|nll|ppl|perplexity|bpb|bpc|bits|cross_entropy|error|err|wer|cer|ter|mse|rmse|mae|brier|ece|stereotype|"
-    r"likelihood_diff(?:erence)?)(?:$|[\W_])"
-)
-_PERPLEXITY = re.compile(r"ppl|perplexity")
+_PERPLEXITIES = ("ppl", "perp")
 _ROWS_A_CURVE = 3
 """A further column tells curves apart only where they keep so many rows each: a time of day would make each row a curve."""
 
@@ -69,11 +71,6 @@ def roles_of(table: Table, wanted: Mapping[str, str] | None = None) -> dict[str,
     return {role: name for role, name in found.items() if name}
 
 
-def is_lower_better(metric: str, task: str = "") -> bool:
-    """Whether less is better, by the metric's name (or the task's, where the metric has none)."""
-    return bool(_LOWER.search((metric or task).casefold()))
-
-
 def curves_of(
     table: Table, columns: Mapping[str, str] | None = None, lower: Sequence[str] | None = None, higher: Sequence[str] = ()
 ) -> tuple[list[Curve], tuple[str, ...], tuple[str, ...]]:  # fmt: skip
@@ -88,35 +85,51 @@ def curves_of(
     roles = roles_of(table, columns)
     if "metric" not in roles and roles["value"].casefold() not in ROLES["value"]:
         # a column of values called eval_loss says what they are
-        named = replace(table, columns={**table.columns, "": [roles["value"]] * len(table)})
+        named = replace(table, columns={**table.columns, "": Cells(repeat(roles["value"], len(table)))})
         table, roles = named, roles | {"metric": ""}
     _check_metrics(table, roles, [*(lower or ()), *higher])
-    cells = {role: table.columns[name] for role, name in roles.items()}
+    cells = {
+        name: column if isinstance(column, Cells) else Cells(column) for name, column in table.columns.items()
+    }
     extra = [name for name in table.columns if name not in roles.values()]
     settings = [roles[role] for role in _SETTINGS if role in roles]
-    apart = _told_apart(table, roles, [*settings, *extra])
-    grouped = dict[tuple[str, ...], list[int]]()
-    for i, key in enumerate(_keys(table, apart)):
-        grouped.setdefault(key, []).append(i)
-    extras = [name for name in apart if name in extra]
+    apart, key = _told_apart(cells, roles, [*settings, *extra])
+    numbers = {role: cells[roles[role]].numbers() for role in ("step", "value", "stderr") if role in roles}
     curves = []
-    for rows in grouped.values():
-        texts = {role: _text(cells[role][rows[0]]) for role in ("model", *_OF_FAMILY) if role in cells}
-        more = [f"{name} {_text(table.columns[name][rows[0]])}" for name in extras]
+    for rows in _rows_of(key):
+        texts = {
+            role: text_of(cells[roles[role]][rows[0]]) for role in ("model", *_OF_FAMILY) if role in roles
+        }
+        more = [f"{name} {text_of(cells[name][rows[0]])}" for name in apart if name in extra]
         model = ", ".join(filter(None, [texts.pop("model", ""), *more])) or table.name.rpartition("/")[2]
         beside = {
-            name: ", ".join(dict.fromkeys(_text(table.columns[name][i]) for i in rows[:1000]))
-            for name in settings
+            name: ", ".join(dict.fromkeys(text_of(cells[name][i]) for i in rows[:1000])) for name in settings
         }
-        curves.append(_curve(model, texts, beside, [[cells[role][i] for i in rows] if role in cells else [] for role in ("step", "value", "stderr")],
-                             _lower(texts, table.lower, lower or (), higher)))  # fmt: skip
+        first = {
+            role: cells[roles[role]][rows[wrong.argmax()]]
+            for role in ("step", "value")
+            if (wrong := numbers[role][2][rows]).any()
+        }
+        names = tuple(filter(None, (texts.get("metric", ""), texts.get("task", "")))) or (roles["value"],)
+        less = _lower(
+            names, table.lower.get((texts.get("task", ""), texts.get("metric", ""))), lower or (), higher
+        )
+        if less is None:
+            less = is_lower_better(texts.get("metric", ""), texts.get("task", ""))
+        curve = _curve([[part[rows] for part in numbers[role]] for role in numbers], first)
+        curves.append(replace(
+            curve, model=model, task=texts.get("task", ""), metric=texts.get("metric", ""), suite=texts.get("suite", ""),
+            shots=texts.get("shots", ""), settings=beside, lower=bool(less), guessed=names[0] if less is None else "",
+            logarithm=bool(less) and any(one in texts.get("metric", "").casefold() for one in _PERPLEXITIES),
+        ))  # fmt: skip
     return curves, tuple(apart), (*table.notes, *_notes(curves))
 
 
 def _check_metrics(table: Table, roles: Mapping[str, str], named: Sequence[str]) -> None:
-    known = {
-        _text(cell) for role in ("metric", "task") if role in roles for cell in table.columns[roles[role]]
-    }
+    if not named:
+        return
+    columns = [table.columns[roles[role]] for role in ("metric", "task") if role in roles]
+    known = {text for column in columns for text in map(text_of, column)} - {""} or {roles["value"]}
     for name in named:
         if name not in known:
             have = listing([repr(one[:40]) for one in sorted(known)[:20]] or ["none"])
@@ -126,108 +139,84 @@ def _check_metrics(table: Table, roles: Mapping[str, str], named: Sequence[str])
 
 
 def _lower(
-    texts: Mapping[str, str],
-    told: Mapping[tuple[str, str], bool],
-    lower: Iterable[str],
-    higher: Iterable[str],
-) -> bool:
-    task, metric = texts.get("task", ""), texts.get("metric", "")
-    if {task, metric} & {*higher}:
+    names: Iterable[str], told: bool | None, lower: Iterable[str], higher: Iterable[str]
+) -> bool | None:
+    """Whether less is better, as the caller says of one of the names, or else the source; None where neither does."""
+    if {*names} & {*higher}:
         return False
-    if {task, metric} & {*lower}:
-        return True
-    return told.get((task, metric), is_lower_better(metric, task))
+    return True if {*names} & {*lower} else told
 
 
-def _keys(table: Table, names: Sequence[str]) -> Iterable[tuple[str, ...]]:
-    if not names:
-        return [()] * len(table)
-    return zip(*(list(map(_text, table.columns[name])) for name in names), strict=True)
+def _told_apart(
+    cells: Mapping[str, Cells], roles: Mapping[str, str], others: Sequence[str]
+) -> tuple[list[str], Codes]:
+    """The columns of model and family, and of the others those that leave fewer rows of the same step, the best first.
 
+    With them the number of each row's curve.
+    """
+    steps = cells[roles["step"]].codes()
 
-def _told_apart(table: Table, roles: Mapping[str, str], others: Sequence[str]) -> list[str]:
-    """The columns of model and family, and of the others those that leave fewer rows of the same step, the best first."""
-    kept = [roles[role] for role in ("model", *_OF_FAMILY) if role in roles]
-    left, steps = list(others), list(map(_text, table.columns[roles["step"]]))
+    def again(key: Codes) -> tuple[int, int]:
+        return len(steps) - _different(_joined(key, steps)), _different(key)
 
-    def again(names: Sequence[str]) -> tuple[int, int]:
-        keys = list(_keys(table, names))
-        return len(steps) - len(set(zip(keys, steps, strict=True))), len(set(keys))
-
-    now, curves = again(kept)
+    kept, left, key = list[str](), list(others), np.zeros(len(steps), np.int64)
+    for name in (roles[role] for role in ("model", *_OF_FAMILY) if role in roles):
+        key = _joined(key, cells[name].codes())
+        kept.append(name)
+    now, _ = again(key)
     while now and left:
         (fewer, curves), best = min(
-            ((again([*kept, name]), name) for name in left),
+            ((again(_joined(key, cells[name].codes())), name) for name in left),
             key=lambda found: (found[0], left.index(found[1])),
         )
         if fewer >= now or curves * _ROWS_A_CURVE > len(steps):
             break
         kept.append(best)
         left.remove(best)
-        now = fewer
-    return [name for name in kept if len(set(map(_text, table.columns[name]))) > 1]
+        now, key = fewer, _joined(key, cells[best].codes())
+    return [name for name in kept if cells[name].codes().any()], key
 
 
-def _text(cell: Any) -> str:
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
-        return ""
-    if isinstance(cell, float) and cell.is_integer():
-        cell = int(cell)
-    return cut_label(str(cell).strip()) or ""
+def _joined(key: Codes, more: Codes) -> Codes:
+    """A number for each pair, from 0 on: small enough to be joined with another column."""
+    pairs = key * (int(more.max()) + 1) + more
+    return np.unique(pairs, return_inverse=True)[1].astype(np.int64, copy=False)
 
 
-def number_of(cell: Any) -> float | None:
-    """None where the cell holds no number; NaN where it is empty."""
-    if cell is None or (isinstance(cell, str) and not cell.strip()):
-        return math.nan
-    try:
-        return float(cell)
-    except (TypeError, ValueError, OverflowError):
-        return None
+def _different(key: Codes) -> int:
+    return int(key.max()) + 1  # they are all the numbers from 0 on
 
 
-def _curve(
-    model: str,
-    texts: Mapping[str, str],
-    settings: Mapping[str, str],
-    cells: Sequence[Sequence[Any]],
-    lower: bool,
-) -> Curve:
-    """The curve of its cells of step, value and standard error; what cannot be read is its fault."""
-    named: dict[str, Any] = {
-        "suite": texts.get("suite", ""),
-        "shots": texts.get("shots", ""),
-        "settings": settings,
-        "lower": lower,
-    }
-    task, metric = texts.get("task", ""), texts.get("metric", "")
-    named["logarithm"] = lower and bool(_PERPLEXITY.search(metric.casefold()))
-    read = [list(map(number_of, column)) for column in cells]
-    for what, column, numbers in zip(("step", "value"), cells, read, strict=False):
-        wrong = next((cell for cell, number in zip(column, numbers, strict=True) if number is None), None)
-        if wrong is not None:
-            return Curve(
-                model,
-                task,
-                metric,
-                np.empty(0),
-                np.empty(0),
-                **named,
-                fault=f"a {what} that is no number: {str(wrong)[:40]!r}",
-            )
-    steps, values = np.array(read[0], float), np.array(read[1], float)
-    errors = np.array([math.nan if one is None else one for one in read[2]], float) if read[2] else None
-    empty = np.array([cell is None or (isinstance(cell, str) and not cell.strip()) for cell in cells[1]])
+def _rows_of(key: Codes) -> list[Codes]:
+    """The rows of each curve, in the order in which curves begin."""
+    firsts = np.unique(key, return_index=True)[1]
+    order = np.argsort(np.argsort(np.argsort(firsts))[key], kind="stable")
+    return np.split(order, np.cumsum(np.bincount(key)[np.argsort(firsts)])[:-1])
+
+
+def _curve(read: Sequence[Sequence[Array]], wrong: Mapping[str, Any]) -> Curve:
+    """The curve of its rows' steps, values and standard errors, each with what is empty and what is no number.
+
+    What cannot be read is its fault. `wrong` is the first cell of step and of value that is no number.
+    """
+    (steps, _, _), (values, empty, unread), *errors = read
+    with np.errstate(invalid="ignore"):
+        judged = ~(steps < START * steps.max())
+    unreadable = "step" if "step" in wrong else "value" if (unread & judged).any() else ""
+    if unreadable:
+        fault = f"a {unreadable} that is no number: {str(wrong[unreadable])[:40]!r}"
+        return Curve("", "", "", np.empty(0), np.empty(0), fault=fault)
     notes = [f"{counted(int(empty.sum()), 'checkpoint')} without a value"] if empty.any() else []
     order = np.flatnonzero(~empty)[np.argsort(steps[~empty], kind="stable")]
-    same = np.r_[False, (np.diff(steps[order]) == 0) & (np.diff(values[order]) == 0)]
+    same = np.zeros(len(order), bool)
+    same[1:] = (np.diff(steps[order]) == 0) & (np.diff(values[order]) == 0)
     if same.any():
         notes.append(f"{counted(int(same.sum()), 'row')} given twice")
     order = order[~same]
-    errors = None if errors is None else errors[order]
-    if errors is not None and not np.isfinite(errors).any():
-        errors = None
-    return Curve(model, task, metric, steps[order], values[order], errors, **named, notes=tuple(notes))
+    error = errors[0][0][order] if errors else None
+    if error is not None and not np.isfinite(error).any():
+        error = None
+    return Curve("", "", "", steps[order], values[order], error, notes=tuple(notes))
 
 
 def _notes(curves: Sequence[Curve]) -> list[str]:

@@ -12,7 +12,7 @@ from threading import Lock
 import numpy as np
 
 from uncone.records.curves import MOST_DRAWN, CurveFamily, CurveVerdict
-from uncone.records.text import count, counted, plural
+from uncone.records.text import count, counted, listing, plural
 from uncone.rows import Array
 from uncone.saturation.change_point import change_points
 from uncone.saturation.contrast import (
@@ -36,6 +36,8 @@ MOST_CHECKPOINTS = 128
 """A longer curve is averaged to so many: a log of the loss at every step is one curve."""
 
 _MOST_NAMED = 4
+_ODD, _FEW_ITEMS = 20.0, 30
+"""Standard errors so many times the jitter, or as of a test of fewer items, are those of another unit."""
 
 Family = tuple[str, str, str, str]
 
@@ -46,7 +48,7 @@ class Curve:
 
     `steps` ascend, float64 (n,); `errors` are standard errors of `values` (n,), or None. With `lower` less is better.
     With `logarithm` ln(value) is judged: of a perplexity, whose jitter grows with it. `settings` stand beside the
-    verdict, such as the batch size. With a `fault` the curve is undecided.
+    verdict, such as the batch size. `guessed` is the name of a metric of which nobody said which way is better. With a `fault` the curve is undecided.
     """
 
     model: str
@@ -56,6 +58,7 @@ class Curve:
     values: Array
     errors: Array | None = None
     lower: bool = False
+    guessed: str = ""
     logarithm: bool = False
     suite: str = ""
     shots: str = ""
@@ -138,32 +141,45 @@ def _as_given(curve: Curve, values: Array) -> Array:
 
 def _prepared(curve: Curve) -> Curve:
     """The curve as it is judged, or with its `fault`."""
-    fault = curve.fault or _fault(curve)
+    fault = curve.fault or _fault_of_steps(curve.steps)
     if fault:
         return replace(curve, fault=fault)
     kept = curve.steps >= START * curve.steps[-1]
+    early = int((~np.isfinite(curve.values[~kept])).sum())
+    if early:
+        note = f"{counted(early, 'value')} before step {curve.steps[kept][0]:g} {plural(early, 'is no number', 'are no numbers')}: so early nothing is judged"
+        curve = replace(curve, notes=(*curve.notes, note))
     errors = None if curve.errors is None else curve.errors[kept]
+    curve = replace(curve, steps=curve.steps[kept], values=curve.values[kept], errors=errors)
+    return replace(curve, fault=fault) if (fault := _fault(curve)) else _as_judged(curve)
+
+
+def _as_judged(curve: Curve) -> Curve:
+    """Values of whole curves, averaged where they are many, with standard errors that are known everywhere or not used."""
+    errors = curve.errors
     if errors is not None and not (np.isfinite(errors).all() and (errors > 0).all()):
-        errors = None
-        curve = replace(
-            curve, notes=(*curve.notes, "standard errors are missing or 0 at some checkpoints: none was used")
-        )
-    values = curve.values[kept]
+        note = "standard errors are missing or 0 at some checkpoints: none was used"
+        curve, errors = replace(curve, notes=(*curve.notes, note)), None
+    values = curve.values
     if curve.logarithm:
         errors = None if errors is None else errors / values
         values = np.log(values)
-    curve = replace(curve, steps=curve.steps[kept], values=values, errors=errors)
+    curve = replace(curve, values=values, errors=errors)
     if len(curve.steps) > MOST_CHECKPOINTS:
         curve = _averaged(curve)
     return replace(curve, fault=shortcoming(curve.steps))
 
 
-def _fault(curve: Curve) -> str:
-    steps, values = curve.steps, curve.values
+def _fault_of_steps(steps: Array) -> str:
     if len(steps) < 2:
         return f"{len(steps)} checkpoint: a curve has more" if len(steps) else "no checkpoint has a value"
     if not np.isfinite(steps).all() or steps[0] < 0 or not steps[-1] > 0:
         return "steps that are not numbers from 0 up"
+    return ""
+
+
+def _fault(curve: Curve) -> str:
+    steps, values = curve.steps, curve.values
     again = np.flatnonzero(np.diff(steps) <= 0)
     if len(again):
         return f"two values at step {steps[again[0] + 1]:g}: give one a checkpoint, or name the column that tells the curves apart"
@@ -273,15 +289,40 @@ def _evidence(
     value, error = float(found.value[row]) * unit, float(found.error[row]) * unit
     decline = float(y[peak] - y[-1]) * unit
     both = None if curve.errors is None else float(np.hypot(curve.errors[peak], curve.errors[-1]))
-    shown, given = replace(_undecided(curve), reason=""), _as_given(curve, curve.values)
+    given = _as_given(curve, curve.values)
+    jitter = float(found.jitter[row]) * unit
+    shown = replace(_undecided(curve), reason="", notes=(*curve.notes, *_odd_errors(curve, jitter)))
     return replace(
         shown, declined=False, peak=float(given[peak]), peak_step=float(curve.steps[peak]), final=float(given[-1]),
         final_step=float(curve.steps[-1]), decline=decline, decline_error=both, decline_z=decline / both if both else None,
         contrast=sign * value, contrast_error=error, contrast_z=sign * value / error if error > 0 else None,
-        p_contrast=p_contrast, p_peak=p_peak, jitter=float(found.jitter[row]) * unit,
+        p_contrast=p_contrast, p_peak=p_peak, jitter=jitter,
         noise="jitter" if curve.errors is None else "standard errors",
         change_step=float(bend[0]), change_low=float(bend[1]), change_high=float(bend[2]),
     )  # fmt: skip
+
+
+def _odd_errors(curve: Curve, jitter: float) -> Iterable[str]:
+    """A note where the standard errors have another unit than the values, as percents beside fractions.
+
+    Too large are errors that neither the jitter bears out nor the range of the curve; of shares they are then errors of a
+    test of few items.
+    """
+    if curve.errors is None or not jitter > 0:
+        return
+    error, values = float(np.median(curve.errors)), curve.values
+    are_shares = not curve.logarithm and values.min() >= 0 and values.max() <= 1
+    largest = np.sqrt(np.mean(values * (1 - values)) / _FEW_ITEMS) if are_shares else np.ptp(values)
+    if error > max(_ODD * jitter, largest):
+        yield (
+            f"the standard errors are {error / jitter:.0f} times the jitter between checkpoints, which hides declines: "
+            "are they percents where the values are fractions?"
+        )
+    elif error < jitter / _ODD and not curve.logarithm and values.max() > 1:
+        yield (
+            f"the jitter between checkpoints is {jitter / error:.0f} times the standard errors: "
+            "are they fractions where the values are percents?"
+        )
 
 
 def _undecided(curve: Curve) -> CurveVerdict:
@@ -343,3 +384,14 @@ def verdict_of(families: Sequence[CurveFamily], curves: Sequence[CurveVerdict]) 
         else f"No late decline is shown {where}, in {counted(len(curves), 'curve')}"
     )
     return told + (f"; {count(undecided)} {plural(undecided, 'is', 'are')} undecided." if undecided else ".")
+
+
+def direction_taken(curves: Sequence[Curve], verdicts: Sequence[CurveVerdict]) -> str:
+    """Which way was taken as better where nobody said so; a sentence after the verdict, or nothing."""
+    judged = zip(curves, verdicts, strict=True)
+    names = list(dict.fromkeys(one.guessed for one, verdict in judged if one.guessed and not verdict.reason))
+    if not names:
+        return ""
+    shown = [repr(name[:40]) for name in names[:_MOST_NAMED]]
+    more = [f"{count(len(names) - _MOST_NAMED)} more"] if len(names) > _MOST_NAMED else []
+    return f" Higher was taken as better for {listing(shown + more)}, whose direction is not known (lower=, --lower)."

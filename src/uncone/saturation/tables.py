@@ -2,19 +2,25 @@
 
 import csv
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from uncone.errors import InputError, needed
-from uncone.regular import lines_of
+from uncone.memory import check_memory
+from uncone.regular import PACKED, lines_of
+from uncone.saturation.cells import Cells
 
 HOW = "give a table with a header in CSV, TSV, JSON lines or Parquet"
 LARGEST_JSON = 256 * 2**20
-_MOST_COLUMNS = 1000
+_MOST_COLUMNS, _ROWS = 1000, 4096
+_TAKEN, _TAKEN_WHOLE, _UNPACKED = 8, 30, 5
+"""Bytes of memory for a byte of a table, of an array of JSON, which is parsed whole, and of a packed file."""
 
 
 @dataclass(frozen=True)
@@ -38,22 +44,29 @@ class Table:
 
 def of_rows(rows: Iterable[Mapping[str, Any]], name: str, notes: Sequence[str] = (), **more: Any) -> Table:
     """The table of rows; a cell that a row lacks is None."""
-    columns = dict[str, list[Any]]()
+    columns = dict[str, Cells]()
     for n, row in enumerate(rows):
         for key, value in row.items():
             if key not in columns:
                 if len(columns) == _MOST_COLUMNS:
                     raise InputError(f"expected at most {_MOST_COLUMNS} columns in {name}, got more: {HOW}")
-                columns[key] = [None] * n
-            columns[key].append(value)
+                columns[key] = Cells(repeat(None, n))
+            columns[key].extend((value,))
         for column in columns.values():
             if len(column) == n:
-                column.append(None)
+                column.extend((None,))
     return Table(name, columns, tuple(notes), **more)
+
+
+def check_size(path: Path, taken: int = _TAKEN) -> None:
+    """Refuse a file that takes more memory than there is before it is read."""
+    size = os.path.getsize(path) * (_UNPACKED if path.suffix.lower() in PACKED else 1)
+    check_memory(taken * size, f"a table of {size / 1e9:.1f} GB", "leave columns or runs out")
 
 
 def read_delimited(path: Path) -> Table:
     """A table with a header; tabs, semicolons or commas between columns, as the first line has them."""
+    check_size(path)
     lines = lines_of(path, how=HOW)
     first = next((line for _, line in lines if line.strip()), "")
     delimiter = next((mark for mark in "\t;" if first.count(mark) > first.count(",")), ",")
@@ -62,18 +75,23 @@ def read_delimited(path: Path) -> Table:
         raise InputError(
             f"expected a header with different names in the first line of {path}, got {first[:80]!r}: {HOW}"
         )
-    columns: list[list[str]] = [[] for _ in header]
-    reader = _cells((f"{line}\n" for _, line in lines), delimiter, path)
-    for at, cells in enumerate(reader, 1):
-        if len(cells) != len(header):
-            if not cells:
-                continue
-            raise InputError(
-                f"expected {len(header)} columns in row {at} below the header of {path}, got {len(cells)}: mend that row"
-            )
-        for column, cell in zip(columns, cells, strict=True):
-            column.append(cell)
+    columns = [Cells() for _ in header]
+    rows = _checked(_cells((f"{line}\n" for _, line in lines), delimiter, path), len(header), path)
+    while block := list(islice(rows, _ROWS)):
+        for column, cells in zip(columns, zip(*block, strict=True), strict=True):
+            column.extend(cells)
     return Table(str(path), dict(zip((name.strip() for name in header), columns, strict=True)))
+
+
+def _checked(rows: Iterable[list[str]], width: int, path: Path) -> Iterator[list[str]]:
+    """The rows that are not empty, each of so many cells."""
+    for at, cells in enumerate(rows, 1):
+        if cells and len(cells) != width:
+            raise InputError(
+                f"expected {width} columns in row {at} below the header of {path}, got {len(cells)}: mend that row"
+            )
+        if cells:
+            yield cells
 
 
 def _cells(lines: Iterable[str], delimiter: str, path: Path) -> Iterator[list[str]]:
@@ -85,18 +103,22 @@ def _cells(lines: Iterable[str], delimiter: str, path: Path) -> Iterator[list[st
 
 def read_json_lines(path: Path) -> Table:
     """One object a line, or one array of objects. Values that are lists or objects are passed over."""
-    lines = [(at, line) for at, line in lines_of(path, how=HOW) if line.strip()]
-    if lines and lines[0][1].lstrip().startswith("["):
-        entries = parsed("\n".join(line for _, line in lines), str(path))
+    lines = ((at, line) for at, line in lines_of(path, how=HOW) if line.strip())
+    first = list(islice(lines, 1))
+    is_array = bool(first) and first[0][1].lstrip().startswith("[")
+    check_size(path, _TAKEN_WHOLE if is_array else _TAKEN)
+    if is_array:
+        entries = parsed("\n".join(line for _, line in chain(first, lines)), str(path))
     else:
-        entries = [parsed(line, f"line {at} of {path}") for at, line in lines]
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        entries = (parsed(line, f"line {at} of {path}") for at, line in chain(first, lines))
+    return of_rows((_plain(entry, path) for entry in entries), str(path))
+
+
+def _plain(entry: Any, path: Path) -> dict[str, Any]:
+    """An object of JSON without what are lists or objects in it."""
+    if not isinstance(entry, dict):
         raise InputError(f"expected one JSON object a line or an array of them, got others in {path}: {HOW}")
-    plain = (str, int, float, bool, type(None))
-    return of_rows(
-        ({key: value for key, value in entry.items() if isinstance(value, plain)} for entry in entries),
-        str(path),
-    )
+    return {key: value for key, value in entry.items() if isinstance(value, str | int | float | None)}
 
 
 def parsed(text: str, where: str) -> Any:
@@ -131,7 +153,7 @@ def read_parquet(path: Path) -> Table:
         )
         names = [f.name for f in part.schema if any(getattr(types, kind)(f.type) for kind in kinds)]
         columns = {
-            name: [value for array in part.batches(name, 2**16) for value in array.to_pylist()]
+            name: Cells(value for array in part.batches(name, 2**16) for value in array.to_pylist())
             for name in names
         }
     for name, values in columns.items():

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError
+from uncone.memory import check_memory
 from uncone.records.text import counted
 from uncone.rows.bytes import LocalFile
 from uncone.saturation.tables import Table, of_rows
 
 _LARGEST_SCALAR = 2**16
 """Bytes. Larger records are pictures or graphs, and are passed over."""
+_TAKEN = 15
+"""Bytes of memory for a byte of a file of scalars."""
 _CUT = "is cut or still being written"
 
 
@@ -52,6 +55,8 @@ def is_events(name: str) -> bool:
 
 def read_events(files: list[Path], folder: Path) -> Table:
     """A row for each scalar; a folder of event files is one run. What was written later of a step counts, as after a restart."""
+    size = sum(os.path.getsize(file) for file in files)
+    check_memory(_TAKEN * size, f"event files of {size / 1e9:.1f} GB", "give fewer runs")
     rows, notes, again = dict[tuple[Any, ...], dict[str, Any]](), list[str](), 0
     for file in files:
         run = os.path.relpath(file.parent, folder)

@@ -6,7 +6,7 @@ from typing import Any
 from uncone.errors import InputError
 from uncone.records.curves import CurveVerdicts
 from uncone.saturation.columns import curves_of
-from uncone.saturation.curves import judge, verdict_of
+from uncone.saturation.curves import direction_taken, judge, verdict_of
 from uncone.saturation.sources import open_table
 from uncone.version import versions
 
@@ -35,8 +35,9 @@ def judge_curves(
             results of lm-evaluation-harness, event files of TensorBoard, or a `trainer_state.json`.
         columns: the columns of a table by what they are for: step, value, stderr, model, task, metric, suite, shots, batch_size,
             weight_decay. By default those of these names.
-        lower: metrics of which less is better; by default losses, perplexities, errors and the like, by their names.
-        higher: metrics of which more is better, although their names say otherwise.
+        lower: metrics of which less is better; by default losses, perplexities, errors and the like, by their names. Of a
+            table without metrics, the column of its values. The verdict names the metrics whose direction was guessed.
+        higher: metrics of which more is better, likewise.
         alpha: the level within each family.
         seed: of the draws.
         progress: called with (the step, done, in all).
@@ -50,9 +51,11 @@ def judge_curves(
     if isinstance(seed, bool) or not 0 <= seed <= _MOST_SEED:
         raise InputError(f"expected a seed from 0 to {_MOST_SEED:,}, got {seed}: give such a whole number")
     table = open_table(source)
+    name = table.short_name
     curves, apart, notes = curves_of(table, columns, lower, higher or ())
+    del table  # what it takes is free for the curves
     verdicts, families = judge(curves, alpha=alpha, seed=seed, progress=progress)
     return CurveVerdicts(
-        verdict=verdict_of(families, verdicts), name=table.short_name, alpha=alpha, curves=verdicts,
+        verdict=verdict_of(families, verdicts) + direction_taken(curves, verdicts), name=name, alpha=alpha, curves=verdicts,
         families=families, told_apart_by=apart, notes=notes, provenance={"seed": seed, "versions": versions("numpy")},
     )  # fmt: skip

@@ -1,0 +1,61 @@
+"""Whether less of a metric is better, by the words of its name."""
+
+import re
+from itertools import pairwise
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_LOWER = _set(
+    "loss losses logloss nll ce xent crossentropy cross_entropy ppl perp perplexity perplexities surprisal nats bits bpb bpc bpw bpt "
+    "error errors err wer cer ter mer der eer mse rmse mae mape smape nmse nrmse rmsle msle brier ece mce ace crps "
+    "fid kid fad fvd lpips kl kld jsd mmd emd toxicity toxic stereotype stereotypes hallucination hallucinations "
+    "distance likelihood_diff likelihood_difference regret cost latency fpr fnr forgetting"
+)
+_LIKELIHOODS = _set("likelihood likelihoods loglikelihood loglik logprob logprobs logp prob probability elbo")
+_HIGHER = _LIKELIHOODS | _set(
+    "acc accuracy f1 em match bleu sacrebleu rouge rouge1 rouge2 rougel rougelsum chrf meteor bertscore comet bleurt cider spice sari "
+    "ndcg mrr map mcc matthews recall precision auc auroc auprc ap hit hits pass win wins winrate spearman spearmanr pearson "
+    "pearsonr kendall corr correlation r2 reward rewards iou miou dice psnr ssim mc1 mc2 success solved correct "
+    "sensitivity specificity kappa jaccard nmi ari improvement gain truthfulness"
+)
+_SPLITS = _set("train training val valid validation test eval dev mean avg average total step epoch")
+"""Words that say nothing of what is measured: the task's name says it, as in the tag loss/val."""
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_TURNED = re.compile(
+    r"(?:one[\W_])?minus[\W_]|no[nt][\W_]|[-\u2212]|1\s*[-\u2212]\s*(?=(?:acc|accuracy|f1|auc|auroc|iou|precision|recall|bleu)(?![a-z]))"
+)
+"""A name that begins so says the opposite of the rest."""
+
+
+def is_lower_better(metric: str, task: str = "") -> bool | None:
+    """Whether less is better, by the metric's name (or the task's, where the metric has none); None of a name that is not known.
+
+    The last known word decides, as in reward_loss; neg_, minus_ and - before a name turn it.
+
+    >>> is_lower_better("val/loss"), is_lower_better("neg_loss"), is_lower_better("acc"), is_lower_better("lossless")
+    (True, False, False, None)
+    """
+    name = _CAMEL.sub("_", metric).strip().casefold()
+    for part in (name.rpartition("/")[2], name):
+        if (lower := _of(part)) is not None:
+            return lower
+    return is_lower_better(task) if task and _SPLITS.issuperset(_words(name)) else None
+
+
+def _words(name: str) -> list[str]:
+    return [word for word in re.split(r"[\W_]+", name) if word]
+
+
+def _of(name: str) -> bool | None:
+    turned = _TURNED.match(name)
+    words = _words(name[turned.end() :] if turned else name)
+    negative = bool(words) and words[0] in ("neg", "negative")
+    pairs = {"_".join(pair): at + 1 for at, pair in enumerate(pairwise(words))}
+    known = {word: at for at, word in enumerate(words)} | pairs
+    last = max((word for word in known if word in _LOWER | _HIGHER), key=known.__getitem__, default="")
+    if not last or (negative and last in _HIGHER - _LIKELIHOODS):  # negative_recall is that of a class
+        return None
+    return (last in _LOWER) != (bool(turned) != negative)
