@@ -3,10 +3,13 @@
 nice python experiments/saturation/turns.py [--sims 500]    # results/turns.json, cell by cell, and turns.md
 
 Thirty checkpoints. Noise is white or AR(1), of 0.015; the planted valley falls by 0.2 and rises by 0.1 or by 0.3.
+The phases of RankMe rest on two such tests, a valley and a peak: how often is any phase claimed of a series without one, how
+often are planted phases claimed and no others, and how often do their intervals hold the ends?
 """
 
 import argparse
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import numpy as np
 from scipy.stats import beta
 
 from uncone.atomic import write_text
+from uncone.saturation.order import phases
 from uncone.saturation.turns import LEVEL, find_turn
 
 OUT = Path(__file__).parent / "results" / "turns.json"
@@ -24,6 +28,18 @@ SHAPES = {
     "rise": 0.02 * X,
     "valley of 0.1": np.where(X < TURN, 0.2 * (1 - X / TURN), 0.1 * (X - TURN) / (29 - TURN)),
     "valley of 0.3": np.where(X < TURN, 0.2 * (1 - X / TURN), 0.3 * (X - TURN) / (29 - TURN)),
+}
+COLLAPSE, EXPANSION = 3.0, 20.0
+_FALL = np.maximum(COLLAPSE - X, 0) / COLLAPSE
+PHASES = {  # of a RankMe, in dimensions: 1 is `NOISE`
+    "level": 0 * X,
+    "rise": 2.0 * X,
+    "fall": -2.0 * X,
+    "power law": 60 / np.sqrt(1 + X),
+    "collapse, expansion": 20 * _FALL + np.maximum(X - COLLAPSE, 0),
+    "expansion, compression": np.where(X < EXPANSION, X, EXPANSION - 2 * (X - EXPANSION)),
+    "collapse, expansion, compression": 20 * _FALL
+    + np.where(X < EXPANSION, np.maximum(X - COLLAPSE, 0), 17 - 2 * (X - EXPANSION)),
 }
 CORRELATIONS = (0.0, 0.5, 0.8)
 
@@ -48,6 +64,32 @@ def simulated(shape: str, correlation: float, sims: int) -> dict[str, Any]:
     return {"sims": sims, **told}
 
 
+def phases_of(shape: str, correlation: float, sims: int) -> dict[str, Any]:
+    """The share of series of which any phase is claimed, of which exactly the planted ones are, and of ends that are held."""
+    planted = shape.split(", ") if "expansion" in shape else []
+    sims = sims // 4 if planted else sims  # power is large or none; false alarms are few
+    said, right, held = np.zeros(sims, bool), np.zeros(sims, bool), list[bool]()
+    for i in range(sims):
+        generator = np.random.default_rng([8, i])
+        y = PHASES[shape] + noise(correlation, generator) / NOISE
+        series = {"states_rankme": list(zip(X.tolist(), y.tolist(), strict=True))}
+        peak = find_turn(X, y, generator.standard_normal((2, DRAWS, len(X))), generator, peak=True)
+        assert peak is not None
+        sentence = phases(series, {"states_rankme": peak}, seed=i)
+        claimed = re.findall(
+            r"(collapse|expansion|compression)(?: until step [\d,-]+ \(([\d-]+) to (\d+)\))?",
+            sentence.partition(": ")[2],
+        )
+        said[i], right[i] = bool(claimed), [name for name, *_ in claimed] == planted
+        if planted and right[i]:
+            ends = {"collapse": COLLAPSE, "expansion": EXPANSION}
+            held += [float(low) <= ends[name] <= float(high) for name, low, high in claimed if high]
+    told = {"claimed": float(said.mean()), "upper_95": round(upper(int(said.sum()), sims), 4)}
+    if planted:
+        told |= {"right": float(right.mean()), "held": round(float(np.mean(held)), 4) if held else None}
+    return {"sims": sims, **told}
+
+
 def upper(hits: int, n: int) -> float:
     """Clopper and Pearson's 95% limit."""
     return 1.0 if hits == n else float(beta.ppf(0.975, hits + 1, n - hits))
@@ -67,19 +109,36 @@ def table(found: dict[str, dict[str, Any]]) -> str:
     return "\n".join(rows) + f"\n\n{one['sims']} series a cell, {len(X)} checkpoints, level {LEVEL}.\n"
 
 
+def table_of_phases(found: dict[str, dict[str, Any]]) -> str:
+    rows = [
+        "| RankMe | AR(1) | any phase claimed (upper 95 % limit) | exactly the planted phases | their intervals hold the ends | series |"
+    ]
+    rows += ["|---|---|---|---|---|---|"]
+    for name, one in found.items():
+        shape, correlation = name.rsplit(", ", 1)
+        more = (f"{one[key]:.1%}" if one.get(key) is not None else "" for key in ("right", "held"))
+        rows.append(
+            f"| {shape} | {correlation} | {one['claimed']:.1%} ({one['upper_95']:.1%}) | {' | '.join(more)} | {one['sims']} |"
+        )
+    return "\n" + "\n".join(rows) + "\n\nThe noise has a deviation of 1.\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sims", type=int, default=500)
     sims = parser.parse_args().sims
-    found = json.loads(OUT.read_text()) if OUT.exists() else {}
-    for correlation in CORRELATIONS:
-        for shape in SHAPES:
-            name = f"{shape}, {correlation}"
+    tables = []
+    for out, shapes, work, drawn in (
+        (OUT, SHAPES, simulated, table), (OUT.with_name("phases.json"), PHASES, phases_of, table_of_phases),
+    ):  # fmt: skip
+        found = json.loads(out.read_text()) if out.exists() else {}
+        for name, shape, correlation in ((f"{s}, {c}", s, c) for c in CORRELATIONS for s in shapes):
             if name not in found:
-                found[name] = simulated(shape, correlation, sims)
-                write_text(OUT, json.dumps(found, indent=1) + "\n")
+                found[name] = work(shape, correlation, sims)
+                write_text(out, json.dumps(found, indent=1) + "\n")
                 print(name, found[name], flush=True)
-    write_text(OUT.with_suffix(".md"), table(found))
+        tables.append(drawn(found))
+    write_text(OUT.with_suffix(".md"), "".join(tables))
 
 
 if __name__ == "__main__":
