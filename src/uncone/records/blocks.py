@@ -192,8 +192,9 @@ class HeatMap:
     def edges(self, places: tuple[float, ...], *, log: bool) -> tuple[float, ...]:
         """Where the cells at `places` end: halfway to their neighbours, at the first and at the last place."""
         if len(places) == 1:
-            return places[0] - 0.5, places[0] + 0.5
-        middles = (sqrt(a * b) if log else (a + b) / 2 for a, b in pairwise(places))
+            half = max(0.5, abs(places[0]) / 1000)
+            return (places[0] / 2, places[0] * 2) if log else (places[0] - half, places[0] + half)
+        middles = (sqrt(a) * sqrt(b) if log else (a + b) / 2 for a, b in pairwise(places))
         return places[0], *middles, places[-1]
 
     def limits(self) -> tuple[float, float]:

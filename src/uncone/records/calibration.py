@@ -284,6 +284,8 @@ class Calibration(Record):
 def one_in(rate: float) -> str:
     """The number N of "1 in N": two digits from 10 on."""
     value = 1 / rate
+    if value >= 1e18:  # rounding to digits before the point takes a finite number
+        return f"{value:.2g}" if math.isfinite(value) else "1e308 or more"
     rounded = int(round(value, -max(0, math.floor(math.log10(value)) - 1)))
     return count(rounded) if value >= 10 else f"{value:.2g}"
 

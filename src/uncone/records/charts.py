@@ -6,12 +6,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 from uncone.records.blocks import Chart, Curve, Mark
-from uncone.records.layout import LARGEST_DRAWN
+from uncone.records.layout import LARGEST_DRAWN, SMALLEST_DRAWN
 from uncone.records.parts import Group, Norms, Spectrum
 from uncone.records.text import NEAR_DIGITS, count, counted, number, optional, plural
 
 _FLOOR = 1e-9  # eigenvalues of a float32 matrix below this share of the largest are rounding
-_SMALLEST = 1e-290  # below, logarithms and quotients leave the range of a float
 _NORM = "Euclidean norm (embedding units)"
 _FINEST = 1e-4
 """Of the largest norm: the narrowest bin. Rows of one length differ by less, in rounding."""
@@ -57,7 +56,7 @@ def _spectra(name: str, title: str, curves: Sequence[Curve], caption: str) -> Ch
 def _drawable(values: Sequence[float], largest: float | None = None) -> list[float]:
     """The eigenvalues that a logarithmic axis can show; below a billionth of the largest is rounding."""
     largest = max(values, default=0.0) if largest is None else largest
-    return [value for value in values if _SMALLEST < value < LARGEST_DRAWN and value >= largest * _FLOOR]
+    return [value for value in values if SMALLEST_DRAWN < value < LARGEST_DRAWN and value >= largest * _FLOOR]
 
 
 def _curve_of(values: Sequence[float], name: str, style: str) -> Curve:

@@ -79,7 +79,7 @@ class GradientShare:
                 ends[1] / self.chance_squares,
             )
             for group in self.groups
-            if (value := group.sum_squares.value) is not None
+            if self.chance_squares and (value := group.sum_squares.value) is not None
             and (ends := group.sum_squares.interval) is not None
         )
         chart = Intervals(
@@ -101,7 +101,7 @@ class GradientShare:
 
     def _times(self, group: KeptShare) -> str:
         value = group.sum_squares.value
-        return "-" if value is None else number(value / self.chance_squares)
+        return "-" if value is None or not self.chance_squares else number(value / self.chance_squares)
 
 
 def _cell(estimate: Estimate) -> str | Cell:

@@ -116,7 +116,7 @@ class LogitSpectrum:
     def blocks(self) -> tuple[Block, ...]:
         limits: Limits = (1.0, float(self.most))
         rows = tuple(
-            (name, number(value, limits=limits), percent(value / self.reference))
+            (name, number(value, limits=limits), percent(value / self.reference) if self.reference else "-")
             for name, value in (
                 ("logits, between contexts", self.effective_rank),
                 ("logits, with what all contexts share", self.effective_rank_raw),

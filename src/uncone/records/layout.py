@@ -7,8 +7,8 @@ from typing import Literal
 
 from uncone.records.blocks import Block, Figure, Folded, Heading, Intervals, Text
 
-LARGEST_DRAWN = 1e290
-"""Beyond, sums and margins leave the range of a float."""
+SMALLEST_DRAWN, LARGEST_DRAWN = 1e-290, 1e290
+"""Beyond, sums, margins and quotients leave the range of a float."""
 
 
 def shown(*blocks: Block | Iterable[Block]) -> tuple[Block, ...]:

@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from uncone import atomic
-from uncone.errors import UnsupportedModel, needed
+from uncone.errors import InputError, UnsupportedModel, needed
 from uncone.records.blocks import Block, Document, Gauges, Heading, Text
 from uncone.records.brief import brief
 from uncone.records.layout import shown
@@ -65,11 +66,20 @@ class Record:
         return Document(self.title, self.KIND, self.blocks(), footer)
 
     def to_json(self) -> str:
-        """This record as JSON text (strict: no NaN, no Infinity)."""
-        return (
-            json.dumps(self, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_fields)
-            + "\n"
-        )
+        """This record as JSON text (strict: no NaN, no Infinity).
+
+        Raises:
+            InputError: a number is not finite; the message names its field.
+        """
+        try:
+            text = json.dumps(self, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_fields)
+        except ValueError as error:
+            where, value = next(_not_finite(self, self.KIND), (self.KIND, error))
+            raise InputError(
+                f"expected finite numbers in a {self.KIND}, got {value} at {where}: JSON has no such number; print the "
+                "result, or write its page"
+            ) from error
+        return text + "\n"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `to_json()` to `path`, atomically."""
@@ -127,6 +137,19 @@ class Record:
         from uncone.report.html import to_notebook
 
         return to_notebook(self.document())
+
+
+def _not_finite(value: Any, where: str) -> Iterator[tuple[str, float]]:
+    """The numbers of a record that JSON cannot hold, each with its place."""
+    if dataclasses.is_dataclass(value) or isinstance(value, Mapping):
+        inner = value.items() if isinstance(value, Mapping) else _fields(value).items()
+        for name, item in inner:
+            yield from _not_finite(item, f"{where}.{name}")
+    elif isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            yield from _not_finite(item, f"{where}[{place}]")
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield where, value
 
 
 def _fields(record: Any) -> dict[str, Any]:

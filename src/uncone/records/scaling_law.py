@@ -189,7 +189,7 @@ class ScalingLaw(Record):
         curves = [Curve("law", line.n, at(line.loss), "centred")]
         for called, style, is_fitted in (("fitted", "bins", True), ("held out", "raw", False)):
             runs = [run for run in self.runs if run.fitted is is_fitted]
-            laws = [a / math.pow(run.n, alpha) + b / math.pow(line.t, beta) + e for run in runs]
+            laws = [_law(a, run.n, alpha) + _law(b, line.t, beta) + e for run in runs]
             heights = tuple(height(run.gap, law) for run, law in zip(runs, laws, strict=True))
             if runs:
                 sizes, tips = tuple(run.n for run in runs), tuple(map(_tip, runs))
@@ -201,6 +201,14 @@ class ScalingLaw(Record):
             shades=(Shade(line.n, at(line.low), at(line.high)),) if line.low else (),
             caption=f"The law at {short(line.t)} tokens.{moved}",
         )  # fmt: skip
+
+
+def _law(constant: float, size: float, exponent: float) -> float:
+    """A term of the law, without a number where that leaves the range of a float: a chart leaves such a run out."""
+    try:
+        return constant / math.pow(size, exponent)
+    except (OverflowError, ValueError, ZeroDivisionError):
+        return math.nan
 
 
 def _tip(run: LawRun) -> str:

@@ -19,6 +19,7 @@ _MOST_DIGITS = 6
 NEAR_DIGITS = 12
 """Of a number that is often all but 1, such as the norm of a unit row, to be told from its neighbours."""
 _MOST_DECIMALS = 3  # of a share in percent
+_MOST_PERCENT = 1e12
 _LONGEST_LABEL = 200
 _MINUS = re.compile(r"(?<![\w.)\]-])-(?=\d)")
 _POWER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e(-?\d+)(?!\w)")
@@ -194,6 +195,8 @@ def decimals(values: Iterable[float], digits: int) -> int:
 
 def percent(share: float, *, precise: bool = False) -> str:
     """A share in whole percent, or `precise` to three digits; with more where those would reach 0 or 100."""
+    if not abs(share) < _MOST_PERCENT:  # three hundred digits are no number to read
+        return f"{number(share)} times"
     if precise and f"{100 * share:.3g}" not in ("0", "100"):
         return f"{100 * share:.3g}%"
     for digits in range(_MOST_DECIMALS + 1):

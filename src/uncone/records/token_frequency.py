@@ -136,12 +136,7 @@ class TokenFrequencies(Record):
         rows: tuple[tuple[str | Cell, ...], ...] = tuple(
             (
                 percent(first.share),
-                *(
-                    Cell(count(one.tokens), f"{percent(one.tokens / of_all[kind.unit])} of all")
-                    for kind in kinds
-                    for one in kind.coverage
-                    if one.share == first.share
-                ),
+                *(_covering(kind, first.share, of_all[kind.unit]) for kind in kinds),
             )
             for first in self.tokens.coverage
         )
@@ -156,7 +151,7 @@ class TokenFrequencies(Record):
                 _STYLES[kind.unit],
             )
             for kind in kinds
-            if len(kind.ranks) > 1
+            if len(kind.ranks) > 1 and kind.total
         )
         chart = Chart(
             "rank frequency", "Frequency by rank", "rank", "share of the text", curves, log_x=True, log_y=True,
@@ -179,6 +174,14 @@ class TokenFrequencies(Record):
             )
             told.append(f"Never seen, though not reserved: {count(others)}. The first by id: {first}.")
         return tuple(told)
+
+
+def _covering(kind: RankFrequency, share: float, different: int) -> Cell | str:
+    """How many tokens make up the share of the text; a dash where this kind does not say."""
+    tokens = next((one.tokens for one in kind.coverage if one.share == share), None)
+    if tokens is None:
+        return "-"
+    return Cell(count(tokens), f"{percent(tokens / different)} of all" if different else "")
 
 
 def _laws(kinds: list[RankFrequency]) -> Table:

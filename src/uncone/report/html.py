@@ -3,6 +3,8 @@
 import base64
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import takewhile
 from string import Template
 from urllib.parse import quote
@@ -21,11 +23,13 @@ from uncone.records.blocks import (
     Gauges,
     Heading,
     HeatMap,
+    Intervals,
     Table,
     Text,
 )
 from uncone.records.text import COMMAND, better, count, number, plural, shortened, span
 from uncone.report.cone import cone_panels, legends
+from uncone.report.drawable import drawn_or_said
 from uncone.report.explorer import explorer
 from uncone.report.heat import draw_heat
 from uncone.report.markup import SVG, beside, element, escape, path, typeset_text
@@ -295,17 +299,25 @@ def _figure(figure: Figure, uid: str) -> str:
     content = element("h4", escape(figure.title)) + _swatches(names)
     columns = "three" if len(figure.charts) >= _FEW_COLUMNS else "two" if len(figure.charts) > 1 else "one"
     panels = ""
+    said = element("figcaption", typeset_text(figure.caption)) if figure.caption else ""
     for place, chart in enumerate(figure.charts):
         name = f"{uid}-{place}"
         if isinstance(chart, Cloud):
-            said = element("figcaption", typeset_text(figure.caption)) if figure.caption else ""
-            return element("figure", _cloud(chart, name) + said)
-        narrow = columns == "three"
-        drawn = draw_heat(chart, name) if isinstance(chart, HeatMap) else draw(chart, name, narrow=narrow)
-        panels += _panel(chart.title if chart.title != figure.title else "", drawn, chart.caption)
-    content += element("div", panels, class_=f"panels {columns}")
-    content += element("figcaption", typeset_text(figure.caption)) if figure.caption else ""
-    return element("figure", content)
+            return element("figure", drawn_or_said(chart, partial(_cloud, name), _instead) + said)
+        heading = chart.title if chart.title != figure.title else ""
+        panels += drawn_or_said(chart, partial(_chart, heading, name, columns == "three"), _instead)
+    return element("figure", content + element("div", panels, class_=f"panels {columns}") + said)
+
+
+def _instead(why: str) -> str:
+    """The place of a drawing that there is not."""
+    return element("div", element("p", escape(why), class_=_TONES["caution"]), class_="panel")
+
+
+def _chart(heading: str, uid: str, narrow: bool, chart: Chart | Intervals | HeatMap, left: str) -> str:
+    chart = replace(chart, caption=" ".join(filter(None, (chart.caption, left))))
+    drawing = draw_heat(chart, uid) if isinstance(chart, HeatMap) else draw(chart, uid, narrow=narrow)
+    return _panel(heading, drawing, chart.caption)
 
 
 def _panel(title: str, drawing: str, caption: str) -> str:
@@ -314,7 +326,7 @@ def _panel(title: str, drawing: str, caption: str) -> str:
     return element("div", content, class_="panel")
 
 
-def _cloud(cloud: Cloud, uid: str) -> str:
+def _cloud(uid: str, cloud: Cloud, _: str) -> str:
     """The picture to explore, and the drawings that stand for it on paper and where scripts are off."""
     picture, heading = cloud.picture, element("h4", escape(cloud.title))
     entries = legends(picture)

@@ -1,10 +1,13 @@
 """Charts with matplotlib, for papers."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from uncone.errors import UnsupportedModel, needed
 from uncone.records.blocks import Block, Chart, Cloud, Figure, HeatMap, Intervals
+from uncone.records.text import visible
+from uncone.report.drawable import drawn_or_said
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +35,13 @@ def draw(
     if ax is None:
         message = "expected the package matplotlib for a plot, got none: pip install 'uncone[plot]'"
         _, ax = needed("matplotlib.pyplot", message, UnsupportedModel).subplots(layout="constrained")
+    drawn_or_said(chart, partial(_on, ax, centered), partial(_say, ax, chart.title))
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    return figure, ax
+
+
+def _on(ax: "Axes", centered: bool, chart: Chart | Intervals | HeatMap | Cloud, left: str) -> None:
     if isinstance(chart, Cloud):
         _cloud(chart, ax, centered)
     elif isinstance(chart, Intervals):
@@ -40,9 +50,30 @@ def draw(
         _heat(chart, ax)
     else:
         _chart(chart, ax)
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    return figure, ax
+    if left:
+        ax.set_title(f"{ax.get_title()}\n{left}", wrap=True)
+
+
+def _say(ax: "Axes", title: str, why: str) -> None:
+    """The sentence in the place of the drawing."""
+    ax.clear()
+    ax.set_axis_off()
+    ax.set_title(_plain(title))
+    ax.text(0.5, 0.5, _plain(why), transform=ax.transAxes, ha="center", va="center", wrap=True)
+
+
+def _plain(text: str) -> str:
+    """A text as it is: dollars set no formula, and a leading underscore hides no entry of a legend."""
+    shown = visible(text).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
+
+
+def _label(chart: Chart | HeatMap, ax: "Axes") -> None:
+    if chart.log_x:
+        ax.set_xscale("log")
+    if chart.log_y:
+        ax.set_yscale("log")
+    ax.set(xlabel=_plain(chart.x_label), ylabel=_plain(chart.y_label), title=_plain(chart.title))
 
 
 def _chart(chart: Chart, ax: "Axes") -> None:
@@ -57,15 +88,11 @@ def _chart(chart: Chart, ax: "Axes") -> None:
         dashes, marker = _DASHES.get(curve.style, "-"), "." if curve.dots else None
         if not curve.line:
             dashes, marker = "none", "o"
-        ax.plot(curve.x, values, linestyle=dashes, marker=marker, label=curve.name)
+        ax.plot(curve.x, values, linestyle=dashes, marker=marker, label=_plain(curve.name))
     for mark in chart.marks:
         line = ax.axvline if mark.axis == "x" else ax.axhline
-        line(mark.at, color="black", linestyle="--", linewidth=0.8, label=mark.label or None)
-    if chart.log_x:
-        ax.set_xscale("log")
-    if chart.log_y:
-        ax.set_yscale("log")
-    ax.set(xlabel=chart.x_label, ylabel=chart.y_label, title=chart.title)
+        line(mark.at, color="black", linestyle="--", linewidth=0.8, label=_plain(mark.label) or None)
+    _label(chart, ax)
     if len(chart.curves) > 1:
         ax.legend()
 
@@ -77,21 +104,17 @@ def _intervals(chart: Intervals, ax: "Axes") -> None:
     above = [high - value for value, high in zip(values, highs, strict=True)]
     ax.errorbar(values, places, xerr=(below, above), fmt="o", capsize=2)
     ax.axvline(chart.origin, color="black", linestyle="--", linewidth=0.8)
-    ax.set_yticks(places, names)
+    ax.set_yticks(places, list(map(_plain, names)))
     ax.invert_yaxis()
-    ax.set(xlabel=chart.x_label, title=chart.title)
+    ax.set(xlabel=_plain(chart.x_label), title=_plain(chart.title))
 
 
 def _heat(chart: HeatMap, ax: "Axes") -> None:
     values = [[float("nan") if value is None else value for value in row] for row in chart.values]
     edges = chart.edges(chart.x, log=chart.log_x), chart.edges(chart.y, log=chart.log_y)
     drawn = ax.pcolormesh(*edges, values, cmap="cividis")
-    ax.get_figure(root=True).colorbar(drawn, ax=ax, label=chart.value_label)  # type: ignore[union-attr]
-    if chart.log_x:
-        ax.set_xscale("log")
-    if chart.log_y:
-        ax.set_yscale("log")
-    ax.set(xlabel=chart.x_label, ylabel=chart.y_label, title=chart.title)
+    ax.get_figure(root=True).colorbar(drawn, ax=ax, label=_plain(chart.value_label))  # type: ignore[union-attr]
+    _label(chart, ax)
 
 
 def _cloud(chart: Cloud, ax: "Axes", centered: bool) -> None:
@@ -100,9 +123,9 @@ def _cloud(chart: Cloud, ax: "Axes", centered: bool) -> None:
     for group, name in enumerate(picture.group_names):
         members = [points[i] for i, of in enumerate(picture.groups) if of == group]
         if members:
-            ax.scatter([x for x, _, _ in members], [y for _, y, _ in members], s=_DOT, label=name)
+            ax.scatter([x for x, _, _ in members], [y for _, y, _ in members], s=_DOT, label=_plain(name))
     ax.plot(0, 0, "k+", markersize=10)
     ax.set_aspect("equal", adjustable="datalim")
-    title = f"{chart.title}, {'mean row subtracted' if centered else 'rows as stored'}"
+    title = f"{_plain(chart.title)}, {'mean row subtracted' if centered else 'rows as stored'}"
     ax.set(xlabel="first singular direction", ylabel="second singular direction", title=title)
     ax.legend(markerscale=2)

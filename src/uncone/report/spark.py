@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from statistics import fmean
 
 from uncone.records.blocks import Chart, Curve, Figure, HeatMap
 from uncone.records.text import NEAR_DIGITS, number
+from uncone.report.drawable import drawn_or_said
 
 BARS, ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
 SHADES, ASCII_SHADES = "░▒▓█", ".:*#"
@@ -16,11 +18,16 @@ def spark_lines(figure: Figure, bars: str = BARS) -> list[str]:
     """One line for each curve (or the bars) of the charts that have a place in a terminal."""
     lines: list[str] = []
     for chart in figure.charts:
-        if isinstance(chart, Chart) and chart.spark:
-            lines += _lines(chart, bars)
-        elif isinstance(chart, HeatMap) and chart.spark:
-            lines += _shaded(chart, SHADES if bars == BARS else ASCII_SHADES)
+        if isinstance(chart, Chart | HeatMap) and chart.spark:
+            lines += drawn_or_said(chart, partial(_with_the_rest, bars), lambda why: [why])
     return lines
+
+
+def _with_the_rest(bars: str, chart: Chart | HeatMap, left: str) -> list[str]:
+    """The lines of a chart, and below them what they leave out."""
+    shades = SHADES if bars == BARS else ASCII_SHADES
+    lines = _lines(chart, bars) if isinstance(chart, Chart) else _shaded(chart, shades)
+    return [*lines, *([left] if left else [])]
 
 
 def _shaded(chart: HeatMap, shades: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from uncone.records.blocks import Chart, Curve, Intervals, Mark, Shade
+from uncone.records.layout import SMALLEST_DRAWN
 from uncone.records.text import NEAR_DIGITS, number, shortened, typeset
 from uncone.report.markup import SVG, element, escape, path, typeset_text
 
@@ -13,6 +14,7 @@ MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 46.0, 12.0, 26.0, 40.0
 _FEW_DECADES = 2.0
 FEW_POINTS = 4
 """Of so few points none says what lies between them: they are dots, without a line."""
+_NO_WIDTH = 1e-12
 _FAR_FROM_ZERO = 0.75
 """An axis whose nearest end is farther than this share of the other end does not begin at 0."""
 
@@ -52,7 +54,7 @@ class Axis:
             powers = range(math.floor(bottom), math.ceil(top) + 1, stride)
             candidates = (factor * 10.0**power for power in powers for factor in factors)
             return [tick for tick in candidates if self.low * 0.999 <= tick <= self.high * 1.001]
-        rough = (self.high - self.low) / most
+        rough = self.high / most - self.low / most  # a difference of the ends may be no number
         power_of_ten = 10.0 ** math.floor(math.log10(rough))
         step = next(factor * power_of_ten for factor in (1, 2, 5, 10) if factor * power_of_ten >= rough)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
@@ -77,8 +79,10 @@ def equal_axes(size: Point, points: Sequence[Point]) -> tuple[Axis, Axis]:
 
 
 def widened(low: float, high: float, by: float = 0.06) -> tuple[float, float]:
-    """The interval with a margin on both sides; without a width it becomes one unit in its value's scale."""
-    margin = (high - low) * by if high > low else max(abs(high) * 0.5, 0.5)
+    """The interval with a margin on both sides; without a width that ticks can tell, it becomes one unit in its
+    value's scale."""
+    is_wide = high - low > max(_NO_WIDTH * max(abs(low), abs(high)), SMALLEST_DRAWN)
+    margin = (high - low) * by if is_wide else max(abs(high) * 0.5, 0.5)
     return low - margin, high + margin
 
 
@@ -88,11 +92,13 @@ def draw(chart: Chart | Intervals, uid: str, *, narrow: bool = False) -> str:
         return _draw_intervals(chart, uid)
     size = _NARROW if narrow else _WIDE
     x, y = axes(size, *limits(chart), log_x=chart.log_x, log_y=chart.log_y)
-    body = "".join(rectangle(x.at(start), y.stop, x.at(stop), y.start, "band") for start, stop in chart.bands)
+    bands = ([x.at(min(max(end, x.low), x.high)) for end in band] for band in chart.bands)
+    body = "".join(rectangle(start, y.stop, stop, y.start, "band") for start, stop in bands)
     body += "".join(_shade(shade, x, y) for shade in chart.shades)
     body += frame(x, y, typeset(chart.x_label), typeset(chart.y_label), x_ticks=4 if narrow else 5)
     body += _bars(chart, x, y) + "".join(_curve(curve, x, y) for curve in chart.curves)
-    body += "".join(_mark(mark, x, y) for mark in chart.marks)
+    within = (mark for mark in chart.marks if mark.axis == "y" or x.low <= mark.at <= x.high)
+    body += "".join(_mark(mark, x, y) for mark in within)
     # Ids are names and not amounts, so their axis begins where they do.
     is_broken = (y.is_broken, x.is_broken and chart.x_limits is None)
     lines = (
@@ -130,16 +136,23 @@ def limits(chart: Chart) -> tuple[Point, Point]:
     ys += [end for shade in chart.shades for end in (*shade.low, *shade.high)]
     ys += [mark.at for mark in chart.marks if mark.axis == "y"] + ([0.0] if chart.bars else [])
     low, high = min(ys), max(ys)
-    x = chart.x_limits or ((min(xs), max(xs)) if chart.log_x else _from_zero(min(xs), max(xs), 0.0))
+    x = chart.x_limits or (_of_logs(min(xs), max(xs)) if chart.log_x else _from_zero(min(xs), max(xs), 0.0))
     if chart.log_y:
         return x, (low / 1.3, high * 1.3)
-    return x, (0.0, high * 1.12 or 1.0) if chart.bars else _from_zero(low, high, 0.1)
+    if chart.bars:
+        return x, (0.0, high * 1.12 if high > SMALLEST_DRAWN else 1.0)
+    return x, _from_zero(low, high, 0.1)
+
+
+def _of_logs(low: float, high: float) -> Point:
+    """The ends of a logarithmic axis; about a single place it has a width too."""
+    return (low, high) if high > low * (1 + _NO_WIDTH) else (low / 1.3, high * 1.3)
 
 
 def _from_zero(low: float, high: float, margin: float) -> Point:
     """The ends widened by `margin`, except at 0; from 0 on where that leaves the numbers their place."""
     near, far = sorted((abs(low), abs(high)))
-    if low <= 0 <= high or near > _FAR_FROM_ZERO * far:
+    if low <= 0 <= high or near > _FAR_FROM_ZERO * far or far < SMALLEST_DRAWN:
         return widened(low, high, margin)
     return (0.0, high + margin * far) if low > 0 else (low - margin * far, 0.0)
 

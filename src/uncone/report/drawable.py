@@ -1,0 +1,141 @@
+"""A chart as its axes can show it: what has no place on them is left out and counted, and a chart without a drawing becomes a sentence."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import singledispatch
+from itertools import pairwise
+from typing import TypeVar
+
+from uncone.errors import first_line
+from uncone.records.blocks import Chart, Cloud, Curve, HeatMap, Intervals, Shade
+from uncone.records.layout import LARGEST_DRAWN, SMALLEST_DRAWN
+from uncone.records.text import counted
+
+AnyChart = Chart | Intervals | HeatMap | Cloud
+Kind = TypeVar("Kind", bound=AnyChart)
+Drawing = TypeVar("Drawing")
+_NOT_ABOVE, _FAR = "of 0 or less, which a logarithmic axis cannot show", "beyond what an axis can show"
+
+
+class NotDrawnError(ValueError):
+    """Nothing of the chart has a place on its axes; the message says why."""
+
+
+def drawn_or_said(chart: Kind, draw: Callable[[Kind, str], Drawing], instead: Callable[[str], Drawing]) -> Drawing:
+    """What `draw` makes of the chart and of the sentence on what it leaves out; `instead` of a chart that cannot be
+    drawn gets the sentence that says why, so that one chart never costs a reader the rest of a result."""
+    try:
+        lost = Counter[str]()
+        fitted = _fitted(chart, lost)
+        return draw(fitted, f"Not drawn: {_told(lost)}." if lost else "")
+    except Exception as error:
+        why = str(error) if isinstance(error, NotDrawnError) else f"drawing it failed ({first_line(error)})"
+        return instead(f"{chart.title or 'This chart'} cannot be drawn: {why}.")
+
+
+@singledispatch
+def _fitted(chart: AnyChart, lost: Counter[str]) -> AnyChart:
+    """The chart with what has a place on its axes; `lost` counts the values that have none."""
+    raise TypeError(f"no chart: {type(chart).__name__}")
+
+
+@_fitted.register
+def _(chart: Chart, lost: Counter[str]) -> Chart:
+    def on_x(value: float) -> bool:
+        return not _missed(value, chart.log_x)
+
+    def on_y(value: float) -> bool:
+        return not _missed(value, chart.log_y)
+
+    curves = tuple(_curve(curve, chart, lost) for curve in chart.curves)
+    has_bars = bool(chart.bars) and all(map(on_x, chart.edges)) and all(map(on_y, chart.bars))
+    lost.update({} if has_bars or not chart.bars else {_FAR: len(chart.bars)})
+    if not has_bars and all(y is None for curve in curves for y in curve.y):
+        raise NotDrawnError(_nothing(lost))
+    marks = tuple(
+        replace(mark, top=mark.top if mark.top is None or on_y(mark.top) else None)
+        for mark in chart.marks
+        if (on_x if mark.axis == "x" else on_y)(mark.at)
+    )
+    ends = chart.x_limits
+    return replace(
+        chart, curves=curves, marks=marks, bars=chart.bars if has_bars else (), edges=chart.edges if has_bars else (),
+        bands=tuple(band for band in chart.bands if all(map(on_x, band))),
+        shades=tuple(kept for shade in chart.shades if (kept := _shade(shade, on_x, on_y)).x),
+        x_limits=ends if ends and all(map(on_x, ends)) and ends[0] < ends[1] else None,
+    )  # fmt: skip
+
+
+@_fitted.register
+def _(chart: Intervals, lost: Counter[str]) -> Intervals:
+    rows = tuple(row for row in chart.rows if not any(_missed(value, False) for value in row[1:]))
+    lost.update({_FAR: len(chart.rows) - len(rows)} if len(rows) < len(chart.rows) else {})
+    if not rows or _missed(chart.origin, False):
+        raise NotDrawnError(_nothing(lost))
+    return replace(chart, rows=rows)
+
+
+@_fitted.register
+def _(chart: HeatMap, lost: Counter[str]) -> HeatMap:
+    across, up = _places(chart.x, chart.log_x), _places(chart.y, chart.log_y)
+    kept = tuple(tuple(_value(chart.values[j][i], False, lost) for i in across) for j in up)
+    lost.update(_FAR for row in chart.values for _ in row[: len(row) * (not across)])
+    if all(value is None for row in kept for value in row):
+        raise NotDrawnError(_nothing(lost))
+    x, y = tuple(chart.x[i] for i in across), tuple(chart.y[j] for j in up)
+    if any(a >= b for places in (x, y) for a, b in pairwise(places)):
+        raise NotDrawnError("its places do not rise")
+    return replace(chart, x=x, y=y, values=kept)
+
+
+@_fitted.register
+def _(chart: Cloud, lost: Counter[str]) -> Cloud:
+    scales = (chart.picture.raw_scale, chart.picture.centered_scale)
+    if any(_missed(scale, True) for scale in scales):
+        raise NotDrawnError(f"its coordinates are {_FAR}")
+    return chart
+
+
+def _missed(value: float, log: bool) -> str:
+    """Why an axis has no place for the value; empty where it has one."""
+    if not abs(value) <= LARGEST_DRAWN:  # NaN is no less
+        return _FAR
+    return "" if not log or value >= SMALLEST_DRAWN else _NOT_ABOVE if value <= 0 else _FAR
+
+
+def _value(value: float | None, log: bool, lost: Counter[str]) -> float | None:
+    missed = "" if value is None else _missed(value, log)
+    lost.update([missed] if missed else [])
+    return None if missed else value
+
+
+def _curve(curve: Curve, chart: Chart, lost: Counter[str]) -> Curve:
+    """The curve with a gap where a point has no place: the gap stands at the first place that there is."""
+    heights = zip(curve.x, curve.y, strict=True)
+    found = [
+        None if y is None or _value(x, chart.log_x, lost) is None else _value(y, chart.log_y, lost)
+        for x, y in heights
+    ]
+    there = [x for x in curve.x if not _missed(x, chart.log_x)]
+    places = tuple(there[0] if _missed(x, chart.log_x) else x for x in curve.x) if there else ()
+    return replace(curve, x=places, y=tuple(found) if there else ())
+
+
+def _shade(shade: Shade, on_x: Callable[[float], bool], on_y: Callable[[float], bool]) -> Shade:
+    points = zip(shade.x, shade.low, shade.high, strict=True)
+    kept = [point for point in points if on_x(point[0]) and on_y(point[1]) and on_y(point[2])]
+    x, low, high = zip(*kept, strict=True) if kept else ((), (), ())
+    return Shade(x, low, high)
+
+
+def _places(places: Sequence[float], log: bool) -> list[int]:
+    return [place for place, value in enumerate(places) if not _missed(value, log)]
+
+
+def _nothing(lost: Counter[str]) -> str:
+    return f"it has only {_told(lost)}" if lost else "it has no values"
+
+
+def _told(lost: Counter[str]) -> str:
+    return " and ".join(f"{counted(n, 'value')} {why}" for why, n in lost.items())
