@@ -4,10 +4,10 @@ import base64
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import accumulate, cycle
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from uncone import records
 from uncone.records import Record
@@ -20,20 +20,16 @@ _MEASURES = ("mean_cosine", "effective_rank", "isoscore")
 _hints = cache(typing.get_type_hints)
 
 
-def plain(words: str = "a word") -> Callable[[], str]:
-    return lambda: words
-
-
 class Maker:
-    """Makes instances of dataclasses: each float is one of `floats` in turn, each integer one of `integers`, each text
-    `word()`, and each tuple of any length has `length` items."""
+    """Makes instances of dataclasses: each float is one of `floats` in turn, each integer one of `integers`, each text one
+    of `words`, and each tuple of any length has `length` items. What may be None is, where it is `sparse`."""
 
     def __init__(
         self, floats: tuple[float, ...], integers: tuple[int, ...] = (1, 2, 5), length: int = 3,
-        word: Callable[[], str] = plain(),
+        words: tuple[str, ...] = _MEASURES, sparse: bool = False,
     ) -> None:  # fmt: skip
-        self.floats, self.integers, self.measures = cycle(floats), cycle(integers), cycle(_MEASURES)
-        self.length, self.word, self.made = length, word, set[type]()
+        self.floats, self.integers, self.words = cycle(floats), cycle(integers), cycle(words)
+        self.length, self.sparse, self.made = length, sparse, set[type]()
 
     def make(self, cls: type) -> Any:
         """An instance; InputError where the class refuses what came."""
@@ -54,6 +50,8 @@ class Maker:
         if dataclasses.is_dataclass(kind):
             return self.make(typing.cast(type, kind))
         if origin in (types.UnionType, typing.Union):
+            if self.sparse and types.NoneType in arguments:
+                return None
             return self.value(next(one for one in arguments if one is not types.NoneType))
         if origin is Literal:
             return arguments[0]
@@ -61,9 +59,9 @@ class Maker:
             of = [arguments[0]] * self.length if arguments[-1] is Ellipsis else arguments
             return tuple(map(self.value, of))
         if origin is not None and issubclass(origin, Mapping):
-            return {self.word(): self.value(arguments[1])}
+            return {next(self.words): self.value(arguments[1])}
         made: dict[Any, Callable[[], Any]] = {
-            float: lambda: next(self.floats), int: lambda: next(self.integers), bool: lambda: True, str: self.word,
+            float: lambda: next(self.floats), int: lambda: next(self.integers), bool: lambda: True, str: lambda: next(self.words),
             Any: lambda: next(self.floats), object: lambda: next(self.floats),
         }  # fmt: skip
         return made[kind]()
@@ -82,28 +80,32 @@ def _int16(count: int) -> str:
 
 
 def _estimate(maker: Maker, values: dict[str, Any]) -> dict[str, Any]:
+    if maker.sparse:
+        return {}
     low, value, high = _rising((values["value"], *values["interval"]))
     return {"value": value, "interval": (low, high)}
 
 
 def _picture(maker: Maker, values: dict[str, Any]) -> dict[str, Any]:
     n = maker.length
-    scales = {name: abs(values[name]) for name in ("raw_scale", "centered_scale", "norm_scale")}
+    scales = {
+        name: min(abs(values[name]) or 1.0, 1e289) for name in ("raw_scale", "centered_scale", "norm_scale")
+    }
     return {
         "ids": tuple(range(n)), "groups": tuple(place % n for place in range(n)), "total": n, **scales,
-        "raw": _int16(3 * n), "centered": _int16(3 * n), "norms": _int16(n),
+        "raw": _int16(3 * n), "centered": _int16(3 * n), "norms": None if maker.sparse else _int16(n),
     }  # fmt: skip
 
 
 def _results(maker: Maker, values: dict[str, Any]) -> dict[str, Any]:
     """Every repair has the numbers of the original, and a difference of each."""
-    sets, repairs, numbers = ("stsb", "sick"), ("original", "center", "whiten"), ("spearman_cosine", "n")
+    sets, repairs = ("stsb", "sick"), ("original", "center", "whiten")
 
     def each(of: tuple[str, ...], value: Callable[[], Any]) -> dict[str, Any]:
         return {task: {one: {repair: value() for repair in of} for one in sets} for task in ("sts",)}
 
-    of_number = {"results": lambda: {name: maker.value(float) for name in numbers}}
-    differences = each(repairs[1:], lambda: {numbers[0]: maker.make(records.Interval)})
+    of_number = {"results": lambda: {"spearman_cosine": maker.value(float), "n": maker.value(int)}}
+    differences = each(repairs[1:], lambda: {"spearman_cosine": maker.make(records.Interval)})
     prices = {one: {repair: maker.make(records.Price) for repair in repairs[1:]} for one in sets}
     return {"results": each(repairs, of_number["results"]), "differences": differences, "prices": prices}
 
@@ -113,9 +115,11 @@ _FITS: dict[type, Callable[[Maker, dict[str, Any]], dict[str, Any]]] = {
     records.Interval: lambda _, v: dict(zip(("low", "difference", "high"), _rising((v["low"], v["difference"], v["high"])), strict=True)),
     records.scores.Share: lambda _, v: dict(zip(("low", "value", "high"), _rising((v["low"], v["value"], v["high"])), strict=True)),
     records.Group: lambda m, v: {"start": 10 * v["n"], "stop": 10 * v["n"] + 10},
-    records.Measurement: lambda m, v: {"name": next(m.measures) if v["name"] == "a word" else v["name"]},
     records.Norms: lambda m, v: {"edges": _rising((*v["edges"], m.value(float)))},
     records.Picture: _picture,
+    records.RankCurve: lambda m, v: {
+        "lines": tuple(dataclasses.replace(one, smallest=dataclasses.replace(one.smallest, rank=v["ranks"][0])) for one in v["lines"]),
+    },
     records.LayerProfile: lambda m, v: {"edges": _rising((*v["edges"], m.value(float)))},
     records.ScoreHistogram: lambda m, v: {"width": abs(v["width"])},
     records.Calibration: lambda _, v: {
@@ -137,6 +141,6 @@ _FITS: dict[type, Callable[[Maker, dict[str, Any]], dict[str, Any]]] = {
             for place, (one, step) in enumerate(zip(v["checkpoints"], accumulate(1 + one.step for one in v["checkpoints"]), strict=True))
         ),
     },
-    records.CurveVerdict: lambda _, v: {"peak_step": v["steps"][0]},
+    records.CurveVerdict: lambda _, v: {"peak_step": v["steps"][0] if v["steps"] else None},
     records.Evaluation: _results,
 }  # fmt: skip

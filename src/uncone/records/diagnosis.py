@@ -380,5 +380,9 @@ def _bin_row(group: Group, name: str) -> tuple[str | Cell, ...]:
 
 def _shares(values: Sequence[float]) -> tuple[float, ...]:
     """The shares of the squared length that the first two and the first three directions hold."""
-    total = math.fsum(values)
-    return () if total <= 0 else tuple(math.fsum(values[:dims]) / total for dims in (2, 3))
+    largest = max(values, default=0.0)
+    parts = (
+        [value / largest for value in values] if largest > 0 else []
+    )  # whose sum is a number, whatever theirs is
+    total = math.fsum(parts)
+    return () if total <= 0 else tuple(math.fsum(parts[:dims]) / total for dims in (2, 3))

@@ -6,7 +6,7 @@ from math import sqrt
 
 from uncone.records.blocks import Block, Cell, Chart, Curve, Figure, Folded, Mark, Table, Text
 from uncone.records.layout import section, shown
-from uncone.records.text import Limits, count, counted, number, optional
+from uncone.records.text import Limits, count, counted, number, optional, percent
 from uncone.records.token_text import shown_token
 from uncone.records.tokens import Estimate
 
@@ -130,7 +130,7 @@ def _correlations(by_count: FrequencyBins) -> Table:
     columns = (
         "rank correlation of the count with",
         "value",
-        f"{100 * by_count.confidence:g}% interval",
+        f"{percent(by_count.confidence, precise=True)} interval",
         "rows",
     )
 

@@ -79,7 +79,8 @@ class GradientShare:
                 ends[1] / self.chance_squares,
             )
             for group in self.groups
-            if self.chance_squares and (value := group.sum_squares.value) is not None
+            if self.chance_squares
+            and (value := group.sum_squares.value) is not None
             and (ends := group.sum_squares.interval) is not None
         )
         chart = Intervals(

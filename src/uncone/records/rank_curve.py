@@ -170,7 +170,10 @@ class RankCurve:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        expect(min(self.v, self.d) > 0 and bool(self.lines and self.ranks), "a head, ranks and a line, got none of one")
+        expect(
+            min(self.v, self.d) > 0 and bool(self.lines and self.ranks),
+            "a head, ranks and a line, got none of one",
+        )
         for line in self.lines:
             known = line.smallest.rank is None or line.smallest.rank in self.ranks
             expect(known, f"a smallest rank among the ranks, got {line.smallest.rank}: the file was edited")

@@ -9,7 +9,7 @@ from uncone.records.blocks import Block, Bullets, Chart, Curve, Figure, Heading,
 from uncone.records.layout import section, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record, made_with
-from uncone.records.text import count, number, percent, plural
+from uncone.records.text import count, number, percent, plural, signed
 
 Parameters = Literal["total", "non-embedding"]
 COUNTED: dict[str, str] = {
@@ -18,6 +18,7 @@ COUNTED: dict[str, str] = {
 }
 """What N is, in words."""
 _INTERVAL = "95% interval"
+_MOST_GAP = 1e6  # beyond, digits of a per cent say nothing
 
 
 @dataclass(frozen=True)
@@ -225,12 +226,12 @@ def short(n: float) -> str:
 
 def share(gap: float) -> str:
     """A gap with its sign, to a tenth of a per cent."""
-    return f"{gap:+.1%}"
+    return f"{gap:+.1%}" if abs(gap) < _MOST_GAP else f"{signed(gap)} times"
 
 
 def between(low: float, high: float) -> str:
     """An interval of gaps."""
-    return f"{low:+.1%} to {high:+.1%}"
+    return f"{share(low)} to {share(high)}"
 
 
 def ends(interval: tuple[float | None, float | None] | None, digits: int = 4) -> str:

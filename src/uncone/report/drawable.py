@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import singledispatch
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from uncone.errors import first_line
 from uncone.records.blocks import Chart, Cloud, Curve, HeatMap, Intervals, Shade
@@ -13,7 +13,6 @@ from uncone.records.layout import LARGEST_DRAWN, SMALLEST_DRAWN
 from uncone.records.text import counted
 
 AnyChart = Chart | Intervals | HeatMap | Cloud
-Kind = TypeVar("Kind", bound=AnyChart)
 Drawing = TypeVar("Drawing")
 _NOT_ABOVE, _FAR = "of 0 or less, which a logarithmic axis cannot show", "beyond what an axis can show"
 
@@ -22,7 +21,9 @@ class NotDrawnError(ValueError):
     """Nothing of the chart has a place on its axes; the message says why."""
 
 
-def drawn_or_said(chart: Kind, draw: Callable[[Kind, str], Drawing], instead: Callable[[str], Drawing]) -> Drawing:
+def drawn_or_said(
+    chart: AnyChart, draw: Callable[[Any, str], Drawing], instead: Callable[[str], Drawing]
+) -> Drawing:
     """What `draw` makes of the chart and of the sentence on what it leaves out; `instead` of a chart that cannot be
     drawn gets the sentence that says why, so that one chart never costs a reader the rest of a result."""
     try:

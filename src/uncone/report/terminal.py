@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
+from uncone.errors import needed
 from uncone.records.blocks import Block, Bullets, Cell, Code, Document, Figure, Folded, Heading, Table
 from uncone.records.blocks import Text as Paragraph
 from uncone.records.text import visible
@@ -43,9 +44,8 @@ class _Printer:
     """The one way to the console. `indent` is set for the paragraphs of a card."""
 
     def __init__(self, console: "Console | None") -> None:
-        from rich.console import Console
-
-        self.console = console or Console(highlight=False, _environ=environment())
+        rich = needed("rich.console", "printing a result needs rich, got none: pip install rich")
+        self.console = console or rich.Console(highlight=False, _environ=environment())
         self.is_unicode = self.console.encoding.lower().startswith("utf")
         self.indent = 0
 
