@@ -1,5 +1,6 @@
 """Exit statuses where standard output takes nothing: a closed pipe, a full disk. A verdict that is known stands."""
 
+import math
 import os
 import signal
 import subprocess
@@ -12,8 +13,10 @@ import pytest
 
 import uncone
 from tests.report.records_example import make_diagnosis, make_subject
-from uncone import Diagnosis
+from uncone import Diagnosis, InputError
+from uncone import report as reports
 from uncone.cli import main
+from uncone.cli.answer import hand_over
 from uncone.records import Finding, Repaired, load_record
 
 FULL = Path("/dev/full")
@@ -62,28 +65,57 @@ def test_the_other_results_beyond_their_bars_are_status_2_though_they_cannot_be_
     worse = replace(subject, findings=(*subject.findings, Finding("giant_rows", "warning", "long rows")))
     replace(make_diagnosis(), subjects=(worse,)).save(tmp_path / "b.json")
     assert _ends("compare", saved, str(tmp_path / "b.json"), "--fail-on", "worse", out=out)[0] == 2
-    assert _ends("compare", saved, str(tmp_path / "b.json"), out=out)[0] == 1
+    others = 0 if out == "pipe" else 1
+    assert _ends("compare", saved, str(tmp_path / "b.json"), out=out)[0] == others
     x = np.random.default_rng(0).normal(size=(600, 16))
     uncone.calibrate(x).save(tmp_path / "c.json")
-    for name, rows, status in (("moved", x + 0.4, 2), ("same", x, 1)):
+    for name, rows, status in (("moved", x + 0.4, 2), ("same", x, others)):
         np.save(tmp_path / f"{name}.npy", rows)
         against = ("--against", str(tmp_path / "c.json"))
         assert _ends("calibrate", str(tmp_path / f"{name}.npy"), *against, out=out)[0] == status
 
 
-@pytest.mark.parametrize("out", ["pipe", "full"])
-def test_numbers_within_their_bars_are_status_1_if_that_cannot_be_printed(saved: str, out: str) -> None:
-    assert _ends("check", saved, "--max", "input.mean_cosine=0.5", out=out)[0] == 1
+def test_numbers_within_their_bars_are_status_1_if_that_cannot_be_printed(saved: str) -> None:
+    assert _ends("check", saved, "--max", "input.mean_cosine=0.5", out="full")[0] == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["check {} --max input.mean_cosine=0.5", "report {}", "measures", "--help", "report --help", "--version"],
+)
+def test_a_reader_that_left_is_no_failure(saved: str, command: str) -> None:
+    """As of `uncone ... | head`."""
+    arguments = command.format(saved).split()
+    assert _ends(*arguments, out="pipe") == (0, "")
+    assert _ends(*arguments, "--debug", out="pipe") == (0, "")
+
+
+def test_a_refused_command_is_status_1_though_nobody_reads(tmp_path: Path) -> None:
+    status, error = _ends("report", str(tmp_path / "none.json"), out="pipe")
+    assert status == 1
+    assert error.count("\n") == 1
+
+
+def test_a_reader_that_left_takes_no_work_with_it(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((200, 8), dtype=np.float32))
+    files = [str(tmp_path / name) for name in ("r.json", "r.html", "y.npy")]
+    command = ("repair", str(tmp_path / "x.npy"), files[2], "--method", "center", "--json", files[0])
+    assert _ends(*command, "--html", files[1], out="pipe") == (0, "")
+    assert all(Path(file).stat().st_size for file in files)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a pipe of the shell")
+@pytest.mark.parametrize("command", ["report {}", "--help", "measures"])
+def test_head_takes_its_lines_and_the_command_ends_well(saved: str, command: str) -> None:
+    done = _shell(f"($1 -m uncone {command.format(saved)}; echo status $? >&2) | head -n 1")
+    assert done.stderr == "status 0\n"
+    assert done.stdout.count("\n") == 1
 
 
 def test_what_is_printed_last_is_flushed_before_the_status(saved: str, tmp_path: Path) -> None:
     status, error = _ends("report", saved, "--html", str(tmp_path / "d.html"), out="full")
     assert (status, error) == (1, "uncone: standard output: No space left on device\n")
     assert (tmp_path / "d.html").exists()
-
-
-def test_help_into_a_closed_pipe_leaves_no_traceback() -> None:
-    assert _ends("--help", out="pipe") == (1, "")
 
 
 def test_debug_keeps_the_status(saved: str) -> None:
@@ -225,3 +257,68 @@ def test_a_signal_ends_a_command_whose_thread_is_in_a_long_product() -> None:
     finally:
         process.kill()  # one that did not end would take a core from all tests after it
     assert (process.returncode, error) == (143, "uncone: ended by SIGTERM\n")
+
+
+def test_json_comes_first_then_the_terminal_then_the_page(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    order = list[str]()
+    steps = ((Diagnosis, "save"), (reports, "print_record"), (reports, "write_html"))
+    for place, name in steps:
+        monkeypatch.setattr(place, name, lambda *_, name=name: order.append(name))
+    hand_over(make_diagnosis(), tmp_path / "d.json", tmp_path / "d.html")
+    assert order == ["save", "print_record", "write_html"]
+    assert [line.rpartition("/")[2] for line in capsys.readouterr().out.splitlines()] == ["d.json", "d.html"]
+
+
+@pytest.mark.parametrize("failing", ["save", "print_record", "write_html"])
+def test_what_fails_takes_nothing_with_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, failing: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("math domain error")
+
+    monkeypatch.setattr(Diagnosis if failing == "save" else reports, failing, fail)
+    files = {"save": tmp_path / "d.json", "write_html": tmp_path / "d.html"}
+    with pytest.raises(ValueError, match="math domain error"):
+        hand_over(make_diagnosis(), *files.values())
+    printed = capsys.readouterr().out
+    assert ("severely degenerate" in printed) == (failing != "print_record")
+    for step, file in files.items():
+        assert file.exists() == (failing != step)
+        assert (f"wrote {file}" in printed) == (failing != step)
+
+
+def test_a_page_that_cannot_be_drawn_leaves_the_other_file_of_a_report(
+    monkeypatch: pytest.MonkeyPatch, saved: str, tmp_path: Path
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("math domain error")
+
+    monkeypatch.setattr(reports, "write_html", fail)
+    with pytest.raises(SystemExit) as ended:
+        main(["report", saved, "--html", str(tmp_path / "d.html"), "--markdown", str(tmp_path / "d.md")])
+    assert ended.value.code == 1
+    assert (tmp_path / "d.md").exists()
+
+
+def test_a_number_that_json_has_not_is_named_and_the_rest_is_there(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    measured = replace(
+        make_subject("input").measurements[0], value=float("nan"), details={"n": [1.0, -math.inf]}
+    )
+    subject = replace(make_subject("input"), measurements=(measured,))
+    record = replace(make_diagnosis(), subjects=(subject,))
+    with pytest.raises(InputError) as told:
+        hand_over(record, tmp_path / "d.json", tmp_path / "d.html")
+    assert str(told.value).startswith(
+        "expected finite numbers in a diagnosis, got nan at diagnosis.subjects[0].measurements[0].value: "
+    )
+    assert "severely degenerate" in capsys.readouterr().out
+    assert [file.name for file in tmp_path.iterdir()] == ["d.html"]
+    finite = replace(record, subjects=(replace(subject, measurements=(replace(measured, value=0.5),)),))
+    with pytest.raises(
+        InputError, match=r"got -inf at diagnosis\.subjects\[0\]\.measurements\[0\]\.details\.n\[1\]"
+    ):
+        finite.to_json()

@@ -103,9 +103,9 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(import_module(f"uncone.{_ROOM.get(name, f'verbs.{name}')}"), name)
     except ModuleNotFoundError as error:
-        from uncone.errors import without_torch
+        from uncone.errors import without_package
 
-        raise (without_torch(error, f"uncone.{name}") or error) from error
+        raise (without_package(error, f"uncone.{name}") or error) from error
     globals()[name] = value
     return value
 

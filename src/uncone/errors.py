@@ -69,11 +69,21 @@ class StepWarning(UserWarning):
     """`attached.step()` was not called once an optimiser step: what counts steps has a wrong number."""
 
 
-def without_torch(error: BaseException, what: str) -> InputError | None:
-    """The error to tell where torch is not installed and `what` needs it; None for any other error."""
-    if not isinstance(error, ModuleNotFoundError) or error.name != "torch":
+_INSTALLED_BY = {
+    "torch": "'uncone[torch]'", "transformers": "'uncone[hf]'", "sentence_transformers": "'uncone[sentence]'",
+    "pyarrow": "'uncone[parquet]'", "sklearn": "'uncone[cluster]'", "faiss": "'uncone[faiss]'", "numba": "'uncone[topology]'",
+    "gguf": "'uncone[gguf]'", "zstandard": "'uncone[zst]'", "matplotlib": "'uncone[plot]'", "triton": "'uncone[triton]'",
+    "ir_measures": "'uncone[evaluate]'",
+}  # fmt: skip
+"""What pip installs a package by, where it is not its own name."""
+
+
+def without_package(error: BaseException, what: str) -> InputError | None:
+    """The error to tell where a package is not installed and `what` needs it; None for any other error."""
+    name = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else "uncone"
+    if name == "uncone":
         return None
-    return InputError(f"{what} needs torch, got none: pip install 'uncone[torch]'")
+    return InputError(f"{what} needs {name}, got none: pip install {_INSTALLED_BY.get(name, name)}")
 
 
 def needed(module: str, message: str, kind: type[UnconeError] = InputError) -> Any:

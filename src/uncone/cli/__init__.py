@@ -3,6 +3,14 @@
 Everything heavy is imported inside the commands, so that `--help` answers at once.
 """
 
-from uncone.cli.program import app, main
+from uncone.errors import without_package
+
+try:
+    from uncone.cli.program import app, main
+except ModuleNotFoundError as error:  # as of cyclopts, where uncone was installed without what it needs
+    missing = without_package(error, "the command line")
+    if missing is None:
+        raise
+    raise SystemExit(f"uncone: {missing}") from None
 
 __all__ = ["app", "main"]

@@ -2,13 +2,13 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uncone.cli.failures import UntoldError
-from uncone.errors import UnconeError
+from uncone.cli.failures import UntoldError, nobody_reads
 from uncone.records import Record
 
 PROGRESS_AFTER_S = 2.0
@@ -21,19 +21,17 @@ def answer(work: Callable[..., Record], json: Path | None, html: Path | None, *w
     """Do the work under a progress bar, hand over its result, and name what else it wrote."""
     with progress_bar() as progress:
         record = work(progress=progress)
-    hand_over(record, json, html)
-    tell(*written)
+    hand_over(record, json, html, written=written)
 
 
 def judge(record: Record, json: Path | None, html: Path | None, *, beyond: bool) -> None:
     """Hand over a record, and end with status 2 if it is beyond its bar, also where it cannot be written."""
-    try:
-        hand_over(record, json, html)
-    except (OSError, UnconeError, SystemExit) as error:  # rich leaves the program at a closed pipe
-        if not beyond:
-            raise
-        raise UntoldError(BEYOND) from error
-    if beyond:
+    failed = _handed_over(record, json, html, record)
+    if not beyond:
+        raise_first(failed)
+    elif failed:
+        raise UntoldError(BEYOND) from failed[0]
+    else:
         raise SystemExit(BEYOND)
 
 
@@ -71,28 +69,57 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None] | None]:
 
 
 def hand_over(
-    record: Record, json: Path | None = None, html: Path | None = None, *, shown: Record | None = None
+    record: Record,
+    json: Path | None = None,
+    html: Path | None = None,
+    *,
+    shown: Record | None = None,
+    written: Iterable[Path_] = (),
 ) -> None:
-    """Write the record to its files, print it (or `shown`), and name the files. The work took minutes: a file
-    that cannot be written is reported after the print, and a record that cannot be printed is in its file."""
+    """Write the record as JSON, print it (or `shown`), draw its page, and name the files and what else was `written`.
+
+    The work took minutes: each step is done whatever became of the others, and the first failure is raised last."""
+    raise_first(_handed_over(record, json, html, shown or record, written))
+
+
+def _handed_over(
+    record: Record, json: Path | None, html: Path | None, shown: Record, written: Iterable[Path_] = ()
+) -> list[BaseException]:
+    """What failed. The result itself comes first, then what is printed, then what is drawn."""
     from uncone import report
 
-    failed, written = None, list[Path]()
-    try:
-        if json is not None:
-            record.save(json)
-            written.append(json)
-        if html is not None:
-            report.write_html(record, html)
-            written.append(html)
-    except (OSError, UnconeError) as error:
-        failed = error
-    report.print_record(shown or record)
-    tell(*written)
+    failed = list[BaseException]()
+    saved = json is not None and attempt(failed, record.save, json)
+    attempt(failed, report.print_record, shown)
+    attempt(failed, tell, json if saved else None)
+    draw(failed, partial(report.write_html, record), html)
+    attempt(failed, tell, *written)
     if sys.stdout is not None:
-        sys.stdout.flush()
-    if failed is not None:
-        raise failed
+        attempt(failed, sys.stdout.flush)
+    return failed
+
+
+def draw(failed: list[BaseException], write: Callable[[Path], object], path: Path | None) -> None:
+    """Write a page to `path` and name it, if one was asked for."""
+    if path is not None and attempt(failed, write, path):
+        attempt(failed, tell, path)
+
+
+def attempt(failed: list[BaseException], step: Callable[..., object], *arguments: object) -> bool:
+    """Whether the step was done; else its error is in `failed`."""
+    try:
+        step(*arguments)
+    except (Exception, SystemExit) as error:  # rich leaves the program at a closed pipe
+        failed.append(error)
+        return False
+    return True
+
+
+def raise_first(failed: Iterable[BaseException]) -> None:
+    """Raise the first error that a reader who left did not cause."""
+    for error in failed:
+        if not nobody_reads(error):
+            raise error
 
 
 def tell_unwritten(out: Path_) -> None:

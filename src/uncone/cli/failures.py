@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from uncone.errors import UnconeError, bounded, without_torch
+from uncone.errors import UnconeError, bounded, without_package
 
 STOPPED = 130
 _ENDING = ("SIGTERM", "SIGHUP")
@@ -99,12 +99,22 @@ def release(name: Literal["stdout", "stderr"]) -> bool:
     return False
 
 
+def nobody_reads(error: BaseException) -> bool:
+    """Whether the reader of standard output left, as `head` does when it has its lines: nothing is wrong then. What is
+    printed from now on goes nowhere."""
+    cause = error.__context__ if isinstance(error, SystemExit) else error  # rich leaves the program at it
+    if not isinstance(cause, BrokenPipeError) or cause.filename is not None:
+        return False
+    release("stdout")
+    return True
+
+
 def _message(error: BaseException) -> str:
     from cyclopts import CycloptsError
 
     if isinstance(error, CycloptsError):
         return f"{error} See `uncone --help`."
-    error = without_torch(error, "this command") or error
+    error = without_package(error, "this command") or error
     if isinstance(error, UnconeError | SignalError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):

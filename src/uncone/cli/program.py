@@ -12,7 +12,7 @@ from uncone.cli.compare import compare
 from uncone.cli.count import count
 from uncone.cli.diagnose import diagnose
 from uncone.cli.evaluate import evaluate
-from uncone.cli.failures import SignalError, end, ending_cleanly, open_closed_streams, release
+from uncone.cli.failures import SignalError, end, ending_cleanly, nobody_reads, open_closed_streams, release
 from uncone.cli.files import check_files
 from uncone.cli.measures import measures
 from uncone.cli.repair import repair
@@ -41,9 +41,9 @@ app.command(saturation, usage="Usage: uncone saturation [OPTIONS] [FILE]")
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line.
 
-    Exit status 0: done; 1: not done, and a line on standard error says why; 2: a result beyond its bar
-    (`check`, `compare --fail-on`, `calibrate --against`), printed or not; 130: stopped; 128 plus the number of a
-    signal: ended by that signal.
+    Exit status 0: done, also where the reader of a pipe left before all was printed; 1: not done, and a line on
+    standard error says why; 2: a result beyond its bar (`check`, `compare --fail-on`, `calibrate --against`), printed
+    or not; 130: stopped; 128 plus the number of a signal: ended by that signal.
     """
     open_closed_streams()
     if "COLUMNS" in os.environ:
@@ -55,7 +55,11 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         with ending_cleanly():
             _run([token for token in tokens if token != "--debug"])
-    except (Exception, KeyboardInterrupt, SignalError) as error:
+    except (Exception, SystemExit, KeyboardInterrupt, SignalError) as error:
+        if nobody_reads(error):
+            return
+        if isinstance(error, SystemExit):
+            raise
         ended = end(error, debug="--debug" in tokens)
         if isinstance(error, SignalError):
             # All is cleaned up; a thread in a long product would hold the process for minutes.

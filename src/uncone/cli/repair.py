@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from uncone.cli.answer import hand_over, progress_bar, tell, tell_unwritten
+from uncone.cli.answer import hand_over, progress_bar, tell_unwritten
 from uncone.cli.files import (
     Html,
     Ids,
@@ -111,8 +111,7 @@ def repair(
         hand_over(result.selection)
     # the selection was printed by itself, and is kept with the rest
     shown = with_whole_names(replace(result, selection=None), spec, out, fit_on, load, save)
-    hand_over(result, json, html, shown=shown)
-    tell(out, save)
+    hand_over(result, json, html, shown=shown, written=(out, save))
 
 
 def _check_data(

@@ -1,9 +1,10 @@
 """`uncone report`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from uncone.cli.answer import hand_over, tell
+from uncone.cli.answer import draw, hand_over, raise_first
 from uncone.cli.files import Role, Write
 from uncone.records import load_record
 
@@ -22,8 +23,7 @@ def report(record: Annotated[Path, Role.READ], /, *, html: Write = None, markdow
     if html is None and markdown is None:
         hand_over(loaded)
         return
-    if html is not None:
-        reports.write_html(loaded, html)
-    if markdown is not None:
-        reports.write_markdown(loaded, markdown)
-    tell(html, markdown)
+    failed = list[BaseException]()
+    draw(failed, partial(reports.write_html, loaded), html)
+    draw(failed, partial(reports.write_markdown, loaded), markdown)
+    raise_first(failed)

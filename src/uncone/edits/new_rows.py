@@ -10,7 +10,7 @@ import torch
 
 from uncone.edits.directory import rows_at_once, some_of
 from uncone.errors import InputError, first_line
-from uncone.model.hugging_face import attempt
+from uncone.model.hugging_face import attempt, tokenizer_class
 from uncone.moments import Moments
 from uncone.rows import Rows, SelectedRows, nonfinite_rows
 from uncone.tensors import blocks_of, of_array
@@ -120,8 +120,6 @@ def sub_tokens(tokenizer: Any, ids: Iterable[int]) -> dict[int, tuple[int, ...]]
 
 def _without(content: dict[str, Any], ids: frozenset[int], pieces: set[str]) -> Any:
     """The tokenizer whose `pieces` nothing can become: they keep their ids under names that no text holds."""
-    from tokenizers import Tokenizer
-
     model = dict(content["model"])
     hidden = {piece: f"\ue000uncone{number}\ue001" for number, piece in enumerate(sorted(pieces))}
     vocabulary = model.get("vocab")
@@ -141,7 +139,8 @@ def _without(content: dict[str, Any], ids: frozenset[int], pieces: set[str]) -> 
     added = [item for item in content.get("added_tokens") or () if item["id"] not in ids]
     without_extras = dict.fromkeys(("post_processor", "truncation", "padding"))
     reduced = content | {"model": model, "added_tokens": added} | without_extras
-    tokenizer, error = attempt(lambda: Tokenizer.from_str(json.dumps(reduced)))
+    of_json = tokenizer_class()
+    tokenizer, error = attempt(lambda: of_json.from_str(json.dumps(reduced)))
     if error is not None:
         raise InputError(
             "expected a tokenizer that works without the tokens to be set anew, got one that does not "

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError, first_line
-from uncone.model.hugging_face import LARGEST_TOKENIZER, attempt
+from uncone.model.hugging_face import LARGEST_TOKENIZER, attempt, tokenizer_class
 from uncone.regular import open_regular
 from uncone.rows import Rows
 from uncone.rows.bytes import LocalFile
@@ -242,9 +242,7 @@ def _labels_in(file: Path, read: Callable[[Path], dict[str, int]], n: int) -> li
 
 
 def _from_tokenizer(file: Path) -> dict[str, int]:
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(file))
+    tokenizer = tokenizer_class().from_file(str(file))
     ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     # Of two tokens with one id the last stays: an added one, as in decoding. get_vocab has a random order.

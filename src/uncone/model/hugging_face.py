@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from uncone.errors import InputError, UnconeError, UnsupportedModel, first_line
+from uncone.errors import InputError, UnconeError, UnsupportedModel, first_line, needed
 from uncone.rows.bytes import LocalFile
 from uncone.rows.open import checkpoint_entries
 
@@ -48,8 +48,8 @@ def _is_failure(error: BaseException) -> bool:
 @contextmanager
 def asked(what: str, library: str = "transformers") -> Iterator[None]:
     """Offline and silent. What a library raises becomes UnsupportedModel: "{library} cannot {what}"."""
-    from huggingface_hub import constants
-
+    message = f"{library} needs huggingface_hub, got none: pip install huggingface_hub"
+    constants = needed("huggingface_hub.constants", message)
     with _one_at_a_time, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         loggers = [logging.getLogger(name) for name in ("transformers", "sentence_transformers")]
@@ -105,11 +105,19 @@ def check_archives(directory: Path) -> None:
             checkpoint_entries(LocalFile(file))
 
 
+def tokenizer_class() -> Any:
+    """`tokenizers.Tokenizer`; InputError with the command that installs it where it is missing."""
+    return needed(
+        "tokenizers", "reading a tokenizer needs tokenizers, got none: pip install tokenizers"
+    ).Tokenizer
+
+
 def open_tokenizer(directory: Path) -> Any:
     """The `tokenizers.Tokenizer` of a directory, which neither cuts nor pads; None where there is none."""
     file = next((directory / name for name in TOKENIZER_FILES if (directory / name).is_file()), None)
     if file is None:
         return None
+    of_json = tokenizer_class()
     transformers = None if file.name == "tokenizer.json" else need(f"the tokenizer {file}")
     if file.stat().st_size > LARGEST_TOKENIZER:
         raise InputError(
@@ -117,12 +125,11 @@ def open_tokenizer(directory: Path) -> Any:
         )
     try:
         with asked("open it"):
-            if transformers is None:
-                from tokenizers import Tokenizer
-
-                tokenizer = Tokenizer.from_file(str(file))
-            else:
-                tokenizer = from_pretrained(transformers.AutoTokenizer, directory).backend_tokenizer
+            tokenizer = (
+                of_json.from_file(str(file))
+                if transformers is None
+                else from_pretrained(transformers.AutoTokenizer, directory).backend_tokenizer
+            )
             tokenizer.no_truncation()
             tokenizer.no_padding()
     except UnsupportedModel as error:
@@ -154,11 +161,14 @@ def cached_snapshot(name: str) -> Path | None:
 
     The revision is a branch, a tag or a full commit, "main" where none is given.
     """
-    from huggingface_hub import snapshot_download
-
     repo, at, revision = name.partition("@")
     if ".." in name or (at and not revision):
         return None
+    snapshot_download = needed(
+        "huggingface_hub",
+        f"expected a file or a folder that is there, got {name}: looking for a cached model of this name needs "
+        "huggingface_hub, pip install huggingface_hub",
+    ).snapshot_download
     try:  # no pattern: a snapshot that lacks files is opened too, and its reader says which it needs
         path = snapshot_download(repo, revision=revision or None, allow_patterns=[], local_files_only=True)
     except Exception:  # not cached, not the name of a repository, or a cache that is damaged

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError, first_line
-from uncone.model.hugging_face import LARGEST_TOKENIZER, attempt, open_tokenizer
+from uncone.model.hugging_face import LARGEST_TOKENIZER, attempt, open_tokenizer, tokenizer_class
 from uncone.model.open import name_of, open_language_model, split
 from uncone.model.sentence_transformers import is_sentence_transformers, read_modules
 
@@ -73,11 +73,10 @@ def _labels(tokenizer: Any, size: int) -> list[str | None]:
 
 
 def _read(file: Path) -> Any:
-    from tokenizers import Tokenizer
-
     if file.stat().st_size > LARGEST_TOKENIZER:
         raise InputError(f"expected at most {LARGEST_TOKENIZER} bytes, got {file}: {_HOW}")
-    tokenizer, error = attempt(lambda: Tokenizer.from_file(str(file)))
+    of_json = tokenizer_class()
+    tokenizer, error = attempt(lambda: of_json.from_file(str(file)))
     if tokenizer is None or error is not None:
         why = "" if error is None else f" ({first_line(error)})"
         raise InputError(f"expected a tokenizer.json, got {file}{why}: {_HOW}") from error

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from uncone.atomic import write_text
-from uncone.errors import InputError, UnconeError, without_torch
+from uncone.errors import InputError, UnconeError, without_package
 from uncone.model.open import is_model, name_of, open_subjects
 from uncone.moments import Moments
 from uncone.records.checkpoints import Checkpoint
@@ -279,7 +279,7 @@ def _with_text(path: Path, text: Path_, head: Moments) -> tuple[dict[str, float]
     try:
         from uncone.model.last_states import states_of
     except ModuleNotFoundError as error:
-        raise without_torch(error, "running a checkpoint on a text") or error from error
+        raise without_package(error, "running a checkpoint on a text") or error from error
     return of_states(states_of(path, text, most=MOST_TOKENS), head)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from uncone.errors import InputError
-from uncone.model.hugging_face import attempt, open_tokenizer
+from uncone.model.hugging_face import attempt, open_tokenizer, tokenizer_class
 from uncone.model.open import split
 from uncone.model.text_sources import read_texts
 from uncone.records import ContextRank
@@ -89,9 +89,8 @@ def _tokenizer(given: Any) -> Any:
         return given
     path, _ = split(given)
     if path.is_file():
-        from tokenizers import Tokenizer
-
-        found, error = attempt(lambda: Tokenizer.from_file(str(path)))
+        of_json = tokenizer_class()
+        found, error = attempt(lambda: of_json.from_file(str(path)))
         if error is not None:
             raise InputError(
                 f"expected a tokenizer.json, got {path}: save the tokenizer in that form"
