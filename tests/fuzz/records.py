@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from tests.report.curves_example import make_curves
+from tests.report.every_record import KINDS, Maker
 from tests.report.records_example import make_diagnosis, make_subject
 from tests.report.test_comparison_report import make_comparison
 from tests.report.test_evaluation_terminal import _evaluation
@@ -44,6 +45,9 @@ def examples() -> dict[str, str]:
         "repair": replace(REPAIRED, selection=selection, options={"n_components": 2}), "head edit": HEAD, "token edit": TOKENS,
         "curves": make_curves(),
     }  # fmt: skip
+    known = {type(record) for record in made.values()}
+    made |= {kind.KIND: Maker((0.5, 0.25, 0.75)).make(kind) for kind in KINDS if kind not in known}
+    made["whole diagnosis"] = Maker((0.5, 0.25, 0.75), length=1).make(Diagnosis)
     return {name: record.to_json() for name, record in made.items()}
 
 

@@ -13,7 +13,7 @@ from uncone import records
 from uncone.records import Record
 from uncone.records.checkpoints import NAMED
 
-KINDS: tuple[type[Record], ...] = (*records._KINDS, records.Measures)
+KINDS: tuple[type[Record], ...] = records._KINDS
 _LEAST = {records.Comparison: 2, records.ScalingLaw: 5}
 """Items of each list, where one is too few."""
 _MEASURES = ("mean_cosine", "effective_rank", "isoscore")

@@ -52,7 +52,7 @@ _LONGEST_COORDINATE = re.compile(r'\b(?:d|x|y|width|height)="[^"]*\d{7}')
 
 def test_every_part_of_every_record_is_made() -> None:
     maker = Maker((0.5, 0.25, 0.75))
-    for kind in KINDS:
+    for kind in (*KINDS, records.Measures):
         maker.make(kind)
     every = (getattr(records, name) for name in records.__all__)
     assert {one for one in every if dataclasses.is_dataclass(one)} <= maker.made
