@@ -179,6 +179,7 @@ class RankCurve:
             expect(known, f"a smallest rank among the ranks, got {line.smallest.rank}: the file was edited")
             told = f"{len(line.losses)}, {len(line.excess)} and {len(line.errors)} of {line.method}"
             whole = {len(line.losses), len(line.excess), len(line.errors)} == {len(self.ranks)}
+            whole = whole and len(line.bounds) in (0, len(self.ranks)) and len(line.whole) >= len(line.bounds)
             expect(
                 whole, f"a loss for each of {len(self.ranks)} ranks, got {told}: the file was cut or edited"
             )

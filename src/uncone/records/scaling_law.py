@@ -71,6 +71,13 @@ class LawLine:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        n, whole = len(self.n), (0, len(self.n))
+        fits = len(self.loss) == n and len(self.low) == len(self.high) and len(self.low) in whole
+        expect(
+            fits, f"a loss of the law for each of {n} sizes, got another number: the file was cut or edited"
+        )
+
 
 @dataclass(frozen=True)
 class ScalingLaw(Record):
