@@ -8,7 +8,7 @@ from statistics import NormalDist
 import numpy as np
 
 from uncone.measure.groups import FEWEST_RESERVED
-from uncone.measure.partition import log_partition
+from uncone.measure.partition import partition_of
 from uncone.measure.projections import UnitSums
 from uncone.moments import Moments, inverse
 from uncone.records import CountCorrelation, Estimate, FrequencyBin, FrequencyBins, PlacedToken
@@ -224,7 +224,7 @@ class BinReader:
 def _isotropy(rows: Rows, members: Array, m: Moments) -> float | None:
     if len(members) < 2:
         return None
-    logarithms = np.stack(log_partition(SelectedRows(rows, members), m.directions(), longest=m.norm_max))
+    logarithms = np.stack(partition_of(SelectedRows(rows, members), m))
     return math.exp(float(logarithms.min() - logarithms.max()))
 
 

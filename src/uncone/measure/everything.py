@@ -137,7 +137,7 @@ def all(x: Any, *, mask: Any = None, neighbours: bool = False) -> Readings:  # `
             del block
     taken = [
         _missing(name, m, "Moments.of(rows, unit_second=True)")
-        if function is uniformity and m.unit_second is None
+        if function is uniformity and not m.has("unit_second")
         else read(name, function, m)
         for name, function in MEASURES
     ]

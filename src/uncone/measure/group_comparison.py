@@ -186,11 +186,11 @@ class PairSums:
     def of(cls, m: Moments) -> "PairSums":
         """From unweighted moments with `unit_second=True`; no pair is formed."""
         first, _ = m.unit_sums()
-        if m.unit_second is None or m.weight != m.n:
+        if not m.has("unit_second") or m.weight != m.n:
             raise InputError("expected unweighted sums of u u', got others: sum with unit_second=True")
         n, square = m.n - m.zero_rows, float(first @ first)
-        along = float(first @ m.unit_second @ first)
-        return cls(n, square - n, float(np.vdot(m.unit_second, m.unit_second)) - n, along - 2 * square + n)
+        squares, along = m.unit_squares()
+        return cls(n, square - n, squares - n, along - 2 * square + n)
 
     def null(self, size: int) -> tuple[float, float]:
         """Mean and standard deviation of the mean cosine of `size` rows drawn at random, without replacement.

@@ -86,9 +86,10 @@ def partition_isotropy(
     0.1353
     """
     rows, m = with_moments(rows, moments, mask, unit_first=False)
+    plus, minus = partition_of(rows, m, progress=progress)
     values, directions = m.eigen()
-    plus, minus = log_partition(rows, directions, longest=m.norm_max, progress=progress)
-    along = m.mean() @ directions
+    along = np.zeros(m.d)
+    along[: directions.shape[1]] = m.mean() @ directions
     tied, ambiguity = _ambiguity(rows, m, tied_runs(values, _rounding(m, values, along)), plus, minus)
     low, high = sign_interval(plus, minus)
     # Where the mean was subtracted, rounding alone says on which side it lies.
@@ -130,6 +131,17 @@ def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
         GAUSSIAN_ISOTROPY, value, m, reference=_isotropic(m), asked={"norm": m.mean_norm()},
         warnings=_warnings(m) + rounding_warnings(value, m, error),
     )  # fmt: skip
+
+
+def partition_of(
+    rows: Rows, m: Moments, *, progress: Callable[[int], None] | None = None
+) -> tuple[Array, Array]:
+    """`log_partition` for all D directions of the moments `m`, of which `rows` are all or some: where few rows leave
+    directions out, c.w is 0."""
+    directions = m.directions()
+    both = log_partition(rows, directions, longest=m.norm_max, progress=progress)
+    left = np.full(m.d - directions.shape[1], math.log(rows.shape[0]))
+    return np.append(both[0], left), np.append(both[1], left)
 
 
 def log_partition(

@@ -65,13 +65,13 @@ def uniformity(x: Any, *, t: float = 2.0, mask: Any = None) -> Measurement:
     """
     m = moments_of(x, mask, unit_second=True)
     _check_t(t, math.inf)
-    if m.unit_second is None:
+    if not m.has("unit_second"):
         raise InputError(
             "expected moments with unit second moments, got moments without: sum with Moments.of(rows, unit_second=True)"
         )
     pairs = pair_weight(m)
     mean = (float(np.square(m.unit_sums()[0]).sum()) - m.unit_weight_square) / pairs
-    square = (float(np.vdot(m.unit_second, m.unit_second)) - m.unit_weight_square) / pairs
+    square = (m.unit_squares()[0] - m.unit_weight_square) / pairs
     variance = max(0.0, square - mean**2)
     value = -2 * t + 2 * t * mean + 2 * t**2 * variance
     error = _ROUNDINGS / math.sqrt(m.d) * t * (1 + t) * m.unit_epsilon

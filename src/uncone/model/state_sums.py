@@ -50,6 +50,8 @@ class StateSums:
         size = sum(map(products_bytes, widths))
         check_memory(size, f"the products of the columns of {len(widths)} layers", "diagnose a smaller model")
         self.moments = [Moments(d) for d in widths]
+        for m in self.moments:
+            m.sum_products()  # which are saved: few states have the same readings after resuming
         for m in self.moments[1:]:
             if m.d == self.moments[0].d:
                 m.work_with(self.moments[0])

@@ -46,8 +46,11 @@ class Cell:
     own; the part between the two is added in float64.
     """
 
-    def __init__(self, shift: Array, buffer: Buffer, products: Sequence[str], *, unit: bool) -> None:
-        self._shift, self._buffer = shift, buffer
+    def __init__(
+        self, shift: Array, buffer: Buffer, products: Sequence[str], *, unit: bool, centered: bool
+    ) -> None:
+        """`products` are taken of the rows; `centered` rows are summed about centres, with products or without."""
+        self._shift, self._buffer, self._centered = shift, buffer, centered
         self._second, self._unit_second = "second" in products, "unit_second" in products
         self._names = _SUMS if unit else _SUMS[:1]
         self._products: dict[str, Array] = {}
@@ -64,7 +67,7 @@ class Cell:
         x, norms, sums, offsets = self._measured(x, w)
         self.unit_epsilon = max(self.unit_epsilon, float(np.finfo(x.dtype).eps))
         parts, counts = sums, np.ones(len(x)) if w is None else w
-        if self._second and offsets.any():
+        if self._centered and offsets.any():
             shares = np.stack([counts[cut].sum() for cut in _cuts(len(x))])[:, None] * offsets
             self._between.append((parts[:, 0] + shares / 2, offsets))
             parts[:, 0] += shares
@@ -115,7 +118,7 @@ class Cell:
         """
         norms = np.empty(len(x), x.dtype)
         sums, offsets = self._sum_pieces(x, w, norms, None)
-        uneven = self._second and x.dtype == np.float32 and self._is_uneven(x, norms, offsets)
+        uneven = self._centered and x.dtype == np.float32 and self._is_uneven(x, norms, offsets)
         if are_safe(norms) and not uneven:
             return x, norms.astype(np.float64), sums, offsets
         careful = measured_norms(x)
@@ -149,7 +152,7 @@ class Cell:
     ) -> tuple[Array, Array]:
         cuts = _cuts(len(x))
         sums = np.empty((len(cuts), len(self._names), x.shape[1]))
-        centers = _centers(self._shift, x, cuts) if self._second else None
+        centers = _centers(self._shift, x, cuts) if self._centered else None
         weight, scale = (None if factor is None else factor.astype(x.dtype) for factor in (w, scale))
         rows, pieces = self._buffer("rows", x.shape, x.dtype), []
         for i, cut in enumerate(cuts):

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from uncone.errors import UndefinedMeasure
 from uncone.memory import uninitialised
-from uncone.moments.cell import counting_nonfinite
-from uncone.moments.eigen import add_rank_one, consume_to_eigen, leading_pairs
+from uncone.moments.cell import counting_nonfinite, inverse, row_norms
+from uncone.moments.eigen import add_rank_one, consume_to_eigen, few_to_eigen, leading_pairs
 from uncone.moments.sums import Sums, checked_weights
 from uncone.rows import GRID, Array, ArrayRows, Rows, as_samples
 from uncone.threads import on_one_thread
@@ -19,6 +19,7 @@ from uncone.threads import on_one_thread
 _STRIP_ROWS = 64
 _FLOAT64 = float(np.finfo(np.float64).eps)
 _PRODUCTS, _SUMS = 8.0, 32.0
+_EQUAL = 4 * _FLOAT64
 
 
 class Moments(Sums):
@@ -68,6 +69,8 @@ class Moments(Sums):
         `del` a part before the next: the reader uses its memory again.
         """
         n = rows.shape[0]
+        if n > self.most_kept():
+            self.sum_products()
         for start, part in rows.numbered(progress, self.rows_at_once(rows.widened.itemsize)):
             stop = start + len(part)
             with counting_nonfinite(rows):
@@ -99,22 +102,34 @@ class Moments(Sums):
     def variances(self, *, centered: bool = True) -> Array:
         """The diagonal of `covariance` when centred, else of `second_moment`, float64 (D,)."""
         self._require_rows(2 if centered else 1)
-        m, n = self.first / self.weight, self.effective_n
-        diagonal = self._second().diagonal() / self.weight - m * m
+        n, diagonal = self.effective_n, self._mean_squares()
         return diagonal * (n / (n - 1)) if centered else diagonal + np.square(self.mean())
+
+    def _mean_squares(self) -> Array:
+        """The diagonal of the mean of (x - mean)(x - mean)', float64 (D,)."""
+        if not self.keeps_rows:
+            m = self.first / self.weight
+            return self._second().diagonal() / self.weight - m * m
+        if "squares" not in self._derived:
+            self._derived["squares"] = np.square(self._about_mean()).sum(0)
+        return self._derived["squares"]  # type: ignore[no-any-return]
 
     @on_one_thread
     def concentration(self) -> float:
         """|C|_F^2 / tr(C)^2 of the covariance C, in [1/D, 1], free of scale; 0 where all rows are equal."""
         if "concentration" not in self._derived:
             self._require_rows(2)
-            second, m = self._second(), self.first / self.weight
-            # Of C times a factor that falls out of the ratio, as the trace.
-            trace, concentration = float(second.diagonal().sum() - self.first @ m), 0.0
+            # Of C times a factor that falls out of the ratio, as the trace; of few rows by their own products.
+            if self.keeps_rows:
+                rows = self._about_mean()
+                second, first, m = rows @ rows.T, np.zeros(len(rows)), np.zeros(len(rows))
+            else:
+                second, first, m = self._second(), self.first, self.first / self.weight
+            trace, concentration = float(second.diagonal().sum() - first @ m), 0.0
             if trace > 0:
-                for start in range(0, self.d, _STRIP_ROWS):
+                for start in range(0, len(second), _STRIP_ROWS):
                     cut = slice(start, start + _STRIP_ROWS)
-                    strip = (second[cut] - np.outer(self.first[cut], m)) / trace
+                    strip = (second[cut] - np.outer(first[cut], m)) / trace
                     concentration += float(np.vdot(strip, strip))
             self._derived["concentration"] = concentration
         return self._derived["concentration"]  # type: ignore[no-any-return]
@@ -132,17 +147,53 @@ class Moments(Sums):
         moment /= self.weight
         return _add_outer(moment, mean, mean, out=moment)
 
+    @on_one_thread
     def _scatter(self) -> Array:
         """The sum of w (x - mean)(x - mean)', (D, D)."""
+        if self.keeps_rows:
+            rows = self._about_mean()
+            return np.multiply(product := rows.T @ rows, self.weight, out=product)
         return _add_outer(
             self._second(), -self.first / self.weight, self.first, out=uninitialised((self.d, self.d))
         )
+
+    def _about_mean(self) -> Array:
+        """The kept rows less their mean, times the root of their share of the weight, float64 (N, D)."""
+        self._check_second()
+        x, shares = self._kept()
+        mean = self.mean()
+        x -= mean
+        x[np.abs(x) <= _EQUAL * np.abs(mean)] = 0.0  # no more than the rounding of the mean
+        return np.multiply(x, np.sqrt(shares / self.weight)[:, None], out=x)
+
+    def _kept(self) -> tuple[Array, Array]:
+        """The kept rows, float64 (N, D), and their weights (N,)."""
+        parts = [part for cell in self._few or () for part in cell]
+        x = np.concatenate([np.zeros((0, self.d)), *(x for x, _ in parts)])
+        return x, np.concatenate([np.zeros(0), *(np.ones(len(x)) if w is None else w for x, w in parts)])
+
+    @on_one_thread
+    def unit_squares(self) -> tuple[float, float]:
+        """Of U = sum w u u' (`unit_second`) and S = sum w u (`unit_first`): |U|_F^2 and S'U S."""
+        first, _ = self.unit_sums()
+        if self.keeps_rows:
+            x, w = self._kept()
+            x *= (inverse(row_norms(x)) * np.sqrt(w))[:, None]
+            product, along = x @ x.T, x @ first
+            return float(np.vdot(product, product)), float(along @ along)
+        product = self.unit_second
+        return float(np.vdot(product, product)), float(first @ product @ first)
 
     def spectrum(self, *, centered: bool) -> Array:
         """Eigenvalues of `covariance` or `second_moment`, largest first, none below 0, float64 (D,)."""
         self._require_rows(2 if centered else 1)
         n = self.effective_n
-        return self._centered_eigen()[0] * (n / (n - 1)) if centered else self._raw_eigen()[0]
+        values = self._centered_eigen()[0] * (n / (n - 1)) if centered else self._raw_eigen()[0]
+        return self._whole(values)
+
+    def _whole(self, values: Array) -> Array:
+        """`values` of directions that the rows span, and zeros for the others, (D,)."""
+        return values if len(values) == self.d else np.append(values, np.zeros(self.d - len(values)))
 
     def leading_spectrum(self, k: int, *, centered: bool) -> Array:
         """The first k numbers of `spectrum` and the sum of the others, float64 (k + 1,).
@@ -151,6 +202,7 @@ class Moments(Sums):
         """
         self._require_rows(2 if centered else 1)
         known, name = ("centered" if centered else "raw") in self._derived, f"leading values {centered}"
+        known = known or self.keeps_rows
         if not known and len(self._derived.get(name, ())) <= k:
             matrix = self.covariance() if centered else self.second_moment()
             trace, values = float(np.trace(matrix)), leading_pairs(matrix, k)[0]
@@ -162,8 +214,11 @@ class Moments(Sums):
         """The second-order sums and the decomposition of `raw`, whose rows minus `mean` were summed here without."""
         assert raw.shift is not None
         values, vectors = raw._centered_eigen()[0], raw._derived["vectors"]
-        self.shift, self.first, self.second = raw.shift - mean, raw.first, raw.second
-        self.rounding = raw.rounding
+        self.shift, self.first, self.rounding = raw.shift - mean, raw.first, raw.rounding
+        if raw.keeps_rows:
+            self._products["second"] = None  # the rows that are kept here do for both
+        else:
+            self.second = raw.second
         self._derived = {"centered": (values, self.mean() @ vectors), "vectors": vectors}
         self._derived["roundings"] = raw._derived["roundings"]
 
@@ -175,7 +230,7 @@ class Moments(Sums):
         and R the mean square of the features' correlations, the variance is sum v_i^4 r_i^2 + R (sum v_i^2 r_i)^2.
         """
         alone, together = self._one_rounding(centered=centered)
-        of_products = np.sqrt(alone + self._mean_square_correlation() * together**2)
+        of_products = np.hypot(alone, math.sqrt(self._mean_square_correlation()) * together)
         largest = float(self.leading_spectrum(1, centered=centered)[0])
         return np.hypot(of_products, _FLOAT64 * largest)
 
@@ -189,21 +244,22 @@ class Moments(Sums):
         n = self.effective_n
         of_matrix = _PRODUCTS * (math.sqrt(self.d) + 1) * self._one_rounding(centered=centered)[1]
         largest = self.epsilon * float(self.leading_spectrum(1, centered=centered)[0])
-        sums = _SUMS * _FLOAT64 * float(self._second().diagonal().sum()) / self.weight
+        squares = self._mean_squares() if self.keeps_rows else self._second().diagonal() / self.weight
+        sums = _SUMS * _FLOAT64 * float(squares.sum())
         return np.maximum(np.minimum(of_matrix, largest), sums * (n / (n - 1) if centered else 1.0))
 
     def _one_rounding(self, *, centered: bool) -> tuple[Array, Array]:
-        """sum v_i^4 r_i^2 and sum v_i^2 r_i of the eigenvectors v of `spectrum`, with one rounding r of each feature."""
+        """The root of sum v_i^4 r_i^2, and sum v_i^2 r_i, of the eigenvectors v of `spectrum`, with one rounding r of each feature."""
         self._centered_eigen()
         n, (alone, together) = self.effective_n, self._derived["roundings"]
         scale = (n / (n - 1) if centered else 1.0) / self.weight
-        if (
-            not centered
-        ):  # the mean moves each eigenvalue to between its own place and that of the next larger one
+        if not centered:  # the mean moves each eigenvalue to at most the place of the next larger one
             alone, together = (np.maximum(one, np.append(one[:1], one[:-1])) for one in (alone, together))
-        return alone * scale**2, together * scale
+        return alone * scale, together * scale
 
     def _mean_square_correlation(self) -> float:
+        if self.keeps_rows:
+            return 0.0  # no product was rounded
         second, total = self._second(), 0.0
         sizes = np.sqrt(second.diagonal())
         inverse = np.divide(1.0, sizes, out=np.zeros_like(sizes), where=sizes > 0)
@@ -214,31 +270,37 @@ class Moments(Sums):
 
     def mean_along(self) -> Array:
         """|mean . c| for the unit eigenvectors c of `second_moment`, largest first, float64 (D,)."""
-        return self._raw_eigen()[1]
+        return self._whole(self._raw_eigen()[1])
 
     def directions(self) -> Array:
-        """Unit eigenvectors of `second_moment` as columns, in the order of its spectrum, float64 (D, D)."""
+        """Unit eigenvectors of `second_moment` as columns, in the order of its spectrum, float64 (D, D).
+
+        Of few rows that are kept there are N + 1 columns: along all other directions the rows are 0.
+        """
         return self.eigen()[1]
 
     def eigen(self) -> tuple[Array, Array]:
         """Eigenvalues of `second_moment`, largest first, float64 (D,), and `directions`, decomposed once."""
         if "eigen" not in self._derived:
             centered = self._centered_eigen()
-            values, along, vectors = add_rank_one(*centered, self._derived["vectors"])
-            self._derived["raw"], self._derived["eigen"] = (values, along), (values, vectors)
+            values, along, vectors = self._with_mean(*centered, self._derived["vectors"])
+            self._derived["raw"], self._derived["eigen"] = (values, along), (self._whole(values), vectors)
         return self._derived["eigen"]  # type: ignore[no-any-return]
 
     def keep_directions(self) -> None:
         """Free the second-order sums; what was read from them before, and `directions`, stay."""
         self.directions()
         self.second = self.unit_second = None
-        self._derived.pop("vectors", None)
+        for name in ("vectors", "summed"):
+            self._derived.pop(name, None)
 
     def leading_directions(self, k: int, *, centered: bool) -> Array:
         """The first k unit eigenvectors as columns, float64 (D, k); centred ones in little memory."""
         k = min(k, self.d)
         if not centered:
             return self.directions()[:, :k]
+        if self.keeps_rows:
+            self._centered_eigen()
         if "vectors" in self._derived:
             return self._derived["vectors"][:, :k]  # type: ignore[no-any-return]
         if "leading" not in self._derived or self._derived["leading"].shape[1] < k:
@@ -250,18 +312,29 @@ class Moments(Sums):
         """Eigenvalues of the mean of (x - mean)(x - mean)', largest first, and the mean in their vectors."""
         if "centered" not in self._derived:
             self._require_rows(1)
-            scatter = self._scatter()
-            scatter /= self.weight
-            values, vectors = consume_to_eigen(scatter)
-            self._derived["centered"] = np.maximum(values, 0.0), self.mean() @ vectors
-            self._derived["vectors"] = vectors
-            self._derived["roundings"] = _roundings(vectors, self.rounding)
+            if self.keeps_rows:
+                values, along, vectors = few_to_eigen(self._about_mean(), self.mean())
+                self._derived["roundings"] = np.zeros((2, self.d))
+            else:
+                scatter = self._scatter()
+                scatter /= self.weight
+                values, vectors = consume_to_eigen(scatter)
+                along = self.mean() @ vectors
+                self._derived["roundings"] = _roundings(vectors, self.rounding)
+            values[self.n - 1 :] = 0.0  # rows about their mean add up to 0
+            self._derived["centered"], self._derived["vectors"] = (np.maximum(values, 0.0), along), vectors
         return self._derived["centered"]  # type: ignore[no-any-return]
 
     def _raw_eigen(self) -> tuple[Array, Array]:
         if "raw" not in self._derived:
-            self._derived["raw"] = add_rank_one(*self._centered_eigen())[:2]
+            self._derived["raw"] = self._with_mean(*self._centered_eigen())[:2]
         return self._derived["raw"]  # type: ignore[no-any-return]
+
+    def _with_mean(self, *eigen: Array) -> tuple[Array, Array, Array | None]:
+        """`add_rank_one`, where N rows have no more than N eigenvalues above 0."""
+        values, along, vectors = add_rank_one(*eigen)
+        values[self.n :] = 0.0
+        return values, along, vectors
 
     def _require_rows(self, least: int) -> None:
         kish = self.weight**2 / self.weight_square if self.weight > 0 else 0.0
@@ -272,13 +345,14 @@ class Moments(Sums):
 
 
 def _roundings(vectors: Array, rounding: Array) -> tuple[Array, Array]:
+    largest = float(rounding.max()) or 1.0  # squares of the roundings themselves may overflow
     alone, together = np.zeros((2, len(rounding)))
     for start in range(0, len(rounding), _STRIP_ROWS):
         strip = np.square(vectors[start : start + _STRIP_ROWS])
-        of_features = rounding[start : start + _STRIP_ROWS]
+        of_features = rounding[start : start + _STRIP_ROWS] / largest
         together += of_features @ strip
         alone += np.square(of_features) @ np.square(strip)
-    return alone, together
+    return np.sqrt(alone) * largest, together * largest
 
 
 def _add_outer(matrix: Array, left: Array, right: Array, *, out: Array) -> Array:

@@ -109,6 +109,21 @@ def consume_to_eigen(matrix: Array) -> tuple[Array, Array]:
     return values, joined
 
 
+@on_one_thread
+def few_to_eigen(rows: Array, mean: Array) -> tuple[Array, Array, Array]:
+    """Of N `rows` about their `mean`, (N, D) with N < D, as `consume_to_eigen` of their products rows' rows: N + 1
+    eigenvalues and vectors (D, N + 1), and the mean (N + 1,) in these vectors.
+
+    The vectors span the rows and the mean, and all other eigenvalues are 0. A QR decomposition of [rows', mean] turns
+    the rows to N + 1 features, so that vectors of small eigenvalues are as orthogonal as others; they are not in
+    vectors of the products (N, N), turned back.
+    """
+    n = len(rows)
+    basis, parts = interruptible(np.linalg.qr, np.concatenate([rows, mean[None]]).T)
+    values, vectors = consume_to_eigen(parts[:, :n] @ parts[:, :n].T)
+    return values, parts[:, n] @ vectors, basis @ vectors
+
+
 @cache
 def _lapack() -> Callable[..., None] | None:
     """How to call a routine of the LAPACK that NumPy brings along; None where it has another."""
@@ -150,7 +165,7 @@ def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple
 
     `values` are in any order, float64 (D,), as z. The results are in the order of the new
     eigenvalues, largest first. The third is `vectors` (D, D), the columns of V, turned to those of V q, where
-    given: another array.
+    given: another array. Of fewer values than D the vectors are (D, K).
     """
     # Near 1 no square leaves float64; powers of two change no digit.
     half = math.frexp(max(float(np.abs(values).max()), float(np.abs(z).max()) ** 2))[1] // 2
@@ -168,7 +183,7 @@ def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple
     ranks = np.argsort(-roots, kind="stable")
     if vectors is None:
         return roots[ranks] * root * root, along[ranks] * root, None
-    rows, turned = vectors.T, uninitialised(vectors.shape)
+    rows, turned = vectors.T, uninitialised(vectors.shape[::-1])
     signed = np.copysign(np.sqrt(np.abs(weights)), parts)
 
     def turn(first: int) -> None:

@@ -21,6 +21,7 @@ def add(sums: Any, x: Tensor, weights: Any, progress: Callable[[int], None] | No
     Raises:
         NotFiniteError: a row with NaN or inf.
     """
+    sums.sum_products()
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     first = x[:512].to(wide).mean(0).double()
     if sums.shift is not None:

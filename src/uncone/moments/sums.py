@@ -5,11 +5,15 @@ Products are float32 for float32 rows (float64 for float64 rows, and where a few
 outweigh the others), one partial sum for each cell of the grid; partial sums are added in float64, in grid
 order. Two runs over the same cells with the same shift add the same numbers in the same order, and give the
 same bytes.
+
+Of few and wide rows the products are larger than the rows. Such rows are kept, and their products are formed only
+where they are read or more rows come: from the same cells in the same order, and so with the same bytes.
 """
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -33,6 +37,9 @@ _BUFFER_BYTES = 8 * 2**20
 _TRANSPOSED = "is the matrix transposed? Moments with second=False need none of it"
 _FORMAT = "uncone.moments/2"
 _MOST_ROWS = 2**53
+_Parts = list[tuple[Array, Array | None]]
+_WIDE = 256
+"""Columns from which on few rows are kept: products of fewer columns cost nothing."""
 _KINDS = ("second", "unit_first", "unit_second")
 _DIMENSIONS = {
     "shift": 1, "first": 1, "second": 2, "rounding": 1, "unit_first": 1, "unit_square": 1, "unit_second": 2,
@@ -48,6 +55,10 @@ def _product(name: str) -> Any:
     """A (D, D) sum of which `update` keeps the lower half: it is made whole when it is asked for."""
 
     def read(sums: "Sums") -> Array | None:
+        if sums._few is not None and name in sums._products:
+            if "summed" not in sums._derived:
+                sums._derived["summed"] = sums._summed()
+            return getattr(sums._derived["summed"], name)  # type: ignore[no-any-return]
         if name in sums._lower:
             mirror(sums._products[name])
             sums._lower.discard(name)
@@ -58,6 +69,8 @@ def _product(name: str) -> Any:
         sums._products.pop(name, None)
         if value is not None:
             sums._products[name] = value
+        if not sums._products:
+            sums._few = None
 
     return property(read, write)
 
@@ -92,16 +105,17 @@ class Sums:
             raise InputError("expected unit_first=True with unit_second=True, got False: pass both")
         if shift is not None and shift.shape != (d,):
             raise InputError(f"expected a shift of shape ({d},), got {tuple(shift.shape)}: reshape it")
-        if second:
-            check_memory(products_bytes(d), f"the products of {d:,} columns with each other", _TRANSPOSED)
         self.shift = None if shift is None else np.asarray(as_array(shift), np.float64)
         self.first = zeros((d,))
-        self._products: dict[str, Array] = {}
+        wanted = {"second": second, "unit_second": unit_second}
+        self._products: dict[str, Any] = {name: None for name, is_wanted in wanted.items() if is_wanted}
         self._lower: set[str] = set()  # products of which only the lower half is up to date
-        self.second = zeros((d, d)) if second else None
+        self._few: (
+            list[_Parts] | None
+        ) = []  # of each cell its rows and weights, as long as they stand for products
+        self._parts: _Parts = []  # of the cell of which there are more rows to come
         self.unit_first = zeros((d,)) if unit_first else None
         self.unit_square = zeros((d,)) if unit_first else None
-        self.unit_second = zeros((d, d)) if unit_second else None
         self.n = self.zero_rows = 0
         self.weight = self.weight_square = self.unit_weight = self.unit_weight_square = 0.0
         self.norm_sum = self.norm_square_sum = self.norm_max = 0.0
@@ -111,6 +125,32 @@ class Sums:
         self._scratch: dict[str, Array] = {}
         self._cell: Cell | None = None  # of which there are more rows to come
         self._derived: dict[str, Any] = {}
+        if d < _WIDE or not self._products:
+            self.sum_products()
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether the rows are so few and wide that they are kept, and stand for their products."""
+        return self._few is not None
+
+    def has(self, product: str) -> bool:
+        """Whether there is such a product, "second" or "unit_second", which reading it would form."""
+        return product in self._products
+
+    def sum_products(self) -> None:
+        """Sum products from here on, and of the rows that were kept until now."""
+        few, self._few = self._few, None
+        if few is None:
+            return
+        if "second" in self._products:
+            what = f"the products of {self.d:,} columns with each other"
+            check_memory(products_bytes(self.d), what, _TRANSPOSED)
+        self._products = {name: zeros((self.d, self.d)) for name in self._products}
+        with one_blas_thread():
+            for parts in few:
+                self._add_products(self._summed_cell(parts))
+            self._cell = self._summed_cell(self._parts) if self._cell is not None else None
+        self._parts = []
 
     def update(self, block: Any, weights: Any = None, *, more: bool = False) -> None:
         """Add the rows of `block` (n, D), with `weights` (n,), as one partial sum: call it once a grid cell.
@@ -135,25 +175,59 @@ class Sums:
     def _update(self, x: Array, w: Array | None, more: bool) -> None:
         if self.shift is None:
             self.shift = zeros((self.d,)) if "second" not in self._products else _shift(x)
-        products = list(self._products)
-        cell = self._cell or Cell(self.shift, self._buffer, products, unit=self.unit_first is not None)
-        rows = self.rows_at_once(x.itemsize)
-        for start in range(0, len(x), rows):
-            cut = slice(start, start + rows)
-            cell.add(x[cut], None if w is None else w[cut])
+        if self._few is not None and len(x) + self._kept_rows() > self.most_kept():
+            self.sum_products()
+        cell = self._summed_cell([(x, w)], self._cell)
         self._cell = cell if more else None
+        if self._few is not None:
+            self._parts.append((x.copy(), None if w is None else w.copy()))
         if more:
             return
-        for name in products:
-            add_lower(self._products[name], cell.take_product(name))
-        self._lower.update(products)
+        if self._few is not None:
+            self._few, self._parts = [*self._few, self._parts], []
+        else:
+            self._add_products(cell)
         self._derived.clear()
         for name, value in cell.sums.items():
             setattr(self, name, getattr(self, name) + value)
         self.norm_min, self.norm_max = min(self.norm_min, cell.norm_min), max(self.norm_max, cell.norm_max)
         self.epsilon = max(self.epsilon, cell.epsilon)
         self.unit_epsilon = max(self.unit_epsilon, cell.unit_epsilon)
+
+    def _summed_cell(self, parts: Iterable[tuple[Array, Array | None]], cell: Cell | None = None) -> Cell:
+        """The sums of a cell, or more of them, with products unless the rows are kept."""
+        if cell is None:
+            products, centered = () if self.keeps_rows else tuple(self._products), "second" in self._products
+            unit = self.unit_first is not None
+            cell = Cell(self.shift, self._buffer, products, unit=unit, centered=centered)
+        for x, w in parts:
+            rows = self.rows_at_once(x.itemsize)
+            for start in range(0, len(x), rows):
+                cut = slice(start, start + rows)
+                cell.add(x[cut], None if w is None else w[cut])
+        return cell
+
+    def _add_products(self, cell: Cell) -> None:
+        for name, product in self._products.items():
+            add_lower(product, cell.take_product(name))
+        self._lower.update(self._products)
         self.rounding = np.hypot(self.rounding, cell.rounding)
+
+    def most_kept(self) -> int:
+        """So many rows are kept at most: a decomposition of more costs as much as one of their products."""
+        return self.d // 2
+
+    def _kept_rows(self) -> int:
+        return sum(len(x) for parts in (*(self._few or ()), self._parts) for x, _ in parts)
+
+    def _summed(self) -> Self:
+        """These sums; where they keep rows, a copy with products in their place."""
+        if self._few is None:
+            return self
+        summed = copy(self)
+        summed._lower, summed._scratch, summed._derived = set(), {}, {}
+        summed.sum_products()
+        return summed
 
     def finish(self) -> Self:
         """Free the working memory that `update` keeps between calls; more updates may follow."""
@@ -176,20 +250,23 @@ class Sums:
             )
         merged = type(self)(self.d, **self._kinds())
         merged.shift = self.shift if self.shift is not None else other.shift
+        keeps = self._few is not None and other._few is not None and self.n + other.n <= self.most_kept()
+        merged._few = [*(self._few or ()), *(other._few or ())] if keeps else None
+        a, b = (self, other) if keeps else (self._summed(), other._summed())
         for name in _SCALARS:
-            setattr(merged, name, getattr(self, name) + getattr(other, name))
-        merged.norm_min = min(self.norm_min, other.norm_min)
-        merged.norm_max = max(self.norm_max, other.norm_max)
-        merged.epsilon = max(self.epsilon, other.epsilon)
-        merged.unit_epsilon = max(self.unit_epsilon, other.unit_epsilon)
-        merged.rounding = np.hypot(self.rounding, other.rounding)
-        first, second = other._about(merged.shift)
-        merged.first = self.first + first
-        for name in ("unit_first", "unit_square", "unit_second"):
-            if getattr(self, name) is not None:
-                setattr(merged, name, getattr(self, name) + getattr(other, name))
-        if self.second is not None and second is not None:
-            merged.second = self.second + second
+            setattr(merged, name, getattr(a, name) + getattr(b, name))
+        merged.norm_min = min(a.norm_min, b.norm_min)
+        merged.norm_max = max(a.norm_max, b.norm_max)
+        merged.epsilon = max(a.epsilon, b.epsilon)
+        merged.unit_epsilon = max(a.unit_epsilon, b.unit_epsilon)
+        merged.rounding = np.hypot(a.rounding, b.rounding)
+        first, second = b._about(merged.shift)
+        merged.first = a.first + first
+        for name in ("unit_first", "unit_square", *(() if keeps else ("unit_second",))):
+            if getattr(a, name) is not None:
+                setattr(merged, name, getattr(a, name) + getattr(b, name))
+        if second is not None and a.second is not None:
+            merged.second = a.second + second
         return merged
 
     def unit_sums(self) -> tuple[Array, Array]:
@@ -204,8 +281,10 @@ class Sums:
 
     def tensors(self) -> dict[str, Array]:
         """The sums as float64 arrays by name, of which `from_tensors` makes the same ones."""
-        tensors = {name: getattr(self, name) for name in _DIMENSIONS if getattr(self, name) is not None}
-        return tensors | {"scalars": np.array([float(getattr(self, name)) for name in _SCALARS])}
+        summed = self._summed()
+        tensors = {name: getattr(summed, name) for name in _DIMENSIONS}
+        scalars = np.array([float(getattr(summed, name)) for name in _SCALARS])
+        return {name: tensor for name, tensor in tensors.items() if tensor is not None} | {"scalars": scalars}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -229,6 +308,7 @@ class Sums:
             )
         kinds: dict[str, Any] = {name: name in tensors for name in _KINDS}
         sums = cls(len(tensors["first"]), **kinds)
+        sums.sum_products()
         for name in tensors.keys() & _DIMENSIONS.keys():
             setattr(sums, name, tensors[name])
         for name, scalar in zip(_SCALARS, tensors["scalars"].tolist(), strict=True):
@@ -236,27 +316,31 @@ class Sums:
         return sums
 
     def _kinds(self) -> dict[str, Any]:
-        return {name: getattr(self, name) is not None for name in _KINDS}
+        return {name: name in self._products for name in _KINDS} | {"unit_first": self.unit_first is not None}
 
     def _second(self) -> Array:
-        if self.second is None:
+        self._check_second()
+        return self.second  # type: ignore[return-value]
+
+    def _check_second(self) -> None:
+        if not self.has("second"):
             raise InputError("expected second-order sums, got moments made with second=False: sum again")
         if 0 < self.norm_max < SHORTEST:
             raise InputError(
                 f"expected a row longer than {SHORTEST:.0e}, got {self.norm_max:.3g} at most: scale the rows"
             )
-        return self.second
 
     def _about(self, shift: Array | None) -> tuple[Array, Array | None]:
-        """`first` and `second` as they would be about another shift."""
+        """`first` and `second` as they would be about another shift; no `second` of rows that are kept."""
+        second = None if self.keeps_rows else self.second
         if self.shift is None or shift is None or np.array_equal(self.shift, shift):
-            return self.first, self.second
+            return self.first, second
         delta = self.shift - shift
         first = self.first + self.weight * delta
-        if self.second is None:
+        if second is None:
             return first, None
         # sum w (y + delta)(y + delta)' = second + first delta' + delta first' + weight delta delta'
-        return first, self.second + np.outer(self.first, delta) + np.outer(delta, first)
+        return first, second + np.outer(self.first, delta) + np.outer(delta, first)
 
     def rows_at_once(self, itemsize: int) -> int:
         """Rows of this size worked on at once: few enough to bound the buffer, enough to keep a product busy."""

@@ -265,7 +265,7 @@ def summarise(
         )
     if x.n == 0:
         raise InputError("expected moments of at least one row, got none: update them with rows first")
-    if second and x.second is None:
+    if second and not x.has("second"):
         raise InputError(
             "expected moments with second-order sums, got moments made with second=False: sum again"
         )
