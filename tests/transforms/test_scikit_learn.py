@@ -1,6 +1,7 @@
 """Repairs as estimators of scikit-learn: by its own checks, in its pipelines, and without it."""
 
 import copy
+import os
 import pickle
 import subprocess
 import sys
@@ -98,6 +99,63 @@ def test_scikit_learns_checks_pass(made: Transformation) -> None:
     skipped = {result["check_name"] for result in results if result["status"] != "passed"}
     assert skipped <= {"check_array_api_input"}  # which waits for a variable of the environment
     assert len(results) > 45
+
+
+@pytest.mark.slow
+def test_scikit_learns_checks_pass_with_array_api_too() -> None:
+    """In a process of its own: SciPy reads the variable once."""
+    code = """
+import warnings
+from sklearn.utils.estimator_checks import check_estimator
+from tests.transforms.test_scikit_learn import CHECKED
+warnings.simplefilter("ignore")
+for made in CHECKED:
+    type(made).__init__ = getattr(type(made).__init__, "__wrapped__", type(made).__init__)
+    results = check_estimator(made, on_skip=None, on_fail="raise")
+    print(made, [one["check_name"] for one in results if one["status"] != "passed"])
+"""
+    environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(CHECKED)
+    assert all(line.endswith("[]") for line in lines), "none is skipped"
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+@pytest.mark.parametrize(
+    ("made", "is_there"),
+    [
+        (Center(), True), (Standardize(), True), (Whiten(), True), (Whiten("pca"), True), (Whiten(n_components=8), True),
+        (ScaledCenter(), False), (ClusterCenter(2, 1), False), (RemoveMeanDirection(), False), (AllButTheTop(), False),
+        (AllButTheTop(2, centered=False), False),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_the_inverse_is_there_where_it_does_not_only_raise(
+    made: Transformation, is_there: bool, fitted: bool
+) -> None:
+    made = _fresh(made)
+    if fitted:
+        made.fit(_rows())
+    assert hasattr(made, "inverse_transform") == is_there
+    assert hasattr(make_pipeline(made), "inverse_transform") == is_there
+    if is_there and fitted:
+        np.testing.assert_allclose(made.inverse_transform(made.transform(_rows())), _rows(), atol=1e-9)
+    if not is_there:
+        with pytest.raises(InputError, match=r"that can be undone, got .*: keep the rows"):
+            made.inverse_transform(_rows())
+
+
+def test_what_the_fit_decides_about_the_inverse() -> None:
+    x = _rows()
+    few = Whiten(n_components=3)
+    assert hasattr(few, "inverse_transform"), "the rows may have three features"
+    assert not hasattr(few.fit(x), "inverse_transform")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        left = RemoveMeanDirection().fit(np.concatenate([x, -x]))
+    np.testing.assert_array_equal(left.inverse_transform(x), x)
 
 
 @pytest.mark.usefixtures("as_its_checks_expect")

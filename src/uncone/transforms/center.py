@@ -89,6 +89,9 @@ class RemoveMeanDirection(Transformation):
     second: ClassVar[bool] = False
     direction_: Array
 
+    def _can_be_undone(self) -> bool:
+        return not getattr(self, "direction_", np.ones(1)).any()
+
     def _solve(self, m: Moments, counted: int) -> Affine:
         mean = m.mean()
         length = float(np.linalg.norm(mean))

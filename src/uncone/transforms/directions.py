@@ -61,6 +61,9 @@ class AllButTheTop(Transformation):
             "centered": bool(self.centered),
         }
 
+    def _can_be_undone(self) -> bool:
+        return False
+
     @on_one_thread
     def _solve(self, m: Moments, counted: int) -> Affine:
         k = self.checked_options()["n_components"] or math.ceil(m.d / 100)
@@ -153,6 +156,10 @@ class Whiten(Transformation):
 
     def _keeps_axes(self) -> bool:
         return self.kind == "zca"
+
+    def _can_be_undone(self) -> bool:
+        kept = len(getattr(self, "components_", ())) or self.n_components
+        return kept is None or kept == getattr(self, "n_features_in_", kept)
 
     @on_one_thread
     def _solve(self, m: Moments, counted: int) -> Affine:

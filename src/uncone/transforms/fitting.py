@@ -21,7 +21,7 @@ from uncone.records.parts import Fitted
 from uncone.rows import GRID, DerivedRows, Rows, as_array, as_rows
 from uncone.threads import waited
 from uncone.transforms.affine import Affine, State
-from uncone.transforms.scikit_learn import Estimator, as_table, as_weights
+from uncone.transforms.scikit_learn import Estimator, NoInverseError, as_table, as_weights
 from uncone.transforms.transformed import Array, Map, X, apply
 
 Progress = Callable[[int], None]
@@ -145,15 +145,27 @@ class Transformation(Estimator):
         """`fit`, then `transform` of the same rows."""
         return self.fit(x, y, sample_weight, weights=weights).transform(x)
 
-    def inverse_transform(self, y: X) -> X:
-        """The rows that `transform` made `y` of, (N, K) to (N, D); InputError as `transform`, and where that
-        cannot be undone: directions were removed, or it is not affine."""
-        self._require_fit()
-        if not self.affine:
-            raise InputError(
-                f"expected a transformation that can be undone, got {type(self).__name__}, which depends on "
-                "each row's norm or cluster: keep the rows"
+    @property
+    def inverse_transform(self) -> Callable[[X], X]:
+        """The rows that `transform` made `y` of, (N, K) to (N, D): `inverse_transform(y)`, raising as `transform`.
+
+        There is no such attribute, as scikit-learn's tools look for it, where it could only raise: where directions
+        are removed, or the transformation is not affine.
+        """
+        if not self._can_be_undone():
+            lost = "removes directions" if self.affine else "depends on each row's norm or cluster"
+            raise NoInverseError(
+                f"expected a transformation that can be undone, got {type(self).__name__}, which {lost}: "
+                "keep the rows"
             )
+        return self._undone
+
+    def _can_be_undone(self) -> bool:
+        """Whether `inverse_transform` is there, for all that is known before or after the fit."""
+        return self.affine
+
+    def _undone(self, y: X) -> X:
+        self._require_fit()
         moved: X = self.affine_.inverse_transform(as_table(y))
         return moved
 

@@ -25,6 +25,10 @@ _OUTPUTS = ("default", "pandas", "polars")
 _SHOWN = 5
 
 
+class NoInverseError(InputError, AttributeError):
+    """A transformation cannot be undone: to `hasattr` there is no `inverse_transform`."""
+
+
 class NotNumbersError(InputError, TypeError):
     """A table holds something that is not a number."""
 
