@@ -11,6 +11,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "uncone"
 BELOW: dict[str, set[str]] = {
     "errors": set(),
+    "arguments": set(),
     "version": set(),
     "lazy": {"errors"},
     "memory": set(),
@@ -41,7 +42,7 @@ BELOW: dict[str, set[str]] = {
     "report": {"records", "atomic"},
     "cli": {"verbs", "report", "model", "records", "atomic"},
 }  # fmt: skip
-ANY = {"errors", "version", "lazy", "memory", "regular", "threads"}
+ANY = {"errors", "arguments", "version", "lazy", "memory", "regular", "threads"}
 """What every room may know."""
 UPWARD = {"records/record.py": {"uncone.report.html", "uncone.report.plot"}}
 """The one place that knows a room above: a record asks for its notebook view and its plot when they are wanted."""
@@ -62,7 +63,7 @@ OPTIONAL = {
     "scipy",
 }
 CORE = {
-    "memory", "threads", "regular", "atomic", "sealed", "records", "rows", "moments", "model", "measure", "transforms", "explain", "calibration",
+    "arguments", "memory", "threads", "regular", "atomic", "sealed", "records", "rows", "moments", "model", "measure", "transforms", "explain", "calibration",
     "comparison", "saturation", "report", "cli",
 }  # fmt: skip
 """The rooms that run where torch is not installed."""

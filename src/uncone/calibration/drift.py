@@ -3,6 +3,7 @@
 import math
 from typing import Literal
 
+from uncone.arguments import shown
 from uncone.errors import InputError
 from uncone.records import Calibration, Drift, DriftedThreshold, ScoreThreshold, Share
 from uncone.records.text import counted, percent
@@ -32,6 +33,11 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
     A saved calibration with labelled pairs does not count their matches as random pairs. If `now` has no
     labels, and so counts every pair, they are put back into the saved rates.
     """
+    for given in (saved, now):
+        if not isinstance(given, Calibration):
+            raise InputError(
+                f"expected a calibration, got {shown(given)}: read one with Calibration.load(path)"
+            )
     if saved.metric != now.metric:
         raise InputError(f"expected a calibration of {now.metric}, got one of {saved.metric}: take the same")
     if now.labelled is not None and saved.labelled is None:

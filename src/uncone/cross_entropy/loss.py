@@ -2,6 +2,7 @@
 
 import torch
 
+from uncone.arguments import shown
 from uncone.cross_entropy import chunked, wrapped
 from uncone.cross_entropy.options import CrossEntropyOptions
 from uncone.cross_entropy.problem import Gate, Problem, check_range, checked_gates, shard_of, valid_targets
@@ -69,7 +70,13 @@ def gated_linear_cross_entropy(
     Raises:
         InputError: as `linear_cross_entropy`; a gate for another vocabulary, or one that amplifies.
     """
-    options = options or CrossEntropyOptions()
+    options = CrossEntropyOptions() if options is None else options
+    if not isinstance(options, CrossEntropyOptions):
+        raise InputError(
+            f"expected CrossEntropyOptions, got {shown(options)}: uncone.CrossEntropyOptions(...) makes them"
+        )
+    if gate is not None and not hasattr(gate, "gates"):
+        raise InputError(f"expected a gate with gates(), got {shown(gate)}: make a RareTokenGate")
     _check(hidden, weight, labels, bias)
     dtype = _computed_in(hidden, weight)
     states, flat = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1).long()
@@ -107,6 +114,9 @@ def _compiled(
 
 
 def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) -> None:
+    for name, given in (("hidden", hidden), ("weight", weight), ("labels", labels), ("bias", bias)):
+        if not isinstance(given, Tensor) and not (name == "bias" and given is None):
+            raise InputError(f"expected a tensor for {name}, got {shown(given)}: use torch.as_tensor")
     if weight.ndim != 2 or hidden.ndim < 2 or hidden.shape[-1] != weight.shape[1]:
         raise InputError(
             f"expected hidden of shape (..., D) and weight of shape (V, D), got {tuple(hidden.shape)} and "

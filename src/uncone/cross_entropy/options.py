@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from uncone.arguments import shown
 from uncone.errors import InputError
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -47,9 +48,9 @@ class CrossEntropyOptions:
 
     def __post_init__(self) -> None:
         for name, known in (("reduction", REDUCTIONS), ("backend", BACKENDS)):
-            if getattr(self, name) not in known:
+            if not isinstance(getattr(self, name), str) or getattr(self, name) not in known:
                 raise InputError(
-                    f"expected a {name} among {', '.join(known)}, got {getattr(self, name)!r}: use one of "
+                    f"expected a {name} among {', '.join(known)}, got {shown(getattr(self, name))}: use one of "
                     "them"
                 )
         if self.group is not None and self.backend != "chunk":

@@ -73,14 +73,19 @@ class HeadSpace:
             )
         if bias is not None and bias.shape != (len(head),):
             raise InputError(f"expected a bias ({len(head)},), got shape {bias.shape}: pass one number a row")
+        if bias is not None and not np.isfinite(bias).all():
+            raise InputError("expected a bias of finite numbers, got NaN or inf: the model is damaged")
         bias = None if bias is None or np.ptp(bias) == 0 else bias.astype(np.float64)
         d = head.shape[1] + (bias is not None)
         mean, square, longest = np.zeros(d), np.zeros((d, d)), 0.0
         for block in _blocks(head, bias):
-            mean += block.sum(0) / len(head)
-            longest = max(longest, float(np.linalg.norm(block, axis=1).max()))
+            with np.errstate(all="ignore"):  # looked for below
+                mean += block.sum(0) / len(head)
+                longest = max(longest, float(np.linalg.norm(block, axis=1).max()))
         if not np.isfinite(mean).all() or not np.isfinite(longest):
-            raise InputError("expected a head of finite numbers, got NaN or inf: the model is damaged")
+            raise InputError(
+                "expected a head of finite numbers below 1e150, got NaN, inf or larger ones: the model is damaged"
+            )
         for block in _blocks(head, bias):
             block -= mean
             square += block.T @ block / len(head)

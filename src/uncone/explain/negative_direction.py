@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from uncone import measure
+from uncone.arguments import finite_number, shown, whole_number
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.explain.cone import EPSILON, Separation, layer_norm_direction, separate, separation_chance
 from uncone.moments import Moments
@@ -19,7 +20,7 @@ from uncone.records.cone import AvoidedCloud, NegativeDirection, NormDirection
 from uncone.records.text import count, counted, number, percent
 from uncone.rows import Array
 from uncone.rows.floats import is_tensor
-from uncone.rows.samples import as_numbers
+from uncone.rows.samples import as_floats, as_numbers
 
 MOST_SEARCHED = 20_000
 OUTLIER = 3.0
@@ -28,6 +29,7 @@ THIN = 0.01
 """Of the mean norm: a margin below it is called thin."""
 LIKELY = 0.01
 """A chance above it makes a direction nothing to be told of."""
+_LARGEST = 1e150  # whose square is a float
 _FEWEST, _BLOCKS, _ROUNDS, _PER_DIMENSION = 20, 20, 8, 8
 _SMALL = 4_000_000
 _MOST_KEPT = 4096
@@ -72,6 +74,9 @@ def uniformly_negative_direction(
     >>> found.exists, found.violations, found.clouds[2].name, found.clouds[2].exists
     (True, 0, 'random signs', False)
     """
+    finite_number(margin, "margin")
+    whole_number(seed, "seed", 0)
+    whole_number(most, "most", 1)
     if _is_norm(hidden):
         return _of_norm_alone(_gain_and_bias(hidden), margin)
     states = as_numbers(hidden)
@@ -128,6 +133,10 @@ def _is_norm(x: Any) -> bool:
 
 def _gain_and_bias(norm: Any) -> tuple[Array, Array]:
     """Of a norm without bias the bias is 0."""
+    if not _is_norm(norm):
+        raise InputError(
+            f"expected a norm with a weight, or its (gain, bias), got {shown(norm)}: pass the module"
+        )
     gain, bias = norm if isinstance(norm, tuple) else (norm.weight, getattr(norm, "bias", None))
     if gain is None:
         raise InputError("expected a norm with a weight, got one without: its states have no such direction")
@@ -150,8 +159,8 @@ def _split(states: Array, held_out: Any, windows: Any, seed: int, most: int) -> 
     if windows is None:
         of = np.arange(n) * min(_BLOCKS, n) // n
     else:
-        of = np.asarray(windows.cpu() if is_tensor(windows) else windows)
-        if of.shape != (n,):
+        of = as_floats(windows, "windows")
+        if not np.isfinite(of).all() or of.shape != (n,):
             raise InputError(
                 f"expected a window for each of {n} states, got shape {of.shape}: pass one number a state"
             )
@@ -229,8 +238,13 @@ def _again(searched: Array, rest: Array, heights: Array, epsilon: float) -> _Bot
 
 def _check_finite(points: Array) -> None:
     step = max(1, 2**22 // max(1, points.shape[1]))
-    if not all(np.isfinite(points[at : at + step]).all() for at in range(0, len(points), step)):
-        raise InputError("expected finite states, got NaN or inf: leave them out")
+    if not all(
+        (np.abs(points[at : at + step].astype(np.float64)) < _LARGEST).all()
+        for at in range(0, len(points), step)
+    ):
+        raise InputError(
+            f"expected finite states below {_LARGEST:g}, got NaN, inf or larger ones: leave them out"
+        )
 
 
 def _heights(points: Array, direction: Array) -> Array:

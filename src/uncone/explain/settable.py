@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from uncone.arguments import whole_number
 from uncone.errors import UndefinedMeasure
 from uncone.explain.faces import HeadSpace, Progress, seek
 from uncone.explain.unreachable import checked_states, distinct, plain
@@ -57,6 +58,8 @@ def settable_tokens(
     >>> settable_tokens(simplex).random
     5
     """
+    whole_number(sets, "sets", 1)
+    whole_number(seed, "seed", 0)
     rows = plain(as_numbers(head))
     whole = HeadSpace.of(rows)
     first = distinct(rows, None)[0]

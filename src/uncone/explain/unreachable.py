@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from uncone.arguments import finite_number, shown, whole_number
 from uncone.errors import InputError
 from uncone.explain.faces import EPSILON, Answer, HeadSpace, Progress, seek
+from uncone.measure.groups import are_labels
 from uncone.records.text import counted, plural
 from uncone.records.token_text import token_texts
 from uncone.records.unreachable import UnreachableToken, UnreachableTokens
@@ -59,7 +61,13 @@ def unreachable_tokens(
     >>> found.reachable, [(one.id, one.exact) for one in found.tokens]
     (4, [(4, True)])
     """
+    finite_number(scale, "scale")
+    whole_number(most_listed, "most_listed", 0)
     rows = plain(as_numbers(head))
+    if labels is not None and not are_labels(labels, len(rows)):
+        raise InputError(
+            f"expected a text or None for each of {len(rows):,} rows, got {shown(labels)}: pass a list of tokens"
+        )
     offsets = None if bias is None else as_numbers(bias).astype(np.float64)
     space = HeadSpace.of(rows, offsets)
     first, copies = distinct(rows, offsets)

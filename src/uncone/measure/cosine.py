@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from uncone.errors import UndefinedMeasure
+from uncone.arguments import whole_number
+from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.reading import cosine_warnings, moments_of, reading
 from uncone.moments import Moments, row_norms
 from uncone.records import MeasureDescription, Measurement
@@ -102,6 +103,12 @@ def cosine_between(a: Any, b: Any, *, shared: int = 0) -> Measurement:
     0.5
     """
     a, b = moments_of(a, second=False), moments_of(b, second=False)
+    if a.d != b.d:
+        raise InputError(
+            f"expected two groups of rows of one width, got {a.d} and {b.d} features: compare rows of one matrix"
+        )
+    least = min(a.n - a.zero_rows, b.n - b.zero_rows)
+    whole_number(shared, "shared", 0, least)
     pairs = (a.n - a.zero_rows) * (b.n - b.zero_rows) - shared
     if pairs <= 0:
         raise UndefinedMeasure(

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from uncone.arguments import finite_number, flag
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.cosine import mean_cosine
 from uncone.measure.reading import cosine_warnings, largest_share, moments_of, reading
@@ -87,7 +88,7 @@ def dominant_dimension(x: Any, *, centered: bool = True, mask: Any = None) -> Me
     0.75
     """
     m = moments_of(x, mask)
-    share, dimension = largest_share(m, centered=centered)
+    share, dimension = largest_share(m, centered=flag(centered, "centered"))
     if share == 0:
         raise UndefinedMeasure("expected rows that differ, got rows that are all equal: no dimension varies")
     return reading(
@@ -108,7 +109,7 @@ def outlier_dimensions(x: Any, *, sigmas: float = 3.0, mask: Any = None) -> Meas
     1.0
     """
     m = moments_of(x, mask, second=False)
-    if not sigmas > 0:
+    if not finite_number(sigmas, "sigmas") > 0:
         raise InputError(f"expected sigmas above 0, got {sigmas}: 3 and 5 are customary")
     means = m.mean()
     spread = float(means.std(ddof=1)) if m.d > 2 else 0.0

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from uncone.arguments import flag
 from uncone.errors import UnknownName
 from uncone.measure.cosine import mean_cosine, mean_shift
 from uncone.measure.dimensions import dominant_dimension, outlier_dimensions, rogue_dimensions
@@ -126,6 +127,7 @@ def all(x: Any, *, mask: Any = None, neighbours: bool = False) -> Readings:  # `
     >>> round(float(found["mean_cosine"]), 4), found["rogue_dimensions"].value
     (0.3333, None)
     """
+    neighbours = flag(neighbours, "neighbours")
     if isinstance(x, Moments):
         m, rows = moments_of(x, mask), None
     else:

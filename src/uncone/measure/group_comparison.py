@@ -7,12 +7,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from uncone.arguments import finite_number, shown, whole_number
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.projections import UnitSums, project
+from uncone.measure.reading import counts_for, flat_array
 from uncone.moments import Moments, inverse, row_norms
 from uncone.records import Difference, Estimate, FrequencyGroup, FrequencyGroups
 from uncone.records.text import counted
-from uncone.rows import Array, as_array, as_samples
+from uncone.rows import Array, as_samples
 from uncone.threads import on_one_thread
 
 FREQUENT_SHARE, RARE_SHARE = 0.3, 0.2
@@ -50,10 +52,9 @@ def frequency_membership(n: int, reserved: Any = None, counts: Any = None) -> Me
     Raises:
         InputError: counts of another length, negative, or all zero.
     """
-    reserved, counts = as_array(reserved), as_array(counts)
-    if counts is not None and (
-        n == 0 or counts.shape != (n,) or float(counts.min()) < 0 or not float(counts.max()) > 0
-    ):
+    whole_number(n, "n", 0)
+    reserved, counts = None if reserved is None else flat_array(reserved), counts_for(counts, n)
+    if counts is not None and (n == 0 or not float(counts.max()) > 0):
         raise InputError(
             f"expected {counted(n, 'count')} from 0 up, not all of them 0, got shape {tuple(counts.shape)}: "
             "count the tokens by id"
@@ -109,8 +110,12 @@ def compare_groups(
     Raises:
         InputError: membership or counts of other rows, a confidence outside (0, 1), rows that are not finite.
     """
-    rows, counts = as_samples(rows), as_array(counts)
-    n = rows.shape[0]
+    rows = as_samples(rows)
+    n, counts = rows.shape[0], counts_for(counts, rows.shape[0])
+    if not isinstance(membership, Membership):
+        raise InputError(
+            f"expected a membership from frequency_membership, got {shown(membership)}: cut these rows"
+        )
     if membership.groups.shape != (n,) or (counts is not None and counts.shape != (n,)):
         raise InputError(
             f"expected a group for each of {counted(n, 'row')}, got {tuple(membership.groups.shape)}: cut these rows"
@@ -136,7 +141,7 @@ def compare_projected(
     pairs: "PairSums | None" = None, confidence: float = CONFIDENCE,
 ) -> FrequencyGroups:  # fmt: skip
     """As `compare_groups`, from the products (N, 5) of the rows with `group_axes(unit)`."""
-    if not 0 < confidence < 1:
+    if not 0 < finite_number(confidence, "confidence") < 1:
         raise InputError(f"expected a confidence between 0 and 1, got {confidence}: 0.95 is customary")
     z = -NormalDist().inv_cdf((1 - confidence) / 2)
     readings = _Readings(unit, products, z)

@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from uncone.arguments import shown, whole_number
 from uncone.errors import InputError
-from uncone.measure.reading import read
+from uncone.measure.reading import flat_array, read
 from uncone.moments import Moments
 from uncone.moments.cell import counting_nonfinite
 from uncone.records import Measurement
 from uncone.records.text import cut_label, plural
-from uncone.rows import GRID, Array, Rows, SelectedRows, as_array, as_samples
+from uncone.rows import GRID, Array, Rows, SelectedRows, as_samples
 
 LAST_IDS = 1000
 """Where no row is reserved by name, the last ids stand in: most vocabularies are sorted by frequency."""
+MOST_GROUPS = 10**6
 FEWEST_RESERVED = 10
 """A mean direction of fewer rows than this is mostly their own."""
 _RESERVED = re.compile(
@@ -43,6 +45,9 @@ def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
         labels: the token of each row, or None where they are unknown.
         n: the number of rows.
     """
+    whole_number(n, "n", 0)
+    if labels is not None and not are_labels(labels):
+        raise InputError(f"expected a text or None for each row, got {shown(labels)}: pass a list of tokens")
     if labels is not None and len(named := named_reserved(labels)) >= FEWEST_RESERVED:
         ends = f"{cut_label(labels[named[0]])} to {cut_label(labels[named[-1]])}"
         words = f"{len(named)} reserved tokens found in the tokenizer ({ends})"
@@ -51,6 +56,16 @@ def reserved_rows(labels: Sequence[str | None] | None, n: int) -> Reserved:
     why = "no tokenizer was found" if labels is None else "the tokenizer names no reserved tokens"
     last = f"the last {plural(count, 'id', f'{count} ids')}, because {why}"
     return Reserved(np.arange(n - count, n), last, False)
+
+
+def are_labels(labels: Any, least: int = 0) -> bool:
+    """Whether this is a list of texts and of None, `least` of them or more."""
+    if isinstance(labels, str | bytes | dict) or not hasattr(labels, "__len__"):
+        return False
+    try:
+        return len(labels) >= least and all(one is None or isinstance(one, str) for one in labels)
+    except TypeError:  # an array without axes, which has no length
+        return False
 
 
 def named_reserved(labels: Sequence[str | None]) -> list[int]:
@@ -67,6 +82,7 @@ class GroupMoments:
     """
 
     def __init__(self, count: int, d: int, *, second: bool = False, unit_second: bool = False) -> None:
+        whole_number(count, "count", 0, MOST_GROUPS)
         self._moments = [Moments(d, second=second, unit_second=unit_second) for _ in range(count)]
         if self._moments:
             self.work_with(self._moments[0])
@@ -119,9 +135,9 @@ def by_group(
     Raises:
         InputError: groups of another length, or rows that are not finite.
     """
-    if bin_size < 1:
+    if whole_number(bin_size, "bin_size") < 1:
         raise InputError(f"expected bins of at least one row, got {bin_size}: 1,000 is customary")
-    rows, measures, row_measures = as_samples(rows), tuple(measures), tuple(row_measures)
+    rows, measures, row_measures = as_samples(rows), _functions(measures), _functions(row_measures)
     kinds = {"second": second, "unit_second": unit_second}
     readings = []
     with counting_nonfinite(rows):
@@ -144,15 +160,27 @@ def by_group(
     return readings
 
 
+def _functions(given: Iterable[Callable[..., Measurement]]) -> tuple[Callable[..., Measurement], ...]:
+    functions = tuple(given) if isinstance(given, Iterable) else (None,)
+    if not all(map(callable, functions)):
+        raise InputError(
+            f"expected a list of measures, got {shown(given)}: pass for instance [measure.mean_cosine]"
+        )
+    return functions
+
+
 def _checked(given: Any, n: int) -> Array:
-    groups = np.asarray(as_array(given))
+    groups = flat_array(given)
     if groups.shape != (n,) or groups.dtype.kind not in "iu":
         raise InputError(
             f"expected integer groups of shape ({n},), got {groups.dtype} of shape {groups.shape}: "
             "give one group a row"
         )
-    if int(groups.min()) < -1:
-        raise InputError(f"expected groups from -1 (none) up, got {int(groups.min())}: number them from 0")
+    if int(groups.min()) < -1 or int(groups.max()) >= MOST_GROUPS:
+        raise InputError(
+            f"expected groups from -1 (none) up to {MOST_GROUPS:,}, got {int(groups.min())} to {int(groups.max())}: "
+            "number them from 0"
+        )
     return groups.astype(np.int64)
 
 

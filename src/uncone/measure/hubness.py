@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from uncone.arguments import whole_number
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.neighbours import Neighbours, searched
 from uncone.measure.points import Metric
@@ -77,7 +78,7 @@ def hubness(
     >>> round(float(uncone.measure.hubness(star, k=1, metric="euclidean")), 4)  # 1.5 / 1.5^1.5
     0.8165
     """
-    if k < 1:
+    if whole_number(k, "k") < 1:
         raise InputError(f"expected at least one neighbour, got k = {k}: {NEIGHBOURS} is customary")
     rows, m, neighbours = searched(
         rows, moments, mask, neighbours, k, metric=metric, sample=sample, seed=seed, progress=progress

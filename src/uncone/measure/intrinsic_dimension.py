@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from uncone.arguments import shown, whole_number
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.neighbours import Neighbours, searched
 from uncone.measure.reading import reading
@@ -141,7 +142,7 @@ def levina_bickel(
     >>> round(float(uncone.measure.levina_bickel(line, k=2)), 4)  # 4 / ln 13.5
     1.5369
     """
-    if k < 2:
+    if whole_number(k, "k") < 2:
         raise InputError(f"expected k of 2 or more, got {k}: {NEIGHBOURS} is customary")
     _, m, neighbours = searched(
         rows, moments, mask, neighbours, k, distinct=True, sample=sample, seed=seed, progress=progress
@@ -176,6 +177,11 @@ def local_dimensions(neighbours: Neighbours, k: int = NEIGHBOURS) -> Array:
     Raises:
         UndefinedMeasure: fewer than two neighbours a row. InputError: neighbours with copies among them.
     """
+    if not isinstance(neighbours, Neighbours):
+        raise InputError(
+            f"expected neighbours of nearest_neighbours, got {shown(neighbours)}: search the rows first"
+        )
+    whole_number(k, "k", 2)
     if not neighbours.distinct:
         raise InputError("expected neighbours without copies, got copies: search with distinct=True")
     with np.errstate(divide="ignore"):

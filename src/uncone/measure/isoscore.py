@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from uncone.arguments import finite_number, flag
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.reading import moments_of, reading, spectral_warnings
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
-from uncone.rows import as_array
+from uncone.rows.samples import as_numbers
 
 _ROUNDINGS = 4.0
 """Of the products: how far |C|_F^2 / tr(C)^2 may be off; frames, whose value is known, came within 1.1."""
@@ -103,15 +104,15 @@ def isoscore_star(x: Any, *, zeta: float = 0.2, target: Any = None, mask: Any = 
     0.724138
     """
     m = moments_of(x, mask)
-    if not 0 <= zeta <= 1:
+    if not 0 <= finite_number(zeta, "zeta") <= 1:
         raise InputError(f"expected zeta in [0, 1], got {zeta}: 0 is no shrinkage")
     _check_features(m)
-    concentration, target = _concentration(m), as_array(target)
+    concentration, target = _concentration(m), None if target is None else as_numbers(target)
     if target is None:  # tr(C0) = tr(C), <C, C0> = |C0|^2 = tr(C)^2 / D
         ratio = 1 / ((1 - zeta) ** 2 * concentration + zeta * (2 - zeta) / m.d)
-    elif np.shape(target) != (m.d, m.d):
+    elif np.shape(target) != (m.d, m.d) or not np.isfinite(target).all():
         raise InputError(
-            f"expected a target of shape {(m.d, m.d)}, got {np.shape(target)}: give one row a feature"
+            f"expected a target of shape {(m.d, m.d)}, got {np.shape(target)}: give one row of finite numbers a feature"
         )
     else:
         shrunk = (1 - zeta) * m.covariance() + zeta * np.asarray(target, np.float64)
@@ -138,6 +139,7 @@ def _of_ratio(
     highest: float,
 ) -> Measurement:
     """The score of the participation ratio, with that of an isotropic cloud."""
+    debiased = flag(debiased, "debiased")
     concentration, n, words = _concentration(m), m.effective_n - 1, ""
     ratio, reference = 1 / concentration, _isotropic_ratio(m)
     warnings = spectral_warnings(m, centered=True, debiased=debiased)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from uncone.arguments import flag, one_of, shown, whole_number
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.points import Metric, Points, first_of_each
 from uncone.measure.reading import with_moments
@@ -94,12 +95,10 @@ def nearest_neighbours(
         InputError: k or sample below 1, an unknown metric, rows that are not finite, moments of other rows.
         UndefinedMeasure: fewer than two rows (that differ, when `distinct`; that have a direction, under cosine).
     """
-    if k < 1:
+    if whole_number(k, "k") < 1:
         raise InputError(f"expected at least one neighbour, got k = {k}: 10 is customary")
-    if metric not in ("euclidean", "cosine"):
-        raise InputError(f"expected the metric euclidean or cosine, got {metric!r}: choose one of them")
-    if sample is not None and sample < 1:
-        raise InputError(f"expected a sample of at least one row, got {sample}: pass None for the default")
+    flag(distinct, "distinct")
+    one_of(metric, "the metric", ("euclidean", "cosine"))
     rows, m = with_moments(rows, moments, mask, second=False)
     cosine = metric == "cosine"
     _require(m.n - m.zero_rows * cosine, "rows with a direction" if cosine else "rows")
@@ -157,6 +156,9 @@ def _with_copies(
 
 def sampled_rows(total: int, sample: int | None, seed: int) -> Array:
     """Which of `total` rows are asked, ascending: all, or `sample` (by default 8,192 of over 65,536)."""
+    whole_number(seed, "seed", 0)
+    if sample is not None and whole_number(sample, "sample") < 1:
+        raise InputError(f"expected a sample of at least one row, got {sample}: pass None for the default")
     if sample is None:
         sample = total if total <= EXACT_ROWS else SAMPLED_ROWS
     if sample >= total:
@@ -175,6 +177,10 @@ def searched(
     rows, m = with_moments(rows, moments, mask, second=False)
     if neighbours is None:
         return rows, m, nearest_neighbours(rows, k, m, metric=metric, distinct=distinct, **rest)
+    if not isinstance(neighbours, Neighbours):
+        raise InputError(
+            f"expected neighbours of nearest_neighbours, got {shown(neighbours)}: search these rows"
+        )
     if (neighbours.rows, neighbours.metric, neighbours.distinct) != (rows.shape[0], metric, distinct):
         raise InputError(
             f"expected neighbours of {rows.shape[0]} rows, {metric}, with distinct={distinct}, got a search of "

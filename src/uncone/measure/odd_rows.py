@@ -5,6 +5,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from uncone.arguments import whole_number
 from uncone.measure.norms import NormProfile
 from uncone.records import OddRows
 from uncone.records.text import cut_label
@@ -17,6 +18,7 @@ MOST_KEYS = 2**19
 """So many rows have their hash kept; of more rows, a share by the value of the hash, equal rows together."""
 _LISTED = 8
 _SEED = 20221
+_MOST_COLUMNS = 2**31
 
 
 class OddRowFinder:
@@ -28,6 +30,7 @@ class OddRowFinder:
     """
 
     def __init__(self, d: int) -> None:
+        whole_number(d, "d", 1, _MOST_COLUMNS)
         factors = np.random.default_rng(_SEED).integers(0, 2**32, (2, 2 * d), dtype=np.uint32)
         self._factors = factors | np.uint32(1)
         self._keys, self._key_rows = np.empty(0, np.uint64), np.empty(0, np.int64)

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from uncone.arguments import whole_number
 from uncone.errors import InputError, UndefinedMeasure
+from uncone.measure.reading import flat_array
 from uncone.moments import inverse, row_norms
 from uncone.records import MeasureDescription, Measurement
-from uncone.rows import Array, Rows, as_array, as_samples
+from uncone.rows import Array, Rows, as_samples
 from uncone.threads import on_one_thread, share
 
 PERMUTATIONS = 999
@@ -31,6 +33,7 @@ b of m = 999 random groups, drawn without replacement from all rows with a direc
     reads_badly="the group was chosen because its rows are alike: the test then finds what was put in.",
     source="Phipson & Smyth 2010: p counts the group itself among the draws, so that it is exact and never 0.",
 )  # fmt: skip
+MOST_PERMUTATIONS = 10**9
 
 
 @on_one_thread
@@ -65,9 +68,9 @@ def permutation_test(
     (1.0, 0.0667)
     """
     rows = as_samples(rows, mask)
-    if permutations < 1:
+    if whole_number(permutations, "permutations", most=MOST_PERMUTATIONS) < 1:
         raise InputError(f"expected at least one permutation, got {permutations}: 999 are customary")
-    if seed < 0:
+    if whole_number(seed, "seed") < 0:
         raise InputError(f"expected a seed from 0 up, got {seed}: any whole number will do")
     n, d = rows.shape
     scales, total = np.empty(n), np.zeros(d)
@@ -99,7 +102,7 @@ def permutation_test(
 
 
 def _mask(members: Any, n: int) -> Array:
-    given = np.asarray(as_array(members))
+    given = flat_array(members)
     if given.dtype == np.bool_ and given.shape == (n,):
         return given
     if given.ndim != 1 or given.dtype.kind not in "iu":

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from uncone.errors import InputError, UndefinedMeasure
+import numpy as np
+
+from uncone.arguments import shown
+from uncone.errors import InputError, UndefinedMeasure, first_line
 from uncone.moments import Moments
 from uncone.records import MeasureDescription, Measurement
 from uncone.records.text import counted, percent
-from uncone.rows import Rows, as_samples
+from uncone.rows import Array, Rows, as_array, as_samples
 
 FEW_ROWS = 5
 """Below 5 rows a feature, noise spreads an isotropic spectrum by more than 2 : 1 on each side."""
@@ -77,12 +80,41 @@ def with_moments(rows: Any, moments: Moments | None, mask: Any = None, **sums: A
     """The rows that `mask` keeps, and their moments, each row counted once, as given or made with `sums`."""
     rows = as_samples(rows, mask)
     m = Moments.of(rows, **sums) if moments is None else moments
+    if not isinstance(m, Moments):
+        raise InputError(f"expected moments, got {shown(moments)}: sum these rows with Moments.of")
     if m.n != rows.shape[0] or m.weight != m.n:
         raise InputError(
             f"expected unweighted moments of the same {counted(rows.shape[0], 'row')}, got moments of "
             f"{counted(m.n, 'row')} of weight {m.weight:g}: sum these rows"
         )
+    if m.d != rows.shape[1]:
+        raise InputError(
+            f"expected moments of {counted(rows.shape[1], 'feature')}, got {m.d} features: sum these rows"
+        )
     return rows, m
+
+
+def flat_array(given: Any) -> Array:
+    """An array, tensor or list as an array, of whatever shape; InputError where it makes none."""
+    try:
+        return np.asarray(as_array(given))
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"expected a number for each row, got {shown(given)} ({first_line(error)}): pass a flat list"
+        ) from error
+
+
+def counts_for(counts: Any, n: int) -> Array | None:
+    """How often each of `n` tokens occurs, (n,), from 0 up; None where it is not known."""
+    if counts is None:
+        return None
+    given = flat_array(counts)
+    is_number = given.dtype.kind in "iuf" and given.shape == (n,)
+    if not is_number or not (n == 0 or (float(given.min()) >= 0 and float(given.max()) < 2.0**53)):
+        raise InputError(
+            f"expected counts of shape ({n},), each from 0 up, got {shown(counts)}: give one a row"
+        )
+    return given
 
 
 def spectral_warnings(m: Moments, *, centered: bool, debiased: bool = False) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from uncone.arguments import finite_number, flag, whole_number
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.reading import moments_of, reading, rounding_warnings, spectral_warnings
 from uncone.moments import Moments
@@ -14,6 +15,7 @@ from uncone.records import MeasureDescription, Measurement
 from uncone.records.text import counted
 from uncone.rows import Array
 
+MOST_FEATURES = 10**8
 _ANGLES = 8192
 _RANKS = (3, 100)
 _FEW = 16
@@ -154,7 +156,7 @@ def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -
     0.9
     """
     m = moments_of(x, mask)
-    if not 1 <= k <= m.d:
+    if not 1 <= whole_number(k, "k") <= m.d:
         raise InputError(f"expected k from 1 to D = {m.d}, got {k}: directions are counted from the largest")
     return _spectral(
         ANISOTROPY,
@@ -191,7 +193,7 @@ def condition_number(x: Any, *, centered: bool = False, mask: Any = None) -> Mea
     3.0
     """
     m = moments_of(x, mask)
-    values = m.spectrum(centered=centered)
+    values = m.spectrum(centered=flag(centered, "centered"))
     if m.n < m.d or values[-1] <= m.spectral_rounding(centered=centered)[-1]:
         raise UndefinedMeasure(
             f"the smallest of {m.d} squared singular values is within the rounding of the largest: "
@@ -263,7 +265,9 @@ def marchenko_pastur(n: float, d: int) -> Array:
     density sqrt((l+ - l)(l - l-)) / (2 pi g l); when g > 1, a share 1 - 1/g of them is zero. Returned are the
     d quantiles at (k - 1/2) / d, float64 (d,); their mean is 1.
     """
-    return _quantiles(float(n), d).copy()
+    if not finite_number(n, "n") > 0:
+        raise InputError(f"expected n above 0, got {n}: it is the number of rows, or an effective one")
+    return _quantiles(float(n), whole_number(d, "d", 1, MOST_FEATURES)).copy()
 
 
 @lru_cache(maxsize=8)  # one diagnosis asks for the same two or three again and again
@@ -288,6 +292,7 @@ def _spectral(
 
     A function of the first `leading` values and their sum with the others needs no decomposition.
     """
+    centered = flag(centered, "centered")
     values = (
         m.spectrum(centered=centered) if leading is None else m.leading_spectrum(leading, centered=centered)
     )

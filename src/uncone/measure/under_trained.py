@@ -7,15 +7,17 @@ from typing import Any, Literal
 
 import numpy as np
 
+from uncone.arguments import finite_number, one_of, whole_number
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.groups import FEWEST_RESERVED, named_reserved
 from uncone.measure.projections import project_about
-from uncone.measure.reading import with_moments
+from uncone.measure.reading import counts_for, with_moments
 from uncone.moments import Moments, row_norms
 from uncone.records import UnderTrained, UnderTrainedToken
 from uncone.records.text import counted
 from uncone.records.token_text import token_texts
 from uncone.rows import Array, Rows, as_array
+from uncone.rows.samples import as_floats
 from uncone.threads import on_one_thread
 
 Indicator = Literal["cosine", "norm"]
@@ -106,9 +108,7 @@ class UntrainedAxes:
 def untrained_axes(rows: Rows, m: Moments, known: tuple[Array, str], counts: Any) -> UntrainedAxes:
     """What to project all rows on; `known` is from `known_unused`. Reads the known-unused rows, or where there
     are few those of count 0."""
-    (n, d), counts = rows.shape, as_array(counts)
-    if counts is not None and counts.shape != (n,):
-        raise InputError(f"expected counts of shape ({n},), got {tuple(counts.shape)}: give one a row")
+    (n, d), counts = rows.shape, counts_for(counts, rows.shape[0])
     expected, why = known
     reference = expected
     if int(expected.sum()) < FEWEST_RESERVED:
@@ -146,7 +146,9 @@ def find_projected(
 ) -> UnderTrained:  # fmt: skip
     """As `under_trained_tokens`, from the norms of all rows (N,), and of the rows less their mean the products
     with `axes.axes` (N, 3) and the squared lengths (N,)."""
-    if not 0 < rate < 1:
+    one_of(prefer, "prefer", ("cosine", "norm"))
+    whole_number(most, "most", 0)
+    if not 0 < finite_number(rate, "rate") < 1:
         raise InputError(f"expected a false-discovery rate between 0 and 1, got {rate}: 0.01 is customary")
     evidence, reasons = _evidence(axes, norms, products, squares), list[str]()
     order: tuple[Indicator, ...] = ("cosine", "norm") if prefer == "cosine" else ("norm", "cosine")
@@ -320,11 +322,15 @@ def robust_null(values: Any) -> Null:
         UndefinedMeasure: fewer than 100 values, or the lowest tenth, the median and both quartiles are the
             same (to 1e-12), which takes about two thirds of the values.
     """
+    values = as_floats(values, "values")
+    if values.ndim != 1 or not np.isfinite(values).all():
+        raise InputError(
+            f"expected finite readings (N,), got shape {values.shape} or some that are not finite: pass one a row"
+        )
     if len(values) < FEWEST_FOR_A_NULL:
         raise UndefinedMeasure(
             f"expected at least {FEWEST_FOR_A_NULL} rows for a null, got {len(values)}: pass more rows"
         )
-    values = np.asarray(as_array(values), np.float64)
     tenth, lower, center, upper = np.quantile(values, (0.1, 0.25, 0.5, 0.75), method="nearest").tolist()
     scale = max((center - lower) / _QUARTER, (upper - center) / _QUARTER, (center - tenth) / _TENTH)
     if not scale > 1e-12 * abs(center):
@@ -350,9 +356,10 @@ def benjamini_hochberg(p: Any) -> Array:
     >>> [round(q, 6) for q in benjamini_hochberg([0.01, 0.5, 0.02]).tolist()]
     [0.03, 0.5, 0.03]
     """
-    p = np.asarray(as_array(p), np.float64)
-    if not ((p >= 0) & (p <= 1)).all():
-        raise InputError(f"expected p-values from 0 to 1, got {p.min()} to {p.max()}: pass probabilities")
+    p = as_floats(p, "p")
+    if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
+        got = f"shape {p.shape}" if p.ndim != 1 else f"{p.min()} to {p.max()}"
+        raise InputError(f"expected p-values from 0 to 1 of shape (N,), got {got}: pass probabilities")
     falling, q = np.argsort(p)[::-1], np.empty_like(p)
     q[falling] = np.minimum.accumulate(len(p) * p[falling] / np.arange(len(p), 0, -1)).clip(max=1.0)
     return q  # type: ignore[no-any-return]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from uncone.arguments import finite_number
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.cosine import pair_weight
 from uncone.measure.neighbours import sampled_rows, ticks
@@ -49,6 +50,7 @@ UNIFORMITY_EXACT = MeasureDescription(
     "sample of rows, `interval` is the 95% interval for all pairs.",
     source="Wang & Isola 2020, eq. 3, whose loss leaves normalising to its caller; here rows are divided by their norms.",
 )  # fmt: skip
+_MOST_SUMMED_T = 1e100  # whose square is a float
 
 
 @on_one_thread
@@ -64,7 +66,7 @@ def uniformity(x: Any, *, t: float = 2.0, mask: Any = None) -> Measurement:
     -4.0
     """
     m = moments_of(x, mask, unit_second=True)
-    _check_t(t, math.inf)
+    _check_t(t, _MOST_SUMMED_T)
     if not m.has("unit_second"):
         raise InputError(
             "expected moments with unit second moments, got moments without: sum with Moments.of(rows, unit_second=True)"
@@ -162,7 +164,5 @@ def _kernel(scores: Array, *, t: float, near: bool) -> Array:
 
 
 def _check_t(t: float, most: float) -> None:
-    if not 0 < t <= most:
-        raise InputError(
-            f"expected t above 0{'' if most == math.inf else f' and at most {most:g}'}, got {t}: the paper uses 2"
-        )
+    if not 0 < finite_number(t, "t") <= most:
+        raise InputError(f"expected t above 0 and at most {most:g}, got {t}: the paper uses 2")

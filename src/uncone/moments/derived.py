@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from uncone.arguments import flag, whole_number
 from uncone.errors import UndefinedMeasure
 from uncone.memory import uninitialised
 from uncone.moments.cell import counting_nonfinite, inverse, row_norms
@@ -109,7 +110,8 @@ class Moments(Sums):
         """The diagonal of the mean of (x - mean)(x - mean)', float64 (D,)."""
         if not self.keeps_rows:
             m = self.first / self.weight
-            return self._second().diagonal() / self.weight - m * m
+            diagonal: Array = self._second().diagonal() / self.weight - m * m
+            return diagonal
         if "squares" not in self._derived:
             self._derived["squares"] = np.square(self._about_mean()).sum(0)
         return self._derived["squares"]  # type: ignore[no-any-return]
@@ -138,7 +140,8 @@ class Moments(Sums):
         """The covariance, float64 (D, D), divided by N - 1 (by N (1 - 1/N) in Kish's sense under weights)."""
         self._require_rows(2)
         n = self.effective_n
-        return np.multiply(scatter := self._scatter(), n / ((n - 1) * self.weight), out=scatter)
+        scatter: Array = self._scatter()
+        return np.multiply(scatter, n / ((n - 1) * self.weight), out=scatter)
 
     def second_moment(self) -> Array:
         """The mean of x x' about the origin, float64 (D, D): the Gram matrix divided by N."""
@@ -152,7 +155,9 @@ class Moments(Sums):
         """The sum of w (x - mean)(x - mean)', (D, D)."""
         if self.keeps_rows:
             rows = self._about_mean()
-            return np.multiply(product := rows.T @ rows, self.weight, out=product)
+            product: Array = rows.T @ rows
+            product *= self.weight
+            return product
         return _add_outer(
             self._second(), -self.first / self.weight, self.first, out=uninitialised((self.d, self.d))
         )
@@ -164,7 +169,8 @@ class Moments(Sums):
         mean = self.mean()
         x -= mean
         x[np.abs(x) <= _EQUAL * np.abs(mean)] = 0.0  # no more than the rounding of the mean
-        return np.multiply(x, np.sqrt(shares / self.weight)[:, None], out=x)
+        x *= np.sqrt(shares / self.weight)[:, None]
+        return x
 
     def _kept(self) -> tuple[Array, Array]:
         """The kept rows, float64 (N, D), and their weights (N,)."""
@@ -179,14 +185,15 @@ class Moments(Sums):
         if self.keeps_rows:
             x, w = self._kept()
             x *= (inverse(row_norms(x)) * np.sqrt(w))[:, None]
-            product, along = x @ x.T, x @ first
-            return float(np.vdot(product, product)), float(along @ along)
+            gram, along = x @ x.T, x @ first
+            return float(np.vdot(gram, gram)), float(along @ along)
         product = self.unit_second
+        assert product is not None
         return float(np.vdot(product, product)), float(first @ product @ first)
 
     def spectrum(self, *, centered: bool) -> Array:
         """Eigenvalues of `covariance` or `second_moment`, largest first, none below 0, float64 (D,)."""
-        self._require_rows(2 if centered else 1)
+        self._require_rows(2 if flag(centered, "centered") else 1)
         n = self.effective_n
         values = self._centered_eigen()[0] * (n / (n - 1)) if centered else self._raw_eigen()[0]
         return self._whole(values)
@@ -200,7 +207,8 @@ class Moments(Sums):
 
         Without a decomposition, unless one was made before.
         """
-        self._require_rows(2 if centered else 1)
+        self._require_rows(2 if flag(centered, "centered") else 1)
+        whole_number(k, "k", 1)
         known, name = ("centered" if centered else "raw") in self._derived, f"leading values {centered}"
         known = known or self.keeps_rows
         if not known and len(self._derived.get(name, ())) <= k:

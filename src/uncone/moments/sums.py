@@ -20,11 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from uncone import atomic
+from uncone.arguments import shown, whole_number
 from uncone.errors import InputError
 from uncone.memory import check_memory, uninitialised, zeros
 from uncone.moments.cell import PIECE, SHORTEST, Cell, add_lower, mirror
-from uncone.rows import GRID, Array, as_array
+from uncone.rows import GRID, Array
 from uncone.rows.safetensors import read_tensors, to_bytes
+from uncone.rows.samples import as_floats, as_numbers
 from uncone.threads import one_blas_thread
 
 _MATRICES = 5
@@ -36,7 +38,7 @@ _SCALARS = (
 _BUFFER_BYTES = 8 * 2**20
 _TRANSPOSED = "is the matrix transposed? Moments with second=False need none of it"
 _FORMAT = "uncone.moments/2"
-_MOST_ROWS = 2**53
+_MOST_ROWS, _MOST_COLUMNS = 2**53, 2**31
 _Parts = list[tuple[Array, Array | None]]
 _WIDE = 256
 """Columns from which on few rows are kept: products of fewer columns cost nothing."""
@@ -100,12 +102,13 @@ class Sums:
         self, d: int, *, shift: Any = None, second: bool = True, unit_first: bool = True,
         unit_second: bool = False,
     ) -> None:  # fmt: skip
-        self.d = d
+        self.d = d = whole_number(d, "d", 1, _MOST_COLUMNS)
         if unit_second and not unit_first:
             raise InputError("expected unit_first=True with unit_second=True, got False: pass both")
-        if shift is not None and shift.shape != (d,):
-            raise InputError(f"expected a shift of shape ({d},), got {tuple(shift.shape)}: reshape it")
-        self.shift = None if shift is None else np.asarray(as_array(shift), np.float64)
+        shift = None if shift is None else as_numbers(shift)
+        if shift is not None and (shift.shape != (d,) or not np.isfinite(shift).all()):
+            raise InputError(f"expected a shift of shape ({d},), got {shown(shift)}: pass a finite mean row")
+        self.shift: Array | None = None if shift is None else shift.astype(np.float64)
         self.first = zeros((d,))
         wanted = {"second": second, "unit_second": unit_second}
         self._products: dict[str, Any] = {name: None for name, is_wanted in wanted.items() if is_wanted}
@@ -161,16 +164,22 @@ class Sums:
         Raises:
             InputError: another number of features, or a row that is not finite.
         """
-        block = as_array(block)
+        block = as_numbers(block)
         if block.ndim != 2 or block.shape[1] != self.d:
             raise InputError(f"expected a block of shape (n, {self.d}), got {tuple(block.shape)}: reshape it")
         if len(block) == 0 and not more and self._cell is None:
             return
-        if weights is not None and weights.shape != (len(block),):
-            raise InputError(f"expected {len(block)} weights, got {tuple(weights.shape)}: give one a row")
+        if weights is not None:
+            weights = as_floats(weights, "weights")
+            if weights.shape != (len(block),):
+                raise InputError(f"expected {len(block)} weights, got {weights.shape}: give one a row")
+            if not ((weights >= 0) & (weights < math.inf)).all():
+                raise InputError(
+                    f"expected finite weights from 0 up, got {weights.min()} to {weights.max()}: pass counts"
+                )
         x = block if block.dtype == np.float64 else block.astype(np.float32, copy=False)
         with one_blas_thread():
-            self._update(x, None if weights is None else np.asarray(as_array(weights), np.float64), more)
+            self._update(x, weights, more)
 
     def _update(self, x: Array, w: Array | None, more: bool) -> None:
         if self.shift is None:
@@ -199,6 +208,7 @@ class Sums:
         if cell is None:
             products, centered = () if self.keeps_rows else tuple(self._products), "second" in self._products
             unit = self.unit_first is not None
+            assert self.shift is not None
             cell = Cell(self.shift, self._buffer, products, unit=unit, centered=centered)
         for x, w in parts:
             rows = self.rows_at_once(x.itemsize)
@@ -244,9 +254,10 @@ class Sums:
         Raises:
             InputError: another number of features, or other sums (`second`, `unit_first`, `unit_second`).
         """
-        if (self.d, self._kinds()) != (other.d, other._kinds()):
+        if not isinstance(other, Sums) or (self.d, self._kinds()) != (other.d, other._kinds()):
+            got = other.d if isinstance(other, Sums) else shown(other)
             raise InputError(
-                f"expected moments of {self.d} features with the same sums, got {other.d}: sum both alike"
+                f"expected moments of {self.d} features with the same sums, got {got}: sum both alike"
             )
         merged = type(self)(self.d, **self._kinds())
         merged.shift = self.shift if self.shift is not None else other.shift
@@ -366,7 +377,7 @@ def checked_weights(weights: Any, n: int) -> Array | None:
     """`weights`, float64 (n,), or None where there are none."""
     if weights is None:
         return None
-    w = np.asarray(as_array(weights), np.float64)
+    w = as_floats(weights, "weights")
     if w.shape != (n,):
         raise InputError(f"expected weights of shape ({n},), got {w.shape}: give one weight a row")
     with np.errstate(over="ignore"):

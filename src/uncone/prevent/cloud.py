@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from uncone import atomic
+from uncone.arguments import shown
 from uncone.errors import InputError
 from uncone.measure.spectrum import marchenko_pastur
 from uncone.prevent.own_lines import own_lines
@@ -20,6 +21,7 @@ Tensor = torch.Tensor
 Scores = tuple[float, ...]
 Pooling = Literal["cls", "mean", "last"]
 POOLINGS = ("cls", "mean", "last")
+_MOST_SCORES = 10**6
 _IGNORED = -100
 
 
@@ -69,6 +71,8 @@ def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
         raise InputError(f"expected points of shape (N, D), got {kind(points)}: pass a tensor of points")
     if not points.is_floating_point():
         raise InputError(f"expected points in floating point, got {points.dtype}: convert them to float32")
+    if points.is_meta:
+        raise InputError("expected points with values, got some on meta, which has none: load the weights")
     if labels is None:
         return points, None
     one_each = isinstance(labels, Tensor) and labels.shape == points.shape[:1]
@@ -193,8 +197,8 @@ def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 
 
 def check_k(k: object) -> None:
     """Refuses what is no number of scores."""
-    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
-        raise InputError(f"expected k of at least 1, got {k!r}: pass how many scores, for instance 3")
+    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= _MOST_SCORES:
+        raise InputError(f"expected k of at least 1, got {shown(k)}: pass how many scores, for instance 3")
 
 
 def _scaled(x: Tensor) -> Tensor:
@@ -234,9 +238,15 @@ class AnisotropyTrack:
 
     def __init__(self, every: int = 50, path: str | os.PathLike[str] | None = None, *, k: int = 3) -> None:
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
-            raise InputError(f"expected every to be a whole number of steps from 1 up, got {every!r}")
+            raise InputError(
+                f"expected every to be a whole number of steps from 1 up, got {shown(every)}: 50 is usual"
+            )
         check_k(k)
         self.every, self.k = every, k
+        if path is not None and not isinstance(path, str | os.PathLike):
+            raise InputError(
+                f"expected the path of a file, got {shown(path)}: pass for instance 'scores.jsonl'"
+            )
         self.path = None if path is None else Path(path)
         self.records: list[dict[str, Any]] = []
         self._begun = False

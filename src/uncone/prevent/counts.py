@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 
+from uncone.arguments import finite_number, shown
 from uncone.errors import InputError
 from uncone.prevent.resume import like, not_negative
+from uncone.rows import as_array
+from uncone.rows.samples import as_floats
 
 Tensor = torch.Tensor
 State = dict[str, Tensor]
@@ -38,8 +42,10 @@ class Rule:
     gate_max: float
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise InputError(f"expected a mode among {', '.join(MODES)}, got {self.mode!r}: use one of them")
+        if not isinstance(self.mode, str) or self.mode not in MODES:
+            raise InputError(
+                f"expected a mode among {', '.join(MODES)}, got {shown(self.mode)}: use one of them"
+            )
         given = sum(value is not None for value in (self.share, self.frequency, self.alpha))
         if given > 1:
             raise InputError("expected one of rare_share, rare_frequency and alpha, got several: give one")
@@ -52,9 +58,9 @@ class Rule:
             ("rare_frequency", self.frequency, "it is a share of the whole"),
             ("gate_max", self.gate_max, "above 1 the gate would amplify"),
         ):
-            if value is not None and not 0 <= value <= 1:
+            if value is not None and not 0 <= finite_number(value, name) <= 1:
                 raise InputError(f"expected {name} in [0, 1], got {value}: {why}")
-        if self.alpha is not None and not 0 < self.alpha <= 1:
+        if self.alpha is not None and not 0 < finite_number(self.alpha, "alpha") <= 1:
             raise InputError(
                 f"expected alpha in (0, 1], got {self.alpha}: it is a number of targets a step, and above 1 "
                 "the gate would amplify; rare_frequency does not depend on the batch size"
@@ -249,13 +255,14 @@ class StaticCounts:
     steps = 1.0
 
     def __init__(self, vocab_size: int, counts: Any) -> None:
-        total = torch.as_tensor(counts).detach().cpu()
-        if total.shape != (vocab_size,) or float(total.min()) < 0 or not float(total.sum()) > 0:
+        total = torch.from_numpy(as_floats(counts, "counts"))
+        is_finite = total.shape == (vocab_size,) and bool(total.isfinite().all())
+        if not is_finite or float(total.min()) < 0 or not 0 < float(total.sum()) < 2.0**53:
             raise InputError(
                 f"expected corpus counts of shape ({vocab_size},), none negative and not all 0, got shape "
-                f"{tuple(total.shape)}: give one count an id"
+                f"{tuple(total.shape)} with a sum of {float(total.sum()):g}: give one count an id"
             )
-        self.total = total.to(torch.float64 if total.dtype.is_floating_point else torch.int64)
+        self.total = total if np.asarray(as_array(counts)).dtype.kind == "f" else total.long()
 
     @property
     def memory_bytes(self) -> int:
@@ -284,11 +291,11 @@ def memory_of(memory: str, vocab_size: int, window: int | str, counts: Any, rule
                 "reads targets a step: a corpus has no steps"
             )
         return StaticCounts(vocab_size, counts)
-    window = window if window == "epoch" else positive("window", window)
+    window = window if isinstance(window, str) and window == "epoch" else positive("window", window)
+    if not isinstance(memory, str) or memory not in ("exact", "ring", "average"):
+        raise InputError(f"expected memory 'exact', 'ring' or 'average', got {shown(memory)}: choose one")
     if memory == "exact":
         return ExactWindow(vocab_size, None if isinstance(window, str) else window)
-    if memory not in ("ring", "average"):
-        raise InputError(f"expected memory 'exact', 'ring' or 'average', got {memory!r}: choose one")
     if isinstance(window, str) or official:
         raise InputError(
             f"expected memory 'exact' with window='epoch' and with mode='official', got {memory!r}: it "
@@ -298,6 +305,6 @@ def memory_of(memory: str, vocab_size: int, window: int | str, counts: Any, rule
 
 
 def positive(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"expected {name} as a number of at least 1, got {value!r}: pass an int")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
+        raise InputError(f"expected {name} as a number of at least 1, got {shown(value)}: pass an int")
     return value

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from uncone.arguments import one_of, shown, whole_number
 from uncone.errors import InputError
 from uncone.prevent import resume
 from uncone.prevent.cloud import world
@@ -110,11 +111,12 @@ class RareTokenGate:
         on_batch_change: str = "refuse",
     ) -> None:
         self._rule = Rule(mode, rare_share, rare_frequency, alpha, gate_max)
-        if start_step < 1:
+        if whole_number(start_step, "start_step") < 1:
             raise InputError(f"expected start_step of at least 1, got {start_step}: a gate needs counts")
-        if on_batch_change not in ("refuse", "rescale"):
-            raise InputError(f"expected on_batch_change 'refuse' or 'rescale', got {on_batch_change!r}")
+        one_of(on_batch_change, "on_batch_change", ("refuse", "rescale"))
         self.vocab_size, self.ignore_index = positive("vocab_size", vocab_size), ignore_index
+        if ignore_index is not None:
+            whole_number(ignore_index, "ignore_index", -(2**63), 2**63 - 1)
         self._settings = {
             "vocab_size": vocab_size, "window": window, "memory": memory if counts is None else "counts",
             "start_step": start_step, "ignore_index": ignore_index, "n_tokens": n_tokens,
@@ -124,7 +126,7 @@ class RareTokenGate:
         self._counts = self._new_counts()
         self._static, self._by_epoch = counts is not None, window == "epoch"
         self._n_tokens = vocab_size if n_tokens is None else n_tokens
-        if not 0 < self._n_tokens <= vocab_size:
+        if not 0 < whole_number(self._n_tokens, "n_tokens") <= vocab_size:
             raise InputError(f"expected n_tokens from 1 to {vocab_size}, got {n_tokens}: pass len(tokenizer)")
         self._can_be_rare = torch.arange(vocab_size) < self._n_tokens
         self._start, self._group, self._rescale = start_step, group, on_batch_change == "rescale"
@@ -139,8 +141,12 @@ class RareTokenGate:
 
     def protect(self, ids: Iterable[int]) -> None:
         """Never call these ids rare, from now on."""
+        if not isinstance(ids, Iterable):
+            raise InputError(
+                f"expected protected_ids to be a list of ids, got {shown(ids)}: pass for instance [0]"
+            )
         for token in ids:
-            if not 0 <= token < self.vocab_size:
+            if not 0 <= whole_number(token, "protected_ids") < self.vocab_size:
                 raise InputError(f"expected protected_ids in [0, {self.vocab_size}), got {token}: drop it")
             self._can_be_rare[token] = False
         self._gates = None

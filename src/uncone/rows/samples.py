@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from uncone.arguments import shown
 from uncone.errors import InputError, first_line
 from uncone.rows.base import Rows, SelectedRows, as_rows, float_array
 from uncone.rows.floats import Array, as_array, is_tensor
@@ -76,6 +77,23 @@ def as_numbers(x: Any) -> Array:
             "convert it, for instance with numpy.asarray(x)"
         )
     return float_array(whole_as_float64(x, "array"), "array")
+
+
+def as_floats(given: Any, name: str) -> Array:
+    """Numbers for rows or items (counts, weights, scores) as float64, of whatever shape; bools are 0 and 1.
+
+    Raises:
+        InputError: what makes no array, or one of texts, objects or complex numbers.
+    """
+    try:
+        numbers = np.asarray(as_array(given))
+        if numbers.dtype.kind not in "biuf":
+            raise TypeError(f"dtype {numbers.dtype}")
+        return numbers.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"expected {name} to hold numbers, got {shown(given)} ({first_line(error)}): pass a list or an array of them"
+        ) from error
 
 
 def _kept(mask: Any, shape: tuple[int, ...]) -> Array:

@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from uncone.arguments import shown, whole_number
 from uncone.errors import InputError, needed
 from uncone.records.context_rank import ContextCurve, ContextDifference, ContextRank
 from uncone.records.text import count, number
 from uncone.records.tokens import Estimate
-from uncone.rows import Array
+from uncone.rows import Array, as_array
 from uncone.saturation.leading import leading_pairs
 from uncone.saturation.resampling import FEWEST_BLOCKS, draws
 from uncone.threads import share
@@ -28,6 +29,7 @@ _ROUNDING = 1e-12
 """Of ||W*||^2: what is left below it is rounding."""
 _BLOCKS, _MOST_POINTS = 40, 120
 _ROWS_AT_ONCE = 8192
+_MOST_IDS = 10**8
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +88,9 @@ def context_rank(
     Raises:
         InputError: no whole numbers from 0 up, an order below 2, fewer than `order` tokens, scipy is missing.
     """
-    ids, ends = _joined(texts, order)
-    if dimensions < 1:
+    ids, ends = _joined(texts, whole_number(order, "order"))
+    whole_number(seed, "seed", 0)
+    if whole_number(dimensions, "dimensions") < 1:
         raise InputError(f"expected at least one dimension, got {dimensions}: 500 is usual")
     random = np.random.default_rng(seed)
     counted = {
@@ -124,9 +127,18 @@ def _joined(texts: Sequence[Array], order: int) -> tuple[Array, Array]:
     """All ids (N,), and where each text ends."""
     if order < 2:
         raise InputError(f"expected n-grams of at least 2 tokens, got {order}: 5 is usual")
-    arrays = [np.asarray(text) for text in texts]
+    try:
+        arrays = [np.asarray(as_array(text)) for text in texts]
+    except ValueError as error:
+        raise InputError(
+            f"expected texts of token ids, got {shown(texts)} that makes no arrays: pass flat lists"
+        ) from error
     if any(a.ndim != 1 or (len(a) and (a.dtype.kind not in "iu" or int(a.min()) < 0)) for a in arrays):
-        raise InputError("expected texts of token ids, whole numbers from 0 up: pass arrays (n,) of them")
+        raise InputError(
+            f"expected texts of token ids, whole numbers from 0 up, got {shown(texts)}: pass arrays (n,) of them"
+        )
+    if (largest := max((int(a.max()) for a in arrays if len(a)), default=0)) >= _MOST_IDS:
+        raise InputError(f"expected token ids below {_MOST_IDS:,}, got {largest}: number the tokens from 0")
     if max((len(a) for a in arrays), default=0) < order:
         raise InputError(f"expected a text of at least {order} tokens, got fewer: give more text")
     ends = np.cumsum([len(a) for a in arrays])

@@ -8,9 +8,11 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from uncone.arguments import finite_number, one_of, shown, whole_number
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.records import Interval
 from uncone.rows import Array
+from uncone.rows.samples import as_floats
 
 Kind = Literal["spearman", "pearson"]
 Resampled = Callable[[Array], Array]
@@ -23,6 +25,7 @@ _EQUAL = 1e-14
 _BLOCK = 1 << 18
 """Resampled items held at a time: 2 MiB of float64, the size of a cache."""
 _MOST_UNDEFINED = 0.05
+MOST_RESAMPLES = 10**9
 MOST_SEED = 2_000_000_000
 """Seeds of Faiss are signed and of 32 bits."""
 
@@ -68,7 +71,7 @@ def paired_bootstrap(
         >>> round(interval.difference, 6), round(interval.low, 6), round(interval.high, 6)
         (0.1, 0.1, 0.1)
     """
-    a, b = _scores(per_item_a, "per_item_a"), np.atleast_2d(per_item_b)
+    a, b = _scores(per_item_a, "per_item_a"), _scores(per_item_b, "per_item_b")[None]
     return paired_bootstraps(a, b, **options)[0]
 
 
@@ -93,7 +96,7 @@ def correlation_bootstrap(
     **options: Unpack[Resampling],
 ) -> Interval:
     """How much better `score_b` correlates with `gold` than `score_a` does; see `correlation_bootstraps`."""
-    a, b = _scores(score_a, "score_a"), np.atleast_2d(score_b)
+    a, b = _scores(score_a, "score_a"), _scores(score_b, "score_b")[None]
     return correlation_bootstraps(a, b, gold, kind=kind, **options)[0]
 
 
@@ -137,8 +140,7 @@ def correlation_bootstraps(
     seed, resamples, level = _checked(**options)
     if len(truth) != (n := scores.shape[1]):
         raise InputError(f"expected a gold score for each of the {n} items, got {len(truth)}: pair them")
-    if kind not in RESAMPLED:
-        raise InputError(f"expected kind 'spearman' or 'pearson', got {kind!r}")
+    one_of(kind, "kind", KINDS)
     places: Sequence[Any] = [slice(None)] if subsets is None else _places(subsets, len(truth))
     seeds: Sequence[Any] = [seed] if subsets is None else np.random.SeedSequence(seed).spawn(len(places))
     points, drawn = np.zeros(len(scores)), np.zeros((len(scores), resamples))
@@ -153,8 +155,8 @@ def correlation_bootstraps(
 
 def _places(subsets: Sequence[Any], n: int) -> list[list[int]]:
     """The items of each subset."""
-    if len(subsets) != n:
-        raise InputError(f"expected a subset for each of the {n} items, got {len(subsets)}: pair them")
+    if not isinstance(subsets, Sequence | np.ndarray) or len(subsets) != n:
+        raise InputError(f"expected a subset for each of the {n} items, got {shown(subsets)}: pair them")
     places: dict[Any, list[int]] = {}
     for at, name in enumerate(subsets):
         places.setdefault(name, []).append(at)
@@ -193,7 +195,7 @@ def _intervals(points: Array, drawn: Array, level: float) -> tuple[Interval, ...
 
 def _systems(baseline: npt.ArrayLike, others: npt.ArrayLike) -> Array:
     """The baseline and the others as one array (1 + S, N)."""
-    first, rows = _scores(baseline, "baseline"), np.asarray(others)
+    first, rows = _scores(baseline, "baseline"), as_floats(others, "scores")
     if rows.ndim != 2 or rows.shape[1] != len(first):
         raise InputError(f"expected the same {len(first)} items of every system, got {rows.shape}: pair them")
     return np.stack([first, *(_scores(row, "scores") for row in rows)])
@@ -201,9 +203,9 @@ def _systems(baseline: npt.ArrayLike, others: npt.ArrayLike) -> Array:
 
 def _checked(seed: int = 0, resamples: int = 10_000, level: float = 0.95) -> tuple[int, int, float]:
     check_seed(seed)
-    if resamples < 100:
+    if whole_number(resamples, "resamples", most=MOST_RESAMPLES) < 100:
         raise InputError(f"expected at least 100 resamples, got {resamples}: 10,000 is usual")
-    if not 0 < level < 1:
+    if not 0 < finite_number(level, "level") < 1:
         raise InputError(f"expected a level between 0 and 1, got {level}: 0.95 is usual")
     if resamples * (1 - level) / 2 < 1:
         raise InputError(
@@ -214,10 +216,7 @@ def _checked(seed: int = 0, resamples: int = 10_000, level: float = 0.95) -> tup
 
 
 def _scores(given: npt.ArrayLike, name: str) -> Array:
-    try:
-        scores = np.asarray(given, np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"expected {name} to hold numbers, got {type(given).__name__}: {error}") from error
+    scores = as_floats(given, name)
     if scores.ndim != 1 or len(scores) < 2:
         raise InputError(f"expected {name} of shape (N,) with N >= 2, got shape {scores.shape}: one per item")
     if not np.isfinite(scores).all():
@@ -229,7 +228,7 @@ def _scores(given: npt.ArrayLike, name: str) -> Array:
 def check_seed(seed: Any) -> None:
     """Refuse what not every generator in use takes as a seed."""
     if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) <= MOST_SEED:
-        raise InputError(f"expected a seed from 0 to {MOST_SEED:,}, got {seed!r}: 0 is usual")
+        raise InputError(f"expected a seed from 0 to {MOST_SEED:,}, got {shown(seed)}: 0 is usual")
 
 
 def correlation_x100(scores: Array, gold: Array, *, kind: Kind) -> float | None:
@@ -242,12 +241,22 @@ def correlation_x100(scores: Array, gold: Array, *, kind: Kind) -> float | None:
         return None
 
 
-def correlation(x: Array, y: Array, *, kind: Kind) -> float:
+def correlation(x: npt.ArrayLike, y: npt.ArrayLike, *, kind: Kind) -> float:
     """Spearman's or Pearson's correlation of `x` and `y`, both (N,), in [-1, 1].
 
     Raises:
+        InputError: scores of other lengths, of fewer than two items, or that are not finite.
         UndefinedMeasure: all scores of `x` or of `y` are equal.
+
+    >>> correlation([1.0, 2.0, 4.0], [1, 3, 2], kind="spearman")
+    0.5
     """
+    x, y = _scores(x, "x"), _scores(y, "y")
+    if len(x) != len(y):
+        raise InputError(
+            f"expected a score of both sides for each item, got {len(x)} and {len(y)}: pair them"
+        )
+    one_of(kind, "kind", KINDS)
     value = float(RESAMPLED[kind](x[None], y)(np.ones((len(y), 1)))[0, 0])
     if np.isnan(value):
         raise UndefinedMeasure(f"{kind} correlation is undefined: all {len(y)} scores of one side are equal")

@@ -24,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from uncone.arguments import shown, whole_number
 from uncone.errors import InputError
 from uncone.topology.clouds import INTEGERS, floats, group_of_each, integers, kind, place_of_each
 
@@ -31,6 +32,7 @@ Tensor = torch.Tensor
 Convention = Literal["official", "exclusive"]
 _FEWEST = 4
 """Fewer bars are all kept: the procedure compares bars between the longest and the shortest, at least two."""
+_WIDEST = 2**31
 _LEAST = 5e-324
 _AT_ONCE = 2**19  # numbers of a table on the CPU, beyond which groups are taken one by one
 
@@ -39,6 +41,10 @@ def check_lengths(lengths: object) -> None:
     """Refuses all but a tensor (M,) of floats, and on the CPU, where it costs no wait, numbers below 0."""
     if not isinstance(lengths, Tensor) or lengths.ndim != 1 or not lengths.is_floating_point():
         raise InputError(f"expected lengths (M,) of floats, got {kind(lengths)}: pass Barcode.lengths")
+    if lengths.is_meta:
+        raise InputError(
+            "expected lengths with values, got some on meta, which has none: compute a barcode first"
+        )
     if lengths.device.type == "cpu" and len(lengths):
         least, most = (float(end) for end in torch.aminmax(lengths.detach()))
         if not 0 <= least <= most < torch.inf:
@@ -198,7 +204,9 @@ def prominent_counts(
     bars, groups = bars.to(lengths.device), len(bars)
     if width is None:
         width = int(bars.max()) if groups else 0
-    elif bars.device.type == "cpu" and groups and int(bars.max()) > width:
+    elif whole_number(width, "width", 0, _WIDEST) < (
+        int(bars.max()) if bars.device.type == "cpu" and groups else 0
+    ):
         raise InputError(
             f"expected a width of {int(bars.max())} at least, got {width}: leave it out on the CPU"
         )
@@ -230,8 +238,10 @@ def prominent_mask(
 
 def check_convention(convention: str) -> None:
     """Refuses any other convention than the two."""
-    if convention not in ("official", "exclusive"):
-        raise InputError(f'expected convention "official" or "exclusive", got {convention!r}')
+    if not isinstance(convention, str) or convention not in ("official", "exclusive"):
+        raise InputError(
+            f'expected convention "official" or "exclusive", got {shown(convention)}: choose one of them'
+        )
 
 
 def _counts(lengths: Tensor, convention: Convention) -> Tensor:

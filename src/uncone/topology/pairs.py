@@ -153,6 +153,10 @@ def pairs_of_intervals(points: Any, intervals: Any) -> np.ndarray:
 
 def _array(numbers: Any) -> np.ndarray:
     if isinstance(numbers, Tensor):
+        if numbers.is_meta:
+            raise InputError(
+                "expected pairs with values, got some on meta, which has none: compute them first"
+            )
         return numbers.detach().cpu().numpy()
     try:
         return np.asarray(numbers)

@@ -15,8 +15,8 @@ from uncone import atomic
 from uncone.errors import InputError
 from uncone.records.parts import Fitted
 from uncone.records.rebuild import build_record, parsed
-from uncone.rows import as_array
 from uncone.rows.safetensors import read_tensors, to_bytes
+from uncone.rows.samples import as_floats
 from uncone.threads import on_one_thread
 from uncone.transforms.transformed import Array, Map, X, apply, library, like
 from uncone.version import __version__
@@ -206,7 +206,7 @@ class Affine:
 
 
 def _numbers(value: Any, name: str, rank: int) -> Array:
-    x = np.asarray(as_array(value), np.float64, order="C")
+    x = np.ascontiguousarray(as_floats(value, name))
     if x.ndim != rank or 0 in x.shape:
         what = "(D,)" if rank == 1 else "(D, K)"
         raise InputError(f"expected a {name} of shape {what}, got {x.shape}: give one number a feature")

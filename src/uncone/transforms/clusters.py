@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from uncone.arguments import whole_number
 from uncone.errors import InputError
 from uncone.moments import Moments
 from uncone.moments.cell import counting_nonfinite
@@ -20,7 +21,6 @@ from uncone.transforms.fitting import (
     DigestedRows,
     Progress,
     Transformation,
-    check_whole,
     fitted_on,
     require_rows,
 )
@@ -74,9 +74,9 @@ class ClusterCenter(Transformation):
 
     def checked_options(self) -> dict[str, Any]:
         return {
-            "n_clusters": check_whole(self.n_clusters, "n_clusters", 1),
-            "n_components": check_whole(self.n_components, "n_components", 1),
-            "seed": check_whole(self.seed, "seed", 0),
+            "n_clusters": whole_number(self.n_clusters, "n_clusters", 1),
+            "n_components": whole_number(self.n_components, "n_components", 1),
+            "seed": whole_number(self.seed, "seed", 0),
         }
 
     def _fit(self, x: Any, weights: Array | None, progress: Progress | None, repeats: bool) -> Fitted:

@@ -6,12 +6,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from uncone.arguments import flag, one_of, share, whole_number
 from uncone.errors import InputError
 from uncone.moments import Moments
 from uncone.moments.eigen import consume_to_eigen, leading_pairs
 from uncone.threads import on_one_thread
 from uncone.transforms.affine import Affine
-from uncone.transforms.fitting import Transformation, check_share, check_whole, require_rows
+from uncone.transforms.fitting import Transformation, require_rows
 from uncone.transforms.transformed import Array
 
 LEAST_ROWS_PER_FEATURE = 5
@@ -58,7 +59,7 @@ class AllButTheTop(Transformation):
     def checked_options(self) -> dict[str, Any]:
         return {
             "n_components": _whole_or_none(self.n_components),
-            "centered": bool(self.centered),
+            "centered": flag(self.centered, "centered"),
         }
 
     def _can_be_undone(self) -> bool:
@@ -141,17 +142,15 @@ class Whiten(Transformation):
         self.force = force
 
     def checked_options(self) -> dict[str, Any]:
-        if self.kind not in ("zca", "pca"):
-            raise InputError(f"expected kind 'zca' or 'pca', got {self.kind!r}: choose one of the two")
-        floor = check_share(self.floor, "floor")
+        floor = share(self.floor, "floor")
         if floor == 0:
             raise InputError("expected a floor above 0, got 0: directions without variance would explode")
         return {
-            "kind": self.kind,
-            "power": check_share(self.power, "power"),
+            "kind": one_of(self.kind, "kind", ("zca", "pca")),
+            "power": share(self.power, "power"),
             "floor": floor,
             "n_components": _whole_or_none(self.n_components),
-            "force": bool(self.force),
+            "force": flag(self.force, "force"),
         }
 
     def _keeps_axes(self) -> bool:
@@ -211,7 +210,7 @@ def with_signs(directions: Array) -> Array:
 
 
 def _whole_or_none(n_components: Any) -> int | None:
-    return None if n_components is None else check_whole(n_components, "n_components", 1)
+    return None if n_components is None else whole_number(n_components, "n_components", 1)
 
 
 def _refuse_equal_rows(m: Moments) -> None:

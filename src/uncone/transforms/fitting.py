@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import make_dataclass, replace
 from functools import cache
-from numbers import Integral, Real
 from pathlib import PurePath
 from typing import Any, ClassVar, Self, get_type_hints, overload
 
@@ -239,22 +238,6 @@ def require_rows(counted: int, least: int, what: str) -> None:
     if counted < least:
         rows = "1 sample" if counted == 1 else str(counted)  # the word that scikit-learn looks for
         raise InputError(f"expected at least {least} rows for {what}, got {rows}: pass more rows")
-
-
-def check_whole(value: Any, name: str, least: int) -> int:
-    """`value` as an int from `least` up."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise InputError(
-            f"expected {name} to be a whole number from {least} up, got {value!r}: choose another"
-        )
-    return int(value)
-
-
-def check_share(value: Any, name: str) -> float:
-    """`value` as a float from 0 to 1."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
-        raise InputError(f"expected {name} to be a number from 0 to 1, got {value!r}: choose another")
-    return float(value)
 
 
 def summarise(

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from uncone.arguments import shown, whole_number
 from uncone.errors import InputError, nearest
 from uncone.transforms.affine import Affine, State
 from uncone.transforms.center import Center, RemoveMeanDirection, ScaledCenter, Standardize
@@ -53,6 +54,11 @@ def repair_named(name: str, *, d: int) -> Transformation:
         >>> repair_named("all_but_the_top_d100", d=768)
         AllButTheTop(n_components=8, centered=True)
     """
+    whole_number(d, "d", 1)
+    if not isinstance(name, str):
+        raise InputError(
+            f"expected the name of a repair, got {shown(name)}: choose one of {', '.join(REPAIRS)}"
+        )
     plain = name.removeprefix("zipf_") if name in ZIPF_REPAIRS else name
     if plain not in _NAMED:
         raise unknown_repair(name, REPAIRS + ZIPF_REPAIRS)

@@ -4,6 +4,8 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from uncone.arguments import shown
+from uncone.errors import InputError
 from uncone.records.parts import Fitted
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation
@@ -42,6 +44,10 @@ class Normalized:
     def __post_init__(self) -> None:
         if isinstance(self.repair, Transformation):
             self.repair._require_fit()
+        elif not isinstance(self.repair, Affine):
+            raise InputError(
+                f"expected a transformation to normalise after, got {shown(self.repair)}: fit one first"
+            )
 
     @property
     def fitted_(self) -> Fitted | None:

@@ -17,8 +17,9 @@ import numpy.typing as npt
 from uncone.errors import InputError, needed
 from uncone.records.parts import Fitted
 from uncone.records.text import visible
-from uncone.rows import Rows, as_array
+from uncone.rows import Rows
 from uncone.rows.floats import is_tensor
+from uncone.rows.samples import as_floats
 
 Names = npt.NDArray[np.object_]
 _OUTPUTS = ("default", "pandas", "polars")
@@ -72,7 +73,7 @@ def as_weights(weights: Any, sample_weight: Any) -> Any:
     if weights is not None and sample_weight is not None:
         raise InputError("expected weights or sample_weight, got both: pass one of them")
     given = weights if sample_weight is None else sample_weight
-    return None if given is None else np.array(as_array(given), np.float64)
+    return None if given is None else as_floats(given, "weights")
 
 
 def __getattr__(name: str) -> Any:

@@ -140,6 +140,8 @@ def _of_tensor(x: Any, map: Map) -> Any:
         y = _of_array(of_tensor(x, "the tensor")[0], map, dtype)
         return torch.from_numpy(y.view(np.int16) if dtype == "bfloat16" else y).view(x.dtype)
     _check_width(x.shape, map.d, "the tensor")
+    if x.is_meta:
+        of_tensor(x, "the tensor")  # which has no numbers
     flat = x.reshape(-1, map.d)
     y = map.move(flat.to(torch.float64 if dtype == "float64" else torch.float32)).to(x.dtype)
     if not bool(torch.isfinite(y).all()):

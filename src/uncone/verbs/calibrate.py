@@ -1,12 +1,12 @@
 """`calibrate`: the scores of random pairs, and what a score means among them."""
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
+from uncone.arguments import shown, whole_number
 from uncone.calibration.drift import drift
 from uncone.calibration.sides import (
     METRICS,
@@ -21,6 +21,7 @@ from uncone.calibration.thresholds import count_scores, function_of, remarks, ve
 from uncone.errors import InputError, nearest, needed
 from uncone.records import Calibration
 from uncone.rows.ids import places_of
+from uncone.rows.samples import as_floats
 from uncone.tasks.bootstrap import check_seed
 from uncone.transforms.one_side import check_same_width, one_sided
 from uncone.transforms.row_numbers import PairedRows, remarks_on_numbers
@@ -106,6 +107,11 @@ def calibrate(
         (True, 0.0)
     """
     table = PairTable(pairs) if isinstance(pairs, str | os.PathLike) else pairs
+    scores, rates = None if scores is None else _listed(scores, "scores"), _listed(rates, "rates")
+    if against is not None and not isinstance(against, Calibration):
+        raise InputError(
+            f"expected a saved calibration, got {shown(against)}: read one with Calibration.load(path)"
+        )
     _check(metric, scores, rates, most_pairs, table)
     check_seed(seed)
     if (query_texts is not None and texts is None) or (texts is not None and queries is not None):
@@ -156,24 +162,31 @@ def _check(
     most_pairs: int,
     table: PairTable | None,
 ) -> None:
-    if metric not in METRICS:
+    if not isinstance(metric, str) or metric not in METRICS:
         raise InputError(
-            f"expected a metric of {' or '.join(METRICS)}, got {metric!r}: "
+            f"expected a metric of {' or '.join(METRICS)}, got {shown(metric)}: "
             f"{nearest(metric, METRICS, 'the cosine is the default')}"
         )
     for score in scores or ():
-        if not np.isfinite(score) or (metric == "cosine" and abs(score) > 1):
+        if not math.isfinite(score) or (metric == "cosine" and abs(score) > 1):
             bounds = "from -1 to 1" if metric == "cosine" else "that is finite"
             raise InputError(f"expected a score {bounds}, got {score}")
     for rate in rates:
         if not 0 < rate < 1:
             raise InputError(f"expected a false-match rate above 0 and below 1, got {rate}: 1% is 0.01")
-    if most_pairs < 1000:
+    if whole_number(most_pairs, "most_pairs") < 1000:
         raise InputError(f"expected at least 1000 pairs to count, got {most_pairs}: best are millions")
     if table is not None and not 0 < table.prior < 1:
         raise InputError(
             f"expected a prior above 0 and below 1, got {table.prior}: 1 match in 100 pairs compared is 0.01"
         )
+
+
+def _listed(given: Any, name: str) -> tuple[float, ...]:
+    numbers = as_floats(given, name)
+    if numbers.ndim != 1:
+        raise InputError(f"expected a list of {name}, got {shown(given)}: pass for instance [0.5]")
+    return tuple(numbers.tolist())
 
 
 def _with_labels(sides: Sides, table: PairTable) -> Sides:

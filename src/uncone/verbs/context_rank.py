@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from uncone.arguments import shown
 from uncone.errors import InputError
 from uncone.model.hugging_face import attempt, open_tokenizer, tokenizer_class
 from uncone.model.open import split
@@ -72,9 +73,13 @@ def _ids(source: Any) -> Sequence[Any] | None:
     """Arrays of ids where the source holds such."""
     if isinstance(source, str | os.PathLike):
         return None
+    if not hasattr(source, "__array__") and not isinstance(source, Sequence):
+        raise InputError(
+            f"expected a path, a list of texts or token ids, got {shown(source)}: pass one of them"
+        )
     if hasattr(source, "__array__") or (len(source) and isinstance(source[0], int | np.integer)):
-        return [np.asarray(source)]
-    return None if all(isinstance(one, str) for one in source) else [np.asarray(one) for one in source]
+        return [source]
+    return None if all(isinstance(one, str) for one in source) else source
 
 
 def _texts(source: str | os.PathLike[str] | Sequence[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """`measures`: the measures, and what each says."""
 
+from uncone.arguments import shown
 from uncone.errors import InputError, nearest
 from uncone.measure import DESCRIPTIONS
 from uncone.records import Measures
@@ -14,6 +15,8 @@ def measures(name: str = "") -> Measures:
     Raises:
         InputError: no measure has this name.
     """
+    if not isinstance(name, str):
+        raise InputError(f"expected the name of a measure, got {shown(name)}: leave it out for all of them")
     if not name:
         return Measures(tuple(DESCRIPTIONS.items()))
     named = {
