@@ -92,7 +92,7 @@ CALLS: tuple[Call, ...] = (
     ("by_group", measure.by_group, {"rows": X, "measures": [measure.mean_cosine], "groups": COUNTS % 3}),
     ("by_group of bins", measure.by_group, {"rows": X, "measures": [measure.mean_cosine], "bin_size": 10}),
     ("cosine_between", measure.cosine_between, {"a": X, "b": Y, "shared": 0}),
-    ("frequency_membership", measure.frequency_membership, {"n": N, "counts": COUNTS}),
+    ("frequency_membership", measure.frequency_membership, {"n": N, "counts": COUNTS, "reserved": [0, 3]}),
     ("compare_groups", measure.compare_groups,
      {"rows": X, "membership": measure.frequency_membership(N, counts=COUNTS), "counts": COUNTS, "confidence": 0.95}),
     ("local_dimensions", measure.local_dimensions, {"neighbours": NEIGHBOURS, "k": 4}),

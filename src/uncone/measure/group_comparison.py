@@ -53,8 +53,19 @@ def frequency_membership(n: int, reserved: Any = None, counts: Any = None) -> Me
         InputError: counts of another length, negative, or all zero.
     """
     whole_number(n, "n", 0)
-    reserved, counts = None if reserved is None else flat_array(reserved), counts_for(counts, n)
-    if counts is not None and (n == 0 or not float(counts.max()) > 0):
+    reserved = np.zeros(0, np.int64) if reserved is None else flat_array(reserved)
+    are_numbers = (
+        reserved.ndim == 1 and reserved.dtype.kind in "iu" and bool(((reserved >= 0) & (reserved < n)).all())
+    )
+    if reserved.size and not are_numbers and not (reserved.dtype == np.bool_ and reserved.shape == (n,)):
+        raise InputError(
+            f"expected row numbers from 0 to {n - 1} or a mask ({n},), got {shown(reserved)}: name the rows"
+        )
+    counts = None if counts is None else flat_array(counts)
+    fits = counts is None or (n > 0 and counts.dtype.kind in "iuf" and counts.shape == (n,))
+    if not fits or (
+        counts is not None and not (float(counts.min()) >= 0 and 0 < float(counts.max()) < math.inf)
+    ):
         raise InputError(
             f"expected {counted(n, 'count')} from 0 up, not all of them 0, got shape {tuple(counts.shape)}: "
             "count the tokens by id"
@@ -66,7 +77,7 @@ def frequency_membership(n: int, reserved: Any = None, counts: Any = None) -> Me
     )
     by_id = "id, because no counts were given: low ids are taken for frequent tokens"
     definition += by_id if counts is None else "count"
-    if reserved is not None:
+    if reserved.size:
         groups[reserved] = 3
         definition += "; reserved rows apart"
     others = np.flatnonzero(groups == 0)

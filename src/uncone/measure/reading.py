@@ -109,10 +109,12 @@ def counts_for(counts: Any, n: int) -> Array | None:
     if counts is None:
         return None
     given = flat_array(counts)
-    is_number = given.dtype.kind in "iuf" and given.shape == (n,)
-    if not is_number or not (n == 0 or (float(given.min()) >= 0 and float(given.max()) < 2.0**53)):
+    if given.dtype.kind not in "iuf" or given.shape != (n,):
+        got = shown(counts) if given.shape == (n,) else given.shape
+        raise InputError(f"expected counts of shape ({n},), got {got}: give one number a row")
+    if n and not 0 <= float(given.min()) <= float(given.max()) < math.inf:
         raise InputError(
-            f"expected counts of shape ({n},), each from 0 up, got {shown(counts)}: give one a row"
+            f"expected finite counts from 0 up, got {given.min()} to {given.max()}: count tokens by id"
         )
     return given
 

@@ -357,9 +357,10 @@ def benjamini_hochberg(p: Any) -> Array:
     [0.03, 0.5, 0.03]
     """
     p = as_floats(p, "p")
-    if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
-        got = f"shape {p.shape}" if p.ndim != 1 else f"{p.min()} to {p.max()}"
-        raise InputError(f"expected p-values from 0 to 1 of shape (N,), got {got}: pass probabilities")
+    if p.ndim != 1:
+        raise InputError(f"expected p-values of shape (N,), got shape {p.shape}: pass a flat list")
+    if not ((p >= 0) & (p <= 1)).all():
+        raise InputError(f"expected p-values from 0 to 1, got {p.min()} to {p.max()}: pass probabilities")
     falling, q = np.argsort(p)[::-1], np.empty_like(p)
     q[falling] = np.minimum.accumulate(len(p) * p[falling] / np.arange(len(p), 0, -1)).clip(max=1.0)
     return q  # type: ignore[no-any-return]
