@@ -58,7 +58,7 @@ def settable_tokens(
     >>> settable_tokens(simplex).random
     5
     """
-    whole_number(sets, "sets", 1)
+    whole_number(sets, "sets", 1, 10**6)
     whole_number(seed, "seed", 0)
     rows = plain(as_numbers(head))
     whole = HeadSpace.of(rows)

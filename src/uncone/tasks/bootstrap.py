@@ -248,7 +248,7 @@ def correlation(x: npt.ArrayLike, y: npt.ArrayLike, *, kind: Kind) -> float:
         InputError: scores of other lengths, of fewer than two items, or that are not finite.
         UndefinedMeasure: all scores of `x` or of `y` are equal.
 
-    >>> correlation([1.0, 2.0, 4.0], [1, 3, 2], kind="spearman")
+    >>> round(correlation([1.0, 2.0, 4.0], [1, 3, 2], kind="spearman"), 6)
     0.5
     """
     x, y = _scores(x, "x"), _scores(y, "y")
