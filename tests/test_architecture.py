@@ -255,3 +255,24 @@ def test_every_public_name_exists() -> None:
         assert getattr(uncone, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = uncone.nothing
+
+
+CLOCKS = {
+    "model/token_counts.py": "how often a state is saved",
+    "transforms/apply.py": "told as a cost",
+    "transforms/repair.py": "told as a cost",
+    "edits/encoder.py": "told as a cost",
+    "tasks/fitting.py": "told as a cost",
+    "topology/one_pass.py": "which of two exact passes is faster on this machine",
+}
+"""Files that read a clock, and what for. Nothing else may: a limit in seconds gives one input several answers."""
+
+
+def test_no_answer_depends_on_the_clock() -> None:
+    reading = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        for module, _ in _imports(path)
+        if module.split(".")[0] in ("time", "timeit", "datetime")
+    }
+    assert reading == set(CLOCKS)

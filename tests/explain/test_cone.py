@@ -77,6 +77,17 @@ def test_hulls_that_hold_zero_are_never_separated(n: int, d: int, seed: int) -> 
     assert found.exists is False
 
 
+@pytest.mark.parametrize("power", [-664, -100, 100, 664])
+@pytest.mark.parametrize("shift", [0.0, 0.05, 1.0])
+def test_states_of_any_scale_have_the_same_answer(power: int, shift: float) -> None:
+    points = np.random.default_rng(5).standard_normal((300, 6)) + shift
+    before, found = separate(points), separate(np.ldexp(points, power))
+    assert (found.exists, found.is_inside, found.steps) == (before.exists, before.is_inside, before.steps)
+    assert (found.direction == before.direction).all()
+    for name in ("margin", "bound", "mean_norm"):
+        assert getattr(found, name) == np.ldexp(getattr(before, name), power)
+
+
 def test_the_point_nearest_to_zero_is_known() -> None:
     square = np.array([[1.0, 2.0], [1.0, -2.0], [3.0, 2.0], [3.0, -2.0]])
     found = separate(square)

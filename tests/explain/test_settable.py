@@ -57,7 +57,7 @@ def test_normal_rows_have_as_many_as_the_theory_says(v: int, d: int) -> None:
     assert found.gaussian == gaussian_settable(v, d)
 
 
-def test_tops_of_states_are_asked_too_and_time_may_run_out() -> None:
+def test_tops_of_states_are_asked_too_and_work_may_run_out() -> None:
     random = np.random.default_rng(3)
     rows, states = random.standard_normal((100, 8)), random.standard_normal((40, 8))
     found = settable_tokens(rows, states=states, sets=10)
@@ -65,10 +65,10 @@ def test_tops_of_states_are_asked_too_and_time_may_run_out() -> None:
     assert found.top >= found.random
     assert "Of the most likely tokens" in found.verdict
     assert len(found.blocks()) > 2
-    late = settable_tokens(rows, most_seconds=-1)
+    late = settable_tokens(rows, most_work=0)
     assert late.random == 0
     assert "at least 0 random tokens" in late.verdict
-    assert "the time was over" in late.verdict
+    assert "limit of work" in late.verdict
     assert "at least" not in found.verdict
 
 

@@ -1,6 +1,7 @@
 """Tokens that can never be predicted: planted mixtures, corners, a linear programme a token, and what may not change an answer."""
 
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -34,18 +35,54 @@ def _programme(head: Array, bias: Array | None) -> list[int]:
 
 
 def _proven(found: UnreachableTokens, head: Array, bias: Array | None) -> None:
-    """Every certificate by other sums: a mixture of other rows is the token's row, and its bias is not smaller."""
-    spread = np.sqrt(np.square(head - head.mean(0)).sum(1).mean())
+    """Every certificate from what the record holds: a mixture of other rows is the token's row, its bias higher as it says.
+
+    An exact one is solved again in fractions: its rows have one mixture that is the row, the weights are above 0, and the bias
+    of that mixture is the same or higher.
+    """
+    spread, offsets = np.sqrt(np.square(head - head.mean(0)).sum(1).mean()), np.zeros(len(head))
+    offsets = offsets if bias is None else bias
     for one in found.tokens:
-        assert one.id not in one.others
-        assert min(one.weights) >= 0
-        assert sum(one.weights) == pytest.approx(1)
-        pairs = [(i, w) for i, w in zip(one.others, one.weights, strict=True) if i >= 0]
-        total = sum(w for _, w in pairs)
-        mixture = sum(w / total * head[i].astype(np.float64) for i, w in pairs)
-        np.testing.assert_allclose(mixture, head[one.id], atol=1e-5 * spread)
-        if bias is not None:
-            assert sum(w / total * bias[i] for i, w in pairs) >= bias[one.id] - 1e-5
+        others, weights = list(one.others), np.array(one.weights)
+        assert one.id not in others
+        assert min(others) >= 0
+        assert len(set(others)) == len(others)
+        assert weights.min() > 0
+        assert weights.sum() == pytest.approx(1)
+        np.testing.assert_allclose(
+            weights @ head[others].astype(np.float64), head[one.id], atol=1e-5 * spread
+        )
+        size = max(1.0, *np.abs(offsets[[*others, one.id]]))
+        assert one.higher_bias >= 0
+        assert weights @ offsets[others] - offsets[one.id] == pytest.approx(one.higher_bias, abs=1e-5 * size)
+        if one.exact:
+            mixed = _mixture(head, offsets, others, one.id)
+            assert min(mixed) > 0
+            higher = sum(x * Fraction(offsets[i]) for x, i in zip(mixed, others, strict=True)) - Fraction(
+                offsets[one.id]
+            )
+            assert higher >= 0
+            assert float(higher) == pytest.approx(one.higher_bias, abs=1e-9 * size)
+
+
+def _mixture(head: Array, offsets: Array, others: list[int], own: int) -> list[Fraction]:
+    """The weights of `others` of sum 1 whose mean is the row `own`, without rounding; of one more rows with their biases too."""
+    rows = [[Fraction(float(x)) for x in head[i]] for i in [*others, own]]
+    if len(others) == head.shape[1] + 2:
+        rows = [[*row, Fraction(offsets[i])] for row, i in zip(rows, [*others, own], strict=True)]
+    if len(others) == 1:
+        assert rows[0] == rows[1]
+        return [Fraction(1)]
+    system = [[*column] for column in zip(*([*row, Fraction(1)] for row in rows), strict=True)]
+    n = len(others)
+    assert len(system) == n
+    for i in range(n):  # Gauss and Jordan
+        k = next(k for k in range(i, n) if system[k][i] != 0)
+        system[i], system[k] = system[k], system[i]
+        system[i] = [x / system[i][i] for x in system[i]]
+        for k in set(range(n)) - {i}:
+            system[k] = [x - system[k][i] * y for x, y in zip(system[k], system[i], strict=True)]
+    return [row[-1] for row in system]
 
 
 def _ids(found: UnreachableTokens) -> list[int]:
@@ -64,6 +101,90 @@ def test_tokens_are_decided_as_a_linear_programme_decides_them(seed: int) -> Non
     assert found.undecided == 0
     assert found.exact == found.unreachable
     assert _ids(found) == _programme(head.astype(np.float64), bias)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_head_of_any_scale_has_the_same_answers(dtype: type, biased: bool) -> None:
+    """By powers of two to the bit, and by powers of ten as the programme decides."""
+    random = np.random.default_rng(11)
+    head, bias = random.standard_normal((60, 3)).astype(dtype), random.standard_normal(60) if biased else None
+    before = unreachable_tokens(head, bias)
+    assert _ids(before) == _programme(head.astype(np.float64), bias)
+    for power in (-1000, -600, -40, 40, 600, 1000) if dtype == np.float64 else (-120, -40, 40, 120):
+        assert unreachable_tokens(np.ldexp(head, power), bias) == before
+        if bias is not None:
+            found = unreachable_tokens(head, np.ldexp(bias, power))
+            assert [(one.id, one.others, one.weights) for one in found.tokens] == [
+                (one.id, one.others, one.weights) for one in before.tokens
+            ]
+    for scale in (1e-200, 1e-30, 1e30, 1e200) if dtype == np.float64 else (1e-30, 1e30):
+        found = unreachable_tokens(head * dtype(scale), bias)
+        assert (_ids(found), found.exact, found.undecided) == (_ids(before), before.exact, 0)
+
+
+PADS = (-1e4, -1e9, -1e30, float(np.finfo(np.float32).min), -1e300)
+
+
+@pytest.mark.parametrize("pad", PADS)
+@pytest.mark.parametrize(
+    ("dtype", "scale"), [(np.float32, 1), (np.float64, 1), (np.float64, 2.0**-664), (np.float64, 2.0**664)]
+)
+def test_a_padded_vocabulary_changes_nothing_of_the_others(dtype: type, scale: float, pad: float) -> None:
+    random = np.random.default_rng(12)
+    head, bias = (random.standard_normal((60, 3)) * scale).astype(dtype), random.standard_normal(60)
+    expected = _programme(head.astype(np.float64) / scale, bias)
+    padded = np.concatenate([bias, np.full(4, pad)])
+    zeros = np.concatenate([head, np.zeros((4, 3), dtype)])
+    found = unreachable_tokens(zeros, padded, most_listed=64)
+    _proven(found, zeros / scale, padded)
+    assert (_ids(found), found.exact, found.undecided) == ([*expected, 60, 61, 62, 63], len(expected) + 4, 0)
+    # rows of their own are reached by states that are long enough, if at all
+    own = np.concatenate([head, (random.standard_normal((4, 3)) * scale).astype(dtype) * dtype(3)])
+    found = unreachable_tokens(own, padded, most_listed=64)
+    _proven(found, own / scale, padded)
+    assert [i for i in _ids(found) if i < 60] == expected
+    outer = {i for i in _programme(own.astype(np.float64) / scale, None) if i >= 60}
+    assert {i for i in _ids(found) if i >= 60} == outer
+    assert found.undecided == 0
+
+
+def test_biases_of_several_levels_are_decided_each_in_its_own_digits() -> None:
+    """A bias so low that it decides nothing of others: each level is decided as if what lies below it were not there."""
+    random = np.random.default_rng(13)
+    head, own = random.standard_normal((90, 3)), random.standard_normal(90)
+    bias = np.concatenate([own[:60], -1e12 * (1 + np.abs(own[60:80])), np.full(10, -1e30)])
+    found = unreachable_tokens(head, bias, most_listed=90)
+    _proven(found, head, bias)
+    assert found.undecided == 0
+    assert [i for i in _ids(found) if i < 60] == _programme(head[:60], bias[:60])
+    second = _programme(head[:80], 1e-12 * bias[:80])
+    assert [i for i in _ids(found) if 60 <= i < 80] == [i for i in second if i >= 60]
+
+
+def test_one_row_far_longer_than_all_others_takes_no_digits_from_them() -> None:
+    random = np.random.default_rng(14)
+    head = random.standard_normal((60, 3))
+    for long in (1e4, 1e9, 1e30):
+        with_one = np.concatenate([head, [[long, 0, 0]]])
+        expected = _programme(np.concatenate([head, [[1e4, 0, 0]]]), None)
+        found = unreachable_tokens(with_one)
+        assert (_ids(found), found.exact, found.undecided) == (expected, len(expected), 0)
+
+
+def test_the_certificate_names_tokens_alone_and_says_how_much_higher_their_bias_is() -> None:
+    """Once a demand on the bias was listed as a row, with the name of row 0."""
+    head = np.array([[1.0, 0], [-1, 1], [-1, -1], [0, 0]])
+    (one,) = unreachable_tokens(head, np.array([0, 0, 0, -0.25]), labels=list("abcd")).tokens
+    assert (one.id, sorted(one.others), one.exact) == (3, [0, 1, 2], True)
+    assert sorted(one.other_tokens, key=str) == ["a", "b", "c"]
+    assert one.higher_bias == pytest.approx(0.25)
+    assert dict(zip(one.others, one.weights, strict=True)) == pytest.approx({0: 0.5, 1: 0.25, 2: 0.25})
+    shown = str(unreachable_tokens(head, np.array([0, 0, 0, -0.25]), labels=list("abcd")).blocks())
+    assert "with a bias higher by 0.25" in shown
+    assert "a lower bias" not in shown
+    (same,) = unreachable_tokens(head, labels=list("abcd")).tokens
+    assert same.higher_bias == 0
 
 
 def test_planted_mixtures_are_found_and_corners_are_not() -> None:
@@ -149,9 +270,9 @@ def test_what_a_texts_states_predict_is_counted() -> None:
     assert (found.states, found.seen) == (9, len(set((states @ head.T).argmax(1).tolist())))
 
 
-def test_no_time_leaves_all_undecided_and_progress_is_told() -> None:
+def test_no_work_leaves_all_undecided_and_progress_is_told() -> None:
     head = np.random.default_rng(4).standard_normal((20, 3))
-    late = unreachable_tokens(head, most_seconds=-1)
+    late = unreachable_tokens(head, most_work=0)
     assert (late.undecided, late.reachable, late.undecided_ids[:2]) == (20, 0, (0, 1))
     said: list[tuple[str, int, int]] = []
     unreachable_tokens(head, progress=lambda *told: said.append(told))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from uncone.errors import InputError
-from uncone.explain.hull import Hull, holds_zero
+from uncone.explain.hull import Hull, holds_zero, scaled
 from uncone.rows import Array
 
 EPSILON = 1e-4
@@ -70,9 +70,11 @@ def separate(
     """
     if points.ndim != 2 or not points.size:
         raise InputError(f"expected points (n, d), got shape {points.shape}: pass at least one state")
-    norms = _norms(points)
-    if not np.isfinite(norms).all():
+    if not (np.isfinite(points.max()) and np.isfinite(points.min())):
         raise InputError("expected finite states, got NaN or inf: leave them out")
+    points, power, _ = scaled(points)
+    unit = math.ldexp(1.0, -power)
+    norms = _norms(points)
     mean = float(norms.mean())
     first = int(norms.argmin())
     hull = Hull(points[first], first, float(norms.max()))
@@ -103,9 +105,9 @@ def separate(
     return Separation(
         exists,
         direction,
-        margin,
-        bound,
-        mean,
+        margin * unit,
+        bound * unit,
+        mean * unit,
         exists is not True and holds_zero(hull.kept, hull.largest),
         support,
         weights,

@@ -1,10 +1,35 @@
 """The point of a growing hull that is nearest to 0 (Wolfe 1976), and what its weights prove."""
 
+import math
+
 import numpy as np
 
 from uncone.rows import Array
 
 _INSIDE, _DROPPED = 1e-12, 1e-14
+_USUAL = 20
+"""Numbers whose largest is within 2 to this power of 1 have squares in range."""
+
+
+def scaled(numbers: Array) -> tuple[Array, int, bool]:
+    """The numbers times the power of two that brings the largest near 1, the power, and whether no digit was lost by it.
+
+    >>> scaled(np.array([3e200, -1e200]))[0].round(2).tolist()
+    [0.78, -0.26]
+    """
+    power = math.frexp(max(float(numbers.max()), -float(numbers.min())))[1]
+    if abs(power) <= _USUAL:
+        return numbers, 0, True
+    found, is_lossless = times_power(numbers, -power)
+    if not is_lossless and numbers.dtype == np.float32:
+        found, is_lossless = times_power(numbers.astype(np.float64), -power)
+    return found, -power, is_lossless
+
+
+def times_power(numbers: Array, power: int) -> tuple[Array, bool]:
+    """The numbers times 2 to the power, and whether this can be undone."""
+    found = np.ldexp(numbers, power)
+    return found, np.array_equal(np.ldexp(found, -power), numbers)
 
 
 class Hull:

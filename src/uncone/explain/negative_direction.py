@@ -261,7 +261,7 @@ def _cloud(name: str, n: int, found: Separation, remark: str = "") -> AvoidedClo
 
 def _nulls(points: Array, epsilon: float, seed: int, progress: Progress | None) -> tuple[AvoidedCloud, ...]:
     """The same question of clouds that differ in one thing."""
-    norms = np.linalg.norm(points, axis=1).astype(np.float64)
+    norms = np.linalg.norm(points.astype(np.float64), axis=1)
     random = np.random.default_rng([seed, 1])
     signs = random.choice(np.array([-1, 1], points.dtype), len(points))
     lengths = np.where(norms > 0, norms, 1).astype(points.dtype)

@@ -8,7 +8,6 @@ rows are faces is known up to m about D / (2 ln(V / D)) (Donoho and Tanner 2009)
 """
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -16,13 +15,15 @@ import numpy as np
 
 from uncone.arguments import whole_number
 from uncone.errors import UndefinedMeasure
-from uncone.explain.faces import HeadSpace, Progress, seek
+from uncone.explain.faces import HeadSpace, Progress, Work, seek
 from uncone.explain.unreachable import checked_states, distinct, plain
 from uncone.records.text import counted
 from uncone.records.unreachable import SettableSets, SettableTokens
 from uncone.rows import Array
 from uncone.rows.samples import as_numbers
 
+MOST_WORK = 2e12
+"""Multiplications: some two minutes on two cores."""
 Kind = Literal["random", "top"]
 _DEFINITION = (
     "A set is settable if a direction has its rows level and above all others, and the rows are affinely independent: then "
@@ -37,7 +38,7 @@ def settable_tokens(
     states: Any = None,
     sets: int = 20,
     seed: int = 0,
-    most_seconds: float = 120.0,
+    most_work: float = MOST_WORK,
     progress: Progress | None = None,
 ) -> SettableTokens:
     """How many tokens a state can put on top with any probabilities among them: for random sets, and for tops of a text.
@@ -47,7 +48,7 @@ def settable_tokens(
         states: (N, D) of a text: the most likely tokens of single states are asked as well.
         sets: asked of each size.
         seed: of the sets.
-        most_seconds: what is open then counts as undecided.
+        most_work: multiplications at most, the same on every machine; what is open then counts as undecided.
         progress: called with (step, done, in all).
 
     Raises:
@@ -70,7 +71,7 @@ def settable_tokens(
     rows = rows[first]
     space = whole if len(first) == len(whole.rows) else HeadSpace.of(rows)
     v, d = rows.shape
-    until = time.monotonic() + most_seconds
+    work = Work(most_work)
     draws: dict[Kind, Callable[[int], list[Array]]] = {"random": lambda m: _random_sets(v, m, sets, seed)}
     if states is not None:
         order = _tops(rows, checked_states(states, d), sets, min(d, v - 1), seed)
@@ -78,7 +79,7 @@ def settable_tokens(
     found, largest, least = list[SettableSets](), dict[Kind, int](), dict[Kind, str]()
     for kind, draw in draws.items():
         told = _telling(progress, kind)
-        asked, is_whole = _asked(space, kind, draw, until, told)
+        asked, is_whole = _asked(space, kind, draw, work, told)
         largest[kind] = max((one.size for one in asked if 2 * one.settable >= one.sets), default=0)
         is_open = any(
             one.size > largest[kind] and 2 * (one.settable + one.undecided) >= one.sets for one in asked
@@ -93,7 +94,7 @@ def settable_tokens(
     if "top" in largest:
         verdict += f" Of the most likely tokens of a state {least['top']}{largest['top']:,} can be set."
     if any(least.values()):
-        verdict += ' "At least": the time was over before larger sets were decided.'
+        verdict += ' "At least": the search reached its limit of work before larger sets were decided.'
     return SettableTokens(
         verdict, v, d, largest["random"], largest.get("top"), gaussian, tuple(found), _DEFINITION
     )
@@ -130,19 +131,19 @@ def _telling(progress: Progress | None, kind: Kind) -> Callable[[int], None] | N
 
 
 def _asked(
-    space: HeadSpace, kind: Kind, draw: Callable[[int], list[Array]], until: float, told: Callable[[int], None] | None
+    space: HeadSpace, kind: Kind, draw: Callable[[int], list[Array]], work: Work, told: Callable[[int], None] | None
 ) -> tuple[list[SettableSets], bool]:  # fmt: skip
     """Sizes that double until fewer than half of the sets are settable, and then those between, by halves.
 
-    False beside them says that the time was over first.
+    With False the limit of work was reached first.
     """
     found = list[SettableSets]()
     v, d = space.rows.shape
     low, high, size = 0, min(d, v - 1) + 1, 1
-    while low + 1 < high and time.monotonic() < until:
+    while low + 1 < high and not work.is_over:
         if told is not None:
             told(size)
-        one = _of_size(space, kind, size, draw(size), until)
+        one = _of_size(space, kind, size, draw(size), work)
         found.append(one)
         is_settable = 2 * one.settable >= one.sets
         low, high = (size, high) if is_settable else (low, size)
@@ -150,8 +151,8 @@ def _asked(
     return found, low + 1 >= high
 
 
-def _of_size(space: HeadSpace, kind: Kind, size: int, sets: list[Array], until: float) -> SettableSets:
-    answers = list(seek(space, [tuple(map(int, one)) for one in sets], until=until))
+def _of_size(space: HeadSpace, kind: Kind, size: int, sets: list[Array], work: Work) -> SettableSets:
+    answers = list(seek(space, [tuple(map(int, one)) for one in sets], work=work))
     status = [one.status for one in answers]
     return SettableSets(
         kind, size, len(sets), status.count("exposed"), status.count("hidden"), status.count("undecided")

@@ -5,7 +5,6 @@ Demeter et al. (2020, stolen probability): a row inside the hull of the others n
 has <w_v - w_u, h> + b_v - b_u > 0 for every other u.
 """
 
-import time
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 
 from uncone.arguments import finite_number, shown, whole_number
 from uncone.errors import InputError
-from uncone.explain.faces import EPSILON, Answer, HeadSpace, Progress, seek
+from uncone.explain.faces import EPSILON, Answer, HeadSpace, Progress, Work, check_head, levels, seek
 from uncone.measure.groups import are_labels
 from uncone.records.text import counted, plural
 from uncone.records.token_text import token_texts
@@ -22,6 +21,8 @@ from uncone.records.unreachable import UnreachableToken, UnreachableTokens
 from uncone.rows import Array
 from uncone.rows.samples import as_numbers
 
+MOST_WORK = 5e12
+"""Multiplications: some five minutes on two cores."""
 _NAMED = 3
 _CHUNK = 2**24
 
@@ -33,7 +34,7 @@ def unreachable_tokens(
     labels: Sequence[str | None] | None = None,
     states: Any = None,
     scale: float = 1.0,
-    most_seconds: float = 300.0,
+    most_work: float = MOST_WORK,
     most_listed: int = 100,
     progress: Progress | None = None,
 ) -> UnreachableTokens:
@@ -47,9 +48,9 @@ def unreachable_tokens(
         head: (V, D), an array or tensor: the output rows.
         bias: (V,) of the logits. A positive scale or a cap of the logits changes no answer.
         labels: the token strings.
-        states: (N, D) of a text: how many tokens were the most likely for one of them is told beside.
+        states: (N, D) of a text: how many tokens were the most likely for one of them is counted.
         scale: what the products of states and rows are times, before the bias is added.
-        most_seconds: what is open then counts as undecided.
+        most_work: multiplications at most, the same on every machine; what is open then counts as undecided.
         most_listed: unreachable tokens with their certificates.
         progress: called with (step, done, in all).
 
@@ -69,22 +70,29 @@ def unreachable_tokens(
             f"expected a text or None for each of {len(rows):,} rows, got {shown(labels)}: pass a list of tokens"
         )
     offsets = None if bias is None else as_numbers(bias).astype(np.float64)
-    space = HeadSpace.of(rows, offsets)
+    check_head(rows, offsets)
     first, copies = distinct(rows, offsets)
-    answers = list[Answer]()
-    if len(first) > 1:
-        kept = (
-            space
-            if len(first) == len(rows)
-            else HeadSpace.of(rows[first], None if offsets is None else offsets[first])
-        )
-        until = time.monotonic() + most_seconds
-        told = None if progress is None else lambda done, n: progress("seeking states for tokens", done, n)
-        sets = [(place,) for place in range(len(first))]
-        answers = sorted(seek(kept, sets, until=until, progress=told), key=lambda one: one.own)
+    answers = _answers(rows[first], None if offsets is None else offsets[first], Work(most_work), progress)
     told_states = None if states is None else checked_states(states, rows.shape[1])
-    seen = (0, 0) if told_states is None else (_seen(space, told_states, scale), len(told_states))
-    return _recorded(space, answers, first, copies, labels, seen, most_listed)
+    seen = (0, 0) if told_states is None else (_seen(rows, offsets, told_states, scale), len(told_states))
+    return _recorded(rows, offsets, answers, first, copies, labels, seen, most_listed)
+
+
+def _answers(rows: Array, bias: Array | None, work: Work, progress: Progress | None) -> list[Answer]:
+    """Of each of the distinct rows, in their order; none of a single row."""
+    if len(rows) < 2:
+        return []
+    answers, n = list[Answer](), len(rows)
+    for places, spread in [(np.arange(n), 0.0)] if bias is None else levels(bias):
+        done = len(answers)
+        told = (
+            None
+            if progress is None
+            else lambda k, _, done=done: progress("seeking states for tokens", done + k, n)
+        )
+        space = HeadSpace.of(rows, bias, spread)
+        answers += seek(space, [(int(place),) for place in places], work=work, progress=told)
+    return sorted(answers, key=lambda answer: answer.own)
 
 
 def plain(rows: Array) -> Array:
@@ -122,7 +130,7 @@ def checked_states(states: Any, d: int) -> Array:
 
 
 def _recorded(
-    space: HeadSpace, answers: Sequence[Answer], first: Array, copies: Array, labels: Sequence[str | None] | None,
+    rows: Array, bias: Array | None, answers: Sequence[Answer], first: Array, copies: Array, labels: Sequence[str | None] | None,
     seen_of: tuple[int, int], most_listed: int,
 ) -> UnreachableTokens:  # fmt: skip
     status = np.array([one.status for one in answers] or ["exposed"])
@@ -133,42 +141,42 @@ def _recorded(
     reachable = int(((sizes == 1) & (status == "exposed")).sum())
     exact = np.array([one.exact for one in answers] or [False])
     of_id = [(int(i), answers[copies[i]]) for i in np.flatnonzero(hidden[copies])[:most_listed]]
+    is_biased = bias is not None and bool(bias.min() < bias.max())
     seen, n = seen_of
-    v, d = space.rows.shape
+    v, d = rows.shape
     unreachable, never = int(hidden[copies].sum()), int((hidden & exact)[copies].sum())
     return UnreachableTokens(
         verdict=_verdict(v, never, unreachable - never, len(tied), len(open_ids)), vocabulary=v, dimensions=d,
-        biased=space.bias is not None, reachable=reachable, unreachable=unreachable,
+        biased=is_biased, reachable=reachable, unreachable=unreachable,
         exact=never, tied=len(tied), undecided=len(open_ids),
-        zero=int((~space.rows.any(1)).sum()), epsilon=EPSILON,
-        tokens=tuple(_token(i, one, first, labels) for i, one in of_id),
+        zero=int((~rows.any(1)).sum()), epsilon=EPSILON,
+        tokens=tuple(_token(i, one, first, labels, bias) for i, one in of_id),
         tied_ids=tuple(map(int, tied[:most_listed])), undecided_ids=tuple(map(int, open_ids[:most_listed])),
-        states=n, seen=seen, definition=_definition(space, n, seen),
+        states=n, seen=seen, definition=_definition(is_biased, n, seen),
     )  # fmt: skip
 
 
-def _token(place: int, answer: Answer, first: Array, labels: Sequence[str | None] | None) -> UnreachableToken:
-    others = tuple(int(first[other]) if other >= 0 else -1 for other in answer.places)
+def _token(
+    place: int, answer: Answer, first: Array, labels: Sequence[str | None] | None, bias: Array | None
+) -> UnreachableToken:
+    others = tuple(first[list(answer.places)].tolist())
     heaviest = [others[i] for i in np.lexsort((others, answer.weights))[::-1][:_NAMED]]
-    named = token_texts(labels, [max(0, other) for other in heaviest])
+    higher = 0.0
+    if bias is not None and answer.is_lower:
+        higher = max(0.0, float(np.asarray(answer.weights) @ (bias[list(others)] - bias[place])))
     return UnreachableToken(
-        place,
-        token_texts(labels, [place])[0],
-        answer.exact,
-        answer.bound,
-        others,
-        answer.weights,
-        tuple(named),
-    )
+        place, token_texts(labels, [place])[0], answer.exact, answer.bound, others, answer.weights,
+        tuple(token_texts(labels, heaviest)), higher,
+    )  # fmt: skip
 
 
-def _seen(space: HeadSpace, h: Array, scale: float) -> int:
+def _seen(rows: Array, bias: Array | None, h: Array, scale: float) -> int:
     """How many tokens are the most likely for one of the states."""
-    winners, step = np.zeros(len(space.rows), bool), max(1, _CHUNK // len(space.rows))
+    winners, step = np.zeros(len(rows), bool), max(1, _CHUNK // len(rows))
     for at in range(0, len(h), step):
-        logits = (scale * h[at : at + step]).astype(space.rows.dtype) @ space.rows.T
-        if space.bias is not None:
-            logits += space.bias.astype(logits.dtype)
+        logits = (scale * h[at : at + step]).astype(rows.dtype) @ rows.T
+        if bias is not None:
+            logits += bias.astype(logits.dtype)
         winners[logits.argmax(1)] = True
     return int(winners.sum())
 
@@ -194,11 +202,11 @@ def _verdict(v: int, never: int, hardly: int, tied: int, undecided: int) -> str:
     return "; ".join(parts) + "."
 
 
-def _definition(space: HeadSpace, states: int, seen: int) -> str:
+def _definition(is_biased: bool, states: int, seen: int) -> str:
     text = (
         "Any vector counts as a state, so the layers before the head may reach fewer tokens. A token is unreachable if a "
         "mixture of other rows has a logit at least as large for every state"
-        f"{', biases included' if space.bias is not None else ''}."
+        f"{', biases included' if is_biased else ''}."
     )
     if states:
         text += f" On the text {counted(seen, 'token')} {plural(seen, 'was', 'were')} the most likely one for one of {counted(states, 'state')}."

@@ -15,10 +15,9 @@ _MOST_SHOWN, _MOST_NAMED = 20, 3
 class UnreachableToken:
     """A token that no state makes the most likely, and the certificate.
 
-    The row of the token lies below the mean of the rows `others` by `weights`, which are positive and sum to 1: for any state
-    the largest logit of `others` is at least the token's, but for at most `bound` standard deviations of all logits. `exact`
-    says that this holds without any exception. The place -1 in `others` is the demand on the bias: its weight lowers the
-    token's own bias.
+    The row of the token is the mean of the rows `others` by `weights`, which are positive and sum to 1, and the mean of their
+    biases is higher than the token's by `higher_bias`. So for any state the largest logit of `others` is at least the
+    token's, but for at most `bound` standard deviations of all logits. `exact` says that this holds without any exception.
     """
 
     id: int
@@ -29,6 +28,7 @@ class UnreachableToken:
     weights: tuple[float, ...]
     other_tokens: tuple[str | None, ...] = ()
     """Of the heaviest others."""
+    higher_bias: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,16 @@ def _row(token: UnreachableToken) -> tuple[str | Cell, ...]:
         f"{_name(text, place)} {percent(weight)}" for (weight, place), text in zip(named, texts, strict=False)
     )
     more = len(token.others) - len(named)
-    rest = f"and {count(more)} more" if more else ""
+    rest = ", ".join((
+        *([f"and {count(more)} more"] if more else ()),
+        *([f"with a bias higher by {number(token.higher_bias)}"] if token.higher_bias else ()),
+    ))  # fmt: skip
     proof = "exact" if token.exact else f"to {number(token.bound)} sd of the logits"
     return _name(token.token, token.id), count(token.id), Cell(", ".join(parts), rest), proof
 
 
 def _name(text: str | None, place: int) -> str:
-    if place < 0:
+    if place < 0:  # of records of earlier versions, in which the bias is one of the others
         return "a lower bias"
     return f"#{place}" if text is None else shown_token(text)
 
