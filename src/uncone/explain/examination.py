@@ -66,14 +66,15 @@ class Examination:
         """Read the rows twice (a head four times: raw, then centred), and draw the conclusions."""
         rows, without_effect, seen = self._rows, tuple[Measurement, ...](), None
         zero = raw = common = None
+        odd_rows = measure.OddRowFinder(rows.shape[1], rows.shape[0])
         if self._head:
-            raw = Moments.of(rows, progress=self._tick("summing the raw rows"))
+            raw = self._sum_raw(odd_rows)
             raw.spectrum(centered=False)
             without_effect, seen = self._read_all(OF_THE_GAUGE, raw), self._see(raw)
             common = raw.mean()
             rows = CenteredRows(rows, common)
             zero = -raw.mean() if raw.zero_rows else None
-        m, norms, groups, odd = self._sum(rows, zero, raw)
+        m, norms, groups, odd = self._sum(rows, zero, raw, odd_rows)
         uniformity = self._read_all(tuple(one for one in MEASURES if one[0] == "uniformity"), m)
         pairs = measure.PairSums.of(m)
         m.unit_second = None  # read; the decomposition wants its memory
@@ -109,7 +110,7 @@ class Examination:
         return Subject(
             self._name, "/".join(Path(rows.name).parts[-2:]), *rows.shape, rows.dtype, measurements, findings,
             without_effect=without_effect, groups=groups, spectrum=spectrum, norms=lengths,
-            picture=picture, left_out=len(rows.left_out), notes=self._notes,
+            picture=picture, left_out=len(rows.left_out), notes=(*self._notes, *odd_rows.notes),
             frequency_groups=by_frequency, under_trained=untrained, odd_rows=odd, by_count=by_count,
         )  # fmt: skip
 
@@ -124,8 +125,20 @@ class Examination:
         spectra = (raw.spectrum(centered=False), centered, isotropic)
         return Spectrum(*(tuple(values.tolist()) for values in spectra)), picture
 
+    def _sum_raw(self, odd_rows: measure.OddRowFinder) -> Moments:
+        """The moments of the rows as stored, of which some may be zero or equal."""
+        raw = Moments(self._rows.shape[1])
+        for start, block in raw.add_all(self._rows, progress=self._tick("summing the raw rows")):
+            odd_rows.add_rows(start, block, row_norms(block) == 0, self._named(start, len(block)))
+            del block
+        return raw
+
+    def _named(self, start: int, n: int) -> Array:
+        """Which of n rows from `start` on are reserved by name."""
+        return _marked(self._reserved.indices, start, n) & self._reserved.by_name
+
     def _sum(
-        self, rows: Rows, zero: Array | None, raw: Moments | None
+        self, rows: Rows, zero: Array | None, raw: Moments | None, odd_rows: measure.OddRowFinder
     ) -> tuple[Moments, measure.NormProfile, Groups, tuple[OddRows, ...]]:
         """One pass: moments, norms, the readings of each bin of ids and of the reserved rows, and odd rows.
 
@@ -141,7 +154,6 @@ class Examination:
         bin_size = _bin_size_for(stop)
         count = (stop - 1) // bin_size + 1
         moments, profile = Moments(d, second=raw is None, unit_second=True), measure.NormProfile()
-        odd = measure.OddRowFinder(d)
         bins, special = (measure.GroupMoments(k, d) for k in (count, 1))
         bins.work_with(moments)
         special.work_with(moments)
@@ -154,8 +166,16 @@ class Examination:
             norms = row_norms(block)
             profile.update(norms, ids)
             self._tokens.update(block, norms)
-            zeros = norms == 0 if zero is None else (block == zero.astype(block.dtype)).all(axis=1)
-            odd.update(start, block, norms, zeros, is_reserved & reserved.by_name)
+            if raw is None:
+                zeros = norms == 0
+                odd_rows.add_rows(start, block, zeros, self._named(start, len(block)))
+            else:
+                zeros = (
+                    np.zeros(len(block), np.bool_)
+                    if zero is None
+                    else (block == zero.astype(block.dtype)).all(axis=1)
+                )
+            odd_rows.add_norms(start, norms, zeros | self._named(start, len(block)))
             in_bin += np.bincount(ids[is_reserved] // bin_size, minlength=count)
             directed += np.bincount(ids[is_reserved & (norms > 0)] // bin_size, minlength=count)
             bins.update(block, ids // bin_size)
@@ -171,7 +191,7 @@ class Examination:
                 groups.append(_group(f"ids {first:,} to {end - 1:,}", first, end, m, of_reserved, *shared))
         own = _group(reserved.description, 0, 0, of_reserved, None, len(reserved.indices))
         by_id = Groups(bin_size, reserved.description, own, tuple(groups), reserved.by_name)
-        return moments, profile, by_id, odd.find(rows, profile)
+        return moments, profile, by_id, odd_rows.find(rows, profile)
 
     def _partition(self, rows: Rows, m: Moments) -> Measurement:
         m.keep_directions()  # all that the second pass needs

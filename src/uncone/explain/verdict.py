@@ -66,7 +66,10 @@ def _told(subject: Subject, finding: Finding) -> dict[str, str]:
     """What the words of a problem name: readings, and how far the finding goes."""
     values = {m.name: _short(m.value) for m in subject.measurements if m.value is not None}
     n = 0 if subject.under_trained is None else subject.under_trained.found or 0
-    odd = {one.kind: counted(one.n, "of its rows is", "of its rows are") for one in subject.odd_rows}
+    odd = {
+        one.kind: ("about " if one.sampled > 1 else "") + counted(one.n, "of its rows is", "of its rows are")
+        for one in subject.odd_rows
+    }
     return values | odd | {
         "d": f"{subject.d:,}", "tail": _tail_words(subject) if finding.cause == "degenerate_tail" else "",
         "under_trained": f"{n:,} of its tokens {plural(n, 'looks', 'look')}",

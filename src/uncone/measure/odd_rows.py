@@ -14,7 +14,7 @@ from uncone.threads import share_rows
 
 GIANT = 10.0
 """In medians. The longest row of 33 published token tables without a remedy has at most 5.7 mean norms."""
-MOST_KEYS = 2**19
+MOST_KEYS = 2**24
 """So many rows have their hash kept; of more rows, a share by the value of the hash, equal rows together."""
 _LISTED = 8
 _SEED = 20221
@@ -22,23 +22,25 @@ _MOST_COLUMNS = 2**31
 
 
 class OddRowFinder:
-    """Finds them in rows that come block by block. Memory is bounded whatever the number of rows.
+    """Finds them in n rows that come block by block. Memory is 12 bytes a row, up to `MOST_KEYS` rows.
 
-    Rows are equal when two sums of their 32-bit words agree, each with odd random factors and modulo 2^32:
-    two different rows agree by chance once in about 2^60 runs. The upper half of each word is folded onto its
-    lower half first, which is empty in rows that were stored in 16 bits.
+    Rows are equal when two hashes of 32 bits agree: the upper halves of two sums of their 32-bit words times random numbers
+    of 64 bits. Whatever two different rows are, their chance to agree is 2^-64 (Dietzfelbinger 1996, multiply and shift).
     """
 
-    def __init__(self, d: int) -> None:
+    def __init__(self, d: int, n: int) -> None:
         whole_number(d, "d", 1, _MOST_COLUMNS)
-        factors = np.random.default_rng(_SEED).integers(0, 2**32, (2, 2 * d), dtype=np.uint32)
-        self._factors = factors | np.uint32(1)
-        self._keys, self._key_rows = np.empty(0, np.uint64), np.empty(0, np.int64)
-        self._every, self._zeros, self._reserved_zeros = 1, 0, 0
-        self._zero_rows, self._longest = list[int](), list[tuple[float, int]]()
+        whole_number(n, "n", 0)
+        self._factors = np.random.default_rng(_SEED).integers(0, 2**64, (2, 2 * d), dtype=np.uint64)
+        self._keys = np.empty(min(n, MOST_KEYS), np.uint64)
+        self._key_rows = np.empty(len(self._keys), np.uint32 if n <= 2**32 else np.int64)
+        self._filled = self._zeros = self._reserved_zeros = self._equal = 0
+        self._zero_rows, self._equal_rows, self._longest = list[int](), list[int](), list[tuple[float, int]]()
+        self.every = 1
+        """One row in so many was compared with the others."""
 
-    def update(self, start: int, block: Array, norms: Array, zero: Array, reserved: Array) -> None:
-        """Add the rows (n, D) from number `start` on, with their norms.
+    def add_rows(self, start: int, block: Array, zero: Array, reserved: Array) -> None:
+        """Add the rows (n, D) from number `start` on, as they are stored: what was centred may be equal by rounding.
 
         `zero` and `reserved` (bool, (n,)) mark the zero rows and those reserved by name.
         """
@@ -47,28 +49,65 @@ class OddRowFinder:
         there = np.flatnonzero(zero & ~reserved) + start
         self._zero_rows += there[: _LISTED - len(self._zero_rows)].tolist()
         ordinary = np.flatnonzero(~zero & ~reserved)
-        lengths = norms[ordinary]
-        top = np.flatnonzero(lengths >= np.sort(lengths)[-_LISTED:][:1])
-        self._longest += zip(lengths[top].tolist(), (ordinary[top] + start).tolist(), strict=True)
-        self._longest = sorted(self._longest, key=lambda one: (-one[0], one[1]))[:_LISTED]
         keys = np.empty(len(block), np.uint64)
         share_rows(self._hash, np.ascontiguousarray(block).view(np.uint32), keys)
         self._keep(keys[ordinary], ordinary + start)
 
+    def add_norms(self, start: int, norms: Array, odd: Array) -> None:
+        """Add the norms of the rows from number `start` on; those that are `odd` (bool, (n,)) are no giants."""
+        ordinary = np.flatnonzero(~odd)
+        lengths = norms[ordinary]
+        top = np.flatnonzero(lengths >= np.sort(lengths)[-_LISTED:][:1])
+        self._longest += zip(lengths[top].tolist(), (ordinary[top] + start).tolist(), strict=True)
+        self._longest = sorted(self._longest, key=lambda one: (-one[0], one[1]))[:_LISTED]
+
     def _hash(self, words: Array, keys: Array) -> None:
-        words = words ^ (words >> np.uint32(16))
+        words = words.astype(np.uint64)
         first, second = (np.einsum("ij,j->i", words, of[: words.shape[1]]) for of in self._factors)
-        np.bitwise_or(first.astype(np.uint64) << np.uint64(32), second, out=keys)
+        np.bitwise_or(first >> np.uint64(32) << np.uint64(32), second >> np.uint64(32), out=keys)
 
     def _keep(self, keys: npt.NDArray[np.uint64], numbers: npt.NDArray[np.int64]) -> None:
-        """Those whose hash is a multiple of `_every`, which doubles whenever there are too many."""
-        chosen = _chosen(keys, self._every)
-        self._keys = np.concatenate([self._keys, keys[chosen]])
-        self._key_rows = np.concatenate([self._key_rows, numbers[chosen]])
-        while len(self._keys) > MOST_KEYS:
-            self._every *= 2
-            chosen = _chosen(self._keys, self._every)
-            self._keys, self._key_rows = self._keys[chosen], self._key_rows[chosen]
+        """Those whose hash is among the smallest, of which half go whenever different rows are too many."""
+        room = len(self._keys)
+        keys, numbers = self._chosen(keys, numbers)
+        while self._filled + len(keys) > room:
+            self._count_equal()
+            if self._filled > room // 2 or len(keys) > room // 2:
+                self.every *= 2
+                self._fill(0, *self._chosen(self._keys[: self._filled], self._key_rows[: self._filled]))
+                keys, numbers = self._chosen(keys, numbers)
+        self._fill(self._filled, keys, numbers)
+
+    def _fill(self, start: int, keys: Array, numbers: Array) -> None:
+        self._filled = start + len(keys)
+        self._keys[start : self._filled], self._key_rows[start : self._filled] = keys, numbers
+
+    def _chosen(self, keys: Array, numbers: Array) -> tuple[Array, Array]:
+        if self.every == 1:
+            return keys, numbers
+        chosen = keys < np.uint64(2**64 // self.every)
+        return keys[chosen], numbers[chosen]
+
+    def _count_equal(self) -> None:
+        """Count the rows that are equal to an earlier one, and keep the earlier one alone."""
+        keys, numbers = self._keys[: self._filled], self._key_rows[: self._filled]
+        order = np.argsort(keys, kind="stable")
+        again = order[1:][np.diff(keys[order]) == 0]
+        self._equal += len(again) * self.every
+        self._equal_rows = sorted([*self._equal_rows, *np.sort(numbers[again])[:_LISTED].tolist()])[:_LISTED]
+        first = np.ones(len(keys), np.bool_)
+        first[again] = False
+        self._fill(0, keys[first], numbers[first])
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What there is to say of rows that were not compared."""
+        if self.every == 1:
+            return ()
+        return (
+            f"1 row in {self.every:,}, chosen by its numbers, was compared with the others, as there are more than {MOST_KEYS:,} "
+            "rows: how many rows are equal is an estimate.",
+        )
 
     def find(self, rows: Rows, norms: NormProfile) -> tuple[OddRows, ...]:
         """What there is of each kind; `norms` are those of all rows, and `rows` knows ids and labels."""
@@ -82,20 +121,11 @@ class OddRowFinder:
 
         if self._zeros or self._reserved_zeros:
             add("zero", self._zeros, self._zero_rows, reserved=self._reserved_zeros)
-        order = np.argsort(self._keys, kind="stable")
-        keys = self._keys[order]
-        again = keys[1:] == keys[:-1]
-        if again.any():
-            numbers = np.sort(self._key_rows[order[1:][again]])[:_LISTED].tolist()
-            add("equal", int(again.sum()) * self._every, numbers, sampled=self._every)
+        self._count_equal()
+        if self._equal:
+            add("equal", self._equal, self._equal_rows, sampled=self.every)
         giant = [row for norm, row in self._longest if norm >= GIANT * median > 0]
         if giant:
             n = max(len(giant), norms.count_from(GIANT * median)) if len(giant) == _LISTED else len(giant)
             add("giant", n, giant, length=self._longest[0][0] / median)
         return tuple(found)
-
-
-def _chosen(keys: npt.NDArray[np.uint64], every: int) -> npt.NDArray[np.bool_]:
-    mixed = (keys ^ (keys >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)  # Murmur's finaliser, one round
-    chosen: npt.NDArray[np.bool_] = (mixed >> np.uint64(40)) % np.uint64(every) == 0
-    return chosen
