@@ -161,6 +161,52 @@ def test_readings_of_all_rows_are_those_of_slow_loops() -> None:
     )
 
 
+@settings(deadline=None, max_examples=25)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([0.01, 1.0, 10.0, 40.0]),
+    st.sampled_from([1e-30, 1e-15, 1e-5, 1.0, 1e5, 1e15, 1e30]),
+    st.sampled_from([None, 30.0]),
+)
+def test_a_ledger_in_float32_is_that_in_float64_whatever_the_logits_and_the_scale(
+    seed: int, spread: float, size: float, cap: float | None
+) -> None:
+    """Logits up to some hundreds, so that most probabilities leave the range of float32, of states of any length."""
+    made = _states(40, 23, 5, seed, dtype=torch.float32, cap=cap, scale=spread)
+    narrow = replace(made, states=made.states * size, head=made.head / size)
+    wide = replace(narrow, states=narrow.states.double(), head=narrow.head.double())
+    counts = torch.arange(23).flip(0)
+    ours, truth = gradient_ledger(narrow, counts=counts), gradient_ledger(wide, counts=counts)
+    norms = _autograd(wide).norm(dim=1)
+    all_in_range = float(norms.min()) > 1e-33 * float(norms.max())
+    for one, other in zip([*ours.groups, *ours.bins], [*truth.groups, *truth.bins], strict=True):
+        for name in (
+            "norm",
+            "pull_norm",
+            "frequent_norm",
+            "rare_norm",
+            "pulled",
+            "pushed_by_frequent",
+            "pushed_by_rare",
+            "adam",
+            "sgd",
+        ):
+            largest = (
+                1 if name in ("pulled", "pushed_by_frequent", "pushed_by_rare", "adam") else spread * size
+            )
+            assert getattr(one, name) == pytest.approx(getattr(other, name), rel=2e-4, abs=2e-5 * largest), (
+                name
+            )
+        for name in ("cosine", "push_cosine", "along", "toward"):
+            value = getattr(one, name)
+            assert value is None or -1.00001 <= value <= 1.00001
+            if all_in_range and name != "push_cosine":
+                assert value == pytest.approx(getattr(other, name), abs=1e-3), name
+    for drift, true in zip(ours.drifts, truth.drifts, strict=True):
+        assert drift.share == pytest.approx(true.share, abs=1e-4)
+    assert ours.zero_sum == pytest.approx(truth.zero_sum, abs=1e-5)
+
+
 def test_groups_and_counts_partition_the_rows_the_targets_and_the_budgets() -> None:
     states = _states(200)
     counts = torch.arange(23).flip(0) * 7

@@ -266,3 +266,28 @@ def test_a_folder_that_goes_away_ends_no_training(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="the gradients were not written, and are no longer read"):
         _train(model, 2)
     assert monitor.steps == 1
+
+
+@pytest.mark.parametrize("logit", [-40.0, -60.0, -84.0, -92.0, -100.0, -1e4])
+def test_a_row_whose_gradient_leaves_the_range_of_float32_has_numbers_in_the_line(
+    tmp_path: Path, logit: float
+) -> None:
+    """Its square is 0 in float32: its direction was lost."""
+    head, path = torch.nn.Linear(4, 9, bias=False), tmp_path / "gradients.jsonl"
+    torch.nn.init.zeros_(head.weight).data[5, 0] = logit
+    model, states, labels = torch.nn.Sequential(head), torch.eye(4)[[0, 0, 0]] + 0.01, torch.tensor([1, 2, 3])
+    counts = torch.arange(9, 0, -1)
+    with GradientMonitor(model, path, head=head, counts=counts):
+        torch.nn.functional.cross_entropy(model(states), labels).backward()
+    (line,) = _lines(path)
+    exact = States(
+        states.double(), labels, head.weight.detach().double(), None, None, 1.0, "", torch.zeros(0)
+    )
+    for group in gradient_ledger(exact, counts=counts).groups:
+        for name in ("norm", "frequent_norm", "toward", "push_cosine", "adam"):
+            true = getattr(group, name)
+            if logit > -85 or name not in ("toward", "push_cosine"):  # else the row's push is 0 in float32
+                assert line[f"{group.name}.{name}"] == pytest.approx(true, rel=1e-3, abs=1e-9), (
+                    group.name,
+                    name,
+                )

@@ -1,5 +1,6 @@
 """The gradient of the cross-entropy by the output rows in three parts: what pulls a row, and which targets push it."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -16,15 +17,18 @@ _BUFFER_BYTES = 144 * 2**20
 _FEWEST, _STEP, _SMALL, _ROWS = 160, 32, 64, 512
 _LEAST = 1e-30
 """A smaller probability has lost digits in float32."""
+_LARGEST, _MOST_RAISED = 50, 126
+"""In float32 gradients are multiplied by a power of two, so that the largest is near 2^50: its square has room for sums over rows, and
+that of a number 1e37 times smaller is not 0. A higher power would take Adam's epsilon out of range."""
 
 
 @dataclass(frozen=True, eq=False)
 class GradientParts:
-    """Three matrices (V, D) whose sum is the gradient of the mean cross-entropy over N targets by the output rows.
+    """Three matrices (V, D) whose sum is the gradient of the mean cross-entropy over N targets by the output rows, over `unit`.
 
     `pull` comes from the row's own targets, `frequent` and `rare` from all other targets that are frequent or rare.
     `squares` (V, D) is the mean, over micro-batches weighted by their targets, of the squared gradient of each:
-    what Adam's second moment tends to at a fixed model.
+    what Adam's second moment tends to at a fixed model, over the square of `unit`.
     """
 
     pull: Tensor
@@ -37,10 +41,12 @@ class GradientParts:
     """(N,) float64: the probability that each state gives to its own target."""
     losses: Tensor
     """(N,) float64: the cross-entropy of each target."""
+    unit: float = 1.0
+    """A power of two; 1 where states are float64."""
 
     def whole(self) -> Tensor:
         """(V, D): the gradient."""
-        return self.pull + self.frequent + self.rare
+        return (self.pull + self.frequent + self.rare) * self.unit
 
 
 def gradient_parts(
@@ -82,6 +88,7 @@ class _Sweep:
         check_targets(states, micro_batches)
         self._states, self._rare = states, rare.to(head.device)
         self._dtype = torch.promote_types(states.states.dtype, torch.float32)
+        self._unit = 1.0 if self._dtype == torch.float64 else _unit_of(states)
         self._head, self._pieces = head.to(self._dtype), min(micro_batches, self._n)
         self._bias = None if states.bias is None else states.bias.to(self._dtype)[:, None]
         members = torch.zeros(self._v, 0) if members is None else members
@@ -111,7 +118,7 @@ class _Sweep:
         pull, frequent, rare, squares = self._parts
         if not bool(torch.isfinite(squares.sum())):
             raise InputError("expected finite states and a finite head, got NaN or inf: the model is damaged")
-        return GradientParts(pull, frequent, rare, squares, self._masses, self._own, self._losses)
+        return GradientParts(pull, frequent, rare, squares, self._masses, self._own, self._losses, self._unit)
 
     def _add_batch(self, batch: Tensor) -> None:
         """Add one micro-batch: its pushes by products over chunks of targets of one kind, its pull row by row."""
@@ -150,7 +157,7 @@ class _Sweep:
         if slope is not None:
             pulled = pulled * slope[at]
             p.mul_(slope)
-        h = h * (self._states.scale / self._n)
+        h = h / self._unit * (self._states.scale / self._n)
         part.addmm_(p, h, beta=float(begun)) if begun else torch.mm(p, h, out=part)
         return labels, pulled[:, None] * h
 
@@ -180,6 +187,14 @@ class _Sweep:
             slope.square_().neg_().add_(1)
         torch.softmax(columns, dim=0, out=columns)
         return z, slope
+
+
+def _unit_of(states: States) -> float:
+    """The power of two over which the largest gradient is near 2^50 in float32."""
+    largest = float(states.states.abs().max()) * abs(states.scale)
+    if not math.isfinite(largest):
+        raise InputError("expected finite states and a finite head, got NaN or inf: the model is damaged")
+    return math.ldexp(1.0, -min(_LARGEST - math.frexp(largest)[1], _MOST_RAISED))
 
 
 def _width(n: int) -> int:

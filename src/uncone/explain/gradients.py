@@ -1,5 +1,6 @@
 """Where the push comes from: the gradient of a head's rows on a text, by the frequency of the rows and of the targets."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -171,21 +172,27 @@ class _Sums:
         self.units = zeros(2, k, d)
         """Of unit gradients, and of unit pushes."""
         self.steps, self.step_norms = zeros(3, d), zeros(3)
-        self._size = 0.0
-        shared = 1 / (parts.squares.mean(0, dtype=torch.float64).sqrt() + EPS)
+        self._size, self._eps = 0.0, EPS / parts.unit
+        self._raised = 2.0 ** max(
+            0, math.frexp(self._eps)[1]
+        )  # steps that epsilon makes small are taken so many times
+        adam = dict.fromkeys(("Adam", "coupled Adam"), 1 / self._raised)
+        self._units = dict.fromkeys(("norm", "pull", "frequent", "rare", "SGD"), parts.unit) | adam
+        shared = self._raised / (parts.squares.mean(0, dtype=torch.float64).sqrt() + self._eps)
         for rows, block in row_blocks(parts):
             self._add(self._members[:, rows], block, shared.to(parts.pull.dtype))
         self.steps[2] = self.steps[0] * shared
 
     def read(self, bin_: int) -> dict[str, float]:
         """The sums of one bin by name."""
-        return dict(zip(_SUMS, self.sums[bin_].tolist(), strict=True))
+        read = dict(zip(_SUMS, self.sums[bin_].tolist(), strict=True))
+        return {name: value * self._units.get(name, 1.0) for name, value in read.items()}
 
     def _add(self, of: Tensor, block: tuple[Tensor, ...], shared: Tensor) -> None:
         pull, frequent, rare, second = block
         push = frequent + rare
         whole = push + pull
-        adam = whole / second.sqrt().add_(EPS)
+        adam = whole / second.sqrt().add_(self._eps).div_(self._raised)
         norms = [one.norm(dim=1) for one in (whole, pull, frequent, rare, push, adam, whole * shared)]
         along, unit, unit_push = (
             whole @ self._along,

@@ -16,7 +16,7 @@ GIANT = 10.0
 """In medians. The longest row of 33 published token tables without a remedy has at most 5.7 mean norms."""
 MOST_KEYS = 2**24
 """So many rows have their hash kept; of more rows, a share by the value of the hash, equal rows together."""
-_LISTED = 8
+_LISTED, _AT_ONCE = 8, 2**17
 _SEED = 20221
 _MOST_COLUMNS = 2**31
 
@@ -62,9 +62,11 @@ class OddRowFinder:
         self._longest = sorted(self._longest, key=lambda one: (-one[0], one[1]))[:_LISTED]
 
     def _hash(self, words: Array, keys: Array) -> None:
-        words = words.astype(np.uint64)
-        first, second = (np.einsum("ij,j->i", words, of[: words.shape[1]]) for of in self._factors)
-        np.bitwise_or(first >> np.uint64(32) << np.uint64(32), second >> np.uint64(32), out=keys)
+        half, step = np.uint64(32), max(1, _AT_ONCE // words.shape[1])
+        for at in range(0, len(words), step):
+            wide = words[at : at + step].astype(np.uint64)
+            first, second = (np.einsum("ij,j->i", wide, of[: wide.shape[1]]) for of in self._factors)
+            np.bitwise_or(first >> half << half, second >> half, out=keys[at : at + step])
 
     def _keep(self, keys: npt.NDArray[np.uint64], numbers: npt.NDArray[np.int64]) -> None:
         """Those whose hash is among the smallest, of which half go whenever different rows are too many."""
