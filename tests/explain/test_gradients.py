@@ -207,6 +207,18 @@ def test_a_ledger_in_float32_is_that_in_float64_whatever_the_logits_and_the_scal
     assert ours.zero_sum == pytest.approx(truth.zero_sum, abs=1e-5)
 
 
+@pytest.mark.parametrize("logit", [-80.0, -88.0, -90.0, -95.0])
+def test_a_push_below_the_range_of_float32_has_a_direction(logit: float) -> None:
+    """One over its norm was infinite."""
+    head = torch.zeros(9, 1)
+    head[5] = logit
+    made = _states(3, 9, 1, dtype=torch.float32)
+    states = replace(made, states=torch.ones(3, 1), labels=torch.tensor([1, 2, 3]), head=head)
+    ledger = gradient_ledger(states, counts=torch.arange(9, 0, -1))
+    assert [one.toward for one in ledger.groups] == pytest.approx([1 / 3, -1 / 3, 1 / 2, 1])
+    assert [one.cosine for one in ledger.groups] == pytest.approx([0, -1 / 3, 0, 1])
+
+
 def test_groups_and_counts_partition_the_rows_the_targets_and_the_budgets() -> None:
     states = _states(200)
     counts = torch.arange(23).flip(0) * 7

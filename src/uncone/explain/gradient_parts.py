@@ -17,9 +17,9 @@ _BUFFER_BYTES = 144 * 2**20
 _FEWEST, _STEP, _SMALL, _ROWS = 160, 32, 64, 512
 _LEAST = 1e-30
 """A smaller probability has lost digits in float32."""
-_LARGEST, _MOST_RAISED = 50, 126
-"""In float32 gradients are multiplied by a power of two, so that the largest is near 2^50: its square has room for sums over rows, and
-that of a number 1e37 times smaller is not 0. A higher power would take Adam's epsilon out of range."""
+_LARGEST, _MOST_RAISED = 55, 126
+"""In float32 gradients are multiplied by a power of two, so that the largest is near 2^55: its square has room for sums over rows, and
+that of a number 1e38 times smaller is not 0. A higher power would take Adam's epsilon out of range."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +190,7 @@ class _Sweep:
 
 
 def _unit_of(states: States) -> float:
-    """The power of two over which the largest gradient is near 2^50 in float32."""
+    """The power of two over which the largest gradient is near 2^55 in float32."""
     largest = float(states.states.abs().max()) * abs(states.scale)
     if not math.isfinite(largest):
         raise InputError("expected finite states and a finite head, got NaN or inf: the model is damaged")
