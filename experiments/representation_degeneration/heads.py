@@ -62,7 +62,7 @@ def direction_row(name: str, found: object) -> str:
 def head_rows(name: str, head: np.ndarray, given: object = None) -> tuple[str, str]:
     began = time.process_time()
     bias, text = (None, None) if given is None else (given.bias, given.states)
-    found = unreachable_tokens(head, bias, states=text, most_seconds=900)
+    found = unreachable_tokens(head, bias, states=text, most_work=1.5e13)
     taken = time.process_time() - began
     seen = f"{found.seen:,} of {found.states:,}" if found.states else "-"
     first = (
@@ -70,7 +70,7 @@ def head_rows(name: str, head: np.ndarray, given: object = None) -> tuple[str, s
         f"{found.tied:,} | {found.undecided:,} | {seen} | {taken:.0f} |"
     )
     began = time.process_time()
-    free = settable_tokens(head, states=text, most_seconds=400)
+    free = settable_tokens(head, states=text, most_work=7e12)
     taken, top = time.process_time() - began, "-" if free.top is None else f"{free.top}"
     print(first, free.verdict, flush=True)
     return (
