@@ -14,8 +14,9 @@ _USUAL = 20
 def scaled(numbers: Array) -> tuple[Array, int, bool]:
     """The numbers times the power of two that brings the largest near 1, the power, and whether no digit was lost by it.
 
-    >>> scaled(np.array([3e200, -1e200]))[0].round(2).tolist()
-    [0.78, -0.26]
+    >>> numbers, power, is_lossless = scaled(np.array([6.0, -2.0]) * 2.0**200)
+    >>> numbers.tolist(), power, is_lossless
+    ([0.75, -0.25], -203, True)
     """
     power = math.frexp(max(float(numbers.max()), -float(numbers.min())))[1]
     if abs(power) <= _USUAL:
