@@ -5,7 +5,7 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
-from uncone.errors import without_torch
+from uncone.errors import without_package
 
 
 def open_room(package: str) -> None:
@@ -35,4 +35,4 @@ def load_part(package: str, name: str) -> ModuleType:
     try:
         return import_module(f"{package}.{name}")  # which sets the attribute
     except ModuleNotFoundError as error:
-        raise (without_torch(error, f"{package}.{name}") or error) from error
+        raise (without_package(error, f"{package}.{name}") or error) from error

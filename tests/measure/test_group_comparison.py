@@ -196,7 +196,9 @@ class TestRandomGroups:
         x = gaussian(6, 3, dtype=torch.float64)
         padded = torch.cat([x, torch.zeros(2, 3, dtype=torch.float64)])
         with_zeros, without = (PairSums.of(Moments.of(one, unit_second=True)).null(3) for one in (padded, x))
-        assert with_zeros == pytest.approx(without, rel=1e-12)  # a BLAS sums another number of rows in another order
+        assert with_zeros == pytest.approx(
+            without, rel=1e-12
+        )  # a BLAS sums another number of rows in another order
 
     def test_excess_and_chance(self) -> None:
         x = gaussian(400, 8)

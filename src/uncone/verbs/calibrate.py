@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from uncone.arguments import shown, whole_number
 from uncone.calibration.drift import drift
 from uncone.calibration.sides import (
