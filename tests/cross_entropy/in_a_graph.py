@@ -228,3 +228,18 @@ def test_the_page_counts_the_breaks_of_a_graph() -> None:
     counted = [loss(), loss(backend="wrap:torch"), attached(None), attached(RareTokenGate(v))]
     table = PAGE.read_text(encoding="utf-8").partition("| compiled | graph breaks |")[2].partition("\n\n")[0]
     assert [int(n) for n in re.findall(r"\| (\d+) \|$", table, re.MULTILINE)] == counted
+
+
+def test_a_compiled_model_calls_it() -> None:
+    hidden, weight, _, labels = problem(dtype=torch.float32)
+    gate = a_gate(len(weight), 0.4)
+
+    def step(h: Tensor, w: Tensor) -> Tensor:
+        return gated_linear_cross_entropy(torch.tanh(h * 2), w, labels, gate=gate)
+
+    eager, compiled = (
+        gradients(step, hidden, weight),
+        gradients(torch.compile(step, backend="aot_eager"), hidden, weight),
+    )
+    assert float(eager[0]) == pytest.approx(float(compiled[0]), rel=1e-6)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(eager[1], compiled[1], strict=True))

@@ -119,21 +119,6 @@ def test_autocast_decides_the_products() -> None:
     assert (mixed[1][0].dtype, mixed[1][1].dtype) == (torch.bfloat16, torch.float32)
 
 
-def test_a_compiled_model_calls_it() -> None:
-    hidden, weight, _, labels = problem(dtype=torch.float32)
-    gate = a_gate(len(weight), 0.4)
-
-    def step(h: Tensor, w: Tensor) -> Tensor:
-        return gated_linear_cross_entropy(torch.tanh(h * 2), w, labels, gate=gate)
-
-    eager, compiled = (
-        gradients(step, hidden, weight),
-        gradients(torch.compile(step, backend="aot_eager"), hidden, weight),
-    )
-    assert float(eager[0]) == pytest.approx(float(compiled[0]), rel=1e-6)
-    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(eager[1], compiled[1], strict=True))
-
-
 @pytest.mark.parametrize("gate", [None, a_gate(40, 0.3)])
 def test_no_more_than_a_chunk_of_logits_is_held(
     gate: FixedGate | None, monkeypatch: pytest.MonkeyPatch

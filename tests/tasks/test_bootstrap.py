@@ -118,7 +118,7 @@ def test_a_mean_over_subsets_keeps_their_sizes_and_draws_them_apart() -> None:
 
 def test_means_over_subsets_refuse_what_they_cannot_draw() -> None:
     a, b, gold = np.random.default_rng(11).random((3, 6))
-    with pytest.raises(InputError, match="expected a subset for each of the 6 items, got 2"):
+    with pytest.raises(InputError, match="expected a subset for each of the 6 items, got 'xy'"):
         correlation_bootstraps(a, b[None], gold, subsets="xy")
     with pytest.raises(InputError, match="at least two items in every subset, got one in 'y'"):
         correlation_bootstraps(a, b[None], gold, subsets="xxxxxy")

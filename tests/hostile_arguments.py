@@ -1,0 +1,215 @@
+"""Every argument of every public function, replaced by what it is not: an error with a way out, or a sane result.
+
+`python -m tests.hostile_arguments` prints what is neither. It is a program of its own because pytest checks the types of
+each call here, where a user's process does not.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+import uncone
+from uncone import cross_entropy, explain, measure, prevent, tasks, topology, transforms
+from uncone.calibration import drift
+from uncone.errors import InputError, UnconeError, UndefinedMeasure
+from uncone.moments import Moments
+from uncone.records import Measurement
+
+N, D = 40, 6
+X = np.random.default_rng(0).standard_normal((N, D)) + 0.5
+Y = np.random.default_rng(1).standard_normal((N, D))
+MANY = np.tile(X, (10, 1))
+COUNTS = np.arange(1, N + 1)
+HIDDEN, WEIGHT = torch.from_numpy(X).float(), torch.from_numpy(Y).float()
+LABELS = torch.arange(N) % 5
+DISTANCES = torch.pdist(HIDDEN.double()).sort().values.numpy()
+SCORES = np.random.default_rng(2).standard_normal(N)
+CALIBRATION = uncone.calibrate(X)
+NEIGHBOURS = measure.nearest_neighbours(X, 5, distinct=True)
+
+HOSTILE: Mapping[str, Any] = {
+    "none": None, "nan": math.nan, "inf": math.inf, "-inf": -math.inf, "-1": -1, "0": 0, "2.5": 2.5, "1e300": 1e300,
+    "huge": 10**30, "true": True, "text": "a", "list of text": ["a"], "empty list": [], "list": [3], "nan list": [math.nan],
+    "ragged": [[1.0], [1.0, 2.0]], "dict": {"a": 1}, "object": object(), "bytes": b"a", "complex": 1j,
+    "empty": np.empty(0), "no rows": np.empty((0, D)), "no columns": np.empty((N, 0)), "one column": np.ones((N, 1)),
+    "wrong width": np.ones((N, D + 1)), "wrong length": np.ones(N + 1), "one row": np.ones((1, D)), "scalar": np.float64(3),
+    "cube": np.ones((3, 4, D)), "whole": np.ones((N, D), int), "bool": np.ones((N, D), bool), "objects": np.array([[None]] * N),
+    "complexes": np.ones((N, D), complex), "texts": np.array(["a"] * N), "nans": np.full((N, D), math.nan), "large": np.full((N, D), 1e300),
+    "infinite": np.full(N, math.inf), "negative": np.full(N, -1.0), "fractions": np.full(N, 0.5), "zeros": np.zeros(N),
+    "tensor": torch.ones(N, D + 1), "half": torch.ones(N, D).half(), "integers": torch.ones(N, dtype=torch.int64), "far": torch.full((N,), 10**12),
+    "meta": torch.ones(N, D, device="meta"),
+}  # fmt: skip
+Call = tuple[str, Callable[..., Any], dict[str, Any]]
+
+
+def _rows(function: Callable[..., Any], **rest: Any) -> Call:
+    return function.__name__, function, {"x": X, "mask": np.ones(N, int), **rest}
+
+
+def _second_pass(function: Callable[..., Any], **rest: Any) -> Call:
+    return function.__name__, function, {"rows": X, **rest}
+
+
+def _fit(repair: Callable[..., Any], /, **options: Any) -> Call:
+    def fitted(x: Any, weights: Any, **options: Any) -> Any:
+        return repair(**options).fit(x, weights=weights).transform(x)
+
+    return repair.__name__, fitted, {"x": X, "weights": COUNTS, **options}
+
+
+CALLS: tuple[Call, ...] = (
+    _rows(measure.anisotropy, k=1),
+    _rows(measure.condition_number, centered=False),
+    _rows(measure.dominant_dimension, centered=True),
+    _rows(measure.effective_rank, centered=True),
+    _rows(measure.gaussian_isotropy),
+    _rows(measure.isoscore, debiased=False),
+    _rows(measure.isoscore_star, zeta=0.2, target=np.eye(D)),
+    _rows(measure.mean_cosine),
+    _rows(measure.mean_shift),
+    _rows(measure.moments_of),
+    _rows(measure.outlier_dimensions, sigmas=3.0),
+    _rows(measure.participation_ratio, debiased=True),
+    _rows(measure.rankme),
+    _rows(measure.rogue_dimensions),
+    _rows(measure.singular_entropy, centered=True),
+    _rows(measure.stable_rank, centered=False),
+    _rows(measure.uniformity, t=2.0),
+    ("all", measure.all, {"x": X, "mask": np.ones(N, int), "neighbours": False}),
+    _second_pass(measure.hubness, k=5, metric="cosine", sample=20, seed=0),
+    _second_pass(measure.hubness, k=5, neighbours=measure.nearest_neighbours(X, 5, metric="cosine")),
+    _second_pass(measure.levina_bickel, k=5, sample=20, seed=0),
+    _second_pass(measure.levina_bickel, k=5, neighbours=NEIGHBOURS),
+    _second_pass(measure.nearest_neighbours, k=5, metric="cosine", distinct=True, sample=20, seed=0),
+    _second_pass(measure.partition_isotropy),
+    ("moments of the rows", lambda moments: measure.partition_isotropy(X, moments), {"moments": Moments.of(X)}),
+    _second_pass(measure.two_nn, sample=20, seed=0),
+    _second_pass(measure.uniformity_exact, t=2.0, sample=20, seed=0),
+    ("under_trained_tokens", measure.under_trained_tokens,
+     {"rows": MANY, "prefer": "norm", "counts": np.arange(10 * N) // 20, "rate": 0.01, "most": 20}),
+    ("benjamini_hochberg", measure.benjamini_hochberg, {"p": np.linspace(0, 1, N)}),
+    ("by_group", measure.by_group, {"rows": X, "measures": [measure.mean_cosine], "groups": COUNTS % 3}),
+    ("by_group of bins", measure.by_group, {"rows": X, "measures": [measure.mean_cosine], "bin_size": 10}),
+    ("cosine_between", measure.cosine_between, {"a": X, "b": Y, "shared": 0}),
+    ("frequency_membership", measure.frequency_membership, {"n": N, "counts": COUNTS, "reserved": [0, 3]}),
+    ("compare_groups", measure.compare_groups,
+     {"rows": X, "membership": measure.frequency_membership(N, counts=COUNTS), "counts": COUNTS, "confidence": 0.95}),
+    ("local_dimensions", measure.local_dimensions, {"neighbours": NEIGHBOURS, "k": 4}),
+    ("marchenko_pastur", measure.marchenko_pastur, {"n": 100.0, "d": 5}),
+    ("permutation_test", measure.permutation_test,
+     {"rows": X, "members": np.arange(5), "seed": 0, "permutations": 9, "mask": None}),
+    ("reserved_rows", measure.reserved_rows, {"labels": ["a"] * N, "n": N}),
+    ("robust_null", measure.robust_null, {"values": np.random.default_rng(3).standard_normal(200)}),
+    ("GroupMoments", measure.GroupMoments, {"count": 3, "d": D}),
+    ("OddRowFinder", measure.OddRowFinder, {"d": D, "n": N}),
+    ("Moments", Moments, {"d": D, "shift": np.zeros(D)}),
+    ("Moments.of", Moments.of, {"rows": X, "weights": COUNTS, "shift": np.zeros(D)}),
+    ("update", lambda **given: Moments(D).update(**given), {"block": X, "weights": COUNTS}),
+    ("merge", Moments.of(X).merge, {"other": Moments.of(Y)}),
+    ("spectrum", Moments.of(X).leading_spectrum, {"k": 2, "centered": True}),
+    _fit(transforms.AllButTheTop, n_components=1, centered=True),
+    _fit(transforms.Center),
+    _fit(transforms.ClusterCenter, n_clusters=3, n_components=2, seed=0),
+    _fit(transforms.RemoveMeanDirection),
+    _fit(transforms.ScaledCenter),
+    _fit(transforms.Standardize),
+    _fit(transforms.Whiten, kind="zca", power=0.5, floor=1e-4, n_components=3),
+    ("transform", transforms.Center().fit(X).transform, {"x": X}),
+    ("inverse_transform", transforms.Center().fit(X).inverse_transform, {"y": X}),
+    ("Affine", transforms.Affine, {"shift": np.zeros(D), "weight": np.eye(D), "offset": np.ones(D)}),
+    ("Normalized", transforms.Normalized, {"repair": transforms.Center().fit(X)}),
+    ("repair_named", transforms.repair_named, {"name": "center", "d": D}),
+    ("correlation", tasks.correlation, {"x": SCORES, "y": COUNTS, "kind": "spearman"}),
+    ("correlation_bootstrap", tasks.correlation_bootstrap,
+     {"score_a": SCORES, "score_b": SCORES[::-1], "gold": COUNTS, "resamples": 100, "level": 0.9, "seed": 0}),
+    ("correlation_bootstraps", tasks.correlation_bootstraps,
+     {"baseline": SCORES, "others": [SCORES[::-1]], "gold": COUNTS, "resamples": 100, "level": 0.9, "seed": 0}),
+    ("paired_bootstrap", tasks.paired_bootstrap,
+     {"per_item_a": SCORES, "per_item_b": SCORES[::-1], "resamples": 100, "level": 0.9, "seed": 0}),
+    ("paired_bootstraps", tasks.paired_bootstraps,
+     {"baseline": SCORES, "others": [SCORES[::-1]], "resamples": 100, "level": 0.9, "seed": 0}),
+    ("barcode", topology.barcode, {"points": HIDDEN, "groups": LABELS}),
+    ("pair_ends", topology.pair_ends, {"points": HIDDEN, "pairs": np.array([[0, 1, 2, 3]])}),
+    ("pair_lengths", topology.pair_lengths, {"points": HIDDEN, "pairs": np.array([[0, 1, 2, 3]])}),
+    ("pairs_of_generators", topology.pairs_of_generators,
+     {"generators": [np.array([[0, 0, 1]]), [np.array([[0, 1, 2, 3]])], np.array([0]), []], "dimension": 1}),
+    ("pairs_of_intervals", topology.pairs_of_intervals, {"points": HIDDEN, "intervals": DISTANCES[None, :2]}),
+    ("persistent_entropy", topology.persistent_entropy, {"lengths": torch.rand(8), "bars": torch.tensor([8])}),
+    ("prominent_bars", topology.prominent_bars, {"lengths": torch.rand(8), "convention": "official"}),
+    ("prominent_counts", topology.prominent_counts,
+     {"lengths": torch.rand(8), "bars": torch.tensor([8]), "convention": "official", "width": 8}),
+    ("prominent_mask", topology.prominent_mask,
+     {"lengths": torch.rand(8), "bars": torch.tensor([8]), "convention": "official", "width": 8}),
+    ("anisotropy_scores", prevent.anisotropy_scores, {"points": HIDDEN, "labels": LABELS, "k": 3}),
+    ("AnisotropyTrack", prevent.AnisotropyTrack, {"every": 50, "path": None, "k": 3}),
+    ("PersistentEntropy", lambda points, labels, **options: prevent.PersistentEntropy(**options)(points, labels),
+     {"points": HIDDEN, "labels": LABELS, "weight": 1.0, "length_weight": 0.1, "convention": "official"}),
+    ("RareTokenGate", prevent.RareTokenGate,
+     {"vocab_size": N, "window": 10, "rare_share": 0.2, "alpha": None, "mode": "relative", "gate_max": 0.03,
+      "memory": "exact", "counts": COUNTS, "protected_ids": (1,), "n_tokens": N, "start_step": 1, "ignore_index": -100}),
+    ("CrossEntropyOptions", cross_entropy.CrossEntropyOptions,
+     {"ignore_index": -100, "label_smoothing": 0.1, "z_loss": 0.1, "softcap": 3.0, "logit_scale": 1.0,
+      "reduction": "mean", "num_items": 10, "chunk": 16, "backend": "chunk"}),
+    ("linear_cross_entropy", cross_entropy.linear_cross_entropy,
+     {"hidden": HIDDEN, "weight": WEIGHT, "labels": LABELS, "bias": torch.zeros(N), "options": None}),
+    ("gated_linear_cross_entropy", cross_entropy.gated_linear_cross_entropy,
+     {"hidden": HIDDEN, "weight": WEIGHT, "labels": LABELS, "gate": None, "bias": torch.zeros(N), "options": None}),
+    ("uniformly_negative_direction", explain.uniformly_negative_direction,
+     {"hidden": X, "norm": None, "margin": 1e-4, "held_out": Y, "windows": None, "seed": 0, "most": 100}),
+    ("unreachable_tokens", explain.unreachable_tokens,
+     {"head": X, "bias": np.zeros(N), "labels": None, "states": Y, "scale": 1.0, "most_listed": 5}),
+    ("settable_tokens", explain.settable_tokens, {"head": X, "states": Y, "sets": 2, "seed": 0}),
+    ("context_rank", uncone.context_rank, {"source": [[1, 2, 3, 1, 2, 4, 1, 2, 3]] * 4, "order": 2, "dimensions": 3, "seed": 0}),
+    ("calibrate", uncone.calibrate, {"vectors": X, "queries": Y, "metric": "cosine", "scores": [0.5], "rates": (0.05, 0.01)}),
+    ("drift", drift.drift, {"saved": CALIBRATION, "now": CALIBRATION}),
+    ("open_rows", uncone.open_rows, {"spec": X}),
+    ("diagnose", uncone.diagnose, {"spec": X, "counts": COUNTS}),
+    ("measures", uncone.measures, {"name": "isoscore"}),
+)  # fmt: skip
+
+
+def _is_sane(result: Any) -> bool:
+    """No number in it is NaN."""
+    if isinstance(result, Measurement):
+        return result.value is None or math.isfinite(result.value)
+    if isinstance(result, float):
+        return not math.isnan(result)
+    if isinstance(result, torch.Tensor):
+        return not bool(result.detach().isnan().any()) if result.is_floating_point() else True
+    if isinstance(result, np.ndarray) and result.dtype.kind == "f":
+        return not bool(np.isnan(result).any())
+    return True
+
+
+def faults() -> Iterator[str]:
+    for label, function, base in CALLS:
+        if fault := _fault(partial(function, **base), UndefinedMeasure):
+            yield f"{label}: {fault}"
+        for name in base:
+            for kind, value in HOSTILE.items():
+                if fault := _fault(partial(function, **base | {name: value})):
+                    yield f"{label}, {name} is {kind}: {fault}"
+
+
+def _fault(call: Callable[[], Any], refused_by: type[UnconeError] = UnconeError) -> str:
+    """What is wrong with the answer, if anything."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            return "" if _is_sane(call()) else "NaN"
+        except refused_by as error:
+            is_whole = ": " in str(error) or not isinstance(error, InputError)  # and what to do
+            return "" if is_whole else str(error)
+        except Exception as error:
+            return f"{type(error).__name__}: {str(error)[:90]}"
+
+
+if __name__ == "__main__":
+    for fault in faults():
+        print(fault, flush=True)
