@@ -174,7 +174,7 @@ def prominent_bars(lengths: Any, *, convention: Convention = "official") -> int:
     Example: prominent_bars(torch.tensor([1., 1.1, 1.2, 1.3, 1.4, 9.])) == 2 and, "exclusive", 1.
     """
     lengths = floats(lengths)
-    lengths = lengths.cpu() if isinstance(lengths, Tensor) else lengths
+    lengths = lengths.cpu() if isinstance(lengths, Tensor) and not lengths.is_meta else lengths
     check_lengths(lengths)
     return int(prominent_counts(lengths, torch.tensor([len(lengths)]), convention=convention))
 
