@@ -119,7 +119,7 @@ class TestWhatWorkMayTake:
             InputError,
             match=r"the products of 20,000 columns .* 16.0 GB of the 8.0 GB that are free: .*UNCONE_MEMORY_GB=16$",
         ):
-            Moments(20_000)
+            Moments.of(np.broadcast_to(np.float32(1), (10_001, 20_000)))
         Moments(20_000, second=False)
         Moments(4000)
 
@@ -166,7 +166,7 @@ class TestWhatWorkMayTake:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr("uncone.memory.free_bytes", lambda: 10**9)
-        np.save(tmp_path / "wide.npy", np.ones((3, 20_000), dtype=np.float32))
+        np.lib.format.open_memmap(tmp_path / "wide.npy", "w+", np.float16, (10_001, 20_000))  # empty blocks
         status, _, error = run_command("diagnose", capsys, tmp_path / "wide.npy")
         assert status == 1
         assert "16.0 GB of the 1.0 GB that are free" in error

@@ -135,7 +135,9 @@ def test_progress_rises_to_all_rows() -> None:
 
 def test_bad_input_is_refused() -> None:
     x = gaussian(20, 3)
-    for t in (0.0, -1.0, 151.0, math.nan):
+    with pytest.raises(InputError, match="expected t to be a finite number, got nan"):
+        measure.uniformity_exact(x, t=math.nan)
+    for t in (0.0, -1.0, 151.0):
         with pytest.raises(InputError, match=re.escape("expected t above 0 and at most 150")):
             measure.uniformity_exact(x, t=t)
     with pytest.raises(InputError, match="expected unweighted moments of the same 20 rows"):

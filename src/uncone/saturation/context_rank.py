@@ -50,7 +50,7 @@ class Followers:
 
 
 def context_rank(
-    texts: Sequence[Array],
+    texts: Sequence[Any],
     *,
     order: int = 5,
     dimensions: int = 500,
@@ -123,7 +123,7 @@ def context_rank(
     )  # fmt: skip
 
 
-def _joined(texts: Sequence[Array], order: int) -> tuple[Array, Array]:
+def _joined(texts: Sequence[Any], order: int) -> tuple[Array, Array]:
     """All ids (N,), and where each text ends."""
     if order < 2:
         raise InputError(f"expected n-grams of at least 2 tokens, got {order}: 5 is usual")

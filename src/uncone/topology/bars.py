@@ -41,10 +41,6 @@ def check_lengths(lengths: object) -> None:
     """Refuses all but a tensor (M,) of floats, and on the CPU, where it costs no wait, numbers below 0."""
     if not isinstance(lengths, Tensor) or lengths.ndim != 1 or not lengths.is_floating_point():
         raise InputError(f"expected lengths (M,) of floats, got {kind(lengths)}: pass Barcode.lengths")
-    if lengths.is_meta:
-        raise InputError(
-            "expected lengths with values, got some on meta, which has none: compute a barcode first"
-        )
     if lengths.device.type == "cpu" and len(lengths):
         least, most = (float(end) for end in torch.aminmax(lengths.detach()))
         if not 0 <= least <= most < torch.inf:
@@ -174,7 +170,12 @@ def prominent_bars(lengths: Any, *, convention: Convention = "official") -> int:
     Example: prominent_bars(torch.tensor([1., 1.1, 1.2, 1.3, 1.4, 9.])) == 2 and, "exclusive", 1.
     """
     lengths = floats(lengths)
-    lengths = lengths.cpu() if isinstance(lengths, Tensor) and not lengths.is_meta else lengths
+    if isinstance(lengths, Tensor):
+        if lengths.is_meta:
+            raise InputError(
+                "expected lengths with values, got some on meta, which has none: compute a barcode first"
+            )
+        lengths = lengths.cpu()
     check_lengths(lengths)
     return int(prominent_counts(lengths, torch.tensor([len(lengths)]), convention=convention))
 

@@ -172,7 +172,9 @@ def _check(
     for score in scores or ():
         if not math.isfinite(score) or (metric == "cosine" and abs(score) > 1):
             bounds = "from -1 to 1" if metric == "cosine" else "that is finite"
-            raise InputError(f"expected a score {bounds}, got {score:g}: pass scores that this metric can have")
+            raise InputError(
+                f"expected a score {bounds}, got {score:g}: pass scores that this metric can have"
+            )
     for rate in rates:
         if not 0 < rate < 1:
             raise InputError(f"expected a false-match rate above 0 and below 1, got {rate}: 1% is 0.01")
