@@ -614,7 +614,8 @@ def test_ids_of_tokens_are_numbers_or_a_file_of_them(tmp_path: Path) -> None:
         ):
             repair_tokens(model, tmp_path / "out", tokens=given)
     with pytest.raises(
-        InputError, match=r"cannot tell which tokens of .* are untrained: .*; give ids or token strings such as 3,90"
+        InputError,
+        match=r"cannot tell which tokens of .* are untrained: .*; give ids or token strings such as 3,90",
     ):
         repair_tokens(model, tmp_path / "out")
     with pytest.raises(InputError, match=r"expected --counts .counts=. with tokens that are found"):
