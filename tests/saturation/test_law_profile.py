@@ -103,6 +103,15 @@ def test_a_fit_without_e_says_so_and_has_no_bootstrap() -> None:
     assert ScalingLaw.from_json(record.to_json()) == record
 
 
+@pytest.mark.parametrize(("runs", "has_one"), [(14, False), (16, True)])
+def test_few_runs_have_no_bootstrap_and_a_note_gives_the_reason(runs: int, has_one: bool) -> None:
+    n, t, losses = noisy(0, runs=runs, noise=0.01)
+    record = uncone.fit_scaling_law({"n": n, "t": t, "loss": losses}, resamples=100)
+    assert all((constant.bootstrap is not None) is has_one for constant in record.constants)
+    assert any("too few for a bootstrap interval" in note for note in record.notes) is not has_one
+    assert all(constant.profile is not None for constant in record.constants)
+
+
 def test_an_open_end_is_in_the_verdict() -> None:
     n, t, losses = noisy(3, runs=12, noise=0.1)
     record = uncone.fit_scaling_law({"n": n, "t": t, "loss": losses}, resamples=100)

@@ -25,7 +25,8 @@ _MOST_GAP = 1e6  # beyond, digits of a per cent say nothing
 class LawConstant:
     """A constant of the law. `profile` is its interval by the likelihood and `bootstrap` its interval by simulated runs, each
     with None for an end that the runs do not bound. Both are None of a constant that was `given` and where there were no
-    more runs than constants. `bootstrap` is None too where the fit ended at a limit, such as E = 0: a note names it."""
+    more runs than constants. `bootstrap` is None too where the fit ended at a limit, such as E = 0,
+    and where there were fewer than three runs for each fitted constant: a note gives the reason."""
 
     name: str
     value: float

@@ -16,6 +16,8 @@ LEVEL = 0.95
 _LEAST_NOISE = 1e-8
 """Of an exact fit, so that its intervals have no width but are there."""
 _FEWEST, _STEPS = 100, 80
+RUNS_A_CONSTANT = 3
+"""With fewer the bootstrap interval held a planted constant in 91.6 % of simulations (12 runs, five constants)."""
 _ANYWHERE = 1e6
 """High over low: an interval of losses as wide as this says nothing."""
 CHI_SQUARE = 3.841459
@@ -55,9 +57,10 @@ class Uncertainty:
     def constants(self) -> dict[int, Ends]:
         """The bootstrap interval of each free constant, with None for an end beyond all that a fit may have.
 
-        There are none where the fit is at a limit. E is drawn as E and not as its logarithm, since it may be 0.
+        There are none where the fit is at a limit, and none of few runs, which they hold too rarely. E is drawn as E
+        and not as its logarithm, since it may be 0.
         """
-        if self.at_limit:
+        if self.at_limit or len(self.problem.y) < RUNS_A_CONSTANT * len(self.thresholds):
             return {}
         theta, drawn, limits = (searched(of) for of in (self.law.theta, self.drawn, self.problem.limits))
         ends = theta + self._quantiles(drawn - theta)

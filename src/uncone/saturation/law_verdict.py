@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from uncone.records.scaling_law import COUNTED, Gap, LawConstant, LawRun, between, ends, short
 from uncone.records.text import count, listing, number, plural
+from uncone.saturation.law_intervals import RUNS_A_CONSTANT
 from uncone.saturation.scaling_law import CONSTANTS, GRID
 
 FEW_SPARE = 3
@@ -70,6 +71,11 @@ def notes(
             f"Only {_runs(spare)} more than constants: the noise, and so every interval, is hardly known."
         )
     told += _limits(constants, at_limit)
+    if spare > 0 and len(fitted) < RUNS_A_CONSTANT * len(free):
+        told.append(
+            f"{_runs(len(fitted))} for {count(len(free))} fitted constants are too few for a bootstrap interval: "
+            f"it takes {RUNS_A_CONSTANT} runs for each."
+        )
     open_ended = [c.name for c in constants if c.profile is not None and None in c.profile]
     if open_ended:
         told.append(
