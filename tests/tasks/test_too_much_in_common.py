@@ -221,8 +221,11 @@ def test_minilm_as_the_authors_program_has_it(
     capsys.readouterr()
     found = json.loads((tmp_path / "minilm.json").read_text())
     for name, bar in (("raw", 0.8854), ("centred", 0.9884), ("removed", 0.9937)):
-        assert round(found["table_1"][name]["authors"], 4) == bar
-        assert round(found["table_1"][name]["same_signs_as_the_authors"], 4) == bar
+        row = found["table_1"][name]
+        assert row["authors"] == pytest.approx(row["same_signs_as_the_authors"], abs=5e-5)
+        # Their program takes the sign of each eigenvector that the LAPACK gave, which differs between processors.
+        assert row["low"] - 5e-5 <= bar <= row["high"] + 5e-5
+        assert row["low"] - 5e-5 <= row["authors"] <= row["high"] + 5e-5
     rows = uncone.open_rows(f"{minilm}#input")
     w = experiment("geometry").whole(rows)
     made = {

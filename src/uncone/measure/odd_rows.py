@@ -14,7 +14,7 @@ from uncone.threads import share_rows
 
 GIANT = 10.0
 """In medians. The longest row of 33 published token tables without a remedy has at most 5.7 mean norms."""
-MOST_KEYS = 2**24
+MOST_KEYS = 2**20
 """So many rows have their hash kept; of more rows, a share by the value of the hash, equal rows together."""
 _LISTED, _AT_ONCE = 8, 2**17
 _SEED = 20221
