@@ -193,7 +193,7 @@ def test_rows_that_differ_in_signs_alone_are_not_equal_by_chance() -> None:
 def test_all_equal_rows_of_a_million_are_found() -> None:
     """Beyond 2^19 rows a share was compared, and no note said so."""
     draw = np.random.default_rng(0)
-    x = draw.standard_normal((2**20 + 1000, 2), dtype=np.float32)
+    x = draw.standard_normal((2**20 - 1000, 2), dtype=np.float32)
     copies = np.sort(draw.choice(np.arange(1, len(x)), 37, replace=False))
     x[copies] = x[0]
     x[-1] = x[-2] = 7
