@@ -78,6 +78,9 @@ class LawLine:
         expect(
             fits, f"a loss of the law for each of {n} sizes, got another number: the file was cut or edited"
         )
+        expect(
+            all(loss > 0 for loss in self.loss), "losses of the law above 0, got others: the file was edited"
+        )
 
 
 @dataclass(frozen=True)
