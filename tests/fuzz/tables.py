@@ -96,7 +96,9 @@ def _number(cell: Any) -> float | None:
         return None
     try:
         return float(cell)
-    except (TypeError, ValueError, OverflowError):
+    except OverflowError:  # a whole number of hundreds of digits, which is out of range as 1e400 is
+        return float("inf") if cell > 0 else float("-inf")
+    except (TypeError, ValueError):
         return None
 
 
