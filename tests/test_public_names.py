@@ -30,27 +30,42 @@ _CODE = re.compile(r"^```(?:python|py)\n(.*?)^```$|``?([^`\n]+)``?", re.MULTILIN
 _EXAMPLE = re.compile(r"^ *(?:>>>|\.\.\.) (.*)$", re.MULTILINE)
 _STARTED_WITH = {"uncone", "uncone.version"}
 _SERVER = """
-    import contextlib, json, os, sys
-    for needed_by_uncone in ("numpy", "torch", "torch._dynamo", "torch.distributed"):
-        with contextlib.suppress(ImportError):
-            __import__(needed_by_uncone)  # which says nothing about uncone, and each child has it then
+    import json, os, sys
+    def loaded_by(names):  # what others' packages uncone imports for them, seen in a process that is thrown away
+        reading, writing = os.pipe()
+        if not (child := os.fork()):
+            import uncone
+            for kind, name in names:
+                look_up(kind, name)
+            with open(writing, "w") as found:
+                json.dump([module for module in sys.modules if module.split(".")[0] != "uncone"], found)
+            os._exit(0)
+        os.close(writing)
+        with open(reading) as found:
+            return json.load(found)
+    def look_up(kind, name):
+        try:
+            if kind == "import":
+                room, _, last = name.rpartition(".")
+                exec(f"from {room} import {last}")
+            else:
+                value = __import__("uncone")
+                for part in name.split(".")[1:]:
+                    value = getattr(value, part)
+        except BaseException as failed:
+            return f"{type(failed).__name__}: {failed}"
+        return ""
+    asked = [json.loads(line) for line in sys.stdin]
+    for module in loaded_by(asked):
+        try:
+            __import__(module)  # which says nothing about uncone, and each child has it then
+        except Exception:
+            pass
     import uncone
     print(json.dumps([name for name in sys.modules if name.split(".")[0] == "uncone"]), flush=True)
-    for line in sys.stdin:
-        kind, name = json.loads(line)
+    for kind, name in asked:
         if not (child := os.fork()):
-            try:
-                if kind == "import":
-                    room, _, last = name.rpartition(".")
-                    exec(f"from {room} import {last}")
-                else:
-                    value = uncone
-                    for part in name.split(".")[1:]:
-                        value = getattr(value, part)
-                error = ""
-            except BaseException as failed:
-                error = f"{type(failed).__name__}: {failed}"
-            print(json.dumps([name, error]), flush=True)
+            print(json.dumps([name, look_up(kind, name)]), flush=True)
             os._exit(0)
         os.waitpid(child, 0)
 """
@@ -92,14 +107,18 @@ def _strings(source: str) -> Iterator[str]:
             yield node.value
 
 
-def unresolved(names: set[tuple[str, str]], compiled: Path) -> dict[str, str]:
+def unresolved(names: set[tuple[str, str]]) -> dict[str, str]:
     """The names that are not there, with the error. Each is looked up in a process of its own that has imported
     uncone, and nothing else of it."""
-    cache = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(compiled)}
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(_SERVER)]
     asked = "".join(json.dumps(name) + "\n" for name in sorted(names))
     done = subprocess.run(
-        command, input=asked, capture_output=True, text=True, check=True, env=os.environ | cache
+        command,
+        input=asked,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": ""},
     )
     loaded, *answers = (json.loads(line) for line in done.stdout.splitlines())
     assert set(loaded) == _STARTED_WITH, "importing uncone loads more of itself than its version"
@@ -127,19 +146,19 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes ar
 
 
 @needs_fork
-def test_rooms_and_names_of_the_first_page_resolve_in_a_fresh_interpreter(tmp_path: Path) -> None:
+def test_rooms_and_names_of_the_first_page_resolve_in_a_fresh_interpreter() -> None:
     names = names_of(ROOT / "README.md")
     assert {("attribute", "uncone.measure.all"), ("attribute", "uncone.diagnose")} <= names
-    assert unresolved(_longest(names | _rooms()), tmp_path) == {}
+    assert unresolved(_longest(names | _rooms())) == {}
 
 
 @needs_fork
 @pytest.mark.slow
-def test_every_name_of_every_document_resolves_in_a_fresh_interpreter(tmp_path: Path) -> None:
+def test_every_name_of_every_document_resolves_in_a_fresh_interpreter() -> None:
     names = set().union(*map(names_of, [*DOCUMENTS, *sorted((ROOT / "src").rglob("*.py"))]))
     assert {("attribute", "uncone.tasks.paired_bootstrap"), ("import", "uncone.explain.place_value")} <= names
     assert len(names) > 100
-    assert unresolved(_longest(names), tmp_path) == {}
+    assert unresolved(_longest(names)) == {}
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
