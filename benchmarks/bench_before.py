@@ -1,6 +1,6 @@
 """The same work by an older commit and by this one, in turns, each in a process of its own.
 
-`python benchmarks/bench_before.py` takes the machine as it is; with `--busy` another process keeps a core busy.
+`python benchmarks/bench_before.py COMMIT` takes the machine as it is; with `--busy` another process keeps a core busy.
 """
 
 import argparse
@@ -14,10 +14,8 @@ from pathlib import Path
 
 from measured import HERE, _circumstances
 
-from matrices import path, wide
+from matrices import curves_table, few_rows, path, wide
 
-BEFORE = "abb0d0e"
-"""The last commit whose core ran on torch."""
 NOTE = "Peaks are the largest resident set of the whole process, the files that it maps included. A row alone can be taken again (`--only`)."
 WORK = """
 import importlib, sys, time
@@ -69,6 +67,11 @@ def _rows() -> list[Compared]:
     ]  # fmt: skip
     what = "diagnose 128256 x 4096 bfloat16 (1 GB)"
     rows.append(Compared(what, 1, command=("-m", "uncone", "diagnose", str(wide()), *files)))
+    for n, d in ((3, 8000), (1000, 4096), (2000, 2048)):
+        command = ("-m", "uncone", "diagnose", str(few_rows(n, d)), *files)
+        rows.append(Compared(f"diagnose {n} x {d}, few wide rows", 1, command=command))
+    what = "saturation of a table of 5 million rows (CSV), 1,000 curves"
+    rows.append(Compared(what, 1, command=("-m", "uncone", "saturation", str(curves_table()), "--json", "{out}.json")))
     return rows
 
 
@@ -128,23 +131,24 @@ def compare(one: Compared, trees: list[Path], folder: Path) -> str:
 def main() -> None:
     """Print and keep the table, line by line."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("commit", help="the older commit")
     parser.add_argument("--busy", action="store_true", help="beside a process that keeps one core busy")
     parser.add_argument(
         "--only", default="", help="rows whose name has this, or that after a ';'; the others stay"
     )
     parser.add_argument("--most", type=int, default=99, help="turns of a row at the most")
     chosen = parser.parse_args()
-    out = HERE / "results" / f"before{'_busy' if chosen.busy else ''}.md"
+    out = HERE / "results" / f"before_{chosen.commit}{'_busy' if chosen.busy else ''}.md"
     head = [
-        f"# This commit against {BEFORE}, in turns" + ", beside a process that keeps one core busy" * chosen.busy,
-        "", f"`python benchmarks/{Path(__file__).name}{' --busy' * chosen.busy}`", "",
+        f"# This commit against {chosen.commit}, in turns" + ", beside a process that keeps one core busy" * chosen.busy,
+        "", f"`python benchmarks/{Path(__file__).name} {chosen.commit}{' --busy' * chosen.busy}`", "",
         "| work | turns | before: median s (min to max) | now | ratio, median of turns | peak MiB before | now |",
         "|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     lines, known = list[str](), out.read_text().splitlines() if out.exists() else []
     with tempfile.TemporaryDirectory() as temporary:
         folder, old = Path(temporary), Path(temporary) / "before"
-        subprocess.run(["git", "worktree", "add", "-q", "--detach", old, BEFORE], cwd=HERE, check=True)
+        subprocess.run(["git", "worktree", "add", "-q", "--detach", old, chosen.commit], cwd=HERE, check=True)
         (old / "benchmarks" / ".data").symlink_to(HERE / ".data")
         busy = subprocess.Popen([sys.executable, "-c", BUSY]) if chosen.busy else None
         try:

@@ -48,6 +48,30 @@ def wide() -> Path:
     return file
 
 
+def few_rows(n: int, d: int) -> Path:
+    """A .npy of n x d float32 with n far below d, written first if it is not there."""
+    file = DATA / f"few_{n}_{d}.npy"
+    if not file.exists():
+        DATA.mkdir(exist_ok=True)
+        np.save(file, np.random.default_rng(0).standard_normal((n, d), np.float32) + 0.5)
+    return file
+
+
+def curves_table() -> Path:
+    """A CSV of 1,000 curves at 5,000 checkpoints each, written first if it is not there."""
+    file = DATA / "curves.csv"
+    if not file.exists():
+        DATA.mkdir(exist_ok=True)
+        generator, partial = np.random.default_rng(0), file.with_suffix(".partial")
+        with open(partial, "w") as handle:
+            handle.write("model,metric,step,value\n")
+            for curve in range(1000):
+                values = 3 + 5 / np.sqrt(1 + np.arange(5000)) + 0.01 * generator.standard_normal(5000)
+                handle.writelines(f"m{curve},loss,{step},{value:.5f}\n" for step, value in enumerate(values))
+        partial.rename(file)
+    return file
+
+
 @cache
 def matrix(name: str) -> np.ndarray:
     """One copy for all rows of a table: the system takes idle memory away, and gives it back page by page."""
