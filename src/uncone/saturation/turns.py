@@ -8,7 +8,7 @@ through every point would make all gains alike. Noise between checkpoints may be
 as likely as they are on this series.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,6 +31,8 @@ _GAIN = 20.0
 _TINY, _ROUNDING = 1e-300, 1e-9
 _EIGHTHS = (3, 4, 5, 6, 7)
 """Of a series, where a recovery may begin."""
+_AT_ONCE = 2**20
+"""Numbers of the series that are fitted at once."""
 _TRIED, _HIGHEST = 24, 0.98
 _ROUGH = 0.02
 """Of the variance that second differences have, for each point: what a fit leaves at least."""
@@ -140,18 +142,17 @@ class _Parts:
     def __init__(self, y: Array) -> None:
         y = y - y.mean(axis=1, keepdims=True)
         b, n = y.shape
-        falling = _falling(y)
-        recovery = _falling(-y[:, ::-1])[0]  # of ends that fall, by their length less one
+        ends = [end for end in dict.fromkeys((n, *(n * part // 8 for part in _EIGHTHS))) if end > 2]
+        fits = _all_falling([y, -y, -y[:, ::-1], *(y[:, :end][:, ::-1] for end in ends)])
+        falling, rises = next(fits), next(fits)[0]
+        recovery = next(fits)[0]  # of ends that fall, by their length less one
         # Without a turn a series rises, then falls, and either may lack: k points rise.
-        rises = np.column_stack([np.zeros(b), _falling(-y)[0]])
-        straight = rises + np.column_stack([np.zeros(b), recovery])[:, ::-1]
+        straight = np.column_stack([np.zeros(b), rises]) + np.column_stack([np.zeros(b), recovery])[:, ::-1]
         self.straight, unturned = straight.argmin(axis=1), straight.min(axis=1)
         self.left = np.full(b, np.inf)
         self.place, self.split, self.end = np.empty(b), np.empty(b, np.int64), np.empty(b, np.int64)
-        for end in dict.fromkeys((n, *(n * part // 8 for part in _EIGHTHS))):
-            if end > 2:
-                rising = _falling(y[:, end - 1 :: -1] if end < n else y[:, ::-1])
-                self._take(end, falling, rising, recovery[:, n - end - 1] if end < n else np.zeros(b))
+        for end, rising in zip(ends, fits, strict=True):
+            self._take(end, falling, rising, recovery[:, n - end - 1] if end < n else np.zeros(b))
         least = _ROUGH * n * _roughness(y) + _ROUNDING * unturned + _TINY
         self.gain = (unturned - self.left) / (self.left + least)
 
@@ -180,6 +181,21 @@ class _Parts:
         """The first row, which is y, without a turn."""
         k = int(self.straight[0])
         return np.concatenate([_rising(y[:k]), -_rising(-y[k:])])
+
+
+def _all_falling(parts: Sequence[Array]) -> Iterator[_Ends]:
+    """`_falling` of each of (B, at most n): several at a time, as what follows a beginning changes nothing of its fit."""
+    b, n = parts[0].shape
+    together = max(1, _AT_ONCE // (b * n))
+    for start in range(0, len(parts), together):
+        some = parts[start : start + together]
+        padded = np.zeros((len(some), b, n))
+        for place, part in enumerate(some):
+            padded[place, :, : part.shape[1]] = part
+        squares, level, first = (ends.reshape(-1, b, n) for ends in _falling(padded.reshape(-1, n)))
+        for place, part in enumerate(some):
+            m = part.shape[1]
+            yield squares[place, :, :m], level[place, :, :m], first[place, :, :m]
 
 
 def _falling(y: Array) -> _Ends:
