@@ -279,12 +279,17 @@ def test_matplotlib_draws_every_chart_of_every_record(kind: type[Record]) -> Non
     pytest.importorskip("matplotlib").use("agg")
     from matplotlib.figure import Figure as Canvas
 
+    drawn = set[str]()  # charts that differ in words alone are drawn once, but for hostile ones
     ways = [{"floats": floats} for floats in EXTREMES.values()] + [
         {"floats": (0.5, 0.25), "words": WORDS[8:]}
     ]
     for way in ways:
         record = _made(kind, length=2, **way)
         for chart in () if record is None else charts_of(record.blocks()).values():
+            shape = repr(chart) if "words" in way else re.sub(r"'[^']*'|\"[^\"]*\"", "", repr(chart))
+            if shape in drawn:
+                continue
+            drawn.add(shape)
             figure = Canvas()
             _, ax = plot.draw(chart, figure.subplots())
             assert not any("drawing it failed" in text.get_text() for text in ax.texts)
