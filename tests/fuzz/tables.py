@@ -1,6 +1,7 @@
 """Tables of numbers: curves, results of evaluations, logs, runs, judgements and pairs; each read again by the standard library."""
 
 import csv
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -123,7 +124,7 @@ def _cells(path: Path) -> dict[str, list[Any]] | None:
         text = file.read()
     first = text.split("\n", 1)[0]
     mark = max(",", "\t", ";", key=first.count)
-    header, *rows = [row for row in csv.reader(text.splitlines(keepends=True), delimiter=mark) if row]
+    header, *rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=mark) if row]
     return {name.strip(): [row[i] for row in rows] for i, name in enumerate(header)}
 
 
