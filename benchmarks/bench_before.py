@@ -159,7 +159,7 @@ def main() -> None:
                     kept = [compare(one, [old, HERE.parent], folder)]
                     print(kept[0], flush=True)
                 lines += kept
-            out.write_text("\n".join([*head, *lines, "", NOTE, "", _circumstances()]) + "\n")
+                out.write_text("\n".join([*head, *lines, "", NOTE, "", _circumstances()]) + "\n")
         finally:
             if busy is not None:
                 busy.kill()
