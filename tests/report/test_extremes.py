@@ -280,8 +280,8 @@ def test_matplotlib_draws_every_chart_of_every_record(kind: type[Record]) -> Non
     from matplotlib.figure import Figure as Canvas
 
     drawn = set[str]()  # charts that differ in words alone are drawn once, but for hostile ones
-    usual = [{"floats": EXTREMES[name]} for name in _USUAL]
-    ways = [*usual, {"floats": (0.5, 0.25), "words": WORDS[8:]}]
+    extremes = [{"floats": floats} for floats in EXTREMES.values()]
+    ways = [*extremes, {"floats": (0.5, 0.25), "words": WORDS[8:]}]
     for way in ways:
         record = _made(kind, length=2, **way)
         for chart in () if record is None else charts_of(record.blocks()).values():
