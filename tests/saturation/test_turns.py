@@ -183,6 +183,15 @@ def test_the_gain_is_over_the_best_rise_and_fall(y: list[float]) -> None:
         assert parts.gain[0] == pytest.approx((unturned - parts.left[0]) / left, rel=1e-6)
 
 
+def test_parts_that_are_fitted_together_are_those_fitted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    y = np.random.default_rng(3).normal(size=(7, 19)).cumsum(axis=1)
+    together = vars(turns._Parts(y))
+    monkeypatch.setattr(turns, "_AT_ONCE", 1)
+    alone = vars(turns._Parts(y))
+    assert together.keys() == alone.keys()
+    assert all(np.array_equal(together[name], alone[name]) for name in together)
+
+
 def test_a_smooth_turn_that_few_checkpoints_show_is_found() -> None:
     """As the head of a run of our own: its parts go through every point, and a fall over four points comes first."""
     y = np.concatenate([np.linspace(0.56, 0.43, 5), 0.43 + 0.065 * np.arange(1, 26) ** 0.97])
