@@ -15,12 +15,12 @@ PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal -m "$(MARKS)" $(OPTION
 MINUTES ?= 20
 SEED ?= 0
 # Tests of numbers that come from a BLAS, and the settings that make this processor compute as others do
-NUMERIC := tests/calibration tests/explain tests/measure tests/saturation tests/topology tests/transforms \
+NUMERIC := tests/calibration tests/diagnosis tests/measure tests/saturation tests/training/bars tests/transforms \
 	tests/test_few_rows.py tests/test_moments.py tests/test_rank_one.py tests/test_unit_blocks.py tests/test_docs.py \
-	tests/verbs/test_diagnose.py tests/verbs/test_repair.py
+	tests/diagnosis/test_diagnose.py tests/repairs/test_repair.py
 # Those of them that every change must pass
 CORE_NUMERIC := tests/calibration tests/measure tests/transforms tests/test_few_rows.py tests/test_moments.py \
-	tests/test_rank_one.py tests/test_unit_blocks.py tests/test_docs.py tests/verbs/test_diagnose.py tests/verbs/test_repair.py \
+	tests/test_rank_one.py tests/test_unit_blocks.py tests/test_docs.py tests/diagnosis/test_diagnose.py tests/repairs/test_repair.py \
 	-k "not (test_diagnose and not gauge) and not properties and not ranges and not scikit_learn and not cli and not help and not fields and not links and not neighbours and not hubness and not intrinsic and not under_trained and not fitting"
 ifeq ($(shell uname -m),x86_64)
 KERNELS := Haswell Sandybridge

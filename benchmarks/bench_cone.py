@@ -4,7 +4,7 @@ import numpy as np
 from measured import Row, Work, run
 from scipy.optimize import linprog
 
-from uncone.explain.cone import separate
+from uncone.diagnosis.why.direction.cone import separate
 
 MARGIN = 1e-3
 

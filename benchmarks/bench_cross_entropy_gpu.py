@@ -21,7 +21,7 @@ import torch
 from measured import HERE
 
 from uncone import CrossEntropyOptions, gated_linear_cross_entropy
-from uncone.cross_entropy.wrapped import without_filter
+from uncone.training.loss.wrapped import without_filter
 
 Tensor = torch.Tensor
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]

@@ -9,7 +9,7 @@ import torch
 from measured import Row, Work, run
 
 import uncone
-from uncone.explain.gradients import gradient_ledger
+from uncone.diagnosis.why.gradients.gradients import gradient_ledger
 from uncone.model.last_states import States
 
 N, V, D = 8192, 30_000, 384

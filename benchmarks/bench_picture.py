@@ -18,7 +18,7 @@ import numpy as np
 from measured import HERE, _circumstances
 
 import uncone
-from uncone.records import Picture
+from uncone.records.parts import Picture
 
 WIDTH, HEIGHT, HOVERS, TURNS = 1440, 900, 200, 20
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]

@@ -4,7 +4,7 @@ import numpy as np
 from measured import Row, run
 
 from uncone.moments import Moments
-from uncone.saturation.spectra import of_head
+from uncone.saturation.checkpoints.spectra import of_head
 
 V = 50_304
 WIDTHS = (512, 768)

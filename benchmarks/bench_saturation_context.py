@@ -8,7 +8,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 from measured import Row, Work, run
 
-from uncone.saturation.context_rank import ContextMatrix, Followers, context_rank, count_followers
+from uncone.saturation.contexts.curves import ContextMatrix, Followers, context_rank, count_followers
 
 TOKENS, VOCABULARY, ORDER, DIMENSIONS, FEW = 2_000_000, 33_000, 5, 500, 100
 

@@ -11,8 +11,8 @@ import numpy as np
 from measured import HERE, _circumstances
 
 from uncone.atomic import write_text
-from uncone.saturation.curves import Curve, judge
-from uncone.saturation.peak import isotonic
+from uncone.saturation.curves.decline import Curve, judge
+from uncone.saturation.curves.peak import isotonic
 
 GRIDS = {
     "16, Pythia": np.array([1, 3, *range(13, 144, 10)], float),

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from uncone.saturation.law_intervals import uncertainty
-from uncone.saturation.scaling_law import GRID, Law, fitted, problem_of
+from uncone.saturation.law.fit import GRID, Law, fitted, problem_of
+from uncone.saturation.law.intervals import uncertainty
 
 Array = np.ndarray[Any, Any]
 RUNS, NOISE, DELTA = 245, 0.01, 1e-3

@@ -7,7 +7,7 @@ import torch
 from measured import Row, product_rate, run
 
 from uncone.model.last_states import States
-from uncone.saturation.rank_curve import rank_curve
+from uncone.saturation.head.rank.rank_curve import rank_curve
 
 V, D, N = 16384, 256, 200_000
 RANKS = (8, 16, 32, 64, 96, 128, 192, 256)

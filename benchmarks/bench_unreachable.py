@@ -4,7 +4,7 @@ import numpy as np
 from measured import Row, Work, run
 from scipy.optimize import linprog
 
-from uncone.explain import unreachable_tokens
+from uncone.diagnosis.why.reach.unreachable import unreachable_tokens
 
 V, D, FEW = 4096, 64, 4
 

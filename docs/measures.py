@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from uncone.measure import DESCRIPTIONS
-from uncone.records import MeasureDescription
+from uncone.records.measures import MeasureDescription
 
 PAGE = Path(__file__).with_suffix(".md")
 FIRST = "<!-- From here to the next such mark this page is made from the code: python docs/measures.py -->"

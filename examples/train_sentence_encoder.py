@@ -22,9 +22,10 @@ import numpy as np
 import torch
 
 import uncone
-from uncone.prevent import AnisotropyTrack, anisotropy_scores, attach_states
-from uncone.tasks import correlation, correlation_bootstrap
-from uncone.tasks.pairs import PairSet, read_sts
+from uncone.training.cloud import AnisotropyTrack, anisotropy_scores
+from uncone.training.attach_states import attach_states
+from uncone.evaluation.bootstrap import correlation, correlation_bootstrap
+from uncone.evaluation.pairs import PairSet, read_sts
 
 Tensor = torch.Tensor
 ALIKE = 4.0

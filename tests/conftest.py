@@ -27,8 +27,8 @@ beartype_package(
             "uncone.report.terminal",
             "uncone.report.plot",
             "uncone.records.record",
-            "uncone.cross_entropy.compiled",  # an operator of torch is no function
-            "uncone.cross_entropy.kernels",
+            "uncone.training.loss.compiled",  # an operator of torch is no function
+            "uncone.training.loss.kernels",
         ),
     ),
 )
@@ -38,7 +38,7 @@ if (
 ):  # the workers share the cores; torch's threads would wait for each other
     torch.set_num_threads(1)
 
-collect_ignore = ["prevent", "experiments"] if torch is None else []
+collect_ignore = ["training", "experiments"] if torch is None else []
 
 settings.register_profile(
     "uncone", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow], derandomize=True

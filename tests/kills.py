@@ -27,12 +27,12 @@ from tests.edits.language_models import saved
 from tests.edits.test_sentence_transformers import _directory, _fitted
 from tests.report.records_example import make_diagnosis
 from uncone import Moments, atomic, open_rows
-from uncone.edits.directory import edited_copy
-from uncone.edits.sentence_transformers import insert_into_directory
+from uncone.evaluation.encoding import Encoding
+from uncone.model.directory import edited_copy
 from uncone.model.files import open_model_files
-from uncone.prevent import RareTokenGate
+from uncone.repairs.sentence_transformers import insert_into_directory
 from uncone.report import write_html
-from uncone.tasks.encoding import Encoding
+from uncone.training.gate import RareTokenGate
 from uncone.transforms import AllButTheTop, Center
 from uncone.transforms.apply import repair_rows
 from uncone.transforms.faiss import to_faiss

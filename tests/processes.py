@@ -23,7 +23,9 @@ TRANSFORMERS = tuple(
 def forked(*imported: str) -> multiprocessing.context.ForkServerContext:
     """Processes that are forked from one that has imported torch and these modules, if they are the first to ask."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch.distributed.fsdp", "uncone.prevent", *imported])
+    context.set_forkserver_preload(
+        ["torch.distributed.fsdp", "uncone.training.attach", "uncone.training.attach_states", *imported]
+    )
     return context
 
 

@@ -77,19 +77,19 @@ OF_TORCH = {
     "model/last_states.py",
     "model/layered_model.py",
     "model/hidden_states.py",
-    "explain/gradient_parts.py",
-    "explain/gradients.py",
-    "explain/margins.py",
-    "saturation/gradient_share.py",
-    "saturation/excision.py",
-    "saturation/truncation.py",
-    "saturation/refit.py",
-    "saturation/rank_curve.py",
-    "saturation/mixture.py",
+    "diagnosis/why/gradients/gradient_parts.py",
+    "diagnosis/why/gradients/gradients.py",
+    "diagnosis/why/margins/margins.py",
+    "saturation/head/gradient/gradient_share.py",
+    "saturation/head/excision/excision.py",
+    "saturation/head/rank/truncation.py",
+    "saturation/head/rank/refit.py",
+    "saturation/head/rank/rank_curve.py",
+    "saturation/head/rank/mixture.py",
 }
 """Files of theirs that need it, and that are imported inside a function."""
 COMPILED = {
-    "topology/kernels.py",
+    "training/bars/kernels.py",
 }  # decorated by numba, and itself imported inside a function
 
 
@@ -260,10 +260,10 @@ def test_every_public_name_exists() -> None:
 CLOCKS = {
     "model/token_counts.py": "how often a state is saved",
     "transforms/apply.py": "told as a cost",
-    "transforms/repair.py": "told as a cost",
-    "edits/encoder.py": "told as a cost",
-    "tasks/fitting.py": "told as a cost",
-    "topology/one_pass.py": "which of two exact passes is faster on this machine",
+    "repairs/vectors.py": "told as a cost",
+    "repairs/encoder.py": "told as a cost",
+    "evaluation/fitting.py": "told as a cost",
+    "training/bars/one_pass.py": "which of two exact passes is faster on this machine",
 }
 """Files that read a clock, and what for. Nothing else may: a limit in seconds gives one input several answers."""
 

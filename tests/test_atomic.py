@@ -55,7 +55,7 @@ def test_kill_9_while_writing_leaves_no_new_folder(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys, time
 import torch
-import uncone.report.html, uncone.verbs.diagnose
+import uncone.report.html, uncone.diagnosis.diagnose
 from uncone.cli import main
 torch.set_num_threads(1)  # a fork has none of its parent's other threads
 

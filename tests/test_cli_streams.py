@@ -17,7 +17,9 @@ from uncone import Diagnosis, InputError
 from uncone import report as reports
 from uncone.cli import main
 from uncone.cli.answer import hand_over
-from uncone.records import Finding, Repaired, load_record
+from uncone.records.load import load_record
+from uncone.records.parts import Finding
+from uncone.repairs.record import Repaired
 
 FULL = Path("/dev/full")
 

@@ -19,9 +19,13 @@ import pytest
 import torch
 
 import uncone
-from uncone import measure, records
-from uncone.explain import bins, examination, findings
+from tests.every_part import BY_NAME
+from uncone import measure
+from uncone.diagnosis import examination, findings
+from uncone.diagnosis.bins import bins
+from uncone.diagnosis.record import Diagnosis
 from uncone.measure import everything
+from uncone.records.parts import Measurement
 from uncone.report.html import STILL
 
 from .test_architecture import BELOW
@@ -230,9 +234,7 @@ def test_every_measure_is_described() -> None:
     text = _text("docs/measures.md")
     public = [getattr(measure, name) for name in measure.__all__]
     functions = [
-        f
-        for f in public
-        if inspect.isfunction(f) and inspect.signature(f).return_annotation is records.Measurement
+        f for f in public if inspect.isfunction(f) and inspect.signature(f).return_annotation is Measurement
     ]
     assert len(functions) > 15
     for function in functions:
@@ -275,14 +277,14 @@ def test_findings_and_fields_are_those_of_the_code() -> None:
         re.findall(r'Finding\(\s*"(\w+)"', inspect.getsource(findings) + inspect.getsource(bins))
     ):
         assert f"`{cause}`" in text, cause
-    assert f"`{records.Diagnosis.SCHEMA}`" in text
+    assert f"`{Diagnosis.SCHEMA}`" in text
     assert f"`{STILL}`" in text
     sections = re.compile(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
-    classes = {name for name, cls in vars(records).items() if dataclasses.is_dataclass(cls)}
+    classes = set(BY_NAME)
     described = [found for page in NAMES for found in sections.findall(_text(page)) if found[0] in classes]
     assert {name for name, _ in described} == classes
     for name, section in described:
-        fields = [field.name for field in dataclasses.fields(getattr(records, name))]
+        fields = [field.name for field in dataclasses.fields(BY_NAME[name])]
         assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == fields, name
 
 

@@ -12,12 +12,12 @@ from threadpoolctl import threadpool_limits
 
 import uncone
 from uncone import measure
+from uncone.diagnosis.examination import Examination
+from uncone.diagnosis.record import Subject
 from uncone.errors import UndefinedMeasure
-from uncone.explain.examination import Examination
 from uncone.measure.partition import partition_of
 from uncone.moments import Moments
 from uncone.moments.sums import _WIDE
-from uncone.records import Subject
 from uncone.rows import as_rows
 
 SHAPES = [(1, 256), (2, 256), (3, 500), (40, 257), (128, 256)]

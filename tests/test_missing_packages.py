@@ -13,7 +13,7 @@ from uncone.errors import without_package
 from uncone.model.files import token_labels
 from uncone.model.hugging_face import cached_snapshot, open_tokenizer
 from uncone.model.vocabulary import _read
-from uncone.verbs.context_rank import _tokenizer
+from uncone.saturation.contexts.context_rank import _tokenizer
 
 PIP = "needs tokenizers, got none: pip install tokenizers"
 

@@ -19,10 +19,10 @@ from rich.console import Console
 from tokenizers import Tokenizer, models
 
 import uncone
-from uncone.explain.advice import Advice, advice_for
-from uncone.records import Diagnosis, Finding, Subject
+from uncone.diagnosis.advice import Advice, advice_for
+from uncone.diagnosis.record import LABELS, Diagnosis, Subject
 from uncone.records.blocks import Figure, Heading
-from uncone.records.diagnosis import LABELS
+from uncone.records.parts import Finding
 
 from .command import run_command
 from .matrices import gaussian

@@ -156,13 +156,13 @@ def test_rooms_and_names_of_the_first_page_resolve_in_a_fresh_interpreter() -> N
 @pytest.mark.slow
 def test_every_name_of_every_document_resolves_in_a_fresh_interpreter() -> None:
     names = set().union(*map(names_of, [*DOCUMENTS, *sorted((ROOT / "src").rglob("*.py"))]))
-    assert {("attribute", "uncone.tasks.paired_bootstrap"), ("import", "uncone.explain.place_value")} <= names
+    assert {("attribute", "uncone.paired_bootstrap"), ("import", "uncone.place_value")} <= names
     assert len(names) > 100
     assert unresolved(_longest(names)) == {}
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
-    for module in (uncone, uncone.tasks):
+    for module in (uncone, uncone.transforms):
         for name in ("nothing", "__main__", "_private"):
             with pytest.raises(AttributeError, match=f"has no attribute '{name}'"):
                 getattr(module, name)
@@ -173,5 +173,5 @@ def test_rooms_stay_rooms_and_are_listed() -> None:
     for _, name in _rooms():
         assert isinstance(getattr(uncone, name.partition(".")[2]), ModuleType), name
     assert callable(uncone.measures)
-    assert {"attach", "explain", "saturation", "tasks"} <= set(dir(uncone))
-    assert {"rank_curve", "turns"} <= set(dir(uncone.saturation))
+    assert {"attach", "diagnosis", "saturation", "training"} <= set(dir(uncone))
+    assert {"center", "faiss"} <= set(dir(uncone.transforms))

@@ -13,8 +13,9 @@ from rich.console import Console
 import uncone
 from tests.report.records_example import make_diagnosis
 from uncone.model.counts import as_counts
-from uncone.records import Finding, UnderTrained
+from uncone.records.parts import Finding
 from uncone.records.text import counted, cut_label, listing, percent, plural
+from uncone.records.tokens import UnderTrained
 from uncone.report import print_record, to_html
 
 

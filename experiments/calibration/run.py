@@ -19,8 +19,8 @@ import transformers
 from texts import Retrieval, Sentences, scifact, sts
 
 import uncone
+from uncone.calibration.calibrate import PairTable
 from uncone.calibration.drift import drift
-from uncone.verbs.calibrate import PairTable
 
 Floats = npt.NDArray[np.float64]
 RATES = (0.05, 0.01, 0.001)

@@ -15,8 +15,8 @@ import models
 import torch
 
 import uncone
-from uncone.explain.gradients import gradient_ledger
-from uncone.explain.margins import margin_claim
+from uncone.diagnosis.why.gradients.gradients import gradient_ledger
+from uncone.diagnosis.why.margins.margins import margin_claim
 from uncone.model.last_states import States
 
 RESULTS = Path(__file__).parent / "results"

@@ -6,10 +6,10 @@ import json
 import sys
 from pathlib import Path
 
-from uncone.explain.layers import profile_layers
+from uncone.diagnosis.why.layers.layers import profile_layers
+from uncone.diagnosis.why.layers.record import LayerProfile
 from uncone.model.counts import read_counts
 from uncone.model.text_sources import open_texts
-from uncone.records import LayerProfile
 from uncone.records.blocks import Document
 from uncone.report.markdown import markdown_of
 

@@ -1,4 +1,4 @@
-"""Make the table of known readings that comes with the package, src/uncone/explain/known_readings.csv.
+"""Make the table of known readings that comes with the package, src/uncone/diagnosis/known/known_readings.csv.
 
     python experiments/known_runs/make_table.py --models stories260K=build/stories260K all-MiniLM-L6-v2=$MINILM
 
@@ -18,11 +18,11 @@ from runs import TABLE, diverged, read
 
 import uncone
 from uncone import atomic
-from uncone.explain.known import EFFECTIVE_RANK_SHARE, LARGEST_OVER_MEAN, ONE_SIGN, kind_of
-from uncone.records import Subject
+from uncone.diagnosis.known.known import EFFECTIVE_RANK_SHARE, LARGEST_OVER_MEAN, ONE_SIGN, kind_of
+from uncone.diagnosis.record import Subject
 
 ROOT = Path(__file__).parents[2]
-OUT = ROOT / "src/uncone/explain/known_readings.csv"
+OUT = ROOT / "src/uncone/diagnosis/known/known_readings.csv"
 COLUMNS = ("model", "parameters", "kind", "rows", "measure", "value", "diverged", "source")
 STORED, REMOVED = "as stored", "mean removed"
 RUNS = "Stollenwerk 2026, arXiv 2601.02031"

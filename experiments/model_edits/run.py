@@ -20,12 +20,12 @@ import torch
 import transformers
 
 from uncone import UnconeError, __version__
-from uncone.edits.directory import open_directory
-from uncone.edits.head import center_head
+from uncone.edits.center_head import center_head
 from uncone.edits.proof import run
+from uncone.edits.record import HeadEdit
 from uncone.edits.texts import proof_text
+from uncone.model.directory import open_directory
 from uncone.model.model_class import load_model
-from uncone.records import HeadEdit
 
 HERE = Path(__file__).parent
 STORIES = HERE.parents[1] / "build/stories260K"

@@ -44,8 +44,8 @@ print(json.dumps({
 
 def write_vectors(directory: str, retrieval: Path, cache: Path, out: Path) -> None:
     """The model's own vectors of the documents and queries, their ids, and the judgements of all splits and of each."""
-    from uncone.tasks.encoding import open_encoding
-    from uncone.tasks.retrieval import read_retrieval
+    from uncone.evaluation.encoding import open_encoding
+    from uncone.evaluation.retrieval import read_retrieval
 
     out.mkdir(parents=True, exist_ok=True)
     data, encoding = read_retrieval(retrieval), open_encoding(directory, cache=cache)

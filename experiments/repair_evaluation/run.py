@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 
 from uncone import report
-from uncone.verbs.evaluate import evaluate
-from uncone.verbs.select_repair import select_repair
+from uncone.evaluation.evaluate import evaluate
+from uncone.evaluation.select_repair import select_repair
 
 RESULTS = Path(__file__).parent / "results"
 KINDS = ("select_retrieval", "select_sts", "retrieval", "ann", "sts")

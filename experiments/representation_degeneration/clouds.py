@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from uncone.atomic import write_text
-from uncone.explain.cone import separate, separation_chance
+from uncone.diagnosis.why.direction.cone import separate, separation_chance
 
 CLOUDS, RATIOS, LARGEST = 1000, (1.9, 2.0, 2.1), 100
 TARGET = Path(__file__).parent / "results" / "clouds.md"

@@ -9,7 +9,9 @@ import numpy as np
 from subjects import RESULTS, states
 
 from uncone.atomic import write_text
-from uncone.explain import settable_tokens, uniformly_negative_direction, unreachable_tokens
+from uncone.diagnosis.why.direction.negative_direction import uniformly_negative_direction
+from uncone.diagnosis.why.reach.settable import settable_tokens
+from uncone.diagnosis.why.reach.unreachable import unreachable_tokens
 
 MODELS = ("stories260K, own stories", "stories260K, WikiText-2", "example without gate", "example with gate")
 

@@ -14,7 +14,7 @@ import numpy as np
 from subjects import RESULTS, states
 
 from uncone.atomic import write_text
-from uncone.explain.cone import separate
+from uncone.diagnosis.why.direction.cone import separate
 
 SUBJECTS = (
     "stories260K, own stories",

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from uncone import atomic
-from uncone.records.checkpoints import SeriesTurn
-from uncone.saturation.order import find_turns
-from uncone.saturation.turns import LEVEL
+from uncone.saturation.checkpoints.order import find_turns
+from uncone.saturation.checkpoints.record import SeriesTurn
+from uncone.saturation.checkpoints.turns import LEVEL
 
 HERE = Path(__file__).parent
 RAW, CENTRED = ("head", "singular_entropy"), ("head", "singular_entropy_centred")

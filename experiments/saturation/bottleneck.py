@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from uncone.model.last_states import States, states_of
-from uncone.saturation.excision import excise
-from uncone.saturation.gradient_share import kept_gradient_share
+from uncone.saturation.head.excision.excision import excise
+from uncone.saturation.head.gradient.gradient_share import kept_gradient_share
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "../shared/data"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import uncone
-from uncone.records import ContextCurve, ContextRank
+from uncone.saturation.contexts.record import ContextCurve, ContextRank
 
 DATA = Path(__file__).parents[2] / "../shared/data/lm"
 RESULTS = Path(__file__).parent / "results"

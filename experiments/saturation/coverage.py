@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from uncone.saturation.law_intervals import uncertainty
-from uncone.saturation.scaling_law import CONSTANTS, GRID, Law, Problem, fitted, ln_loss
+from uncone.saturation.law.fit import CONSTANTS, GRID, Law, Problem, fitted, ln_loss
+from uncone.saturation.law.intervals import uncertainty
 
 OUT = Path(__file__).parent / "results" / "coverage.json"
 RESAMPLES, COMPARED, STARTS, AT_ONCE = 199, 10, 300, 25

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from uncone import atomic
-from uncone.records.checkpoints import SeriesTurn
-from uncone.saturation.order import find_turns
-from uncone.saturation.turns import Turn
+from uncone.saturation.checkpoints.order import find_turns
+from uncone.saturation.checkpoints.record import SeriesTurn
+from uncone.saturation.checkpoints.turns import Turn
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "../shared/data/pythia/godey2024_digitised.csv"

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.stats import beta
 
 from uncone.atomic import write_text
-from uncone.saturation.curves import Curve, judge
+from uncone.saturation.curves.decline import Curve, judge
 
 RESULTS = Path(__file__).parent / "results"
 FILES = {

@@ -21,11 +21,11 @@ import numpy as np
 import torch
 
 from uncone.model.last_states import States, states_of
-from uncone.records.rank_curve import NAMES, RankCurve
 from uncone.records.rebuild import build_record
-from uncone.saturation.mixture import compare
-from uncone.saturation.rank_answers import kink
-from uncone.saturation.rank_curve import _read, rank_curve
+from uncone.saturation.head.rank.answers import kink
+from uncone.saturation.head.rank.mixture import compare
+from uncone.saturation.head.rank.rank_curve import _read, rank_curve
+from uncone.saturation.head.rank.record import NAMES, RankCurve
 
 ROOT = Path(__file__).parents[2]
 DATA, RESULTS = ROOT / "../shared/data", Path(__file__).parent / "results"

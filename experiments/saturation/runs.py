@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from network import Batch, Model, Shape
 from source import Source, Streams
+
 from training import CLOUD, Line, Training, anisotropy, claimed, one_thread, train, write_lines
 
 HERE = Path(__file__).parent

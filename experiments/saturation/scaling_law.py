@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 import uncone
-from uncone.records.scaling_law import ScalingLaw
-from uncone.saturation.scaling_law import Law, fit
+from uncone.saturation.law.fit import Law, fit
+from uncone.saturation.law.record import ScalingLaw
 
 HERE = Path(__file__).parent
 DATA = HERE / "../../../shared/data/pythia/godey2024_digitised.csv"

@@ -9,6 +9,7 @@ from dataclasses import replace
 from network import Model, learning_rate
 from runs import HERE, Cell, Judge, Stream
 from source import Source
+
 from training import one_thread, write_lines
 
 TOKENS = {2048: 16_000_000, 32768: 50_000_000}

@@ -17,8 +17,8 @@ import numpy as np
 from scipy.stats import beta
 
 from uncone.atomic import write_text
-from uncone.saturation.order import phases
-from uncone.saturation.turns import LEVEL, find_turn
+from uncone.saturation.checkpoints.order import phases
+from uncone.saturation.checkpoints.turns import LEVEL, find_turn
 
 OUT = Path(__file__).parent / "results" / "turns.json"
 X, TURN, NOISE, DRAWS = np.linspace(0.0, 29.0, 30), 12.0, 0.015, 199

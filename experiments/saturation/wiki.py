@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from network import Batch, Model, Shape
 from runs import BUILD, HERE
-from training import CLOUD, Line, Training, anisotropy, claimed, one_thread, train, write_lines
 
+from training import CLOUD, Line, Training, anisotropy, claimed, one_thread, train, write_lines
 from uncone import atomic
 from uncone.errors import InputError
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError
-from uncone.prevent import anisotropy_scores
+from uncone.training.cloud import anisotropy_scores
 
 Tensor = torch.Tensor
 KINDS = ("raw", "centred", "within_class")

@@ -134,6 +134,7 @@ def _one(cell: Any, chosen: argparse.Namespace, tasks: dict[str, Any], hours: fl
     from glue import load
     from kept import Kept
     from plan import settings
+
     from training import start, train
 
     name, directory = _model(chosen)
@@ -179,6 +180,7 @@ def _pilot(chosen: argparse.Namespace) -> None:
     from kept import Kept
     from plan import Cell, parse_examples, settings
     from scoring import metrics
+
     from training import train
 
     name, directory = _model(chosen)

@@ -9,8 +9,8 @@ from glue import load
 from kept import Kept
 from plan import cells
 from scoring import Difference, Flags, Paired, compare, metrics, paired
-from training import unpacked
 
+from training import unpacked
 from uncone.errors import InputError
 
 Run = dict[str, Any]

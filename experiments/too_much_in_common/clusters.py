@@ -46,9 +46,9 @@ def main() -> None:
     from run import _made_by, _save
 
     import uncone
-    from uncone.tasks.pairs import read_word_sets
-    from uncone.tasks.word_vocabulary import vocabulary_of
-    from uncone.tasks.wordsim import word_similarity
+    from uncone.evaluation.pairs import read_word_sets
+    from uncone.evaluation.word_vocabulary import vocabulary_of
+    from uncone.evaluation.wordsim import word_similarity
 
     sets, vocabulary = read_word_sets(given.data), vocabulary_of(given.model)
     x = uncone.open_rows(f"{given.model}#input")

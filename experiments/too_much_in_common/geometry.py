@@ -6,11 +6,11 @@ from typing import Any
 import authors
 import numpy as np
 
+from uncone.evaluation.bootstrap import correlation
 from uncone.measure import mean_cosine, partition_isotropy
 from uncone.measure.partition import log_partition
 from uncone.moments import Moments, row_norms
 from uncone.rows import Rows
-from uncone.tasks import correlation
 from uncone.transforms import repair_named
 
 VARIANTS = {"raw": None, "centred": "center", "removed": "all_but_the_top_d100"}

@@ -144,9 +144,9 @@ def _rows(source: str) -> Any:
 def _words(source: str, rows: Any, moments: Any, chosen: argparse.Namespace) -> dict[str, Any]:
     from words import fitted, similarity
 
+    from uncone.evaluation.pairs import read_word_sets
+    from uncone.evaluation.word_vocabulary import vocabulary_of
     from uncone.model.counts import read_counts
-    from uncone.tasks.pairs import read_word_sets
-    from uncone.tasks.word_vocabulary import vocabulary_of
 
     sets = read_word_sets(chosen.data)
     directory = Path(source.split("#")[0])
@@ -157,7 +157,7 @@ def _words(source: str, rows: Any, moments: Any, chosen: argparse.Namespace) -> 
 
 def _options(chosen: argparse.Namespace) -> dict[str, Any]:
     """What the numbers depend on beside the table: digests of the word sets and of the counts, and whether the oracle ran."""
-    from uncone.tasks.pairs import read_word_sets
+    from uncone.evaluation.pairs import read_word_sets
 
     if chosen.counts is not None and not chosen.counts.is_file():
         raise SystemExit(f"expected a file of token counts, got {chosen.counts}: name one with --counts")

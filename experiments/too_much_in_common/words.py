@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from uncone.errors import UndefinedMeasure
+from uncone.evaluation.bootstrap import correlation_bootstraps
+from uncone.evaluation.pairs import PairScores, PairSet
+from uncone.evaluation.word_vocabulary import Vocabulary
+from uncone.evaluation.wordsim import ORIGINAL, PROTOCOLS, word_similarity
 from uncone.moments import Moments
 from uncone.rows import Rows
-from uncone.tasks.bootstrap import correlation_bootstraps
-from uncone.tasks.pairs import PairScores, PairSet
-from uncone.tasks.word_vocabulary import Vocabulary
-from uncone.tasks.wordsim import ORIGINAL, PROTOCOLS, word_similarity
 from uncone.transforms import REPAIRS, ZIPF_REPAIRS, repair_named
 
 RESAMPLES = 2000

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tests.command import run_command
-from uncone.records import Calibration, ScoreThreshold
+from uncone.calibration.calibrate import calibrate
+from uncone.calibration.record import Calibration, ScoreThreshold
 from uncone.report import print_record, to_html
-from uncone.verbs.calibrate import calibrate
 
 _run = partial(run_command, "calibrate")
 

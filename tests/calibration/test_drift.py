@@ -128,4 +128,4 @@ def test_what_cannot_be_compared_is_refused_or_said() -> None:
 def test_drift_against_numbers_of_any_size_can_be_saved(field: str, value: float) -> None:
     x = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
     found = uncone.calibrate(x, against=replace(uncone.calibrate(x), **{field: value}))
-    assert uncone.records.Calibration.from_json(found.to_json()) == found
+    assert uncone.Calibration.from_json(found.to_json()) == found

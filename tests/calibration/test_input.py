@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import uncone
+from uncone.calibration.calibrate import PairTable
 from uncone.errors import InputError
 from uncone.rows import ArrayRows
-from uncone.verbs.calibrate import PairTable
 
 
 def _rows(n: int = 60, d: int = 8, seed: int = 0) -> np.ndarray:

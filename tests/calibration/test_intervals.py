@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from uncone.calibration.counting import Grid, clustered, count_pairs, curve_of, hoeffding, student, wilson
+from uncone.calibration.scores.counting import (
+    Grid,
+    clustered,
+    count_pairs,
+    curve_of,
+    hoeffding,
+    student,
+    wilson,
+)
 
 GRID = Grid(-1.0, 2e-3, 1000)
 

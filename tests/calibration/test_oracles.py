@@ -9,9 +9,9 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 
 import uncone
-from uncone.calibration.counting import Grid, count_pairs
+from uncone.calibration.calibrate import PairTable
+from uncone.calibration.scores.counting import Grid, count_pairs
 from uncone.calibration.sides import how_many
-from uncone.verbs.calibrate import PairTable
 
 
 def _rows(n: int, d: int = 12, seed: int = 0) -> np.ndarray:

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uncone
+from uncone.calibration.record import Calibration
+from uncone.calibration.scores.record import ScoreHistogram, Share
 from uncone.errors import InputError
-from uncone.records import Calibration, ScoreHistogram, Share, load_record
+from uncone.records.load import load_record
 
 GRIDS = st.tuples(st.integers(-50, 50), st.lists(st.integers(0, 9), min_size=1, max_size=30).filter(any))
 
@@ -94,7 +96,7 @@ def test_the_record_comes_back_whole(found: Calibration, tmp_path) -> None:  # t
 def test_answers_need_the_standard_library_alone(found: Calibration, tmp_path) -> None:  # type: ignore[no-untyped-def]
     found.save(tmp_path / "c.json")
     code = (
-        "import sys; from uncone.records import Calibration; c = Calibration.load(sys.argv[1]);"
+        "import sys; from uncone.calibration.record import Calibration; c = Calibration.load(sys.argv[1]);"
         "print(c.percentile(0.3), c.false_match_rate(0.3), c.threshold(0.01), c.false_match_interval(0.3));"
         "assert not {'torch', 'numpy'} & set(sys.modules)"
     )

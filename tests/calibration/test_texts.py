@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import uncone
-from tests.tasks.planted_texts import word, write_word_vectors
+from tests.evaluation.planted_texts import word, write_word_vectors
 from uncone import cli
+from uncone.calibration.calibrate import PairTable
 from uncone.errors import InputError
-from uncone.tasks.encoding import encoded_texts
-from uncone.verbs.calibrate import PairTable
+from uncone.evaluation.encoding import encoded_texts
 
 
 @pytest.fixture

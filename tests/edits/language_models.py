@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from tests.prevent.models import D, V, build
+from tests.training.models import D, V, build
 
 __all__ = ["TEXT", "D", "V", "add_tokenizer", "drifted", "saved"]
 

@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from tests.edits.language_models import V, drifted, saved
-from uncone.edits.directory import (
+from uncone.edits.center_head import center_head, shifted
+from uncone.errors import InputError
+from uncone.model import open_model_files
+from uncone.model.directory import (
     NewTensor,
     compare_untouched,
     edited_copy,
@@ -25,9 +28,6 @@ from uncone.edits.directory import (
     rounded_once,
     shard_name,
 )
-from uncone.edits.head import center_head, shifted
-from uncone.errors import InputError
-from uncone.model import open_model_files
 from uncone.rows.safetensors import Entry
 
 HEAD = "lm_head.weight"
@@ -274,7 +274,7 @@ def test_torchs_own_rounding_would_be_wrong_here():
 WRITER = """
 import sys, time, warnings
 warnings.simplefilter("ignore")
-from uncone.edits.head import center_head
+from uncone.edits.center_head import center_head
 count = 0
 def tell(what, done, total):
     global count
@@ -309,8 +309,8 @@ def test_kill_9_before_the_proof_is_done_leaves_no_model(tmp_path):
 PEAK = """
 import sys, threading, time, torch
 from uncone.model import open_model_files
-from uncone.edits.head import shifted
-from uncone.edits.directory import edited_copy
+from uncone.edits.center_head import shifted
+from uncone.model.directory import edited_copy
 def anonymous():
     with open("/proc/self/status") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024

@@ -15,9 +15,9 @@ from tests.command import run_command
 from tests.edits.language_models import TEXT, V, add_tokenizer, drifted, saved
 from tests.edits.test_directory import digests
 from uncone.edits.new_rows import SPREAD, new_rows, trained_rows
+from uncone.edits.record import TokenEdit
 from uncone.edits.tokens import reinitialise_tokens, whole_id
 from uncone.errors import InputError
-from uncone.records import TokenEdit
 from uncone.rows import as_rows
 
 TABLE, HEAD = "model.embed_tokens.weight", "lm_head.weight"

@@ -10,17 +10,22 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from tests.every_part import KINDS
 from tests.report.curves_example import make_curves
-from tests.report.every_record import KINDS, Maker
+from tests.report.every_record import Maker
 from tests.report.records_example import make_diagnosis, make_subject
 from tests.report.test_comparison_report import make_comparison
 from tests.report.test_evaluation_terminal import _evaluation
 from tests.report.test_repair_terminal import HEAD, REPAIRED, SELECTION, TOKENS
 from tests.report.test_tokens import make_groups, make_under_trained
 from uncone import calibrate, compare, report
-from uncone.records import Bar, Check, Diagnosis, Interval, Record, load_record
+from uncone.calibration.calibrate import PairTable
+from uncone.comparison.bars.record import Bar, Check
+from uncone.diagnosis.record import Diagnosis
+from uncone.evaluation.record import Interval
 from uncone.records.brief import LINES
-from uncone.verbs.calibrate import PairTable
+from uncone.records.load import load_record
+from uncone.records.record import Record
 
 PAGED = ("diagnosis", "comparison", "calibration")
 

@@ -13,9 +13,10 @@ import torch
 from uncone import InputError
 from uncone.model.state_sums import StateSums
 from uncone.model.token_counts import count_tokens
-from uncone.prevent import AnisotropyTrack, RareTokenGate
 from uncone.rows.safetensors import to_bytes
-from uncone.saturation.checkpoints import Place, places_of, read_checkpoints
+from uncone.saturation.checkpoints.trace import Place, places_of, read_checkpoints
+from uncone.training.cloud import AnisotropyTrack
+from uncone.training.gate import RareTokenGate
 
 _WIDTHS, _ROWS, _DIGEST = (6, 8, 8), 30, "of a run"
 Add = Callable[..., None]

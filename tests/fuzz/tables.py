@@ -12,12 +12,12 @@ import numpy as np
 from tests.report.curves_example import make_rows
 from tests.saturation.test_tensorboard import events
 from uncone import judge_curves, report
-from uncone.saturation.checkpoints import Place, losses_of
-from uncone.saturation.columns import number_of
-from uncone.saturation.sources import open_table
-from uncone.saturation.trainer_state import NAME
-from uncone.tasks.pairs import read_pairs
-from uncone.verbs.fit_scaling_law import _runs
+from uncone.evaluation.pairs import read_pairs
+from uncone.saturation.checkpoints.trace import Place, losses_of
+from uncone.saturation.curves.columns import number_of
+from uncone.saturation.law.fit_scaling_law import _runs
+from uncone.saturation.tables.sources import open_table
+from uncone.saturation.tables.trainer_state import NAME
 
 Add = Callable[..., None]
 Compare = Callable[[], None]

@@ -17,12 +17,12 @@ from tests.matrices import gaussian
 from uncone import Calibration, InputError, Moments, UnconeError, calibrate, open_rows, transforms
 from uncone.calibration.sides import read_labels
 from uncone.edits.texts import read_sentences
+from uncone.evaluation.retrieval import read_judgements
 from uncone.model.counts import read_counts
 from uncone.model.files import token_labels
-from uncone.records import load_record
+from uncone.records.load import load_record
 from uncone.rows import as_rows
 from uncone.rows.ids import places_of
-from uncone.tasks.retrieval import read_judgements
 
 Array = np.ndarray[Any, Any]
 MOST_NUMBERS = 10**7

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from uncone import InputError, Moments, UndefinedMeasure
 from uncone.measure import PairSums, compare_groups, frequency_membership, permutation_test
-from uncone.records import Estimate, FrequencyGroups
+from uncone.records.tokens import Estimate, FrequencyGroups
 
 from ..matrices import gaussian
 

@@ -15,7 +15,7 @@ from uncone import measure
 from uncone.measure import odd_rows
 from uncone.measure.odd_rows import GIANT, OddRowFinder
 from uncone.moments import row_norms
-from uncone.records import OddRows
+from uncone.records.parts import OddRows
 
 from ..matrices import gaussian
 from ..planted import healthy, write_model

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from uncone import InputError, Moments, UndefinedMeasure
 from uncone.measure import under_trained, under_trained_tokens
 from uncone.measure.projections import project_about
-from uncone.records import UnderTrained
+from uncone.records.tokens import UnderTrained
 from uncone.rows import ArrayRows, CenteredRows, Rows
 
 from ..matrices import gaussian

@@ -20,7 +20,7 @@ import uncone
 from uncone import InputError
 from uncone.model.open import open_subjects
 
-from ..prevent.models import V, build
+from ..training.models import V, build
 
 Written = Callable[..., Path]
 HEAD, TABLE = "base_model.model.lm_head", "base_model.model.model.embed_tokens"

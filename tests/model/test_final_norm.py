@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from uncone.explain import uniformly_negative_direction  # noqa: E402
+from uncone.diagnosis.why.direction.negative_direction import uniformly_negative_direction  # noqa: E402
 from uncone.model.final_norm import final_layer_norm  # noqa: E402
 
 IDS = torch.arange(12)[None]

@@ -1,9 +1,7 @@
 """A record at a prompt: `repr` fits on a screen whatever is in it, and `print` gives the verdict."""
 
 import dataclasses
-import importlib
 import json
-import pkgutil
 import random
 import unicodedata
 from collections.abc import Iterator
@@ -16,23 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import uncone
+from tests.every_part import BY_NAME
+from tests.every_part import KINDS as _KINDS
 from tests.fuzz.records import examples
 from tests.fuzz.trees import mutant
 from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile, make_subject
 from tests.report.test_views import Weather
-from uncone import records
+from uncone.diagnosis.record import Diagnosis
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.records import Diagnosis, Measurement, Record
 from uncone.records.brief import LINES, WIDTH, brief, folded
+from uncone.records.parts import Measurement
+from uncone.records.record import Record
 
-KINDS = {kind.SCHEMA: kind for kind in records._KINDS}
-_ALL = {
-    cls
-    for module in pkgutil.iter_modules(records.__path__)
-    if module.name not in ("blocks", "record")
-    for cls in vars(importlib.import_module(f"uncone.records.{module.name}")).values()
-    if isinstance(cls, type) and dataclasses.is_dataclass(cls) and not cls.__module__.endswith(".blocks")
-}
+KINDS = {kind.SCHEMA: kind for kind in _KINDS}
+_ALL = set(BY_NAME.values())
 
 
 def _parts(value: Any) -> Iterator[Any]:

@@ -16,9 +16,9 @@ from tests.command import run_command
 from tests.fuzz.records import examples, use_record
 from tests.fuzz.trees import PATH, SPIKES, changed, get, mutant, nested, paths, resized
 from uncone import UnconeError, calibrate
+from uncone.calibration.scores.record import edge_of
 from uncone.errors import InputError
 from uncone.records import rebuild
-from uncone.records.scores import edge_of
 from uncone.report import to_html
 
 SMALL = ("check", "evaluation", "selection", "repair", "head edit", "token edit")

@@ -9,8 +9,9 @@ import pytest
 import uncone
 from tests.fuzz.records import examples
 from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile, make_subject
+from uncone.diagnosis.record import Diagnosis
 from uncone.errors import InputError, UnknownName
-from uncone.records import Diagnosis, Measurement
+from uncone.records.parts import Measurement
 
 TWO = make_diagnosis()
 ONE = replace(TWO, subjects=(make_subject("input"),))

@@ -3,7 +3,7 @@
 import numpy as np
 
 import uncone
-from uncone.records import CurveVerdicts
+from uncone.saturation.curves.record import CurveVerdicts
 
 STEPS = [1000, 3000, *range(13000, 144000, 10000)]
 

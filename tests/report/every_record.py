@@ -9,12 +9,10 @@ from functools import cache
 from itertools import accumulate, cycle
 from typing import Any, Literal
 
-from uncone import records
-from uncone.records import Record
-from uncone.records.checkpoints import NAMED
+from tests.every_part import parts
+from uncone.saturation.checkpoints.record import NAMED
 
-KINDS: tuple[type[Record], ...] = records._KINDS
-_LEAST = {records.Comparison: 2, records.ScalingLaw: 5}
+_LEAST = {parts.Comparison: 2, parts.ScalingLaw: 5}
 """Items of each list, where one is too few."""
 _MEASURES = ("mean_cosine", "effective_rank", "isoscore")
 _hints = cache(typing.get_type_hints)
@@ -105,42 +103,42 @@ def _results(maker: Maker, values: dict[str, Any]) -> dict[str, Any]:
         return {task: {one: {repair: value() for repair in of} for one in sets} for task in ("sts",)}
 
     of_number = {"results": lambda: {"spearman_cosine": maker.value(float), "n": maker.value(int)}}
-    differences = each(repairs[1:], lambda: {"spearman_cosine": maker.make(records.Interval)})
-    prices = {one: {repair: maker.make(records.Price) for repair in repairs[1:]} for one in sets}
+    differences = each(repairs[1:], lambda: {"spearman_cosine": maker.make(parts.Interval)})
+    prices = {one: {repair: maker.make(parts.Price) for repair in repairs[1:]} for one in sets}
     return {"results": each(repairs, of_number["results"]), "differences": differences, "prices": prices}
 
 
 _FITS: dict[type, Callable[[Maker, dict[str, Any]], dict[str, Any]]] = {
-    records.Estimate: _estimate,
-    records.Interval: lambda _, v: dict(zip(("low", "difference", "high"), _rising((v["low"], v["difference"], v["high"])), strict=True)),
-    records.scores.Share: lambda _, v: dict(zip(("low", "value", "high"), _rising((v["low"], v["value"], v["high"])), strict=True)),
-    records.Group: lambda m, v: {"start": 10 * v["n"], "stop": 10 * v["n"] + 10},
-    records.Norms: lambda m, v: {"edges": _rising((*v["edges"], m.value(float)))},
-    records.Picture: _picture,
-    records.RankCurve: lambda m, v: {
+    parts.Estimate: _estimate,
+    parts.Interval: lambda _, v: dict(zip(("low", "difference", "high"), _rising((v["low"], v["difference"], v["high"])), strict=True)),
+    parts.Share: lambda _, v: dict(zip(("low", "value", "high"), _rising((v["low"], v["value"], v["high"])), strict=True)),
+    parts.Group: lambda m, v: {"start": 10 * v["n"], "stop": 10 * v["n"] + 10},
+    parts.Norms: lambda m, v: {"edges": _rising((*v["edges"], m.value(float)))},
+    parts.Picture: _picture,
+    parts.RankCurve: lambda m, v: {
         "lines": tuple(dataclasses.replace(one, smallest=dataclasses.replace(one.smallest, rank=v["ranks"][0])) for one in v["lines"]),
     },
-    records.LayerProfile: lambda m, v: {"edges": _rising((*v["edges"], m.value(float)))},
-    records.ScoreHistogram: lambda m, v: {"width": abs(v["width"])},
-    records.Calibration: lambda _, v: {
+    parts.LayerProfile: lambda m, v: {"edges": _rising((*v["edges"], m.value(float)))},
+    parts.ScoreHistogram: lambda m, v: {"width": abs(v["width"])},
+    parts.Calibration: lambda _, v: {
         "variance": abs(v["variance"]),
         "knots": tuple({knot.score: knot for knot in sorted(v["knots"], key=lambda knot: knot.score)}.values()),
     },
-    records.LawRun: lambda _, v: {name: abs(v[name]) for name in ("n", "t", "loss")},
-    records.ScalingLaw: lambda _, v: {
+    parts.LawRun: lambda _, v: {name: abs(v[name]) for name in ("n", "t", "loss")},
+    parts.ScalingLaw: lambda _, v: {
         "constants": tuple(dataclasses.replace(one, name=name) for one, name in zip(v["constants"], ("A", "alpha", "B", "beta", "E"), strict=False)),
     },
-    records.Repaired: lambda _, v: {
+    parts.Repaired: lambda _, v: {
         "after": tuple(dataclasses.replace(one, name=other.name) for one, other in zip(v["after"], v["before"], strict=True)),
     },
-    records.Checkpoint: lambda m, v: {"values": {name: m.value(float) for name in NAMED}},
-    records.SeriesTurn: lambda m, _: {"name": "head_entropy"},
-    records.CheckpointTrace: lambda m, v: {
+    parts.Checkpoint: lambda m, v: {"values": {name: m.value(float) for name in NAMED}},
+    parts.SeriesTurn: lambda m, _: {"name": "head_entropy"},
+    parts.CheckpointTrace: lambda m, v: {
         "checkpoints": tuple(
             dataclasses.replace(one, step=step, failed="" if place else one.failed)
             for place, (one, step) in enumerate(zip(v["checkpoints"], accumulate(1 + one.step for one in v["checkpoints"]), strict=True))
         ),
     },
-    records.CurveVerdict: lambda _, v: {"peak_step": v["steps"][0] if v["steps"] else None},
-    records.Evaluation: _results,
+    parts.CurveVerdict: lambda _, v: {"peak_step": v["steps"][0] if v["steps"] else None},
+    parts.Evaluation: _results,
 }  # fmt: skip

@@ -6,7 +6,8 @@ import math
 import sys
 from dataclasses import replace
 
-from uncone.records import Diagnosis, Finding, Group, Groups, Measurement, Norms, Picture, Spectrum, Subject
+from uncone.diagnosis.record import Diagnosis, Subject
+from uncone.records.parts import Finding, Group, Groups, Measurement, Norms, Picture, Spectrum
 
 HOSTILE = (
     "<script>document.title='x'</script>",

@@ -15,7 +15,9 @@ from tests.report.test_comparison_report import make_comparison
 from tests.report.test_evaluation_terminal import _evaluation
 from tests.report.test_repair_terminal import HEAD, REPAIRED, SELECTION, TOKENS
 from uncone import calibrate, diagnose
-from uncone.records import Calibration, Diagnosis, Finding, Measurement
+from uncone.calibration.record import Calibration
+from uncone.diagnosis.record import Diagnosis
+from uncone.records.parts import Finding, Measurement
 from uncone.records.text import shortened, visible
 from uncone.report import write_html
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.report.records_example import make_groups, make_picture, make_subject
-from uncone.records import Groups, Norms, Spectrum
 from uncone.records.blocks import Chart, Curve, Figure, Intervals, Shade
 from uncone.records.charts import bin_charts, norms_chart, norms_compared, spectrum_chart
+from uncone.records.parts import Groups, Norms, Spectrum
 from uncone.report.cone import MOST_POINTS, cone_panels, group_classes, legends, sample, wedge
 from uncone.report.spark import spark_lines
 from uncone.report.svg import Axis, draw, limits

@@ -15,19 +15,11 @@ from rich.console import Console
 from tests.report.records_example import HOSTILE, make_diagnosis, make_groups, make_hostile, make_subject
 from tests.report.test_html import _assert_harmless, _Reader
 from uncone import compare, report
+from uncone.comparison.record import Comparison
+from uncone.diagnosis.record import Diagnosis, Subject
 from uncone.errors import InputError
-from uncone.records import (
-    Comparison,
-    Diagnosis,
-    Finding,
-    Group,
-    Groups,
-    Measurement,
-    Norms,
-    Spectrum,
-    Subject,
-)
 from uncone.records.blocks import Chart
+from uncone.records.parts import Finding, Group, Groups, Measurement, Norms, Spectrum
 from uncone.records.text import visible
 from uncone.report.html import STILL
 from uncone.report.plot import charts_of

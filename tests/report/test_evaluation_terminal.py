@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from uncone.records import Evaluation, Interval, Price
+from uncone.evaluation.record import Evaluation, Interval, Price
 from uncone.report import print_record
 
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 import uncone
 from tests.report.records_example import HOSTILE, coordinates, make_diagnosis, make_hostile, make_picture
-from uncone.records import Diagnosis, Picture
+from uncone.diagnosis.record import Diagnosis
+from uncone.records.parts import Picture
 from uncone.records.text import shortened
 from uncone.report import to_html
 from uncone.report.explorer import explorer

@@ -12,7 +12,8 @@ import pytest
 
 from tests.report.records_example import HOSTILE, make_diagnosis, make_picture, make_subject
 from tests.report.test_browser import SCHEMES, SCREENSHOTS, WIDTHS, _assert_quiet, _visit, browser
-from uncone.records import Diagnosis, Picture
+from uncone.diagnosis.record import Diagnosis
+from uncone.records.parts import Picture
 from uncone.records.token_text import shown_token
 
 pytestmark = pytest.mark.browser

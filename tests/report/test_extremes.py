@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.report.every_record import KINDS, Maker
+from tests.every_part import BY_NAME, KINDS, parts
+from tests.report.every_record import Maker
 from tests.report.records_example import HOSTILE, make_picture
 from tests.report.test_html import _assert_harmless
-from uncone import records, report
+from uncone import report
 from uncone.errors import InputError
-from uncone.records import Record
 from uncone.records.blocks import (
     Block,
     Chart,
@@ -33,6 +33,7 @@ from uncone.records.blocks import (
     Text,
 )
 from uncone.records.brief import LINES
+from uncone.records.record import Record
 from uncone.records.text import visible
 from uncone.report import plot, spark, svg
 from uncone.report.drawable import AnyChart
@@ -51,9 +52,9 @@ _LONGEST_COORDINATE = re.compile(r'\b(?:d|x|y|width|height)="[^"]*\d{7}')
 
 def test_every_part_of_every_record_is_made() -> None:
     maker = Maker((0.5, 0.25, 0.75))
-    for kind in (*KINDS, records.Measures):
+    for kind in (*KINDS, parts.Measures):
         maker.make(kind)
-    every = (getattr(records, name) for name in records.__all__)
+    every = BY_NAME.values()
     assert {one for one in every if dataclasses.is_dataclass(one)} <= maker.made
 
 

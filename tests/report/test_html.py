@@ -22,10 +22,10 @@ from tests.report.records_example import (
     make_measurements,
     make_subject,
 )
+from uncone.diagnosis.record import LABELS, LEVELS, Diagnosis, Subject, nearest_bin
 from uncone.errors import InputError
-from uncone.records import Diagnosis, Finding, Groups, Subject
 from uncone.records.blocks import Figure, Heading
-from uncone.records.diagnosis import LABELS, LEVELS, nearest_bin
+from uncone.records.parts import Finding, Groups
 from uncone.records.text import number, typeset, visible
 from uncone.report import to_html, write_html
 from uncone.report.html import STILL

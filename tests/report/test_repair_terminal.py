@@ -6,23 +6,20 @@ import pytest
 from rich.console import Console
 
 from uncone import report
-from uncone.records import (
+from uncone.edits.record import (
     EditedTensor,
     EditedToken,
     HeadEdit,
     HeadProof,
     HeadRows,
-    Interval,
-    Measurement,
-    Record,
-    RepairCost,
-    Repaired,
     RoundingError,
-    Selection,
     TextLoss,
     TokenEdit,
 )
-from uncone.records.parts import Fitted
+from uncone.evaluation.record import Interval, Selection
+from uncone.records.parts import Fitted, Measurement
+from uncone.records.record import Record
+from uncone.repairs.record import RepairCost, Repaired
 
 HOSTILE = "[bold]\x1b[31m\u202eevil"
 REPAIRED = Repaired(

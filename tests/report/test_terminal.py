@@ -7,7 +7,7 @@ from rich.console import Console
 
 from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile, make_measurements
 from uncone import report
-from uncone.records import Diagnosis
+from uncone.diagnosis.record import Diagnosis
 from uncone.records.text import number, visible
 from uncone.report.spark import sparkline
 

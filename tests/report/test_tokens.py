@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from uncone.explain.findings import find_under_trained
-from uncone.records import (
-    Diagnosis,
+from uncone.diagnosis.findings import find_under_trained
+from uncone.diagnosis.record import Diagnosis
+from uncone.records.tokens import (
     Difference,
     Estimate,
     FrequencyGroup,

@@ -19,8 +19,8 @@ from tests.report.test_evaluation_terminal import _evaluation
 from tests.report.test_html import _assert_harmless
 from tests.report.test_repair_terminal import HEAD, REPAIRED, SELECTION, TOKENS
 from uncone import calibrate, check, measures, report
+from uncone.comparison.bars.record import Bar, Check
 from uncone.errors import InputError
-from uncone.records import Bar, Check, Measurement, Record, load_record
 from uncone.records.blocks import (
     Block,
     Bullets,
@@ -40,6 +40,9 @@ from uncone.records.blocks import (
     Table,
     Text,
 )
+from uncone.records.load import load_record
+from uncone.records.parts import Measurement
+from uncone.records.record import Record
 from uncone.records.text import visible
 from uncone.report.html import to_page
 from uncone.report.markdown import markdown_of

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import uncone
 from uncone import InputError
-from uncone.explain.findings import DRIFT, NOISE_SIGMAS
+from uncone.diagnosis.findings import DRIFT, NOISE_SIGMAS
 from uncone.rows import GRID, word_vectors
 from uncone.rows.word2vec import Word2VecRows
 from uncone.rows.word_lines import PADDING, LineError, Piece, number, parse_piece, split_line, words_of

@@ -11,18 +11,12 @@ from tests.report.test_html import _assert_harmless
 from tests.report.test_views import _terminal
 from uncone import report
 from uncone.errors import InputError
-from uncone.records import (
-    ContextCurve,
-    ContextDifference,
-    ContextRank,
-    Estimate,
-    Excised,
-    Excision,
-    GradientShare,
-    KeptShare,
-    Record,
-)
 from uncone.records.blocks import Block, Heading
+from uncone.records.record import Record
+from uncone.records.tokens import Estimate
+from uncone.saturation.contexts.record import ContextCurve, ContextDifference, ContextRank
+from uncone.saturation.head.excision.record import Excised, Excision
+from uncone.saturation.head.gradient.record import GradientShare, KeptShare
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import uncone
 from uncone.errors import InputError
-from uncone.saturation import cells
-from uncone.saturation.cells import Cells, is_empty, number_of, text_of
+from uncone.saturation.tables import cells
+from uncone.saturation.tables.cells import Cells, is_empty, number_of, text_of
 
 _CELL = st.one_of(
     st.integers(-3, 3),

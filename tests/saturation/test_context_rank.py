@@ -12,9 +12,10 @@ pytest.importorskip("scipy")
 
 import uncone
 from uncone.errors import InputError
-from uncone.records import ContextRank, load_record
-from uncone.saturation.context_rank import KINDS, ContextMatrix, Kind, count_followers
-from uncone.saturation.leading import leading_pairs
+from uncone.records.load import load_record
+from uncone.saturation.contexts.curves import KINDS, ContextMatrix, Kind, count_followers
+from uncone.saturation.contexts.record import ContextRank
+from uncone.statistics.leading import leading_pairs
 
 
 def _dense(texts: list[list[int]], order: int, kind: Kind, v: int) -> np.ndarray:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uncone.saturation.change_point import change_points
-from uncone.saturation.contrast import CORRELATIONS, contrasts, design, p_of, posteriors, shortcoming
-from uncone.saturation.peak import DRAWS, Noise, isotonic, p_of_peak
-from uncone.saturation.tails import NORMAL, log_tail, point_of
+from uncone.saturation.curves.change_point import change_points
+from uncone.saturation.curves.contrast import CORRELATIONS, contrasts, design, p_of, posteriors, shortcoming
+from uncone.saturation.curves.peak import DRAWS, Noise, isotonic, p_of_peak
+from uncone.statistics.tails import NORMAL, log_tail, point_of
 
 STEPS = np.array([1000, 3000, *range(13000, 144000, 10000)], float)
 UNEVEN = np.array([1, 2, 5, 9, 10, 14, 20, 22, 27, 30, 33, 37, 41, 48, 50, 55], float)

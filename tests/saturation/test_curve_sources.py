@@ -16,11 +16,11 @@ from tests.report.records_example import HOSTILE
 from tests.saturation.test_tensorboard import events
 from uncone import report
 from uncone.errors import InputError
-from uncone.records import CurveVerdicts
-from uncone.saturation.columns import curves_of
-from uncone.saturation.direction import is_lower_better
-from uncone.saturation.sources import open_table
-from uncone.saturation.tables import of_memory
+from uncone.saturation.curves.columns import curves_of
+from uncone.saturation.curves.direction import is_lower_better
+from uncone.saturation.curves.record import CurveVerdicts
+from uncone.saturation.tables.sources import open_table
+from uncone.saturation.tables.tables import of_memory
 
 ROWS = make_rows()
 NAMES = list(ROWS[0])

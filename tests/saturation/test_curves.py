@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import uncone
 from tests.report.curves_example import make_curves, make_rows
-from uncone.records import CurveVerdicts
-from uncone.saturation.curves import Curve, holm, judge
+from uncone.saturation.curves.decline import Curve, holm, judge
+from uncone.saturation.curves.record import CurveVerdicts
 
 PYTHIA = (Path(__file__).parents[2] / "../shared/data/pythia/pythia_evals_v1.csv").resolve()
 STEPS = np.array([1000, 3000, *range(13000, 144000, 10000)], float)
@@ -214,7 +214,7 @@ def test_a_log_of_every_step_is_averaged() -> None:
 def test_a_seed_gives_the_same_and_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     curves = _planted(3.0, models=30)
     once = judge(curves, seed=5)[0]
-    monkeypatch.setattr("uncone.saturation.peak._BLOCK", 1)
+    monkeypatch.setattr("uncone.saturation.curves.peak._BLOCK", 1)
     assert judge(curves, seed=5)[0] == once
     seen = list[tuple[str, int, int]]()
     judge(curves, progress=lambda *told: seen.append(told))

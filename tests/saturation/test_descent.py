@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncone.rows import Array
-from uncone.saturation.descent import descend
-from uncone.saturation.scaling_law import GRID, Law, fit, fitted, problem_of
+from uncone.saturation.law.descent import descend
+from uncone.saturation.law.fit import GRID, Law, fit, fitted, problem_of
 
 TRUE = Law(482.01, 0.3478, 2085.43, 0.3658, 1.8172)
 

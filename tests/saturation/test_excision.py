@@ -5,8 +5,8 @@ import torch
 
 from uncone.errors import InputError
 from uncone.model.last_states import States
-from uncone.records import Excision
-from uncone.saturation.excision import excise
+from uncone.saturation.head.excision.excision import excise
+from uncone.saturation.head.excision.record import Excision
 
 V, D, N = 60, 16, 2000
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from uncone.errors import UndefinedMeasure
 from uncone.model.last_states import States
-from uncone.records import GradientShare
-from uncone.saturation.gradient_share import chance_of_norms, kept_gradient_share
+from uncone.saturation.head.gradient.gradient_share import chance_of_norms, kept_gradient_share
+from uncone.saturation.head.gradient.record import GradientShare
 
 Tensor = torch.Tensor
 

@@ -11,11 +11,11 @@ from tests.saturation.odd_tables import odd_table
 from tests.saturation.test_descent import TRUE, simulated
 from uncone import report
 from uncone.errors import InputError
-from uncone.records import ScalingLaw
 from uncone.rows import Array
-from uncone.saturation.descent import descend
-from uncone.saturation.law_intervals import CHI_SQUARE, Uncertainty, deviance, uncertainty
-from uncone.saturation.scaling_law import CONSTANTS, Law, fit, fitted, problem_of
+from uncone.saturation.law.descent import descend
+from uncone.saturation.law.fit import CONSTANTS, Law, fit, fitted, problem_of
+from uncone.saturation.law.intervals import CHI_SQUARE, Uncertainty, deviance, uncertainty
+from uncone.saturation.law.record import ScalingLaw
 
 WITHOUT_E = 2
 """A seed of 12 runs at 10% noise whose best fit has E = 0."""

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from uncone.errors import InputError
-from uncone.saturation import rank_answers
-from uncone.saturation.rank_answers import kink, resampled, smallest, standard_errors
-from uncone.saturation.resampling import block_means
+from uncone.saturation.head.rank import answers as rank_answers
+from uncone.saturation.head.rank.answers import kink, resampled, smallest, standard_errors
+from uncone.statistics.blocks import block_means
 
 RANKS, FULL = (8, 16, 32, 64, 96, 128, 192), 256
 SHARES = np.array(RANKS) / FULL

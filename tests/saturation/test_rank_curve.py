@@ -15,13 +15,13 @@ from tests.saturation.heads_made import made
 from uncone import report
 from uncone.errors import InputError
 from uncone.model.last_states import States
-from uncone.records import Record
 from uncone.records.blocks import Block, Figure, Folded, Heading, Table
-from uncone.records.rank_curve import RankCurve
 from uncone.records.rebuild import build_record
-from uncone.saturation.mixture import compare, widths
-from uncone.saturation.rank_curve import rank_curve
-from uncone.saturation.truncation import Text, gauge
+from uncone.records.record import Record
+from uncone.saturation.head.rank.mixture import compare, widths
+from uncone.saturation.head.rank.rank_curve import rank_curve
+from uncone.saturation.head.rank.record import RankCurve
+from uncone.saturation.head.rank.truncation import Text, gauge
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import torch
 
 from tests.saturation.heads_made import made
 from uncone.model.last_states import States
-from uncone.saturation.refit import Objective, cut, full_rank, of_rank, random_head
-from uncone.saturation.truncation import Text, data_aware, gauge, plain, second_moment
+from uncone.saturation.head.rank.refit import Objective, cut, full_rank, of_rank, random_head
+from uncone.saturation.head.rank.truncation import Text, data_aware, gauge, plain, second_moment
 
 Tensor = torch.Tensor
 

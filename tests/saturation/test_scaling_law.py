@@ -12,11 +12,12 @@ import uncone
 from tests.saturation.test_descent import TRUE, simulated
 from uncone import report
 from uncone.errors import InputError
-from uncone.records import ScalingLaw, load_record
 from uncone.records.blocks import Chart, Heading
+from uncone.records.load import load_record
 from uncone.report.plot import charts_of
-from uncone.saturation.law_intervals import deviance, uncertainty
-from uncone.saturation.scaling_law import CONSTANTS, Law, fit, fitted, ln_loss, problem_of
+from uncone.saturation.law.fit import CONSTANTS, Law, fit, fitted, ln_loss, problem_of
+from uncone.saturation.law.intervals import deviance, uncertainty
+from uncone.saturation.law.record import ScalingLaw
 
 FIXED = {"B": 410.7, "beta": 0.28, "E": 1.69}
 TOKENS = 143_000 * 2_097_152

@@ -12,7 +12,7 @@ from uncone.errors import UndefinedMeasure
 from uncone.measure.spectrum import alpha_req, logit_spectrum
 from uncone.moments import Moments
 from uncone.rows import Array
-from uncone.saturation.spectra import entropy_to_uniform, of_head, of_rows
+from uncone.saturation.checkpoints.spectra import entropy_to_uniform, of_head, of_rows
 
 
 def _normal(*shape: int, seed: int = 0) -> Array:
@@ -98,7 +98,7 @@ def test_the_decay_ignores_outliers_and_rounding() -> None:
 
 def test_the_numbers_of_a_real_model(stories: Path) -> None:
     """Measured on stories260K by another program: raw 2.268, centred 1.600, first values 45.7, 10.9, 8.1."""
-    from uncone.saturation.checkpoints import Place, read_checkpoint
+    from uncone.saturation.checkpoints.trace import Place, read_checkpoint
 
     one = read_checkpoint(Place(stories, 1))
     assert one.shape == (512, 64)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import uncone
 from tests.report.curves_example import STEPS
 from uncone.errors import InputError
-from uncone.saturation.sources import open_table
-from uncone.saturation.tensorboard import checksum
+from uncone.saturation.tables.sources import open_table
+from uncone.saturation.tables.tensorboard import checksum
 
 
 def _field(number: int, kind: int, content: bytes) -> bytes:

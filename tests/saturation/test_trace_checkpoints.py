@@ -14,10 +14,11 @@ from tests.edited import edited
 from tests.saturation.families import D, N, V, head_at, losses, table_of, write_checkpoint, write_family
 from uncone import report, trace_checkpoints
 from uncone.errors import InputError
-from uncone.records import CheckpointTrace, load_record
 from uncone.records.blocks import Folded
-from uncone.saturation import checkpoints
-from uncone.saturation.order import find_turns, phases
+from uncone.records.load import load_record
+from uncone.saturation.checkpoints import trace as checkpoints
+from uncone.saturation.checkpoints.order import find_turns, phases
+from uncone.saturation.checkpoints.record import CheckpointTrace
 
 
 @pytest.fixture(scope="module")

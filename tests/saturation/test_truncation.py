@@ -7,8 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.saturation.heads_made import made
-from uncone.saturation import truncation
-from uncone.saturation.truncation import Nested, Text, bounds, data_aware, gauge, losses, plain, second_moment
+from uncone.saturation.head.rank import truncation
+from uncone.saturation.head.rank.truncation import (
+    Nested,
+    Text,
+    bounds,
+    data_aware,
+    gauge,
+    losses,
+    plain,
+    second_moment,
+)
 
 Tensor = torch.Tensor
 

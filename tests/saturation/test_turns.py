@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncone.rows import Array
-from uncone.saturation import turns
-from uncone.saturation.turns import after_holm, find_turn, probability_before
+from uncone.saturation.checkpoints import turns
+from uncone.saturation.checkpoints.turns import after_holm, find_turn, probability_before
 
 X = np.linspace(0.0, 29.0, 30)
 

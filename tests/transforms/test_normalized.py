@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from uncone import InputError, open_rows
-from uncone.edits.sentence_transformers import insert_into_directory
+from uncone.repairs.sentence_transformers import insert_into_directory
 from uncone.rows.safetensors import read_tensors
 from uncone.transforms import Affine, Center, Normalized, Transformation, Whiten, load, repair_rows
 

@@ -4,8 +4,9 @@ import math
 from typing import Literal
 
 from uncone.arguments import shown
+from uncone.calibration.record import Calibration, Drift, DriftedThreshold, ScoreThreshold
+from uncone.calibration.scores.record import Share
 from uncone.errors import InputError
-from uncone.records import Calibration, Drift, DriftedThreshold, ScoreThreshold, Share
 from uncone.records.text import counted, percent
 
 _LARGE, _WIDE, _JUDGED_RATE = 1.5, 2.0, 0.01

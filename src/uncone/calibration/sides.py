@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from uncone.calibration.counting import Floats, Ints, Progress, Rows32
+from uncone.calibration.scores.counting import Floats, Ints, Progress, Rows32
 from uncone.errors import InputError
 from uncone.memory import uninitialised
 from uncone.model.open import open_rows

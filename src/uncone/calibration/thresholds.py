@@ -6,7 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from uncone.calibration.counting import (
+from uncone.calibration.record import (
+    FEWEST_ABOVE,
+    Calibration,
+    LabelledPairs,
+    ScoreMeaning,
+    ScoreThreshold,
+    one_in,
+)
+from uncone.calibration.scores.counting import (
     Curve,
     Grid,
     Ints,
@@ -16,18 +24,8 @@ from uncone.calibration.counting import (
     curve_of,
     hoeffding,
 )
+from uncone.calibration.scores.record import Knot, ScoreHistogram, Share, edge_of
 from uncone.calibration.sides import Floor, Labels, Sides, alignment, check_pairs, draw, how_many
-from uncone.records import (
-    Calibration,
-    Knot,
-    LabelledPairs,
-    ScoreHistogram,
-    ScoreMeaning,
-    ScoreThreshold,
-    Share,
-)
-from uncone.records.calibration import FEWEST_ABOVE, one_in
-from uncone.records.scores import edge_of
 from uncone.records.text import counted, percent
 
 _FEWEST = 10

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from uncone.cli.failures import UntoldError, nobody_reads
-from uncone.records import Record
+from uncone.records.record import Record
 
 PROGRESS_AFTER_S = 2.0
 BEYOND = 2

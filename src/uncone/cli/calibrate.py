@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal
 
+from uncone.calibration.record import Calibration
 from uncone.cli.answer import judge, progress_bar
 from uncone.cli.files import Html, Json, Read, Role, SkipNonfinite, Spec, load
 from uncone.errors import InputError
-from uncone.records import Calibration
 
 
 def calibrate(
@@ -50,8 +50,8 @@ def calibrate(
         most_pairs: Pairs counted at most; of more, those of rows drawn at random.
         seed: Of the rows drawn.
     """
-    from uncone.verbs.calibrate import RATES, PairTable
-    from uncone.verbs.calibrate import calibrate as run
+    from uncone.calibration.calibrate import RATES, PairTable
+    from uncone.calibration.calibrate import calibrate as run
 
     if pairs is None and any(given is not None for given in (ids, query_ids, match_at, prior)):
         raise InputError(

@@ -17,6 +17,6 @@ def center_head(
         untie: Store a head apart that shares the token table's rows.
         text: Text to prove it on, instead of a sample of its own.
     """
-    from uncone.verbs.center_head import center_head as run
+    from uncone.edits.center_head import center_head as run
 
     answer(partial(run, model, out, untie=untie, text=text), json, html, out)

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from uncone.cli.answer import judge
 from uncone.cli.files import Html, Json, Role, load
+from uncone.diagnosis.record import Diagnosis
 from uncone.errors import InputError
-from uncone.records import Diagnosis
 from uncone.regular import number_in
 
 
@@ -30,7 +30,7 @@ def check(
         min: NAME=VALUE: the number NAME must not be below VALUE. Can be given again.
         fail_on: The mildest defect of the diagnosis that fails, warning or severe.
     """
-    from uncone.verbs.check import check as run
+    from uncone.comparison.bars.check import check as run
 
     bars = {"maxima": _bars(max, "--max"), "minima": _bars(min, "--min")}
     result = run(load(Diagnosis, diagnosis), fail_on=fail_on, **bars)

@@ -22,7 +22,7 @@ def compare(
         names: What to call them, in their order and separated by commas; else their own names.
         fail_on: Give exit status 2 if one of them is worse than the baseline, for scripts.
     """
-    from uncone.verbs.compare import compare as run
+    from uncone.comparison.compare import compare as run
 
     with progress_bar() as progress:
         result = run(diagnoses, names=None if names is None else names.split(","), progress=progress)

@@ -31,7 +31,7 @@ def count(
         no_words: Count tokens alone, and no words.
         overwrite: With --save: replace the file if it is there, and a FILE.part of anything but this count.
     """
-    from uncone.verbs.count import count as run
+    from uncone.tokens.count import count as run
 
     if save is not None and save.suffix != ".npy":
         raise InputError(

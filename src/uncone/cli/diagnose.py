@@ -37,8 +37,8 @@ def diagnose(
         device: With --text: run the model there, as on cuda.
         dtype: With --text: run the model in it; float32 by default.
     """
-    from uncone.verbs.diagnose import diagnose as run
-    from uncone.verbs.diagnose import with_whole_paths
+    from uncone.diagnosis.diagnose import diagnose as run
+    from uncone.diagnosis.diagnose import with_whole_paths
 
     asked = {"tokens": tokens, "resume": resume, "device": device, "dtype": dtype}
     of_text: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from uncone.cli.answer import answer
 from uncone.cli.files import Html, Ids, Json, Keep, Qrels, Queries, QueryIds, Read, Several, Vectors
 from uncone.errors import InputError
-from uncone.records.evaluation import Task
+from uncone.evaluation.record import Task
 
 
 def evaluate(
@@ -50,8 +50,8 @@ def evaluate(
         cache: A folder where vectors of texts are kept for the next run.
         seed: Of the resampling and of what is drawn.
     """
-    from uncone.verbs.evaluate import check_protocol, no_data
-    from uncone.verbs.evaluate import evaluate as run
+    from uncone.evaluation.evaluate import check_protocol, no_data
+    from uncone.evaluation.evaluate import evaluate as run
 
     options: dict[str, Any] = {
         "task": task, "data": data, "queries": queries, "documents": documents, "qrels": qrels, "ids": ids,
@@ -74,7 +74,7 @@ def evaluate(
     check_protocol(task or "retrieval", protocol)
     if data is None and not is_own:
         raise no_data(task or "retrieval")
-    from uncone.verbs.select_repair import select_repair
+    from uncone.evaluation.select_repair import select_repair
 
     answer(partial(select_repair, spec, **options), json, html)
 

@@ -9,7 +9,7 @@ from cyclopts import Parameter as Option
 
 from uncone.atomic import check_apart, writable
 from uncone.errors import InputError
-from uncone.records import Record
+from uncone.records.record import Record
 
 Saved = TypeVar("Saved", bound=Record)
 

@@ -9,6 +9,6 @@ def measures(name: str | None = None, /) -> None:
     Args:
         name: A measure, or a reading of one such as effective_rank_raw.
     """
-    from uncone.verbs.measures import measures as run
+    from uncone.diagnosis.measures import measures as run
 
     hand_over(run(name or ""))

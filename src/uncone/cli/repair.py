@@ -22,7 +22,7 @@ from uncone.cli.files import (
     Write,
 )
 from uncone.errors import InputError
-from uncone.records import Selection
+from uncone.evaluation.record import Selection
 
 
 def repair(
@@ -71,8 +71,8 @@ def repair(
         force: Whiten on fewer than 5 rows a column too.
         normalize: Divide each repaired row by its norm, for an index of inner products; vectors only.
     """
-    from uncone.verbs.repair import RepairOptions, check_repair, with_whole_names
-    from uncone.verbs.repair import repair as run
+    from uncone.repairs.repair import RepairOptions, check_repair, with_whole_names
+    from uncone.repairs.repair import repair as run
 
     options: dict[str, Any] = {
         "text": text, "fit_on": fit_on, "load": load, "counts": counts, "save": save, "force": force,
@@ -85,7 +85,7 @@ def repair(
     by_task = None
     if data is not None:
         check_repair(spec, out, RepairOptions("auto", **options))  # before the task, which takes minutes
-        from uncone.verbs.select_repair import select_repair
+        from uncone.evaluation.select_repair import select_repair
 
         with progress_bar() as progress:
             by_task = select_repair(spec, task=task, data=data, cache=cache, progress=progress)

@@ -30,7 +30,7 @@ def repair_tokens(
         counts: With --tokens auto: how often each token occurs; count 0 is unused.
         text: Text to measure the loss on, before and after.
     """
-    from uncone.verbs.repair_tokens import repair_tokens as run
+    from uncone.edits.repair_tokens import repair_tokens as run
 
     work = partial(run, model, out, tokens=tokens, method=method, counts=counts, text=text)
     answer(work, json, html, out)

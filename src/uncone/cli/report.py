@@ -6,7 +6,7 @@ from typing import Annotated
 
 from uncone.cli.answer import draw, hand_over, raise_first
 from uncone.cli.files import Role, Write
-from uncone.records import load_record
+from uncone.records.load import load_record
 
 
 def report(record: Annotated[Path, Role.READ], /, *, html: Write = None, markdown: Write = None) -> None:

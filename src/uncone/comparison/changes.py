@@ -5,8 +5,8 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from uncone.records import Change, ComparedFinding, ComparedMeasure, Finding, Measurement
-from uncone.records.comparison import LETTERS, WORSE, FindingChange
+from uncone.comparison.record import LETTERS, WORSE, Change, ComparedFinding, ComparedMeasure, FindingChange
+from uncone.records.parts import Finding, Measurement
 from uncone.records.text import Limits, number
 
 ROUNDING = 1e-6

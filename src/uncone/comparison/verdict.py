@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from uncone.comparison.changes import range_width
-from uncone.records import DEFECTS, Change, ComparedSubject, Part
-from uncone.records.comparison import BETTER, WORSE
-from uncone.records.diagnosis import CALLED
+from uncone.comparison.record import BETTER, WORSE, Change, ComparedSubject, Part
+from uncone.diagnosis.record import CALLED
+from uncone.records.parts import DEFECTS
 from uncone.records.text import counted, listing, number, shortened, title
 
 _MOST_NAMED = 3

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 
 from uncone.edits.proof import Progress
+from uncone.edits.record import TextLoss
 from uncone.errors import InputError, UnconeError
 from uncone.model import ModelFiles
 from uncone.model.files import special_tokens
@@ -15,7 +16,6 @@ from uncone.model.head_map import is_seq2seq, run_model
 from uncone.model.model_class import load_model
 from uncone.model.text_sources import read_texts
 from uncone.model.texts import Path_, cut, load_tokenizer, longest_input, token_ids
-from uncone.records import TextLoss
 
 Tensor = torch.Tensor
 Kind = Literal["next_token", "masked_token"]

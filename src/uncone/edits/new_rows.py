@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from uncone.edits.directory import rows_at_once, some_of
 from uncone.errors import InputError, first_line
+from uncone.model.directory import rows_at_once, some_of
 from uncone.model.hugging_face import attempt, tokenizer_class
 from uncone.moments import Moments
 from uncone.rows import Rows, SelectedRows, nonfinite_rows

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from uncone.edits.record import HeadProof
 from uncone.edits.texts import ProofText
 from uncone.errors import UnsupportedModel
 from uncone.model.head_map import decoder_inputs, forward_of, is_seq2seq, run_model
-from uncone.records import HeadProof
 
 Tensor = torch.Tensor
 Progress = Callable[[str, int, int], None]

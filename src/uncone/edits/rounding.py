@@ -4,8 +4,8 @@ from typing import Literal
 
 import torch
 
-from uncone.edits.directory import rows_at_once
-from uncone.records import HeadRows, RoundingError
+from uncone.edits.record import HeadRows, RoundingError
+from uncone.model.directory import rows_at_once
 from uncone.rows import Rows
 from uncone.tensors import DTYPES, blocks_of
 

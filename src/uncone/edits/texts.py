@@ -14,7 +14,7 @@ from uncone.model import ModelFiles
 from uncone.model.text_sources import read_texts
 from uncone.model.texts import Path_, cut, longest_input, token_ids
 from uncone.regular import lines_of
-from uncone.transforms.repair import MOST_SENTENCES
+from uncone.repairs.vectors import MOST_SENTENCES
 
 Tensor = torch.Tensor
 LEAST_SENTENCES = 20

@@ -13,7 +13,13 @@ import numpy as np
 import torch
 
 from uncone.atomic import creatable
-from uncone.edits.directory import (
+from uncone.edits.loss import text_loss
+from uncone.edits.new_rows import new_rows, sub_tokens, trained_rows
+from uncone.edits.proof import Progress
+from uncone.edits.record import MOST_LISTED, EditedTensor, EditedToken, TokenEdit, Way
+from uncone.errors import InputError, nearest
+from uncone.model import ModelFiles, find_places, rows_of, token_labels
+from uncone.model.directory import (
     NewTensor,
     compare_untouched,
     edited_copy,
@@ -22,15 +28,9 @@ from uncone.edits.directory import (
     rows_at_once,
     stored_blocks,
 )
-from uncone.edits.loss import text_loss
-from uncone.edits.new_rows import new_rows, sub_tokens, trained_rows
-from uncone.edits.proof import Progress
-from uncone.errors import InputError, nearest
-from uncone.model import ModelFiles, find_places, rows_of, token_labels
 from uncone.model.files import text_parts
 from uncone.model.places import Places, same_rows, vocabulary_matrices
 from uncone.model.texts import Path_, load_tokenizer
-from uncone.records.edits import MOST_LISTED, EditedTensor, EditedToken, TokenEdit, Way
 from uncone.records.token_text import token_texts
 from uncone.rows.safetensors import FLOATS
 from uncone.tensors import DTYPES

@@ -33,8 +33,7 @@ from uncone.measure.spectrum import (
 )
 from uncone.measure.under_trained import benjamini_hochberg, robust_null, under_trained_tokens
 from uncone.measure.uniformity import uniformity, uniformity_exact
-from uncone.records import MeasureDescription
-from uncone.records.measures import QUESTIONS
+from uncone.records.measures import QUESTIONS, MeasureDescription
 
 _ALL = (
     cosine.MEAN_COSINE, cosine.MEAN_SHIFT, _isoscore.ISOSCORE, _isoscore.ISOSCORE_STAR, _isoscore.PARTICIPATION_RATIO,

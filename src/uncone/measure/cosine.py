@@ -9,7 +9,8 @@ from uncone.arguments import whole_number
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.reading import cosine_warnings, moments_of, reading
 from uncone.moments import Moments, row_norms
-from uncone.records import MeasureDescription, Measurement
+from uncone.records.measures import MeasureDescription
+from uncone.records.parts import Measurement
 
 _LEAST_WEIGHT = 100.0
 """In roundings of a row: where all rows but one weigh less, hardly a digit of their cosines is left."""

@@ -9,7 +9,8 @@ from uncone.arguments import finite_number, flag
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.cosine import mean_cosine
 from uncone.measure.reading import cosine_warnings, largest_share, moments_of, reading
-from uncone.records import MeasureDescription, Measurement
+from uncone.records.measures import MeasureDescription
+from uncone.records.parts import Measurement
 from uncone.records.text import counted
 
 _NAMED = 8

@@ -28,9 +28,9 @@ from uncone.measure.spectrum import (
 )
 from uncone.measure.uniformity import uniformity, uniformity_exact
 from uncone.moments import Moments, row_norms
-from uncone.records import Measurement
 from uncone.records.brief import WIDTH
 from uncone.records.names import nearest
+from uncone.records.parts import Measurement
 from uncone.records.record import frame_of
 from uncone.records.text import number
 from uncone.rows import Rows, as_samples

@@ -12,8 +12,8 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.projections import UnitSums, project
 from uncone.measure.reading import counts_for, flat_array
 from uncone.moments import Moments, inverse, row_norms
-from uncone.records import Difference, Estimate, FrequencyGroup, FrequencyGroups
 from uncone.records.text import counted
+from uncone.records.tokens import Difference, Estimate, FrequencyGroup, FrequencyGroups
 from uncone.rows import Array, as_samples
 from uncone.threads import on_one_thread
 

@@ -12,7 +12,7 @@ from uncone.errors import InputError
 from uncone.measure.reading import flat_array, read
 from uncone.moments import Moments
 from uncone.moments.cell import counting_nonfinite
-from uncone.records import Measurement
+from uncone.records.parts import Measurement
 from uncone.records.text import cut_label, plural
 from uncone.rows import GRID, Array, Rows, SelectedRows, as_samples
 

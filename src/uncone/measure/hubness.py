@@ -12,7 +12,8 @@ from uncone.measure.neighbours import Neighbours, searched
 from uncone.measure.points import Metric
 from uncone.measure.reading import reading
 from uncone.moments import Moments
-from uncone.records import MeasureDescription, Measurement
+from uncone.records.measures import MeasureDescription
+from uncone.records.parts import Measurement
 from uncone.records.text import plural
 from uncone.records.token_text import token_texts
 from uncone.rows import Array

@@ -11,7 +11,8 @@ from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.neighbours import Neighbours, searched
 from uncone.measure.reading import reading
 from uncone.moments import Moments
-from uncone.records import MeasureDescription, Measurement
+from uncone.records.measures import MeasureDescription
+from uncone.records.parts import Measurement
 from uncone.records.text import plural
 from uncone.rows import Array
 from uncone.threads import on_one_thread

@@ -9,7 +9,8 @@ from uncone.arguments import finite_number, flag
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.reading import moments_of, reading, spectral_warnings
 from uncone.moments import Moments
-from uncone.records import MeasureDescription, Measurement
+from uncone.records.measures import MeasureDescription
+from uncone.records.parts import Measurement
 from uncone.rows.samples import as_numbers
 
 _ROUNDINGS = 4.0

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from uncone.errors import UndefinedMeasure
-from uncone.records import MeasureDescription, Measurement, Norms
+from uncone.records.measures import MeasureDescription
+from uncone.records.parts import Measurement, Norms
 from uncone.records.text import counted
 from uncone.rows import Array, as_array
 

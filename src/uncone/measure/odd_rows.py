@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from uncone.arguments import whole_number
 from uncone.measure.norms import NormProfile
-from uncone.records import OddRows
+from uncone.records.parts import OddRows
 from uncone.records.text import cut_label
 from uncone.rows import Array, Rows
 from uncone.threads import share_rows

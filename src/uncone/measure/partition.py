@@ -12,7 +12,8 @@ from uncone.measure.projections import by_piece
 from uncone.measure.reading import moments_of, reading, rounding_warnings, with_moments
 from uncone.measure.spectrum import marchenko_pastur
 from uncone.moments import Moments
-from uncone.records import MeasureDescription, Measurement
+from uncone.records.measures import MeasureDescription
+from uncone.records.parts import Measurement
 from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
 

@@ -10,7 +10,8 @@ from uncone.arguments import whole_number
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.reading import flat_array
 from uncone.moments import inverse, row_norms
-from uncone.records import MeasureDescription, Measurement
+from uncone.records.measures import MeasureDescription
+from uncone.records.parts import Measurement
 from uncone.rows import Array, Rows, as_samples
 from uncone.threads import on_one_thread, share
 

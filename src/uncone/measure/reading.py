@@ -10,7 +10,8 @@ import numpy as np
 from uncone.arguments import shown
 from uncone.errors import InputError, UndefinedMeasure, first_line
 from uncone.moments import Moments
-from uncone.records import MeasureDescription, Measurement
+from uncone.records.measures import MeasureDescription
+from uncone.records.parts import Measurement
 from uncone.records.text import counted, percent
 from uncone.rows import Array, Rows, as_array, as_samples
 

@@ -11,7 +11,8 @@ from uncone.arguments import finite_number, flag, whole_number
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure.reading import moments_of, reading, rounding_warnings, spectral_warnings
 from uncone.moments import Moments
-from uncone.records import MeasureDescription, Measurement
+from uncone.records.measures import MeasureDescription
+from uncone.records.parts import Measurement
 from uncone.records.text import counted
 from uncone.rows import Array
 

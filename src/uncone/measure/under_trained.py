@@ -13,9 +13,9 @@ from uncone.measure.groups import FEWEST_RESERVED, named_reserved
 from uncone.measure.projections import project_about
 from uncone.measure.reading import counts_for, with_moments
 from uncone.moments import Moments, row_norms
-from uncone.records import UnderTrained, UnderTrainedToken
 from uncone.records.text import counted
 from uncone.records.token_text import token_texts
+from uncone.records.tokens import UnderTrained, UnderTrainedToken
 from uncone.rows import Array, Rows, as_array
 from uncone.rows.samples import as_floats
 from uncone.threads import on_one_thread

@@ -15,7 +15,8 @@ from uncone.measure.points import Points
 from uncone.measure.reading import cosine_warnings, moments_of, reading, rounding_warnings, with_moments
 from uncone.measure.tiles import sum_by_query, sum_over_pairs
 from uncone.moments import Moments
-from uncone.records import MeasureDescription, Measurement
+from uncone.records.measures import MeasureDescription
+from uncone.records.parts import Measurement
 from uncone.records.text import counted
 from uncone.rows import Array
 from uncone.threads import on_one_thread

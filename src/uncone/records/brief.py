@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar, dataclass_transform
 
 from uncone.records.text import shortened
 
+Made = TypeVar("Made", bound=type)
 WIDTH, LINES = 100, 25
 """Characters and lines that a record's `repr` takes at most."""
 _LABEL = 40
@@ -25,6 +26,14 @@ def brief(record: Any) -> str:
     if more > 0:
         parts = [*parts[: LINES - 3], f"… {more + 1} more fields"]
     return "\n".join([f"{name}(", *(f"    {part}," for part in parts), ")"])
+
+
+@dataclass_transform(frozen_default=True)
+def part(cls: Made) -> Made:
+    """A part of a record: a frozen dataclass whose `repr` is brief, since a dataclass writes every field."""
+    made = dataclasses.dataclass(frozen=True)(cls)
+    made.__repr__ = brief  # type: ignore[method-assign]
+    return made
 
 
 def folded(parts: Iterable[str], *, ends: tuple[str, str], room: int, total: int) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from uncone.records.blocks import Block, Bullets, Code, Heading, Table, Text
+from uncone.records.brief import part
 from uncone.records.parts import Measurement
 from uncone.records.record import Record
 from uncone.records.text import better, visible
@@ -50,7 +51,7 @@ def _measure(reading: str) -> str:
     return max(given, key=len, default="")
 
 
-@dataclass(frozen=True)
+@part
 class MeasureDescription:
     """What is fixed about a measure, whatever the rows.
 

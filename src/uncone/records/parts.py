@@ -6,10 +6,11 @@ import itertools
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from uncone.errors import InputError, UndefinedMeasure
+from uncone.records.brief import part
 from uncone.records.rebuild import expect
 from uncone.records.text import counted, headline, plural
 
@@ -22,7 +23,7 @@ _LARGEST_SCALE = 1e290
 _LARGEST_INTEGER = 2**53  # beyond, a page's script would read another number
 
 
-@dataclass(frozen=True)
+@part
 class Measurement:
     """One number with its meaning.
 
@@ -76,7 +77,7 @@ class Measurement:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@part
 class Finding:
     """A cause in the user's words, the evidence for it, and what to do about it."""
 
@@ -98,7 +99,7 @@ class Finding:
         return self.level in DEFECTS
 
 
-@dataclass(frozen=True)
+@part
 class OddRows:
     """Rows that are zero, equal to an earlier one, or at least ten times as long as the median row.
 
@@ -116,7 +117,7 @@ class OddRows:
     sampled: int = 1
 
 
-@dataclass(frozen=True)
+@part
 class Group:
     """Readings of one group of rows: a bin of ids, or the reserved rows. Undefined readings are None."""
 
@@ -132,7 +133,7 @@ class Group:
     reserved_rows: int = 0
 
 
-@dataclass(frozen=True)
+@part
 class Groups:
     """Rows cut into bins of ids, and the reserved rows that each bin is compared to."""
 
@@ -150,7 +151,7 @@ class Groups:
             expect(rises, f"bins from a start to a later stop, got {group.start} to {group.stop}")
 
 
-@dataclass(frozen=True)
+@part
 class Spectrum:
     """Eigenvalues, largest first, of the second moment (raw), of the covariance (centred), and of an
     isotropic cloud with the covariance's trace and the same number of rows and columns (Marchenko-Pastur
@@ -161,7 +162,7 @@ class Spectrum:
     isotropic: tuple[float, ...]
 
 
-@dataclass(frozen=True)
+@part
 class Norms:
     """The distribution of the rows' Euclidean norms: `counts[i]` rows lie in [edges[i], edges[i + 1])."""
 
@@ -178,7 +179,7 @@ class Norms:
         expect(rise, f"{needed}, got {len(self.edges)}")
 
 
-@dataclass(frozen=True)
+@part
 class Fitted:
     """The rows that a transformation was fitted on.
 
@@ -195,7 +196,7 @@ class Fitted:
     weights: str | None = None
 
 
-@dataclass(frozen=True)
+@part
 class Picture:
     """Where the rows lie along the first three singular directions, raw and centred.
 

@@ -1,10 +1,10 @@
 """Readings of tokens: groups by frequency, with intervals, and the tokens that were hardly trained."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from uncone.records.blocks import Block, Cell, Folded, Table, Text
+from uncone.records.brief import part
 from uncone.records.layout import folded, section, shown
 from uncone.records.parts import Measurement
 from uncone.records.rebuild import expect
@@ -28,7 +28,7 @@ _CHANCE = (
 )
 
 
-@dataclass(frozen=True)
+@part
 class Estimate:
     """A number and its interval, as if the rows had been drawn at random; None where it is undefined."""
 
@@ -42,7 +42,7 @@ class Estimate:
         expect(fits, f"a value inside its interval, got {came}: the file was edited")
 
 
-@dataclass(frozen=True)
+@part
 class FrequencyGroup:
     """The rows of one group and their readings.
 
@@ -62,7 +62,7 @@ class FrequencyGroup:
     chance: float | None = None
 
 
-@dataclass(frozen=True)
+@part
 class Difference:
     """A reading of the group `first` minus that of the group `second`."""
 
@@ -72,7 +72,7 @@ class Difference:
     difference: Estimate
 
 
-@dataclass(frozen=True)
+@part
 class FrequencyGroups:
     """Frequent, medium, rare and reserved rows, ranked `by` counts or ids, and how they were cut."""
 
@@ -83,7 +83,7 @@ class FrequencyGroups:
     differences: tuple[Difference, ...]
 
 
-@dataclass(frozen=True)
+@part
 class UnderTrainedToken:
     """One row that looks untrained, with the evidence.
 
@@ -103,7 +103,7 @@ class UnderTrainedToken:
     expected: bool = False
 
 
-@dataclass(frozen=True)
+@part
 class UnderTrained:
     """The rows that look like rows no text ever trained.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from uncone import atomic
 from uncone.lazy import open_room
-from uncone.records import Record
+from uncone.records.record import Record
 from uncone.report.html import to_page
 from uncone.report.markdown import markdown_of
 

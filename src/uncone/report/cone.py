@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from uncone.records import Picture
+from uncone.records.parts import Picture
 from uncone.records.text import count
 from uncone.records.token_text import shown_token
 from uncone.report.markup import element, escape, path

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from string import Template
 
-from uncone.records import Picture
+from uncone.records.parts import Picture
 from uncone.records.text import count, number, plural, shortened
 from uncone.records.token_text import shown_token
 from uncone.report.cone import group_classes, opening, wedge

@@ -1,0 +1,221 @@
+"""`calibrate`: the scores of random pairs, and what a score means among them."""
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from uncone.arguments import shown, whole_number
+from uncone.calibration.drift import drift
+from uncone.calibration.record import Calibration
+from uncone.calibration.sides import (
+    METRICS,
+    Metric,
+    Sides,
+    equal_pairs,
+    floor_of,
+    open_side,
+    read_labels,
+)
+from uncone.calibration.thresholds import count_scores, function_of, remarks, verdict, with_labels
+from uncone.errors import InputError, nearest, needed
+from uncone.evaluation.bootstrap import check_seed
+from uncone.rows.ids import places_of
+from uncone.rows.samples import as_floats
+from uncone.transforms.one_side import check_same_width, one_sided
+from uncone.transforms.row_numbers import PairedRows, remarks_on_numbers
+from uncone.version import versions
+
+ALL_PAIRS = 1_000_000_000
+"""Up to so many pairs every one is counted; of more, those of as many rows as make so many."""
+RATES = (0.05, 0.01, 0.001, 0.0001, 0.00001)
+Progress = Callable[[str, int, int], None]
+Path_ = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class PairTable:
+    """Pairs with a label: the table at `path`, and how it is read.
+
+    Its columns, separated by tabs, are the id of a query (or first row), the id of a row, and a label. Ids
+    are the rows' labels or their numbers from 0, or the lines of the files `ids` and `query_ids`. A pair with
+    a label of `match_at` or more (by default above 0) matches; `prior` is the share of matches to expect.
+    """
+
+    path: Path_
+    ids: Path_ | None = None
+    query_ids: Path_ | None = None
+    match_at: float | None = None
+    prior: float = 0.01
+
+
+def calibrate(
+    vectors: Any,
+    *,
+    queries: Any = None,
+    texts: Path_ | None = None,
+    query_texts: Path_ | None = None,
+    pairs: PairTable | Path_ | None = None,
+    metric: Metric = "cosine",
+    scores: Sequence[float] | None = None,
+    rates: Sequence[float] = RATES,
+    against: Calibration | None = None,
+    most_pairs: int = ALL_PAIRS,
+    seed: int = 0,
+    skip_nonfinite: bool = False,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Say what a similarity score of these vectors means: how often random pairs reach it.
+
+    A random pair is a query with a row, or two different rows where there are no queries. Mean and variance
+    are exact over all pairs, from sums (E[s] and E[s^2] in closed form). Shares are counted in bins, over all
+    pairs up to `most_pairs`; of more, over all pairs of rows drawn without replacement. Intervals (95%) say
+    where a share would lie for other rows drawn alike; pairs that share a row do not count as independent.
+
+    Args:
+        vectors: the documents (N, D), for `open_rows`.
+        queries: the queries (M, D), for `open_rows`; None pairs `vectors` with themselves.
+        texts: a file of texts, one a line, whose vectors are compared; `vectors` is then their encoder.
+        query_texts: the same for queries.
+        pairs: labelled pairs (`PairTable`, or its path). Matches do not count as random pairs, and each
+            threshold gets the share of matches that reach it.
+        metric: "cosine" or "inner_product".
+        scores: scores to explain; 0.8 for the cosine by default, none with `against`.
+        rates: false-match rates, each in (0, 1), to find thresholds for.
+        against: a saved calibration, to say whether it still holds.
+        most_pairs: how many pairs are counted at most; at least 1000.
+        seed: of the draw of rows and of their random groups.
+        skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
+        progress: called with (the step, how much is done, of how much).
+
+    Returns:
+        `Calibration`, whose `false_match_rate(score)`, `percentile(score)` and `threshold(rate)` need nothing
+        but the record.
+
+    Raises:
+        InputError: vectors, queries or a table that cannot be opened; queries of another width; fewer than
+            two rows with a direction; a rate or score out of its range; labelled pairs that name no row.
+
+    Reads badly when rows are few (the intervals say so), when many rows are equal, or when the rows are of
+    other texts than those that will be compared.
+
+    Example:
+        >>> import numpy, uncone
+        >>> calibration = uncone.calibrate(numpy.random.default_rng(0).normal(size=(500, 64)))
+        >>> 0.25 < calibration.threshold(0.01) < 0.35, calibration.false_match_rate(0.8)
+        (True, 0.0)
+    """
+    table = PairTable(pairs) if isinstance(pairs, str | os.PathLike) else pairs
+    scores, rates = None if scores is None else _listed(scores, "scores"), _listed(rates, "rates")
+    if against is not None and not isinstance(against, Calibration):
+        raise InputError(
+            f"expected a saved calibration, got {shown(against)}: read one with Calibration.load(path)"
+        )
+    _check(metric, scores, rates, most_pairs, table)
+    check_seed(seed)
+    if (query_texts is not None and texts is None) or (texts is not None and queries is not None):
+        raise InputError(
+            "expected --query-texts with --texts, and --queries with vectors, got them mixed: encode both"
+        )
+    if texts is not None:
+        needed("torch", "encoding texts needs torch: pip install 'uncone[sentence]'")
+        from uncone.evaluation.encoding import encoded_texts
+
+        vectors, queries = encoded_texts(vectors, texts, query_texts, progress=progress)
+    side = open_side(vectors, metric, "rows", skip_nonfinite, progress)
+    other = None if queries is None else open_side(queries, metric, "queries", skip_nonfinite, progress)
+    if other is not None:
+        check_same_width(side.rows, other.rows)
+    sides = Sides(side, other)
+    if table is not None:
+        sides = _with_labels(sides, table)
+    numbers, shifted = ("", "") if table is None else _on_numbers(sides, table)
+    common = "" if other is None else one_sided(side.rows, other.rows)
+    rows, floor = sides.rows.fitted, floor_of(sides)
+    counted = count_scores(sides, floor, most_pairs, seed, progress)
+    wanted = (0.8,) if scores is None and metric == "cosine" else scores or ()
+    histogram, knots, equal = counted.histogram, counted.knots(), equal_pairs(sides)
+    meanings = tuple(counted.meaning(float(score)) for score in wanted)
+    thresholds = tuple(counted.threshold(float(rate)) for rate in sorted(rates, reverse=True))
+    record = Calibration(
+        rows.name, verdict(metric, meanings, thresholds, histogram), metric,
+        rows, None if sides.queries is None else sides.queries.fitted,
+        floor.pairs, floor.mean, floor.variance, histogram, knots, counted.free, meanings, thresholds,
+        function_of(knots, histogram), equal_pairs=equal, seed=seed,
+        notes=(*filter(None, (numbers,)), *remarks(sides, counted, floor, equal)), versions=versions("numpy", *["torch"] * (texts is not None)),
+        caution=" ".join(filter(None, (shifted, common))),
+    )  # fmt: skip
+    if table is not None and sides.labels is not None:
+        record = with_labels(record, sides.labels, table.prior)
+    if against is None:
+        return record
+    found = drift(against, record)  # what was asked comes first, and a score that nobody named is left out
+    said = (found.verdict(), *([record.verdict] if scores else []))
+    return replace(record, drift=found, verdict=" ".join(said), meanings=record.meanings if scores else ())
+
+
+def _check(
+    metric: str,
+    scores: Sequence[float] | None,
+    rates: Sequence[float],
+    most_pairs: int,
+    table: PairTable | None,
+) -> None:
+    if not isinstance(metric, str) or metric not in METRICS:
+        raise InputError(
+            f"expected a metric of {' or '.join(METRICS)}, got {shown(metric)}: "
+            f"{nearest(metric, METRICS, 'the cosine is the default')}"
+        )
+    for score in scores or ():
+        if not math.isfinite(score) or (metric == "cosine" and abs(score) > 1):
+            bounds = "from -1 to 1" if metric == "cosine" else "that is finite"
+            raise InputError(
+                f"expected a score {bounds}, got {score:g}: pass scores that this metric can have"
+            )
+    for rate in rates:
+        if not 0 < rate < 1:
+            raise InputError(f"expected a false-match rate above 0 and below 1, got {rate}: 1% is 0.01")
+    if whole_number(most_pairs, "most_pairs") < 1000:
+        raise InputError(f"expected at least 1000 pairs to count, got {most_pairs}: best are millions")
+    if table is not None and not 0 < table.prior < 1:
+        raise InputError(
+            f"expected a prior above 0 and below 1, got {table.prior}: 1 match in 100 pairs compared is 0.01"
+        )
+
+
+def _listed(given: Any, name: str) -> tuple[float, ...]:
+    numbers = as_floats(given, name)
+    if numbers.ndim != 1:
+        raise InputError(f"expected a list of {name}, got {shown(given)}: pass for instance [0.5]")
+    return tuple(numbers.tolist())
+
+
+def _with_labels(sides: Sides, table: PairTable) -> Sides:
+    other = sides.queries
+    if other is None and table.query_ids is not None:
+        raise InputError("expected queries with ids of queries, got none: give the queries too")
+    places = places_of(sides.rows.rows, table.ids)
+    first, second = (places, None) if other is None else (places_of(other.rows, table.query_ids), places)
+    return sides.with_labels(read_labels(table.path, first, second, match_at=table.match_at))
+
+
+def _on_numbers(sides: Sides, table: PairTable) -> tuple[str, str]:
+    """The remarks on ids that are row numbers, of pairs that match."""
+    assert sides.labels is not None
+    first, second = sides.labels.matching()
+    rows, queries = sides.rows.rows, sides.queries
+    is_numbered = table.ids is None and rows.keys is None
+    if queries is None:
+        both = np.stack([first, second], axis=1)
+        return remarks_on_numbers([PairedRows("rows", rows, both, "--ids", is_numbered)], sides.labels.source)
+    of_queries = table.query_ids is None and queries.rows.keys is None
+    return remarks_on_numbers(
+        [
+            PairedRows("queries", queries.rows, first, "--query-ids", of_queries),
+            PairedRows("rows", rows, second, "--ids", is_numbered),
+        ],
+        sides.labels.source,
+    )

@@ -1,0 +1,350 @@
+"""The record of a calibration: the meaning of a similarity. Its answers need the standard library alone."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+from uncone.calibration.scores.record import Knot, ScoreHistogram, Share, interval_at
+from uncone.records.blocks import Block, Bullets, Cell, Chart, Code, Curve, Figure, Heading, Mark, Table, Text
+from uncone.records.brief import part
+from uncone.records.layout import caution, section, shown
+from uncone.records.parts import Fitted
+from uncone.records.rebuild import expect
+from uncone.records.record import Record, made_with
+from uncone.records.text import NEAR_DIGITS, count, counted, number, percent, plural, shortened
+
+_METRICS = {"cosine": "cosine", "inner_product": "inner product"}
+_DRIFTS = {
+    "none": Heading("", 4, "NO DRIFT SEEN", "healthy"), "small": Heading("", 4, "SMALL DRIFT", "warning"),
+    "large": Heading("", 4, "LARGE DRIFT", "severe"), "unclear": Heading("", 4, "DRIFT UNCLEAR", "note"),
+}  # fmt: skip
+_SAID = {
+    "none": "No drift is seen from {}.", "small": "The scores drifted a little from {}.",
+    "large": "The scores drifted far from {}.", "unclear": "Whether the scores drifted from {} is unclear.",
+}  # fmt: skip
+FEWEST_ABOVE = 100
+"""Pairs above the last score of the pasted function."""
+_BARS, _POINTS = 60, 240
+
+
+@part
+class ScoreMeaning:
+    """What one score means: `percentile` of the random pairs, in percent, score below it."""
+
+    score: float
+    percentile: float
+    false_match_rate: Share
+
+
+@part
+class ScoreThreshold:
+    """The score that the share `wanted` of random pairs reaches, its 95% interval, and labelled pairs' rates.
+
+    `score` is None where there are too few pairs for so small a rate; `reason` then says how many it takes.
+    """
+
+    wanted: float
+    score: float | None
+    low: float | None = None
+    high: float | None = None
+    false_match_rate: Share | None = None
+    true_match_rate: Share | None = None
+    non_match_rate: Share | None = None
+    precision: float | None = None
+    reason: str = ""
+
+
+@part
+class LabelledPairs:
+    """Readings of labelled pairs; `area` (AUC): how often a match scores above a random pair, ties half."""
+
+    source: str
+    matches: int
+    non_matches: int
+    groups: int
+    mean_match: float
+    area: Share
+    area_non_matches: Share | None
+    prior: float
+
+
+@part
+class DriftedThreshold:
+    """A saved threshold: its rate when saved, its rate now, and the ratio of the two with its 95% interval.
+
+    Where a rate is 0, the ends are those of the rates' intervals, divided, or None where that is no number.
+    """
+
+    score: float
+    before: Share
+    now: Share
+    ratio: float | None
+    low: float | None
+    high: float | None
+
+
+@part
+class Drift:
+    """Whether a saved calibration still describes these vectors.
+
+    `largest_difference` is the largest difference of the two shares of pairs below one score
+    (Kolmogorov-Smirnov), at `at`; `mean_shift` is in units of the score, `mean_shift_in_deviations` in
+    standard deviations of the saved scores.
+    """
+
+    against: str
+    level: Literal["none", "small", "large", "unclear"]
+    summary: str
+    largest_difference: float
+    at: float
+    mean_shift: float
+    mean_shift_in_deviations: float | None
+    deviation_ratio: float | None
+    thresholds: tuple[DriftedThreshold, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def found(self) -> bool:
+        """The rate of the judged threshold changed, by little or by much."""
+        return self.level in ("small", "large")
+
+    def verdict(self) -> str:
+        """The answer in one sentence."""
+        return _SAID[self.level].format(f"the saved calibration of {shortened(self.against)}")
+
+
+@dataclass(frozen=True)
+class Calibration(Record):
+    """What a similarity means: the scores of random pairs, thresholds, and what was asked.
+
+    A pair is of one of `queries` and one of `rows`, or of two different `rows`. `mean` and `variance` are
+    over all `pairs`, from sums; the histogram counts `histogram.pairs` of them. `distribution_free` is half
+    the width of a 95% interval of a share, whatever the distribution. `function` is Python text that anyone
+    can paste.
+    """
+
+    KIND: ClassVar[str] = "calibration"
+    SCHEMA: ClassVar[str] = "uncone.calibration/1"
+    HOW: ClassVar[str] = "uncone calibrate VECTORS --json F"
+    READING: ClassVar[str] = (
+        "A false match is a random pair that reaches the threshold. Intervals (95%) say where a share would "
+        "lie for other rows drawn alike; they allow for pairs that share a row. No vector was changed."
+    )
+
+    name: str
+    verdict: str
+    metric: Literal["cosine", "inner_product"]
+    rows: Fitted
+    queries: Fitted | None
+    pairs: int
+    mean: float
+    variance: float
+    histogram: ScoreHistogram
+    knots: tuple[Knot, ...]
+    distribution_free: float
+    meanings: tuple[ScoreMeaning, ...]
+    thresholds: tuple[ScoreThreshold, ...]
+    function: str
+    labelled: LabelledPairs | None = None
+    drift: Drift | None = None
+    equal_pairs: int = 0
+    seed: int = 0
+    notes: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    caution: str = ""
+    schema: str = SCHEMA
+
+    def __post_init__(self) -> None:
+        edited, bins = "the file was cut or edited", self.histogram
+        scores = [knot.score for knot in self.knots]
+        rising = bool(scores) and scores == sorted(set(scores))
+        expect(rising, f"knots of rising scores: {edited}")
+        expect(self.variance >= 0, f"a variance of at least 0, got {self.variance}: {edited}")
+        low, second, high = (bins.edge(place) for place in (0, 1, len(bins.counts)))
+        ends = f"bins of rising, finite scores in the histogram, got {low} to {high}"
+        expect(low < second <= high < math.inf, f"{ends}: {edited}")
+
+    def false_match_rate(self, score: float) -> float:
+        """The share of random pairs that score at least `score`, in [0, 1]."""
+        return self.histogram.reached(score)
+
+    def false_match_interval(self, score: float) -> tuple[float, float]:
+        """The 95% interval of `false_match_rate(score)` for other rows drawn alike."""
+        return interval_at(self.knots, score, self.false_match_rate(score))
+
+    def percentile(self, score: float) -> float:
+        """The percentage of random pairs that score below `score`, in [0, 100]."""
+        return 100 * (1 - self.false_match_rate(score))
+
+    def threshold(self, rate: float) -> float:
+        """The lowest score on the histogram's grid that at most the share `rate` of random pairs reaches.
+
+        Raises:
+            InputError: `rate` is not in (0, 1), or the counted pairs are too few for it.
+        """
+        least = f"a rate of at least 1 in {self.histogram.pairs} counted pairs"
+        enough = not 0 < rate < 1 or rate * self.histogram.pairs >= 1
+        expect(enough, f"{least}, got {rate:g}: calibrate with more rows")
+        return self.histogram.score_at(rate)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each threshold."""
+        rates = ("false_match_rate", "true_match_rate", "non_match_rate")
+        return [
+            {"wanted": one.wanted, "threshold": one.score}
+            | {name: getattr(one, name) for name in ("low", "high", "precision")}
+            | {name: share and share.value for name in rates for share in [getattr(one, name)]}
+            for one in self.thresholds
+        ]
+
+    def blocks(self) -> tuple[Block, ...]:
+        columns = ("score", "percentile", "random pairs that reach it", "95% interval")
+        low, high = number(self.histogram.low), number(self.histogram.edge(len(self.histogram.counts)))
+        missing = (one for one in self.thresholds if one.score is None)
+        return shown(
+            Heading(self.verdict, 1),
+            caution(self.caution),
+            () if self.drift is None else _drift_blocks(self.drift),
+            (Text(fact, "quiet") for fact in self._facts()),
+            section("What a score means", Table(columns, tuple(map(_meaning, self.meanings)), columns[:2])),
+            Heading("Thresholds"),
+            self._thresholds(),
+            (Text(f"No threshold for {100 * one.wanted:.6g}%: {one.reason}.") for one in missing),
+            () if self.labelled is None else _labelled(self.labelled),
+            Figure("Random pairs", self._charts(), spark=f"Random pairs by score, {low} to {high}:"),
+            section("Notes", Bullets(self.notes)),
+            section("To paste", Code(self.function), Text(self._end_of_function())),
+            Text(made_with(self.versions), "quiet"),
+        )
+
+    def _facts(self) -> tuple[str, str]:
+        """What was compared, and where random pairs lie."""
+        sides = f"{self.rows.name}, {counted(self.rows.n, 'row')} of {counted(self.rows.d, 'feature')}"
+        if self.queries is not None:
+            sides = f"{self.queries.name}, {count(self.queries.n)} queries, with {sides}"
+        pairs = self.histogram.pairs
+        read = "all counted" if pairs == self.pairs else f"{count(pairs)} of them counted"
+        return (
+            f"{sides}; {_METRICS[self.metric]}; {count(self.pairs)} random pairs, {read}.",
+            f"Random pairs: mean {number(self.mean)}, standard deviation {number(math.sqrt(self.variance))}.",
+        )
+
+    def _end_of_function(self) -> str:
+        """Where the pasted function stops to fall; nothing where it is of a text that this does not know."""
+        pairs = self.histogram.pairs
+        used = [one for one in self.knots if one.false_match_rate.value * pairs >= FEWEST_ABOVE]
+        if not (self.function and used):
+            return ""
+        score, rate = used[-1].score, used[-1].false_match_rate.value
+        return (
+            f"From {score:.6g} on the function gives {rate:.1e}, since few pairs score higher. Rates that are "
+            "smaller are those of the tables above."
+        )
+
+    def _thresholds(self) -> Table:
+        """The thresholds that there are pairs enough for, with what labelled pairs say of them."""
+        labelled = self.labelled
+        said = ["rate in other rows"]
+        if labelled is not None:
+            said = ["matches", *(["non-matches"] if labelled.non_matches else []), "precision"]
+        digits = min(12, max(0, -math.floor(math.log10(self.histogram.width) + 1e-9)))
+        rows = [_threshold(one, labelled, digits) for one in self.thresholds if one.score is not None]
+        numbers = ("false matches", "threshold", "matches", "non-matches", "precision")
+        return Table(("false matches", "threshold", "95% interval", *said), tuple(rows), numbers)
+
+    def _charts(self) -> tuple[Chart, ...]:
+        """The histogram, and the share of pairs that reaches each score, on a logarithmic axis."""
+        bins = self.histogram
+        if len(bins.counts) < 2:
+            return ()
+        size = -(-len(bins.counts) // _BARS)
+        counts = [sum(bins.counts[start : start + size]) for start in range(0, len(bins.counts), size)]
+        edges = tuple(bins.edge(size * place) for place in range(len(counts) + 1))
+        caption = f"{count(bins.pairs)} pairs in bins of {number(bins.width * size)}."
+        shares = tuple(100 * one / bins.pairs for one in counts)
+        step = max(1, len(bins.counts) // _POINTS)
+        scores = [bins.edge(place) for place in range(0, len(bins.counts), step)]
+        reached = [(score, share) for score in scores if (share := bins.reached(score)) > 0]
+        marks = [
+            Mark(one.score, label=number(one.score), top=one.wanted)
+            for one in self.thresholds
+            if one.score is not None and reached[-1][1] <= one.wanted <= 1
+        ]
+        curve = Curve("share of pairs", tuple(s for s, _ in reached), tuple(share for _, share in reached))
+        return (
+            Chart("scores", "Scores of random pairs", "score", "% of random pairs", edges=edges, bars=shares,
+                  caption=caption, spark="pairs"),
+            Chart("false matches", "False-match rate", "score",
+                  "share of random pairs at or above, logarithmic", (curve,),
+                  marks=tuple(marks), log_y=True, spark="logarithm of share",
+                  caption="Dashed: thresholds. The curve ends where the last counted pair is."),
+        )  # fmt: skip
+
+
+def one_in(rate: float) -> str:
+    """The number N of "1 in N": two digits from 10 on."""
+    value = 1 / rate
+    if value >= 1e18:  # rounding to digits before the point takes a finite number
+        return f"{value:.2g}" if math.isfinite(value) else "1e308 or more"
+    rounded = int(round(value, -max(0, math.floor(math.log10(value)) - 1)))
+    return count(rounded) if value >= 10 else f"{value:.2g}"
+
+
+def _meaning(one: ScoreMeaning) -> tuple[str | Cell, ...]:
+    rate = one.false_match_rate
+    shown = "none" if rate.value == 0 else "all" if rate.value == 1 else f"1 in {one_in(rate.value)}"
+    return number(one.score), number(one.percentile, limits=(0, 100), digits=5), shown, rate.interval_words()
+
+
+def _threshold(one: ScoreThreshold, labelled: LabelledPairs | None, digits: int) -> tuple[str | Cell, ...]:
+    ends = ("" if value is None else f"{value:.{digits}f}" for value in (one.score, one.low, one.high))
+    score, low, high = ends
+    cells = f"{100 * one.wanted:.6g}%", Cell(score, tone="strong"), f"{low} to {high}"
+    if labelled is None:
+        return *cells, "" if one.false_match_rate is None else one.false_match_rate.interval_words()
+    shares = (one.true_match_rate, *([one.non_match_rate] if labelled.non_matches else []))
+    rates = (*(None if share is None else share.value for share in shares), one.precision)
+    return *cells, *("" if rate is None else percent(rate, precise=True) for rate in rates)
+
+
+def _labelled(labelled: LabelledPairs) -> tuple[Block, ...]:
+    """How well scores tell matches from other pairs."""
+    known, other = labelled.area, labelled.area_non_matches
+    ends = (known.value, known.low, known.high)
+    area, low, high = (number(v, limits=(0, 1), digits=4, most=NEAR_DIGITS) for v in ends)
+    matches = f"{counted(labelled.matches, 'match', 'matches')} of {labelled.source}"
+    told = ""
+    if other is not None:
+        pairs = counted(labelled.non_matches, "pair is", "pairs are")
+        chance = number(other.value, limits=(0, 1), digits=4)
+        told = f"{pairs} labelled as no match: a match scores above such a pair with probability {chance}."
+    return shown(
+        Text(
+            f"{matches} {plural(labelled.matches, 'has', 'have')} mean score {number(labelled.mean_match)}. "
+            f"A match scores above a random pair with probability {area} (95% interval {low} to {high}). "
+            f"Precision is where {100 * labelled.prior:.6g}% of the pairs compared match."
+        ),
+        Text(told),
+    )
+
+
+def _drift_blocks(drift: Drift) -> tuple[Block, ...]:
+    """The changes since the saved calibration, and the rate of each saved threshold, then and now."""
+    shift = f"The mean moved by {drift.mean_shift:+.3g}"
+    if drift.mean_shift_in_deviations is not None and drift.deviation_ratio is not None:
+        deviations = f" ({drift.mean_shift_in_deviations:+.2g} standard deviations)"
+        shift += f"{deviations}, the spread is {drift.deviation_ratio:.3g} times what it was"
+    largest = percent(drift.largest_difference, precise=True)
+    differ = f"the shares of pairs below a score differ by at most {largest}, at {number(drift.at)}"
+    rows = tuple(
+        (number(one.score), percent(one.before.value, precise=True), percent(one.now.value, precise=True),
+         one.now.interval_words(), "" if one.ratio is None else f"{one.ratio:.2f}")
+        for one in drift.thresholds
+    )  # fmt: skip
+    columns = ("saved threshold", "then", "now", "95% interval", "ratio")
+    return shown(
+        replace(_DRIFTS[drift.level], text=f"against {shortened(drift.against)}"),
+        map(Text, (drift.summary, f"{shift}; {differ}.", *drift.notes)),
+        Table(columns, rows, ("saved threshold", "then", "now", "ratio")),
+    )

@@ -1,0 +1,98 @@
+"""`check`: numbers of a diagnosis against bars, for scripts and continuous integration."""
+
+import math
+import numbers
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal, SupportsFloat
+
+from uncone.comparison.bars.record import Bar, Check
+from uncone.diagnosis.record import Diagnosis
+from uncone.errors import InputError
+from uncone.records.names import LONGEST, detail
+from uncone.records.parts import DEFECTS
+from uncone.records.text import shortened
+
+
+def check(
+    diagnosis: Diagnosis,
+    *,
+    maxima: Mapping[str, SupportsFloat] | None = None,
+    minima: Mapping[str, SupportsFloat] | None = None,
+    fail_on: Literal["severe", "warning"] | None = None,
+) -> Check:
+    """Say whether numbers of a diagnosis are within bars, and whether it found a defect.
+
+    A number is named SUBJECT.MEASURE, such as `input.isoscore`; its details SUBJECT.MEASURE.DETAIL, items of
+    a list by their place, from 0; a reading of a group of tokens SUBJECT.GROUP.READING, such as
+    `input.rare.cosine_to_reserved`; a head's reading that changes no probability head.without_effect.MEASURE.
+    SUBJECT may be left out where there is one. A number equal to its bar is within it.
+
+    Args:
+        diagnosis: the result of `uncone.diagnose`.
+        maxima: for each name the largest value that is within the bar: any real number, of NumPy too.
+        minima: for each name the smallest.
+        fail_on: the mildest defect that fails, "warning" or "severe"; None asks for bars alone.
+
+    Returns:
+        A `Check`: `ok`, the verdict of the diagnosis, and each number with its bar.
+
+    Raises:
+        InputError: no bar at all, a bar that is not finite, an unknown name (the nearest are given), or a
+            number that is undefined or not finite, and so neither within a bar nor beyond it.
+
+    Example:
+        >>> import numpy, uncone
+        >>> d = uncone.diagnose(numpy.eye(64))
+        >>> result = uncone.check(d, maxima={"mean_cosine": 0.1}, minima={"rows.isoscore": 0.5})
+        >>> result.ok, result.bars[0].name, result.bars[0].value
+        (True, 'rows.mean_cosine', 0.0)
+    """
+    bars = [_bar(diagnosis, name, "max", bar) for name, bar in (maxima or {}).items()]
+    bars += [_bar(diagnosis, name, "min", bar) for name, bar in (minima or {}).items()]
+    if fail_on not in (None, *DEFECTS):
+        raise InputError(f"expected fail_on severe or warning, got {fail_on!r}: choose one, or leave it out")
+    if not bars and fail_on is None:
+        raise InputError(
+            "expected at least one bar or fail_on, got neither: give one such as --max mean_cosine=0.3 "
+            "(maxima={...}) or --fail-on severe"
+        )
+    unjudged = [
+        one.name for one in diagnosis.subjects if any(f.cause == "not_measured" for f in one.findings)
+    ]
+    if fail_on is not None and unjudged:
+        raise InputError(
+            f"expected a diagnosis that judges all it holds with fail_on, got {unjudged[0]} with too little to "
+            "judge: diagnose more rows, or give bars alone"
+        )
+    held = Check(diagnosis.name, True, tuple(bars), diagnosis.verdict, diagnosis.level, fail_on)
+    return replace(held, ok=all(bar.ok for bar in bars) and not held.is_defective)
+
+
+def _bar(diagnosis: Diagnosis, name: str, kind: Literal["max", "min"], limit: SupportsFloat) -> Bar:
+    if not _is_finite(limit):
+        raise InputError(
+            f"expected a finite number as the {kind} of {name}, got {limit!r}: give one such as 0.3"
+        )
+    full, measurement, path = diagnosis.find(name)
+    value: Any = measurement.value
+    if path:
+        full, value = f"{full}.{path}", detail(full, measurement, path)
+    elif value is None:
+        raise InputError(
+            f"{full} is undefined here: {measurement.reason or 'no reason is given'}: take its bar out"
+        )
+    if not _is_finite(value):
+        shown = shortened(value if isinstance(value, str) else repr(value), LONGEST)
+        raise InputError(f"expected a finite number at {full}, got {shown}: name a number")
+    number, bar = float(value), float(limit)
+    return Bar(full, number, kind, bar, number <= bar if kind == "max" else number >= bar)
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether it is a real number, of Python or NumPy, that a float holds."""
+    try:  # before anything is compared: a float16 holds no bound of a float
+        is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        return is_real and math.isfinite(float(value))
+    except OverflowError:
+        return False

@@ -1,0 +1,93 @@
+"""The record of a check: numbers of a diagnosis against bars."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from uncone.records.blocks import Block, Cell, Heading, Table, Text
+from uncone.records.brief import part
+from uncone.records.layout import moved, shown
+from uncone.records.parts import DEFECTS, Level
+from uncone.records.record import Record
+from uncone.records.text import number
+
+
+@part
+class Bar:
+    """One number and its bar. A number equal to its bar is within it."""
+
+    name: str
+    value: float
+    kind: Literal["max", "min"]
+    bar: float
+    ok: bool
+
+
+@dataclass(frozen=True)
+class Check(Record):
+    """The result of `check`: `ok` where no number is beyond its bar, and no finding as bad as `fail_on`.
+
+    `verdict` is that of the diagnosis, and `level` its worst finding's.
+    """
+
+    KIND: ClassVar[str] = "check"
+    SCHEMA: ClassVar[str] = "uncone.check/1"
+    HOW: ClassVar[str] = "uncone check D.json --max NAME=VALUE --json F"
+
+    name: str
+    ok: bool
+    bars: tuple[Bar, ...]
+    verdict: str = ""
+    level: Level | None = None
+    fail_on: Literal["severe", "warning"] | None = None
+    schema: str = SCHEMA
+
+    @property
+    def summary(self) -> str:
+        """The result in one sentence."""
+        beyond = [bar.name for bar in self.bars if not bar.ok]
+        total, said = len(self.bars), list[str]()
+        every = "its bar" if total == 1 else f"all {total} bars"
+        if beyond:
+            of = f"{len(beyond)} of {total} bars" if len(beyond) < total else every
+            said.append(f"is beyond {of}: {', '.join(dict.fromkeys(beyond))}")
+        elif self.bars:
+            said.append(f"is within {every}")
+        if self.fail_on is not None:
+            bad = "severe defect" if self.fail_on == "severe" else "defect"
+            said.append(f"has a {bad}" if self.is_defective else f"has no {bad}")
+        return f"{self.name} {' and '.join(said)}."
+
+    @property
+    def is_defective(self) -> bool:
+        """Whether a finding is at least as bad as `fail_on`."""
+        failing = DEFECTS[: DEFECTS.index(self.fail_on) + 1] if self.fail_on else ()
+        return self.level in failing
+
+    def blocks(self) -> tuple[Block, ...]:
+        return shown(
+            Heading(self.summary, 1, "OK" if self.ok else "FAILED", "healthy" if self.ok else "severe"),
+            Text(self.verdict, "quiet"),
+            Table(("", "number", "value", "bar"), tuple(map(_row, self.bars)), ("value",)),
+            moved(
+                "Numbers and their bars", "beyond the bar, as a share of the larger of the two",
+                ((bar.name, 0.0, _beyond(bar)) for bar in self.bars),
+                "Dashed: the bar. Dot: the number; to the right of its bar it is beyond it.",
+            ),
+        )  # fmt: skip
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each bar."""
+        return [vars(bar) | {} for bar in self.bars]
+
+
+def _beyond(bar: Bar) -> float:
+    """How far a number is beyond its bar, below 0 where it is within, so that numbers of any unit compare."""
+    largest = max(abs(bar.value), abs(bar.bar)) or 1.0
+    return (bar.value / largest - bar.bar / largest) * (1 if bar.kind == "max" else -1)
+
+
+def _row(bar: Bar) -> tuple[str | Cell, ...]:
+    state = Cell("ok", tone="better") if bar.ok else Cell("BEYOND", tone="severe")
+    value = number(bar.value, limits=(bar.bar, None)).replace(",", "")
+    limit = f"{'at most' if bar.kind == 'max' else 'at least'} {bar.bar!r}"
+    return state, bar.name, Cell(value, tone="strong"), limit

@@ -1,0 +1,221 @@
+"""`compare`: the diagnoses side by side, matched by the names of their subjects and measures."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+from uncone.comparison.changes import INTERVALS, Ways, compare_findings, compare_measure, ways_of
+from uncone.comparison.record import (
+    LETTERS,
+    MOST_COMPARED,
+    PARTS,
+    ComparedDiagnosis,
+    ComparedMeasure,
+    ComparedSubject,
+    Comparison,
+    Part,
+    taken_in,
+)
+from uncone.comparison.verdict import give_verdict
+from uncone.diagnosis.record import Diagnosis, Subject
+from uncone.errors import InputError
+from uncone.records.parts import Measurement
+from uncone.records.text import listing
+from uncone.regular import starts_with
+
+Progress = Callable[[str, int, int], None]
+_MOST_VERSIONS = 4
+
+
+def compare(
+    diagnoses: Iterable[Any], *, names: Sequence[str] | None = None, progress: Progress | None = None
+) -> Comparison:
+    """Say what changed between diagnoses, and which defects came, grew, shrank or went; the first is the baseline.
+
+    Subjects are matched by name (`input`, `head`, `rows`), and measures by theirs; those without a match are
+    named. If no name is shared and each diagnosis has one subject, none a head, these are compared. A reading
+    became worse or better only where it is the evidence of a defect that came or grew, shrank or went; all
+    else changed. Where both readings have an interval, their difference has the MOVER interval of independent
+    readings (Zou & Donner 2008), as `Comparison.intervals` says. Where another number of rows or columns, or
+    another scale, moves a measure by itself, a caution says so.
+
+    Args:
+        diagnoses: two to six, the baseline first. Each is a `Diagnosis`, a file that one was saved to, or
+            anything that `diagnose` takes as its spec: `diagnose(spec)` is then compared.
+        names: of the diagnoses; by default their own, numbered where equal.
+        progress: called with (the step, rows done, rows in all) while a spec is diagnosed.
+
+    Returns:
+        A `Comparison`: the verdict in one sentence, and each subject with its measures and findings.
+
+    Raises:
+        InputError: fewer than two diagnoses or more than six, names that do not match them, a subject or
+            measure that is there twice, or a file or model that cannot be read.
+        UnsupportedModel: the table or the head of a model cannot be found.
+
+    Example:
+        >>> import numpy, uncone
+        >>> x = numpy.random.default_rng(0).normal(size=(500, 8))
+        >>> compared = uncone.compare([uncone.diagnose(x), uncone.diagnose(x + 1)], names=["x", "shifted"])
+        >>> compared.subjects[0].measures[0].name, compared.subjects[0].measures[0].changes[1].direction
+        ('mean_cosine', 'worse')
+    """
+    sources = tuple(diagnoses)
+    if not 2 <= len(sources) <= MOST_COMPARED:
+        raise InputError(
+            f"expected 2 to {MOST_COMPARED} diagnoses to compare, got {len(sources)}: "
+            "give the baseline first, then the others"
+        )
+    if names is not None:
+        _check_names(names, len(sources))  # before minutes of work
+    given = tuple(_diagnosis(source, progress) for source in sources)
+    for diagnosis in given:
+        _once(diagnosis.subjects, f"subjects of {diagnosis.name!r}")
+        for subject in diagnosis.subjects:
+            for part in PARTS:
+                _once(taken_in(subject, part), f"measures of {subject.name!r} in {diagnosis.name!r}")
+    shown = _names(given) if names is None else [name.strip() for name in names]
+    compared = [
+        ComparedDiagnosis(n, d.verdict, dict(d.versions), d.schema) for n, d in zip(shown, given, strict=True)
+    ]
+    subjects = tuple(_subject(name, sides) for name, sides in _matched(given))
+    verdict, notes = give_verdict(shown, subjects), tuple(_notes(given, subjects))
+    return Comparison(verdict, tuple(compared), subjects, notes=notes, intervals=INTERVALS)
+
+
+def _once(named: Sequence[Subject | Measurement], what: str) -> None:
+    twice = [name for name, n in Counter(one.name for one in named).items() if n > 1]
+    if twice:
+        raise InputError(f"expected {what} of different names, got {twice[0]!r} twice: the file was edited")
+
+
+def _diagnosis(source: Any, progress: Progress | None) -> Diagnosis:
+    """A diagnosis as given, read from its file, or made of the model or the rows that `source` names."""
+    if isinstance(source, Diagnosis):
+        return source
+    if isinstance(source, str | os.PathLike) and (
+        Path(source).suffix.casefold() == ".json" or starts_with(source, b"{")
+    ):
+        try:
+            return Diagnosis.load(source)
+        except InputError as error:
+            raise error if str(source) in str(error) else InputError(f"{source}: {error}") from error
+    from uncone.diagnosis.diagnose import diagnose  # saved diagnoses are compared without it
+
+    if progress is None or not isinstance(source, str | os.PathLike):
+        return diagnose(source, progress=progress)
+    name, report = Path(source).name, progress
+    return diagnose(source, progress=lambda step, done, total: report(f"{name}: {step}", done, total))
+
+
+def _check_names(names: Sequence[str], wanted: int) -> None:
+    given = [name.strip() for name in names]
+    if len(given) != wanted or len(set(given)) < wanted or not all(given):
+        told = ", ".join(map(repr, names))
+        raise InputError(f"expected {wanted} different names, one for each diagnosis, got {told}")
+
+
+def _names(diagnoses: Sequence[Diagnosis]) -> list[str]:
+    """The names of the diagnoses, numbered from the second of the same on."""
+    unique = list[str]()
+    for diagnosis in diagnoses:
+        numbered = (f"{diagnosis.name} ({number})" for number in count(2))
+        unique.append(next(name for name in chain([diagnosis.name], numbered) if name not in unique))
+    return unique
+
+
+def _matched(diagnoses: Sequence[Diagnosis]) -> list[tuple[str, list[Subject | None]]]:
+    """The subjects by name, in the order in which they first appear."""
+    alone = [diagnosis.subjects[0] for diagnosis in diagnoses if len(diagnosis.subjects) == 1]
+    named = [{subject.name: subject for subject in diagnosis.subjects} for diagnosis in diagnoses]
+    names = dict.fromkeys(name for subjects in named for name in subjects)
+    shared = any(all(name in subjects for subjects in named) for name in names)
+    if not shared and len(alone) == len(diagnoses) and "head" not in names:
+        return [(alone[0].name, list(alone))]
+    return [(name, [subjects.get(name) for subjects in named]) for name in names]
+
+
+def _subject(name: str, sides: Sequence[Subject | None]) -> ComparedSubject:
+    found = [
+        {finding.cause: finding for finding in reversed(side.findings)} if side else {} for side in sides
+    ]
+    findings = compare_findings(found, _unlike(sides))
+    ways = [ways_of(findings, found, place) for place in range(len(sides))]
+    return ComparedSubject(
+        name=name, sides=tuple(side and replace(side, picture=None) for side in sides),
+        measures=_measures(sides, "measures", ways),
+        without_effect=_measures(sides, "without_effect", [{}] * len(sides)),
+        tokens=_measures(sides, "tokens", ways), findings=findings,
+        notes=tuple(_subject_notes(sides)),
+    )  # fmt: skip
+
+
+def _unlike(sides: Sequence[Subject | None]) -> set[tuple[str, int]]:
+    """Defects of tokens that a side cannot show: rows whose reserved tokens have no names, or no test of them."""
+    base, unlike = sides[0], set[tuple[str, int]]()
+    for place, side in enumerate(sides):
+        if base is None or side is None:
+            continue
+        reserved = [one.groups is not None and one.groups.reserved_by_name for one in (base, side)]
+        tested = [
+            one.under_trained is not None and one.under_trained.found is not None for one in (base, side)
+        ]
+        unlike |= {("degenerate_tail", place)} if reserved[0] is not reserved[1] else set()
+        unlike |= {("under_trained_tokens", place)} if not all(tested) else set()
+    return unlike
+
+
+def _measures(
+    sides: Sequence[Subject | None], table: Part, ways: Sequence[Ways]
+) -> tuple[ComparedMeasure, ...]:
+    taken = [
+        {} if side is None else {reading.name: reading for reading in taken_in(side, table)} for side in sides
+    ]
+    names = dict.fromkeys(name for readings in taken for name in readings)
+    norms = [None if side is None or side.norms is None else side.norms.mean for side in sides]
+    return tuple(compare_measure(name, [side.get(name) for side in taken], norms, ways) for name in names)
+
+
+def _subject_notes(sides: Sequence[Subject | None]) -> list[str]:
+    there = [(letter, side) for letter, side in zip(LETTERS, sides, strict=False) if side is not None]
+    absent = [letter for letter, side in zip(LETTERS, sides, strict=False) if side is None]
+    notes = []
+    if absent:
+        have = "have" if len(absent) > 1 else "has"
+        notes.append(f"only in {listing([letter for letter, _ in there])}; {listing(absent)} {have} none")
+    if len({side.name for _, side in there}) > 1:
+        called = ", ".join(f"{side.name!r} in {letter}" for letter, side in there)
+        notes.append(f"named {called}: compared, since each diagnosis has one subject")
+    if len({(side.n, side.d) for _, side in there}) > 1:
+        sizes = ", ".join(f"{letter} {side.n:,} x {side.d:,}" for letter, side in there)
+        notes.append(f"different sizes ({sizes}): measures that depend on the size carry a caution")
+    for what, words in (("reserved", "the reserved rows"), ("bin_size", "the bins of ids")):
+        if len({getattr(side.groups, what) for _, side in there if side.groups is not None}) > 1:
+            notes.append(f"{words} are not the same, so readings by row id are not of the same rows")
+    return notes
+
+
+def _notes(diagnoses: Sequence[Diagnosis], subjects: Sequence[ComparedSubject]) -> list[str]:
+    notes = []
+    if not any(all(side is not None for side in subject.sides) for subject in subjects):
+        notes.append(
+            "no subject is in all diagnoses: diagnose one matrix, such as MODEL#input, to compare it"
+        )
+    schemas = [diagnosis.schema for diagnosis in diagnoses]
+    if len(set(schemas)) > 1:
+        notes.append(f"written with different schemas: {_by_letter(schemas)}")
+    packages = {package for diagnosis in diagnoses for package in diagnosis.versions}
+    ordered = sorted(packages, key=lambda package: (package != "uncone", package))
+    used = [(package, [d.versions.get(package, "unknown") for d in diagnoses]) for package in ordered]
+    differing = [(package, versions) for package, versions in used if len(set(versions)) > 1]
+    for package, versions in differing[:_MOST_VERSIONS]:
+        notes.append(f"made with different versions of {package}: {_by_letter(versions)}")
+    return notes
+
+
+def _by_letter(values: Sequence[str]) -> str:
+    return ", ".join(f"{value} ({letter})" for letter, value in zip(LETTERS, values, strict=False))

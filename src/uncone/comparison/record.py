@@ -1,0 +1,385 @@
+"""The record of a comparison: several diagnoses of the same matrices, and how each differs from the first."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+from uncone.comparison.figures.record import compared_figures
+from uncone.diagnosis.record import LABELS, LEVELS, WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, Subject
+from uncone.records.blocks import Block, Bullets, Cell, Folded, Heading, Table, Text, Tone
+from uncone.records.brief import part
+from uncone.records.layout import named, section, shown
+from uncone.records.parts import Level, Measurement
+from uncone.records.rebuild import expect
+from uncone.records.record import Record
+from uncone.records.text import Limits, counted, number, shortened, signed, title
+
+MOST_COMPARED = 6
+"""More would not be told apart in one drawing."""
+Part = Literal["measures", "without_effect", "tokens"]
+PARTS: tuple[Part, ...] = ("measures", "tokens", "without_effect")
+"""The tables of a comparison."""
+LETTERS = "ABCDEF"
+_TONES: dict[str, Tone] = {"better": "better", "worse": "worse"}
+_MOVED = ("better", "worse", "changed", "neither")
+_HEADINGS = {
+    "measures": ("Measurements", ""), "tokens": ("Tokens by frequency", ""),
+    "without_effect": (WITHOUT_EFFECT, WITHOUT_EFFECT_REASON),
+}  # fmt: skip
+LITTLE = "In brackets: little, or under a caution."
+WORSE, BETTER = ("new", "grew"), ("gone", "shrank")
+_WAYS = "Worse and better are said of defects that came, grew, shrank or went; all else changed, up or down."
+_OFF = f"Off: the value less what an isotropic cloud of the same size has. {LITTLE} {_WAYS}"
+_AGAINST_A = f"Arrows: against A; none where little, unclear, or under a caution. {_WAYS}"
+
+
+@part
+class Change:
+    """How one reading differs from the baseline's.
+
+    `difference` is the reading less the baseline's. `direction` is `worse` or `better` where the reading is
+    the evidence of a defect that came or grew, shrank or went; `equal` where the difference is no more than
+    rounding, `unclear` where its interval holds 0, and `changed` everywhere else. `size` is the difference
+    without its sign as a share of the measure's range, or of the larger reading where the range has no end.
+    `meaningful` tells a change that is not little and is under no caution. `interval` is that of the
+    difference, None unless both readings have one.
+    """
+
+    difference: float
+    direction: Literal["better", "worse", "changed", "equal", "unclear", "neither"]
+    """"neither" is of older files."""
+    size: float
+    meaningful: bool
+    interval: tuple[float, float] | None = None
+
+
+@part
+class ComparedMeasure:
+    """One measure over all diagnoses, in their order.
+
+    `values` are None where the measure is undefined or was not taken. `distances` are value less isotropic
+    reference. `changes` are None for the baseline and where there is nothing to subtract. `cautions` holds,
+    for each diagnosis, what else than the rows may have moved the number, or why it was not subtracted.
+    """
+
+    name: str
+    better: Literal["higher", "lower", "neither"]
+    values: tuple[float | None, ...]
+    distances: tuple[float | None, ...]
+    changes: tuple[Change | None, ...]
+    cautions: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        fit = len(self.values) == len(self.distances) == len(self.changes) == len(self.cautions)
+        expect(fit, f"as many changes and cautions as values of {self.name!r}, got another number: edited?")
+
+
+FindingChange = Literal["", "new", "grew", "gone", "shrank"]
+
+
+@part
+class ComparedFinding:
+    """One cause over all diagnoses: its level in each, None where it was not found.
+
+    `changes` says what became of a defect against the baseline, "" where nothing did or it is none.
+    """
+
+    cause: str
+    levels: tuple[Level | None, ...]
+    changes: tuple[FindingChange, ...] = ()
+
+
+@part
+class ComparedSubject:
+    """One matrix over all diagnoses. `sides` are the subjects without pictures, None where there is none."""
+
+    name: str
+    sides: tuple[Subject | None, ...]
+    measures: tuple[ComparedMeasure, ...]
+    findings: tuple[ComparedFinding, ...] = ()
+    without_effect: tuple[ComparedMeasure, ...] = ()
+    tokens: tuple[ComparedMeasure, ...] = ()
+    """Readings of groups of tokens by frequency, called GROUP.READING, and the share that looks untrained."""
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        parts = [measure.values for measure in (*self.measures, *self.without_effect, *self.tokens)]
+        changes = [finding.changes for finding in self.findings if finding.changes]
+        lengths = {len(part) for part in [*parts, *changes, *(finding.levels for finding in self.findings)]}
+        values = f"{len(self.sides)} values of each measure of {self.name!r}"
+        expect(lengths <= {len(self.sides)}, f"{values}, got another number: edited?")
+        expect(any(self.sides), f"a side of {self.name!r} in one diagnosis at least, got none: edited?")
+
+    @property
+    def title(self) -> str:
+        """The matrix in words."""
+        return next(side for side in self.sides if side is not None).title
+
+    def lettered(self) -> list[tuple[int, Subject]]:
+        """The sides that there are, each with the place of its diagnosis."""
+        return [(place, side) for place, side in enumerate(self.sides) if side is not None]
+
+    def blocks(self, names: tuple[str, ...]) -> tuple[Block, ...]:
+        sides = self.lettered()
+        sizes = {LETTERS[place]: f"{side.n:,} x {side.d:,}, {side.dtype}" for place, side in sides}
+        about = "; ".join(f"{letter} {size}" for letter, size in sizes.items())
+        alike = len(set(sizes.values())) == 1
+        content = shown(
+            section("Findings", Table(("finding", *LETTERS[: len(self.sides)]), _by_level(self))),
+            compared_figures([(LETTERS[place], place, side) for place, side in sides], names),
+            *(_measures(self, part) for part in PARTS),
+        )
+        return shown(
+            Heading(self.title, 2, about=next(iter(sizes.values())) if alike else about),
+            (Text(f"Note: {note}") for note in self.notes),
+            content if len(sides) > 1 else Folded("The readings of the one diagnosis that has it", content),
+        )
+
+    def readings(self, name: str, *, part: Part = "measures") -> tuple[Measurement | None, ...]:
+        """The measurement called `name` of each side; None where not taken."""
+        taken = [() if side is None else taken_in(side, part) for side in self.sides]
+        return tuple(next((one for one in side if one.name == name), None) for side in taken)
+
+
+@part
+class ComparedDiagnosis:
+    """One of the diagnoses: its name here, its own verdict, and what made it."""
+
+    name: str
+    verdict: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+    schema: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison(Record):
+    """The result of `compare`: a verdict in one sentence, the diagnoses (baseline first), the matrices."""
+
+    KIND: ClassVar[str] = "comparison"
+    SCHEMA: ClassVar[str] = "uncone.comparison/1"
+    HOW: ClassVar[str] = "uncone compare A.json B.json --json F"
+    READING: ClassVar[str] = (
+        "Distances are values less what an isotropic cloud of the same number of rows and columns gives. "
+        f"{LITTLE} Numbers are never rounded onto a limit they did not reach."
+    )
+
+    verdict: str
+    diagnoses: tuple[ComparedDiagnosis, ...]
+    subjects: tuple[ComparedSubject, ...]
+    notes: tuple[str, ...] = ()
+    intervals: str = ""
+    """How the interval of a difference was made."""
+    schema: str = SCHEMA
+
+    def __post_init__(self) -> None:
+        n = len(self.diagnoses)
+        expect(2 <= n <= MOST_COMPARED, f"2 to {MOST_COMPARED} diagnoses to compare, got {n}")
+        fit = all(len(subject.sides) == n for subject in self.subjects)
+        expect(fit, f"{n} sides of each subject, got another number: edited?")
+
+    @property
+    def worse(self) -> bool:
+        """Whether a defect came or grew in any diagnosis after the baseline (`--fail-on worse`)."""
+        findings = (finding for subject in self.subjects for finding in subject.findings)
+        return any(change in WORSE for finding in findings for change in finding.changes)
+
+    @property
+    def title(self) -> str:
+        """The first two diagnoses, and how many more."""
+        names = self._names()
+        return " and ".join([*names[:2], *([f"{len(names) - 2} more"] if len(names) > 2 else [])])
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each measure and diagnosis."""
+        return [
+            {
+                "subject": subject.name, "measure": measure.name, "part": part,
+                "diagnosis": self.diagnoses[place].name,
+                "value": measure.values[place], "distance": measure.distances[place],
+                "difference": change and change.difference, "direction": change and change.direction,
+                "low": change and change.interval and change.interval[0],
+                "high": change and change.interval and change.interval[1],
+            }
+            for subject, part, measure in self._measures()
+            for place, change in enumerate(measure.changes)
+        ]  # fmt: skip
+
+    def blocks(self) -> tuple[Block, ...]:
+        names = self._names()
+        tallies = ("baseline", *map(self._tally, range(1, len(names))))
+        rows = tuple(zip(LETTERS, names, tallies, strict=False))
+        verdicts = tuple(zip(LETTERS, (diagnosis.verdict for diagnosis in self.diagnoses), strict=False))
+        made = [", ".join(map(" ".join, d.versions.items())) or "unknown" for d in self.diagnoses]
+        versions = Bullets(tuple(f"{letter}: {by}" for letter, by in zip(LETTERS, made, strict=False)))
+        changes = (change for *_, measure in self._measures() for change in measure.changes)
+        has_interval = any(change is not None and change.interval is not None for change in changes)
+        return shown(
+            Heading(self.verdict, 1, *(("WORSE", "severe") if self.worse else ())),
+            Table(("", "diagnosis", "measures"), rows),
+            Folded("Their own verdicts, and what made them", (Table(("", "verdict"), verdicts), versions)),
+            *(named(one.blocks(names), one.name if place else "") for place, one in enumerate(self.subjects)),
+            section("Notes", Bullets(self.notes), level=2),
+            Text(self.intervals if has_interval else "", "quiet"),
+        )
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(shortened(diagnosis.name) for diagnosis in self.diagnoses)
+
+    def _measures(self) -> Iterator[tuple[ComparedSubject, Part, ComparedMeasure]]:
+        for subject in self.subjects:
+            for place in PARTS:
+                yield from ((subject, place, measure) for measure in getattr(subject, place))
+
+    def _tally(self, place: int) -> str:
+        """What became of defects, and how many measures changed beyond little; empty without a shared one."""
+        moved = [m.changes[place] for _, part, m in self._measures() if part != "without_effect"]
+        there = [change for change in moved if change is not None]
+        if not there:
+            return ""
+        findings = [finding for subject in self.subjects for finding in subject.findings if finding.changes]
+        ways = [finding.changes[place] for finding in findings]
+        worse, better = (sum(way in kind for way in ways) for kind in (WORSE, BETTER))
+        of = f"{sum(change.meaningful for change in there)} of {counted(len(there), 'measure')} changed beyond little"
+        return f"{counted(worse, 'defect')} worse, {better} better; {of}"
+
+
+def taken_in(side: Subject, part: Part) -> tuple[Measurement, ...]:
+    """The measurements of a subject that belong to one table of its comparison."""
+    if part == "tokens":
+        return side.token_measurements()
+    return side.without_effect if part == "without_effect" else side.measurements
+
+
+def _by_level(subject: ComparedSubject) -> tuple[tuple[str | Cell, ...], ...]:
+    """Causes with their levels, the worst first."""
+    findings = [finding for finding in subject.findings if any(finding.levels)]
+    findings.sort(key=lambda f: min(LEVELS.index(level) for level in f.levels if level is not None))
+    return tuple((title(f.cause), *_level_cells(f)) for f in findings)
+
+
+def _level_cells(finding: ComparedFinding) -> Iterator[str | Cell]:
+    changes = finding.changes or ("",) * len(finding.levels)
+    for level, change in zip(finding.levels, changes, strict=True):
+        yield Cell(LABELS[level].lower(), change, level) if level else Cell("-", change)
+
+
+def _measures(subject: ComparedSubject, part: Part) -> tuple[Block, ...]:
+    measures: Sequence[ComparedMeasure] = getattr(subject, part)
+    if not measures:
+        return ()
+    heading, why = _HEADINGS[part]
+    table, caption = (_pair_table, _OFF) if len(subject.sides) == 2 else (_wide_table, _AGAINST_A)
+    meanings = []
+    for m in measures:
+        definitions = [r.definition for r in subject.readings(m.name, part=part) if r and r.definition]
+        meanings += [(_title(m.name, part), Cell(m.name, tone="code"), said) for said in definitions[:1]]
+    columns = ("measure", "name in files", "definition")
+    return section(
+        heading,
+        Text(why, "lead"),
+        table(subject, measures, part),
+        Text(caption, "quiet"),
+        Bullets(_remarks(subject, measures, part), "quiet"),
+        Folded("What these measures are", shown(Table(columns, tuple(meanings)))),
+    )
+
+
+def _pair_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> Table:
+    """Values, difference with its interval, and the distances to the isotropic value unless that is 0."""
+    pairs = [pair for m in measures for pair in zip(m.distances, m.values, strict=True)]
+    apart = any(distance not in (None, value) for distance, value in pairs)
+    columns = ("measure", "A", "B", "B - A", "", "A off", "B off")[: 7 if apart else 5]
+    rows: list[tuple[str | Cell, ...]] = []
+    for m in measures:
+        off = ("-" if distance is None else signed(distance) for distance in m.distances)
+        differs = (_difference(m.changes[1]), _direction(m.changes[1]))
+        row: tuple[str | Cell, ...] = (_title(m.name, part), *_values(subject, m, part), *differs, *off)
+        rows.append(row[: len(columns)])
+    return Table(columns, tuple(rows), ("A", "B", "B - A", "A off", "B off"))
+
+
+def _wide_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> Table:
+    """Values, each with its direction against A."""
+    first = f"isotropic, {LETTERS[subject.lettered()[0][0]]}"
+    columns = ("measure", first, *LETTERS[: len(subject.sides)])
+    rows: list[tuple[str | Cell, ...]] = []
+    for m in measures:
+        readings = subject.readings(m.name, part=part)
+        reference = next((reading.reference for reading in readings if reading is not None), None)
+        values = (
+            replace(cell, text=f"{cell.text} {_arrow(change)}", tone=_TONES.get(change.direction, cell.tone))
+            if change is not None and change.meaningful
+            else cell
+            for cell, change in zip(_values(subject, m, part), m.changes, strict=True)
+        )
+        rows.append((_title(m.name, part), "-" if reference is None else number(reference), *values))
+    return Table(columns, tuple(rows), columns[1:])
+
+
+def _values(subject: ComparedSubject, measure: ComparedMeasure, part: Part) -> list[Cell]:
+    """The values with their intervals, none rounded onto an end of the measure's range."""
+    readings = subject.readings(measure.name, part=part)
+    limits: Limits = next((r.range for r in readings if r is not None and r.value is not None), (None, None))
+    cells = []
+    for value, reading in zip(measure.values, readings, strict=True):
+        interval = None if reading is None or value is None else reading.interval
+        note = "" if interval is None else " to ".join(number(end, limits=limits) for end in interval)
+        cells.append(Cell("-" if value is None else number(value, limits=limits), note))
+    return cells
+
+
+def _difference(change: Change | None) -> Cell:
+    """A signed difference; no larger than rounding it is `0`, with a tilde where it is not 0 to the bit."""
+    if change is None:
+        return Cell("-")
+    interval = "" if change.interval is None else " to ".join(map(signed, change.interval))
+    if change.direction == "equal":
+        return Cell("~0" if change.difference else "0", interval)
+    return Cell(signed(change.difference), interval, "strong")
+
+
+def _direction(change: Change | None) -> Cell:
+    """An arrow and a word, in brackets where it is little or under a caution; or empty."""
+    if change is None:
+        return Cell("")
+    if change.direction not in _MOVED:
+        return Cell(change.direction, tone="little")
+    if not change.meaningful:
+        return Cell(f"({_arrow(change)})", tone="little")
+    word = "changed" if change.direction == "neither" else change.direction
+    return Cell(f"{_arrow(change)} {word}", tone=_TONES.get(word, ""))
+
+
+def _arrow(change: Change) -> str:
+    return "↑" if change.difference > 0 else "↓"
+
+
+def _remarks(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> tuple[str, ...]:
+    """Why a side has no number, its warnings and the cautions, each said once for all sides and measures."""
+    by_words = dict[tuple[str, str], list[str]]()
+    for measure in measures:
+        said = dict[str, str]()
+        sides = zip(subject.sides, subject.readings(measure.name, part=part), measure.changes, strict=True)
+        for place, (side, reading, change) in enumerate(sides):
+            unclear = change is not None and change.direction == "unclear"
+            holds = ("the interval of the difference holds 0",) if unclear else ()
+            warnings = reading.warnings if reading is not None else ()
+            for words in (*_missing(side, reading), *warnings, *measure.cautions[place], *holds):
+                said[words] = said.get(words, "") + LETTERS[place]
+        for words, letters in said.items():
+            by_words.setdefault((", ".join(letters), words), []).append(_title(measure.name, part))
+    return tuple(f"{letters}: {words} [{'; '.join(names)}]" for (letters, words), names in by_words.items())
+
+
+def _missing(side: Subject | None, reading: Measurement | None) -> list[str]:
+    if side is None:
+        return []  # said once, of the subject
+    if reading is None:
+        return ["not taken"]
+    return [f"undefined: {reading.reason}"] if reading.value is None else []
+
+
+def _title(name: str, part: Part) -> str:
+    """A measure in words: a reading of a group of tokens says which group."""
+    group, dot, last = name.partition(".")
+    return f"{title(group)}: {title(last).lower()}" if dot and part == "tokens" else title(name)

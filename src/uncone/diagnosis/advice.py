@@ -1,0 +1,186 @@
+"""What to do about a finding: a sentence that fits the matrix, and a command to paste."""
+
+import os
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from uncone.diagnosis.record import Diagnosis
+from uncone.model.open import is_model, split
+from uncone.records.parts import Finding
+from uncone.records.text import visible
+
+Kind = Literal["vectors", "table", "head", "tensor"]
+"""What rows are; "tensor" is any other matrix of a model, of which no advice is known."""
+_SIMILAR = "For similarities of tokens take a repaired copy of the table; the model itself keeps its own."
+_TRAIN_ON = "In training, a gate holds back the gradient that does this (docs/prevention.md)."
+_SEEN = "Whether it helps your search only a task can say: `uncone evaluate --queries`."
+_NEW_ROWS = (
+    "Give these rows new values from their sub-tokens, and train on: until then these may look untrained."
+)
+_UNTRAINED = "uncone repair-tokens {model} {out}"
+_ZERO = "uncone repair-tokens {model} {out} --tokens zero --method covariance"
+_TOKENS: tuple[Kind, ...] = ("table", "head")
+
+_OF_KINDS: tuple[tuple[str, tuple[Kind, ...], str, str], ...] = (
+    ("common_direction_drift", ("vectors",),
+     f"Subtract the mean row, from queries and documents alike. {_SEEN}",
+     "uncone repair {matrix} centred.npy --method center --save center.safetensors"),
+    ("common_direction_drift", ("table",), f"{_SIMILAR} {_TRAIN_ON}",
+     "uncone repair {matrix} centred.npy --method center"),
+    ("common_direction_drift", ("head",), "Train on with a gate or a penalty on the mean (docs/prevention.md).", ""),
+    ("rogue_dimensions", ("vectors",),
+     f"Subtract the mean row, and divide each feature by its standard deviation. {_SEEN}",
+     "uncone repair {matrix} standardized.npy --method standardize --save standardize.safetensors"),
+    ("rogue_dimensions", ("table",), _SIMILAR, "uncone repair {matrix} standardized.npy --method standardize"),
+    ("rogue_dimensions", ("head",),
+     "Nothing to repair in the head: the states decide what this dimension does.", ""),
+    ("dominant_direction", ("vectors",), f"Remove the leading directions. {_SEEN}",
+     "uncone repair {matrix} repaired.npy --method all_but_the_top_d100 --save repair.safetensors"),
+    ("dominant_direction", ("table",), _SIMILAR,
+     "uncone repair {matrix} repaired.npy --method all_but_the_top_d100"),
+    ("low_effective_rank", ("vectors",),
+     f"Whiten softly, or store the leading components alone: the others hold little. {_SEEN}",
+     "uncone repair {matrix} whitened.npy --method whiten --save whiten.safetensors"),
+    ("low_effective_rank", ("table",), _SIMILAR, "uncone repair {matrix} whitened.npy --method whiten"),
+    ("low_effective_rank", ("head",),
+     "A head of few directions cannot rank tokens freely, and no edit of its rows brings them back: "
+     "train on, or with another width.", ""),
+    ("low_logit_rank", ("head",),
+     "No edit of the head's rows brings back directions that head and states together do not use: train on, or with "
+     "another width. What a smaller head would cost tells `uncone saturation --head`.", ""),
+    ("degenerate_tail", ("vectors",),
+     "Do not trust similarities of these rows: make them anew, or leave them out.", ""),
+    ("degenerate_tail", ("table",), f"Do not trust similarities of these rows. {_TRAIN_ON}", _UNTRAINED),
+    ("degenerate_tail", ("head",), f"{_NEW_ROWS} {_TRAIN_ON}", _UNTRAINED),
+    ("near_copies", ("vectors",), "Look at some of these rows: one topic, or one text many times?", ""),
+    ("near_copies", _TOKENS, "Try some of these tokens in a prompt before use, and do not trust their similarities.", ""),
+    ("under_trained_tokens", ("vectors",), "Leave these rows out, or make them from more texts.", ""),
+    ("under_trained_tokens", _TOKENS, f"Try them in a prompt before use. {_NEW_ROWS}", _UNTRAINED),
+    ("zero_rows", ("vectors",), "Make these vectors anew (an empty text?), or leave them out.", ""),
+    ("zero_rows", ("table",),
+     "Give rows of added tokens values before training on; a zero row of padding may stay.", _ZERO),
+    ("zero_rows", ("head",), "Give rows of added tokens values before training on.", _ZERO),
+    ("equal_rows", ("vectors",),
+     "The same text twice, or a fallback for texts that failed: look at the first.", ""),
+    ("equal_rows", _TOKENS, "Rows of added tokens that were set to one value: give them their own.", ""),
+    ("giant_rows", ("vectors", *_TOKENS),
+     "Look at these rows, and leave them out or make them again: each moves every mean.", ""),
+    ("nonfinite_rows", ("vectors",),
+     "Make these vectors anew: an overflow or a division by zero made them.", ""),
+    ("nonfinite_rows", _TOKENS,
+     "Go back to a checkpoint before these rows: training diverged, or the file is damaged.", ""),
+)  # fmt: skip
+"""A cause, what rows it is found in, what to do, and a command."""
+_ADVICE = {(cause, kind): advice for cause, kinds, *advice in _OF_KINDS for kind in kinds}
+_GIANTS_FIRST = (
+    "Leave the giant rows out first, and diagnose again: every mean and every spectrum follows them."
+)
+FIRST = {
+    ("giant_rows", "warning"): _GIANTS_FIRST,
+    ("giant_rows", "severe"): _GIANTS_FIRST,
+    ("equal_rows", "severe"): "Keep one of the equal rows first, and diagnose again: they may make this.",
+}
+"""What comes before any repair of the cloud, by cause and level of the finding."""
+_OF_A_NOTE = {
+    "degenerate_tail": ("Nothing to do unless these rows come into use: then set them anew first.", ""),
+    "zero_rows": ("Nothing to do where these rows are padding or stay out of use.", ""),
+}
+_IN_PYTHON = {
+    "center": "Center()", "standardize": "Standardize()", "whiten": "Whiten()",
+    "all_but_the_top_d100": "AllButTheTop()",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What is known of a matrix beside its numbers: what it is, and how commands name it and its model."""
+
+    kind: Kind = "vectors"
+    matrix: str | None = None
+    """As a shell takes it; None for rows in memory, and empty for a path that cannot be pasted."""
+    model: str | None = None
+    finds_untrained: bool = False
+    """`repair_tokens` finds untrained tokens by this matrix."""
+    has_tokens: bool = False
+    """Rows have token strings, of which new rows can be made."""
+    has_unit_rows: bool = False
+
+    @property
+    def is_of_tokens(self) -> bool:
+        """Whether rows are those of a vocabulary."""
+        return self.kind in _TOKENS
+
+    def on(self, finding: Finding) -> Finding:
+        """The finding with its advice; unchanged where there is nothing to do."""
+        if not finding.is_defect and finding.level != "note":
+            return finding
+        text, command = _ADVICE.get((finding.cause, self.kind), (finding.repair, ""))
+        if finding.level == "note":
+            text, command = _OF_A_NOTE.get(finding.cause, (text, command))
+        return replace(finding, repair=text, command=self._filled(command))
+
+    def _filled(self, command: str) -> str:
+        if "{model}" in command:
+            by_name = "--tokens" in command
+            if self.model is None or not (by_name or self.finds_untrained):
+                return ""
+            name = Path(shlex.split(self.model)[0]).name or "model"
+            out = shlex.quote(f"{name}-{'filled' if by_name else 'repaired'}")
+            how = "" if by_name or self.has_tokens else " --method covariance"
+            return command.replace("{model}", self.model).replace("{out}", out) + how
+        if self.matrix is not None:
+            normalize = " --normalize" if self.has_unit_rows and command else ""
+            return self.matrix and command.replace("{matrix}", self.matrix) + normalize
+        named = (of for method, of in _IN_PYTHON.items() if f"--method {method}" in command)
+        return next((f"repaired = uncone.transforms.{of}.fit(x).transform(x)" for of in named), "")
+
+
+def advice_for(spec: Any, name: str, editable: bool) -> Advice:
+    """The advice on the matrix called `name` (a table or head, or any rows) of `spec`, as it was given.
+
+    `editable` says that `repair_tokens` takes the model. A path is written as `path_in_commands` says; there
+    are no commands where it holds characters that are not what they look like.
+    """
+    is_path = isinstance(spec, str | os.PathLike)
+    path, part = split(spec) if is_path else (None, None)
+    other: Kind = "vectors" if path is None or not is_model(path) else "tensor"
+    kind: Kind = "head" if name == "head" else "table" if name == "input" else other
+    if not is_path:
+        return Advice(kind)
+    text = path_in_commands(os.fspath(spec))
+    if visible(text) != text:
+        return Advice(kind, "")
+    model = text if part is None else text[: -len(part) - 1]
+    matrix = text if part is not None or kind == "vectors" else f"{text}#{name}"
+    return Advice(kind, shlex.quote(matrix), shlex.quote(model) if editable else None)
+
+
+def path_in_commands(spec: str) -> str:
+    """The path of a spec from the working directory on; of one that lies elsewhere its last two names.
+
+    A report is passed on, and tells no whole path of a machine. `with_whole_paths` gives it back.
+    """
+    here = os.path.join(os.getcwd(), "")
+    text = spec.removeprefix(here) if os.path.isabs(spec) else spec
+    if os.path.isabs(text):
+        text = "/".join(Path(text).parts[-2:])
+    return f"./{text}" if text.startswith("-") else text
+
+
+def with_whole_paths(diagnosis: Diagnosis, spec: str) -> Diagnosis:
+    """The diagnosis of `spec` with commands that can be pasted here: a record holds the ends of paths."""
+    cut = path_in_commands(spec)
+    if cut in (spec, f"./{spec}") or not os.path.isabs(spec):
+        return diagnosis
+
+    def whole(command: str) -> str:
+        words = shlex.split(command)
+        return shlex.join(f"{spec}{word[len(cut) :]}" if word.startswith(cut) else word for word in words)
+
+    subjects = (
+        replace(one, findings=tuple(replace(f, command=whole(f.command)) for f in one.findings))
+        for one in diagnosis.subjects
+    )
+    return replace(diagnosis, subjects=tuple(subjects))

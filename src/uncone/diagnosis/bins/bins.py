@@ -1,0 +1,121 @@
+"""What bins of ids say: a tail that leans to untrained rows, and rows that are near-copies of each other."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from uncone.diagnosis.advice import Advice
+from uncone.records.parts import Finding, Group, Groups, Measurement, OddRows
+from uncone.records.text import counted, listing, plural
+
+NOISE_SIGMAS = 4.0
+"""A reading counts beyond its threshold by so many standard errors of an isotropic cloud of the same size."""
+TAIL_EXCESS = 0.2
+"""Rows this much closer to the reserved rows than to each other share the reserved rows' direction."""
+TAIL_SHARE = 0.2
+"""A fifth of all rows in the degenerate tail is no longer a tail; nor are a fifth of all rows odd ones."""
+COLLAPSED = 0.5
+"""Reserved rows, or a bin of ids, with this mean cosine among themselves are near-copies of one vector."""
+Values = Mapping[str, Measurement]
+_SHOWN = 4
+
+
+def find_in_bins(
+    values: Values, groups: Groups | None, odd: Sequence[OddRows], advice: Advice
+) -> list[Finding]:
+    """A tail that leans to untrained rows, and bins that collapsed by themselves."""
+    return _tail(values, groups) + _copies(values, groups, odd, advice)
+
+
+def _tail(values: Values, groups: Groups | None) -> list[Finding]:
+    if groups is None or groups.reserved_group is None or "mean_cosine" not in values:
+        return []
+    everywhere, reserved = float(values["mean_cosine"]), groups.reserved_group
+    leaning = leaning_bins(groups, everywhere, values["mean_cosine"].d)
+    themselves = f"mean cosine {'unknown' if reserved.mean_cosine is None else f'{reserved.mean_cosine:.3g}'} among themselves"
+    among = f"{groups.reserved}: {themselves}, {everywhere:.3f} among all rows"
+    if not leaning:
+        if reserved.mean_cosine is None or reserved.mean_cosine < max(COLLAPSED, everywhere + TAIL_EXCESS):
+            return []
+        summary = "The reserved rows are near-copies of one vector, but no other rows follow them."
+        return [Finding("degenerate_tail", "note", summary, (among,))]
+    whom, other = "the reserved rows, which no text ever trained", "the reserved rows"
+    if not groups.reserved_by_name:
+        whom, other = "one common point", groups.reserved.partition(",")[0]
+    affected = sum(g.n - g.reserved_rows * groups.reserved_by_name for g in leaning)
+    share = affected / sum(g.n for g in groups.bins)
+    closest = sorted(leaning, key=lambda g: -(g.cosine_to_reserved or 0.0))[:_SHOWN]
+    return [Finding(
+        "degenerate_tail", "severe" if share > TAIL_SHARE else "warning",
+        f"Rare rows are degenerate: the {counted(affected, 'row')} of {_spans(leaning)} "
+        f"{plural(affected, 'leans', 'lean')} toward {whom}.",
+        (among, *(f"{g.name}: mean cosine {g.cosine_to_reserved:.3f} to {other}" for g in closest)),
+        measures=("rare.cosine_to_reserved",), extent=share,
+    )]  # fmt: skip
+
+
+def leaning_bins(groups: Groups, everywhere: float, d: int) -> list[Group]:
+    """Bins, not mostly of reserved rows, far closer to those than rows are to each other (`everywhere`)."""
+    reserved = groups.reserved_group
+    if reserved is None or (not groups.reserved_by_name and not _stands_out(reserved, groups)):
+        return []
+    return [
+        g
+        for g in groups.bins
+        if g.cosine_to_reserved is not None
+        and g.cosine_to_reserved - everywhere >= TAIL_EXCESS + NOISE_SIGMAS / math.sqrt(d * g.n * reserved.n)
+        and (2 * g.reserved_rows < g.n or not groups.reserved_by_name)
+    ]
+
+
+def nearest_leaning(groups: Groups | None, cosine: Measurement) -> Group | None:
+    """The bin of a degenerate tail that lies nearest to the reserved rows; None where there is no tail."""
+    leaning = [] if groups is None else leaning_bins(groups, float(cosine), cosine.d)
+    return max(leaning, key=lambda g: g.cosine_to_reserved or 0.0, default=None)
+
+
+def _copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], advice: Advice) -> list[Finding]:
+    """Bins of ids that collapsed onto a vector of their own: no tail leans to it, no row equals another."""
+    cosine = values.get("mean_cosine")
+    if groups is None or cosine is None:
+        return []
+    least = max(COLLAPSED, float(cosine) + TAIL_EXCESS)
+    leaning = leaning_bins(groups, float(cosine), cosine.d)
+    alike = [
+        g
+        for g in groups.bins
+        if g.mean_cosine is not None
+        and g.mean_cosine >= least + NOISE_SIGMAS * math.sqrt(2 / cosine.d) / g.n
+        and (2 * g.reserved_rows < g.n or not groups.reserved_by_name)
+        and g not in leaning
+    ]
+    n, named = sum(g.n for g in alike), sum(one.n for one in odd if one.kind == "equal")
+    if not alike or 2 * named >= n:
+        return []
+    told = (
+        "or sorted by what they are about" if not advice.is_of_tokens else "as rows that no text trained are"
+    )
+    return [Finding(
+        "near_copies", "warning" if advice.is_of_tokens else "note",
+        f"The {counted(n, 'row')} of {_spans(alike)} are near-copies of one vector, {told}.",
+        tuple(
+            f"ids {g.start:,} to {g.stop - 1:,}: mean cosine {g.mean_cosine:.3f} within, {float(cosine):.3f} among all"
+            for g in alike[:_SHOWN]
+        ),
+        extent=n / sum(g.n for g in groups.bins),
+    )]  # fmt: skip
+
+
+def _stands_out(last: Group, groups: Groups) -> bool:
+    """Whether the last ids have more in common than a usual bin: in sorted rows every bin has much."""
+    usual = statistics.median([g.mean_cosine for g in groups.bins if g.mean_cosine is not None] or [0.0])
+    return last.mean_cosine is not None and (len(groups.bins) < 2 or last.mean_cosine >= usual + TAIL_EXCESS)
+
+
+def _spans(bins: list[Group]) -> str:
+    """The ids of bins in words, neighbours joined: "ids 1,000 to 1,999 and 29,000 to 30,521"."""
+    starts = [g.start for i, g in enumerate(bins) if not i or bins[i - 1].stop != g.start]
+    stops = [g.stop for i, g in enumerate(bins) if i + 1 == len(bins) or bins[i + 1].start != g.stop]
+    parts = [f"{start:,} to {stop - 1:,}" for start, stop in zip(starts, stops, strict=True)]
+    more = [counted(len(parts) - _SHOWN, "more span")] if len(parts) > _SHOWN else []
+    return f"ids {listing(parts[:_SHOWN] + more)}"

@@ -1,0 +1,255 @@
+"""How measured frequency shapes the rows: readings of each bin of counts, rank correlations, and tokens by name."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from uncone.diagnosis.bins.record import CountCorrelation, FrequencyBin, FrequencyBins, PlacedToken
+from uncone.measure.groups import FEWEST_RESERVED
+from uncone.measure.partition import partition_of
+from uncone.measure.projections import UnitSums
+from uncone.moments import Moments, inverse
+from uncone.records.text import counted, listing, number
+from uncone.records.token_text import token_texts
+from uncone.records.tokens import Estimate
+from uncone.rows import Array, Rows, SelectedRows
+
+FEWEST_ROWS = 10
+"""A bin of fewer rows is joined to its neighbour: means of so few say little."""
+CONFIDENCE = 0.95
+LITTLE = 0.1
+"""Of a rank correlation: below, frequency explains a hundredth of the ranks, which no reader would see."""
+_PER_DECADE = 2
+_LISTED = 20
+_NEAR_ZERO = 1e-5
+"""Of the mean norm: a mean row so short is rounding, as of rows whose mean was subtracted."""
+
+
+def spearman(x: Array, y: Array, *, confidence: float = CONFIDENCE) -> Estimate:
+    """Spearman's rank correlation of x and y (n,), ties by their mean rank, with an interval.
+
+    The interval is Fisher's: tanh(atanh(r) +- z sqrt((1 + r^2 / 2) / (n - 3))), with the variance of Bonett & Wright
+    2000, for the rows as a random sample. There is none below 4 rows, nor where r is 1 or -1. Without two different
+    values of both it is undefined.
+
+    >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])).value
+    0.5
+    """
+    a, b = (_ranks(values) for values in (x, y))
+    length = math.sqrt(float(a @ a) * float(b @ b))
+    if length == 0:
+        return Estimate(None)
+    r, n = max(-1.0, min(1.0, float(a @ b) / length)), len(a)
+    if n < 4 or abs(r) == 1:
+        return Estimate(r)
+    reach = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt((1 + r**2 / 2) / (n - 3))
+    return Estimate(r, (math.tanh(math.atanh(r) - reach), math.tanh(math.atanh(r) + reach)))
+
+
+def _ranks(values: Array) -> Array:
+    """Ranks less their mean."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = counts.cumsum() - (counts - 1) / 2
+    return np.asarray(ranks[place.reshape(-1)] - (len(values) + 1) / 2)
+
+
+def bin_edges(counts: Array) -> list[int]:
+    """The least count of each bin: 0, then 1, 4, 10, 32, ..., two bins a decade; small bins are joined.
+
+    >>> bin_edges(np.repeat([0, 1, 2, 50, 700], 20))
+    [0, 1, 32, 317]
+    """
+    most = int(counts.max(initial=0))
+    steps = range(math.ceil(_PER_DECADE * math.log10(max(most, 1))) + 1)
+    edges = [0, *(math.ceil(10 ** (k / _PER_DECADE) - 1e-9) for k in steps)]
+    sizes = np.histogram(counts, [*edges, math.inf])[0].tolist()
+    kept, rows = list[int](), 0
+    for edge, size in zip(edges[:0:-1], sizes[:0:-1], strict=True):  # the frequent ones are few
+        rows += size
+        if rows >= FEWEST_ROWS:
+            kept, rows = [edge, *kept], 0
+    if rows and kept:
+        kept[0] = 1
+    kept = kept or [1]
+    return [0, *kept] if sizes[0] else kept
+
+
+@dataclass(eq=False)
+class _Members:
+    """The bin of each row, the reserved rows last, and which rows others are compared with."""
+
+    low: list[int]
+    groups: Array
+    reference: int | None
+    compared: str
+
+
+def _members(counts: Array, unused: Array) -> _Members:
+    low = bin_edges(counts[~unused])
+    groups = np.searchsorted(low, counts, side="right") - 1
+    groups[unused] = len(low)
+    n = int(unused.sum())
+    if n >= FEWEST_RESERVED:
+        told = f"Reserved: {counted(n, 'row')} whose token is reserved by name, or that have none."
+        return _Members(low, groups, len(low), told)
+    never = int((groups == 0).sum()) if low[0] == 0 else 0
+    if never >= FEWEST_RESERVED:
+        return _Members(
+            low, groups, 0, f"In place of reserved rows: the {counted(never, 'row')} never seen in the text."
+        )
+    return _Members(low, groups, None, "No rows are reserved, and too few were never seen to stand in.")
+
+
+class BinReader:
+    """Reads the rows by count: `update` in a first pass, `project` from a second one, `read` at the end.
+
+    Args:
+        rows: the matrix.
+        counts: (N,), how often the token of each row occurs.
+        unused: (N,) bool, the rows known to be unused, which stand apart.
+    """
+
+    def __init__(self, rows: Rows, counts: Array, unused: Array) -> None:
+        self._counts, self._unused = counts, unused
+        self._members = _members(counts, unused)
+        self._unit = UnitSums(self._members.groups, len(self._members.low) + 1, rows.shape[1])
+        self._along: Array | None = None
+        self._to_reserved: Array | None = None
+
+    def update(self, block: Array, norms: Array) -> None:
+        """Add the next rows (n, D) with their norms (n,)."""
+        self._unit.update(block, norms)
+
+    def axes(self, common: Array) -> Array:
+        """The axes to project on, (D, 2): the mean unit row of the reserved rows, and the common direction."""
+        reference, length = self._members.reference, math.sqrt(float(common @ common))
+        axes = np.zeros((len(common), 2))
+        if reference is not None:
+            with_direction = (self._members.groups == reference) & (self._unit.norms > 0)
+            axes[:, 0] = self._unit.sums[reference] / max(1, int(with_direction.sum()))
+        if length > _NEAR_ZERO * self._mean_norm():
+            axes[:, 1] = common / length
+        return axes
+
+    def take(self, products: Array, axes: Array) -> None:
+        """Keep the products (N, 2) of the rows with `axes`."""
+        if axes[:, 1].any():
+            self._along = products[:, 1] / self._mean_norm()
+        if axes[:, 0].any():
+            self._to_reserved = products[:, 0] * inverse(self._unit.norms)
+
+    def _mean_norm(self) -> float:
+        return float(self._unit.norms.mean()) or 1.0
+
+    def read(
+        self, rows: Rows, m: Moments, common: str, progress: Callable[[int], None] | None = None
+    ) -> FrequencyBins | None:
+        """The record; one pass over the rows for I(W). None where no row has a count.
+
+        I(W) of a bin is min Z(c) / max Z(c) over the rows of the bin (Mu & Viswanath 2018, eq. 6), with both signs of
+        the eigenvectors of all rows: bins are read along the same directions, and small ones have no others. A sum over
+        fewer rows scatters more, so that I(W) falls with the size of a bin: as many rows drawn from all are read too.
+
+        Args:
+            rows: the matrix, as its rows were summed.
+            m: their moments, which have directions.
+            common: what the common direction is, in words.
+            progress: called with the number of rows done.
+        """
+        if not self._counts.any() or m.n < 2:
+            return None
+        done, bins = 0, list[FrequencyBin]()
+        for k in range(len(self._members.low) + 1):
+            members = np.flatnonzero(self._members.groups == k)
+            if len(members):
+                bins.append(self._bin(k, members, rows, m))
+            done += len(members)
+            if progress is not None:
+                progress(done)
+        reserved = bins.pop() if self._unused.any() else None
+        correlations = self._correlations()
+        never = np.flatnonzero((self._counts == 0) & ~self._unused)
+        return FrequencyBins(
+            verdict=_verdict(correlations), tokens=int(self._counts.sum(dtype=np.float64)), confidence=CONFIDENCE,
+            bins=tuple(bins), reserved=reserved, compared=self._members.compared, common=common,
+            correlations=correlations, never_seen=len(never), unseen=self._named(rows, never, self._to_reserved),
+            furthest=() if self._along is None else self._named(rows, np.flatnonzero(~self._unused), self._along),
+        )  # fmt: skip
+
+    def _bin(self, k: int, members: Array, rows: Rows, m: Moments) -> FrequencyBin:
+        norms, counts = self._unit.norms[members], self._counts[members]
+        n, s = np.count_nonzero(norms), self._unit.sums[k]
+        drawn = np.random.default_rng(k).choice(len(self._counts), len(members), replace=False)
+        to_reserved = None
+        if self._to_reserved is not None and n and k != self._members.reference:
+            to_reserved = float(self._to_reserved[members].sum()) / n
+        return FrequencyBin(
+            low=int(counts.min()), high=int(counts.max()), n=len(members), occurrences=int(counts.sum(dtype=np.float64)),
+            mean_norm=float(norms.mean()), mean_cosine=min(1.0, (float(s @ s) - n) / (n * (n - 1))) if n > 1 else None,
+            cosine_to_reserved=to_reserved, partition_isotropy=_isotropy(rows, members, m),
+            partition_isotropy_drawn=_isotropy(rows, np.sort(drawn), m),
+            along_common=None if self._along is None else float(self._along[members].mean()),
+        )  # fmt: skip
+
+    def _correlations(self) -> tuple[CountCorrelation, ...]:
+        """Over the rows that are not reserved; cosines over those that have a direction and are not compared with."""
+        others = ~self._unused
+        of = [("norm", self._unit.norms, others)]
+        if self._along is not None:
+            of.append(("distance along the common direction", self._along, others))
+        if self._to_reserved is not None:
+            free = others & (self._unit.norms > 0) & (self._members.groups != self._members.reference)
+            of.append(("cosine to reserved rows", self._to_reserved, free))
+        return tuple(
+            CountCorrelation(name, int(kept.sum()), spearman(self._counts[kept], values[kept]))
+            for name, values, kept in of
+        )
+
+    def _named(self, rows: Rows, which: Array, by: Array | None) -> tuple[PlacedToken, ...]:
+        """The first of the rows `which`, the greatest by `by` first."""
+        order = which if by is None else which[np.argsort(-by[which], kind="stable")]
+        listed, ids = order[:_LISTED].tolist(), rows.ids
+        along, to_reserved = self._along, self._to_reserved
+        return tuple(
+            PlacedToken(
+                i if ids is None else int(ids[i]), text, int(self._counts[i]), float(self._unit.norms[i]),
+                None if along is None else float(along[i]), None if to_reserved is None else float(to_reserved[i]),
+            )
+            for i, text in zip(listed, token_texts(rows.labels, listed), strict=True)
+        )  # fmt: skip
+
+
+def _isotropy(rows: Rows, members: Array, m: Moments) -> float | None:
+    if len(members) < 2:
+        return None
+    logarithms = np.stack(partition_of(SelectedRows(rows, members), m))
+    return math.exp(float(logarithms.min() - logarithms.max()))
+
+
+def _verdict(correlations: tuple[CountCorrelation, ...]) -> str:
+    """What the correlations say that are not small, and whose intervals leave out 0."""
+    ways = {
+        "norm": ("shorter", "longer"),
+        "distance along the common direction": (
+            "less far along the common direction",
+            "further along the common direction",
+        ),
+        "cosine to reserved rows": ("less near to reserved rows", "nearer to reserved rows"),
+    }
+    told, unsure = list[str](), False
+    for one in correlations:
+        ends, value = one.correlation.interval, one.correlation.value
+        if ends is None or value is None or abs(value) < LITTLE:
+            continue
+        if ends[0] * ends[1] > 0:
+            told.append(f"{ways[one.reading][value < 0]} (rank correlation {number(-value, digits=2)})")
+        else:
+            unsure = True
+    if not told and unsure:
+        return "Too few rows to say whether how often a token occurs shapes its row: the intervals of the larger rank correlations hold 0."
+    if not told:
+        return f"How often a token occurs says little of its row: no rank correlation reaches {LITTLE:g}."
+    return f"The rarer a token, the {listing([told[0], *(f'the {one}' for one in told[1:])])}."

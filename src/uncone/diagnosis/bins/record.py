@@ -1,0 +1,177 @@
+"""Rows by how often their tokens were counted in a text: readings of each bin, rank correlations, tokens by name."""
+
+from collections.abc import Sequence
+from math import sqrt
+
+from uncone.records.blocks import Block, Cell, Chart, Curve, Figure, Folded, Mark, Table, Text
+from uncone.records.brief import part
+from uncone.records.layout import section, shown
+from uncone.records.text import Limits, count, counted, number, optional, percent
+from uncone.records.token_text import shown_token
+from uncone.records.tokens import Estimate
+
+_COSINES, _LENGTHS, _SHARES = (-1.0, 1.0), (0.0, None), (0.0, 1.0)
+_READINGS: tuple[tuple[str, str, str, Limits], ...] = (
+    ("mean_norm", "norm", "Norm", _LENGTHS),
+    ("mean_cosine", "within", "Cosine within the bin", _COSINES),
+    ("cosine_to_reserved", "to reserved", "Cosine to reserved rows", _COSINES),
+    ("along_common", "along common", "Distance along the common direction", (None, None)),
+    ("partition_isotropy", "I(W)", "I(W)", _SHARES),
+)
+"""Of each reading of a bin: the field, the column, the chart's title, and the range."""
+_NEVER = 0.3
+"""Where an axis of logarithms shows tokens that were never seen."""
+
+
+@part
+class FrequencyBin:
+    """The rows whose tokens occur `low` to `high` times, and their readings; undefined ones are None.
+
+    `along_common` is the mean of w . c over the mean norm of all rows, with c the common direction.
+    `partition_isotropy_drawn` is I(W) of as many rows drawn from all: fewer rows have a lower one.
+    """
+
+    low: int
+    high: int
+    n: int
+    occurrences: int
+    mean_norm: float
+    mean_cosine: float | None
+    cosine_to_reserved: float | None
+    along_common: float | None
+    partition_isotropy: float | None
+    partition_isotropy_drawn: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The counts in words."""
+        if self.high == 0:
+            return "never seen"
+        return count(self.low) if self.low == self.high else f"{count(self.low)} to {count(self.high)}"
+
+
+@part
+class CountCorrelation:
+    """Spearman's rank correlation of the count of a token with a reading of its row, over `n` rows."""
+
+    reading: str
+    n: int
+    correlation: Estimate
+
+
+@part
+class PlacedToken:
+    """One row: its token, how often it was counted, its norm, and how it lies."""
+
+    id: int
+    token: str | None
+    count: int
+    norm: float
+    along_common: float | None
+    cosine_to_reserved: float | None
+
+
+@part
+class FrequencyBins:
+    """Rows by measured frequency. `reserved` rows stand apart, and `compared` says which rows those are.
+
+    `common` says what the common direction is. Of tokens that are not reserved, `never_seen` do not occur; `unseen` lists
+    the first of them, the nearest to the reserved rows first. `furthest` lists the rows furthest along the common
+    direction.
+    """
+
+    verdict: str
+    tokens: int
+    confidence: float
+    bins: tuple[FrequencyBin, ...]
+    reserved: FrequencyBin | None
+    compared: str
+    common: str
+    correlations: tuple[CountCorrelation, ...]
+    never_seen: int
+    unseen: tuple[PlacedToken, ...]
+    furthest: tuple[PlacedToken, ...]
+
+
+def by_count_blocks(by_count: FrequencyBins | None) -> tuple[Block, ...]:
+    """The section of rows by measured frequency; nothing where no counts were given."""
+    if by_count is None or not by_count.bins:
+        return ()
+    columns = ("count", "rows", *(words for _, words, *_ in _READINGS))
+    rows = [_row(one, one.name) for one in by_count.bins]
+    rows += [] if by_count.reserved is None else [_row(by_count.reserved, "reserved")]
+    charts = tuple(chart for reading in _READINGS if (chart := _chart(by_count.bins, *reading)) is not None)
+    unseen, furthest = by_count.unseen, by_count.furthest
+    told = f"Never seen, though not reserved: the first {len(unseen)} of {count(by_count.never_seen)}"
+    return section(
+        "By measured frequency",
+        Text(by_count.verdict, "lead"),
+        _correlations(by_count),
+        Table(columns, tuple(rows), columns[1:]),
+        Text(
+            f"{by_count.compared} {by_count.common} Beside I(W): that of as many rows drawn from all, as fewer rows have a "
+            "lower one.",
+            "quiet",
+        ),
+        Figure("By measured frequency", charts, "The first point: tokens that were never seen." if by_count.never_seen else ""),
+        Folded(told, shown(_tokens(unseen))),
+        Folded(f"Furthest along the common direction: {len(furthest)} tokens", shown(_tokens(furthest))),
+    )  # fmt: skip
+
+
+def _row(one: FrequencyBin, name: str) -> tuple[str | Cell, ...]:
+    *readings, isotropy = (optional(getattr(one, field), limits) for field, *_, limits in _READINGS)
+    drawn = one.partition_isotropy_drawn
+    beside = "" if drawn is None else f"of {number(drawn, limits=_SHARES)}"
+    return name, count(one.n), *readings, Cell(isotropy, beside)
+
+
+def _correlations(by_count: FrequencyBins) -> Table:
+    columns = (
+        "rank correlation of the count with",
+        "value",
+        f"{percent(by_count.confidence, precise=True)} interval",
+        "rows",
+    )
+
+    def ends(estimate: Estimate) -> str:
+        low, high = estimate.interval or (None, None)
+        return (
+            "-"
+            if low is None or high is None
+            else f"{number(low, limits=_COSINES)} to {number(high, limits=_COSINES)}"
+        )
+
+    rows = tuple(
+        (one.reading, optional(one.correlation.value, _COSINES), ends(one.correlation), count(one.n))
+        for one in by_count.correlations
+    )
+    return Table(columns, rows, columns[1:])
+
+
+def _chart(bins: Sequence[FrequencyBin], field: str, words: str, title: str, limits: Limits) -> Chart | None:
+    known = [(one, value) for one in bins if (value := getattr(one, field)) is not None]
+    if len(known) < 2:
+        return None
+    x = tuple(sqrt(one.low * one.high) if one.high else _NEVER for one, _ in known)
+    y = tuple(value for _, value in known)
+    tips = tuple(
+        f"{one.name}: {number(value, limits=limits)} ({counted(one.n, 'row')})" for one, value in known
+    )
+    curve = Curve("bins", x, y, "bins", dots=True, tips=tips)
+    marks = (Mark(0.0, "y"),) if limits == _COSINES else ()
+    return Chart(
+        f"by count {words}", title, "occurrences in the text", words, (curve,), marks=marks, log_x=True, spark=f"{words} by count",
+    )  # fmt: skip
+
+
+def _tokens(tokens: Sequence[PlacedToken]) -> Table:
+    columns = ("token", "id", "count", "norm", "along common", "to reserved")
+    rows = tuple(
+        (
+            "-" if one.token is None else Cell(shown_token(one.token, 24), tone="token"), count(one.id), count(one.count),
+            number(one.norm, limits=_LENGTHS), optional(one.along_common), optional(one.cosine_to_reserved, _COSINES),
+        )
+        for one in tokens
+    )  # fmt: skip
+    return Table(columns, rows, columns[1:])

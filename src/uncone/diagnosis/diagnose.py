@@ -1,0 +1,83 @@
+"""`diagnose`: from a spec to the `Diagnosis`."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from uncone.diagnosis.advice import advice_for
+from uncone.diagnosis.advice import with_whole_paths as with_whole_paths
+from uncone.diagnosis.examination import Examination, Progress
+from uncone.diagnosis.known.known import placed_among_known
+from uncone.diagnosis.record import Diagnosis
+from uncone.diagnosis.tokens import role_of
+from uncone.diagnosis.verdict import give_verdict
+from uncone.diagnosis.why.by_text import MOST_TOKENS, begin
+from uncone.model.open import open_subjects
+from uncone.version import versions
+
+Path_ = str | os.PathLike[str]
+
+
+def diagnose(
+    spec: Any,
+    *,
+    text: Path_ | Sequence[Path_] | None = None,
+    counts: Any = None,
+    neighbours: bool = False,
+    skip_nonfinite: bool = False,
+    tokens: int = MOST_TOKENS,
+    resume: Path_ | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Say how degenerate the rows of `spec` are, why, and what to do next.
+
+    Args:
+        spec: a model directory (its token table and output head), or anything `open_rows` takes.
+        text: files of text that say why: `.txt` or any other plain text, `.jsonl#field`, `.parquet#column`, also packed
+            (.gz, .xz, .zst). Their tokens are counted and the model is run over them (extra [hf]): see `Explanation`.
+        counts: how often each token occurs in some text: a file (a table `id token count` or `token count`,
+            or `.npy`), or a tensor or array (N,). Without it those of `text` are taken, or tokens are ranked by their ids.
+        neighbours: also take the measures of nearest neighbours (`two_nn`, `levina_bickel`, `hubness` and
+            `uniformity_exact`): about 1.5 N^2 D multiply-adds.
+        skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
+        tokens: of the text, at most, that the model is run over; all are counted.
+        resume: a file to keep the sums over layers in; the same call goes on from it after a stop.
+        device: to run the model on, such as "cuda"; the CPU by default.
+        dtype: to run it in, such as "bfloat16"; float32 by default.
+        progress: called with (the step, rows done, rows in all); the last is 0 for a step without rows.
+
+    Returns:
+        A `Diagnosis`: the verdict in one sentence, and each matrix's measurements, findings and picture; with a text
+        its `explanation`.
+
+    Raises:
+        InputError: the source cannot be opened or holds rows that are not finite, counts do not fit it, or the text is
+            empty, no UTF-8, or of a model without a tokenizer.
+        UnsupportedModel: the table or the head cannot be found in the model's files.
+    """
+    if progress is not None:
+        progress("opening", 0, 0)
+    opened = open_subjects(spec, skip_nonfinite=skip_nonfinite, progress=progress)
+    reading = None
+    if text is not None:
+        reading = begin(spec, text, counts=counts, tokens=tokens, progress=progress)
+        counts = reading.counts
+        reading.read_layers(resume=resume, device=device, dtype=dtype)
+    subjects = tuple(
+        Examination(
+            name, rows, progress, role_of(name, rows, opened.rows), counts, neighbours,
+            logits=reading.logits if reading is not None and name == "head" else None,
+            advice=advice_for(spec, name, opened.editable), capped=opened.cap is not None,
+        ).run()
+        for name, rows in opened.rows
+    )  # fmt: skip
+    if reading is not None:
+        reading.read_head()
+    subjects = placed_among_known(subjects)
+    return Diagnosis(
+        opened.name, give_verdict(subjects), subjects, notes=opened.notes,
+        versions=versions("numpy") if reading is None else versions("numpy", "torch", "transformers"),
+        explanation=None if reading is None else reading.explanation(subjects),
+    )  # fmt: skip

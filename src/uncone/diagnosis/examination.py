@@ -1,0 +1,247 @@
+"""One matrix, from its rows to all that a diagnosis says of it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from uncone import measure
+from uncone.diagnosis.advice import Advice
+from uncone.diagnosis.bins.record import FrequencyBins
+from uncone.diagnosis.findings import find
+from uncone.diagnosis.picture import draw_picture
+from uncone.diagnosis.record import Subject
+from uncone.diagnosis.tokens import Role, TokenReader, counts_of
+from uncone.diagnosis.why.layers.logits import rank_of_logits
+from uncone.diagnosis.why.layers.record import LogitSpectrum
+from uncone.measure.everything import MEASURES, Measure, of_neighbours
+from uncone.measure.reading import read
+from uncone.moments import Moments, row_norms
+from uncone.moments.sums import products_bytes
+from uncone.records.parts import Group, Groups, Measurement, OddRows, Picture, Spectrum
+from uncone.repairs.record import Lengths
+from uncone.rows import Array, CenteredRows, Rows
+from uncone.threads import on_one_thread
+
+_WORTH_SAYING = 10**9
+MOST_BINS = 200
+FEWEST_BINS = 10
+Progress = Callable[[str, int, int], None]
+
+_OF_A_MEAN = {
+    "mean_shift", "stable_rank_centered", "anisotropy_1_raw", "singular_entropy_raw", "outlier_dimensions",
+}  # fmt: skip
+OF_A_HEAD = tuple(one for one in MEASURES if one[0] not in _OF_A_MEAN)
+"""A head is read with its mean removed: no means are left, and raw and centred are the same."""
+_OF_THE_GAUGE = {
+    "mean_cosine", "mean_shift", "stable_rank", "anisotropy_1_raw", "outlier_dimensions", "gaussian_isotropy",
+}  # fmt: skip
+OF_THE_GAUGE = tuple(one for one in MEASURES if one[0] in _OF_THE_GAUGE)
+"""Raw readings of a head. Subtracting a vector from all rows changes them, and no probability."""
+
+
+class Examination:
+    """One matrix, from rows to the `Subject`."""
+
+    def __init__(
+        self, name: str, rows: Rows, progress: Progress | None, role: Role, counts: Any,
+        neighbours: bool = False, *, logits: LogitSpectrum | None = None, advice: Advice = Advice(), capped: bool = False,  # noqa: B008
+    ) -> None:  # fmt: skip
+        self._name, self._rows, self._progress = name, rows, progress
+        self._role = role
+        self._head, self._neighbours, self._advice = name == "head" and not capped, neighbours, advice
+        self._logits = logits
+        self._reserved = measure.reserved_rows(rows.labels, rows.shape[0])
+        self._counts, self._notes = counts_of(counts, rows)
+        self._tokens = TokenReader(rows, role, self._counts)
+
+    @on_one_thread
+    def run(self) -> Subject:
+        """Read the rows twice (a head four times: raw, then centred), and draw the conclusions."""
+        rows, without_effect, seen = self._rows, tuple[Measurement, ...](), None
+        zero = raw = common = None
+        odd_rows = measure.OddRowFinder(rows.shape[1], rows.shape[0])
+        if self._head:
+            raw = self._sum_raw(odd_rows)
+            raw.spectrum(centered=False)
+            without_effect, seen = self._read_all(OF_THE_GAUGE, raw), self._see(raw)
+            common = raw.mean()
+            rows = CenteredRows(rows, common)
+            zero = -raw.mean() if raw.zero_rows else None
+        m, norms, groups, odd = self._sum(rows, zero, raw, odd_rows)
+        uniformity = self._read_all(tuple(one for one in MEASURES if one[0] == "uniformity"), m)
+        pairs = measure.PairSums.of(m)
+        m.unit_second = None  # read; the decomposition wants its memory
+        if raw is not None:
+            without_effect = (*without_effect, self._partition(self._rows, raw))
+            raw = None
+        if m.n > 1:
+            m.spectrum(centered=True)
+        measurements = self._read_all(OF_A_HEAD if self._head else MEASURES, m, *uniformity)
+        spectrum, picture = self._see(m) if seen is None else seen
+        tick = self._tick("looking for untrained rows")
+        by_frequency, untrained = self._tokens.read(rows, m, pairs, tick, common=common)
+        coupling = read("norm_id_correlation", lambda m: norms.id_correlation(m.d), m)
+        measurements = (*measurements, self._partition(rows, m), coupling)
+        by_count = self._by_count(rows, m)
+        if self._neighbours:
+            measurements += of_neighbours(rows, m, self._tick)
+        if self._head:
+            measurements = tuple(replace(one, centered=True) for one in measurements)
+        if self._logits:
+            measurements += (rank_of_logits(self._logits),)
+        lengths, found = norms.record(), untrained is not None and bool(untrained.found)
+        if self._role not in ("head", "table"):  # of a tied table the head is asked
+            found = self._role == "tied table" and groups.reserved_by_name
+        advice = replace(
+            self._advice, finds_untrained=found,
+            has_tokens=rows.labels is not None, has_unit_rows=Lengths(lengths.mean, lengths.smallest, lengths.largest).is_unit,
+        )  # fmt: skip
+        findings = find(
+            measurements, groups, head=self._head, under_trained=untrained, without_effect=without_effect,
+            odd=odd, left_out=len(rows.left_out), logits=self._logits, decayed=self._tokens.decayed(rows), advice=advice,
+        )  # fmt: skip
+        return Subject(
+            self._name, "/".join(Path(rows.name).parts[-2:]), *rows.shape, rows.dtype, measurements, findings,
+            without_effect=without_effect, groups=groups, spectrum=spectrum, norms=lengths,
+            picture=picture, left_out=len(rows.left_out), notes=(*self._notes, *odd_rows.notes),
+            frequency_groups=by_frequency, under_trained=untrained, odd_rows=odd, by_count=by_count,
+        )  # fmt: skip
+
+    def _see(self, raw: Moments) -> tuple[Spectrum | None, Picture | None]:
+        """What is drawn from the raw moments."""
+        if raw.n < 2:
+            return None, None
+        tick = self._tick("drawing")
+        picture = draw_picture(self._rows, raw, self._reserved, tick, counts=self._counts)
+        centered = raw.spectrum(centered=True)
+        isotropic = measure.marchenko_pastur(raw.effective_n - 1, raw.d) * float(centered.mean())
+        spectra = (raw.spectrum(centered=False), centered, isotropic)
+        return Spectrum(*(tuple(values.tolist()) for values in spectra)), picture
+
+    def _sum_raw(self, odd_rows: measure.OddRowFinder) -> Moments:
+        """The moments of the rows as stored, of which some may be zero or equal."""
+        raw = Moments(self._rows.shape[1])
+        for start, block in raw.add_all(self._rows, progress=self._tick("summing the raw rows")):
+            odd_rows.add_rows(start, block, row_norms(block) == 0, self._named(start, len(block)))
+            del block
+        return raw
+
+    def _named(self, start: int, n: int) -> Array:
+        """Which of n rows from `start` on are reserved by name."""
+        return _marked(self._reserved.indices, start, n) & self._reserved.by_name
+
+    def _sum(
+        self, rows: Rows, zero: Array | None, raw: Moments | None, odd_rows: measure.OddRowFinder
+    ) -> tuple[Moments, measure.NormProfile, Groups, tuple[OddRows, ...]]:
+        """One pass: moments, norms, the readings of each bin of ids and of the reserved rows, and odd rows.
+
+        `zero` is what a zero row of the source is here, where that is no zero row; `raw` are the moments of the
+        rows before the mean was subtracted, if it was.
+        """
+        n, d = rows.shape
+        size, doing = products_bytes(d), "summing"
+        if size >= _WORTH_SAYING:
+            doing += f", with {size / 1e9:.0f} GB for the products of {d:,} columns"
+        reserved, all_ids = self._reserved, rows.ids
+        stop = n if all_ids is None else int(all_ids[-1]) + 1
+        bin_size = _bin_size_for(stop)
+        count = (stop - 1) // bin_size + 1
+        moments, profile = Moments(d, second=raw is None, unit_second=True), measure.NormProfile()
+        bins, special = (measure.GroupMoments(k, d) for k in (count, 1))
+        bins.work_with(moments)
+        special.work_with(moments)
+        in_bin, directed = np.zeros((2, count), np.int64)  # reserved rows, and not zero ones
+        for start, block in moments.add_all(rows, progress=self._tick(doing)):
+            # Numbers and marks of a block's rows alone: of all rows they would take 9 bytes a row.
+            last = start + len(block)
+            ids = np.arange(start, last) if all_ids is None else all_ids[start:last]
+            is_reserved = _marked(reserved.indices, start, len(block))
+            norms = row_norms(block)
+            profile.update(norms, ids)
+            self._tokens.update(block, norms)
+            if raw is None:
+                zeros = norms == 0
+                odd_rows.add_rows(start, block, zeros, self._named(start, len(block)))
+            else:
+                zeros = (
+                    np.zeros(len(block), np.bool_)
+                    if zero is None
+                    else (block == zero.astype(block.dtype)).all(axis=1)
+                )
+            odd_rows.add_norms(start, norms, zeros | self._named(start, len(block)))
+            in_bin += np.bincount(ids[is_reserved] // bin_size, minlength=count)
+            directed += np.bincount(ids[is_reserved & (norms > 0)] // bin_size, minlength=count)
+            bins.update(block, ids // bin_size)
+            special.update(block, is_reserved.astype(np.int64) - 1)
+            del block
+        (of_reserved,) = special.finish()
+        if raw is not None:
+            moments.take_products(raw, raw.mean().astype(rows.widened).astype(np.float64))
+        groups = []
+        for k, (m, *shared) in enumerate(zip(bins.finish(), in_bin.tolist(), directed.tolist(), strict=True)):
+            first, end = k * bin_size, min((k + 1) * bin_size, stop)
+            if m.n:
+                groups.append(_group(f"ids {first:,} to {end - 1:,}", first, end, m, of_reserved, *shared))
+        own = _group(reserved.description, 0, 0, of_reserved, None, len(reserved.indices))
+        by_id = Groups(bin_size, reserved.description, own, tuple(groups), reserved.by_name)
+        return moments, profile, by_id, odd_rows.find(rows, profile)
+
+    def _partition(self, rows: Rows, m: Moments) -> Measurement:
+        m.keep_directions()  # all that the second pass needs
+        tick = self._tick("partition function")
+        of_rows = partial(measure.partition_isotropy, rows, progress=tick)
+        return read("partition_isotropy", of_rows, m)
+
+    def _by_count(self, rows: Rows, m: Moments) -> FrequencyBins | None:
+        whose = "the head's mean row before it was subtracted" if self._head else "the mean row"
+        told = f"The common direction is that of {whose}; distances along it are in mean norms."
+        bins = self._tokens.bins
+        return None if bins is None else bins.read(rows, m, told, self._tick("partition function by count"))
+
+    def _read_all(
+        self, measures: tuple[tuple[str, Measure], ...], m: Moments, *known: Measurement
+    ) -> tuple[Measurement, ...]:
+        if self._progress is not None:
+            self._progress(f"{self._name}: finding eigenvalues", 0, 0)
+        done = {one.name: one for one in known}
+        return tuple(done.get(name) or read(name, function, m) for name, function in measures)
+
+    def _tick(self, doing: str) -> Callable[[int], None]:
+        progress, total = self._progress, self._rows.shape[0]
+        if progress is None:
+            return lambda done: None
+        return lambda done: progress(f"{self._name}: {doing}", done, total)
+
+
+def _marked(indices: Array, first: int, count: int) -> Array:
+    """Which of the rows from `first` on are at `indices` (ascending), bool (count,)."""
+    start, stop = np.searchsorted(indices, [first, first + count])
+    marked = np.zeros(count, np.bool_)
+    marked[indices[start:stop] - first] = True
+    return marked
+
+
+def _bin_size_for(n: int) -> int:
+    """1, 2 or 5 times a power of ten: a tenth of few rows, 1,000 ids, or more so that at most 200 bins are left."""
+    size, step = (1, 0) if n < 10 * 1000 else (1000, 0)
+    while n > (MOST_BINS if size >= 1000 else FEWEST_BINS) * size:
+        size = size * 5 // 2 if step % 3 == 1 else size * 2
+        step += 1
+    return size
+
+
+def _group(
+    name: str, start: int, stop: int, m: Moments, of: Moments | None, reserved_rows: int, directed: int = 0
+) -> Group:
+    """The readings of one group, beside the reserved rows `of`; it holds `directed` of them, not zero."""
+    mean = m.mean_norm()
+    spread = max(0.0, m.norm_square_sum / m.weight - mean**2) ** 0.5
+    cosine, to_reserved = read("mean_cosine", measure.mean_cosine, m).value, None
+    if of is not None:
+        between = partial(measure.cosine_between, shared=directed)
+        to_reserved = read("cosine_between", between, of, m).value
+    return Group(name, start, stop, m.n, m.zero_rows, mean, spread, cosine, to_reserved, reserved_rows)

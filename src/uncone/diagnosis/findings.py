@@ -1,0 +1,380 @@
+"""Causes, each with its evidence and what to do, and the verdict over all. Each threshold has a reason.
+
+This is the one place that judges. Defects make a matrix degenerate. Structure is what every trained table has,
+and neither good nor bad. What changes no probability is said as that. Verdict, tiles, pictures, comparisons
+and checks repeat what stands here.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from uncone.diagnosis.advice import FIRST, Advice
+from uncone.diagnosis.bins.bins import NOISE_SIGMAS, TAIL_SHARE, Values, find_in_bins
+from uncone.diagnosis.record import LEVELS
+from uncone.diagnosis.tokens import DecayedRows, under_trained_evidence
+from uncone.diagnosis.why.layers.record import LogitSpectrum
+from uncone.records.parts import Finding, Groups, Level, Measurement, OddRows
+from uncone.records.text import counted, listing, percent, plural, shortened
+from uncone.records.tokens import UnderTrained
+
+DRIFT = 0.1
+"""Cosines of 100 to 1,000 features scatter by 0.03 to 0.1: beyond, the common part outweighs that."""
+SEVERE_DRIFT = 0.5
+"""Half of every cosine is the same for all pairs: unrelated rows pass for related ones."""
+FEWEST_ROWS = 30
+"""With fewer rows the numbers are given, but sampling decides them, and nothing is concluded."""
+ROGUE_SHARE = 0.2
+"""One dimension with a fifth of the mean cosine (or of the variance) decides similarities by itself."""
+EVEN_TIMES = 5.0
+"""With few dimensions an even share is large already: a rogue one has at least five times as much."""
+ROGUE_COSINE = 0.05
+"""Below this mean cosine there is hardly anything that a rogue dimension could carry."""
+LOW_RANK = 0.5
+"""Half of the effective rank an isotropic cloud has: as much would be stored in half of the dimensions."""
+VERY_LOW_RANK = 0.2
+"""A fifth of it."""
+MANY = 0.01
+"""Land & Bartolo 2024 confirm 0.1 to 1% of most vocabularies as under-trained: beyond, it is no longer usual.
+Equal rows have the same bar."""
+PADDING_ROWS = 1
+"""A table may have one zero row: that of padding, which no gradient reaches."""
+NORM_COUPLING = 0.5
+"""Where ids are sorted by frequency, length tells at this rank correlation how often a token occurs."""
+LESS_EVEN = 0.9
+"""Of the isotropic value: clouds of noise scatter by less than a tenth."""
+UNTRAINED_SIGMAS = 6.0
+"""Random tables lie within three of their spectrum's scatter; MiniLM's table is 1,800 away."""
+LOGIT_RANK = "logit_effective_rank"
+TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures are undefined."
+_OF_A_CLOUD = {"common_direction_drift", "rogue_dimensions", "dominant_direction", "low_effective_rank"}
+
+
+def find(
+    measurements: tuple[Measurement, ...],
+    groups: Groups | None,
+    *,
+    head: bool,
+    under_trained: UnderTrained | None = None,
+    without_effect: tuple[Measurement, ...] = (),
+    odd: Sequence[OddRows] = (),
+    left_out: int = 0,
+    logits: LogitSpectrum | None = None,
+    decayed: DecayedRows | None = None,
+    advice: Advice = Advice(),  # noqa: B008  # frozen
+) -> tuple[Finding, ...]:
+    """What the numbers of one matrix say, defects first: causes, `no_defect`, structure, and no effect.
+
+    Of a `head` whose mean changes no probability, `measurements` are those of the centred rows, and
+    `without_effect` those of the rows as stored. With `logits`, what the head makes of a text's states, its spectrum is
+    judged by them: a map between head and states that changes no logit changes the spectrum of its rows.
+    """
+    rows = max((m.n for m in measurements), default=0)
+    if rows < FEWEST_ROWS:
+        evidence = f"{counted(rows, 'row')}, where at least {FEWEST_ROWS} are needed to judge"
+        return (Finding("not_measured", "note", TOO_LITTLE, (evidence,), "Pass more rows."),)
+    values = {m.name: m for m in measurements if m.value is not None}
+    causes = [] if head else _drift(values)
+    causes += [] if logits else _rogue(values)
+    causes += find_in_bins(values, groups, odd, advice) + (_of_logits(logits) if logits else _rank(values))
+    leads = {finding.cause for finding in causes if finding.is_defect} - {"common_direction_drift"}
+    causes += [] if head or logits or leads else _direction(values)
+    causes += _odd(odd, rows, left_out, advice)
+    tail_is_named = any(f.cause == "degenerate_tail" and f.is_defect for f in causes)
+    untrained = _untrained(values, without_effect, advice)
+    if not untrained and not _are_zero(under_trained, odd):
+        causes += find_under_trained(under_trained, tail_is_named=tail_is_named)
+    causes += _one_length(decayed, rows)
+    is_healthy = not untrained and not any(finding.is_defect for finding in causes)
+    causes += [_no_defect(values, head=head, logits=logits)] if is_healthy else untrained
+    if not untrained:
+        causes += _coupling(values)
+        lost = logits is not None or any(f.cause == "low_effective_rank" for f in causes)
+        causes += [] if lost else _less_even(values)
+    causes += _gauge(without_effect)
+    causes.sort(key=lambda finding: LEVELS.index(finding.level))
+    causes = [advice.on(finding) for finding in causes]
+    first = [FIRST[f.cause, f.level] for f in causes if (f.cause, f.level) in FIRST]
+    if first:
+        causes = [replace(f, repair=first[0], command="") if f.cause in _OF_A_CLOUD else f for f in causes]
+    return tuple(causes)
+
+
+def _told(values: Values, **words: str) -> tuple[str, ...]:
+    """Those of the named measures that were taken, in words, each beside its isotropic value."""
+    taken = ((values[name], text) for name, text in words.items() if name in values)
+    return tuple(
+        f"{text.format(float(m), percent=percent(float(m)), d=m.d)} (isotropic: {_number(m.reference)})"
+        for m, text in taken
+    )
+
+
+def _drift(values: Values) -> list[Finding]:
+    cosine = values.get("mean_cosine")
+    if cosine is None or float(cosine) < DRIFT + NOISE_SIGMAS * math.sqrt(2 / cosine.d) / cosine.n:
+        return []
+    partition = values.get("partition_isotropy")
+    if partition is not None and partition.warnings:  # rows too short for it to say anything
+        values = {name: m for name, m in values.items() if m is not partition}
+    return [Finding(
+        "common_direction_drift", "severe" if float(cosine) >= SEVERE_DRIFT else "warning",
+        "All rows share a common direction, so cosines are high between rows that have nothing to do with "
+        "each other.",
+        _told(
+            values, mean_cosine="two random rows have a mean cosine of {:.3f}",
+            mean_shift="the mean row is {percent} as long as an average row",
+            partition_isotropy="I(W) over both signs is {:.3g}",
+        ),
+        measures=("mean_cosine", "mean_shift"), extent=float(cosine),
+    )]  # fmt: skip
+
+
+def _rogue(values: Values) -> list[Finding]:
+    evidence, shares, cosine = list[str](), dict[str, float](), values.get("mean_cosine")
+    carried = {"rogue_dimensions": "mean cosine"} if cosine and float(cosine) >= ROGUE_COSINE else {}
+    for name, total in (carried | {"dominant_dimension": "variance"}).items():
+        share = values.get(name)
+        if share is not None and _carries(share):
+            shares[name], told = float(share), share.details
+            dimension = told["dimensions"][0] if total == "mean cosine" else told["dimension"]
+            even = f"(even spread: {_number(share.reference)})"
+            evidence.append(f"dimension {dimension} carries {percent(float(share))} of the {total} {even}")
+    return [Finding(
+        "rogue_dimensions", "warning",
+        "A few dimensions dominate: similarities are decided by them, whatever the other dimensions say.",
+        tuple(evidence), measures=tuple(shares), extent=max(shares.values()),
+    )] if evidence else []  # fmt: skip
+
+
+def _direction(values: Values) -> list[Finding]:
+    """One direction of the centred rows that is no single feature, and that no tail or lost rank explains."""
+    share = values.get("anisotropy_1")
+    if share is None or not _carries(share):
+        return []
+    even = f"(isotropic: {_number(share.reference)})"
+    return [Finding(
+        "dominant_direction", "warning",
+        "One direction dominates: similarities are decided by it, also when the mean row is subtracted.",
+        (f"it carries {percent(float(share))} of the variance {even}",),
+        measures=("anisotropy_1",), extent=float(share),
+    )]  # fmt: skip
+
+
+def _carries(share: Measurement) -> bool:
+    """Whether one dimension or direction with this share of a sum decides it."""
+    return float(share) >= max(ROGUE_SHARE, EVEN_TIMES / share.d)
+
+
+def _rank(values: Values) -> list[Finding]:
+    rank = values.get("effective_rank")
+    if rank is None or rank.reference is None or float(rank) >= LOW_RANK * rank.reference:
+        return []
+    return [Finding(
+        "low_effective_rank", "severe" if float(rank) < VERY_LOW_RANK * rank.reference else "warning",
+        "The rows fill only part of their dimensions.",
+        _told(values, effective_rank="effective rank {:.1f} of {d}", isoscore="IsoScore {:.3g}"),
+        measures=("effective_rank", "isoscore"), extent=1 - float(rank) / rank.reference,
+    )]  # fmt: skip
+
+
+def _of_logits(logits: LogitSpectrum) -> list[Finding]:
+    """What head and states do together; the level was decided beside the numbers, by the bars of `_rank`."""
+    if logits.level == "healthy":
+        return []
+    return [Finding(
+        "low_logit_rank", logits.level, "Head and states together use only part of their dimensions.",
+        (_logits_told(logits),), measures=(LOGIT_RANK,), extent=1 - logits.effective_rank / logits.reference,
+    )]  # fmt: skip
+
+
+def _logits_told(logits: LogitSpectrum) -> str:
+    return (
+        f"logits between contexts have an effective rank of {logits.effective_rank:.1f} of {logits.most} "
+        f"(isotropic: {_number(logits.reference)})"
+    )
+
+
+def _odd(odd: Sequence[OddRows], rows: int, left_out: int, advice: Advice) -> list[Finding]:
+    """Zero, equal and giant rows, and those that were left out because they are not finite."""
+    findings = []
+    if left_out:
+        words = counted(left_out, "row that is not finite was", "rows that are not finite were")
+        share = left_out / (rows + left_out)
+        findings.append(Finding(
+            "nonfinite_rows", "severe" if share > TAIL_SHARE else "warning",
+            f"{words} left out, as asked: nothing here is said of them.", extent=share,
+        ))  # fmt: skip
+    in_a_head = ", and always of logit 0 in a head" if advice.is_of_tokens else ""
+    for one in odd:
+        evidence = _listed(one)
+        if one.reserved and one.n:
+            evidence += (f"{counted(one.reserved, 'more row')} of that kind {_is(one.reserved)} reserved",)
+        share = one.n / rows
+        usual = {"zero": PADDING_ROWS if advice.is_of_tokens else 0, "equal": MANY * rows, "giant": 0}
+        bad: Level = "severe" if share > TAIL_SHARE else "warning" if one.n > usual[one.kind] else "note"
+        findings.append(Finding(
+            f"{one.kind}_rows", bad, _ODD[one.kind].format(rows=_rows_are(one), in_a_head=in_a_head), evidence, extent=share,
+        ))  # fmt: skip
+    return findings
+
+
+_ODD = {
+    "zero": "{rows} zero: at no angle to any row{in_a_head}.",
+    "equal": "{rows} equal to an earlier row: nothing tells them apart.",
+    "giant": "{rows} at least ten times as long as the median row, which decides inner products and means.",
+}
+
+
+def _rows_are(odd: OddRows) -> str:
+    about = "About " if odd.sampled > 1 else ""
+    return f"{about}{counted(odd.n, 'row')} {_is(odd.n)}" if odd.n else "Reserved rows are"
+
+
+def _is(n: int) -> str:
+    return plural(n, "is", "are")
+
+
+def _listed(odd: OddRows) -> tuple[str, ...]:
+    """The first rows of a kind by id, with their tokens."""
+    named = [
+        f"{i:,}" + ("" if label is None else f" ({shortened(label)!r})")
+        for i, label in zip(odd.ids, odd.labels, strict=True)
+    ]
+    first = "the longest first" if odd.kind == "giant" else "first"
+    told = (f"{first}: {', '.join(named)}",) if named else ()
+    return told if odd.length is None else (f"the longest has {odd.length:.3g} times the median", *told)
+
+
+def _are_zero(under_trained: UnderTrained | None, odd: Sequence[OddRows]) -> bool:
+    """Whether the tokens that look untrained are those with zero rows, of which another finding tells."""
+    zero = sum(one.n for one in odd if one.kind == "zero")
+    listed = [] if under_trained is None else [one for one in under_trained.tokens if not one.expected]
+    return (
+        zero > 0
+        and all(one.norm == 0 for one in listed)
+        and (under_trained is None or (under_trained.found or 0) <= zero)
+    )
+
+
+def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: bool) -> list[Finding]:
+    """A note that names tokens, or a warning where they are many and no finding has named them yet."""
+    if under_trained is None or not under_trained.found:
+        return []
+    u, n = under_trained, under_trained.found
+    told = f"{counted(n, 'token looks', 'tokens look')} as if no text had trained {plural(n, 'it', 'them')}"
+    return [Finding(
+        "under_trained_tokens", "warning" if n > MANY * u.tested and not tail_is_named else "note",
+        f"{told}, though not reserved.", under_trained_evidence(u),
+        measures=("under_trained_share",), extent=n / u.tested,
+    )]  # fmt: skip
+
+
+def _one_length(decayed: DecayedRows | None, rows: int) -> list[Finding]:
+    """Rows of one short length: a note where many are not known to be unused, and else as every table has them."""
+    if decayed is None:
+        return []
+    return [Finding(
+        "decayed_rows", "note" if decayed.news > MANY * rows else "structure",
+        f"{counted(decayed.n, 'row has', 'rows have')} one short length, as weight decay leaves rows that hardly a "
+        "gradient reached.",
+        decayed.evidence, extent=decayed.n / rows,
+    )]  # fmt: skip
+
+
+def _untrained(values: Values, raw: tuple[Measurement, ...], advice: Advice) -> list[Finding]:
+    """The rows of a random initialisation: a spectrum of Marchenko and Pastur, no common direction, no order."""
+    ratio, cosine, order = (
+        values.get(name) for name in ("participation_ratio", "mean_cosine", "norm_id_correlation")
+    )
+    if ratio is None or cosine is None or ratio.d < 2:
+        return []
+    n, d, spread = ratio.n - 1, ratio.d, _sphericity(ratio)
+    cosines = [float(cosine), *(m.value or 0.0 for m in raw if m.name == "mean_cosine")]
+    is_centred = max(cosines) < UNTRAINED_SIGMAS * math.sqrt(2 / d) / n
+    is_ordered = order is not None and abs(float(order)) >= NOISE_SIGMAS / math.sqrt(n)
+    if abs(spread) > UNTRAINED_SIGMAS or not is_centred or is_ordered:
+        return []
+    of = "those of a new model, before training" if advice.is_of_tokens else "noise"
+    return [Finding(
+        "untrained", "structure", f"The rows look random, as {of}: nothing has left a trace in them.",
+        (
+            f"their spectrum is that of random rows (Marchenko & Pastur) to {abs(spread):.1f} standard "
+            f"deviations, where {UNTRAINED_SIGMAS:g} are allowed",
+            f"mean cosine {max(cosines):.2g}; lengths do not follow the ids",
+        ),
+    )]  # fmt: skip
+
+
+def _sphericity(ratio: Measurement) -> float:
+    """How many standard deviations the spread of a spectrum lies from that of random rows.
+
+    With U = D / participation ratio - 1 of n rows whose mean was subtracted, n D U / 2 is chi-squared with
+    f = D (D + 1) / 2 - 1 degrees of freedom (John 1972), also where D grows with n (Ledoit & Wolf 2002,
+    proposition 7). Its cube root is near normal (Wilson & Hilferty 1931).
+    """
+    n, d = ratio.n - 1, ratio.d
+    f = d * (d + 1) / 2 - 1
+    share = max(0.0, n * d * (d / float(ratio) - 1) / 2) / f
+    return (math.pow(share, 1 / 3) - (1 - 2 / (9 * f))) / math.sqrt(2 / (9 * f))
+
+
+def _coupling(values: Values) -> list[Finding]:
+    coupling = values.get("norm_id_correlation")
+    if not coupling or abs(float(coupling)) < max(NORM_COUPLING, NOISE_SIGMAS / math.sqrt(coupling.n - 1)):
+        return []
+    way = "shorter" if float(coupling) < 0 else "longer"
+    return [Finding(
+        "norm_id_coupling", "structure",
+        f"Rows with higher ids are {way}: where ids are sorted by frequency, length says how rare a token "
+        "is, and inner products follow it.",
+        (f"Spearman correlation between norm and id {float(coupling):.2f} (isotropic: 0)",),
+        measures=("norm_id_correlation",),
+    )]  # fmt: skip
+
+
+def _less_even(values: Values) -> list[Finding]:
+    """Less even than noise, in the readings that no defect rests on."""
+    taken = [values[name] for name in ("isoscore", "effective_rank") if name in values]
+    less = [m for m in taken if m.reference is not None and float(m) < LESS_EVEN * m.reference]
+    if not less:
+        return []
+    words = {"isoscore": "IsoScore {:.3g}", "effective_rank": "effective rank {:.1f} of {d}"}
+    return [Finding(
+        "less_even_than_noise", "structure",
+        "The rows are less even than a cloud of noise, as the rows of every trained model are: by itself "
+        "this is neither good nor bad.",
+        _told(values, **words), measures=tuple(m.name for m in less),
+    )]  # fmt: skip
+
+
+def _gauge(without_effect: tuple[Measurement, ...]) -> list[Finding]:
+    """The common direction of a head's rows as stored, which would be drift in a table."""
+    values = {m.name: m for m in without_effect if m.value is not None}
+    if not _drift(values):
+        return []
+    return [Finding(
+        "common_direction_of_the_head", "no_effect",
+        "The rows of the head as stored share a common direction. Softmax ignores it: no probability "
+        "depends on it.",
+        _told(values, mean_cosine="mean cosine of the rows as stored {:.3f}"),
+    )]  # fmt: skip
+
+
+def _no_defect(values: Values, *, head: bool, logits: LogitSpectrum | None = None) -> Finding:
+    names = ("effective_rank", "isoscore") if head else ("mean_cosine", "isoscore", "effective_rank")
+    evidence = _told(values, **{name: f"{name.replace('_', ' ')} {{:.3g}}" for name in names})
+    if len(evidence) < len(names):
+        advice = "Pass more rows, or rows that differ; each measure says what it lacked."
+        return Finding("not_measured", "note", TOO_LITTLE, evidence, advice)
+    carrier = "a feature that carries" if head else "a direction or feature that carries"
+    missing = [f"{carrier} the variance", "lost rank", "giant, zero or equal rows"]
+    none = listing([*([] if head else ["drift"]), "a leaning tail", *missing])
+    rank = values["effective_rank"]
+    told = [f"effective rank {float(rank):.3g} of {rank.d} (isotropic: {_number(rank.reference)})"]
+    told = told if head else [f"mean cosine {float(values['mean_cosine']):.3g} (isotropic: 0)", *told]
+    told += [_logits_told(logits)] if logits else []
+    return Finding("no_defect", "healthy", f"No defect was found: looked for {none}.", tuple(told))
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3g}"

@@ -1,0 +1,232 @@
+"""A reading among those of real models: the published ones and ours, in `known_readings.csv` beside this file.
+
+The table is made by `experiments/known_runs/make_table.py`. It holds models that were trained without a remedy.
+"""
+
+import csv
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from typing import Literal, get_args
+
+from uncone.diagnosis.known.record import Placed
+from uncone.diagnosis.record import Subject
+from uncone.errors import InputError, nearest
+from uncone.records.parts import Measurement
+
+Kind = Literal["untied input table", "untied head", "tied table", "table without a head", "collection"]
+"""What a matrix is to its model, as far as it decides which known matrices it is like."""
+ONE_SIGN = "partition_isotropy_one_sign"  # `Placed.about` says it
+"""I(W) as published: with one sign of each eigenvector, the one that the solver gave."""
+EFFECTIVE_RANK_SHARE = "effective_rank_share"
+"""`effective_rank` divided by min(N, D), so that matrices of different widths compare."""
+LARGEST_OVER_MEAN = "largest_row_over_mean"
+"""The length of the longest row divided by the mean length."""
+_WHOM: dict[Kind, str] = {
+    "table without a head": "tied table or table without a head",
+    "collection": "row collection",
+}
+_CENTER_THEMSELVES = {"isoscore", EFFECTIVE_RANK_SHARE}
+_PLACED = ("mean_cosine", "mean_shift", "partition_isotropy", "isoscore", "effective_rank")
+_RANGES: dict[str, tuple[float, float]] = {
+    "mean_cosine": (-1.0, 1.0), "mean_shift": (0.0, 1.0), "partition_isotropy": (0.0, 1.0), ONE_SIGN: (0.0, 1.0),
+    "isoscore": (0.0, 1.0), EFFECTIVE_RANK_SHARE: (0.0, 1.0), LARGEST_OVER_MEAN: (1.0, math.inf),
+}  # fmt: skip
+"""The measures of the table, and the ends of each."""
+_PAST_AN_END = 1e-6  # of float32 rows
+_HALF_A_DIGIT = 0.5 + 1e-9  # 0.0005 itself may have been printed as 0.000 or as 0.001
+_OURS = "uncone"
+_SAME, _FEWEST_SAME = 2e-6, 4
+"""How near a reading lies to our own of the same matrix on another machine; how many tell that it is the same."""
+
+
+@dataclass(frozen=True)
+class KnownReading:
+    """One line of the table. The source rounded: the number lies from `low` to `high`; nan where it gave none."""
+
+    model: str
+    parameters: int | None
+    kind: Kind
+    centered: bool
+    measure: str
+    low: float
+    high: float
+    diverged: bool
+    source: str
+
+
+def kind_of(subject: Subject, subjects: tuple[Subject, ...]) -> Kind:
+    """The kind of one subject of a diagnosis among all of them. A tied head and its table have one source."""
+    if subject.name not in ("input", "head"):
+        return "collection"
+    others = [one for one in subjects if one.name in ("input", "head") and one.name != subject.name]
+    if any(one.source == subject.source for one in others):
+        return "tied table"
+    if subject.name == "head":
+        return "untied head"
+    return "untied input table" if others else "table without a head"
+
+
+def placed_among_known(subjects: tuple[Subject, ...]) -> tuple[Subject, ...]:
+    """The subjects of one diagnosis, each with its readings among known ones of such matrices."""
+    return tuple(replace(one, placed=tuple(_placed(one, kind_of(one, subjects)))) for one in subjects)
+
+
+def _placed(subject: Subject, kind: Kind) -> Iterator[Placed]:
+    """Of a head, the rows as stored are placed: published readings are of those."""
+    taken = [m for m in (*subject.measurements, *subject.without_effect) if m.value is not None]
+    of, read = {m.name: m for m in taken}, dict[tuple[str, bool], float]()
+    for m in taken:
+        name, value = _read(m)
+        read[name, m.centered is True] = value
+    longest, centered = None, bool(subject.without_effect)
+    if subject.norms is not None and subject.norms.mean > 0:
+        longest = max(1.0, subject.norms.largest / subject.norms.mean)
+        read[LARGEST_OVER_MEAN, centered] = longest
+    itself = _model_of(read)
+    yield from (
+        place(of[name], kind, itself=itself)
+        for name in _PLACED
+        if name in of and not (name == "partition_isotropy" and of[name].warnings)
+    )
+    if longest is not None:
+        shape = (subject.n, subject.d)
+        yield place_value(LARGEST_OVER_MEAN, longest, kind, shape=shape, centered=centered, itself=itself)
+
+
+def _model_of(read: Mapping[tuple[str, bool], float]) -> str:
+    """The model of the table whose matrix has just these readings, by measure and whether centred; or none.
+
+    Published readings have two or three digits, too few to tell: only ours are asked.
+    """
+    same: dict[str, list[bool]] = {}
+    for one in known_readings():
+        if one.source == _OURS and (value := read.get((one.measure, one.centered))) is not None:
+            same.setdefault(one.model, []).append(one.low - _SAME <= value <= one.high + _SAME)
+    return next((model for model, are in same.items() if len(are) >= _FEWEST_SAME and all(are)), "")
+
+
+def _read(m: Measurement) -> tuple[str, float]:
+    """The measure as the table names it, and its value."""
+    if m.name == "effective_rank":
+        return EFFECTIVE_RANK_SHARE, float(m) / min(m.n, m.d)
+    return m.name, float(m)
+
+
+def place(measurement: Measurement, kind: Kind, *, parameters: int | None = None, itself: str = "") -> Placed:
+    """Where a measurement of a diagnosis stands among known readings of such matrices.
+
+    I(W) is compared as published, with one sign of each eigenvector: a known reading counts as lower or higher
+    only where it is so whatever the signs, which the measurement's details tell.
+
+    Args:
+        measurement: of a subject's `measurements` or `without_effect`; `centered` says which.
+        kind: what the matrix is, see `kind_of`.
+        parameters, itself: as for `place_value`.
+
+    Raises:
+        InputError: as for `place_value`.
+        UndefinedMeasure: the measurement has no value.
+    """
+    m, (name, value) = measurement, _read(measurement)
+    ends = (value, value)
+    if name == "partition_isotropy" and {"low", "high"} <= set(m.details):
+        name, ends = ONE_SIGN, (float(m.details["low"]), float(m.details["high"]))
+    return place_value(
+        name, ends, kind, shape=(m.n, m.d), centered=m.centered is True, parameters=parameters, itself=itself
+    )
+
+
+def place_value(
+    measure: str,
+    value: float | tuple[float, float],
+    kind: Kind,
+    *,
+    shape: tuple[int, int],
+    centered: bool = False,
+    parameters: int | None = None,
+    itself: str = "",
+) -> Placed:
+    """Where a number stands among known readings of `measure`, as the table names it.
+
+    Args:
+        measure: "mean_cosine", "mean_shift", "isoscore", `ONE_SIGN` (I(W) as published), "partition_isotropy" (both
+            signs, of our own readings alone), `EFFECTIVE_RANK_SHARE` or `LARGEST_OVER_MEAN`.
+        value: the number, or (lowest, highest) where it lies between two.
+        kind: what the matrix is.
+        shape: its rows and columns (N, D).
+        centered: whether the mean row was subtracted first.
+        parameters: of the whole model, if known.
+        itself: the model of the table that this matrix is of: its readings are left out.
+
+    Raises:
+        InputError: another measure or kind, or a value that is not finite or outside the measure's range.
+
+    >>> place_value("mean_shift", 0.85, "untied head", shape=(50257, 768)).sentence
+    'higher than 17 of 30 known untied heads of 16 to 221 M parameters (5 diverged runs left out)'
+    """
+    low, high = _checked(measure, value, kind)
+    # An encoder's table was mostly trained with a tied head that its files no longer have.
+    kinds = ("tied table", kind) if kind == "table without a head" else (kind,)
+    readings = (one for one in known_readings() if one.measure == measure and one.centered == centered)
+    like = [one for one in readings if one.kind in kinds]
+    alike = [one for one in like if not itself or one.model != itself]
+    compared = [one for one in alike if not one.diverged]
+    below, above = sum(one.high < low for one in compared), sum(one.low > high for one in compared)
+    sizes = [one.parameters for one in compared if one.parameters is not None]
+    smallest, largest = (min(sizes), max(sizes)) if len(sizes) == len(compared) > 0 else (None, None)
+    note = _doubt(smallest, largest, shape, parameters)
+    if measure == "partition_isotropy" and not alike:
+        note = f"published readings take one sign: place {ONE_SIGN}"
+    return Placed(
+        measure, _WHOM.get(kind, kind), "with the mean row removed" if centered and measure not in _CENTER_THEMSELVES else "",
+        below, len(compared) - below - above, above, smallest, largest, len(alike) - len(compared),
+        note, tuple(dict.fromkeys(one.source for one in compared)), (low, high), len(alike) < len(like),
+    )  # fmt: skip
+
+
+def _checked(measure: str, value: float | tuple[float, float], kind: str) -> tuple[float, float]:
+    """The lowest and the highest number of a `value` that can be placed."""
+    for what, name, known in (("a measure", measure, tuple(_RANGES)), ("a kind", kind, get_args(Kind))):
+        if name not in known:
+            advice = nearest(name, known, f"give one of {', '.join(map(repr, known))}")
+            raise InputError(f"expected {what} of the known readings, got {name!r}: {advice}")
+    low, high = map(float, value if isinstance(value, tuple | list) else (value, value))
+    least, most = _RANGES[measure]
+    if not (math.isfinite(high) and least - _PAST_AN_END <= low <= high <= most + _PAST_AN_END):
+        span = f"from {least:g} up" if most == math.inf else f"from {least:g} to {most:g}"
+        raise InputError(
+            f"expected {measure} {span}, or (lowest, highest), got {value}: give the value that was read"
+        )
+    return low, high
+
+
+@cache
+def known_readings() -> tuple[KnownReading, ...]:
+    """The table that comes with the package."""
+    text = (
+        resources.files("uncone.diagnosis.known").joinpath("known_readings.csv").read_text(encoding="utf-8")
+    )
+    readings = list[KnownReading]()
+    for line in csv.DictReader(text.splitlines()):
+        digits = line["value"] or "nan"
+        half = _HALF_A_DIGIT * 10.0 ** -len(digits.partition(".")[2])
+        value, parameters = float(digits), int(line["parameters"]) if line["parameters"] else None
+        kind: Kind = next(kind for kind in get_args(Kind) if kind == line["kind"])
+        readings.append(KnownReading(
+            line["model"], parameters, kind, line["rows"] == "mean removed", line["measure"],
+            value - half, value + half, line["diverged"] == "yes", line["source"],
+        ))  # fmt: skip
+    return tuple(readings)
+
+
+def _doubt(smallest: int | None, largest: int | None, shape: tuple[int, int], parameters: int | None) -> str:
+    if smallest is None or largest is None:
+        return ""
+    if parameters is not None and not smallest <= parameters <= largest:
+        return f"this model is {'larger' if parameters > largest else 'smaller'} than any of them"
+    if shape[0] * shape[1] > largest:
+        return "this matrix alone is larger than any of their models"
+    return ""

@@ -1,0 +1,94 @@
+"""Where a reading stands among published readings of the same measure, taken of matrices of the same kind."""
+
+from uncone.records.brief import part
+from uncone.records.text import counted, listing, number, title, visible
+
+_MANY = {"tied table or table without a head": "tied tables and tables without a head"}
+_UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
+
+
+@part
+class Placed:
+    """How many known readings lie below a reading, above it, and too near to tell apart at the digits published."""
+
+    measure: str
+    """As the table of known readings names it."""
+    whom: str
+    """One of the matrices compared with: `untied head`."""
+    how: str = ""
+    """How they were read, where not as stored: `with the mean row removed`."""
+    below: int = 0
+    equal: int = 0
+    above: int = 0
+    smallest: int | None = None
+    """Parameters of the smallest model compared with; None where no source says."""
+    largest: int | None = None
+    left_out: int = 0
+    """Known readings of diverged runs: not compared with."""
+    note: str = ""
+    """What makes the comparison doubtful; empty where nothing does."""
+    sources: tuple[str, ...] = ()
+    ends: tuple[float, float] | None = None
+    """The reading that was placed, from its lowest to its highest."""
+    itself: bool = False
+    """This very matrix is among the known ones, and is not compared with."""
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    @property
+    def named(self) -> str:
+        """The sentence behind the name and the reading: `Mean shift 0.62: higher than 7 of 9 ...`."""
+        ends = dict.fromkeys(number(end) for end in self.ends or ())
+        return f"{title(self.measure)} {' to '.join(ends)}: {self.sentence}"
+
+    @property
+    def about(self) -> str:
+        """How the reading differs from that of the same name beside it; empty where it does not."""
+        if self.measure != "partition_isotropy_one_sign":
+            return ""
+        return (
+            "I(W) is published with one sign of each eigenvector, whichever a solver gave: the numbers above are the "
+            "lowest and the highest over all choices. `partition_isotropy` below takes both signs, and is never higher."
+        )
+
+    @property
+    def total(self) -> int:
+        """The known readings compared with."""
+        return self.below + self.equal + self.above
+
+    @property
+    def sentence(self) -> str:
+        """The place in words, without a full stop.
+
+        >>> Placed("mean_shift", "untied head", below=2, equal=1, above=27, smallest=16 * 10**6, largest=221 * 10**6).sentence
+        'lower than 27 of 30 known untied heads of 16 to 221 M parameters, as low as 1'
+        """
+        if self.total == 0:
+            said = f"no reading of {visible(self.measure)} is known for"
+            said = " ".join(filter(None, (said, self._many, self.how)))
+            return f"{said} ({self.note})" if self.note else said
+        word, beaten = ("low", self.above) if self.above >= self.below else ("high", self.below)
+        known = " ".join(
+            filter(None, ("known", self.whom if self.total == 1 else self._many, self.how, self._sizes()))
+        )
+        every = f"the one {known}" if self.total == 1 else f"all {self.total} {known}"
+        if beaten == 0:
+            said = f"not to be told apart from {every} at the digits published"
+        else:
+            said = f"{word}er than {every if beaten == self.total else f'{beaten} of {self.total} {known}'}"
+            said += f", as {word} as {self.equal}" if self.equal else ""
+        gone = ["itself"] * self.itself + [counted(self.left_out, "diverged run")] * bool(self.left_out)
+        doubts = "; ".join(filter(None, (f"{listing(gone)} left out" if gone else "", self.note)))
+        return f"{said} ({doubts})" if doubts else said
+
+    @property
+    def _many(self) -> str:
+        return _MANY.get(self.whom, f"{self.whom}s")
+
+    def _sizes(self) -> str:
+        if self.smallest is None or self.largest is None:
+            return ""
+        size, unit = next((one for one in _UNITS if self.largest >= one[0]), (1, ""))
+        ends = dict.fromkeys(number(end / size, digits=2) for end in (self.smallest, self.largest))
+        return " ".join(filter(None, ("of", " to ".join(ends), unit, "parameters")))

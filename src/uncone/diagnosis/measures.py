@@ -1,0 +1,31 @@
+"""`measures`: the measures, and what each says."""
+
+from uncone.arguments import shown
+from uncone.errors import InputError, nearest
+from uncone.measure import DESCRIPTIONS
+from uncone.records.measures import Measures
+
+
+def measures(name: str = "") -> Measures:
+    """The descriptions of all measures, or of the one called `name`.
+
+    Args:
+        name: a measure, or a reading of one such as "effective_rank_raw"; all by default.
+
+    Raises:
+        InputError: no measure has this name.
+    """
+    if not isinstance(name, str):
+        raise InputError(f"expected the name of a measure, got {shown(name)}: leave it out for all of them")
+    if not name:
+        return Measures(tuple(DESCRIPTIONS.items()))
+    named = {
+        known: (question, (description,))
+        for question, descriptions in DESCRIPTIONS.items()
+        for description in descriptions
+        for known in (description.name, *(variant for variant, _ in description.variants))
+    }
+    if name not in named:
+        advice = nearest(name, named, "`uncone measures` lists them")
+        raise InputError(f"expected the name of a measure, got {name!r}: {advice}")
+    return Measures((named[name],))

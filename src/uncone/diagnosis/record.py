@@ -1,0 +1,389 @@
+"""The record of a diagnosis, and of each matrix in it: all that was read from it, and how it is shown."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from uncone.diagnosis.bins.record import FrequencyBins, by_count_blocks
+from uncone.diagnosis.known.record import Placed
+from uncone.diagnosis.why.record import Explanation
+from uncone.errors import UnknownName
+from uncone.records import tokens
+from uncone.records.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Cloud,
+    Code,
+    Figure,
+    Folded,
+    Gauge,
+    Gauges,
+    Heading,
+    Table,
+    Text,
+)
+from uncone.records.brief import part
+from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
+from uncone.records.layout import folded, named, section, shown
+from uncone.records.names import detail, find
+from uncone.records.parts import (
+    DEFECTS,
+    Finding,
+    Group,
+    Groups,
+    Level,
+    Measurement,
+    Norms,
+    OddRows,
+    Picture,
+    Spectrum,
+)
+from uncone.records.readings import is_centered, readings_blocks
+from uncone.records.record import Record, made_with
+from uncone.records.text import (
+    count,
+    counted,
+    listing,
+    number,
+    optional,
+    plural,
+    title,
+)
+from uncone.records.token_text import shown_token
+from uncone.records.tokens import FrequencyGroups, UnderTrained
+
+LEVELS: tuple[Level, ...] = ("severe", "warning", "note", "healthy", "structure", "no_effect")
+"""Worst first; then what is neither good nor bad."""
+LABELS: dict[Level, str] = {
+    "severe": "SEVERE", "warning": "WARNING", "note": "NOTE", "healthy": "NO DEFECT",
+    "structure": "STRUCTURE", "no_effect": "NO EFFECT",
+}  # fmt: skip
+WITHOUT_EFFECT = "No effect on probabilities"
+WITHOUT_EFFECT_REASON = (
+    "Adding one vector to every row of the head adds the same to every logit of a position, and softmax "
+    "ignores it: no probability depends on these raw readings, so no finding is drawn from them."
+)
+_GAUGE_FIXED = "All are read after the head's mean row was subtracted, which changes no probability."
+_NAMES = {"input": "Input token table", "head": "Output head", "rows": "Rows"}
+CALLED = {"input": "the input token table", "head": "the output head", "rows": "the collection"}
+"""The subjects of a diagnosis inside a sentence."""
+_USED = {True: "mean row subtracted", False: "rows as stored", None: ""}
+_KEYS = ("mean_cosine", "effective_rank", "isoscore")
+_TILES = 3
+_FEWEST_KNOWN = 5  # fewer models say little about what is usual
+_OUTERMOST = 8
+
+
+@part
+class Subject:
+    """One matrix of a model (`input`, `head`) or a collection (`rows`), and all that was read from it."""
+
+    name: str
+    source: str
+    n: int
+    d: int
+    dtype: str
+    measurements: tuple[Measurement, ...]
+    findings: tuple[Finding, ...]
+    groups: Groups | None
+    spectrum: Spectrum | None
+    norms: Norms | None
+    picture: Picture | None
+    without_effect: tuple[Measurement, ...] = ()
+    """Raw readings of a head that no probability depends on (a vector added to all rows changes none)."""
+    left_out: int = 0
+    """Rows that are not finite and were left out on request."""
+    notes: tuple[str, ...] = ()
+    frequency_groups: FrequencyGroups | None = None
+    under_trained: UnderTrained | None = None
+    odd_rows: tuple[OddRows, ...] = ()
+    placed: tuple[Placed, ...] = ()
+    """Readings among those of known models."""
+    by_count: FrequencyBins | None = None
+    """Rows by how often their tokens were counted in a text; None where no counts were given."""
+
+    def measurement(self, name: str) -> Measurement:
+        """The measurement called `name`; KeyError where it was not taken."""
+        return {measurement.name: measurement for measurement in reversed(self.measurements)}[name]
+
+    def token_measurements(self) -> tuple[Measurement, ...]:
+        """The readings of groups of tokens and the share that looks untrained, as measurements."""
+        return tokens.token_measurements(self.frequency_groups, self.under_trained, self.d)
+
+    @property
+    def title(self) -> str:
+        """The matrix in words: a model's two matrices by what they are, everything else by its own name."""
+        return _NAMES.get(self.name, self.name)
+
+    def blocks(self) -> tuple[Block, ...]:
+        size = f"{counted(self.n, 'row')} x {counted(self.d, 'column')}"
+        fixed, notes = bool(self.without_effect), self.notes
+        if self.left_out:
+            words = plural(self.left_out, "row that is not finite was", "rows that are not finite were")
+            notes = (f"{count(self.left_out)} {words} left out, as asked.", *notes)
+        findings = sorted(self.findings, key=lambda finding: LEVELS.index(finding.level))
+        return shown(
+            Heading(self.title, 2, about=f"{size}, {self.dtype}, {self.source}"),
+            *map(_finding, findings),
+            Text("" if findings else "No finding was drawn from these numbers.", "quiet"),
+            self._among_known(),
+            self._figures(),
+            tokens.frequency_blocks(self.frequency_groups),
+            by_count_blocks(self.by_count),
+            ()
+            if any(f.cause == "untrained" for f in self.findings)
+            else tokens.under_trained_blocks(self.under_trained),
+            readings_blocks("Measurements", _GAUGE_FIXED if fixed else "", self.measurements, fixed=fixed),
+            folded(
+                readings_blocks(WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, self.without_effect, of="Raw readings")
+            ),
+            section("Notes", Bullets(notes)),
+        )
+
+    def gauges(self, *, of_many: bool = False) -> Gauges:
+        """Three numbers: those that defects rest on, the worst first, then the usual ones.
+
+        With `of_many` matrices each says whose number it is.
+        """
+        taken, chosen = {m.name: m for m in self.measurements}, dict[str, Gauge]()
+        findings = sorted(self.findings, key=lambda finding: LEVELS.index(finding.level))
+        resting = {name: finding for finding in reversed(findings) for name in finding.measures}
+        whose = self.title if of_many else ""
+
+        def add(name: str) -> None:
+            if name in taken and name not in chosen:
+                m, finding = taken[name], resting.get(name)
+                used = _USED[is_centered(m, bool(self.without_effect))]
+                about = ", ".join(part for part in (whose, used) if part)
+                told = (title(m.name), m.value, m.reason, m.reference, m.range, m.better, about)
+                chosen[name] = Gauge(*told, *(() if finding is None else _judged(finding)))
+
+        for finding in (finding for finding in findings if finding.level in DEFECTS):
+            if finding.cause == "degenerate_tail" and (nearest := nearest_bin(self.groups)) is not None:
+                label = f"Cosine of ids {count(nearest.start)} to {count(nearest.stop - 1)} to "
+                label += "reserved rows" if self.groups and self.groups.reserved_by_name else "the last ids"
+                told = (label, nearest.cosine_to_reserved, "", 0.0, (-1.0, 1.0))
+                chosen[finding.cause] = Gauge(*told, "lower", whose, *_judged(finding))
+            elif finding.extent is not None and not taken.keys() & set(finding.measures):
+                share = (f"{title(finding.cause)}, as a share of all", finding.extent, "", 0.0, (0.0, 1.0))
+                chosen[finding.cause] = Gauge(*share, "lower", whose, *_judged(finding))
+            for name in finding.measures[:1]:
+                add(name)
+        for name in (*_KEYS, *taken) if not self.without_effect else (*_KEYS[1:], *taken):
+            add(name)
+        return Gauges(tuple(chosen.values())[:_TILES])
+
+    def _among_known(self) -> tuple[Block, ...]:
+        known = [placed for placed in self.placed if placed.total >= _FEWEST_KNOWN]
+        none = f"No reading of {self.placed[0].whom}s is known to compare with." if self.placed else ""
+        sources = dict.fromkeys(source for placed in known for source in placed.sources)
+        told = Text(f"Sources: {'; '.join(sources)}." if known else none, "quiet")
+        about = tuple(Text(words, "quiet") for words in dict.fromkeys(one.about for one in known) if words)
+        return section("Among known models", Bullets(tuple(one.named for one in known)), *about, told)
+
+    def _found(self) -> str:
+        """What was found in the rows, for the caption of their picture."""
+        causes = {f.cause: f for f in self.findings}
+        defects = [title(f.cause).lower() for f in self.findings if f.level in DEFECTS]
+        if "not_measured" in causes or not causes:
+            return "Too little to judge."
+        none = "The rows look random." if "untrained" in causes else "No defect was found in these rows."
+        said = f"Found in these rows: {listing(defects)}." if defects else none
+        no_effect = any(f.level == "no_effect" for f in self.findings)
+        return said + (" The common direction of the head changes no probability." if no_effect else "")
+
+    def _figures(self) -> Iterator[Block]:
+        groups, spectrum = self.groups, None if self.spectrum is None else spectrum_chart(self.spectrum)
+        if self.picture is not None and self.picture.ids:
+            raw, centered = ((), ()) if self.spectrum is None else (self.spectrum.raw, self.spectrum.centered)
+            cloud = Cloud("cone", "The picture", self.picture, (_shares(raw), _shares(centered)))
+            yield Figure("The picture", (cloud,), self._found())
+            rows = tuple(_farthest(name, labels) for name, labels in self.picture.outermost(_OUTERMOST))
+            columns = ("group", "rows, the farthest first", *[""] * (_OUTERMOST - 1))
+            if rows:
+                yield Folded("Farthest from the centre, by group", (Table(columns, rows),))
+        if groups is not None:
+            charts = tuple(bin_charts([("bins", "bins", groups.bins)], by_name=groups.reserved_by_name))
+            if charts:
+                yield _by_id(groups, charts)
+                yield Folded("The numbers behind this figure", (_bin_table(groups),))
+        norms = None if self.norms is None else norms_chart(self.norms)
+        legend = () if spectrum is None else tuple((curve.style, curve.name) for curve in spectrum.curves)
+        shapes = tuple(chart for chart in (spectrum, norms) if chart is not None)
+        yield Figure("Spectrum and norms", shapes, legend=legend)
+
+
+@dataclass(frozen=True)
+class Diagnosis(Record):
+    """The result of `diagnose`: a verdict in one sentence, and the subjects with the evidence."""
+
+    KIND: ClassVar[str] = "diagnosis"
+    SCHEMA: ClassVar[str] = "uncone.diagnosis/1"
+    HOW: ClassVar[str] = "uncone diagnose SPEC --json F"
+    READING: ClassVar[str] = (
+        "“Isotropic” is what a cloud with no preferred direction gives at the same number of rows and "
+        "columns. Numbers are never rounded onto a limit they did not reach."
+    )
+
+    name: str
+    verdict: str
+    subjects: tuple[Subject, ...]
+    notes: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    explanation: Explanation | None = None
+    """Why, where a text was given."""
+    schema: str = SCHEMA
+
+    def blocks(self) -> tuple[Block, ...]:
+        worst = self.level
+        return shown(
+            Heading(self.verdict, 1, LABELS[worst] if worst else "", worst or ""),
+            Text(self.name, "quiet"),
+            *(self.subjects[place].gauges(of_many=len(self.subjects) > 1) for place in self._worst()),
+            *(named(one.blocks(), one.name if place else "") for place, one in enumerate(self.subjects)),
+            () if self.explanation is None else self.explanation.blocks(),
+            section("Notes", Bullets(self.notes), level=2),
+            Text(made_with(self.versions), "quiet"),
+        )
+
+    def _worst(self) -> list[int]:
+        """The place of the subject with the worst finding, whose numbers stand first."""
+        levels = [min((LEVELS.index(f.level) for f in one.findings), default=99) for one in self.subjects]
+        return [levels.index(min(levels))] if levels else []
+
+    @property
+    def level(self) -> Level | None:
+        """The level of the worst finding of any subject; None without findings."""
+        levels = [finding.level for subject in self.subjects for finding in subject.findings]
+        return min(levels, key=LEVELS.index, default=None)
+
+    def __getitem__(self, name: Any) -> Any:
+        """The reading called `name`: a `Measurement`, or the plain value of one of its details.
+
+        A name is SUBJECT.MEASURE, such as `d["input.mean_cosine"]`; its details are SUBJECT.MEASURE.DETAIL, items
+        of a list by their place, from 0; a reading of a group of tokens is SUBJECT.GROUP.READING, such as
+        `input.rare.cosine_to_reserved`; a head's reading that changes no probability is
+        head.without_effect.MEASURE. SUBJECT may be left out where there is one. `uncone.check` takes the same.
+
+        Raises:
+            UnknownName: (a KeyError and an InputError) no reading has this name; the message gives the nearest.
+        """
+        if not isinstance(name, str):
+            raise UnknownName(
+                f"expected a name such as 'mean_cosine', got {name!r}: names are SUBJECT.MEASURE"
+            )
+        full, measurement, path = self.find(name)
+        return detail(full, measurement, path) if path else measurement
+
+    __iter__ = None  # or else Python would ask for d[0], d[1], ...
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            self[str(name)]
+        except UnknownName:
+            return False
+        return True
+
+    def keys(self) -> list[str]:
+        """The names of the readings: `dict(d)` holds all of them."""
+        return list(self._named())
+
+    def find(self, name: str) -> tuple[str, Measurement, str]:
+        """The whole name of the measurement that `name` begins with, the measurement, and the rest of `name`."""
+        return find(self._named(), name, [subject.name for subject in self.subjects])
+
+    def _named(self) -> dict[str, Measurement]:
+        named = dict[str, Measurement]()
+        for one in self.subjects:
+            taken = [(one.name, m) for m in (*one.measurements, *one.token_measurements())]
+            for prefix, m in [*taken, *((f"{one.name}.without_effect", m) for m in one.without_effect)]:
+                named.setdefault(f"{prefix}.{m.name}", m)
+        return named
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """The names, and those of their details, for the tab key."""
+        named = self._named()
+        names = [*named, *(f"{name}.{key}" for name, m in named.items() for key in m.details)]
+        only = f"{self.subjects[0].name}." if len(self.subjects) == 1 else ""
+        return [*names, *(name.removeprefix(only) for name in names if only)]
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each measurement."""
+        return [
+            {"subject": subject.name, **m.to_row(), "has_effect": of is subject.measurements}
+            for subject in self.subjects
+            for of in (subject.measurements, subject.without_effect)
+            for m in of
+        ]
+
+
+def _finding(finding: Finding) -> tuple[Block, ...]:
+    cause = "" if finding.level == "healthy" else title(finding.cause)
+    return shown(
+        Heading(cause, 4, LABELS[finding.level], finding.level),
+        Text(finding.summary),
+        Bullets(finding.evidence, "quiet"),
+        Text(finding.repair and f"What to do: {finding.repair}", "advice"),
+        Code(finding.command) if finding.command else (),
+    )
+
+
+def _judged(finding: Finding) -> tuple[str, Level]:
+    return f"{LABELS[finding.level].capitalize()}: {title(finding.cause).lower()}", finding.level
+
+
+def nearest_bin(groups: Groups | None) -> Group | None:
+    """The bin, not mostly of reserved rows, that lies nearest to the reserved ones."""
+    if groups is None:
+        return None
+    compared = [
+        group
+        for group in groups.bins
+        if group.cosine_to_reserved is not None
+        and (2 * group.reserved_rows < group.n or not groups.reserved_by_name)
+    ]
+    return max(compared, key=lambda group: group.cosine_to_reserved or 0.0, default=None)
+
+
+def _farthest(name: str, labels: Sequence[str]) -> tuple[str | Cell, ...]:
+    cells = [Cell(shown_token(label), tone="token") for label in labels]
+    return name, *cells, *[""] * (_OUTERMOST - len(labels))
+
+
+def _by_id(groups: Groups, charts: tuple[Any, ...]) -> Figure:
+    first, last = count(groups.bins[0].start), count(groups.bins[-1].stop - 1)
+    size, reserved = count(groups.bin_size), groups.reserved_group
+    shaded = "reserved rows" if groups.reserved_by_name else "the last ids, in place of reserved rows"
+    caption = f"Dashed: what an isotropic cloud gives. Shaded: bins that hold {shaded}."
+    if reserved is not None:
+        cosine = optional(reserved.mean_cosine, (-1, 1))
+        among = f"; their mean cosine among themselves: {cosine}" if reserved.mean_cosine is not None else ""
+        caption += f" Reserved: {groups.reserved}, {counted(reserved.n, 'row')}{among}."
+    spark = f"By row id, {first} to {last}, bins of {size}:"
+    return Figure("By row id", charts, caption, (("bins", f"a bin of {size} ids"),), spark)
+
+
+def _bin_table(groups: Groups) -> Table:
+    columns = ("ids", "rows", "zero rows", "reserved", "norm", "cosine within", "cosine to reserved")
+    rows = [_bin_row(group, f"{count(group.start)} to {count(group.stop - 1)}") for group in groups.bins]
+    rows += [] if groups.reserved_group is None else [_bin_row(groups.reserved_group, "all reserved")]
+    return Table(columns, tuple(rows), columns[1:])
+
+
+def _bin_row(group: Group, name: str) -> tuple[str | Cell, ...]:
+    spread = "" if group.norm_std is None else f"± {number(group.norm_std)}"
+    norm = Cell(optional(group.norm_mean, (0, None)), spread)
+    cosines = (optional(value, (-1, 1)) for value in (group.mean_cosine, group.cosine_to_reserved))
+    return name, count(group.n), count(group.zero_rows), count(group.reserved_rows), norm, *cosines
+
+
+def _shares(values: Sequence[float]) -> tuple[float, ...]:
+    """The shares of the squared length that the first two and the first three directions hold."""
+    largest = max(values, default=0.0)
+    parts = (
+        [value / largest for value in values] if largest > 0 else []
+    )  # whose sum is a number, whatever theirs is
+    total = math.fsum(parts)
+    return () if total <= 0 else tuple(math.fsum(parts[:dims]) / total for dims in (2, 3))

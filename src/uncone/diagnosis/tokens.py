@@ -1,0 +1,171 @@
+"""What rows say about their tokens: groups by frequency, and the tokens that were hardly trained."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from uncone.diagnosis.bins.frequency import BinReader
+from uncone.errors import UndefinedMeasure
+from uncone.measure.cosine import mean_cosine
+from uncone.measure.group_comparison import (
+    NAMES,
+    PairSums,
+    compare_projected,
+    frequency_membership,
+    group_axes,
+)
+from uncone.measure.length_floor import LengthFloor, length_floor
+from uncone.measure.projections import UnitSums, project, project_about
+from uncone.measure.reading import read
+from uncone.measure.under_trained import find_projected, known_unused, untrained_axes
+from uncone.model.counts import as_counts
+from uncone.moments import Moments
+from uncone.records.text import counted, percent
+from uncone.records.tokens import FrequencyGroups, UnderTrained
+from uncone.rows import Array, Rows
+
+_TOKENS_SHOWN = 8
+_MOST_COMPARED = 2048
+Role = Literal["head", "table", "table of its own", "tied table", "collection"]
+"""What a matrix is to its model: `table` where no head was read, `table of its own` beside a head."""
+TIED = "the table is tied to the head: its untrained rows are those of the head"
+
+
+def role_of(name: str, rows: Rows, subjects: tuple[tuple[str, Rows], ...]) -> Role:
+    """The role of the subject called `name` among all that were opened."""
+    if name != "input":
+        return "head" if name == "head" else "collection"
+    heads = [other for kind, other in subjects if kind == "head"]
+    if not heads:
+        return "table"
+    return "tied table" if heads[0].name == rows.name else "table of its own"
+
+
+def counts_of(counts: Any, rows: Rows) -> tuple[Array | None, tuple[str, ...]]:
+    """`counts` (a file, or numbers of all rows of the source) of the rows that are read, and notes."""
+    if counts is None:
+        return None, ()
+    labels, total = rows.labels, rows.shape[0] + len(rows.left_out)
+    if rows.ids is not None and labels is not None:  # places of rows that were left out stay without a token
+        placed: list[str | None] = [None] * total
+        for i, label in zip(rows.ids.tolist(), labels, strict=True):
+            placed[i] = label
+        labels = placed
+    all_counts = as_counts(counts, total, labels)
+    return all_counts.counts if rows.ids is None else all_counts.counts[rows.ids], all_counts.notes
+
+
+@dataclass(frozen=True)
+class DecayedRows:
+    """How many rows have one short length, how many of those are not known to be unused, and the evidence."""
+
+    n: int
+    news: int
+    evidence: tuple[str, ...]
+
+
+class TokenReader:
+    """Reads both, where the matrix's role gives them a meaning: `update` in a first pass, then `read`."""
+
+    def __init__(self, rows: Rows, role: Role, counts: Array | None) -> None:
+        self._role, self._counts, self._unit = role, counts, None
+        self.bins: BinReader | None = None
+        """Rows by count, where counts were given."""
+        if role == "collection" and counts is None:
+            return
+        self._known = known_unused(rows.labels, rows.shape[0])
+        unused = np.flatnonzero(self._known[0])
+        self._membership = frequency_membership(rows.shape[0], unused if len(unused) else None, counts)
+        self._unit = UnitSums(self._membership.groups, len(NAMES), rows.shape[1])
+        if counts is not None:
+            self.bins = BinReader(rows, counts, self._known[0])
+
+    def update(self, block: Array, norms: Array) -> None:
+        """Add the next rows (n, D) with their norms (n,)."""
+        if self._unit is not None:
+            self._unit.update(block, norms)
+        if self.bins is not None:
+            self.bins.update(block, norms)
+
+    def read(
+        self, rows: Rows, moments: Moments, pairs: PairSums, progress: Callable[[int], None] | None = None,
+        *, common: Array | None = None,
+    ) -> tuple[FrequencyGroups | None, UnderTrained | None]:  # fmt: skip
+        """Both, from one more pass over the rows; None without meaning, as of a collection without counts.
+
+        `bins` take theirs from the same pass: the `common` direction (D,) is by default that of the mean row.
+        """
+        unit = self._unit
+        if unit is None or moments.n < 2:
+            return None, None
+        of_groups, mean = group_axes(unit), moments.mean()
+        of_bins = np.zeros((len(mean), 0))
+        if self.bins is not None:
+            of_bins = self.bins.axes(mean if common is None else common)
+        if self._role in ("collection", "tied table"):
+            products = project(rows, np.concatenate([of_groups, of_bins], axis=1), progress)
+            products = self._taken(products, of_bins)
+            groups = compare_projected(unit, products, self._membership, counts=self._counts, pairs=pairs)
+            return groups, UnderTrained(None, TIED) if self._role == "tied table" else None
+        untrained = untrained_axes(rows, moments, self._known, self._counts)
+        axes = np.concatenate([of_groups, of_bins, untrained.axes], axis=1)
+        products, squares = project_about(rows, axes, untrained.axes[:, 0], progress)
+        products, others = np.split(products, [-untrained.axes.shape[1]], axis=1)
+        products = products + untrained.axes[:, 0] @ axes[:, : products.shape[1]]
+        products = self._taken(products, of_bins)
+        groups = compare_projected(unit, products, self._membership, counts=self._counts, pairs=pairs)
+        prefer: Literal["norm", "cosine"] = "norm" if self._role == "table of its own" else "cosine"
+        try:
+            return groups, find_projected(untrained, unit.norms, others, squares, prefer=prefer)
+        except UndefinedMeasure as error:
+            return groups, UnderTrained(None, str(error))
+
+    def decayed(self, rows: Rows) -> DecayedRows | None:
+        """Rows of one short length, which weight decay leaves: of a table, where a row that is never used gets no
+        gradient of its own."""
+        if self._unit is None or self._role in ("collection", "head"):
+            return None
+        floor = length_floor(self._unit.norms, rows.shape[1])
+        return None if floor is None else _decayed(floor, rows, self._known[0], self._counts)
+
+    def _taken(self, products: Array, of_bins: Array) -> Array:
+        """The products without the last, which are those with the axes of bins."""
+        if self.bins is None:
+            return products
+        products, others = np.split(products, [-of_bins.shape[1]], axis=1)
+        self.bins.take(others, of_bins)
+        return products
+
+
+def _decayed(floor: LengthFloor, rows: Rows, unused: Array, counts: Array | None) -> DecayedRows:
+    n, d = len(floor.rows), rows.shape[1]
+    kept = Moments.of(np.asarray(rows.take(floor.rows[:_MOST_COMPARED])), second=False)
+    cosine = read("mean_cosine", mean_cosine, kept).value
+    known = int(unused[floor.rows].sum())
+    evidence = [
+        f"length {floor.norm:.3g}, {percent(floor.norm / floor.median)} of the median; spread "
+        f"{percent(floor.spread)} (random: {percent((2 * d) ** -0.5)})",
+        f"{counted(known, 'row is', 'rows are')} known to be unused",
+    ]
+    if counts is not None:
+        never = int((counts[floor.rows] == 0).sum())
+        evidence.append(f"of their tokens {counted(never, 'was', 'were')} never seen in the text")
+    if cosine is not None:
+        evidence.append(f"mean cosine among them {cosine:.3g} (only drawn and shrunk: 0)")
+    return DecayedRows(n, n - known, tuple(evidence))
+
+
+def under_trained_evidence(u: UnderTrained) -> tuple[str, ...]:
+    """How many rows look untrained, by what, whether the known ones do, and the first tokens."""
+    evidence = [
+        f"{u.found or 0:,} of {u.tested:,} rows, at a false-discovery rate of {100 * u.rate:g}%: {u.definition}"
+    ]
+    if u.known:
+        known, looks = counted(u.known, "row"), counted(u.known_found, "looks", "look")
+        evidence.append(f"of the {known} known to be unused, {looks} it by the same measure")
+    tokens = [repr(token.token) for token in u.tokens if not token.expected and token.token is not None]
+    if tokens:
+        evidence.append(f"first: {', '.join(tokens[:_TOKENS_SHOWN])}")
+    return tuple(evidence)

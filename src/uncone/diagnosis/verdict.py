@@ -1,0 +1,92 @@
+"""The verdict of a diagnosis: one sentence over all that was found."""
+
+from uncone.diagnosis.bins.bins import nearest_leaning
+from uncone.diagnosis.record import CALLED, Subject
+from uncone.records.parts import Finding
+from uncone.records.text import counted, listing, percent, plural, title
+
+_PROBLEMS = {
+    "common_direction_drift": "its rows drift in a common direction (mean cosine {mean_cosine})",
+    "rogue_dimensions": "a few rogue dimensions decide its similarities",
+    "dominant_direction": "one direction carries {extent} of its variance",
+    "degenerate_tail": "its tail is degenerate ({tail})",
+    "low_effective_rank": "its rows fill {effective_rank} of {d} dimensions",
+    "low_logit_rank": "head and states use {logit_effective_rank} of {d} dimensions",
+    "near_copies": "{extent} of its rows are near-copies of one another",
+    "under_trained_tokens": "{under_trained} untrained",
+    "zero_rows": "{zero} zero",
+    "equal_rows": "{equal} equal to others",
+    "giant_rows": "{giant} far longer than usual",
+    "nonfinite_rows": "{left_out} not finite",
+}
+_OF_ROWS = {"zero_rows", "equal_rows", "giant_rows", "nonfinite_rows", "under_trained_tokens", "near_copies"}
+
+
+def give_verdict(subjects: tuple[Subject, ...]) -> str:
+    """One sentence over all subjects: the defects of each, or that it has none."""
+    sentence = "; ".join(map(_clause, subjects))
+    return sentence[:1].upper() + sentence[1:] + "."
+
+
+def _clause(subject: Subject) -> str:
+    name = CALLED.get(subject.name, subject.name)
+    causes = {finding.cause: finding for finding in subject.findings}
+    defects = [finding for finding in subject.findings if finding.is_defect]
+    if "not_measured" in causes:
+        return f"{name} could not be judged: its {counted(subject.n, 'row is', 'rows are')} too few"
+    problems = [_PROBLEMS[finding.cause].format(**_told(subject, finding)) for finding in defects]
+    named = {finding.cause for finding in defects}
+    random = "looks untrained" if subject.name in ("input", "head") else "looks like noise"
+    if not defects:
+        notes = [title(one.cause).lower() for one in subject.findings if one.level == "note"]
+        noted = f", with a note on {listing(notes)}" if notes else ""
+        return f"{name} {random if 'untrained' in causes else f'shows no defect{_shown(subject)}'}{noted}"
+    is_severe = any(finding.level == "severe" for finding in defects)
+    if named == {"degenerate_tail"} and not is_severe:
+        return f"{name} shows no defect as a whole{_shown(subject)}, but {problems[0]}"
+    how = "severe" if is_severe else ""
+    what = f"is {how}{'ly ' if how else ''}degenerate"
+    if named <= _OF_ROWS:
+        what = "has " + plural(len(defects), f"a {how} defect", f"{how} defects").replace("  ", " ").strip()
+    what = f"{name} {what}: {listing(problems)}"
+    return f"{what}; otherwise it {random}" if "untrained" in causes else what
+
+
+def _shown(subject: Subject) -> str:
+    """The headline numbers; of a head read with its mean removed the mean cosine is 0."""
+    values = {m.name: m.value for m in subject.measurements if m.value is not None}
+    has_mean = "mean_cosine" in values and not subject.without_effect
+    parts = [f"mean cosine {_short(values['mean_cosine'])}"] if has_mean else []
+    if "effective_rank" in values:
+        parts.append(f"effective rank {_short(values['effective_rank'])} of {subject.d:,}")
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _told(subject: Subject, finding: Finding) -> dict[str, str]:
+    """What the words of a problem name: readings, and how far the finding goes."""
+    values = {m.name: _short(m.value) for m in subject.measurements if m.value is not None}
+    n = 0 if subject.under_trained is None else subject.under_trained.found or 0
+    odd = {
+        one.kind: ("about " if one.sampled > 1 else "") + counted(one.n, "of its rows is", "of its rows are")
+        for one in subject.odd_rows
+    }
+    return values | odd | {
+        "d": f"{subject.d:,}", "tail": _tail_words(subject) if finding.cause == "degenerate_tail" else "",
+        "under_trained": f"{n:,} of its tokens {plural(n, 'looks', 'look')}",
+        "extent": "" if finding.extent is None else percent(finding.extent),
+        "left_out": counted(subject.left_out, "of its rows is", "of its rows are"),
+    }  # fmt: skip
+
+
+def _tail_words(subject: Subject) -> str:
+    worst = nearest_leaning(subject.groups, subject.measurement("mean_cosine"))
+    assert worst is not None  # the finding came from it
+    by_name = subject.groups is not None and subject.groups.reserved_by_name
+    whom = "reserved rows that were never trained" if by_name else "the last ids"
+    return f"{worst.name} have a mean cosine of {_short(worst.cosine_to_reserved)} to {whom}"
+
+
+def _short(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return (f"{value:.2f}" if abs(value) < 10 else f"{value:.0f}").replace("-0.00", "0.00")

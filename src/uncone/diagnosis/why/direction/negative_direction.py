@@ -1,0 +1,389 @@
+"""Does a direction exist that all states avoid, and does it hold on new states? The answer beside its nulls.
+
+Gao et al. (2019): the row of a word that never occurs grows without end along such a direction (theorem 1), and it exists if
+and only if 0 lies outside the hull of the states (theorem 2). Few points, one long state or the bias of the last norm can make
+one too; the record tells these apart.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from uncone import measure
+from uncone.arguments import finite_number, shown, whole_number
+from uncone.diagnosis.why.direction.cone import (
+    EPSILON,
+    Separation,
+    layer_norm_direction,
+    separate,
+    separation_chance,
+)
+from uncone.diagnosis.why.direction.record import AvoidedCloud, NegativeDirection, NormDirection
+from uncone.errors import InputError, UndefinedMeasure
+from uncone.moments import Moments
+from uncone.records.text import count, counted, number, percent
+from uncone.rows import Array
+from uncone.rows.floats import is_tensor
+from uncone.rows.samples import as_floats, as_numbers
+
+MOST_SEARCHED = 20_000
+OUTLIER = 3.0
+"""Times the median norm: a state that is longer counts as an outlier, as attention sinks and first positions are."""
+THIN = 0.01
+"""Of the mean norm: a margin below it is called thin."""
+LIKELY = 0.01
+"""A chance above it makes a direction nothing to be told of."""
+_LARGEST = 1e150  # whose square is a float
+_FEWEST, _BLOCKS, _ROUNDS, _PER_DIMENSION = 20, 20, 8, 8
+_SMALL = 4_000_000
+_MOST_KEPT = 4096
+Progress = Callable[[str, int, int], None]
+_DEFINITION = (
+    "A direction v is avoided if <v, h> < 0 for every state h; its margin is the least -<v, h> over the mean norm of the "
+    "states, and \"at most\" bounds that of any direction. The search sees half of the text's windows and the rest is held out. "
+    "Random signs: each state times +1 or -1. Without their mean states have no such direction, as 0 is their mean. Unit "
+    "length: the margin is a cosine."
+)  # fmt: skip
+
+
+def uniformly_negative_direction(
+    hidden: Any,
+    *,
+    norm: Any = None,
+    margin: float = EPSILON,
+    held_out: Any = None,
+    windows: Any = None,
+    seed: int = 0,
+    most: int = MOST_SEARCHED,
+    progress: Progress | None = None,
+) -> NegativeDirection:
+    """Whether all states avoid one direction, proven, and verified on states that the search did not see.
+
+    Args:
+        hidden: (N, D) states that the head reads, an array or tensor; or a norm (see `norm`) alone.
+        norm: the last norm before the head: a module with `weight` and `bias`, or a pair (gain, bias) of (D,). A
+            LayerNorm with bias has such a direction in closed form, for any text; without bias, and RMSNorm, it has none.
+        margin: epsilon, of the mean norm. False says that no direction has as much.
+        held_out: (M, D) other states. Without them windows are held out, half of them or more.
+        windows: (N,) whole numbers: the text window of each state. Without them 20 stretches of states count as windows.
+        seed: of the split and of the random signs.
+        most: states to search.
+        progress: called with (step, done, in all).
+
+    Raises:
+        InputError: no states, shapes that do not fit, or numbers that are not finite.
+
+    >>> random = np.random.default_rng(0)
+    >>> found = uniformly_negative_direction(random.standard_normal((2000, 8)) + 6)
+    >>> found.exists, found.violations, found.clouds[2].name, found.clouds[2].exists
+    (True, 0, 'random signs', False)
+    """
+    finite_number(margin, "margin")
+    whole_number(seed, "seed", 0)
+    whole_number(most, "most", 1)
+    if _is_norm(hidden):
+        return _of_norm_alone(_gain_and_bias(hidden), margin)
+    states = as_numbers(hidden)
+    if states.ndim != 2 or not states.size:
+        raise InputError(f"expected states (N, D), got shape {states.shape}: pass one state a row")
+    searched, rest = _split(states, held_out, windows, seed, most)
+    for cloud in (states, rest):
+        _check_finite(cloud)
+    found = _decided(searched, margin, _tick(progress, "seeking a direction"))
+    exists, violations, least, both = found.exists, 0, None, None
+    if exists and len(rest):
+        heights = _heights(rest, found.direction)
+        violations, least = int((heights >= 0).sum()), -float(heights.max())
+        both = _again(searched, rest, heights, margin) if violations else None
+    if violations or not len(rest):  # no direction is known to hold on what the search did not see
+        exists = False if exists is False or (both is not None and both.exists is False) else None
+    own = None if norm is None else _norm_direction(_gain_and_bias(norm), states, found.mean_norm)
+    if own is not None and not own.violations and not exists:  # true of any text, if it is of these states
+        direction = layer_norm_direction(*_gain_and_bias(norm))[0]
+        heights = _heights(rest, direction) if len(rest) else np.array([-own.margin])
+        if heights.max() < 0:
+            exists, violations, least = True, 0, -float(heights.max()) if len(rest) else None
+            found = replace(found, exists=True, direction=direction, margin=own.margin, is_inside=False)
+            both = None
+    clouds = (
+        _cloud("all that were searched", len(searched), found),
+        *(
+            ()
+            if both is None
+            else (_cloud("and held-out ones that do not avoid it", len(both.points), both.found),)
+        ),
+        *_nulls(searched, margin, seed, progress),
+    )
+    proof = found if both is None else both.found
+    cosine, crossing = _mean_state(states, found.direction)
+    result = NegativeDirection(
+        verdict="", exists=exists, epsilon=margin, n=len(searched), dimensions=states.shape[1],
+        mean_norm=found.mean_norm, margin=clouds[0].margin if found.exists else None, bound=proof.bound / (proof.mean_norm or 1.0),
+        exact=proof.is_inside, held_out=len(rest) if found.exists else 0, violations=violations,
+        held_out_margin=None if least is None or not found.mean_norm else least / found.mean_norm,
+        effective_rank=_effective_rank(searched), chance=separation_chance(*searched.shape),
+        cosine_to_mean=cosine if found.exists else None, mean_violations=crossing, clouds=clouds, norm=own,
+        direction=_kept(found.direction) if found.exists else (), definition=_DEFINITION,
+    )  # fmt: skip
+    return replace(result, verdict=_verdict(result))
+
+
+def _is_norm(x: Any) -> bool:
+    if is_tensor(x) or isinstance(x, np.ndarray):
+        return False
+    pair = isinstance(x, tuple) and len(x) == 2
+    return pair or (hasattr(x, "weight") and not hasattr(x, "columns"))
+
+
+def _gain_and_bias(norm: Any) -> tuple[Array, Array]:
+    """Of a norm without bias the bias is 0."""
+    if not _is_norm(norm):
+        raise InputError(
+            f"expected a norm with a weight, or its (gain, bias), got {shown(norm)}: pass the module"
+        )
+    gain, bias = norm if isinstance(norm, tuple) else (norm.weight, getattr(norm, "bias", None))
+    if gain is None:
+        raise InputError("expected a norm with a weight, got one without: its states have no such direction")
+    gains = as_numbers(gain).astype(np.float64)
+    return gains, np.zeros_like(gains) if bias is None else as_numbers(bias).astype(np.float64)
+
+
+def _split(states: Array, held_out: Any, windows: Any, seed: int, most: int) -> tuple[Array, Array]:
+    """What is searched and what is held out: by windows, since the states of one are alike."""
+    n = len(states)
+    random = np.random.default_rng(seed)
+    if held_out is not None:
+        rest = as_numbers(held_out)
+        if rest.ndim != 2 or rest.shape[1] != states.shape[1]:
+            raise InputError(
+                f"expected held-out states (M, {states.shape[1]}), got shape {rest.shape}: pass states of one model"
+            )
+        chosen = np.sort(random.choice(n, min(n, most), replace=False))
+        return states[chosen], rest
+    if windows is None:
+        of = np.arange(n) * min(_BLOCKS, n) // n
+    else:
+        of = as_floats(windows, "windows")
+        if not np.isfinite(of).all() or of.shape != (n,):
+            raise InputError(
+                f"expected a window for each of {n} states, got shape {of.shape}: pass one number a state"
+            )
+    names = random.permutation(np.unique(of))
+    if len(names) < 2:  # one window: its stretches
+        of = np.arange(n) * min(_BLOCKS, n) // n
+        names = random.permutation(np.unique(of))
+    if n < _FEWEST:
+        return states[:most], states[:0]
+    sizes = np.cumsum([int((of == name).sum()) for name in names[: len(names) // 2]])
+    taken = max(1, int(np.searchsorted(sizes, most, side="right")))
+    mask = np.isin(of, names[:taken])
+    return states[mask][:most], states[~mask]
+
+
+def _decided(points: Array, epsilon: float, tick: Callable[[int, int], None] | None = None) -> Separation:
+    """`separate`, first for some points: where they leave no direction, all of them leave none."""
+    n, d = points.shape
+    few = _PER_DIMENSION * d
+    if n > 2 * few:
+        some = separate(points[np.linspace(0, n - 1, few).astype(int)], epsilon=epsilon, progress=tick)
+        if some.exists is False:
+            return some
+    found = separate(points, epsilon=epsilon, progress=tick)
+    return found if found.exists is not None or points.size > _SMALL else _programmed(points, found, epsilon)
+
+
+def _programmed(points: Array, found: Separation, epsilon: float) -> Separation:
+    """What a linear programme proves of points that the search left undecided, where scipy is installed."""
+    try:
+        from scipy.optimize import linprog
+    except ImportError:
+        return found
+    n, d = points.shape
+    x = points.astype(np.float64) / (found.mean_norm or 1.0)
+    answer = linprog(np.append(np.zeros(d), -1.0), A_ub=np.column_stack([x, np.ones(n)]), b_ub=np.zeros(n), bounds=[(-1, 1)] * d + [(None, 1)])  # fmt: skip
+    if answer.status != 0:
+        return found
+    v, weights = answer.x[:d], np.maximum(-answer.ineqlin.marginals, 0)
+    length, total = float(np.linalg.norm(v)), float(weights.sum())
+    top = float(np.linalg.norm(x, axis=1).max())
+    rounding = (n + d + 3) * float(np.finfo(np.float64).eps) * top
+    margin = -float((x @ v).max()) / length - rounding if length else -np.inf
+    bound = float(np.linalg.norm(weights @ x)) / total + rounding if total else np.inf
+    if margin > 0:
+        return replace(found, exists=True, direction=v / length, margin=margin * found.mean_norm)
+    if bound < min(epsilon, found.bound / (found.mean_norm or 1.0)):
+        support = np.flatnonzero(weights)
+        return replace(
+            found,
+            exists=False,
+            bound=bound * found.mean_norm,
+            support=support,
+            weights=weights[support] / total,
+        )
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Both:
+    points: Array
+    found: Separation
+
+    @property
+    def exists(self) -> bool | None:
+        return self.found.exists
+
+
+def _again(searched: Array, rest: Array, heights: Array, epsilon: float) -> _Both:
+    """The same question with the held-out states that violate the direction: there may be no direction left."""
+    worst = np.argsort(-heights)[: max(_PER_DIMENSION * searched.shape[1], 100)]
+    both = np.concatenate([searched, rest[np.sort(worst[heights[worst] >= 0])]])
+    return _Both(both, separate(both, epsilon=epsilon))
+
+
+def _check_finite(points: Array) -> None:
+    step = max(1, 2**22 // max(1, points.shape[1]))
+    if not all(
+        (np.abs(points[at : at + step].astype(np.float64)) < _LARGEST).all()
+        for at in range(0, len(points), step)
+    ):
+        raise InputError(
+            f"expected finite states below {_LARGEST:g}, got NaN, inf or larger ones: leave them out"
+        )
+
+
+def _heights(points: Array, direction: Array) -> Array:
+    step = max(1, 2**22 // points.shape[1])
+    parts = [points[at : at + step].astype(np.float64) @ direction for at in range(0, len(points), step)]
+    return np.concatenate(parts)
+
+
+def _cloud(name: str, n: int, found: Separation, remark: str = "") -> AvoidedCloud:
+    share = found.mean_norm or 1.0
+    margin = found.margin / share if np.isfinite(found.margin) else None
+    return AvoidedCloud(name, n, found.exists, margin, found.bound / share, found.is_inside, remark)
+
+
+def _nulls(points: Array, epsilon: float, seed: int, progress: Progress | None) -> tuple[AvoidedCloud, ...]:
+    """The same question of clouds that differ in one thing."""
+    norms = np.linalg.norm(points.astype(np.float64), axis=1)
+    random = np.random.default_rng([seed, 1])
+    signs = random.choice(np.array([-1, 1], points.dtype), len(points))
+    lengths = np.where(norms > 0, norms, 1).astype(points.dtype)
+    makes: list[tuple[str, Callable[[], Array], str]] = [
+        ("unit length", lambda: points / lengths[:, None], ""),
+        ("random signs", lambda: points * signs[:, None], ""),
+    ]
+    usual = norms <= OUTLIER * np.median(norms)
+    if not usual.all():
+        left_out = f"{counted(int((~usual).sum()), 'state')} longer than {OUTLIER:g} medians left out"
+        makes.append(("without outliers", lambda: points[usual], left_out))
+    found = []
+    for i, (name, make, remark) in enumerate(makes):
+        if progress is not None:
+            progress(f"states: {name}", i, len(makes))
+        cloud = make()
+        found.append(_cloud(name, len(cloud), _decided(cloud, epsilon), remark))
+    found.append(AvoidedCloud("without their mean", len(points), False, None, 0.0, False, "0 is their mean"))
+    return tuple(found)
+
+
+def _norm_direction(norm: tuple[Array, Array], states: Array, mean_norm: float) -> NormDirection | None:
+    """The closed form, checked against the states; None where the norm gives no direction."""
+    gain, bias = norm
+    if gain.shape != states.shape[1:]:
+        raise InputError(
+            f"expected a norm of {states.shape[1]} gains, got {gain.shape}: pass the last norm's"
+        )
+    direction, margin = layer_norm_direction(gain, bias)
+    if not margin:
+        return None
+    heights = _heights(states, direction)
+    off = float(np.abs(heights + margin).max()) / (mean_norm or 1.0)
+    least = float(np.abs(gain).min())
+    violations = int((heights >= 0).sum())
+    return NormDirection(margin, margin / (mean_norm or 1.0), least, len(states), violations, off)
+
+
+def _of_norm_alone(norm: tuple[Array, Array], epsilon: float) -> NegativeDirection:
+    """What gain and bias say without any state. The mean norm is that of states whose entries before the gain have square 1."""
+    gain, bias = norm
+    direction, margin = layer_norm_direction(gain, bias)
+    size = float(np.sqrt(np.square(gain).sum() + np.square(bias).sum()))
+    exists, share = True if margin else None, margin / (size or 1.0)
+    own = NormDirection(margin, share, float(np.abs(gain).min())) if margin else None
+    result = NegativeDirection(
+        verdict="", exists=exists, epsilon=epsilon, n=0, dimensions=len(gain), mean_norm=size,
+        margin=share if margin else None, bound=None, exact=False, held_out=0, violations=0, held_out_margin=None,
+        effective_rank=None, chance=1.0, cosine_to_mean=None, mean_violations=None, clouds=(), norm=own,
+        direction=_kept(direction) if margin else (),
+        definition="From gain and bias alone: <1 / gain, h> is sum(bias / gain) for every output h of a LayerNorm.",
+    )  # fmt: skip
+    return replace(result, verdict=_verdict(result))
+
+
+def _mean_state(states: Array, direction: Array) -> tuple[float | None, float | None]:
+    """The cosine of the direction and minus the mean state, and the share of states with <mean, h> <= 0."""
+    mean = states.mean(0, dtype=np.float64)
+    size = float(np.linalg.norm(mean))
+    if not size:
+        return None, None
+    return -float(mean @ direction) / size, float((_heights(states, mean) <= 0).mean())
+
+
+def _effective_rank(points: Array) -> float | None:
+    try:
+        return measure.effective_rank(Moments.of(points, unit_first=False)).value
+    except UndefinedMeasure:
+        return None
+
+
+def _kept(direction: Array) -> tuple[float, ...]:
+    return tuple(map(float, direction)) if len(direction) <= _MOST_KEPT else ()
+
+
+def _tick(progress: Progress | None, step: str) -> Callable[[int, int], None] | None:
+    return None if progress is None else lambda done, n: progress(step, done, n)
+
+
+def _verdict(found: NegativeDirection) -> str:
+    by_norm = found.norm is not None and not found.norm.violations
+    own = (
+        f" The norm's own direction has a margin of {number(found.norm.share)} of the mean norm."
+        if found.norm and found.n
+        else ""
+    )
+    if found.exists:
+        thin = ", which is thin" if (found.margin or 0) < THIN else ""
+        if not found.n:
+            return f"Every output of this norm avoids one direction, whatever the text, by {number(found.margin or 0)} of the mean norm{thin}."
+        held = (
+            f", and so do all of {counted(found.held_out, 'held-out state')}"
+            if found.held_out
+            else "; no states were held out"
+        )
+        text = f"All of {counted(found.n, 'state')} avoid one direction, by {number(found.margin or 0)} of their mean norm{thin}{held}."
+        if found.chance > LIKELY and not by_norm:
+            text += f" As many random points do so with a probability of {number(found.chance, limits=(0, 1))}: it says little of the model."
+        return text + own
+    if found.exists is False:
+        proof = "beyond all rounding" if found.exact else f"to {number(found.epsilon)} of their mean norm"
+        text = f"No direction is avoided by all states ({proof})."
+        if found.violations:
+            failed = (
+                f"that of {count(found.n)} of them fails on {counted(found.violations, 'held-out state')}"
+            )
+            text = f"No direction is avoided by all states: {failed}, and with these none is left."
+        return text
+    if found.violations:
+        share = percent(found.violations / found.held_out, precise=True)
+        return f"Undecided: {counted(found.n, 'state')} avoid one direction, but {share} of {counted(found.held_out, 'held-out state')} do not.{own}"
+    if not found.n:
+        return (
+            "This norm alone gives no direction, as its sum of bias / gain is 0 or rounding: whether states avoid one is a "
+            "question to a text."
+        )
+    if found.margin is not None and not found.held_out:
+        return f"Undecided: {counted(found.n, 'state')} avoid one direction, but too few to hold some out."
+    return f"Undecided: no direction was found, and one with a margin of up to {number(found.bound or 0)} of the mean norm may exist.{own}"

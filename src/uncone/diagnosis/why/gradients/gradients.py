@@ -1,0 +1,318 @@
+"""Where the push comes from: the gradient of a head's rows on a text, by the frequency of the rows and of the targets."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from uncone.diagnosis.why.gradients.gradient_parts import (
+    GradientParts,
+    check_targets,
+    gradient_parts,
+    row_blocks,
+)
+from uncone.diagnosis.why.gradients.record import GradientLedger, MeanDrift, RowGradients
+from uncone.errors import UndefinedMeasure
+from uncone.measure.group_comparison import FREQUENT_SHARE, NAMES, RARE_SHARE, frequency_membership
+from uncone.model.counts import as_counts
+from uncone.model.last_states import States
+from uncone.records.text import count, number
+from uncone.records.tokens import Estimate
+from uncone.rows import Array
+
+Tensor = torch.Tensor
+Progress = Callable[[str, int, int], None]
+NEVER = "never"
+"""The name of the rows whose token has no count."""
+MICRO_BATCHES = 8
+EPS = 1e-8
+"""Of Adam, added to the root of the second moment."""
+ZERO = 1e-5
+"""A sum over rows below this share of the norms of all parts is rounding: float32 products leave about 1e-7."""
+ONE_DIRECTION = 0.5
+"""Gradients with this mean cosine or more between rows go in one direction."""
+_REACH = 1.96
+_DECADES = 12
+_SUMS = (
+    "norm", "pull", "frequent", "rare", "square along", "square", "cosine", "SGD", "Adam", "coupled Adam", "gradients", "pushes",
+)  # fmt: skip
+"""Over the rows of a bin: norms; products with the mean state's direction; steps along it; rows that are not 0."""
+
+
+def gradient_ledger(
+    states: States,
+    *,
+    counts: Any = None,
+    counted_in: str = "in the counts given",
+    micro_batches: int = MICRO_BATCHES,
+    progress: Progress | None = None,
+) -> GradientLedger:
+    """Which targets push which rows of a head on a text, how far, and where to.
+
+    The gradient of the mean cross-entropy by each output row is split into the pull of its own targets (a) and the
+    pushes of frequent (b) and of rare ones (c), as Yu et al. (2022) split that of a rare row; the equations are at
+    `explain.gradient_parts.gradient_parts`. Frequent, medium and rare are the first 30%, the next 50% and the last
+    20% of the ids with a count, ranked by it (Yu et al.); an id without a count is a group of its own, and rare as a target.
+    A target that is not rare counts as frequent.
+
+    Of n rows with gradients g_v of unit directions u_v the mean cosine over pairs is (|sum u_v|^2 - n) / (n (n - 1)).
+    Without a cap the gradients of all rows sum to 0, as softmax - onehot does: SGD keeps the mean row. Adam divides each
+    row's m by its own root of v, so that its steps need not sum to 0; coupled Adam (Stollenwerk and Stollenwerk 2025)
+    divides by the root of the mean of v over rows, and keeps it again. m and v are the means over micro-batches
+    of g and g^2 at the model as it is, to which bias-corrected moments tend as their betas tend to 1.
+
+    Args:
+        states: from `states_of`.
+        counts: (V,) or a file, how often each id occurs where the model was trained; by default in this text.
+        counted_in: where counts that are given come from, as the record words it.
+        micro_batches: runs of targets that stand for the steps of an optimiser.
+        progress: called with (step, done, in all).
+
+    Raises:
+        InputError: no targets, targets outside of the head, numbers that are not finite, or counts of another length.
+        UndefinedMeasure: a gradient that is 0 at every row.
+
+    Reads badly when: the text has few rare targets (their numbers stand beside), or the counts are those of
+    the text alone and it is short; a text unlike the training text is pulled to, and not balanced.
+    """
+    check_targets(states, micro_batches)
+    cut = _Cut.of(states, counts, counted_in)
+    members = torch.from_numpy(np.concatenate([cut.groups, cut.bins], axis=1)).to(states.head.device)
+    parts = gradient_parts(
+        states,
+        cut.rare.to(states.head.device),
+        members=members,
+        micro_batches=micro_batches,
+        progress=progress,
+    )
+    sums = _Sums(parts, states, members)
+    rows = _rows_of(parts, states, cut, sums)
+    if not rows[0].norm > 0:
+        raise UndefinedMeasure("the gradient of every row is 0: the model is certain of every target")
+    k = cut.groups.shape[1]
+    direction, mean_row = sums.direction, states.head.double().mean(0)
+    lengths = states.states.double().norm(dim=1), states.head.double().norm(dim=1)
+    labels = states.labels.to(cut.rare.device)
+    return GradientLedger(
+        verdict=_verdict(rows[:k], states.cap is not None), tokens=len(labels), vocabulary=len(states.head), dimensions=states.head.shape[1],
+        micro_batches=min(micro_batches, len(labels)), definition=cut.definition,
+        nats=float(parts.losses.mean()),
+        rare_targets=int(cut.rare[labels].sum()), groups=tuple(rows[:k]), bins=tuple(rows[k:]), drifts=sums.drifts(mean_row),
+        zero_sum=sums.zero_sum(), is_zero_sum=states.cap is None and sums.zero_sum() <= ZERO,
+        mean_state_share=_share(sums.mean_state.norm(), lengths[0].mean()), mean_row_share=_share(mean_row.norm(), lengths[1].mean()),
+        state_to_minus_row=_cosine(direction, -mean_row),
+        logit_of_mean_row=float((states.states.double() @ mean_row).abs().mean()) * abs(states.scale), notes=cut.notes,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Cut:
+    """Rows by count: (V, K) memberships in groups, the first of all rows, and in decades; and the rare ids."""
+
+    groups: Array
+    group_names: list[str]
+    bins: Array
+    bin_names: list[str]
+    rare: Tensor
+    definition: str
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, states: States, counts: Any, counted_in: str) -> "_Cut":
+        v, notes = len(states.head), tuple[str, ...]()
+        if counts is None:
+            known, source = np.bincount(states.labels.cpu().numpy(), minlength=v), "in this text"
+        else:
+            read = as_counts(counts, v)
+            known, notes, source = read.counts, read.notes, counted_in
+        seen = np.flatnonzero(known)
+        of_group = np.full(v, 3)
+        of_group[seen] = frequency_membership(len(seen), counts=known[seen]).groups
+        of_decade = np.where(known > 0, 1 + np.log10(np.maximum(known, 1)).astype(int), 0)
+        groups, names = _one_hot(of_group, [*NAMES[:3], NEVER])
+        bins, decades = _one_hot(of_decade, ["0", *(_decade(k) for k in range(_DECADES))])
+        definition = (
+            f"By count {source}, of the ids that have one: frequent the first {FREQUENT_SHARE:.0%}, rare the last {RARE_SHARE:.0%} "
+            f"(Yu et al. 2022); {NEVER}: a count of 0."
+        )
+        everything = np.ones((v, 1), np.float32)
+        rare = torch.from_numpy(of_group >= 2)
+        return cls(
+            np.concatenate([everything, groups], axis=1),
+            ["all", *names],
+            bins,
+            decades,
+            rare,
+            definition,
+            notes,
+        )
+
+
+def _decade(k: int) -> str:
+    return f"{count(10**k)} to {count(10 ** (k + 1) - 1)}"
+
+
+def _one_hot(place: Array, names: list[str]) -> tuple[Array, list[str]]:
+    """(V, K) float32 of the places that occur, and their names."""
+    place = np.minimum(place, len(names) - 1)
+    kept = np.unique(place)
+    return (place[:, None] == kept).astype(np.float32), [names[i] for i in kept]
+
+
+class _Sums:
+    """Sums over the rows of each bin in float64, from one pass over the parts."""
+
+    def __init__(self, parts: GradientParts, states: States, members: Tensor) -> None:
+        d, k = states.head.shape[1], members.shape[1]
+        zeros = partial(torch.zeros, dtype=torch.float64, device=members.device)
+        self.mean_state = states.states.double().mean(0)
+        self.direction = self.mean_state / (self.mean_state.norm() or 1.0)
+        self.rows = members.double().sum(0)
+        self._members, self._along = members.to(parts.pull.dtype).T, self.direction.to(parts.pull.dtype)
+        self.sums = zeros(k, len(_SUMS))
+        self.units = zeros(2, k, d)
+        """Of unit gradients, and of unit pushes."""
+        self.steps, self.step_norms = zeros(3, d), zeros(3)
+        self._size, self._eps = 0.0, EPS / parts.unit
+        self._raised = 2.0 ** max(
+            0, math.frexp(self._eps)[1]
+        )  # steps that epsilon makes small are taken so many times
+        adam = dict.fromkeys(("Adam", "coupled Adam"), 1 / self._raised)
+        self._units = dict.fromkeys(("norm", "pull", "frequent", "rare", "SGD"), parts.unit) | adam
+        shared = self._raised / (parts.squares.mean(0, dtype=torch.float64).sqrt() + self._eps)
+        for rows, block in row_blocks(parts):
+            self._add(self._members[:, rows], block, shared.to(parts.pull.dtype))
+        self.steps[2] = self.steps[0] * shared
+
+    def read(self, bin_: int) -> dict[str, float]:
+        """The sums of one bin by name."""
+        read = dict(zip(_SUMS, self.sums[bin_].tolist(), strict=True))
+        return {name: value * self._units.get(name, 1.0) for name, value in read.items()}
+
+    def _add(self, of: Tensor, block: tuple[Tensor, ...], shared: Tensor) -> None:
+        pull, frequent, rare, second = block
+        push = frequent + rare
+        whole = push + pull
+        adam = whole / second.sqrt().add_(self._eps).div_(self._raised)
+        norms = [one.norm(dim=1) for one in (whole, pull, frequent, rare, push, adam, whole * shared)]
+        along, unit, unit_push = (
+            whole @ self._along,
+            *(torch.where(x > 0, 1 / x, 0.0) for x in (norms[0], norms[4])),
+        )
+        read = [*norms[:4], along**2, norms[0] ** 2, along * unit, -along, -(adam @ self._along), -(whole @ (self._along * shared)),
+                norms[0] > 0, norms[4] > 0]  # fmt: skip
+        self.sums += (of @ torch.stack([one.to(whole.dtype) for one in read], dim=1)).double()
+        for i, (rows, inverse) in enumerate(((whole, unit), (push, unit_push))):
+            self.units[i] += ((of * inverse) @ rows).double()
+        for i, step in enumerate((whole, adam)):
+            self.steps[i] -= step.sum(0, dtype=torch.float64)
+        self.step_norms += torch.stack([norms[i].sum(dtype=torch.float64) for i in (0, 5, 6)])
+        self._size += float((norms[1] + norms[4]).sum())
+
+    def zero_sum(self) -> float:
+        return _share(self.steps[0].norm(), self._size)
+
+    def pair_cosine(self, which: int, bin_: int) -> float | None:
+        n = self.read(bin_)[("gradients", "pushes")[which]]
+        if n < 2:
+            return None
+        value = (float(self.units[which, bin_] @ self.units[which, bin_]) - n) / (n * (n - 1))
+        return min(1.0, value)
+
+    def drifts(self, mean_row: Tensor) -> tuple[MeanDrift, ...]:
+        found = list[MeanDrift]()
+        for i, name in enumerate(("SGD", "Adam", "coupled Adam")):
+            share = _share(self.steps[i].norm(), self.step_norms[i])
+            is_zero = self.zero_sum() <= ZERO and name != "Adam"
+            to_state, to_row = (
+                None if is_zero else _cosine(self.steps[i], to) for to in (self.direction, mean_row)
+            )
+            found.append(MeanDrift(name, share, to_state, to_row))
+        return tuple(found)
+
+
+def _rows_of(parts: GradientParts, states: States, cut: _Cut, sums: _Sums) -> list[RowGradients]:
+    """The readings of each group and decade."""
+    labels, n = states.labels, len(states.labels)
+    members = np.concatenate([cut.groups, cut.bins], axis=1)
+    of_target = torch.from_numpy(members).to(labels.device)[labels].double()
+    is_rare = cut.rare.to(labels.device)[labels].double()
+    own = parts.own[:, None]
+    pushed = parts.masses - of_target * own  # a state's mass in the bin, but for its own target's
+    budgets = torch.stack([
+        (of_target * (1 - own)).sum(0), (pushed * (1 - is_rare[:, None])).sum(0), (pushed * is_rare[:, None]).sum(0)
+    ]).clamp(min=0)  # fmt: skip
+    net = (of_target - parts.masses).sum(0)
+    reach = _REACH * (parts.masses * (1 - parts.masses)).clamp(min=0).sum(0).sqrt()
+    found = list[RowGradients]()
+    for i, name in enumerate([*cut.group_names, *cut.bin_names]):
+        value, width, read = float(net[i]) / n, float(reach[i]) / n, sums.read(i)
+        pulled, by_frequent, by_rare = (budgets[:, i] / n).tolist()
+        rows, square, counted = float(sums.rows[i]), read["square"], read["gradients"]
+        found.append(RowGradients(
+            name=name, rows=int(rows), targets=int(of_target[:, i].sum()),
+            norm=read["norm"] / rows, pull_norm=read["pull"] / rows, frequent_norm=read["frequent"] / rows, rare_norm=read["rare"] / rows,
+            pulled=pulled, pushed_by_frequent=by_frequent, pushed_by_rare=by_rare, net=Estimate(value, (value - width, value + width)),
+            cosine=sums.pair_cosine(0, i), push_cosine=sums.pair_cosine(1, i),
+            along=read["square along"] / square if square > 0 else None, toward=read["cosine"] / counted if counted else None,
+            sgd=read["SGD"] / rows, adam=read["Adam"] / rows, coupled_adam=read["coupled Adam"] / rows,
+        ))  # fmt: skip
+    return found
+
+
+def _verdict(groups: list[RowGradients], capped: bool) -> str:
+    """What the largest part of the gradient of rare rows is, whether it is balanced, and whether it has one direction."""
+    named = {group.name: group for group in groups}
+    rows = named.get("rare") or named.get(NEVER) or groups[0]
+    whose = {"rare": "rare tokens", NEVER: "tokens without a count"}.get(rows.name, "all tokens")
+    parts = {
+        "the pull of their own targets": rows.pull_norm,
+        "the push of frequent targets (Yu et al.'s part b)": rows.frequent_norm,
+        "the push of rare targets (part c)": rows.rare_norm,
+    }
+    largest = max(parts, key=lambda name: parts[name])
+    others = [
+        f"{number(parts[largest] / norm, digits=2)} times {name}"
+        for name, norm in parts.items()
+        if name != largest and norm > 0
+    ]
+    beside = f", {' and '.join(others)} by mean norm" if others else ""
+    told = (
+        f"Of the gradient of the {count(rows.rows)} rows of {whose} {largest} is the largest part{beside}. "
+    )
+    return f"{told}{_balance(rows, capped)} {_direction(rows)}"
+
+
+def _balance(rows: RowGradients, capped: bool) -> str:
+    low, high = rows.net.interval or (0.0, 0.0)
+    if not rows.pulled > 0:
+        return "This text only pushes them, as none of its targets is one of them."
+    times = number(rows.pushed / rows.pulled, digits=2)
+    if low > 0:
+        return f"This text pulls them more than it pushes: push is {times} of pull."
+    if high < 0:
+        return f"This text pushes them more than it pulls: push is {times} times pull."
+    return "Pull and push balance within what chance leaves."
+
+
+def _direction(rows: RowGradients) -> str:
+    cosine = rows.push_cosine
+    if cosine is None:
+        return ""
+    whole = "" if rows.cosine is None else f", whole gradients of {number(rows.cosine)}"
+    if cosine >= ONE_DIRECTION:
+        return f"The pushes go in one direction: their mean cosine between rows is {number(cosine)}{whole}."
+    return f"The pushes have no one direction: their mean cosine between rows is {number(cosine)}{whole}."
+
+
+def _share(part: Any, whole: Any) -> float:
+    return float(part) / float(whole) if float(whole) > 0 else 0.0
+
+
+def _cosine(a: Tensor, b: Tensor) -> float | None:
+    length = float(a.norm()) * float(b.norm())
+    return min(1.0, max(-1.0, float(a @ b) / length)) if length > 0 else None

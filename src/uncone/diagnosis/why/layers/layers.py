@@ -1,0 +1,231 @@
+"""Where in the layers does anisotropy arise? Readings of each layer's states, and a verdict on their course."""
+
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from uncone import measure
+from uncone.diagnosis.findings import DRIFT, EVEN_TIMES, FEWEST_ROWS, ROGUE_SHARE, SEVERE_DRIFT
+from uncone.diagnosis.why.layers.cluster_cosine import cluster_cosine
+from uncone.diagnosis.why.layers.contexts import context_readings
+from uncone.diagnosis.why.layers.logits import spectrum_of_logits
+from uncone.diagnosis.why.layers.record import LayerProfile, LayerReading
+from uncone.diagnosis.why.layers.state_picture import picture_of
+from uncone.errors import UndefinedMeasure
+from uncone.measure.spectrum import fit_alpha
+from uncone.model.layer_states import LayerStates
+from uncone.model.text_sources import TextSource
+from uncone.moments import Moments, inverse, row_norms
+from uncone.records.parts import Measurement
+from uncone.records.text import number, percent
+from uncone.records.tokens import Estimate
+from uncone.rows import Array
+
+Progress = Callable[[str, int, int], None]
+EDGES = tuple(round(-1 + 0.05 * i, 2) for i in range(41))
+"""Of the bins of cosine."""
+_NEIGHBOURS, _CLUSTERED, _PAIRED = 4096, 2000, 1024
+"""States of the sample that TwoNN, the clusters and the histogram of cosines are of."""
+
+
+def profile_layers(
+    model: str | os.PathLike[str],
+    sources: Sequence[TextSource],
+    *,
+    counts: Any = None,
+    most: int = 100_000,
+    width: float | None = 0.005,
+    resume: str | os.PathLike[str] | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    pictured: Sequence[int] = (-1,),
+    progress: Progress | None = None,
+) -> LayerProfile:
+    """Run a model over texts and read every layer's states: `describe` of `hidden_states_of`, which see.
+
+    Args:
+        model: a directory of transformers or Sentence Transformers, or the name of a cached one.
+        sources: as `open_texts` gives them.
+        counts: how often each id occurs in some text, whole numbers (V,); by default those of the tokens that were read.
+        most, width, resume, device, dtype: as for `hidden_states_of`.
+        pictured: layers to draw, from 0 for the embeddings, or from -1 for the last one.
+        progress: called with (step, done, in all).
+
+    Raises:
+        InputError, UnsupportedModel: as for `hidden_states_of`.
+    """
+    from uncone.model.hidden_states import hidden_states_of
+
+    states = hidden_states_of(
+        model, sources, most=most, width=width, resume=resume, device=device, dtype=dtype, progress=progress
+    )
+    return describe(states, counts=counts, pictured=pictured, progress=progress)
+
+
+def describe(
+    states: LayerStates,
+    *,
+    counts: Any = None,
+    pictured: Sequence[int] = (-1,),
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> LayerProfile:
+    """The `LayerProfile` of states that were summed; `counts` and `pictured` are as for `profile_layers`.
+
+    A layer whose `pictured` number the model does not have is left out.
+    """
+    layers, notes = list[LayerReading](), list(states.notes)
+    for i in range(len(states.layers)):
+        if progress is not None:
+            progress("reading layers", i, len(states.layers))
+        reading, note = _read_layer(states, i, seed)
+        layers.append(reading)
+        notes += [note] if note and note not in notes else []
+    logits = spectrum_of_logits(states)
+    order = range(len(layers))
+    drawn = (
+        [order[i] for i in pictured if -len(layers) <= i < len(layers)] if len(states.sample.ids) > 1 else []
+    )
+    of_counts = states.counts if counts is None else counts
+    result = LayerProfile(
+        verdict=_verdict(layers), name=states.name, tokens=states.tokens, sequences=states.sequences,
+        special=int(states.apart[0, 0]), sinks=int(states.apart[1, 0]), stopped=states.stopped, layers=tuple(layers),
+        edges=EDGES, logits=None if isinstance(logits, str) else logits, no_logits=logits if isinstance(logits, str) else "",
+        pictured=tuple(states.layers[i] for i in drawn),
+        pictures=tuple(picture_of(states, i, of_counts) for i in drawn), notes=tuple(notes),
+    )  # fmt: skip
+    if progress is not None:
+        progress("reading layers", len(states.layers), len(states.layers))
+    return result
+
+
+def _read_layer(states: LayerStates, i: int, seed: int) -> tuple[LayerReading, str]:
+    m, x, sample = states.moments[i], states.sample.layers[i], states.sample
+    cosine, rank = _value(measure.mean_cosine, m), _measured(measure.effective_rank, m)
+    rogue, outliers = _measured(measure.rogue_dimensions, m), _measured(measure.outlier_dimensions, m)
+    contexts = context_readings(x, sample.ids, sample.segments, seed=seed)
+    order = np.random.default_rng(seed).permutation(len(x))
+    near, clustered = (np.sort(order[:most]) for most in (_NEIGHBOURS, _CLUSTERED))
+    clusters, note = cluster_cosine(x[clustered], sample.ids[clustered], seed=seed)
+    nearest = _measured(measure.two_nn, x[near]) if len(near) > 3 else None
+    variance = _spectrum(m)
+    alpha, ranks = _alpha(variance)
+    reading = LayerReading(
+        name=states.layers[i], n=m.n, d=m.d, mean_cosine=_estimate(cosine, states.intervals[i]),
+        anisotropy_raw=_value(lambda m: measure.anisotropy(m, centered=False), m), anisotropy=_value(measure.anisotropy, m),
+        effective_rank=None if rank is None else rank.value,
+        effective_rank_isotropic=None if rank is None else rank.reference,
+        rogue_share=None if rogue is None else rogue.value,
+        rogue_dimensions=() if rogue is None else tuple(rogue.details["dimensions"][:3]),
+        outlier_dimensions=() if outliers is None else tuple(outliers.details["dimensions"]),
+        mean_norm=m.mean_norm(), largest_norm=m.norm_max,
+        special_norm=_apart(states, 0, i), sink_norm=_apart(states, 1, i), alpha=alpha, alpha_ranks=ranks,
+        dimensions_90=dimensions_for(variance, 0.9), dimensions_99=dimensions_for(variance, 0.99),
+        self_similarity=contexts.self_similarity, self_tokens=contexts.tokens,
+        intra_similarity=contexts.intra_similarity, intra_random=contexts.intra_random,
+        mev=contexts.mev, mev_random=contexts.mev_random,
+        two_nn=Estimate(None) if nearest is None else Estimate(nearest.value, nearest.interval),
+        clusters=None if clusters is None else clusters.clusters,
+        cluster_inter=None if clusters is None else clusters.inter,
+        cluster_intra=None if clusters is None else clusters.intra, histogram=cosine_histogram(x[order[:_PAIRED]]),
+    )  # fmt: skip
+    return reading, note
+
+
+def dimensions_for(variance: Array | None, share: float) -> int | None:
+    """How many of the eigenvalues (D,), largest first, have this share of their sum; None where it is 0.
+
+    >>> dimensions_for(np.array([6.0, 3.0, 1.0]), 0.9)
+    2
+    """
+    if variance is None or not float(variance.sum()) > 0:
+        return None
+    reached = np.cumsum(variance) >= share * float(variance.sum()) * (1 - 1e-12)
+    return int(reached.argmax()) + 1
+
+
+def cosine_histogram(x: Array, edges: Sequence[float] = EDGES) -> tuple[float, ...]:
+    """The share of pairs of rows (n, D) in each bin of cosine; empty with fewer than two rows that are not zero.
+
+    >>> cosine_histogram(np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]]), (-1, 0.5, 1))  # cosines 0, 1 and 0
+    (0.6666666666666666, 0.3333333333333333)
+    """
+    norms = row_norms(x)
+    units = (x * inverse(norms)[:, None].astype(x.dtype))[norms > 0]
+    if len(units) < 2:
+        return ()
+    cosines = (units @ units.T)[np.triu_indices(len(units), 1)]
+    found, _ = np.histogram(np.clip(cosines, -1, 1), edges)
+    return tuple((found / len(cosines)).tolist())
+
+
+def _spectrum(m: Moments) -> Array | None:
+    try:
+        return m.spectrum(centered=True)
+    except UndefinedMeasure:
+        return None
+
+
+def _alpha(variance: Array | None) -> tuple[float | None, tuple[int, int] | None]:
+    try:
+        alpha, first, last = fit_alpha(variance if variance is not None else np.zeros(0))
+    except (UndefinedMeasure, IndexError):
+        return None, None
+    return alpha, (first, last)
+
+
+def _measured(function: Callable[..., Measurement], of: Any) -> Measurement | None:
+    try:
+        return function(of)
+    except UndefinedMeasure:
+        return None
+
+
+def _value(function: Callable[..., Measurement], m: Moments) -> float | None:
+    found = _measured(function, m)
+    return None if found is None else found.value
+
+
+def _estimate(value: float | None, interval: tuple[float, float] | None) -> Estimate:
+    if value is None or interval is None:
+        return Estimate(value)
+    return Estimate(value, (max(-1.0, min(interval[0], value)), min(1.0, max(interval[1], value))))
+
+
+def _apart(states: LayerStates, kind: int, layer: int) -> float | None:
+    return float(states.apart[kind, 1 + layer]) if states.apart[kind, 0] else None
+
+
+def _verdict(layers: Sequence[LayerReading]) -> str:
+    """Where the mean cosine is largest and where it rises most; the thresholds are those of the findings on rows."""
+    known = [(layer, layer.mean_cosine.value) for layer in layers if layer.mean_cosine.value is not None]
+    if not known or layers[0].n < FEWEST_ROWS:
+        return f"Too little to judge: {layers[0].n} states."
+    top, most = max(known, key=lambda one: one[1])
+    if most < DRIFT:
+        return (
+            f"No layer has a common direction to speak of: the mean cosine of two states is at most {number(most)} "
+            f"({top.name})."
+        )
+    size = "most of every cosine" if most >= SEVERE_DRIFT else "a part of every cosine"
+    said = f"States share a common direction in {top.name}: two of them have a mean cosine of {number(most)}, {size}"
+    rises = [(b[1] - a[1], a[0], b[0]) for a, b in itertools.pairwise(known)]
+    rise, before, after = max(rises, key=lambda one: one[0], default=(0.0, top, top))
+    if rise > 0 and known[0][1] < most:
+        said += f". It rises most from {before.name} to {after.name}, by {number(rise)}"
+    elif known[0][1] == most:
+        said += ", and it is there before the first layer"
+    last, value = known[-1]
+    if last is not top:
+        said += f"; in {last.name} it is {number(value)}"
+    if is_rogue(top):
+        said += f". Dimension {top.rogue_dimensions[0]} alone carries {percent(top.rogue_share or 0)} of it"
+    return f"{said}."
+
+
+def is_rogue(layer: LayerReading) -> bool:
+    """One dimension carries so much of the mean cosine that it decides similarities, as `findings` has it of rows."""
+    return layer.rogue_share is not None and layer.rogue_share >= max(ROGUE_SHARE, EVEN_TIMES / layer.d)

@@ -1,0 +1,98 @@
+"""How many directions of logits does a model use? The spectrum of its head and its states together, and the verdict on it."""
+
+import math
+
+import numpy as np
+
+from uncone.diagnosis.findings import FEWEST_ROWS, LOGIT_RANK, LOW_RANK, VERY_LOW_RANK
+from uncone.diagnosis.why.layers.record import LogitSpectrum
+from uncone.errors import UndefinedMeasure
+from uncone.measure.spectrum import effective_dimensions, logit_spectrum, marchenko_pastur
+from uncone.model.layer_states import LayerStates
+from uncone.moments import Moments
+from uncone.records.parts import Level, Measurement
+from uncone.records.text import count, number, percent
+from uncone.rows import Array
+
+MOST_VALUES = 1000
+"""Singular values that are kept."""
+
+
+def spectrum_of_logits(states: LayerStates) -> LogitSpectrum | str:
+    """The `LogitSpectrum` of `LayerStates`, or why there is none.
+
+    The verdict rests on the covariance S of the states: eigenvalues of S^1/2 W_c' W_c S^1/2. The mean state gives every context
+    the same logits, as a bias does: that is a matter of frequencies and no direction in which contexts differ. The raw second
+    moment is reported beside it. Where logits are capped, a row added to all rows of the head has an effect: it is read as stored.
+    """
+    if states.head is None or states.read is None:
+        return states.why_no_head or "the model has no linear head"
+    m, layer = states.moments[states.read], states.layers[states.read]
+    head = Moments.of(states.head.weight, unit_first=False)
+    if m.n < FEWEST_ROWS:
+        return f"expected at least {FEWEST_ROWS} states for a spectrum, got {m.n}"
+    capped = states.head.cap is not None
+    gram = head.second_moment() * head.weight if capped else head.covariance() * (head.weight - 1)
+    try:
+        return _described(gram, head, m, layer, abs(states.head.scale), capped)
+    except UndefinedMeasure as error:
+        return f"it is undefined: {error}"
+
+
+def _described(
+    gram: Array, head: Moments, m: Moments, layer: str, scale: float, capped: bool
+) -> LogitSpectrum:
+    """Of the head's centred products (D, D), and the moments of its rows and of the states."""
+    between = scale * logit_spectrum(gram, m.covariance())
+    raw = scale * logit_spectrum(gram, m.second_moment())
+    mean = m.mean()
+    total = float(np.square(raw).sum())
+    rank, v, d = effective_dimensions(between), int(head.n), head.d
+    isotropic, reference = isotropic_logits(v if capped else v - 1, m.n - 1, d)
+    size = math.sqrt(float(np.square(between).sum()) / float(np.square(isotropic).sum()))
+    most = min(v if capped else v - 1, d)
+    level = judge(rank / reference)
+    return LogitSpectrum(
+        verdict=_verdict(level, rank, reference, most), level=level, layer=layer, vocabulary=v, dimensions=d, tokens=m.n,
+        effective_rank=rank, effective_rank_raw=effective_dimensions(raw),
+        head_rank=effective_dimensions(np.sqrt(head.spectrum(centered=not capped))), most=most, reference=reference,
+        mean_share=min(1.0, scale**2 * float(mean @ gram @ mean) / total), capped=capped,
+        values=tuple(between[:MOST_VALUES].tolist()), isotropic=tuple((size * isotropic)[:MOST_VALUES].tolist()),
+    )  # fmt: skip
+
+
+def isotropic_logits(rows: int, states: int, d: int) -> tuple[Array, float]:
+    """Singular values (D,), up to scale, of an isotropic head of so many rows times isotropic states, and their effective rank.
+
+    Products of two Wishart matrices follow the free product of two Marchenko-Pastur laws, whose variance is D/rows + D/states;
+    one such law of that variance stands for it.
+    """
+    values = np.sqrt(marchenko_pastur(1 / (1 / rows + 1 / states), d))
+    return values, effective_dimensions(values)
+
+
+def rank_of_logits(logits: LogitSpectrum) -> Measurement:
+    """The reading that the finding on a head rests on, where a text was given."""
+    return Measurement(
+        LOGIT_RANK, logits.effective_rank, range=(1.0, float(logits.most)), better="higher",
+        reference=logits.reference, n=logits.tokens, d=logits.dimensions, centered=True,
+        definition="exp of the entropy of the normalised singular values of S^1/2 W'W S^1/2, of the head W less its mean row "
+        "and the covariance S of a text's states",
+    )  # fmt: skip
+
+
+def judge(share: float) -> Level:
+    """How bad an effective rank is, as a share of the isotropic one: as of rows, by the bars of `findings`."""
+    return "healthy" if share >= LOW_RANK else "warning" if share >= VERY_LOW_RANK else "severe"
+
+
+def _verdict(level: Level, rank: float, reference: float, most: int) -> str:
+    said = {
+        "healthy": "The logits use their directions",
+        "warning": "The logits use fewer than half of their directions evenly",
+        "severe": "The logits lie in a few directions",
+    }[level]  # fmt: skip
+    return (
+        f"{said}: between contexts their effective rank is {number(rank)} of {count(most)}, {percent(rank / reference)} of "
+        f"that of an isotropic head and isotropic states ({number(reference)})."
+    )

@@ -1,0 +1,72 @@
+"""The cone of contextual states: a layer's sampled states on its singular directions, coloured by how frequent their tokens are."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from uncone.diagnosis.picture import draw_picture
+from uncone.errors import InputError
+from uncone.model.layer_states import LayerStates
+from uncone.records.parts import Picture
+from uncone.records.token_text import token_texts
+from uncone.rows import Array, as_array, as_rows
+
+MOST_DRAWN = 3000
+_EACH = 10
+"""Groups are of counts of one, two, ... digits."""
+_GROUPS = 6
+
+
+def picture_of(states: LayerStates, layer: int, counts: Any) -> Picture:
+    """At most 3,000 sampled states of a layer, along its first three singular directions, raw and centred.
+
+    `counts` (V,) say how often each id occurs in some text. Groups are by powers of ten of it.
+
+    Raises:
+        InputError: counts of another number of ids, or none at all.
+    """
+    counts = as_array(counts)
+    if getattr(counts, "shape", None) != (len(states.labels),) or counts.dtype.kind not in "biu":
+        raise InputError(
+            f"expected whole counts of {len(states.labels)} ids, got {getattr(counts, 'shape', type(counts).__name__)}: "
+            "count the tokens with this model's tokenizer"
+        )
+    sample = states.sample
+    places = np.unique(
+        np.rint(np.linspace(0, len(sample.ids) - 1, min(MOST_DRAWN, len(sample.ids)))).astype(np.int64)
+    )
+    ids = sample.ids[places]
+    often = counts[ids].astype(np.int64)
+    rows = as_rows(sample.layers[layer][places], name=states.layers[layer])
+    drawn = draw_picture(rows, states.moments[layer], None, counts=often)
+    names, groups = frequency_groups(often)
+    return replace(
+        drawn, total=states.tokens, ids=tuple(ids.tolist()), labels=tuple(token_texts(states.labels, ids.tolist())),
+        groups=tuple(groups.tolist()), group_names=names,
+    )  # fmt: skip
+
+
+def frequency_groups(counts: Array) -> tuple[tuple[str, ...], Array]:
+    """Names of at most six groups by powers of ten of counts (n,), and the group of each.
+
+    >>> frequency_groups(np.array([0, 7, 12, 150]))
+    (('seen 0 times', 'seen 1 to 9 times', 'seen 10 to 99 times', 'seen 100 times or more'), array([0, 1, 2, 3]))
+    """
+    digits = np.where(counts > 0, np.floor(np.log10(np.maximum(counts, 1))).astype(np.int64) + 1, 0)
+    least = max(int(digits.min()), int(digits.max()) - _GROUPS + 1)
+    groups = np.maximum(digits - least, 0)
+    names = [
+        _named(least + i, i == 0, least + i == int(digits.max()))
+        for i in range(int(digits.max()) - least + 1)
+    ]
+    return tuple(names), groups
+
+
+def _named(digits: int, first: bool, last: bool) -> str:
+    low, high = (0 if digits == 0 else _EACH ** (digits - 1)), _EACH**digits - 1
+    if last and digits:
+        return f"seen {low:,} times or more"
+    if first:
+        return f"seen {high:,} times or less" if high else "seen 0 times"
+    return f"seen {low:,} to {high:,} times"

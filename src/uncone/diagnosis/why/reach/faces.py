@@ -1,0 +1,435 @@
+"""Which rows of a head, or sets of rows, can lie above all others along some direction: exposed vertices and faces of their hull.
+
+A row v is above all others along a direction g if <a_v - a_u, g> > 0 for every other u. With a bias a row is
+a = (w, b), and the last number of g has to be positive. No such g exists if and only if 0 lies in the hull of the
+differences, which `Hull` decides. All rows of a batch share one product with the head a step.
+
+No answer depends on the scale of the head, of the states or of the bias. Head and bias are multiplied by powers of two, each by
+its own. Lengths are in standard deviations of the logits over the vocabulary: the search is in whitened rows, where a
+direction of length 1 has logits of that standard deviation. A difference may be multiplied by any positive number; those to
+rows that are far longer than the others are shortened, and such rows do not decide what a standard deviation is.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from uncone.diagnosis.why.reach.hull import Hull, holds_zero, scaled, times_power
+from uncone.errors import InputError
+from uncone.rows import Array
+
+EPSILON = 1e-6
+"""Of the logits' standard deviation: a row that no state puts farther above all others counts as hidden."""
+_FLOOR = 1e-12
+"""Of the largest eigenvalue: directions in which rows vary less are not stretched farther."""
+_NOTHING = 1e-12
+FAR = 1000
+"""In medians of all lengths (of rows) or spreads (of biases): what is farther out has digits of its own."""
+_UP = -1
+"""The place of the demand that the number before the bias is positive."""
+_AT_ONCE, _A_STEP = 2**24, 3e6
+_MOST_TOGETHER = 512
+_FLOAT32, _LEAST = 1e30, 1e-35
+"""What a bias in float32 is cut to, and more than numbers below the range of float32 add up to."""
+Status = Literal["exposed", "hidden", "undecided"]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass
+class Work:
+    """The multiplications that a search may still do. A limit in seconds would give one input several answers."""
+
+    left: float
+
+    @property
+    def is_over(self) -> bool:
+        return self.left <= 0
+
+    def spend(self, multiplications: float) -> None:
+        self.left -= multiplications
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """Whether the rows `own` can lie above all others, and the proof.
+
+    exposed: along `direction` they are above all others by a margin above 0, in float64 or in float32 beyond all rounding.
+    hidden: the mean of the rows `places` by `weights` is so close that no direction has a margin above `bound`; `exact` says
+    that no direction has any margin, whatever the rounding. `is_lower` says that the bias of that mean is the larger one.
+    """
+
+    own: tuple[int, ...]
+    status: Status
+    margin: float = 0.0
+    bound: float = float("inf")
+    exact: bool = False
+    direction: Array | None = None
+    places: tuple[int, ...] = ()
+    weights: tuple[float, ...] = ()
+    is_lower: bool = False
+    steps: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class HeadSpace:
+    """The rows of a head with what whitens them; (V, d) with d = D, or D + 1 with a bias. All are multiplied by powers of two."""
+
+    rows: Array  # (V, D)
+    bias: Array | None  # (V,) float64
+    is_lossless: bool  # no digit left the range of its dtype
+    shares: Array  # (V,) powers of two: what differences to long rows are multiplied by
+    long: Array  # places of rows that are longer than `FAR` medians
+    lengths: Array  # (V,) with the bias
+    longest: float  # of the others
+    mean: Array  # (d,)
+    whitener: Array  # (d, d), symmetric
+    stretch: float  # its largest eigenvalue
+    up: Array | None  # (d,), whitened
+    power: int  # of two, by which the bias was multiplied more than the rows
+
+    @classmethod
+    def of(cls, head: Array, bias: Array | None = None, spread: float | None = None) -> "HeadSpace":
+        """`spread` is how far biases lie apart where it matters; by default their standard deviation.
+
+        Raises InputError: not (V, D) with V of at least 2, a bias of another length, or numbers that are not finite.
+        """
+        check_head(head, bias)
+        rows, by, is_lossless = scaled(head)
+        if bias is not None and bias.min() == bias.max():
+            bias = None
+        wide = bias is not None
+        lengths = np.concatenate([np.linalg.norm(block, axis=1) for block in _blocks(rows, None)])
+        if bias is not None:
+            usual = float(np.median(lengths)) / math.sqrt(head.shape[1]) or 1.0
+            power = math.frexp(usual)[1] - math.frexp(spread or float(np.ptp(bias / 2)))[1]
+            power = min(power, 1000 - math.frexp(float(np.abs(bias).max()))[1])
+            bias, is_kept = times_power(bias, power)
+            by = power - by
+            is_lossless = is_lossless and is_kept
+            lengths = np.hypot(lengths, bias)
+        far = FAR * float(np.median(lengths)) or float("inf")
+        long = np.flatnonzero(lengths > far)
+        shares = np.ones(len(rows))
+        shares[long] = np.exp2(np.floor(np.log2(far / lengths[long])))
+        d = head.shape[1] + wide
+        mean, square = np.zeros(d), np.zeros((d, d))
+        for block in _blocks(rows, bias, shares):
+            mean += block.sum(0) / len(head)
+        for block in _blocks(rows, bias, shares):
+            block -= mean
+            square += block.T @ block / len(head)
+        values, vectors = np.linalg.eigh(square)
+        top = float(values[-1])
+        stretch = 1 / np.sqrt(np.maximum(values, _FLOOR * top)) if top > 0 else np.ones(d)
+        whitener = (vectors * stretch) @ vectors.T
+        up = None
+        if wide:  # as long as a difference of rows is
+            up = whitener[-1] * (np.sqrt(2 * d) / np.linalg.norm(whitener[-1]))
+        longest = float(lengths[lengths <= far].max())
+        return cls(
+            rows, bias, is_lossless, shares, long, lengths, longest, mean, whitener, float(stretch.max()), up, by
+        )  # fmt: skip
+
+    def taken(self, places: Array) -> Array:
+        """(n, d) float64."""
+        rows = self.rows[places].astype(np.float64)
+        return rows if self.bias is None else np.column_stack([rows, self.bias[places]])
+
+    def unscaled(self, direction: Array) -> Array:
+        """The same direction for head and bias as stored."""
+        return (
+            np.append(direction[:-1], np.ldexp(direction[-1], self.power))
+            if self.up is not None
+            else direction
+        )
+
+    def differences(self, places: Array, others: Array) -> Array:
+        """(n, d) of rows less other rows, those to long ones shortened; to `_UP` the demand on the number before the bias."""
+        found = (self.taken(places) - self.taken(np.maximum(others, 0))) * self.shares[np.maximum(others, 0)][
+            :, None
+        ]
+        found[others == _UP] = np.eye(len(self.mean))[-1]
+        return found
+
+    def heights(self, directions: Array, *, double: bool) -> tuple[Array, Array]:
+        """Heights (n, V) of all rows along directions (n, d), and how far rounding moves that of a row of length 1 (n,).
+
+        In float32 the directions have to be numbers of float32, and the rows as well.
+        """
+        d, n = self.rows.shape[1], len(directions)
+        kind = np.float64 if double else np.float32
+        found = np.empty((n, len(self.rows)), kind)
+        step = max(1, _AT_ONCE // d) if double else len(self.rows)
+        for at in range(0, len(self.rows), step):
+            part = self.rows[at : at + step].astype(kind, copy=False)
+            np.matmul(directions[:, :d].astype(kind), part.T, out=found[:, at : at + step])
+        if self.bias is not None:  # no row that matters has a bias beyond the range of float32
+            bias = self.bias if double else np.clip(self.bias, -_FLOAT32, _FLOAT32)
+            found += directions[:, d, None].astype(kind) * bias.astype(kind)
+        # twice the usual gamma, for the bias and for 1 / (1 - n u)
+        unit = (d + 6) * float(np.finfo(kind).eps)
+        return found, unit * np.linalg.norm(directions, axis=1)
+
+
+def check_head(head: Array, bias: Array | None) -> None:
+    """Raises InputError: not (V, D) with V of at least 2, a bias of another length, or numbers that are not finite."""
+    if head.ndim != 2 or len(head) < 2 or not head.shape[1]:
+        raise InputError(
+            f"expected a head (V, D) with at least two rows, got shape {head.shape}: pass W alone"
+        )
+    if bias is not None and bias.shape != (len(head),):
+        raise InputError(f"expected a bias ({len(head)},), got shape {bias.shape}: pass one number a row")
+    if not all(np.isfinite(block).all() for block in _blocks(head, bias)):
+        raise InputError("expected a head of finite numbers, got NaN or inf: the model is damaged")
+
+
+def levels(bias: Array) -> Iterator[tuple[Array, float]]:
+    """The places of rows whose biases lie together, the highest first, and how far they lie apart.
+
+    A row is compared with those of its level and above in the digits that these have. So what a padded vocabulary's bias of
+    -1e30 decides of its own rows takes no digit from the others.
+    """
+    left = np.argsort(-bias, kind="stable")
+    ordered = bias[left] / 2  # half of it, as the difference of two numbers may be out of range
+    top = ordered[0]
+    while len(ordered):
+        below = ordered[(len(ordered) - 1) // 2 :]
+        below = below[below < top]
+        middle = below[0] if len(below) else top
+        spread = float(top - middle)
+        n = int(((middle - ordered) / FAR <= spread).sum())
+        yield left[:n], spread
+        left, ordered = left[n:], ordered[n:]
+
+
+@dataclass(eq=False)
+class _Question:
+    """Rows whose search goes on: the nearest point so far, and the directions along which they have to stay level."""
+
+    own: Array
+    level: Array | None  # (m - 1, d) orthonormal, whitened
+    stiff: float  # how far rows move for each unit by which `own` is not level
+    hull: Hull | None = None
+    double: bool = False
+    steps: int = 0
+    is_over: bool = False  # 0 is in the hull
+    direction: Array = field(default_factory=lambda: np.zeros(0))
+
+
+def seek(
+    space: HeadSpace,
+    sets: Sequence[Sequence[int]],
+    *,
+    most_steps: int | None = None,
+    work: Work | None = None,
+    keep: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Answer]:
+    """For each set of rows whether a direction exists along which all of its rows are level and above all others.
+
+    Args:
+        sets: places of rows, each set affinely independent.
+        most_steps: of one set; 10 d + 100 unless given.
+        work: what is not answered when it is over is undecided.
+        keep: the directions of exposed sets.
+        progress: called with (sets answered, sets).
+
+    Yields:
+        answers, in the order in which they are found.
+    """
+    most = most_steps or 10 * len(space.mean) + 100
+    together = max(1, min(_MOST_TOGETHER, _AT_ONCE // len(space.rows)))
+    waiting, active, done = deque(sets), list[_Question](), 0
+    work = Work(float("inf")) if work is None else work
+    while waiting or active:
+        if work.is_over:
+            left = [*(q.own for q in active), *waiting]
+            yield from (Answer(tuple(map(int, own)), "undecided") for own in left)
+            return
+        new = [waiting.popleft() for _ in range(min(len(waiting), together - len(active)))]
+        active += _asked(space, new)
+        still, takes = list[_Question](), list[tuple[_Question, int]]()
+        groups = [(wide, [q for q in active if q.double is wide]) for wide in (False, True)]
+        for double, group in groups:
+            for q, rival, margin in _looked(space, group, double=double):
+                if margin > 0:
+                    kept = space.unscaled(q.direction) if keep else None
+                    yield Answer(tuple(map(int, q.own)), "exposed", margin, direction=kept, steps=q.steps)
+                elif _goes_on(q, rival, most, double=double):
+                    still.append(q)
+                    if rival is not None:
+                        takes.append((q, rival))
+                else:
+                    yield _ended(space, q)
+        _take(space, takes)
+        work.spend(sum(_work(space, q) for q in active))
+        done += len(active) - len(still)
+        active = still
+        if progress is not None:
+            progress(done, len(sets))
+
+
+def _blocks(head: Array, bias: Array | None, shares: Array | None = None) -> Iterator[Array]:
+    step = max(1, 2**22 // head.shape[1])
+    for at in range(0, len(head), step):
+        block = head[at : at + step].astype(np.float64)
+        block = block if bias is None else np.column_stack([block, bias[at : at + step]])
+        yield block if shares is None else block * shares[at : at + step, None]
+
+
+def _work(space: HeadSpace, q: _Question) -> float:
+    """Of one step: a product with all rows, the nearest point of a hull of k rows, and what a step takes besides."""
+    return float(
+        _A_STEP + (1 + q.double) * space.rows.size + (0 if q.hull is None else len(q.hull.places) ** 3)
+    )
+
+
+def _asked(space: HeadSpace, sets: Sequence[Sequence[int]]) -> list[_Question]:
+    """The questions, each with its first direction: its own mean row, whitened twice."""
+    if not sets:
+        return []
+    questions = []
+    first = np.array([one[0] for one in sets])
+    starts = (space.taken(first) - space.mean) @ space.whitener
+    for own, start in zip(sets, starts, strict=True):
+        places, level, stiff = np.array(own), None, 0.0
+        if len(places) > 1:
+            differences = space.taken(places[1:]) - space.taken(places[:1])
+            least = float(np.linalg.svd(differences, compute_uv=False)[-1])
+            longest = float(space.lengths.max())
+            stiff = 2 * longest * np.sqrt(len(places) - 1) / max(least, np.finfo(np.float64).tiny)
+            level = np.linalg.qr((differences @ space.whitener).T)[0].T
+        question = _Question(places, level, stiff, double=space.rows.dtype != np.float32)
+        question.direction = _levelled(question, start)
+        questions.append(question)
+    directions = np.stack([q.direction for q in questions])
+    directions /= np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    for question, direction in zip(questions, directions @ space.whitener, strict=True):
+        question.direction = direction
+    return questions
+
+
+def _levelled(question: _Question, point: Array) -> Array:
+    level = question.level
+    return point if level is None else np.asarray(point - (point @ level.T) @ level)
+
+
+def _looked(
+    space: HeadSpace, questions: list[_Question], *, double: bool
+) -> Iterator[tuple[_Question, int | None, float]]:
+    """Each question with the row that is highest of the others, and the proven margin.
+
+    The rival is None where the margin is within rounding of float32, so that the next look has to be in float64.
+    """
+    if not questions:
+        return
+    directions = np.stack([q.direction for q in questions])
+    if not double:
+        directions = directions.astype(np.float32).astype(np.float64)
+    heights, units = space.heights(directions, double=double)
+    own_lengths = [float(space.lengths[q.own].max()) for q in questions]
+    for q, direction, column, unit, length in zip(
+        questions, directions, heights, units, own_lengths, strict=True
+    ):
+        rounding = unit * length + _LEAST
+        mine = column[q.own].astype(np.float64)
+        column[q.own] = -np.inf
+        rival = int(column.argmax())
+        highest = float(column[rival]) + unit * space.longest + _LEAST
+        far = column[space.long] + unit * space.lengths[space.long]
+        raw, highest = float(mine.min()) - float(column[rival]), max(highest, float(far.max(initial=-np.inf)))
+        slack = q.stiff * (float(np.ptp(mine)) + 2 * rounding) if len(mine) > 1 else 0.0
+        margin = float(mine.min()) - rounding - highest - slack
+        q.direction = direction
+        if raw > 0 and space.up is not None and direction[-1] <= 0:
+            rival, margin = _UP, -np.inf
+        unclear = raw > 0 and margin <= 0 and rival != _UP
+        yield q, None if unclear and not double else rival, margin
+
+
+def _goes_on(q: _Question, rival: int | None, most: int, *, double: bool) -> bool:
+    """Whether there is more to do; a search that float32 cannot lead goes on in float64."""
+    q.steps += 1
+    if q.is_over or q.steps > most:
+        return False
+    stuck = q.hull is not None and rival is not None and rival in q.hull.places
+    if rival is None or stuck:
+        if double:
+            return False
+        q.double = True
+        return True
+    return True
+
+
+def _take(space: HeadSpace, takes: Sequence[tuple[_Question, int]]) -> None:
+    """Take the rival of each question into its hull, and turn to the point that is nearest to 0 then."""
+    takes = [(q, rival) for q, rival in takes if q.hull is None or rival not in q.hull.places]
+    if not takes:
+        return
+    first = np.array([q.own[0] for q, _ in takes])
+    rivals = np.array([rival for _, rival in takes])
+    points = space.differences(first, rivals) @ space.whitener
+    for (q, rival), point in zip(takes, points, strict=True):
+        new = _levelled(q, space.up if rival == _UP and space.up is not None else point)
+        if q.hull is None:
+            q.hull = Hull(new, rival, float(np.linalg.norm(new)))
+        else:
+            q.hull.largest = max(q.hull.largest, float(np.linalg.norm(new)))
+            q.hull.take(new, rival)
+    shortest = _NOTHING * np.sqrt(len(space.mean))
+    sizes = np.array([np.linalg.norm(q.hull.x) for q, _ in takes if q.hull is not None])
+    turned = (
+        np.stack([q.hull.x for q, _ in takes if q.hull is not None]) / np.maximum(sizes, shortest)[:, None]
+    )
+    for (q, _), size, direction in zip(takes, sizes.tolist(), turned @ space.whitener, strict=True):
+        q.direction = direction
+        if size <= shortest:
+            q.is_over = True
+
+
+def _ended(space: HeadSpace, q: _Question) -> Answer:
+    """What the hull proves of rows for which no direction was found."""
+    own = tuple(map(int, q.own))
+    hull = q.hull
+    if hull is None:
+        return Answer(own, "undecided", steps=q.steps)
+    d, eps = len(space.mean), float(np.finfo(np.float64).eps)
+    rivals, real = np.array(hull.places), np.array(hull.places) != _UP
+    longest = float(space.lengths[q.own[0]] + (space.lengths * space.shares)[rivals[real]].max(initial=0))
+    rounding = (len(rivals) + 2 * d + 3) * eps * (longest * space.stretch + hull.largest)
+    points = space.differences(np.full(len(rivals), q.own[0]), rivals)
+    beaten = _beaten(space, own[0], rivals) if len(own) == 1 and space.is_lossless else None
+    if beaten is not None:
+        return Answer(
+            own,
+            "hidden",
+            bound=0.0,
+            exact=True,
+            places=(beaten,),
+            weights=(1.0,),
+            is_lower=True,
+            steps=q.steps,
+        )
+    weights = (hull.weights * np.where(real, space.shares[np.maximum(rivals, 0)], 0))[real]
+    whole = float(weights.sum())
+    if not whole > 0:
+        return Answer(own, "undecided", steps=q.steps)
+    bound = (float(np.linalg.norm(hull.weights @ hull.kept)) + rounding) / whole
+    exact = len(own) == 1 and holds_zero(points, float(np.linalg.norm(points, axis=1).max()))
+    status: Status = "hidden" if exact or bound <= EPSILON else "undecided"
+    return Answer(
+        own, status, bound=bound, exact=exact, places=tuple(map(int, rivals[real])),
+        weights=tuple(map(float, weights / whole)), is_lower=not real.all(), steps=q.steps,
+    )  # fmt: skip
+
+
+def _beaten(space: HeadSpace, own: int, rivals: Array) -> int | None:
+    """An equal row with a bias that is not smaller, of the rivals: differences of equal numbers are exact."""
+    d, others = space.rows.shape[1], rivals[rivals != _UP]
+    points = space.taken(np.full(len(others), own)) - space.taken(others)
+    found = np.flatnonzero(~points[:, :d].any(1) & ~(points[:, d:] > 0).any(1))
+    return int(others[found[0]]) if len(found) else None

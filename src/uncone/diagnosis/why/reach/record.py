@@ -1,0 +1,146 @@
+"""The parts of a head's record on the tokens that no state makes the most likely, and on sets that states can set freely."""
+
+from typing import Literal
+
+from uncone.records.blocks import Block, Cell, Folded, Table, Text
+from uncone.records.brief import part
+from uncone.records.layout import section, shown
+from uncone.records.text import count, number, percent
+from uncone.records.token_text import shown_token
+
+_MOST_SHOWN, _MOST_NAMED = 20, 3
+
+
+@part
+class UnreachableToken:
+    """A token that no state makes the most likely, and the certificate.
+
+    The row of the token is the mean of the rows `others` by `weights`, which are positive and sum to 1, and the mean of their
+    biases is higher than the token's by `higher_bias`. So for any state the largest logit of `others` is at least the
+    token's, but for at most `bound` standard deviations of all logits. `exact` says that this holds without any exception.
+    """
+
+    id: int
+    token: str | None
+    exact: bool
+    bound: float
+    others: tuple[int, ...]
+    weights: tuple[float, ...]
+    other_tokens: tuple[str | None, ...] = ()
+    """Of the heaviest others."""
+    higher_bias: float = 0.0
+
+
+@part
+class UnreachableTokens:
+    """Which tokens a head can never make the most likely, whatever its state (Demeter et al. 2020; Grivas et al. 2022).
+
+    `reachable` tokens are proven to be above all others for some state, `unreachable` ones (of them `exact` beyond all
+    rounding) proven not to be, `tied` ones have the row of another token, so that they are never above it, and `undecided` ones
+    are neither. The four sum to `vocabulary`. `zero` rows hold zeros alone. `seen` is the number of tokens that were the most
+    likely for one of `states` states of a text; both are 0 where none were given. `tokens` lists the first unreachable ones.
+    """
+
+    verdict: str
+    vocabulary: int
+    dimensions: int
+    biased: bool
+    reachable: int
+    unreachable: int
+    exact: int
+    tied: int
+    undecided: int
+    zero: int
+    epsilon: float
+    tokens: tuple[UnreachableToken, ...] = ()
+    tied_ids: tuple[int, ...] = ()
+    undecided_ids: tuple[int, ...] = ()
+    states: int = 0
+    seen: int = 0
+    definition: str = ""
+
+    def blocks(self) -> tuple[Block, ...]:
+        counts = (
+            ("can be the most likely", count(self.reachable)),
+            ("can never be the most likely", count(self.unreachable)),
+            ("of these beyond all rounding", count(self.exact)),
+            ("can only tie, as another row is equal", count(self.tied)),
+            ("undecided", count(self.undecided)),
+        )
+        listed = tuple(map(_row, self.tokens[:_MOST_SHOWN]))
+        columns = ("token", "id", "below a mixture of", "proof")
+        return section(
+            "Tokens that can never be predicted",
+            Text(self.verdict, "lead"),
+            Table(("tokens", "number"), counts, ("number",)),
+            Table(columns, listed, ("id",), "The first" if self.unreachable > len(listed) else ""),
+            Text(self.definition, "quiet"),
+        )
+
+
+def _row(token: UnreachableToken) -> tuple[str | Cell, ...]:
+    named = sorted(zip(token.weights, token.others, strict=True), reverse=True)[:_MOST_NAMED]
+    texts = token.other_tokens or tuple(None for _ in named)
+    parts = (
+        f"{_name(text, place)} {percent(weight)}" for (weight, place), text in zip(named, texts, strict=False)
+    )
+    more = len(token.others) - len(named)
+    rest = ", ".join((
+        *([f"and {count(more)} more"] if more else ()),
+        *([f"with a bias higher by {number(token.higher_bias)}"] if token.higher_bias else ()),
+    ))  # fmt: skip
+    proof = "exact" if token.exact else f"to {number(token.bound)} sd of the logits"
+    return _name(token.token, token.id), count(token.id), Cell(", ".join(parts), rest), proof
+
+
+def _name(text: str | None, place: int) -> str:
+    if place < 0:  # of records of earlier versions, in which the bias is one of the others
+        return "a lower bias"
+    return f"#{place}" if text is None else shown_token(text)
+
+
+@part
+class SettableSets:
+    """Of `sets` sets of `size` tokens so many are proven settable, proven not to be, and undecided."""
+
+    kind: Literal["random", "top"]
+    size: int
+    sets: int
+    settable: int
+    not_settable: int
+    undecided: int
+
+
+@part
+class SettableTokens:
+    """How many tokens a state can put above all others with any probabilities among them.
+
+    A set of tokens is settable if some direction has them level and above all other rows, and their rows are affinely
+    independent: then every distribution over them is reached by a state, to any precision. `random` is the largest size of
+    which at least half the random sets are settable, `top` that of the sets of most likely tokens of a text's states (None
+    without states). `gaussian` is the size of which half the sets are settable in a head of normal rows.
+    """
+
+    verdict: str
+    vocabulary: int
+    dimensions: int
+    random: int
+    top: int | None
+    gaussian: int
+    sizes: tuple[SettableSets, ...]
+    definition: str = ""
+
+    def blocks(self) -> tuple[Block, ...]:
+        columns = ("tokens", "sets", "settable", "not", "undecided")
+        kinds = {"random": "random tokens", "top": "most likely tokens of a state"}
+        rows = tuple(
+            (f"{count(one.size)} {kinds[one.kind]}", count(one.sets), count(one.settable), count(one.not_settable),
+             count(one.undecided))
+            for one in self.sizes
+        )  # fmt: skip
+        return section(
+            "How many top tokens can be set freely",
+            Text(self.verdict, "lead"),
+            Folded("By the size of the set", shown(Table(columns, rows, columns[1:]))),
+            Text(self.definition, "quiet"),
+        )

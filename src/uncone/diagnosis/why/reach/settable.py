@@ -1,0 +1,172 @@
+"""How many top tokens can a state set freely? Sets of rows that are faces of the rows' hull, found by solving for them.
+
+Basri and Jacobs (2026, ICLR, abstract): even a random head gives exact probabilities to rather many top tokens. In geometry:
+if the rows of m tokens are affinely independent, and a direction has them level and above all others, then a state
+h = t g + f has any logits among the m by the choice of f, and all others as far below as wanted by the choice of t.
+Conversely every set that can have equal logits above all others for such t is a face. That almost all sets of m normal
+rows are faces is known up to m about D / (2 ln(V / D)) (Donoho and Tanner 2009).
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from uncone.arguments import whole_number
+from uncone.diagnosis.why.reach.faces import HeadSpace, Progress, Work, seek
+from uncone.diagnosis.why.reach.record import SettableSets, SettableTokens
+from uncone.diagnosis.why.reach.unreachable import checked_states, distinct, plain
+from uncone.errors import UndefinedMeasure
+from uncone.records.text import counted
+from uncone.rows import Array
+from uncone.rows.samples import as_numbers
+
+MOST_WORK = 2e12
+"""Multiplications: some two minutes on two cores."""
+Kind = Literal["random", "top"]
+_DEFINITION = (
+    "A set is settable if a direction has its rows level and above all others, and the rows are affinely independent: then "
+    "some state gives its tokens any probabilities among them, with as little as wanted left to the others. The size is the "
+    "largest one of which at least half of the sets are settable. Biases change nothing here, since states may grow."
+)
+
+
+def settable_tokens(
+    head: Any,
+    *,
+    states: Any = None,
+    sets: int = 20,
+    seed: int = 0,
+    most_work: float = MOST_WORK,
+    progress: Progress | None = None,
+) -> SettableTokens:
+    """How many tokens a state can put on top with any probabilities among them: for random sets, and for tops of a text.
+
+    Args:
+        head: (V, D), an array or tensor of distinct rows (of equal ones the first counts).
+        states: (N, D) of a text: the most likely tokens of single states are asked as well.
+        sets: asked of each size.
+        seed: of the sets.
+        most_work: multiplications at most, the same on every machine; what is open then counts as undecided.
+        progress: called with (step, done, in all).
+
+    Raises:
+        InputError: not a matrix of at least two rows, states of another width or none, or numbers that are not finite.
+        UndefinedMeasure: all rows are equal.
+
+    >>> simplex = np.eye(6)  # any five or fewer of six corners are a face
+    >>> settable_tokens(simplex).random
+    5
+    """
+    whole_number(sets, "sets", 1, 10**6)
+    whole_number(seed, "seed", 0)
+    rows = plain(as_numbers(head))
+    whole = HeadSpace.of(rows)
+    first = distinct(rows, None)[0]
+    if len(first) < 2:
+        raise UndefinedMeasure(
+            f"all of {len(rows)} rows are equal, so that no set of tokens can be told apart"
+        )
+    rows = rows[first]
+    space = whole if len(first) == len(whole.rows) else HeadSpace.of(rows)
+    v, d = rows.shape
+    work = Work(most_work)
+    draws: dict[Kind, Callable[[int], list[Array]]] = {"random": lambda m: _random_sets(v, m, sets, seed)}
+    if states is not None:
+        order = _tops(rows, checked_states(states, d), sets, min(d, v - 1), seed)
+        draws["top"] = lambda m: [one[:m] for one in order]
+    found, largest, least = list[SettableSets](), dict[Kind, int](), dict[Kind, str]()
+    for kind, draw in draws.items():
+        told = _telling(progress, kind)
+        asked, is_whole = _asked(space, kind, draw, work, told)
+        largest[kind] = max((one.size for one in asked if 2 * one.settable >= one.sets), default=0)
+        is_open = any(
+            one.size > largest[kind] and 2 * (one.settable + one.undecided) >= one.sets for one in asked
+        )
+        least[kind] = "at least " if is_open or not is_whole else ""
+        found += sorted(asked, key=lambda one: one.size)
+    gaussian = gaussian_settable(v, d)
+    verdict = (
+        f"States can set {least['random'] or 'about '}{counted(largest['random'], 'random token')} freely above all others, of "
+        f"{v:,} in {d:,} dimensions; a head of normal rows has {gaussian:,}."
+    )
+    if "top" in largest:
+        verdict += f" Of the most likely tokens of a state {least['top']}{largest['top']:,} can be set."
+    if any(least.values()):
+        verdict += ' "At least": the search reached its limit of work before larger sets were decided.'
+    return SettableTokens(
+        verdict, v, d, largest["random"], largest.get("top"), gaussian, tuple(found), _DEFINITION
+    )
+
+
+def gaussian_settable(v: int, d: int) -> int:
+    """The size m of which half of the sets are settable in a head (v, d) of normal rows.
+
+    Half of the faces survive where the statistical dimension of the cone at a face is d (Amelunxen et al. 2014, theorem I):
+    min over t of m (1 + t^2) + (v - m) E[max(g - t, 0)^2].
+
+    >>> gaussian_settable(8192, 64), gaussian_settable(50257, 768)
+    (7, 104)
+    """
+    low, high = 0, min(d, v - 1)
+    while low < high:
+        m = (low + high + 1) // 2
+        low, high = (m, high) if _statistical_dimension(v, m) <= d else (low, m - 1)
+    return low
+
+
+def _statistical_dimension(v: int, m: int) -> float:
+    def at(t: float) -> float:
+        tail, density = 0.5 * math.erfc(t / math.sqrt(2)), math.exp(-t * t / 2) / math.sqrt(2 * math.pi)
+        return m * (1 + t * t) + (v - m) * ((1 + t * t) * tail - t * density)
+
+    return min(at(step / 200) for step in range(-600, 1601))
+
+
+def _telling(progress: Progress | None, kind: Kind) -> Callable[[int], None] | None:
+    if progress is None:
+        return None
+    return lambda size: progress(f"setting {kind} tokens", size, 0)
+
+
+def _asked(
+    space: HeadSpace, kind: Kind, draw: Callable[[int], list[Array]], work: Work, told: Callable[[int], None] | None
+) -> tuple[list[SettableSets], bool]:  # fmt: skip
+    """Sizes that double until fewer than half of the sets are settable, and then those between, by halves.
+
+    With False the limit of work was reached first.
+    """
+    found = list[SettableSets]()
+    v, d = space.rows.shape
+    low, high, size = 0, min(d, v - 1) + 1, 1
+    while low + 1 < high and not work.is_over:
+        if told is not None:
+            told(size)
+        one = _of_size(space, kind, size, draw(size), work)
+        found.append(one)
+        is_settable = 2 * one.settable >= one.sets
+        low, high = (size, high) if is_settable else (low, size)
+        size = min(2 * size, high - 1) if high > d or high > v - 1 else (low + high) // 2
+    return found, low + 1 >= high
+
+
+def _of_size(space: HeadSpace, kind: Kind, size: int, sets: list[Array], work: Work) -> SettableSets:
+    answers = list(seek(space, [tuple(map(int, one)) for one in sets], work=work))
+    status = [one.status for one in answers]
+    return SettableSets(
+        kind, size, len(sets), status.count("exposed"), status.count("hidden"), status.count("undecided")
+    )
+
+
+def _random_sets(v: int, m: int, sets: int, seed: int) -> list[Array]:
+    random = np.random.default_rng([seed, m])
+    return [random.choice(v, m, replace=False) for _ in range(sets)]
+
+
+def _tops(rows: Array, states: Array, sets: int, most: int, seed: int) -> list[Array]:
+    """For some states their most likely tokens, the first the most likely one."""
+    random = np.random.default_rng([seed, 0])
+    places = np.sort(random.choice(len(states), min(sets, len(states)), replace=False))
+    logits = states[places].astype(np.float64) @ rows.T.astype(np.float64)
+    return list(np.argsort(-logits, axis=1, kind="stable")[:, :most])

@@ -1,0 +1,222 @@
+"""Which tokens can never be the most likely one, whatever the state? With a certificate for every answer.
+
+Demeter et al. (2020, stolen probability): a row inside the hull of the others never has the largest logit. Grivas et al.
+(2022) ask it of each token by a linear programme, with the bias: token v can be the most likely if and only if a state h
+has <w_v - w_u, h> + b_v - b_u > 0 for every other u.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from uncone.arguments import finite_number, shown, whole_number
+from uncone.diagnosis.why.reach.faces import (
+    EPSILON,
+    Answer,
+    HeadSpace,
+    Progress,
+    Work,
+    check_head,
+    levels,
+    seek,
+)
+from uncone.diagnosis.why.reach.record import UnreachableToken, UnreachableTokens
+from uncone.errors import InputError
+from uncone.measure.groups import are_labels
+from uncone.records.text import counted, plural
+from uncone.records.token_text import token_texts
+from uncone.rows import Array
+from uncone.rows.samples import as_numbers
+
+MOST_WORK = 5e12
+"""Multiplications: some five minutes on two cores."""
+_NAMED = 3
+_CHUNK = 2**24
+
+
+def unreachable_tokens(
+    head: Any,
+    bias: Any = None,
+    *,
+    labels: Sequence[str | None] | None = None,
+    states: Any = None,
+    scale: float = 1.0,
+    most_work: float = MOST_WORK,
+    most_listed: int = 100,
+    progress: Progress | None = None,
+) -> UnreachableTokens:
+    """The tokens that no state makes the most likely (unargmaxable), each answer proven.
+
+    A token is proven reachable by a state whose logits were computed, its logit above all others beyond their rounding. It
+    is proven unreachable by a mixture of other rows that its row lies below. Nothing is assumed of the states: a token that
+    is reachable may still need a state that the layers before the head cannot make.
+
+    Args:
+        head: (V, D), an array or tensor: the output rows.
+        bias: (V,) of the logits. A positive scale or a cap of the logits changes no answer.
+        labels: the token strings.
+        states: (N, D) of a text: how many tokens were the most likely for one of them is counted.
+        scale: what the products of states and rows are times, before the bias is added.
+        most_work: multiplications at most, the same on every machine; what is open then counts as undecided.
+        most_listed: unreachable tokens with their certificates.
+        progress: called with (step, done, in all).
+
+    Raises:
+        InputError: not a matrix of at least two rows, a bias of another length, or numbers that are not finite.
+
+    >>> corners = np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1], [0.2, 0.3]])
+    >>> found = unreachable_tokens(corners)
+    >>> found.reachable, [(one.id, one.exact) for one in found.tokens]
+    (4, [(4, True)])
+    """
+    finite_number(scale, "scale")
+    whole_number(most_listed, "most_listed", 0)
+    rows = plain(as_numbers(head))
+    if labels is not None and not are_labels(labels, len(rows)):
+        raise InputError(
+            f"expected a text or None for each of {len(rows):,} rows, got {shown(labels)}: pass a list of tokens"
+        )
+    offsets = None if bias is None else as_numbers(bias).astype(np.float64)
+    check_head(rows, offsets)
+    first, copies = distinct(rows, offsets)
+    answers = _answers(rows[first], None if offsets is None else offsets[first], Work(most_work), progress)
+    told_states = None if states is None else checked_states(states, rows.shape[1])
+    seen = (0, 0) if told_states is None else (_seen(rows, offsets, told_states, scale), len(told_states))
+    return _recorded(rows, offsets, answers, first, copies, labels, seen, most_listed)
+
+
+def _answers(rows: Array, bias: Array | None, work: Work, progress: Progress | None) -> list[Answer]:
+    """Of each of the distinct rows, in their order; none of a single row."""
+    if len(rows) < 2:
+        return []
+    answers, n = list[Answer](), len(rows)
+    for places, spread in [(np.arange(n), 0.0)] if bias is None else levels(bias):
+        done = len(answers)
+        told = (
+            None
+            if progress is None
+            else lambda k, _, done=done: progress("seeking states for tokens", done + k, n)
+        )
+        space = HeadSpace.of(rows, bias, spread)
+        answers += seek(space, [(int(place),) for place in places], work=work, progress=told)
+    return sorted(answers, key=lambda answer: answer.own)
+
+
+def plain(rows: Array) -> Array:
+    """As float32 or float64, row after row in memory."""
+    return np.ascontiguousarray(rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float32))
+
+
+def distinct(rows: Array, bias: Array | None) -> tuple[Array, Array]:
+    """The first places of distinct rows (with their bias), and for each row which of them it is."""
+    keys, step = np.empty(len(rows), "V16"), max(1, _CHUNK // rows.shape[1])
+    numbers = np.zeros(len(rows)) if bias is None else bias + 0.0
+    for at in range(0, len(rows), step):
+        block = rows[at : at + step] + rows.dtype.type(0)  # -0 is 0
+        for i, row in enumerate(block, at):
+            keys[i] = np.void(blake2b(row.tobytes() + numbers[i].tobytes(), digest_size=16).digest())
+    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return first[order], place[which.ravel()]
+
+
+def checked_states(states: Any, d: int) -> Array:
+    """The states of a text as (N, d), at least one.
+
+    Raises:
+        InputError: another shape, or numbers that are not finite.
+    """
+    h = as_numbers(states)
+    if h.ndim != 2 or not len(h) or h.shape[1] != d:
+        raise InputError(f"expected states (N, {d}), got shape {h.shape}: pass those that the head reads")
+    if not np.isfinite(h).all():
+        raise InputError("expected finite states, got NaN or inf: leave them out")
+    return h
+
+
+def _recorded(
+    rows: Array, bias: Array | None, answers: Sequence[Answer], first: Array, copies: Array, labels: Sequence[str | None] | None,
+    seen_of: tuple[int, int], most_listed: int,
+) -> UnreachableTokens:  # fmt: skip
+    status = np.array([one.status for one in answers] or ["exposed"])
+    sizes = np.bincount(copies)
+    hidden, open_ = status == "hidden", status == "undecided"
+    tied = np.flatnonzero((sizes > 1)[copies] & (status == "exposed")[copies])
+    open_ids = np.flatnonzero(open_[copies])
+    reachable = int(((sizes == 1) & (status == "exposed")).sum())
+    exact = np.array([one.exact for one in answers] or [False])
+    of_id = [(int(i), answers[copies[i]]) for i in np.flatnonzero(hidden[copies])[:most_listed]]
+    is_biased = bias is not None and bool(bias.min() < bias.max())
+    seen, n = seen_of
+    v, d = rows.shape
+    unreachable, never = int(hidden[copies].sum()), int((hidden & exact)[copies].sum())
+    return UnreachableTokens(
+        verdict=_verdict(v, never, unreachable - never, len(tied), len(open_ids)), vocabulary=v, dimensions=d,
+        biased=is_biased, reachable=reachable, unreachable=unreachable,
+        exact=never, tied=len(tied), undecided=len(open_ids),
+        zero=int((~rows.any(1)).sum()), epsilon=EPSILON,
+        tokens=tuple(_token(i, one, first, labels, bias) for i, one in of_id),
+        tied_ids=tuple(map(int, tied[:most_listed])), undecided_ids=tuple(map(int, open_ids[:most_listed])),
+        states=n, seen=seen, definition=_definition(is_biased, n, seen),
+    )  # fmt: skip
+
+
+def _token(
+    place: int, answer: Answer, first: Array, labels: Sequence[str | None] | None, bias: Array | None
+) -> UnreachableToken:
+    others = tuple(first[list(answer.places)].tolist())
+    heaviest = [others[i] for i in np.lexsort((others, answer.weights))[::-1][:_NAMED]]
+    higher = 0.0
+    if bias is not None and answer.is_lower:
+        higher = max(0.0, float(np.asarray(answer.weights) @ (bias[list(others)] - bias[place])))
+    return UnreachableToken(
+        place, token_texts(labels, [place])[0], answer.exact, answer.bound, others, answer.weights,
+        tuple(token_texts(labels, heaviest)), higher,
+    )  # fmt: skip
+
+
+def _seen(rows: Array, bias: Array | None, h: Array, scale: float) -> int:
+    """How many tokens are the most likely for one of the states."""
+    winners, step = np.zeros(len(rows), bool), max(1, _CHUNK // len(rows))
+    for at in range(0, len(h), step):
+        logits = (scale * h[at : at + step]).astype(rows.dtype) @ rows.T
+        if bias is not None:
+            logits += bias.astype(logits.dtype)
+        winners[logits.argmax(1)] = True
+    return int(winners.sum())
+
+
+def _verdict(v: int, never: int, hardly: int, tied: int, undecided: int) -> str:
+    """`never` tokens are proven beyond all rounding; `hardly` ones to a margin of epsilon."""
+    parts = list[str]()
+    if never:
+        parts.append(
+            f"{never:,} of {counted(v, 'token')} can never be the most likely one, whatever the state"
+        )
+    if hardly:
+        parts.append(
+            f"{hardly:,} of {counted(v, 'token')} can lead all others by no more than {EPSILON:g} of what a typical token "
+            "can, if at all"
+        )
+    if tied:
+        parts.append(f"{counted(tied, 'token')} can only tie, as another token has an equal row")
+    if undecided:
+        parts.append(f"{counted(undecided, 'token')} {plural(undecided, 'is', 'are')} undecided")
+    if not parts:
+        return f"Each of {counted(v, 'token')} is the most likely one for some state, proven token by token."
+    return "; ".join(parts) + "."
+
+
+def _definition(is_biased: bool, states: int, seen: int) -> str:
+    text = (
+        "Any vector counts as a state, so the layers before the head may reach fewer tokens. A token is unreachable if a "
+        "mixture of other rows has a logit at least as large for every state"
+        f"{', biases included' if is_biased else ''}."
+    )
+    if states:
+        text += f" On the text {counted(seen, 'token')} {plural(seen, 'was', 'were')} the most likely one for one of {counted(states, 'state')}."
+    return text

@@ -1,0 +1,290 @@
+"""The records of exact edits of a model: a centred head with its proof, and new values for rows of tokens."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from uncone.records.blocks import Block, Bullets, Cell, Heading, Table, Text
+from uncone.records.brief import part
+from uncone.records.layout import moved, shown
+from uncone.records.rebuild import expect
+from uncone.records.record import Record
+from uncone.records.text import count, counted, listing, number, shortened
+from uncone.records.token_text import shown_token
+
+GAUGE = (
+    "A gauge change: one vector was subtracted from every row of the head, which changes no probability: "
+    "neither perplexity nor any choice. It can help whatever reads the head's numbers: quantisation, cosines "
+    "between its rows, low precision. The effects measured here say whether it does."
+)
+_KINDS = {
+    "int8_tensor": "int8, one scale",
+    "int8_rows": "int8, one scale a row",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "logits_bfloat16": "logits in bfloat16",
+}
+MOST_LISTED = 200
+Way = Literal["sub_tokens", "mean", "covariance"]
+_WAYS = {
+    "sub_tokens": "the mean of its sub-tokens",
+    "mean": "the mean of all trained rows",
+    "covariance": "a draw around the mean",
+}
+_MOST_SHOWN = 10
+
+
+@part
+class HeadProof:
+    """Original and edited model run on the same ids, their log-probabilities compared. All figures are in
+    nats.
+
+    `rounding` is the original's largest error against the `reference`, which is the original without its
+    rounding; `rounding_edited` is that of the edited model against the same reference; `difference` is the
+    largest change of a log-probability, which is never above the sum of the two. The proof holds where
+    `rounding_edited` is not above `allowed`: one and a half times `rounding`, and what it takes to write the
+    largest logit of either in the dtype. `ties` counts positions where another token came first because the
+    two best ones were nearer to each other than rounding tells apart: than twice the sum of `rounding` and of
+    what it takes to write that logit.
+    """
+
+    text: str
+    positions: int
+    dtype: str
+    reference: str
+    difference: float
+    rounding: float
+    rounding_edited: float
+    allowed: float
+    same_first: int
+    ties: int
+
+
+@part
+class RoundingError:
+    """The root mean square error of the logits' differences over their deviation, in one kind of rounding."""
+
+    kind: Literal["int8_tensor", "int8_rows", "float16", "bfloat16", "logits_bfloat16"]
+    before: float
+    after: float
+
+
+@part
+class HeadRows:
+    """The rows of the head, before or after."""
+
+    mean_norm: float
+    norm_of_mean: float
+    largest: float
+    """The largest absolute value."""
+    mean_cosine: float | None
+
+
+@dataclass(frozen=True)
+class HeadEdit(Record):
+    """The result of `center_head`, and the proof."""
+
+    KIND: ClassVar[str] = "head edit"
+    SCHEMA: ClassVar[str] = "uncone.head_edit/1"
+    HOW: ClassVar[str] = "uncone center-head MODEL OUT --json F"
+
+    name: str
+    head: str
+    n: int
+    d: int
+    dtype: str
+    way: Literal["untied", "folded", "parted"]
+    """The head was a matrix of its own; tied, the mean went into `folded_into`; tied, it now stands apart as
+    `added`."""
+    folded_into: tuple[str, ...]
+    added: tuple[str, ...]
+    before: HeadRows
+    after: HeadRows
+    proof: HeadProof
+    effects: tuple[RoundingError, ...]
+    unchanged: int
+    """How many other tensors were compared and are the same to the bit."""
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    statement: str = GAUGE
+    schema: str = SCHEMA
+
+    def __post_init__(self) -> None:
+        fits, names = self.way != "folded" or self.folded_into, "the names that the mean was folded into"
+        expect(bool(fits), f"{names} in folded_into, got none: the file was cut or edited")
+
+    def blocks(self) -> tuple[Block, ...]:
+        p, before, after = self.proof, self.before, self.after
+        positions = f"{count(p.positions)} positions"
+        proof = (
+            ("largest error of the original", number(p.rounding)),
+            ("largest error of the edited model", number(p.rounding_edited)),
+            ("allowed to it", number(p.allowed)),
+            ("largest difference between the two", number(p.difference)),
+        )
+        errors = [(_KINDS[e.kind], e.before, e.after) for e in self.effects]
+        lengths = [
+            ("mean norm", before.mean_norm, after.mean_norm),
+            ("norm of the mean row", before.norm_of_mean, after.norm_of_mean),
+            ("largest number", before.largest, after.largest),
+        ]
+        ratios = [(name, 1.0, b / a) for name, a, b in (*errors, *lengths) if a > 0]
+        if before.mean_cosine is not None and after.mean_cosine is not None:
+            lengths.append(("mean cosine of two rows", before.mean_cosine, after.mean_cosine))
+        return shown(
+            Heading(f"The head of {self.name} is centred: {self._agreement()}.", 1),
+            Text(f"{self.head}: {count(self.n)} x {count(self.d)}, {self.dtype}. {self._way()}", "quiet"),
+            _compared(self.unchanged),
+            Table(("log-probabilities, in nats", "value"), proof, ("value",)),
+            Text(f"on {positions} of {p.text}, in {p.dtype}; exact is {p.reference}", "quiet"),
+            _sides("error of logits when rounded", errors),
+            Text("root mean square, as a share of the logits' deviation over the vocabulary", "quiet"),
+            _sides("rows of the head", lengths),
+            moved("After the edit", "share of the number before", ratios, "Dashed: as before the edit.", 1.0),
+            Text(self.statement),
+            (Text(f"Warning: {warning}", "caution") for warning in self.warnings),
+            _notes(self.notes, self.left_out),
+        )
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each kind of rounding."""
+        return [vars(effect) | {} for effect in self.effects]
+
+    def _agreement(self) -> str:
+        p = self.proof
+        ties = f", but for {counted(p.ties, 'tie')} within rounding" if p.ties else ""
+        edited, original = number(p.rounding_edited), number(p.rounding)
+        return (
+            f"on {count(p.positions)} positions its log-probabilities are within {edited} nats of exact "
+            f"ones, the original's within {original}, and the same token comes first everywhere{ties}"
+        )
+
+    def _way(self) -> str:
+        if self.way == "folded":
+            return f"Its rows are the token table's; the mean went into {listing(self.folded_into)}."
+        if self.way == "parted" and self.added:
+            return f"It shared the token table's rows and stands apart now: {listing(self.added)}."
+        return "It stands apart now." if self.way == "parted" else "It is a matrix of its own."
+
+
+@part
+class EditedToken:
+    """One token whose rows were set anew. `sub_tokens` are the ids whose mean they are, if they are one."""
+
+    id: int
+    token: str | None
+    way: Way
+    sub_tokens: tuple[int, ...] = ()
+
+
+@part
+class EditedTensor:
+    """One matrix whose rows were set; its other rows are the original's to the bit, as was compared."""
+
+    name: str
+    role: Literal["table", "head", "both"]
+    n: int
+    d: int
+    dtype: str
+    rows_equal: int
+    mean_norm_others: float
+    mean_norm_before: float | None
+    """Of the edited rows; None where one was not finite."""
+    mean_norm_after: float
+    shrinkage: float | None = None
+    """Share of the identity in the covariance that rows were drawn with."""
+
+
+@part
+class TextLoss:
+    """Mean loss in nats of a token on one text; `with_edited` counts targets that are edited tokens."""
+
+    text: str
+    kind: Literal["next_token", "masked_token"]
+    targets: int
+    with_edited: int
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class TokenEdit(Record):
+    """The result of `repair_tokens`."""
+
+    KIND: ClassVar[str] = "token edit"
+    SCHEMA: ClassVar[str] = "uncone.token_edit/1"
+    HOW: ClassVar[str] = "uncone repair-tokens MODEL OUT --json F"
+
+    name: str
+    method: Way
+    edited: int
+    tokens: tuple[EditedToken, ...]
+    """The first 200."""
+    tensors: tuple[EditedTensor, ...]
+    unchanged: int
+    """How many other tensors were compared and are the same to the bit."""
+    seed: int
+    loss: TextLoss | None = None
+    no_loss: str = ""
+    """Why there is no loss."""
+    notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    schema: str = SCHEMA
+
+    def blocks(self) -> tuple[Block, ...]:
+        columns = ("matrix", "role", "rows kept", "norm before", "norm after", "norm, trained")
+        listed, loss, told = self.tokens[:_MOST_SHOWN], self.loss, self.no_loss and f"No loss: {self.no_loss}"
+        more = self.edited - len(listed)
+        if loss is not None:
+            told = (
+                f"Mean loss on {loss.text}: {number(loss.before)} nats before, {number(loss.after)} after, "
+                f"over {counted(loss.targets, 'target')} ({count(loss.with_edited)} of them edited tokens)."
+            )
+        edited = f"{counted(self.edited, 'token')} of {self.name} set anew"
+        norms = [
+            (shortened(t.name), t.mean_norm_before / others, t.mean_norm_after / others)
+            for t in self.tensors
+            if t.mean_norm_before is not None and (others := t.mean_norm_others) > 0
+        ]
+        return shown(
+            Heading(f"{edited}; every other row is the same to the bit.", 1),
+            _compared(self.unchanged),
+            Table(columns, tuple(map(_tensor, self.tensors)), columns[2:]),
+            Table(("id", "token", "set to", "sub-tokens"), tuple(map(_token, listed)), ("id",)),
+            Text(f"and {count(more)} more" if more > 0 else "", "quiet"),
+            moved(
+                "Norms of the edited rows", "mean norm, as a share of the other rows'", norms,
+                "Dot: after. Line: from before. Dashed: as long as the other rows.", 1.0,
+            ),
+            Text(told),
+            _notes(self.notes, self.left_out),
+        )  # fmt: skip
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each token that is listed."""
+        return [vars(token) | {"sub_tokens": list(token.sub_tokens)} for token in self.tokens]
+
+
+def _compared(tensors: int) -> Text:
+    return Text(f"{counted(tensors, 'other tensor')} compared, all the same to the bit.", "quiet")
+
+
+def _notes(notes: tuple[str, ...], left_out: tuple[str, ...]) -> Bullets:
+    return Bullets((*notes, f"Not copied: {listing(left_out)}.") if left_out else notes)
+
+
+def _sides(heading: str, rows: Iterable[tuple[str, float, float]]) -> Table:
+    cells = ((name, number(before), Cell(number(after), tone="strong")) for name, before, after in rows)
+    return Table((heading, "before", "after"), tuple(cells), ("before", "after"))
+
+
+def _tensor(t: EditedTensor) -> tuple[str | Cell, ...]:
+    before = "not finite" if t.mean_norm_before is None else number(t.mean_norm_before)
+    after = Cell(number(t.mean_norm_after), tone="strong")
+    return shortened(t.name), t.role, count(t.rows_equal), before, after, number(t.mean_norm_others)
+
+
+def _token(token: EditedToken) -> tuple[str | Cell, ...]:
+    name = Cell(shown_token(token.token or ""), tone="token")
+    return str(token.id), name, _WAYS[token.way], " ".join(map(str, token.sub_tokens))

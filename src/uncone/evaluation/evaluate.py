@@ -1,0 +1,172 @@
+"""`evaluate`: a task on a model with and without each repair."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from uncone.errors import InputError, nearest
+from uncone.evaluation.ann import evaluate_ann, evaluate_ann_of_rows
+from uncone.evaluation.encoding import open_encoding
+from uncone.evaluation.fitting import Progress, repair_names
+from uncone.evaluation.own_vectors import name_of_own, open_own, own_vectors
+from uncone.evaluation.record import ORIGINAL, Evaluation, Task
+from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, items_of, verdict
+from uncone.evaluation.retrieval import Qrels, evaluate_retrieval, open_corpus
+from uncone.evaluation.sts import evaluate_sts
+from uncone.evaluation.wordsim import PROTOCOLS, evaluate_wordsim
+from uncone.model.open import name_of, split
+from uncone.rows.ids import Ids
+from uncone.version import versions
+
+TASKS: tuple[Task, ...] = ("wordsim", "sts", "retrieval", "ann")
+_OF_PAIRS = ("wordsim", "sts")
+_SENTENCES = "pairs of sentences (for a mean over subsets within each of them)"
+_ITEMS = {"wordsim": "pairs of words", "sts": _SENTENCES}
+
+
+def evaluate(
+    spec: Any = None,
+    *,
+    task: Task | None = None,
+    data: str | os.PathLike[str] | None = None,
+    queries: Any = None,
+    documents: Any = None,
+    qrels: Qrels | None = None,
+    ids: Ids | None = None,
+    query_ids: Ids | None = None,
+    columns: Sequence[str | int] | None = None,
+    protocol: Literal["paper", "field"] = "field",
+    repairs: Sequence[str] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    resamples: int = 2000,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Score a task on a model as it is and under each repair, with a paired interval of every difference.
+
+    Args:
+        spec: for "wordsim" a model (its token table) or word vectors; for "sts" and "retrieval" an encoder: a
+            directory of Sentence Transformers, of transformers (mean of the last layer), or word vectors
+            (mean of the words). For "ann" an encoder, or a file of vectors. None with `documents`.
+        task: "wordsim" (pairs of words), "sts" (pairs of sentences), "retrieval" (nDCG@10 and recall@100), or
+            "ann" (recall@10 of quantised search).
+        data: the directory of the sets (for "wordsim" those of Bis et al. 2021, for "sts" STS12 to 16 and the
+            STS Benchmark); for these two tasks also a table of two texts and a score: TSV, CSV, JSON lines or
+            a JSON array of objects, with or without header. For "ann" of stored vectors a file of queries, or
+            None to take some rows out.
+        queries: own vectors of queries (M, D), for `open_rows`: retrieval without a model. With `documents`
+            and `qrels`, in place of `spec` and `data`.
+        documents: own vectors of documents (N, D), for `open_rows`.
+        qrels: their judgements: TREC's `qid 0 docid relevance`, a table with or without header (query,
+            document, relevance; BEIR's query-id, corpus-id, score), JSON lines with such names; or
+            `{query: {document: relevance}}`. Relevance above 0 counts.
+        ids, query_ids: the ids of the rows of `documents` and of `queries`: a file of one a line, or a
+            sequence. By default those that the source has (a column or array of ids, words), else numbers
+            from 0.
+        columns: of such a table, the columns of the two texts and of the score, by name or by number from 1.
+            By default `word1`, `word2`, `score` or `sentence1`, `sentence2`, `score` where the header has
+            them, else the first three.
+        protocol: for "wordsim", the paper's (one token, Pearson) or the field's (mean of tokens, Spearman).
+        repairs: names out of `uncone.transforms.REPAIRS`; all by default. The original is always there.
+        cache: a folder that keeps vectors of texts for the next run; for tasks that encode texts.
+        seed: of the resampling, of what is drawn, and of product quantisation.
+        resamples: how many for each interval; with 2,000 its ends move by about 3% of its half-width from
+            seed to seed.
+        progress: called with (the step, done, in all).
+
+    Returns:
+        `results[task][set][repair]`, differences and prices; a table gives one set, named after its file.
+        Correlations are times 100, the others in [0, 1]; higher is better.
+
+    Raises:
+        InputError: data that is missing or wrong, a spec that is no encoder, an unknown repair, or an extra
+            that is not installed.
+        UnsupportedModel: the model cannot be loaded.
+    """
+    own = own_vectors(
+        spec, queries=queries, documents=documents, qrels=qrels, ids=ids, query_ids=query_ids, task=task,
+        others={"data": data, "columns": columns, "cache": cache},
+    )  # fmt: skip
+    task = "retrieval" if own is not None else _checked_task(task, spec)
+    if protocol not in PROTOCOLS:
+        raise InputError(
+            f"expected a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}: field is usual"
+        )
+    check_protocol(task, protocol)
+    if columns is not None and (task not in _OF_PAIRS or data is None or os.path.isdir(data)):
+        raise InputError(
+            f"expected columns (--columns) with a table as data of wordsim or sts, got them with {task} of "
+            f"{data}: leave them out"
+        )
+    names = repair_names(repairs)
+    settings = Settings(seed=seed, resamples=resamples, progress=progress)
+    path, part = (Path(), None) if own is not None else split(spec)
+    stored = task == "ann" and path.is_file()
+    if cache is not None and (stored or task == "wordsim"):
+        which = f"{task} of stored vectors" if stored else task
+        raise InputError(f"expected no cache with the task {which}, got one (--cache, cache=): leave it out")
+    if own is not None:
+        result = evaluate_retrieval(open_own(own, names, settings), settings)
+    elif stored:
+        result = evaluate_ann_of_rows(spec, data, names, settings)
+    elif data is None:
+        raise no_data(task)
+    elif task == "wordsim":
+        result = evaluate_wordsim(spec, data, names, settings, protocol=protocol, columns=columns)
+    else:
+        encoding = open_encoding(spec, cache=None if cache is None else Path(cache))
+        if task == "sts":
+            result = evaluate_sts(encoding, data, names, settings, columns=columns)
+        elif task == "retrieval":
+            result = evaluate_retrieval(open_corpus(encoding, data, names, settings), settings)
+        else:
+            result = evaluate_ann(encoding, data, names, settings)
+    measure = "pearson_cosine" if protocol == "paper" else PRIMARY[task]
+    name = name_of_own(own) if own is not None else name_of(spec, path) + (f"#{part}" if part else "")
+    sets = [numbers[ORIGINAL]["n"] for numbers in result.results.values()]
+    items = items_of(task, sets[0]) if len(sets) == 1 else ""
+    # correlations, times 100, do not reach theirs but by chance
+    is_full = task in ("retrieval", "ann") and all(
+        numbers[ORIGINAL].get(measure) == 1 for numbers in result.results.values()
+    )
+    intervals = (
+        f"Intervals: 95%, percentile bootstrap over {_ITEMS.get(task, 'queries')}, {resamples:,} resamples, "
+        f"seed {seed}; the same resamples for a repair and the original. Each is taken by itself."
+    )
+    return Evaluation(
+        verdict=verdict(name, task, measure, result.differences, items, is_full=is_full), name=name, task=task,
+        intervals=intervals,
+        protocol=protocol if task == "wordsim" else "", results={task: result.results},
+        differences={task: result.differences}, prices=result.prices,
+        notes=tuple(dict.fromkeys(result.notes)), caution=result.caution,
+        provenance=result.provenance | {"seed": seed, "measure": measure, "versions": versions(*PACKAGES)},
+    )  # fmt: skip
+
+
+def _checked_task(task: str | None, spec: Any) -> Task:
+    """`task`, if it is one and there is something to ask it of."""
+    if task is None or spec is None:
+        lacking = "task" if task is None else "spec"
+        raise InputError(
+            f"expected a spec and a task out of {', '.join(TASKS)}, or own vectors (--queries, --documents and "
+            f"--qrels), got no {lacking}: name it"
+        )
+    for known in TASKS:
+        if known == task:
+            return known
+    advice = nearest(task, TASKS, "choose among these")
+    raise InputError(f"expected a task out of {', '.join(TASKS)}, got {task!r}: {advice}")
+
+
+def check_protocol(task: str, protocol: str) -> None:
+    """Refuse a protocol of word similarity for another task."""
+    if protocol != "field" and task != "wordsim":
+        raise InputError(
+            f"expected the protocol {protocol!r} with the task wordsim, got it with {task}: leave it out"
+        )
+
+
+def no_data(task: str) -> InputError:
+    form = "a directory or a table" if task in _OF_PAIRS else "a directory"
+    return InputError(f"expected {form} of data for the task {task}, got none: name it with --data")

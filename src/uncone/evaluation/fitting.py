@@ -1,0 +1,158 @@
+"""Repairs fitted one by one and timed; one that cannot be fitted is left out with its reason."""
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from uncone.errors import InputError
+from uncone.evaluation.record import ORIGINAL, Price
+from uncone.model.open import open_rows
+from uncone.rows import Rows, nonfinite_rows
+from uncone.transforms import REPAIRS, repair_named
+from uncone.transforms.names import unknown_repair
+
+Progress = Callable[[str, int, int], None]
+_SAME = 1e-9
+_WIDE = 1 << 20
+"""Features, more than any repair removes, where only the kind of a repair is asked."""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Vectors of texts before the model normalises (for cosine), and after (for inner products)."""
+
+    cosine: Any
+    inner: Any
+
+
+@dataclass
+class FittedRepair:
+    """A fitted transformation, and the time it took.
+
+    With `of_words` it was fitted on word vectors and is applied to means of them: where it is affine, the
+    mean of repaired words is the repaired mean. A text without a known word is zero, and stays so.
+    """
+
+    transformation: Any
+    fit_s: float
+    of_words: bool
+    apply_s: float = 0.0
+    applied_n: int = 0
+
+    def transform(self, x: Any) -> Any:
+        """`x`, an array or tensor, repaired; the time is added up."""
+        started = time.perf_counter()
+        out = self.transformation.transform(x)
+        if self.of_words:
+            out[(x == 0).all(1)] = 0
+        self.apply_s += time.perf_counter() - started
+        self.applied_n += len(x)
+        return out
+
+
+@dataclass(frozen=True)
+class Repairs:
+    """Repairs by name, for cosine and for inner products: the same ones, unless the model normalises."""
+
+    cosine: Mapping[str, FittedRepair]
+    inner: Mapping[str, FittedRepair]
+    fitted_n: int
+    fitted_on: str
+    notes: tuple[str, ...]
+    """Warnings, and why others were left out."""
+
+    def names(self) -> tuple[str, ...]:
+        """The original, then every repair that could be fitted both ways."""
+        return (ORIGINAL, *(name for name in self.cosine if name in self.inner))
+
+    def apply(self, name: str, texts: Texts) -> Texts:
+        """`texts` under the repair called `name`; as they are under the original."""
+        if name == ORIGINAL:
+            return texts
+        cosine = self.cosine[name].transform(texts.cosine)
+        is_one = texts.inner is texts.cosine
+        return Texts(cosine, cosine if is_one else self.inner[name].transform(texts.inner))
+
+    def keeps_axes(self, name: str) -> bool:
+        """Whether features keep their meaning: not where the rows were turned onto principal axes."""
+        affine = None if name == ORIGINAL else getattr(self.inner[name].transformation, "affine_", None)
+        if affine is None or affine.weight is None:
+            return True
+        weight = affine.weight
+        is_square = weight.shape[0] == weight.shape[1]
+        return is_square and bool(np.abs(weight - weight.T).max() <= _SAME * np.abs(weight).max())
+
+    def prices(self) -> dict[str, Price]:
+        """What each repair took, for cosine."""
+        return {
+            name: Price(one.fit_s, one.apply_s, self.fitted_n, one.applied_n, self.fitted_on)
+            for name, one in self.cosine.items()
+        }
+
+
+def fit_repairs(
+    names: Sequence[str], x: Texts, *, fitted_on: str, of_words: bool = False, tick: Progress | None = None
+) -> Repairs:
+    """Fit each of `names` on the rows of `x`, arrays or `Rows` (N, D), which are `fitted_on` in words.
+
+    With `of_words` they are word vectors and the repairs are for means of them; those that are not affine are
+    left out. So is a repair that refuses the rows (too few, a missing extra), with a note.
+    """
+    usable = [name for name in names if not of_words or is_affine(name)]
+    cosine, notes = _fitted(usable, x.cosine, of_words, tick)
+    inner = cosine if x.inner is x.cosine else _fitted(usable, x.inner, of_words, tick)[0]
+    notes += [
+        f"{name} is left out: it is not affine, so means of repaired words are not repaired means."
+        for name in names
+        if name not in usable
+    ]
+    return Repairs(cosine, inner, x.cosine.shape[0], fitted_on, tuple(notes))
+
+
+def _fitted(
+    names: Sequence[str], x: Any, of_words: bool, tick: Progress | None
+) -> tuple[dict[str, FittedRepair], list[str]]:
+    repairs, notes = dict[str, FittedRepair](), list[str]()
+    for at, name in enumerate(names):
+        if tick is not None:
+            tick(f"fitting {name}", at, len(names))
+        started = time.perf_counter()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # said in the notes
+                transformation = repair_named(name, d=x.shape[1]).fit(x)
+        except InputError as error:
+            notes.append(f"{name} is left out: {error}.")
+            continue
+        repairs[name] = FittedRepair(transformation, time.perf_counter() - started, of_words)
+        notes += [f"{name}: {warning}" for warning in transformation.warnings_]
+    return repairs, notes
+
+
+def finite_rows(spec: Any) -> Rows:
+    """The rows that `spec` names; one pass refuses NaN and inf, of which no task could say anything."""
+    rows = open_rows(spec)
+    bad = nonfinite_rows(rows)
+    if len(bad):
+        raise InputError(
+            f"expected finite rows, got {len(bad)} of {rows.shape[0]} with NaN or inf in {rows.name} "
+            f"(the first is row {int(bad[0])}): mend them, or take them out"
+        )
+    return rows
+
+
+def is_affine(name: str) -> bool:
+    """Whether the repair of this name is affine, and so can be written into a model."""
+    return repair_named(name, d=_WIDE).affine
+
+
+def repair_names(given: Sequence[str] | None) -> tuple[str, ...]:
+    """The repairs that were asked for, in the order of all; all where none was named."""
+    unknown = [name for name in given or () if name not in (*REPAIRS, ORIGINAL)]
+    if unknown:
+        raise unknown_repair(unknown[0], REPAIRS, "repairs out of")
+    return REPAIRS if given is None else tuple(name for name in REPAIRS if name in given)

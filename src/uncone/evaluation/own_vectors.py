@@ -1,0 +1,189 @@
+"""The user's own vectors of queries and documents, with the user's own judgements: retrieval without a model."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from uncone.errors import InputError
+from uncone.evaluation.encoding import texts_digest
+from uncone.evaluation.fitting import Texts, finite_rows, fit_repairs
+from uncone.evaluation.results import Settings
+from uncone.evaluation.retrieval import Corpus, Qrels, read_judgements
+from uncone.evaluation.text_files import stem_of
+from uncone.records.text import counted, plural
+from uncone.rows import ArrayRows, Rows, as_rows
+from uncone.rows.ids import Ids, places_of
+from uncone.transforms.fitting import digest, shared_name
+from uncone.transforms.one_side import check_same_width, one_sided
+from uncone.transforms.row_numbers import PairedRows, remarks_on_numbers
+
+_HELD_BYTES = 512 * 2**20
+"""Documents of at most so many bytes are read once and held; larger ones are read anew by every repair."""
+_SHOWN = 3
+_APPLIED = "Repairs are fitted on the documents alone, and applied to documents and queries."
+_WAYS = (
+    "Cosine: vectors are divided by their norm after the repair. Inner product: as the repair leaves them."
+)
+
+
+@dataclass(frozen=True)
+class OwnVectors:
+    """Vectors of queries and documents, judgements, and the ids of both where the vectors do not have them."""
+
+    queries: Any
+    documents: Any
+    qrels: Qrels
+    ids: Ids | None = None
+    query_ids: Ids | None = None
+
+    @property
+    def told(self) -> str:
+        """What to call the judgements."""
+        return "qrels" if isinstance(self.qrels, Mapping) else Path(self.qrels).name
+
+
+def own_vectors(
+    spec: Any, *, queries: Any, documents: Any, qrels: Any, ids: Ids | None, query_ids: Ids | None,
+    task: str | None, others: Mapping[str, Any],
+) -> OwnVectors | None:  # fmt: skip
+    """What was given of own vectors, None where nothing was; `spec` are the documents where none are named.
+
+    Raises:
+        InputError: a part is missing, or they came with another task or with an option of `others` (by name),
+            which read a task's data.
+    """
+    own = {"queries": queries, "qrels": qrels, "documents": documents, "ids": ids, "query-ids": query_ids}
+    given = [f"--{name}" for name, value in own.items() if value is not None]
+    if not given:
+        return None
+    missing = [f"--{name}" for name in ("queries", "qrels") if own[name] is None]
+    if spec is None and documents is None:
+        missing.append("--documents")
+    if missing:
+        raise InputError(
+            f"expected --queries, --documents and --qrels together, got {', '.join(given)} without "
+            f"{', '.join(missing)}: add {'it' if len(missing) == 1 else 'them'}"
+        )
+    if spec is not None and documents is not None:
+        raise InputError(f"expected one set of documents, got {spec} and --documents: leave one out")
+    if task not in (None, "retrieval"):
+        raise InputError(f"expected the task retrieval with --queries and --qrels, got {task}: leave it out")
+    other = next((name for name, value in others.items() if value is not None), None)
+    if other is not None:
+        raise InputError(f"expected either --queries and --qrels or --{other}, got both: leave one out")
+    return OwnVectors(queries, spec if documents is None else documents, qrels, ids, query_ids)
+
+
+def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner: bool = True) -> Corpus:
+    """Read the vectors and the judgements, and fit the repairs on the documents."""
+    documents, queries = _rows(own.documents, "documents"), _rows(own.queries, "queries")
+    check_same_width(documents, queries)
+    place, place_of_query = _places(documents, own.ids, "ids"), _places(queries, own.query_ids, "query-ids")
+    judged = _judged(own, place, place_of_query)
+    held, asked = _held(documents), _held(queries).read(0, queries.shape[0])
+    ids, texts = [""] * len(place), [""] * len(place)
+    for name, at in place.items():
+        ids[at] = name
+    if not (_is_numbered(documents, own.ids) or _is_numbered(queries, own.query_ids)):
+        for query in sorted(judged.keys() & place.keys(), key=place.__getitem__):
+            at = place[query]
+            if np.array_equal(held.read(at, at + 1)[0], asked[place_of_query[query]]):
+                texts[at] = query  # the query itself: `scores_of` passes it over
+    matching = np.array(
+        [
+            (place_of_query[q], place[d])
+            for q, ranks in judged.items()
+            for d, rank in ranks.items()
+            if rank > 0
+        ]
+    )
+    numbers, shifted = remarks_on_numbers(
+        (
+            PairedRows(
+                "queries", queries, matching[:, 0], "--query-ids", _is_numbered(queries, own.query_ids)
+            ),
+            PairedRows("documents", documents, matching[:, 1], "--ids", _is_numbered(documents, own.ids)),
+        ),
+        own.told,
+    )
+    vectors = Texts(held, held)
+    repairs = fit_repairs(names, vectors, fitted_on="the documents alone", tick=settings.progress)
+
+    def vectors_of(names: Sequence[str]) -> Texts:
+        x = asked[[place_of_query[name] for name in names]]
+        return Texts(x, x)
+
+    unjudged = len(place_of_query) - len(judged)
+    left_out = f"{counted(unjudged, 'query', 'queries')} without a relevant document in {own.told}: left out."
+    lines = [
+        f"{query}\t{one}\t{rank}" for query in sorted(judged) for one, rank in sorted(judged[query].items())
+    ]
+    return Corpus(
+        stem_of(Path(documents.name.partition("#")[0])), tuple(ids), tuple(texts), {query: query for query in judged}, {"test": judged},
+        vectors, repairs, vectors_of, digest(held), inner=inner,
+        notes=tuple(filter(None, (numbers, _APPLIED, _WAYS * inner, left_out * bool(unjudged)))), qrels=own.told,
+        provenance={"query_vectors_sha256": digest(queries), "qrels_sha256": texts_digest(lines)},
+        caution=" ".join(filter(None, (shifted, one_sided(held, queries)))),
+    )  # fmt: skip
+
+
+def name_of_own(own: OwnVectors) -> str:
+    """What a report calls the documents: at most the last two parts of a path."""
+    is_file = isinstance(own.documents, str | os.PathLike)
+    return shared_name(os.fspath(own.documents)) if is_file else "documents"
+
+
+def _rows(spec: Any, name: str) -> Rows:
+    return finite_rows(spec if isinstance(spec, str | os.PathLike) else as_rows(spec, name=name))
+
+
+def _is_numbered(rows: Rows, ids: Ids | None) -> bool:
+    return ids is None and rows.keys is None
+
+
+def _places(rows: Rows, ids: Ids | None, option: str) -> dict[str, int]:
+    """The row of each id."""
+    places = places_of(rows, ids)
+    if len(places) < rows.shape[0]:
+        raise InputError(
+            f"expected an id of its own for each row of {rows.name}, got "
+            f"{counted(rows.shape[0] - len(places), 'row')} with none or with that of another row: give "
+            f"others with --{option} FILE, one a line"
+        )
+    return places
+
+
+def _judged(
+    own: OwnVectors, place: Mapping[str, int], place_of_query: Mapping[str, int]
+) -> dict[str, dict[str, int]]:
+    """The judgements of the queries that have a relevant document."""
+    known = {"document": ("ids", place), "query": ("query-ids", place_of_query)}
+
+    def hint(what: str) -> str:
+        option, places = known[what]
+        like = ", ".join(repr(name[:60]) for name in islice(places, _SHOWN))
+        noun = plural(len(places), what, "queries" if what == "query" else "documents")
+        return (
+            f"the ids of {len(places):,} {noun} are like {like}; give others with --{option} FILE, one a line"
+        )
+
+    judged = read_judgements(own.qrels, place, place_of_query, hint=hint)
+    useful = {query: ranks for query, ranks in judged.items() if any(rank > 0 for rank in ranks.values())}
+    if not useful:
+        raise InputError(
+            f"expected a relevance above 0 in {own.told}, got none in {counted(len(judged), 'query', 'queries')}: "
+            "a document that answers a query has 1 or more"
+        )
+    return useful
+
+
+def _held(rows: Rows) -> Rows:
+    """The rows in memory, if they take little of it."""
+    if rows.shape[0] * rows.shape[1] * rows.widened.itemsize > _HELD_BYTES:
+        return rows
+    return ArrayRows(rows.read(0, rows.shape[0]), name=rows.name)

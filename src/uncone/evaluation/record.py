@@ -1,0 +1,340 @@
+"""What tasks say of a model: the record of an evaluation of each repair, and of the choice of one."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, ClassVar, Literal
+
+from uncone.records.blocks import Block, Bullets, Cell, Figure, Heading, Intervals, Table, Text, Tone
+from uncone.records.brief import part
+from uncone.records.layout import caution, section, shown
+from uncone.records.rebuild import expect
+from uncone.records.record import Record
+from uncone.records.text import count, decimals, number, signed
+
+ORIGINAL = "original"
+"""The name of the vectors as they are, among the repairs."""
+Task = Literal["wordsim", "sts", "retrieval", "ann"]
+_NUMBERS = {
+    "spearman": "Spearman x 100", "pearson": "Pearson x 100", "ndcg10": "nDCG@10",
+    "recall100": "recall@100", "recall10": "recall@10",
+}  # fmt: skip
+_KINDS = {
+    "": " of the cosine",
+    "cosine": " of the cosine",
+    "cosine_subset_mean": " of the cosine, mean over the subsets of each set",
+    "inner": " of the inner product",
+    "inner_documents": " of the inner product, documents alone repaired",
+    "own": " of the cosine, against the repair's exact ten",
+}
+_SHOWN = {
+    "wordsim": ("spearman_cosine", "pearson_cosine", "spearman_inner", "pearson_inner"),
+    "sts": ("spearman_cosine", "spearman_cosine_subset_mean", "spearman_inner"),
+    "retrieval": ("ndcg10", "recall10", "recall100", "ndcg10_inner", "ndcg10_inner_documents"),
+    "ann": ("recall10", "recall10_own", "recall10_inner_documents", "recall10_inner"),
+}  # fmt: skip
+_SHOWN_OF_PAPER = ("pearson_cosine", "pearson_inner", "spearman_cosine", "spearman_inner")
+"""The tables of Bis et al. have Pearson's correlation of the cosine and of the inner product."""
+_SHORT = {
+    "wordsim_sim": "ws sim", "wordsim_rel": "ws rel", "simlex999": "simlex", "int8_uniform": "int8_u",
+    "binary_hamming": "hamming",
+}  # fmt: skip
+"""Headings, so that the longest name of a repair still fits into 80 columns beside them."""
+_MOST = 3
+"""Tables of several sets; the record has the other numbers."""
+_MARKS = "+ higher than the original, - lower, beyond chance (the interval leaves out 0); no mark: unclear."
+_CHOICES: dict[bool, tuple[str, Tone]] = {True: ("LEAVE IT", "warning"), False: ("REPAIR IT", "healthy")}
+
+
+@part
+class Interval:
+    """A difference and its bootstrap interval, all in the unit of what was subtracted."""
+
+    difference: float
+    low: float
+    high: float
+    level: float = 0.95
+    resamples: int = 0
+
+    def __post_init__(self) -> None:
+        ends = f"{self.low} to {self.high}"
+        expect(self.low <= self.high, f"an interval from low to high, got {ends}: the file was edited")
+
+    def scaled(self, factor: float) -> "Interval":
+        """The same in another unit, `factor` (positive) of which make one of this."""
+        ends = {name: getattr(self, name) * factor for name in ("difference", "low", "high")}
+        return dataclasses.replace(self, **ends)
+
+
+@part
+class Price:
+    """What a repair took: seconds to fit and to apply, and how many vectors each; `fitted_on` says which."""
+
+    fit_s: float
+    apply_s: float
+    fitted_n: int
+    applied_n: int
+    fitted_on: str = ""
+
+
+Results = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
+"""task -> set -> repair -> name of a number -> the number."""
+Differences = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Interval]]]]
+
+
+@dataclass(frozen=True)
+class Evaluation(Record):
+    """The result of `evaluate`.
+
+    `results[task][set][repair]` holds numbers by their names: correlations times 100 (`spearman_cosine`,
+    `spearman_inner`, `pearson_cosine`, `pearson_inner`), shares from 0 to 1 (`ndcg10`, `recall100`,
+    `recall10`), and `n`, how many pairs or queries; None where a number is undefined. `differences` has the
+    same shape for every repair but the original: repair less original, paired, with an interval, in the same
+    unit; not of `n`, nor of what is undefined. `prices[set][repair]` says what each repair took.
+    """
+
+    KIND: ClassVar[str] = "evaluation"
+    SCHEMA: ClassVar[str] = "uncone.evaluation/1"
+    HOW: ClassVar[str] = "uncone evaluate SPEC --task TASK --data DIR --json F"
+
+    verdict: str
+    name: str
+    task: Task
+    protocol: str
+    results: Results
+    differences: Differences = field(default_factory=dict)
+    prices: Mapping[str, Mapping[str, Price]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    intervals: str = ""
+    """How the intervals were made."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """Versions, the encoder's kind and digest (of rows theirs), digests of the data, the seed, the `measure`
+    of the verdict."""
+    caution: str = ""
+    """Why the scores may say little: one side alone seems repaired."""
+    schema: str = SCHEMA
+
+    def __post_init__(self) -> None:
+        for task, name, repair, numbers in self._cells():
+            for key, value in numbers.items():
+                is_real = isinstance(value, int | float) and not isinstance(value, bool)
+                where = f"results.{task}.{name}.{repair}.{key}, got {repr(value)[:40]}: cut or edited?"
+                fits = value is None or (is_real and math.isfinite(value))
+                expect(fits, f"a finite number or null at {where}")
+
+    def sets(self) -> tuple[str, ...]:
+        """The names of the sets, in their order."""
+        return tuple(name for sets in self.results.values() for name in sets)
+
+    def repairs(self) -> tuple[str, ...]:
+        """The names of the repairs, the original among them, in their order."""
+        return tuple(dict.fromkeys(repair for _, _, repair, _ in self._cells()))
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each number, with its difference to the original."""
+        return [
+            {
+                "task": task, "set": name, "repair": repair, "measure": measure, "value": value,
+                "difference": change and change.difference,
+                "low": change and change.low, "high": change and change.high,
+            }
+            for task, name, repair, numbers in self._cells()
+            for measure, value in numbers.items()
+            for change in [self._change(task, name, repair, measure)]
+        ]  # fmt: skip
+
+    def blocks(self) -> tuple[Block, ...]:
+        return shown(
+            Heading(self.verdict, 1),
+            caution(self.caution),
+            Text(self.name, "quiet"),
+            chain.from_iterable(map(self._task, self.results)),
+            Text(self._price(), "quiet"),
+            section("Notes", Bullets(self.notes)),
+            Text(self.intervals, "quiet"),
+        )
+
+    def _task(self, task: str) -> Iterator[Block]:
+        sets, measures = self.results[task], self._measures(task)
+        if len(sets) == 1:
+            (name,) = sets
+            yield Heading(name, 2, about=_n(sets[name], task))
+            yield from (self._one_set(task, name, measure) for measure in measures)
+        else:
+            yield Heading(task, 2)
+            yield Text(_MARKS, "quiet")
+            yield from (self._many_sets(task, measure) for measure in measures[:_MOST])
+        if measures:
+            yield self._chart(task, measures[0])
+
+    def _measures(self, task: str) -> list[str]:
+        """The one that the task is judged by first; none that says of every repair what another said."""
+        first = str(self.provenance.get("measure", ""))
+        shown = _SHOWN_OF_PAPER if task == "wordsim" and self.protocol == "paper" else _SHOWN.get(task, ())
+        columns = dict[tuple[Any, ...], str]()
+        for name in sorted(shown, key=lambda name: name != first):
+            values = tuple(numbers.get(name) for _, _, _, numbers in self._cells(task))
+            if any(value is not None for value in values):
+                columns.setdefault(values, name)
+        return list(columns.values())
+
+    def _change(self, task: str, name: str, repair: str, measure: str) -> Interval | None:
+        return self.differences.get(task, {}).get(name, {}).get(repair, {}).get(measure)
+
+    def _one_set(self, task: str, name: str, measure: str) -> Table:
+        rows, digits = [], _digits(measure)
+        for repair, numbers in self.results[task][name].items():
+            change, value = self._change(task, name, repair, measure), numbers.get(measure)
+            fine = (
+                digits
+                if change is None or not _mark(change).text
+                else decimals((change.low, change.high), digits)
+            )
+            between = "" if change is None else f"{change.low:+.{fine}f} to {change.high:+.{fine}f}"
+            difference = "" if change is None else f"{change.difference:+.{digits}f}"
+            if value is not None:
+                strong = Cell(f"{value:.{digits}f}", tone="strong")
+                rows.append((repair, strong, difference, between, _mark(change)))
+        columns = ("repair", "value", "change", "interval", "")
+        return Table(columns, tuple(rows), columns[1:4], _title(measure, task))
+
+    def _many_sets(self, task: str, measure: str) -> Table:
+        taken = self.results[task].items()
+        sets = {name: of for name, of in taken if any(r.get(measure) is not None for r in of.values())}
+        rows, digits = [], _digits(measure) - 1
+        for repair in self.repairs():
+            values = {name: repairs.get(repair, {}).get(measure) for name, repairs in sets.items()}
+            known = [value for value in values.values() if value is not None]
+            if known:
+                marks = (_mark(self._change(task, name, repair, measure)).text or " " for name in sets)
+                marked = zip(values.values(), marks, strict=True)
+                cells = ("-" if value is None else f"{value:.{digits}f}{mark}" for value, mark in marked)
+                mean = f"{sum(known) / len(known):.{digits}f}" if len(known) == len(values) else "-"
+                rows.append((repair, *cells, mean))
+        if rows:
+            counts = (next(iter(repairs.values())).get("n") for repairs in sets.values())
+            rows.append(("n", *("" if n is None else count(n) for n in counts), ""))
+        headings = (*(_SHORT.get(name, name) for name in sets), "mean")
+        return Table(("repair", *headings), tuple(rows), headings, _title(measure, task))
+
+    def _chart(self, task: str, measure: str) -> Figure:
+        """The change that each repair makes to the measure that the task is judged by, on each set."""
+        charts: list[Intervals] = []
+        for name, repairs in self.results[task].items():
+            changes = ((repair, self._change(task, name, repair, measure)) for repair in repairs)
+            rows = tuple((repair, c.difference, c.low, c.high) for repair, c in changes if c is not None)
+            called = f"{name} differences" if charts else "differences"
+            if rows:
+                charts.append(Intervals(called, name, f"change of {_title(measure, task)}", rows))
+        return Figure("What each repair changes", tuple(charts), self.intervals)
+
+    def _price(self) -> str:
+        """Seconds over all sets: what the dearest repair and the others take."""
+        fit, slowest = dict[str, float](), 0.0
+        for repair, price in chain.from_iterable(prices.items() for prices in self.prices.values()):
+            fit[repair] = max(fit.get(repair, 0.0), price.fit_s)
+            slowest = max(slowest, price.apply_s / max(price.applied_n, 1) * 1e6)
+        if not fit:
+            return ""
+        dearest = max(fit, key=lambda repair: fit[repair])
+        rest = [seconds for repair, seconds in fit.items() if repair != dearest]
+        others = f", the others at most {number(max(rest), digits=2)} s" if rest else ""
+        spent = number(slowest, digits=2)
+        applying = f"; applying takes at most {spent} microseconds a vector" if slowest > 0 else ""
+        return f"Price: {dearest} took {number(fit[dearest], digits=2)} s to fit{others}{applying}."
+
+    def _cells(self, only: str = "") -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
+        for task, sets in self.results.items():
+            for name, repairs in sets.items() if only in ("", task) else ():
+                yield from ((task, name, repair, numbers) for repair, numbers in repairs.items())
+
+
+def _n(repairs: Mapping[str, Mapping[str, Any]], task: str) -> str:
+    n = repairs.get(ORIGINAL, {}).get("n")
+    return "" if n is None else f"{count(n)} {'pairs' if task in ('wordsim', 'sts') else 'queries'}"
+
+
+def _mark(interval: Interval | None) -> Cell:
+    if interval is None or interval.low <= 0 <= interval.high:
+        return Cell("")
+    return Cell("+", tone="better") if interval.low > 0 else Cell("-", tone="worse")
+
+
+def _title(measure: str, task: str) -> str:
+    number, _, kind = measure.partition("_")
+    if measure == "recall10" and task == "ann":
+        return "recall@10 of the cosine, against the original's exact ten"
+    return _NUMBERS[number] + _KINDS[kind] if number in _NUMBERS and kind in _KINDS else measure
+
+
+def _digits(measure: str) -> int:
+    return 2 if measure.startswith(("spearman", "pearson")) else 4
+
+
+@dataclass(frozen=True)
+class Selection(Record):
+    """The decision of `select_repair`. `chosen` is "original" where the vectors are better left as they are.
+
+    `development` holds for each repair its difference to the original, in the unit of `measure`, with an
+    interval at a level raised for their number (Bonferroni); `test` that of the one candidate, at 95%, None
+    where there was none.
+    """
+
+    KIND: ClassVar[str] = "selection"
+    SCHEMA: ClassVar[str] = "uncone.selection/1"
+    HOW: ClassVar[str] = "uncone repair SPEC OUT --method auto --json F"
+
+    verdict: str
+    name: str
+    task: str
+    measure: str
+    chosen: str
+    candidate: str | None
+    development_original: float
+    development: Mapping[str, Interval]
+    development_n: int
+    test_original: float | None = None
+    test: Interval | None = None
+    test_n: int = 0
+    splits: str = ""
+    """Which items each split holds, and what the repairs were fitted on."""
+    notes: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    schema: str = SCHEMA
+
+    @property
+    def leaves_it(self) -> bool:
+        """Whether no repair is recommended."""
+        return self.chosen == ORIGINAL
+
+    def blocks(self) -> tuple[Block, ...]:
+        label, tone = _CHOICES[self.leaves_it]
+        original = f"{self.task}, {self.measure}: {number(self.development_original)} as it is"
+        tried = sorted(self.development.items(), key=lambda item: -item[1].difference)
+        rows = [_row(f"{name} *" if name == self.candidate else name, interval) for name, interval in tried]
+        columns = ("development split", "difference", "interval")
+        test = (f"test split, {count(self.test_n)} items", *columns[1:])
+        drawn = tuple((name, i.difference, i.low, i.high) for name, i in tried)
+        chart = Intervals("differences", "Development split", f"difference of {self.measure}", drawn)
+        return shown(
+            Heading(self.verdict, 1, label, tone),
+            Text(f"{original}, over {count(self.development_n)} items", "quiet"),
+            Text(self.splits, "quiet"),
+            Table(columns, tuple(rows), columns[1:]),
+            Table(test, () if self.test is None else (_row(str(self.candidate), self.test),), columns[1:]),
+            Figure("What each repair changes", (chart,) if drawn else ()),
+            Bullets(self.notes),
+        )
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each repair on the development split, and the candidate's on the test split."""
+        splits = [("development", name, interval) for name, interval in self.development.items()]
+        splits += [("test", str(self.candidate), self.test)] if self.test is not None else []
+        rows = [{"split": split, "repair": name} | vars(interval) for split, name, interval in splits]
+        return [{key: value for key, value in row.items() if key != "resamples"} for row in rows]
+
+
+def _row(name: str, i: Interval) -> tuple[str | Cell, ...]:
+    return name, Cell(signed(i.difference), tone="strong"), f"{signed(i.low)} to {signed(i.high)}"

@@ -1,0 +1,226 @@
+"""The outcome of a task: numbers, differences from the original, and a verdict in one sentence."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from uncone.errors import UndefinedMeasure
+from uncone.evaluation.bootstrap import (
+    KINDS,
+    check_seed,
+    correlation_bootstraps,
+    correlation_x100,
+    paired_bootstraps,
+)
+from uncone.evaluation.fitting import Progress
+from uncone.evaluation.pairs import PairScores, Scores
+from uncone.evaluation.record import ORIGINAL, Interval, Price
+from uncone.records.text import counted, decimals
+from uncone.transforms.names import described
+
+PRIMARY = {"wordsim": "spearman_cosine", "sts": "spearman_cosine", "retrieval": "ndcg10", "ann": "recall10"}
+TITLES = {
+    "spearman_cosine": "Spearman x 100",
+    "pearson_cosine": "Pearson x 100",
+    "ndcg10": "nDCG@10",
+    "recall10": "recall@10",
+}
+SUBSET_MEAN = "spearman_cosine_subset_mean"
+_NAMES = {
+    "wordsim": "word similarity",
+    "sts": "sentence similarity",
+    "retrieval": "retrieval",
+    "ann": "quantised search",
+}
+PACKAGES = (
+    "torch", "numpy", "transformers", "sentence-transformers", "faiss-cpu", "ir-measures", "scikit-learn"
+)  # fmt: skip
+"""The packages that numbers may depend on."""
+Numbers = Mapping[str, Any]
+_CHOOSE = (
+    " The best of many looks better than it is on the items that chose it: --method auto asks others too."
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How intervals are made, and who is told of progress."""
+
+    seed: int = 0
+    resamples: int = 2000
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+
+    def tick(self, what: str) -> Callable[[int, int], None] | None:
+        """Progress of one step called `what`."""
+        return None if self.progress is None else partial(self.progress, what)
+
+    def differences(
+        self,
+        bootstrap: Callable[..., Sequence[Interval]],
+        columns: Mapping[str, Scores],
+        *given: Any,
+        **options: Any,
+    ) -> dict[str, Interval]:
+        """Every repair less the original, by their scores (items,); nothing where either is missing."""
+        repairs = [name for name in columns if name != ORIGINAL]
+        if ORIGINAL not in columns or not repairs:
+            return {}
+        others = np.stack([columns[name] for name in repairs])
+        options |= {"seed": self.seed, "resamples": self.resamples}
+        return dict(zip(repairs, bootstrap(columns[ORIGINAL], others, *given, **options), strict=True))
+
+
+@dataclass
+class TaskResult:
+    """`results[set][repair]`, `differences[set][repair][measure]` and `prices[set][repair]`, set by set."""
+
+    results: dict[str, dict[str, Numbers]] = field(default_factory=dict)
+    differences: dict[str, dict[str, dict[str, Interval]]] = field(default_factory=dict)
+    prices: dict[str, dict[str, Price]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    caution: str = ""
+
+    def add_means(
+        self, name: str, per_item: Mapping[str, Mapping[str, Scores]], n: int, settings: Settings
+    ) -> None:
+        """Add the means of `per_item[repair][measure]` (n,), and those less the original's."""
+        self.results[name] = {
+            repair: {measure: float(scores.mean()) for measure, scores in measures.items()} | {"n": n}
+            for repair, measures in per_item.items()
+        }
+        changes = self.differences[name] = {repair: {} for repair in per_item if repair != ORIGINAL}
+        for measure, baseline in per_item[ORIGINAL].items():
+            columns = {repair: one[measure] for repair, one in per_item.items() if measure in one}
+            if len(baseline) > 1:
+                for repair, interval in settings.differences(paired_bootstraps, columns).items():
+                    changes[repair][measure] = interval
+
+
+def correlation_differences(
+    scores: Mapping[str, PairScores], settings: Settings, *, subset: Sequence[str] = ()
+) -> dict[str, dict[str, Interval]]:
+    """For every repair and measure the correlation x 100 less the original's, where both are defined."""
+    changes: dict[str, dict[str, Interval]] = {name: {} for name in scores if name != ORIGINAL}
+    gold = scores[ORIGINAL].gold
+
+    def add(measure: str, columns: Mapping[str, Scores], **options: Any) -> None:
+        # With few pairs nearly every resample repeats a few.
+        with suppress(UndefinedMeasure):
+            intervals = settings.differences(correlation_bootstraps, columns, gold, **options)
+            for name, interval in intervals.items():
+                changes[name][measure] = interval.scaled(100)
+
+    for way in ("cosine", "inner"):
+        columns = {name: getattr(one, way) for name, one in scores.items()}
+        columns = {name: column for name, column in columns.items() if varies(column) and varies(gold)}
+        for kind in KINDS:
+            add(f"{kind}_{way}", columns, kind=kind)
+    if len(set(subset)) > 1:
+        columns = {name: one.cosine for name, one in scores.items() if subset_mean(one, subset) is not None}
+        add(SUBSET_MEAN, columns, subsets=subset)
+    return changes
+
+
+def subset_mean(scores: PairScores, subset: Sequence[str]) -> float | None:
+    """Spearman x 100 of the cosine within each subset, and their mean; None where one is undefined."""
+    of = np.asarray(subset)
+    each = [
+        correlation_x100(scores.cosine[of == name], scores.gold[of == name], kind="spearman")
+        for name in sorted(set(subset))
+    ]
+    defined = [value for value in each if value is not None]
+    return _mean(defined) if len(defined) == len(each) else None
+
+
+def varies(scores: Scores) -> bool:
+    """Whether the scores are finite and not all equal, so that a correlation is defined."""
+    return len(scores) >= 2 and bool(np.isfinite(scores).all()) and float(np.ptp(scores)) > 0
+
+
+def verdict(
+    name: str,
+    task: str,
+    measure: str,
+    differences: Mapping[str, Mapping[str, Mapping[str, Interval]]],
+    items: str = "",
+    *,
+    is_full: bool = False,
+) -> str:
+    """Which repair does best over the sets, on which its interval lies above 0 or below, or that none does.
+
+    `items` counts the items of one set ("300 queries"): so many show no difference where an interval holds 0.
+    `is_full` says that the original has the highest value of the measure on every set.
+    The repair named is that with the highest mean difference; if any helps, among those that rise on a set
+    beyond chance. It was chosen by looking, so that its intervals are no proof: `select_repair` is for that.
+    """
+    per_repair = dict[str, dict[str, Interval]]()
+    for set_name, repairs in differences.items():
+        for repair, measures in repairs.items():
+            if measure in measures:
+                per_repair.setdefault(repair, {})[set_name] = measures[measure]
+    start = f"{name}, {_NAMES[task]}:"
+    if not per_repair:
+        return f"{start} no repair could be compared with the original."
+    most = max(map(len, per_repair.values()))
+    full = {repair: intervals for repair, intervals in per_repair.items() if len(intervals) == most}
+    mean = {repair: _mean([one.difference for one in each.values()]) for repair, each in full.items()}
+    highest = max(mean, key=mean.__getitem__)
+    rose = [repair for repair, intervals in full.items() if any(one.low > 0 for one in intervals.values())]
+    best = max(rose, key=mean.__getitem__, default=highest)
+    if rose and mean[best] > 0:
+        among, subject = "" if best == highest else " of those that rise beyond chance", described(best)
+        if len(full) > 1:
+            subject = f"of {len(full)} repairs {subject} does best{among}; it"
+        asked = _CHOOSE if len(full) > 1 and task in ("retrieval", "sts") else ""
+        return f"{start} {subject} {_change(full[best], measure)}.{asked}"
+    if is_full:
+        return f"{start} no repair helps: {TITLES[measure]} is 1 as it is, and no value is higher. Leave it as it is."
+    advice = f"{doubt(items, full[highest].values())} Leave it as it is."
+    on_the_whole, advice = (" on the whole", "") if rose else ("", advice)
+    change = _change(full[highest], measure)
+    return f"{start} no repair helps{on_the_whole}; the best, {described(highest)}, {change}.{advice}"
+
+
+def items_of(task: str, n: int) -> str:
+    """How many items of a task: 300 pairs."""
+    return counted(n, *(("pair",) if task in ("wordsim", "sts") else ("query", "queries")))
+
+
+def doubt(items: str, intervals: Iterable[Interval]) -> str:
+    """A sentence on differences that `items` ("300 queries") leave open; nothing where one is beyond chance."""
+    is_open = items and all(one.low <= 0 <= one.high for one in intervals)
+    return f" That is no difference that {items} can show." if is_open else ""
+
+
+def shown(value: float, measure: str) -> str:
+    """A difference with its sign, in the digits that its measure has; in more where those would show none."""
+    digits = 4 if measure in ("ndcg10", "recall10") else 2
+    return f"{value:+.{decimals((value,), digits)}f}"
+
+
+def _change(intervals: Mapping[str, Interval], measure: str) -> str:
+    mean, low, high = (
+        shown(_mean([getattr(one, end) for one in intervals.values()]), measure)
+        for end in ("difference", "low", "high")
+    )
+    start = f"changes {TITLES[measure]} by {mean}"
+    if len(intervals) == 1:
+        return f"{start} (95%: {low} to {high})"
+    rose = [name for name, one in intervals.items() if one.low > 0]
+    fell = [name for name, one in intervals.items() if one.high < 0]
+    moved = [f"{way} on {', '.join(names)}" for way, names in (("up", rose), ("down", fell)) if names]
+    beyond = f"; beyond chance {' and '.join(moved)}" if moved else ", on none beyond chance"
+    # A mean deviates at most by the mean of the deviations: wide enough whatever pairs the sets share.
+    return f"{start} on average over {len(intervals)} sets (95%, at the widest: {low} to {high}){beyond}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

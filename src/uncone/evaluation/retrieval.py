@@ -1,0 +1,340 @@
+"""Retrieval: do the documents nearest to a query answer it, with and without each repair? Data are BEIR's."""
+
+import os
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uncone.errors import InputError, needed
+from uncone.evaluation.encoding import Encoding, texts_digest, unit
+from uncone.evaluation.fitting import Repairs, Texts
+from uncone.evaluation.pairs import Scores
+from uncone.evaluation.results import Settings, TaskResult
+from uncone.evaluation.text_files import find_file, judgement_columns, objects_of, table
+from uncone.records.text import listing
+from uncone.regular import number_in
+from uncone.rows import Rows
+
+Array = npt.NDArray[Any]
+Qrels = str | os.PathLike[str] | Mapping[Any, Mapping[Any, float]]
+"""A table of judgements, or the relevance by query and document."""
+_SCORES = 1 << 24
+"""Scores held at a time: 64 MiB."""
+_DOCUMENTS = 8192
+_DEPTH = 100
+_NAMED = 3
+_COLUMNS = ("query-id", "corpus-id", "score")
+_DOCUMENTS_ONLY = (
+    "inner_documents: inner products of repaired documents with queries as they are. Left out where a repair "
+    "turns the axes (whiten_pca), since the two sides would no longer mean the same."
+)
+
+
+@dataclass(frozen=True)
+class RetrievalData:
+    """Documents, the queries that some split judges, and the relevance `judged[split][query][document]`."""
+
+    name: str
+    document_ids: tuple[str, ...]
+    documents: tuple[str, ...]
+    """Title and text of each, joined by a space, as BEIR does."""
+    queries: Mapping[str, str]
+    judged: Mapping[str, Mapping[str, Mapping[str, int]]]
+
+    def query_ids(self, split: str) -> tuple[str, ...]:
+        """The queries that `split` judges with at least one relevant document, in the order of the file."""
+        if split not in self.judged:
+            raise InputError(
+                f"expected qrels/{split}.tsv in {self.name}, got {', '.join(self.judged) or 'none'}: add it"
+            )
+        judged = self.judged[split].items()
+        return tuple(query for query, relevant in judged if any(rank > 0 for rank in relevant.values()))
+
+    def texts_of(self, queries: Sequence[str]) -> list[str]:
+        """The texts of queries by their ids."""
+        return [self.queries[query] for query in queries]
+
+
+def read_retrieval(directory: str | os.PathLike[str]) -> RetrievalData:
+    """Read `corpus.jsonl`, `queries.jsonl` (.xz and .gz too) and every `qrels/SPLIT.tsv` of a directory."""
+    root = Path(directory)
+    if not root.is_dir():
+        raise InputError(f"expected a directory in BEIR's layout, got {root}: name the one with corpus.jsonl")
+    corpus, queries = find_file(root, "corpus.jsonl"), find_file(root, "queries.jsonl")
+    qrels = sorted((root / "qrels").glob("*.tsv*"))
+    files = {"corpus.jsonl": corpus, "queries.jsonl": queries, "qrels/test.tsv": qrels}
+    missing = [name for name, there in files.items() if not there]
+    if corpus is None or queries is None or missing:
+        raise InputError(f"expected {', '.join(missing)} in {root}, got no such file: give a BEIR data set")
+    documents, asked = dict(_texts(corpus)), dict(_texts(queries))
+    judged = {
+        file.name.split(".")[0]: read_judgements(file, documents, asked, columns=_COLUMNS) for file in qrels
+    }
+    wanted = dict.fromkeys(query for split in judged.values() for query in split)
+    return RetrievalData(
+        "/".join(root.resolve().parts[-2:]),
+        tuple(documents),
+        tuple(documents.values()),
+        {query: asked[query] for query in wanted},
+        judged,
+    )
+
+
+def _texts(file: Path) -> Iterator[tuple[str, str]]:
+    """(id, title and text) of each object."""
+    seen = set[str]()
+    for where, entry in objects_of(file):
+        key, text, title = entry.get("_id"), entry.get("text"), entry.get("title")
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise InputError(f'expected strings "_id", "text" in {where}, got {str(entry)[:60]!r}: add them')
+        if key in seen:
+            raise InputError(f"expected unique ids, got {key[:60]!r} again in {where}: rename one")
+        seen.add(key)
+        yield key, f"{title} {text}".strip() if isinstance(title, str) and title else text
+    if not seen:
+        raise InputError(f"expected at least one text in {file}, got none: copy it again")
+
+
+def read_judgements(
+    qrels: Qrels,
+    documents: Container[str],
+    queries: Container[str],
+    *,
+    columns: Sequence[str] | None = None,
+    hint: Callable[[str], str] = lambda _: "copy it again",
+) -> dict[str, dict[str, int]]:
+    """The relevance `[query][document]` of a table, or of a mapping like it.
+
+    The table has the named `columns`, else those that `judgement_columns` finds. Ids that are not in
+    `documents` and `queries` are refused all at once; `hint` of "query" or "document" ends that message.
+    """
+    judged, unknown = dict[str, dict[str, int]](), dict[tuple[str, str], str]()
+    for where, (query, document, rank) in _entries(qrels, columns):
+        value = number_in(rank)
+        if value is None or not value.is_integer():
+            raise InputError(f"expected an integer in {where}, got {rank[:40]!r}: 0 is irrelevant")
+        for what, key, known in (("query", query, queries), ("document", document, documents)):
+            if key not in known:
+                unknown.setdefault((what, key), where)
+        judged.setdefault(query, {})[document] = int(value)
+    swapped = (query in documents and all(one in queries for one in of) for query, of in judged.items())
+    if unknown and all(swapped):
+        where = next(iter(unknown.values()))
+        raise InputError(
+            f"expected queries before documents, got them the other way round from {where} on, by their ids: swap "
+            "the two columns, or name them in a header (query-id, corpus-id, score)"
+        )
+    for what in ("query", "document"):
+        missing = [(key[:60], where) for (kind, key), where in unknown.items() if kind == what]
+        if missing:
+            (first, where), others = missing[0], [repr(key) for key, _ in missing[1:_NAMED]]
+            more = f" and {len(missing) - 1:,} more ({listing(others)})" if others else ""
+            raise InputError(f"expected known ids, got the {what} {first!r} in {where}{more}: {hint(what)}")
+    return judged
+
+
+def _entries(qrels: Qrels, columns: Sequence[str] | None) -> Iterator[tuple[str, Sequence[str]]]:
+    if isinstance(qrels, Mapping):
+        for query, of_query in qrels.items():
+            for document, rank in of_query.items():
+                yield f"qrels[{query!r}]", (str(query), str(document), str(rank))
+    else:
+        file = Path(qrels)
+        yield from table(file, columns or judgement_columns(file))
+
+
+def nearest(queries: Array, documents: Array, k: int) -> npt.NDArray[np.int64]:
+    """The numbers (Q, min(k, N)) of the documents (N, D) with the highest inner product of queries (Q, D).
+
+    Highest first, ties by number; for cosine both are of length 1.
+    """
+    if queries.shape[1] != documents.shape[1]:
+        raise InputError(f"expected one width, got {queries.shape[1]} and {documents.shape[1]}: encode alike")
+    search = Search(queries, len(documents), k)
+    for start in range(0, len(documents), _DOCUMENTS):
+        search.add(documents[start : start + _DOCUMENTS])
+    return search.numbers()
+
+
+class Search:
+    """`nearest` among `n` documents that come block by block, in the order of their numbers."""
+
+    def __init__(self, queries: Array, n: int, k: int) -> None:
+        step = max(1, _SCORES // min(_DOCUMENTS, n))
+        self._queries, self._seen, self._k = torch.split(_floats(queries), step), 0, k
+        self._best = [
+            (torch.empty((len(part), 0)), torch.empty((len(part), 0), dtype=torch.int64))
+            for part in self._queries
+        ]
+
+    def add(self, documents: Array) -> None:
+        """The next documents (any number, D)."""
+        block = _floats(documents).T
+        for at, (queries, best) in enumerate(zip(self._queries, self._best, strict=True)):
+            self._best[at] = _best(*best, queries @ block, self._seen, self._k)
+        self._seen += block.shape[1]
+
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """The numbers (Q, min(k, documents so far)), highest first."""
+        sorted_ = (
+            ids.gather(1, torch.sort(x, dim=1, descending=True, stable=True)[1]) for x, ids in self._best
+        )
+        return torch.cat(list(sorted_)).numpy()
+
+
+def _floats(x: Array) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(x, np.float32))
+
+
+def _best(
+    scores: torch.Tensor, ids: torch.Tensor, block: torch.Tensor, start: int, k: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The `k` best of `scores` (Q, K) of documents `ids` and of the block (Q, n) of those from `start` on.
+
+    They stay in the order of their numbers; of equal scores the first are kept: topk alone takes any.
+    """
+    known, both = scores.shape[1], torch.cat([scores, block], 1)
+    columns = torch.arange(both.shape[1]).expand(both.shape)
+    if both.shape[1] > k:
+        least = torch.topk(both, k, dim=1, sorted=True).values[:, -1:]
+        above, equal = both > least, both == least
+        first = equal.cumsum(1, dtype=torch.int32) <= k - above.sum(1, keepdim=True)
+        columns = (above | (equal & first)).nonzero()[:, 1].view(-1, k)
+    old = ids.gather(1, columns.clamp(max=known - 1)) if known else columns
+    return both.gather(1, columns), torch.where(columns < known, old, columns - known + start)
+
+
+def scores_of(
+    found: npt.NDArray[np.int64], data: RetrievalData, query_ids: Sequence[str], *, split: str
+) -> dict[str, Scores]:
+    """`ndcg10`, `recall10` and `recall100` of each query, (Q,) in [0, 1], whose documents are `found` (Q, K).
+
+    nDCG@10 = DCG of the first ten over the DCG of the best order, gain = relevance, discount log2(rank + 1)
+    (Jarvelin & Kekalainen 2002, as trec_eval has it; computed by ir-measures). Of equal scores the document
+    that stands first in the corpus ranks first. A document with the id and the text of the query itself is
+    passed over (it is its own answer in some sets).
+    """
+    ir_measures = needed(
+        "ir_measures", "retrieval is measured by ir-measures: pip install 'uncone[evaluate]'"
+    )
+    asked = set(query_ids)
+    text_of = {
+        name: text for name, text in zip(data.document_ids, data.documents, strict=True) if name in asked
+    }
+    run = {}
+    for query, numbers in zip(query_ids, found.tolist(), strict=True):
+        itself = query if text_of.get(query) == data.queries[query] else None
+        ranked = [name for at in numbers if (name := data.document_ids[at]) != itself][:_DEPTH]
+        # Ranks instead of scores: the order is then the one above, however the library treats equal scores.
+        run[query] = {name: float(_DEPTH - rank) for rank, name in enumerate(ranked)}
+    judged = {query: data.judged[split][query] for query in query_ids}
+    wanted = {
+        ir_measures.nDCG @ 10: "ndcg10", ir_measures.R @ 10: "recall10", ir_measures.R @ _DEPTH: "recall100"
+    }  # fmt: skip
+    place = {query: at for at, query in enumerate(run)}
+    scores = {name: np.zeros(len(run)) for name in wanted.values()}
+    for metric in ir_measures.iter_calc(list(wanted), judged, run):
+        scores[wanted[metric.measure]][place[metric.query_id]] = metric.value
+    return scores
+
+
+@dataclass(frozen=True)
+class Corpus(RetrievalData):
+    """With the vectors of the documents, the repairs fitted on them, and the way to the vectors of queries."""
+
+    vectors: Texts
+    """Of the documents: arrays, or `Rows` that are read block by block."""
+    repairs: Repairs
+    asked: Callable[[Sequence[str]], Texts]
+    """The vectors of queries by their ids."""
+    documents_sha256: str
+    inner: bool = True
+    """Whether inner products are measured beside the cosine."""
+    notes: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    qrels: str = ""
+    """The file of judgements, where it is not qrels/SPLIT.tsv."""
+    caution: str = ""
+
+    def told(self, split: str) -> str:
+        """What to call the judgements of `split`."""
+        return self.qrels or f"qrels/{split}.tsv"
+
+    def repaired(self, name: str) -> Iterator[Texts]:
+        """The vectors of the documents under a repair, block by block."""
+        x, y = self.vectors.cosine, self.vectors.inner
+        if isinstance(x, Rows):
+            blocks: Iterator[Texts] = (Texts(one, one) for one in x.blocks())
+        else:
+            parts = (slice(at, at + _DOCUMENTS) for at in range(0, len(x), _DOCUMENTS))
+            blocks = (Texts(one := x[part], one if y is x else y[part]) for part in parts)
+        return (self.repairs.apply(name, block) for block in blocks)
+
+
+def evaluate_retrieval(corpus: Corpus, settings: Settings) -> TaskResult:
+    """nDCG@10, recall@10 and recall@100 on the test queries; repairs are fitted on the documents."""
+    queries = corpus.query_ids("test")
+    name = corpus.name.rpartition("/")[2]
+    result = TaskResult(provenance=dict(corpus.provenance), caution=corpus.caution)
+    result.add_means(name, ranked(corpus, "test", queries, settings), len(queries), settings)
+    result.provenance |= {
+        f"{name}_sha256": corpus.documents_sha256,
+        "queries_sha256": texts_digest(corpus.texts_of(queries)),
+        "documents": len(corpus.documents),
+    }
+    result.prices[name] = corpus.repairs.prices()
+    result.notes += [*corpus.repairs.notes, _DOCUMENTS_ONLY, *corpus.notes]
+    return result
+
+
+def open_corpus(
+    encoding: Encoding, directory: str | os.PathLike[str], names: Sequence[str], settings: Settings
+) -> Corpus:
+    """Read and encode the documents, and fit the repairs on them."""
+    data = read_retrieval(directory)
+    vectors = encoding.texts(data.documents, role="document", tick=settings.tick("encoding documents"))
+    repairs = encoding.fit(names, vectors, fitted_on="the documents", tick=settings.progress)
+    tick = settings.tick("encoding queries")
+    return Corpus(
+        **vars(data), vectors=vectors, repairs=repairs, inner=encoding.inner, notes=encoding.notes(),
+        asked=lambda queries: encoding.texts(data.texts_of(queries), role="query", tick=tick),
+        documents_sha256=texts_digest(data.documents), provenance=encoding.provenance(),
+    )  # fmt: skip
+
+
+def ranked(
+    corpus: Corpus, split: str, queries: Sequence[str], settings: Settings
+) -> dict[str, dict[str, Scores]]:
+    """Scores of every repair and measure, one a query; without `corpus.inner` those of the cosine alone."""
+    if len(queries) < 2:
+        raise InputError(
+            f"expected at least 2 queries with a relevant document in {corpus.name}, {corpus.told(split)}, "
+            f"got {len(queries)}: judge more"
+        )
+    asked = corpus.asked(queries)
+    scores, names = dict[str, dict[str, Scores]](), corpus.repairs.names()
+    for at, name in enumerate(names):
+        if settings.progress is not None:
+            settings.progress(f"searching with {name}", at, len(names))
+        x = corpus.repairs.apply(name, asked)
+        sides = {"": unit(x.cosine)}
+        if corpus.inner:
+            sides["_inner"] = x.inner
+            if corpus.repairs.keeps_axes(name):
+                sides["_inner_documents"] = asked.inner
+        n = len(corpus.document_ids)
+        searches = {way: Search(vectors, n, _DEPTH + 1) for way, vectors in sides.items()}
+        for block in corpus.repaired(name):
+            for way, search in searches.items():
+                search.add(block.inner if way else unit(block.cosine))
+        scores[name] = {
+            f"{measure}{way}": per_query
+            for way, search in searches.items()
+            for measure, per_query in scores_of(search.numbers(), corpus, queries, split=split).items()
+        }
+    return scores

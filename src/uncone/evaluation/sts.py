@@ -1,0 +1,101 @@
+"""Semantic textual similarity: do sentence vectors rank pairs as people do, with and without each repair?"""
+
+import os
+from collections.abc import Sequence
+
+from uncone.errors import InputError
+from uncone.evaluation.encoding import Encoding, texts_digest
+from uncone.evaluation.fitting import Repairs
+from uncone.evaluation.pairs import PairScores, PairSet, pair_scores, read_pairs, read_sts
+from uncone.evaluation.results import (
+    SUBSET_MEAN,
+    Numbers,
+    Settings,
+    TaskResult,
+    correlation_differences,
+    subset_mean,
+)
+from uncone.records.text import counted
+
+_TRANSDUCTIVE = "the sentences of the set itself, without their scores"
+
+
+def sts_numbers(pairs: PairSet, scores: PairScores) -> Numbers:
+    """Correlations x 100 over all pairs, and for subsets the mean over them of Spearman's with the cosine.
+
+    Two ways are in use for STS12 to 16: one correlation over the pairs of all subsets (`spearman_cosine`;
+    SimCSE's "all"), and the mean of the subsets' correlations (`spearman_cosine_subset_mean`; SentEval's
+    "mean" under "all").
+    """
+    numbers = {name: value for name, value in scores.numbers().items() if name != "pairs"}
+    if len(set(pairs.subset)) > 1:
+        numbers[SUBSET_MEAN] = subset_mean(scores, pairs.subset)
+    return numbers
+
+
+def evaluate_sts(
+    encoding: Encoding,
+    data: str | os.PathLike[str],
+    names: Sequence[str],
+    settings: Settings,
+    *,
+    columns: Sequence[str | int] | None = None,
+) -> TaskResult:
+    """The sets in a directory, or the pairs in a file. Repairs are fitted by `fitted_on_set`."""
+    result = TaskResult(provenance=encoding.provenance())
+    transductive = []
+    sets = read_sts(data) if os.path.isdir(data) else (read_pairs(data, columns=columns),)
+    for one in sets:
+        sides = zip(*one.pairs, strict=True)
+        result.provenance[f"{one.name}_sha256"] = texts_digest([text for side in sides for text in side])
+        repairs = fitted_on_set(encoding, one, names, settings)
+        pairs, scores = scored(encoding, one, repairs, settings)
+        result.results[one.name] = {name: sts_numbers(pairs, each) for name, each in scores.items()}
+        result.differences[one.name] = correlation_differences(scores, settings, subset=pairs.subset)
+        result.prices[one.name] = repairs.prices()
+        result.notes += [f"{one.name}: {note}" for note in repairs.notes]
+        if len(pairs) < len(one):
+            left_out = counted(len(one) - len(pairs), "pair")
+            result.notes += [f"{one.name}: {left_out} with a sentence of no direction: left out."]
+        if "train" not in one.others:
+            transductive.append(one.name)
+    if transductive and encoding.rows is None:
+        fitted = f"Repairs of {', '.join(transductive)} are fitted on {_TRANSDUCTIVE}"
+        result.notes += [f"{fitted}: these sets have no training part."]
+    result.notes += encoding.notes()
+    return result
+
+
+def fitted_on_set(encoding: Encoding, one: PairSet, names: Sequence[str], settings: Settings) -> Repairs:
+    """The repairs fitted on the training sentences of a set, or on its own where it has none."""
+    texts = encoding.texts(one.others.get("train", one).texts(), tick=settings.tick(f"{one.name}: encoding"))
+    on = f"the training sentences of {one.name}" if "train" in one.others else _TRANSDUCTIVE
+    return encoding.fit(names, texts, fitted_on=on, tick=settings.progress)
+
+
+def scored(
+    encoding: Encoding, one: PairSet, repairs: Repairs, settings: Settings
+) -> tuple[PairSet, dict[str, PairScores]]:
+    """The pairs with a direction, and their scores under every repair.
+
+    A sentence of no word that the word vectors hold is zero and has no cosine: its pairs are left out.
+    """
+    sentences = one.texts()
+    place = {sentence: at for at, sentence in enumerate(sentences)}
+    texts = encoding.texts(sentences, tick=settings.tick(f"{one.name}: encoding"))
+    has_direction = (texts.cosine != 0).any(1)
+    kept = [
+        at
+        for at, (first, second) in enumerate(one.pairs)
+        if has_direction[place[first]] and has_direction[place[second]]
+    ]
+    if len(kept) < 2:
+        raise InputError(
+            f"expected at least two pairs of {one.name} with a direction, got {len(kept)}: "
+            f"{encoding.name} knows none of their words"
+        )
+    pairs, scores = one.only(kept), dict[str, PairScores]()
+    for name in repairs.names():
+        repaired = repairs.apply(name, texts)
+        scores[name] = pair_scores(pairs, place, repaired.cosine, repaired.inner, total=len(pairs))
+    return pairs, scores

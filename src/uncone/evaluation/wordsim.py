@@ -1,0 +1,166 @@
+"""Word similarity: do vectors of words rank pairs of words as people do, with and without each repair?"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from uncone.errors import InputError
+from uncone.evaluation.encoding import texts_digest
+from uncone.evaluation.fitting import Texts, finite_rows, fit_repairs
+from uncone.evaluation.pairs import PairScores, PairSet, pair_scores, read_pairs, read_word_sets
+from uncone.evaluation.record import ORIGINAL
+from uncone.evaluation.results import Numbers, Settings, TaskResult, correlation_differences
+from uncone.evaluation.word_vocabulary import Vocabulary, vocabulary_of
+from uncone.model.open import split
+from uncone.rows import as_rows
+from uncone.transforms.fitting import digest
+
+PROTOCOLS = ("paper", "field")
+_FEWEST = 2
+"""Pairs below which no correlation is defined."""
+
+
+@dataclass(frozen=True)
+class WordSimilarity:
+    """Word similarity of one table under several repairs."""
+
+    protocol: str
+    vocabulary: str
+    """How words were looked up, in one sentence."""
+    scores: Mapping[str, Mapping[str, PairScores]]
+    """`scores[set][repair]`."""
+
+    def results(self) -> dict[str, dict[str, Numbers]]:
+        """`results[set][repair]`: `PairScores.numbers`, with correlations x 100."""
+        return {
+            name: {repair: scores.numbers() for repair, scores in repairs.items()}
+            for name, repairs in self.scores.items()
+        }
+
+
+def word_similarity(
+    rows: Any,
+    vocabulary: Vocabulary,
+    sets: Sequence[PairSet],
+    transformations: Mapping[str, Any] | None = None,
+    *,
+    protocol: str = "paper",
+) -> WordSimilarity:
+    """How far cosine and inner product of word vectors agree with what people say about pairs of words.
+
+    Two protocols differ in the pairs and in the number that counts:
+
+    - "paper" (Bis et al. 2021, section 5.2, and the code released with it): a pair is evaluated if each word
+      is exactly one token and not the unknown one; Pearson's correlation. The pairs then differ between
+      tokenizers: compare repairs of one model, and models only with the same tokenizer.
+    - "field" (Faruqui & Dyer 2014): a word of several tokens is the mean of their vectors, and every pair is
+      evaluated whose words have a representation; Spearman's correlation.
+
+    Both correlations are given under either. Words of a file of word vectors are one row each, so both
+    protocols evaluate the same pairs there. A row of zeros has no direction: pairs with such a word are left
+    out, and n says so.
+
+    Args:
+        rows: the table, anything `as_rows` takes, (N, D). The rows of the words are read once for all
+            repairs.
+        vocabulary: from `vocabulary_of`.
+        sets: from `read_word_sets` or `read_pairs`.
+        transformations: fitted repairs by name, with `transform` for an array (M, D). "original" is added to
+            them.
+        protocol: which pairs are evaluated.
+
+    Returns:
+        Scores for every set and repair; `results()` gives the correlations x 100, in [-100, 100], higher is
+        better.
+
+    Raises:
+        InputError: an unknown protocol, a repair called "original", or no pair of any set that is
+            represented.
+
+    Reads badly when few pairs are left: the standard error of a correlation over n pairs is about 100 /
+    sqrt(n).
+    """
+    rows = as_rows(rows)
+    if protocol not in PROTOCOLS:
+        raise InputError(f"expected a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}")
+    if transformations and ORIGINAL in transformations:
+        raise InputError(f"expected names of repairs, got {ORIGINAL!r}: it names the vectors as they are")
+    words = sorted({word for one in sets for pair in one.pairs for word in pair})
+    spelled = {word: vocabulary.ids(word) for word in words}
+    held = {
+        word: ids
+        for word, ids in spelled.items()
+        if ids and max(ids) < rows.shape[0] and (len(ids) == 1 or protocol != "paper")
+    }
+    every = np.array([index for ids in held.values() for index in ids], np.int64)
+    needed, pieces = np.unique(every, return_inverse=True)
+    raw, lengths = rows.take(needed), np.array([len(ids) for ids in held.values()], np.int64)
+    starts = lengths.cumsum() - lengths
+
+    def vectors(table: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float64]:
+        """(words, D): means of the pieces' repaired rows, since it is the table that is repaired."""
+        sums = (
+            np.add.reduceat(table.astype(np.float64)[pieces], starts)
+            if len(held)
+            else np.zeros((0, table.shape[1]))
+        )
+        return np.asarray(sums / lengths[:, None])
+
+    row_of = {word: at for at, word in enumerate(held)}
+    original = vectors(raw)
+    directed = {word for word, row in row_of.items() if original[row].any()}
+    kept = [[at for at, pair in enumerate(one.pairs) if directed.issuperset(pair)] for one in sets]
+    if not any(kept):
+        raise InputError(
+            f"expected words of {rows.name} in the word sets, got none in {sum(len(s.pairs) for s in sets)} "
+            f"pairs ({vocabulary.described}): is this the table's own vocabulary?"
+        )
+    scores: dict[str, dict[str, PairScores]] = {one.name: {} for one in sets}
+    for name, repair in {ORIGINAL: None, **(transformations or {})}.items():
+        repaired = original if repair is None else vectors(repair.transform(raw))
+        for one, places in zip(sets, kept, strict=True):
+            pairs = one.only(places)
+            scores[one.name][name] = pair_scores(pairs, row_of, repaired, repaired, total=len(one))
+    return WordSimilarity(protocol, vocabulary.described, scores)
+
+
+def evaluate_wordsim(
+    spec: str | os.PathLike[str],
+    data: str | os.PathLike[str],
+    names: Sequence[str],
+    settings: Settings,
+    *,
+    protocol: Literal["paper", "field"],
+    columns: Sequence[str | int] | None = None,
+) -> TaskResult:
+    """The sets in a directory, or the pairs in a file, under repairs that are fitted on all rows.
+
+    `spec` is a model, whose token table (`#input`) is taken unless a part is named, or word vectors.
+    """
+    path, part = split(spec)
+    is_model = path.is_dir()
+    rows = finite_rows(f"{os.fspath(spec)}#input" if is_model and part is None else spec)
+    vocabulary = vocabulary_of(path if is_model else rows.labels)
+    sets = read_word_sets(data) if os.path.isdir(data) else (read_pairs(data, columns=columns),)
+    table = Texts(rows, rows)
+    repairs = fit_repairs(names, table, fitted_on="all rows of the table", tick=settings.progress)
+    similarity = word_similarity(rows, vocabulary, sets, repairs.cosine, protocol=protocol)
+    result = TaskResult(
+        results=similarity.results(),
+        provenance={"rows": rows.shape[0], "dimensions": rows.shape[1], "rows_sha256": digest(rows)},
+    )
+    for one in sets:
+        words = [word for pair in one.pairs for word in pair]
+        result.provenance[f"{one.name}_sha256"] = texts_digest([*words, *map(repr, one.gold)])
+        scores = similarity.scores[one.name]
+        result.differences[one.name] = correlation_differences(scores, settings)
+        result.prices[one.name] = repairs.prices()
+        n = len(scores[ORIGINAL].gold)
+        if n < _FEWEST:
+            result.notes += [f"{one.name}: {n} of {len(one)} pairs can be scored: too few for a correlation."]
+    result.notes += [f"Vocabulary: {similarity.vocabulary}.", *repairs.notes]
+    return result

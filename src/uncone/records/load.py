@@ -1,0 +1,31 @@
+"""A saved record of any kind."""
+
+import os
+from importlib import import_module
+
+from uncone.questions import QUESTIONS
+from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
+from uncone.records.record import Record
+
+
+def kinds() -> list[type[Record]]:
+    """The records that questions are answered with and that can be saved."""
+    found = list[type[Record]]()
+    for _, record, *_ in QUESTIONS.values():
+        file, _, name = record.rpartition(".")
+        found.append(getattr(import_module(f"uncone.{file}"), name))
+    return found
+
+
+def load_record(path: str | os.PathLike[str]) -> Record:
+    """Read the record in the file, of any kind.
+
+    Raises:
+        InputError: as of `Record.load`, or a schema of no kind.
+    """
+    how = "uncone COMMAND --json F"
+    data = parsed(read_text(path, how), what="record", how=how)
+    schema, of = schema_of(data), {kind.SCHEMA: kind for kind in kinds() if kind.SCHEMA}
+    known = ", ".join(map(repr, of))
+    expect(schema in of, f"a record whose schema is one of {known}, got {schema!r}: write one with `{how}`")
+    return build_record(of[schema or ""], data, of[schema or ""].KIND)

@@ -1,0 +1,155 @@
+"""`repair_encoder`: a Sentence Transformers model with a repair inside, proven on sentences first."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from uncone.edits.proof import Progress
+from uncone.edits.texts import Sentences, read_sentences
+from uncone.errors import InputError
+from uncone.model.open import name_of, split
+from uncone.model.sentence_transformers import load_sentence_transformer
+from uncone.model.texts import Path_
+from uncone.records.text import percent
+from uncone.repairs.record import Repaired
+from uncone.repairs.sentence_transformers import WHERE, embed, insert_into_directory, without_normalize
+from uncone.repairs.vectors import Fit, Geometry, RepairOptions, compare, fit_repair, record_of
+from uncone.rows import as_rows
+from uncone.transforms import ZIPF_REPAIRS, repair_named
+from uncone.transforms.fitting import affine_of, shared_name
+
+Tensor = torch.Tensor
+HELD_OUT = 5
+"""Every fifth sentence is measured and not fitted on: rows that are fitted on are centred by construction."""
+FEW = 100
+"""Fewer measured sentences say more of the sample than of the model."""
+AGREEMENT = 1e-5
+"""The written model must give the repaired vectors up to this, as a share of the longest."""
+ROUNDINGS = 4.0
+"""How far each vector of a model in 16 bits may be off: times its epsilon, as a share of the longest."""
+_PROBES = (
+    "A short sentence.",
+    "Two men are playing chess in a park.",
+    "Interest rates rose again in March.",
+    "???",
+)
+_MOST_PROBES = 64
+
+
+def repair_encoder(
+    spec: Path_, out: Path_, options: RepairOptions, *, progress: Progress | None = None
+) -> Repaired:
+    """Write a copy of an encoder with a repair before its Normalize, as `uncone.repair` does, which has
+    checked `out` and the options."""
+    _refuse_early(options.method)
+    directory = split(spec)[0]
+    text = Sentences() if options.text is None else read_sentences(options.text, most=options.most_sentences)
+    fitted, measured, notes = text.lines, text.lines, list(text.notes())
+    if options.load is None and options.fit_on is None:
+        fitted = tuple(line for i, line in enumerate(text.lines) if i % HELD_OUT != HELD_OUT - 1)
+        measured = text.lines[HELD_OUT - 1 :: HELD_OUT]
+        notes += told_of_split(len(fitted), len(measured))
+    model = _Model(directory, progress)
+    fit = fit_repair(options, lambda: as_rows(model.embed(fitted), name=shared_name(str(options.text))))
+    probes = measured[:_MOST_PROBES] or _PROBES
+    began = time.perf_counter()
+    insert_into_directory(
+        directory, fit.transformation, out, check=lambda copy: notes.extend(model.check(copy, fit, probes))
+    )
+    seconds = time.perf_counter() - began
+    if options.save is not None:
+        fit.transformation.save(options.save)
+    geometry = compare(*model.both(fit, measured)) if measured else Geometry()
+    affine = affine_of(fit.transformation, WHERE)
+    return record_of(
+        fit, geometry, name=name_of(spec, directory), out=out, kind="encoder", d=affine.d, k=affine.k,
+        n=0 if fit.fitted is None else fit.fitted.n, dtype="float32", seconds=seconds, notes=tuple(notes),
+        options=options, source=spec,
+    )  # fmt: skip
+
+
+class _Model:
+    """The model, and the embeddings before its Normalize of the sentences that it was given."""
+
+    def __init__(self, directory: Path, progress: Progress | None) -> None:
+        model = load_sentence_transformer(directory)
+        self._progress, self._before, self._vectors = progress, without_normalize(model), dict[str, Tensor]()
+        self._normalizes = len(self._before) < len(model)
+
+    def check(self, copy: Path, fit: Fit, sentences: Sequence[str]) -> list[str]:
+        """Raise InputError unless the written model gives the repaired vectors; notes on its rounding."""
+        _, expected = self.both(fit, sentences)
+        written = load_sentence_transformer(copy)
+        got = embed(written, sentences)
+        narrow = narrow_dtype(written)
+        if narrow is not None:
+            return [told_of_rounding(got, expected, narrow)]
+        if got.shape != expected.shape or not bool(
+            ((got - expected).abs() <= AGREEMENT * expected.norm(dim=1).max()).all()
+        ):
+            raise InputError(
+                "expected the written model to give the repaired vectors, got others: nothing was written; "
+                "its last modules do more than to normalise, so apply the repair to its vectors instead"
+            )
+        return []
+
+    def both(self, fit: Fit, sentences: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """The model's vectors of sentences without and with the repair; `check` compared the written ones."""
+        x = self.embed(sentences)
+        y = fit.transformation.transform(x)
+        if self._normalizes:
+            return torch.nn.functional.normalize(x), torch.nn.functional.normalize(y)
+        return x, y
+
+    def embed(self, sentences: Sequence[str]) -> Tensor:
+        """Each sentence is embedded once."""
+        new = [sentence for sentence in sentences if sentence not in self._vectors]
+        progress = self._progress
+        tick = None if progress is None else lambda done: progress("embedding sentences", done, len(new))
+        if new:
+            self._vectors.update(zip(new, embed(self._before, new, progress=tick), strict=True))
+        return torch.stack([self._vectors[sentence] for sentence in sentences])
+
+
+def narrow_dtype(model: Any) -> torch.dtype | None:
+    """float16 or bfloat16, where the model runs in one of them."""
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    return dtype if torch.finfo(dtype).bits == 16 else None
+
+
+def told_of_rounding(got: Tensor, expected: Tensor, dtype: torch.dtype) -> str:
+    """How far vectors (N, K) of a model in 16 bits are from the repaired ones, which are float32."""
+    name = str(dtype).removeprefix("torch.")
+    apart = float("nan")
+    if got.shape == expected.shape:
+        apart = float((got - expected).norm(dim=1).max() / expected.norm(dim=1).max())
+    if not apart <= ROUNDINGS * torch.finfo(dtype).eps:
+        raise InputError(
+            f"expected the written model to give the repaired vectors up to the rounding of {name}, in which "
+            f"it runs, got others by {apart:.2g} of the longest: nothing was written; save the model in "
+            "float32 first, or apply the repair to its vectors instead"
+        )
+    return (
+        f"The model runs in {name}, and its new layer too: its vectors are up to {percent(apart)} of the "
+        "longest off those that are measured here, which the repair gives in float32."
+    )
+
+
+def told_of_split(fitted: int, measured: int) -> tuple[str, ...]:
+    """Notes on the sentences that were fitted on, and on those that were measured."""
+    split = f"Fitted on {fitted} sentences, measured on {measured} others of the same text."
+    few = f"{measured} sentences are few: others may give another verdict. Give more text."
+    return (split,) if measured >= FEW else (split, few)
+
+
+def _refuse_early(name: str | None) -> None:
+    """Say what cannot stand in a model before its sentences are embedded."""
+    if name in ZIPF_REPAIRS:
+        raise InputError(
+            f"expected a repair of sentences, got {name} of tokens: choose {name.removeprefix('zipf_')}"
+        )
+    if name is not None and not (transformation := repair_named(name, d=2**31)).affine:
+        affine_of(transformation, WHERE)

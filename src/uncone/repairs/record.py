@@ -1,0 +1,205 @@
+"""The record of a repair: what was written, what it did to the vectors' geometry, and what it cost."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+from uncone.evaluation.record import Selection
+from uncone.records.blocks import Block, Bullets, Cell, Code, Heading, Table, Text
+from uncone.records.brief import part
+from uncone.records.layout import moved, section, shown
+from uncone.records.parts import Fitted, Measurement
+from uncone.records.rebuild import expect
+from uncone.records.record import Record
+from uncone.records.text import count, counted, number, plural, title
+
+_SHORT = 12
+NOT_KNOWN = "whether it helps is not known: `uncone evaluate` asks a task."
+"""In the verdict of a repair that no task chose."""
+_LABELS = {True: "ROUNDER", False: "NOT ROUNDER", None: "NOT MEASURED"}
+"""What the numbers show. Whether that is good only a task says, so all have the colour of a note."""
+_UNIT = 1e-3
+
+
+@part
+class RepairCost:
+    """The cost of a repair.
+
+    `fit_seconds` is None where the transformation was loaded. `relative_change` is the norm of all changes
+    over the norm of all vectors that were measured, None where their number of columns changed. `rank_lost`
+    counts directions that nothing is left of, None for what is not one linear map.
+    """
+
+    fit_seconds: float | None
+    apply_seconds: float
+    relative_change: float | None = None
+    rank_lost: int | None = None
+
+
+@part
+class Lengths:
+    """The Euclidean norms of the rows that were measured; zero rows are left out."""
+
+    mean: float
+    smallest: float
+    largest: float
+
+    @property
+    def is_unit(self) -> bool:
+        """All are within 0.001 of 1."""
+        return 1 - self.smallest <= _UNIT and self.largest - 1 <= _UNIT
+
+
+@dataclass(frozen=True)
+class Repaired(Record):
+    """The result of `repair`.
+
+    `before` and `after` hold the same measures of the same `measured` rows, as they were read and as they
+    stand in what was written; both are empty where nothing could be measured. `gains` says whether they
+    are clearly rounder; no task was asked for it. `index` says how an index of what was written must be asked, and
+    `next_step` is the command that asks a task. `normalized` says that each row was divided by its norm after the
+    repair. `selection` is the evidence of the task that chose
+    the method, None where it was named (and in older files).
+    """
+
+    KIND: ClassVar[str] = "repair"
+    SCHEMA: ClassVar[str] = "uncone.repaired/1"
+    HOW: ClassVar[str] = "uncone repair SPEC OUT --json F"
+
+    verdict: str
+    name: str
+    out: str
+    kind: Literal["vectors", "encoder"]
+    method: str
+    gains: bool | None
+    n: int
+    d: int
+    k: int
+    dtype: str
+    fitted: Fitted | None
+    cost: RepairCost
+    measured: int = 0
+    before: tuple[Measurement, ...] = ()
+    after: tuple[Measurement, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    selection: Selection | None = None
+    normalized: bool = False
+    lengths_before: Lengths | None = None
+    lengths_after: Lengths | None = None
+    index: tuple[str, ...] = ()
+    next_step: str = ""
+    schema: str = SCHEMA
+
+    def __post_init__(self) -> None:
+        before, after = ([measurement.name for measurement in side] for side in (self.before, self.after))
+        counts = f"{len(before)} before and {len(after)} after, or others: the file was cut or edited"
+        expect(before == after, f"the same measures before and after, got {counts}")
+
+    def blocks(self) -> tuple[Block, ...]:
+        sides = list(zip(self.before, self.after, strict=True))
+        columns = ("measure", "before", "after", "isotropic", "rounder is")
+        known = [(title(b.name), b.distance, a.distance) for b, a in sides]
+        caption = "Dot: after. Line: from before. Dashed: an isotropic cloud."
+        return shown(
+            Heading(self.verdict, 1, _LABELS[self.gains], "note"),
+            Code(self.next_step),
+            Text(self._shortened(), "caution"),
+            (Text(fact, "quiet") for fact in self._facts()),
+            Table(columns, (*(_row(b, a) for b, a in sides), *self._length()), columns[1:4]),
+            moved(
+                "Before and after", "value less the isotropic value",
+                [(name, b, a) for name, b, a in known if b is not None and a is not None], caption,
+            ),
+            Bullets(self.notes),
+            section("How an index of it is asked", Bullets(self.index)),
+            section("How the repair was chosen", self._chosen(), level=2),
+        )  # fmt: skip
+
+    @property
+    def label(self) -> str:
+        """The method with what its name leaves open: the power of a whitening, and the division by norms."""
+        power = self.options.get("power")
+        more = [*([] if power is None else [f"power {power:g}"]), *["normalised"] * self.normalized]
+        return f"{self.method} ({', '.join(more)})" if more else self.method
+
+    @property
+    def lost_unit_length(self) -> bool:
+        """Whether rows of length 1 have other lengths now."""
+        before, after = self.lengths_before, self.lengths_after
+        return before is not None and before.is_unit and after is not None and not after.is_unit
+
+    def chosen_by(self, selection: Selection, *notes: str) -> "Repaired":
+        """The same repair with the task's evidence, which chose it: its verdict leaves nothing open then."""
+        told = f"{selection.task} chose the repair, by {selection.measure}."
+        return replace(
+            self, selection=selection, verdict=self.verdict.replace(NOT_KNOWN, told), next_step="",
+            notes=(*self.notes, *notes),
+        )  # fmt: skip
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each measure, before and after."""
+        return [
+            {
+                "measure": b.name,
+                "before": b.value,
+                "after": a.value,
+                "reference": a.reference,
+                "better": b.better,
+            }
+            for b, a in zip(self.before, self.after, strict=True)
+        ]
+
+    def _shortened(self) -> str:
+        """That rows of length 1 have it no more, and what to do."""
+        before, after = self.lengths_before, self.lengths_after
+        if not self.lost_unit_length or before is None or after is None:
+            return ""
+        return (
+            f"The rows had length 1 and now have lengths of {number(after.smallest)} to {number(after.largest)}. An "
+            "index of inner products no longer gives cosines, and a threshold for cosines may let nothing through: "
+            "repair with --normalize (normalize=True) to give rows length 1 again."
+        )
+
+    def _length(self) -> Iterator[tuple[str | Cell, ...]]:
+        """A row of the table: mean lengths of the rows."""
+        before, after = self.lengths_before, self.lengths_after
+        if before is not None and after is not None:
+            cells = map(_length, (before, after))
+            yield "Length of rows, mean", next(cells), replace(next(cells), tone="strong"), "", ""
+
+    def _chosen(self) -> Iterator[Block]:
+        """The evidence of the task that chose the repair, its verdict as a text."""
+        for block in () if self.selection is None else self.selection.blocks():
+            yield Text(block.text) if isinstance(block, Heading) else block
+
+    def _facts(self) -> list[str]:
+        """What was written, and what the transformation was fitted on."""
+        size = f"{counted(self.n, 'row')} of {counted(self.k, 'column')}, {self.dtype}"
+        facts = [f"{self.out}: {size if self.kind == 'vectors' else 'an encoder that loads without uncone'}"]
+        if self.fitted is not None:
+            digest = "" if self.fitted.sha256 is None else f", sha256 {self.fitted.sha256[:_SHORT]}..."
+            weighted = "" if self.fitted.weights is None else ", weighted"
+            size = f"{count(self.fitted.n)} x {count(self.fitted.d)}{weighted}{digest}"
+            facts.append(f"{self.label}; fitted on {self.fitted.name} ({size})")
+        if self.before:
+            items = plural(self.measured, "row" if self.kind == "vectors" else "sentence")
+            facts.append(f"measured on {count(self.measured)} {items}, before and after")
+        return facts
+
+
+def _row(before: Measurement, after: Measurement) -> tuple[str | Cell, ...]:
+    reference = "" if after.reference is None else number(after.reference, limits=after.range)
+    value = Cell(_value(after), tone="strong")
+    return title(before.name), _value(before), value, reference, before.better
+
+
+def _length(lengths: Lengths) -> Cell:
+    if lengths.is_unit:
+        return Cell("1")
+    return Cell(number(lengths.mean), f"{number(lengths.smallest)} to {number(lengths.largest)}")
+
+
+def _value(measurement: Measurement) -> str:
+    return "undefined" if measurement.value is None else number(measurement.value, limits=measurement.range)

@@ -1,0 +1,287 @@
+"""`repair`: a repaired copy of vectors, or of an encoder, and what changed: measured on what was written."""
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+from typing import Any, Literal
+
+from uncone.atomic import creatable, writable
+from uncone.errors import InputError, needed
+from uncone.evaluation.record import Selection
+from uncone.model.open import check_targets_apart, is_model, open_rows, split
+from uncone.model.sentence_transformers import is_sentence_transformers
+from uncone.records.text import counted, plural
+from uncone.repairs.record import Repaired
+from uncone.repairs.vectors import (
+    MOST_SENTENCES,
+    Path_,
+    Progress,
+    RepairOptions,
+    compare,
+    fit_repair,
+    record_of,
+)
+from uncone.rows import Rows
+from uncone.rows.ids import Ids
+from uncone.rows.open import WORDS, open_file, source_of, split_part
+from uncone.transforms.apply import check_out, repair_rows
+from uncone.transforms.fitting import shared_name
+from uncone.transforms.names import REPAIRS
+
+__all__ = ["RepairOptions", "check_repair", "kind_of", "repair"]
+Kind = Literal["vectors", "encoder", "model"]
+
+
+def repair(
+    spec: Path_,
+    out: Path_,
+    *,
+    method: str | None = None,
+    queries: Any = None,
+    documents: Any = None,
+    qrels: Any = None,
+    ids: Ids | None = None,
+    query_ids: Ids | None = None,
+    text: Path_ | None = None,
+    fit_on: Any = None,
+    load: Path_ | None = None,
+    counts: Path_ | None = None,
+    save: Path_ | None = None,
+    force: bool = False,
+    overwrite: bool = False,
+    skip_nonfinite: bool = False,
+    most_sentences: int = MOST_SENTENCES,
+    normalize: bool = False,
+    progress: Progress | None = None,
+) -> Repaired | Selection:
+    """Write a repaired copy of vectors or of an encoder, and measure the written copy.
+
+    Vectors are read in blocks, three times in all. A directory of Sentence Transformers gets the repair as a
+    layer before its Normalize; any program loads the copy, without uncone. The copy is loaded and run before
+    it appears under its name.
+
+    Args:
+        spec: a file of vectors or a matrix of a model, as for `open_rows`; or a directory of Sentence
+            Transformers, or the name of a cached one.
+        out: a file of one of the formats of `uncone.transforms.repair_rows`; of an encoder a new directory.
+        method: one of `uncone.transforms.REPAIRS` or `ZIPF_REPAIRS`; of an encoder an affine one. There is no
+            default: a task says which repair helps, if any (`uncone.select_repair`). "auto" asks `queries`
+            and `qrels`.
+        queries, documents, qrels, ids, query_ids: own vectors with judgements, as for `uncone.evaluate`: they
+            choose the method, which is fitted on the documents. `documents` are `spec` by default.
+        text: of an encoder, sentences, one a line (`.gz` and `.xz` too). The repair is fitted on four fifths
+            of them, unless `fit_on` or `load` is given, and measured on the others, or else on all.
+        fit_on: other rows to fit on, such as the documents where `spec` is queries; of an encoder, vectors
+            from before its Normalize.
+        load: a fitted transformation that was saved, instead of `method` and `fit_on`.
+        counts: of vectors, how often each token occurs, as for `diagnose`: its row weighs as much in the fit.
+        save: also write the fitted transformation to this file, for `load`.
+        force: whiten on fewer than 5 D rows too.
+        overwrite: of vectors, replace `out`, and the file of `save`, if they are there.
+        skip_nonfinite: of vectors, leave rows with NaN or inf out of the copy instead of refusing them;
+            then no other columns are kept.
+        most_sentences: of a longer text so many different lines are drawn evenly; the record then says so.
+        normalize: of vectors, divide each repaired row by its norm, in the same pass; zero rows stay zero. The
+            saved transformation does the same to queries. An encoder keeps the Normalize that it has.
+        progress: called with (the step, rows or sentences done, of how many).
+
+    Returns:
+        A `Repaired`: the verdict, both sides of the measures, the cost and notes. An encoder is measured on
+        its output, so on unit vectors where it has a Normalize. A `Selection` where the judgements call for
+        no repair: then nothing is written.
+
+    Raises:
+        InputError: neither vectors nor an encoder, options that exclude each other, rows that are not finite
+            or too few, an encoder with code of its own or a repair that is not affine for one, nothing to fit
+            on, an `out` that may not or cannot be written, a copy that does not give the repaired vectors.
+            Then nothing is changed.
+    """
+    options = RepairOptions(
+        method,
+        text,
+        fit_on,
+        load,
+        counts,
+        save,
+        force,
+        overwrite,
+        skip_nonfinite,
+        most_sentences,
+        normalize,
+    )
+    own = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
+    if any(value is not None for value in own.values()):
+        return _by_own(own, spec, out, options, progress)
+    kind = check_repair(spec, out, options)
+    if kind == "encoder":
+        _need_torch("an encoder")
+        from uncone.repairs.encoder import repair_encoder
+
+        return repair_encoder(spec, out, options, progress=progress)
+    if _is_same(spec, fit_on):
+        options = replace(options, fit_on=None)
+    rows = open_rows(spec, skip_nonfinite=skip_nonfinite)
+    check_out(out, rows, overwrite=overwrite)
+    fit = fit_repair(options, lambda: rows, progress)
+    tick = None if progress is None else lambda done: progress("writing", done, rows.shape[0])
+    applied = repair_rows(rows, fit.transformation, out, overwrite=overwrite, progress=tick)
+    if save is not None:
+        fit.transformation.save(save)
+    if progress is not None:
+        progress("measuring", 0, 0)
+    # what was written is read whatever its name ends in
+    geometry = compare(rows, open_file(applied.path, applied.part or None, applied.format))
+    n, k = applied.shape
+    return record_of(
+        fit, geometry, name=shared_name(rows.name), out=out, kind="vectors", n=n, d=rows.shape[1], k=k,
+        dtype=applied.dtype, seconds=applied.seconds, notes=(*_zeros(applied.zero_rows), *applied.notes, *_left_out(rows)),
+        options=options, source=spec, words=is_model(split(spec)[0]) or source_of(rows).format in WORDS,
+    )  # fmt: skip
+
+
+def _by_own(
+    given_own: dict[str, Any], spec: Path_, out: Path_, options: RepairOptions, progress: Progress | None
+) -> Repaired | Selection:
+    """The repair that own judgements choose, fitted on their documents."""
+    _need_torch("judgements that choose the repair")
+    from uncone.evaluation.own_vectors import own_vectors
+    from uncone.evaluation.select_repair import select_repair
+
+    if given_own["documents"] is None and (
+        given_own["queries"] is not None or given_own["qrels"] is not None
+    ):
+        given_own = {**given_own, "documents": spec}
+    own = own_vectors(None, **given_own, task=None, others={})
+    assert own is not None
+    given = {
+        "method": options.method,
+        "fit-on": options.fit_on,
+        "load": options.load,
+        "counts": options.counts,
+    }
+    other = next((name for name, value in given.items() if value not in (None, "auto")), None)
+    if other is not None:
+        raise InputError(
+            f"expected no --{other} with --queries, got {given[other]}: the judgements choose the method, and "
+            "it is fitted on the documents"
+        )
+    auto = replace(options, method="auto")
+    files = [one for one in (own.qrels, own.ids, own.query_ids) if isinstance(one, str | os.PathLike)]
+    check_targets_apart((split_part(os.fspath(out))[0], options.save), (own.queries, own.documents), files)
+    if check_repair(spec, out, auto) == "encoder":
+        raise InputError(
+            f"expected vectors to repair with --queries, got the encoder {os.fspath(spec)}: for a model give "
+            "a task's data (--data DIR)"
+        )
+    d, width = open_rows(spec).shape[1], open_rows(own.documents).shape[1]
+    if d != width:
+        raise InputError(
+            f"expected documents of {d} features like {os.fspath(spec)}, got {width}: give vectors of one model"
+        )
+    selection = select_repair(**vars(own), progress=progress)
+    if selection.leaves_it:
+        return selection
+    chosen = replace(auto, method=selection.chosen, fit_on=own.documents)
+    found = repair(spec, out, **vars(chosen), progress=progress)
+    assert isinstance(found, Repaired)
+    why = f"Chosen by the judgements in {own.told}, whose interval decides, and not by these measures."
+    return found.chosen_by(selection, why)
+
+
+def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
+    """Refuse an impossible `repair` before any work. The method may be "auto": it is chosen later."""
+    kind = kind_of(spec)
+    if kind == "model":
+        raise InputError(
+            "expected vectors or a directory of Sentence Transformers, got the language model "
+            f"{os.fspath(spec)}: name a matrix (MODEL#input); center_head and repair_tokens (`uncone "
+            "center-head`, `uncone repair-tokens`) edit a whole model"
+        )
+    text, fit_on, counts = options.text, options.fit_on, options.counts
+    load, save = options.load, options.save
+    of_vectors = {
+        "counts": counts is not None, "overwrite": options.overwrite, "skip-nonfinite": options.skip_nonfinite,
+        "normalize": options.normalize,
+    }  # fmt: skip
+    for flag, given in (of_vectors if kind == "encoder" else {"text": text is not None}).items():
+        if given:
+            what = "a model" if kind == "encoder" else "vectors"
+            raise InputError(f"expected no --{flag} with {what}, got it: leave it out")
+    if kind == "encoder" and text is None and fit_on is None and load is None:
+        raise InputError(
+            "expected sentences to fit on, got none: give --text F with one a line, --fit-on VECTORS, or "
+            "--load T.safetensors"
+        )
+    check_targets_apart((split_part(os.fspath(out))[0], save), (spec, fit_on), (load, text, counts))
+    if kind == "vectors":  # before the pass that looks for rows to skip
+        check_out(out, open_rows(spec), overwrite=options.overwrite)
+    else:
+        creatable(out, outside=split(spec)[0])
+    flags = {"--method": options.method, "--fit-on": fit_on, "--counts": counts}
+    fitted = [flag for flag, value in flags.items() if value is not None]
+    if load is not None and fitted:
+        raise InputError(f"expected either --load or {fitted[0]}, got both: what is loaded was fitted before")
+    if load is None and options.method is None:
+        raise InputError(
+            f"expected a repair by its name (--method NAME, method=) out of {', '.join(REPAIRS)}; or --method "
+            "auto with --data DIR, or with --queries and --qrels, to have one chosen by a task; got neither: no "
+            "repair helps every task, so by default vectors stay as they are"
+        )
+    if isinstance(fit_on, str | os.PathLike) and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
+        raise InputError(
+            f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors"
+        )
+    if save is not None and writable(save).exists() and not options.overwrite:
+        raise InputError(
+            f"expected a new file for the transformation, got {os.fspath(save)} which exists: choose another "
+            "name, or remove it; of a file of vectors --overwrite (overwrite=True) replaces both"
+        )
+    return kind
+
+
+def kind_of(spec: Path_) -> Kind:
+    """A matrix, a directory of Sentence Transformers, or a language model as a whole."""
+    path, part = split(spec)
+    if part is not None or not is_model(path):
+        return "vectors"
+    return "encoder" if is_sentence_transformers(path) else "model"
+
+
+def _need_torch(what: str) -> None:
+    needed("torch", f"expected torch for {what}, got none installed: pip install 'uncone[torch]'")
+
+
+def with_whole_names(record: Repaired, *names: Path_ | None) -> Repaired:
+    """The record with commands that can be pasted here: a record is passed on, and holds the ends of paths."""
+
+    def whole(text: str) -> str:
+        for name in (os.fspath(name) for name in names if name is not None):
+            cut = rf"(?<![^\s`]){re.escape(quote(shared_name(name)))}(?![^\s`])"
+            text = re.sub(cut, quote(name).replace("\\", r"\\"), text)
+        return text
+
+    return replace(record, next_step=whole(record.next_step), index=tuple(map(whole, record.index)))
+
+
+def _zeros(n: int) -> tuple[str, ...]:
+    said = f"{counted(n, 'row that is', 'rows that are')} all zero {plural(n, 'stays', 'stay')} zero"
+    return (f"{said}: {plural(n, 'it has', 'they have')} no direction to repair.",) if n else ()
+
+
+def _left_out(rows: Rows) -> tuple[str, ...]:
+    if not rows.left_out:
+        return ()
+    n = len(rows.left_out)
+    return (
+        f"{counted(n, 'row that is', 'rows that are')} not finite {plural(n, 'is', 'are')} not in what was "
+        f"written, the first row {rows.left_out[0]}: rows behind it have other numbers now, and of what "
+        "stands beside them only labels are kept.",
+    )
+
+
+def _is_same(spec: Any, other: Any) -> bool:
+    """Whether both are one object in memory, or written as the same path."""
+    are_paths = isinstance(spec, str | os.PathLike) and isinstance(other, str | os.PathLike)
+    return os.fspath(spec) == os.fspath(other) if are_paths else spec is other

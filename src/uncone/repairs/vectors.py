@@ -1,0 +1,326 @@
+"""A repair of vectors: fitted or loaded, and what it did to them, by measures before and after."""
+
+import os
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from shlex import quote
+from typing import Any, Literal
+
+import numpy as np
+
+from uncone import measure
+from uncone.errors import InputError
+from uncone.measure.odd_rows import GIANT
+from uncone.measure.reading import read
+from uncone.model.counts import read_counts
+from uncone.model.open import open_rows
+from uncone.moments import Moments
+from uncone.records.parts import Fitted, Measurement
+from uncone.records.text import listing, percent, plural
+from uncone.repairs.record import NOT_KNOWN, Lengths, RepairCost, Repaired
+from uncone.rows import Array, Rows, as_rows
+from uncone.threads import on_one_thread
+from uncone.transforms import REPAIRS, Affine, Normalized, Transformation, Whiten, load, repair_named
+from uncone.transforms.fitting import shared_name
+from uncone.transforms.normalized import undivided
+from uncone.version import versions
+
+Path_ = str | os.PathLike[str]
+Progress = Callable[[str, int, int], None]
+MOST_SENTENCES = 100_000
+"""More embeddings would not move a mean or a covariance, and all are held in memory."""
+MOST_ROWS = 65_536
+_MOST_BYTES = 128 * 2**20
+"""Of the measured rows on each side: so many give the numbers of all rows to three digits."""
+NEAR_ZERO = 0.05
+"""A mean cosine below this is no common direction to speak of."""
+CLEARLY_MORE = 0.05
+"""IsoScore and the mean cosine are of 0 to 1: a smaller step is none that a reader would act on."""
+_ZIPF = "zipf_"
+_TITLES = {"mean_cosine": "the mean cosine", "isoscore": "IsoScore", "partition_isotropy": "I(W)"}
+_UNWEIGHTED = (
+    "The fit weighs rows by how often their tokens occur; the measures count each row once, so that they "
+    "need not improve."
+)
+_TURNED = (
+    "PCA whitening also turns the axes: a coordinate is no longer that of the source, and how far vectors "
+    "moved says little."
+)
+_GEOMETRY = "These numbers are about the vectors' geometry, not about a task."
+
+
+@dataclass(frozen=True)
+class RepairOptions:
+    """The options of `uncone.repair`, where their meanings stand."""
+
+    method: str | None = None
+    text: Path_ | None = None
+    fit_on: object = None
+    load: Path_ | None = None
+    counts: Path_ | None = None
+    save: Path_ | None = None
+    force: bool = False
+    overwrite: bool = False
+    skip_nonfinite: bool = False
+    most_sentences: int = MOST_SENTENCES
+    normalize: bool = False
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted transformation, its method, its rows, the seconds to fit (None where loaded), and notes."""
+
+    transformation: Transformation | Affine | Normalized
+    method: str
+    fitted: Fitted | None
+    seconds: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+def fit_repair(options: RepairOptions, own: Callable[[], Rows], progress: Progress | None = None) -> Fit:
+    """The transformation that `options` load, or fit on the rows they name or else on `own` rows."""
+    if options.load is not None:
+        loaded = load(options.load)
+        inner = undivided(loaded)
+        whole = Normalized(inner) if options.normalize else loaded
+        if isinstance(inner, Affine):
+            return Fit(whole, "Affine", inner.fitted)
+        return Fit(whole, type(inner).__name__, inner.fitted_, None, inner.warnings_)
+    method, counts = options.method, options.counts
+    assert method is not None  # check_repair refused it
+    rows = (
+        own() if options.fit_on is None else open_rows(options.fit_on, skip_nonfinite=options.skip_nonfinite)
+    )
+    transformation = repair_named(method, d=rows.shape[1])
+    if options.force and isinstance(transformation, Whiten):
+        transformation.force = True
+    if method.startswith(_ZIPF) and counts is None:
+        raise InputError(
+            f"expected counts of tokens for {method}, got none: give --counts F (counts=F), or choose "
+            f"{method.removeprefix(_ZIPF)}"
+        )
+    weights, notes = None, tuple[str, ...]()
+    if counts is not None:
+        if rows.left_out:
+            raise InputError(
+                f"expected finite rows with --counts (counts=), got {len(rows.left_out)} left out: mend them"
+            )
+        counted = read_counts(counts, rows.shape[0], rows.labels)
+        weights, notes = counted.counts.astype(np.float64), (*counted.notes, _UNWEIGHTED)
+        method = f"{_ZIPF}{method.removeprefix(_ZIPF)}"
+    tick = None if progress is None else lambda done: progress("fitting", done, rows.shape[0])
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # said in the record
+        transformation.fit(rows, weights=weights, progress=tick)
+    seconds = time.perf_counter() - began
+    if isinstance(transformation, Whiten) and transformation.kind == "pca":
+        notes = (*notes, _TURNED)
+    whole = Normalized(transformation) if options.normalize else transformation
+    return Fit(whole, method, transformation.fitted_, seconds, (*notes, *transformation.warnings_))
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The same measures of the same rows on both sides; none where nothing was measured."""
+
+    measured: int = 0
+    before: tuple[Measurement, ...] = ()
+    after: tuple[Measurement, ...] = ()
+    relative_change: float | None = None
+    lengths: tuple[Lengths | None, Lengths | None] = (None, None)
+
+
+def compare(before: Any, after: Any) -> Geometry:
+    """Mean cosine, IsoScore and I(W) of the same rows (N, D) and (N, K), `Rows`, arrays or tensors: up to
+    `MOST_ROWS`, evenly spaced."""
+    sides = as_rows(before), as_rows(after)
+    n = sides[0].shape[0]
+    room = _MOST_BYTES // (8 * max(rows.shape[1] for rows in sides))
+    count = min(n, MOST_ROWS, max(2, room))
+    chosen = np.arange(count) * (n - 1) // max(1, count - 1) if count < n else np.arange(n)
+    x, y = (rows.take(chosen) for rows in sides)
+    change = _relative_change(x, y) if x.shape == y.shape else None
+    return Geometry(count, _measures(x), _measures(y), change, (_lengths(x), _lengths(y)))
+
+
+@on_one_thread
+def _lengths(x: Array) -> Lengths | None:
+    """The norms of the rows that have a direction; None where none has."""
+    norms = np.linalg.norm(x.astype(np.float64), axis=1)
+    norms = norms[norms > 0]
+    return Lengths(float(norms.mean()), float(norms.min()), float(norms.max())) if len(norms) else None
+
+
+@on_one_thread
+def _relative_change(x: Array, y: Array) -> float | None:
+    moved, whole = (float(np.linalg.norm(rows.astype(np.float64))) for rows in (y - x, x))
+    return moved / whole if whole > 0 else None
+
+
+def _measures(x: Array) -> tuple[Measurement, ...]:
+    m = Moments.of(x)
+    cosine = replace(read("mean_cosine", measure.mean_cosine, m), better="lower")
+    isoscore = replace(read("isoscore", measure.isoscore, m), better="higher")
+    isotropy = replace(read("partition_isotropy", measure.partition_isotropy, x, m), better="higher")
+    return cosine, isoscore, isotropy
+
+
+def record_of(
+    fit: Fit, geometry: Geometry, *, name: str, out: Path_, kind: Literal["vectors", "encoder"],
+    n: int, d: int, k: int, dtype: str, seconds: float, notes: tuple[str, ...], options: RepairOptions,
+    source: Path_, words: bool = False,
+) -> Repaired:  # fmt: skip
+    """The record of a repair of rows (n, d) to (n, k), written in `seconds`. `source` is the spec as it was
+    given; `words` says that its rows are words."""
+    repair = undivided(fit.transformation)
+    affine = getattr(repair, "affine_", repair)
+    lost = affine.rank_lost() if isinstance(affine, Affine) else None
+    before, after = geometry.lengths
+    if before is not None and before.largest >= GIANT * before.mean:
+        longest = f"{before.largest / before.mean:.3g} times as long as its mean row"
+        notes = (
+            f"{name} has a row {longest}: means and directions follow such rows. Leave them out first.",
+            *notes,
+        )
+    record = Repaired(
+        verdict="", name=name, out=shared_name(str(out)), kind=kind, method=fit.method, gains=gains(geometry),
+        n=n, d=d, k=k, dtype=dtype, fitted=fit.fitted,
+        cost=RepairCost(fit.seconds, seconds, geometry.relative_change, lost),
+        measured=geometry.measured, before=geometry.before, after=geometry.after,
+        options=repair.options() if isinstance(repair, Transformation) else {},
+        notes=(*fit.notes, *notes, _GEOMETRY), versions=versions("numpy", *["torch"] * (kind == "encoder")), normalized=repair is not fit.transformation,
+        lengths_before=before, lengths_after=after,
+    )  # fmt: skip
+    return replace(
+        record, verdict=f"{_verdict(record)} {_paid(record)}", index=_index(record, options, words),
+        next_step=_next_step(record, quote(shared_name(os.fspath(source))), options, words),
+    )  # fmt: skip
+
+
+def _next_step(record: Repaired, source: str, options: RepairOptions, words: bool) -> str:
+    """The command that asks a task what the repair does to it; a name in capitals is for the user to fill in.
+
+    It starts from the source. There it compares the repair with the vectors as they are, on the same items.
+    What `--load` repaired belongs to documents that were repaired before: it is asked as it was written.
+    """
+    named = f" --repair {options.method}" if options.method in REPAIRS else ""
+    if record.kind == "encoder":
+        return f"uncone evaluate {source} --task sts --data PAIRS{named}"
+    if words:
+        return f"uncone evaluate {source} --task wordsim --data PAIRS{named}"
+    queries, documents, on = "QUERIES", source, options.fit_on
+    if options.load is not None:
+        queries, documents = quote(record.out), "REPAIRED_DOCUMENTS"
+    elif on is not None:
+        queries = source
+        documents = quote(shared_name(os.fspath(on))) if isinstance(on, str | os.PathLike) else "DOCUMENTS"
+    return (
+        f"uncone evaluate --task retrieval --queries {queries} --documents {documents} --qrels QRELS{named}"
+    )
+
+
+def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, ...]:
+    """How an index of the written rows must be asked; nothing where nothing was measured. Words have no
+    queries."""
+    before, after = record.lengths_before, record.lengths_after
+    if after is None:
+        return ()
+    if after.is_unit:
+        scores = "The rows have length 1: their inner product is their cosine."
+    elif before is not None and before.is_unit:
+        scores = (
+            "The rows had length 1 and have other lengths now: their inner product is no cosine any more. "
+            "Compare them by cosine, or give rows and queries length 1 again (--normalize, normalize=True)."
+        )
+    else:
+        scores = "The rows have no common length: their inner product is not their cosine."
+    if words:
+        return (scores,)
+    texts, given = "", quote(record.out)
+    if record.kind == "encoder":
+        same, texts = "Encode documents and queries with the written model, both of them.", " --texts TEXTS"
+    else:
+        file = options.save or options.load
+        kept = "" if file is not None else "keep it with --save T.safetensors, and "
+        saved = "T.safetensors" if file is None else quote(shared_name(os.fspath(file)))
+        saved += " --normalize" if options.normalize and options.save is None and file is not None else ""
+        other = "QUERIES" if options.load is None else "DOCUMENTS"
+        same = (
+            "Queries and documents need the same transformation: "
+            f"{kept}`uncone repair {other} REPAIRED_{other} --load {saved}`."
+        )
+        if options.load is not None or options.fit_on is not None:
+            given = f"REPAIRED_DOCUMENTS --queries {given}"
+    inner = "" if after.is_unit else " (of inner products with `--metric inner_product`)"
+    thresholds = (
+        "A threshold for the scores of other vectors, also of these before the repair, does not hold: "
+        f"`uncone calibrate {given}{texts}` gives new ones{inner}."
+    )
+    return scores, same, thresholds
+
+
+def gains(geometry: Geometry) -> bool | None:
+    """Whether the rows got clearly rounder: the common direction shorter or the dimensions more evenly used, and
+    neither clearly the other way.
+
+    None where neither was measured. I(W) takes no part: it depends on the scale of the vectors, which repairs
+    change.
+    """
+    before, after = ({m.name: m.value for m in side} for side in (geometry.before, geometry.after))
+    steps = []
+    if (common := before.get("mean_cosine")) is not None and (then := after["mean_cosine"]) is not None:
+        step = abs(common) - abs(then)
+        steps.append(step if abs(common) > NEAR_ZERO or step < 0 else 0.0)
+    if (even := before.get("isoscore")) is not None and (then := after["isoscore"]) is not None:
+        steps.append(then - even)
+    return max(steps) >= CLEARLY_MORE and min(steps) > -CLEARLY_MORE if steps else None
+
+
+def _verdict(record: Repaired) -> str:
+    """What the numbers show, and that only a task shows more."""
+    name, method = record.name, record.label
+    if not record.measured:
+        return f"{name} was repaired with {method}; nothing was measured."
+    if record.gains is None:
+        return (
+            f"{name} was repaired with {method}, but neither its mean cosine nor its IsoScore is defined on "
+            f"both sides: whether it is rounder cannot be said, and {NOT_KNOWN}"
+        )
+    changes = [
+        f"{_TITLES[before.name]} from {_shown(before.value)} to {_shown(after.value)}"
+        for before, after in zip(record.before, record.after, strict=True)
+    ]
+    common = record.before[0].value  # the mean cosine
+    near = common is not None and abs(common) <= NEAR_ZERO
+    why = f" (its mean cosine was near 0 already: {_shown(common)})" if near and not record.gains else ""
+    told = f"{name} is {'rounder' if record.gains else 'not rounder'}{why}; {NOT_KNOWN}"
+    after_ = record.lengths_after
+    if record.lost_unit_length and after_ is not None:
+        told += f" Its rows had length 1 and are {_shown(after_.mean)} long on average now."
+    return f"{told} {method} takes {listing(changes)}."
+
+
+def _paid(record: Repaired) -> str:
+    cost, d = record.cost, record.d
+    fit = "" if cost.fit_seconds is None else f"{_seconds(cost.fit_seconds)} to fit, "
+    parts = [f"{fit}{_seconds(cost.apply_seconds)} to write"]
+    if cost.relative_change is not None:
+        parts.append(f"the vectors moved by {percent(cost.relative_change)} of their length")
+    if record.k != d:
+        parts.append(f"{record.k} of {d} columns are left")
+    elif cost.rank_lost:
+        parts.append(f"{cost.rank_lost} of {d} {plural(d, 'direction')} lost")
+    elif cost.rank_lost is not None:
+        parts.append("no direction was lost")
+    return f"Cost: {'; '.join(parts)}."
+
+
+def _shown(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.3g}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2g} s" if value < 10 else f"{value:.0f} s"

@@ -1,0 +1,186 @@
+"""Which turned first, the geometry or the loss: the turns of all series of a training, and the sentence."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from uncone.rows import Array
+from uncone.saturation.checkpoints.record import NAMED, Checkpoint, Order, SeriesTurn
+from uncone.saturation.checkpoints.turns import (
+    DRAWS,
+    FEWEST,
+    LEVEL,
+    SURE,
+    Turn,
+    after_holm,
+    find_turn,
+    probability_before,
+)
+
+Points = Sequence[tuple[float, float]]
+GEOMETRY = ("head_entropy_centered", "head_entropy", "logit_entropy", "states_anisotropy")
+"""The series that stand for the geometry; the first that is known gives the sentence."""
+LOSSES = ("loss", "text_loss")
+_SIZES = dict.fromkeys(("head_entropy", "head_entropy_centered", "logit_entropy"), math.log) | dict.fromkeys(
+    ("head_rankme", "table_rankme", "states_rankme"), float
+)
+"""What a series is divided by where heads have different widths: a function of the width."""
+_MOST = 200
+"""Points of a series: longer ones become means of neighbours."""
+_NO_CAUSE = "An order in time shows no cause."
+
+
+def series_of(checkpoints: Sequence[Checkpoint], losses: Points) -> dict[str, list[tuple[float, float]]]:
+    """(step, value) of every series. Where heads have different widths, entropies are shares of ln d and RankMe of d."""
+    read = [one for one in checkpoints if not one.failed]
+    widths = {one.shape[1] for one in read if one.shape}
+    series: dict[str, list[tuple[float, float]]] = {}
+    for name in NAMED:
+        of = _SIZES.get(name) if len(widths) > 1 else None
+        known = [one for one in read if name in one.values]
+        points = [
+            (float(o.step), o.values[name] / (of(o.shape[1]) if of and o.shape else 1.0)) for o in known
+        ]
+        if name == "loss" and losses:
+            points = list(losses)
+        if points:
+            series[name] = points
+    return series
+
+
+def find_turns(
+    series: Mapping[str, Points], *, seed: int = 0, draws: int = DRAWS
+) -> tuple[list[SeriesTurn], dict[str, Turn]]:
+    """Where each series turned, in the order of `SERIES`, with its place beside the loss; and the turns themselves."""
+    thinned = {name: _thinned(points) for name, points in series.items()}
+    loss = next((name for name in LOSSES if name in thinned), None)
+    steps = np.unique(np.concatenate([x for x, _ in thinned.values()])) if thinned else np.empty(0)
+    shared = np.random.default_rng(seed).standard_normal((2, draws, len(steps)))
+    found: dict[str, Turn] = {}
+    for name, (x, y) in thinned.items():
+        own = np.random.default_rng([seed, 1])  # the same for all, so that equal series get equal answers
+        normal = own.standard_normal((2, draws, len(x)))
+        if loss is not None:
+            # Checkpoints that the loss has too share its noise, as far as both go up and down together.
+            together = _correlation((x, y), thinned[loss]) if name != loss else 1.0
+            normal = together * shared[:, :, np.searchsorted(steps, x)] + math.sqrt(1 - together**2) * normal
+        turn = find_turn(x, y, normal, own, peak=NAMED[name].peak)
+        if turn is not None:
+            found[name] = turn
+    p = dict[str, float]()
+    for is_named in (
+        True,
+        False,
+    ):  # what the sentence may name, and what stands beside it, are questions of their own
+        family = [name for name in found if (name in LOSSES + GEOMETRY) is is_named]
+        p |= zip(family, after_holm([found[name].p for name in family]), strict=True)
+    rows = [_row(name, len(thinned[name][0]), thinned[name][0], found.get(name), p) for name in thinned]
+    turned = {row.name for row in rows if row.turned}
+    rows = [
+        _ordered(row, found, loss) if loss in turned and row.name in turned - set(LOSSES) else row
+        for row in rows
+    ]
+    return rows, found
+
+
+def _row(name: str, n: int, x: Array, turn: Turn | None, p: Mapping[str, float]) -> SeriesTurn:
+    if turn is None:
+        return SeriesTurn(name, n, None)
+    return SeriesTurn(
+        name, n, p[name] <= LEVEL, turn.at, turn.low, turn.high, p[name], turn.correlation, int(x[turn.start])
+    )
+
+
+def _ordered(row: SeriesTurn, found: Mapping[str, Turn], loss: str | None) -> SeriesTurn:
+    assert loss is not None
+    before = probability_before(found[row.name], found[loss])
+    order: Order = "before" if before >= SURE else "after" if before <= 1 - SURE else "not apart"
+    return replace(row, before_loss=before, order=order)
+
+
+def _thinned(points: Points) -> tuple[Array, Array]:
+    x, y = np.array(points, np.float64).reshape(-1, 2).T
+    parts = min(len(x), _MOST)
+    cuts = np.linspace(0, len(x), parts + 1).astype(int)[:-1]
+    sizes = np.diff(np.append(cuts, len(x)))
+    return np.add.reduceat(x, cuts) / sizes, np.add.reduceat(y, cuts) / sizes
+
+
+def _correlation(one: tuple[Array, Array], other: tuple[Array, Array]) -> float:
+    """Of the second differences at the steps that both have; a trend hardly enters these."""
+    _, i, j = np.intersect1d(one[0], other[0], return_indices=True)
+    if len(i) < FEWEST:
+        return 0.0
+    a, b = np.diff(one[1][i], 2), np.diff(other[1][j], 2)
+    norm = float(np.linalg.norm(a - a.mean()) * np.linalg.norm(b - b.mean()))
+    return float((a - a.mean()) @ (b - b.mean())) / norm if norm > 0 else 0.0
+
+
+def sentence(turns: Sequence[SeriesTurn], n: int) -> str:
+    """The verdict: whether geometry turned before the loss, after it, or not apart from it."""
+    by_name = {turn.name: turn for turn in turns}
+    geometry = next((by_name[name] for name in GEOMETRY if name in by_name), None)
+    loss = next((by_name[name] for name in LOSSES if name in by_name), None)
+    if n == 0:
+        return "No checkpoint could be read."
+    if geometry is None:
+        return f"{_checkpoints(n)} without a head: only the token table was read."
+    if geometry.turned is None:
+        beside = f"; {_told(loss, capital=False)}" if loss is not None and loss.turned else ""
+        return f"{_checkpoints(n)}: a turn needs at least {FEWEST}, so that only the numbers of each are given{beside}."
+    told = _told(geometry)
+    if loss is None:
+        return f"{told}; whether the loss turned is not known, as none was given."
+    if loss.turned is None:
+        return f"{told}; the loss has {loss.n} points, of the {FEWEST} that a turn needs."
+    if not (geometry.turned and loss.turned):
+        return f"{told}; {_told(loss, capital=False)}."
+    way = {"before": "Geometry turned before the loss", "after": "Geometry turned after the loss"}
+    order = way.get(geometry.order, "Geometry turned at a time not apart from the loss")
+    before = f"P(geometry first) = {geometry.before_loss:.2f}"
+    return f"{order}: {_told(geometry, capital=False)}, {_told(loss, capital=False)}; {before}. {_NO_CAUSE}"
+
+
+def _checkpoints(n: int) -> str:
+    return f"{n:,} {'checkpoint' if n == 1 else 'checkpoints'}"
+
+
+def _told(turn: SeriesTurn, *, capital: bool = True) -> str:
+    title = NAMED[turn.name].title
+    name = f"the {title[0].lower()}{title[1:]}"
+    name = f"T{name[1:]}" if capital else name
+    if not turn.turned or turn.at is None or turn.low is None or turn.high is None:
+        return f"{name} shows no sure turn"
+    return f"{name} turned at step {turn.at:,.0f} ({turn.low:,.0f} to {turn.high:,.0f})"
+
+
+def phases(series: Mapping[str, Points], found: Mapping[str, Turn], *, seed: int = 0) -> str:
+    """The phases of RankMe, of the states where there are any (Li et al. 2025: collapse, expansion, compression).
+
+    A phase ends where a test with a null found a turn: a collapse in a valley, an expansion at a peak, both with intervals.
+    Both tests are one family (Holm), at the level of every turn.
+    """
+    name = next((name for name in ("states_rankme", "head_rankme") if name in found), "")
+    if not name:
+        return ""
+    x, y = _thinned(series[name])
+    own = np.random.default_rng([seed, 2])
+    valley = find_turn(x, y, own.standard_normal((2, len(found[name].draws), len(x))), own)
+    turns = {"expansion": found[name]} | ({} if valley is None else {"collapse": valley})
+    chances = dict(zip(turns, after_holm([turn.p for turn in turns.values()]), strict=True))
+    ends = sorted((turns[phase].at, phase) for phase in turns if chances[phase] <= LEVEL)
+    whose = f"{NAMED[name].title}, in the phases of Li et al. (2025)"
+    if not ends:
+        return f"{whose}: no phase was detected."
+    parts = [
+        _phase(phase if at == ends[0][0] or phase == "expansion" else "compression", turns[phase])
+        for at, phase in ends
+    ]
+    last = "compression" if ends[-1][1] == "expansion" else "expansion"
+    return f"{whose}: {', then '.join([*parts, last])}."
+
+
+def _phase(name: str, end: Turn) -> str:
+    return f"{name} until step {end.at:,.0f} ({end.low:,.0f} to {end.high:,.0f})"

@@ -1,0 +1,271 @@
+"""The record of checkpoints: what their heads' spectra and their loss do over training, and which turned first."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from uncone.records.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Chart,
+    Curve,
+    Figure,
+    Folded,
+    Heading,
+    HeatMap,
+    Mark,
+    Table,
+    Text,
+)
+from uncone.records.brief import part
+from uncone.records.layout import section, shown
+from uncone.records.rebuild import expect
+from uncone.records.record import Record, made_with
+from uncone.records.text import count, counted, number
+
+Order = Literal["before", "after", "not apart", ""]
+_DRAWN_RANKS = 24
+_WIDE_STEPS = 100.0
+"""Where the last step is so many times the first, and most steps are early, the axis is logarithmic."""
+
+
+class Series(NamedTuple):
+    """What is fixed about one number of a checkpoint. `peak`: a good course rises first, so that it turns at a peak."""
+
+    name: str
+    title: str
+    unit: str
+    peak: bool = False
+
+
+SERIES = (
+    Series("loss", "Loss", "nats per token"),
+    Series("text_loss", "Loss on the text", "nats per token"),
+    Series("head_entropy_centered", "Centred singular entropy of the head", "KL to uniform (nats)"),
+    Series("head_entropy", "Singular entropy of the head", "KL to uniform (nats)"),
+    Series("logit_entropy", "Singular entropy of the logits", "KL to uniform (nats)"),
+    Series("states_anisotropy", "Anisotropy of the last states", "mean cosine"),
+    Series("head_cosine", "Mean cosine of the head", "mean cosine"),
+    Series("head_isoscore", "IsoScore of the head", "IsoScore", peak=True),
+    Series("head_rankme", "RankMe of the head", "dimensions", peak=True),
+    Series("head_alpha", "Decay of the head's eigenvalues", "alpha"),
+    Series("states_rankme", "RankMe of the last states", "dimensions", peak=True),
+    Series("states_alpha", "Decay of the last states' eigenvalues", "alpha"),
+    Series("table_cosine", "Mean cosine of the token table", "mean cosine"),
+    Series("table_isoscore", "IsoScore of the token table", "IsoScore", peak=True),
+    Series("table_rankme", "RankMe of the token table", "dimensions", peak=True),
+)
+"""Every number that a trace may hold, in the order of its table."""
+NAMED = {series.name: series for series in SERIES}
+
+
+@part
+class Checkpoint:
+    """One checkpoint: its step, its numbers by the names of `SERIES`, and its leading singular values.
+
+    `singular_values` are of the head as stored, `centered` of the head less its mean row, `logits` of its centred logits
+    over the states of the text. `failed` says why it could not be read; then there is nothing else.
+    """
+
+    name: str
+    step: int
+    values: Mapping[str, float] = field(default_factory=dict)
+    singular_values: tuple[float, ...] = ()
+    centered: tuple[float, ...] = ()
+    logits: tuple[float, ...] = ()
+    shape: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    failed: str = ""
+
+
+@part
+class SeriesTurn:
+    """Where one series turned: `at`, with its interval `low` to `high`, in steps.
+
+    `p` is how often a series that never turns would look so, corrected for the number of series (losses and
+    entropies with the anisotropy of the states, and all others). `turned` is None where
+    too few checkpoints say. `before_loss` is how likely it turned before the loss did.
+    """
+
+    name: str
+    n: int
+    turned: bool | None
+    at: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    correlation: float | None = None
+    start: int | None = None
+    before_loss: float | None = None
+    order: Order = ""
+
+
+@dataclass(frozen=True)
+class CheckpointTrace(Record):
+    """The result of `trace_checkpoints`: checkpoints by step, and where each series turned.
+
+    `losses` are (step, loss) as given, beside the checkpoints' own steps.
+    """
+
+    KIND: ClassVar[str] = "trace of checkpoints"
+    SCHEMA: ClassVar[str] = "uncone.checkpoints/1"
+    HOW: ClassVar[str] = "uncone saturation --checkpoints DIR... --json F"
+    READING: ClassVar[str] = (
+        "The singular entropy is the KL divergence from the normalised squared singular values to the uniform distribution: "
+        "0 where all directions weigh the same, ln d where one direction is all. A row added to all rows of a head changes no "
+        "probability, so that the centred entropy is the one judged. The centred logits do not change either where the "
+        "head is multiplied by a matrix and the states by its inverse."
+    )
+
+    name: str
+    verdict: str
+    checkpoints: tuple[Checkpoint, ...]
+    turns: tuple[SeriesTurn, ...] = ()
+    losses: tuple[tuple[float, float], ...] = ()
+    phases: str = ""
+    notes: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    schema: str = SCHEMA
+
+    def __post_init__(self) -> None:
+        steps = [checkpoint.step for checkpoint in self.checkpoints]
+        expect(steps == sorted(set(steps)), "checkpoints of ascending steps, got others: the file was edited")
+        unknown = {name for one in self.checkpoints for name in one.values} - set(NAMED)
+        unknown |= {turn.name for turn in self.turns} - set(NAMED)
+        expect(
+            not unknown,
+            f"series that this version knows, got {sorted(unknown)[:1]}: written by another version",
+        )
+
+    def blocks(self) -> tuple[Block, ...]:
+        failed = [f"{one.name}: {one.failed}" for one in self.checkpoints if one.failed]
+        columns = ("series", "turned at", "interval", "p", "before the loss", "order")
+        few = all(turn.turned is None for turn in self.turns)
+        turns = () if few else (Table(columns, tuple(map(_turn_row, self.turns)), columns[1:5]),)
+        profiles = self._profiles()
+        charts = tuple(
+            chart for group in _GROUPS[bool(profiles) :] if (chart := self._chart(*group)) is not None
+        )
+        pages = [charts[at : at + 3] for at in range(0, len(charts), 3)]
+        return shown(
+            Heading(self.verdict, 1),
+            Text(self.phases),
+            Bullets(self.notes),
+            section("Where each series turned", turns),
+            section(
+                "Over training", profiles,
+                (Figure("Series over training", page, spark="Over training:" if not at else "") for at, page in enumerate(pages)),
+            ),
+            section("Not read", Bullets(tuple(failed))),
+            Folded("Every checkpoint", (self._numbers(),), in_terminal=few),
+            Text(made_with(self.versions), "quiet"),
+        )  # fmt: skip
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each checkpoint, with a column for each series."""
+        return [
+            {"step": one.step, "checkpoint": one.name, "failed": one.failed or None}
+            | {series.name: one.values.get(series.name) for series in self._known()}
+            for one in self.checkpoints
+        ]
+
+    def _known(self) -> list[Series]:
+        return [series for series in SERIES if any(series.name in one.values for one in self.checkpoints)]
+
+    @property
+    def _is_log(self) -> bool:
+        steps = [one.step for one in self.checkpoints]
+        if len(steps) < 3 or steps[0] < 1:
+            return False
+        return steps[-1] > _WIDE_STEPS * steps[0] and steps[len(steps) // 2] < 0.2 * steps[-1]
+
+    def _profiles(self) -> tuple[Block, ...]:
+        """The heat map beside the loss; nothing where no head was read."""
+        kept = [one for one in self.checkpoints if len(one.centered) > 1 and one.centered[0] > 0]
+        if not kept:
+            return ()
+        last = min(len(one.centered) for one in kept)
+        ranks = sorted({round(last ** (part / (_DRAWN_RANKS - 1))) for part in range(_DRAWN_RANKS)})
+        drawn = HeatMap(
+            "profiles", "Singular values of the head", "step", "rank", "share of the first",
+            tuple(float(one.step) for one in kept), tuple(map(float, ranks)),
+            tuple(tuple(one.centered[rank - 1] / one.centered[0] for one in kept) for rank in ranks),
+            log_x=self._is_log, log_y=True, spark="spectrum, rank",
+            caption="Centred over the vocabulary. Dark at every rank: all directions weigh the same.",
+        )  # fmt: skip
+        loss = self._chart(*_GROUPS[0])
+        title = "Profiles of the head's spectrum beside the loss"
+        return (
+            Figure(title, (drawn, loss) if loss else (drawn,), spark="The head's spectrum over training:"),
+        )
+
+    def _chart(self, name: str, title: str, members: tuple[str, ...]) -> Chart | None:
+        curves, marks, bands = list[Curve](), list[Mark](), list[tuple[float, float]]()
+        turns = {turn.name: turn for turn in self.turns if turn.turned}
+        for place, member in enumerate(members):
+            points = self._points(member)
+            if points:
+                curves.append(
+                    Curve(NAMED[member].title, *points, ("raw", "isotropic")[place], dots=len(points[0]) < 40)
+                )
+                turn = turns.get(member)
+                if (
+                    turn is not None
+                    and turn.at is not None
+                    and turn.low is not None
+                    and turn.high is not None
+                ):
+                    marks.append(Mark(turn.at, label="turns" if not marks else ""))
+                    bands.append((turn.low, turn.high))
+        if not curves:
+            return None
+        caption = f"Dashed: {curves[1].name}." if len(curves) > 1 else ""
+        spark = title.lower() if len(curves) == 1 else ""
+        unit = NAMED[members[0]].unit
+        return Chart(
+            name, title, "step", unit, tuple(curves), marks=tuple(marks), bands=tuple(bands),
+            log_x=self._is_log, caption=caption, spark=spark,
+        )  # fmt: skip
+
+    def _points(self, name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        given = [(float(one.step), one.values[name]) for one in self.checkpoints if name in one.values]
+        known = self.losses if name == "loss" and self.losses else given
+        if self._is_log:
+            known = tuple(point for point in known if point[0] >= 1)
+        return (tuple(x for x, _ in known), tuple(y for _, y in known)) if known else None
+
+    def _numbers(self) -> Table:
+        known = self._known()
+        columns = ("step", *(series.title for series in known))
+        rows = tuple(
+            (count(one.step), *(number(one.values[s.name]) if s.name in one.values else "-" for s in known))
+            for one in self.checkpoints
+            if not one.failed
+        )
+        return Table(columns, rows, columns[1:])
+
+
+_GROUPS = (
+    ("loss", "Loss", ("loss", "text_loss")),
+    ("entropy", "Singular entropy of the head", ("head_entropy", "head_entropy_centered")),
+    ("logits", "Singular entropy of the logits", ("logit_entropy",)),
+    ("anisotropy", "Anisotropy of the last states", ("states_anisotropy",)),
+    ("cosine", "Mean cosine", ("head_cosine", "table_cosine")),
+    ("isoscore", "IsoScore", ("head_isoscore", "table_isoscore")),
+    ("rankme", "RankMe of the head", ("head_rankme",)),
+    ("alpha", "Decay of the head's eigenvalues", ("head_alpha",)),
+    ("states rankme", "RankMe of the last states", ("states_rankme",)),
+    ("states alpha", "Decay of the last states' eigenvalues", ("states_alpha",)),
+)
+
+
+def _turn_row(turn: SeriesTurn) -> tuple[str | Cell, ...]:
+    title = NAMED[turn.name].title
+    p, before = ("-" if value is None else number(value) for value in (turn.p, turn.before_loss))
+    if turn.turned is None:
+        return title, f"too few: {counted(turn.n, 'checkpoint')}", "", "-", "-", ""
+    if not turn.turned or turn.at is None or turn.low is None or turn.high is None:
+        return title, "shows no sure turn", "", p, "-", ""
+    ends = f"{number(round(turn.low))} to {number(round(turn.high))}"
+    return title, number(round(turn.at)), ends, p, before, turn.order

@@ -1,0 +1,90 @@
+"""`trace_checkpoints`: from the checkpoints of a training to the order in which geometry and loss turned."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from uncone.model.open import check_targets_apart
+from uncone.saturation.checkpoints.order import find_turns, phases, sentence, series_of
+from uncone.saturation.checkpoints.record import CheckpointTrace
+from uncone.saturation.checkpoints.trace import (
+    Losses,
+    Path_,
+    Progress,
+    check_any_was_read,
+    left_out,
+    losses_of,
+    notes_on,
+    places_of,
+    read_checkpoints,
+)
+from uncone.version import versions
+
+
+def trace_checkpoints(
+    directories: Path_ | Sequence[Path_],
+    *,
+    text: Path_ | None = None,
+    losses: Losses | None = None,
+    steps: Sequence[int] | None = None,
+    out: Path_ | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> CheckpointTrace:
+    """Follow the spectrum of the output head over checkpoints, and say whether it turned before the loss.
+
+    Args:
+        directories: one for each checkpoint, or one that holds them all. No model is built of them without `text`.
+        text: a file in UTF-8, on whose first 16,384 tokens every checkpoint is run: anisotropy of the last states,
+            spectrum of the logits, and the loss. Needs the extras [torch] and [hf].
+        losses: (step, loss) pairs, or a file: a table with these columns (CSV, TSV, JSON lines, Parquet), or a trainer_state.json. By default from the
+            trainer_state.json of the last checkpoint.
+        steps: of the directories; by default from their names, such as step1000, or their trainer_state.json.
+        out: a file that keeps a line of JSON for each checkpoint, so that an interrupted run goes on.
+        seed: of the bootstrap.
+        progress: called with (the step, checkpoints done, checkpoints in all).
+
+    Returns:
+        A `CheckpointTrace`: the verdict in one sentence, each checkpoint's numbers, and where each series turned.
+
+    Raises:
+        InputError: no checkpoints, steps that are missing or double, losses that cannot be read, or not one checkpoint that
+            can be read. A single checkpoint that cannot be read is in the record with its reason.
+    """
+    given = (
+        [directories]
+        if isinstance(directories, str | Path) or not isinstance(directories, Sequence)
+        else directories
+    )
+    places = places_of(given, steps)
+    check_targets_apart(
+        [out], [place.path for place in places], [text, losses if isinstance(losses, str | Path) else None]
+    )
+    table, notes = losses_of(losses, places)
+    checkpoints = read_checkpoints(places, text=text, out=out, progress=progress)
+    check_any_was_read(checkpoints)
+    if table:
+        x, y = np.array(table).T
+        checkpoints = [
+            replace(one, values={"loss": float(np.interp(one.step, x, y)), **one.values})
+            if not one.failed and x[0] <= one.step <= x[-1] else one
+            for one in checkpoints
+        ]  # fmt: skip
+    if progress is not None:
+        progress("finding turns", 0, 0)
+    series = series_of(checkpoints, table)
+    turns, found = find_turns(series, seed=seed)
+    read = [one for one in checkpoints if not one.failed]
+    missing = (
+        ()
+        if any(name in series for name in ("loss", "text_loss"))
+        else ("No loss was given: name a table (losses=, --losses) or a text (text=, --text).",)
+    )
+    parent = places[0].path.resolve().parent.name
+    return CheckpointTrace(
+        name=parent or places[0].path.name, verdict=sentence(turns, len(read)), checkpoints=tuple(checkpoints),
+        turns=tuple(turns), losses=tuple(table), phases=phases(series, found, seed=seed),
+        notes=(*left_out(given, places), *notes_on(checkpoints), *notes, *missing), versions=versions("numpy"),
+    )  # fmt: skip

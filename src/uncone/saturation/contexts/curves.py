@@ -1,0 +1,334 @@
+"""Of how many dimensions are the next-token distributions of a text's contexts, beside those of shuffled tokens?"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count as count_up
+from typing import Any, Literal
+
+import numpy as np
+
+from uncone.arguments import shown, whole_number
+from uncone.errors import InputError, needed
+from uncone.records.text import count, number
+from uncone.records.tokens import Estimate
+from uncone.rows import Array, as_array
+from uncone.saturation.contexts.record import ContextCurve, ContextDifference, ContextRank
+from uncone.statistics.blocks import FEWEST_BLOCKS, draws
+from uncone.statistics.leading import leading_pairs
+from uncone.threads import share
+
+Progress = Callable[[str, int, int], None]
+Kind = Literal["all", "seen", "weighted"]
+KINDS: tuple[Kind, ...] = ("all", "seen", "weighted")
+SOURCES = ("text", "shuffled", "next shuffled")
+SEEN = 5
+"""Occurrences of a context from which on its distribution says something."""
+HALF = 0.5
+_ROUNDING = 1e-12
+"""Of ||W*||^2: what is left below it is rounding."""
+_BLOCKS, _MOST_POINTS = 40, 120
+_ROWS_AT_ONCE = 8192
+_MOST_IDS = 10**8
+
+
+@dataclass(frozen=True, eq=False)
+class Followers:
+    """How often each token follows each context: one entry for each pair that occurs, sorted by context."""
+
+    context: Array
+    """(P,) int64, from 0."""
+    token: Array
+    """(P,) int64."""
+    count: Array
+    """(P,) int64."""
+    total: Array
+    """(C,) int64: occurrences of each context."""
+    where: Array
+    """(N,) int64: the context at each place of the stream that has one, in their order."""
+    vocabulary: int
+
+
+def context_rank(
+    texts: Sequence[Any],
+    *,
+    order: int = 5,
+    dimensions: int = 500,
+    name: str = "",
+    tokenizer: str = "",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ContextRank:
+    """The W-error of the matrix of n-grams, beside that of shuffled tokens.
+
+    The matrix W* (C, V) has a row for every context of `order` - 1 tokens: the distribution of the token after it
+    (Godey et al. 2024, section 5.1). With its singular values sigma_i, descending,
+
+        W-error(d) = sqrt(sum_(i > d) sigma_i^2) / ||W*||_F
+
+    is the least relative error of a matrix of rank d (Eckart and Young 1936). It is taken of three matrices: all
+    contexts, those seen at least 5 times, and rows times the root of their counts. And of each beside two nulls: the
+    same tokens in a random order ("shuffled"), and the contexts as they are with the tokens after them in a random
+    order ("next shuffled"), which leaves the number of contexts and their counts. Only the difference says something
+    of language: a context seen once has a row with a single 1, so that without any structure sigma_i^2 is the
+    number of times that a token follows, and the curve is that of the tokens' frequencies.
+
+    Intervals are over 40 blocks of the stream. The row of a context is in the block where it stands, and in one drawn
+    by lot where it stands in several. The singular vectors are held, which is right to first order. Both sides of a
+    difference from "next shuffled" draw the same blocks, as their contexts are the same.
+
+    Args:
+        texts: token ids from 0 up, int (n,) each; no context reaches over a text's boundary.
+        order: tokens of context and the one after them.
+        dimensions: singular values to compute.
+        name, tokenizer: for the record.
+        seed: of the nulls, and of the intervals.
+        progress: called with (step, done, in all).
+
+    Raises:
+        InputError: no whole numbers from 0 up, an order below 2, fewer than `order` tokens, scipy is missing.
+    """
+    ids, ends = _joined(texts, whole_number(order, "order"))
+    whole_number(seed, "seed", 0)
+    if whole_number(dimensions, "dimensions") < 1:
+        raise InputError(f"expected at least one dimension, got {dimensions}: 500 is usual")
+    random = np.random.default_rng(seed)
+    counted = {
+        "text": count_followers(ids, ends, order),
+        "shuffled": count_followers(random.permutation(ids), ends, order),
+        "next shuffled": count_followers(ids, ends, order, random.permutation),
+    }
+    curves, errors = list[ContextCurve](), dict[tuple[str, str], tuple[Array, Array]]()
+    done = count_up(1)
+
+    def measure(source: str, kind: Kind) -> tuple[ContextCurve, tuple[Array, Array]] | None:
+        matrix = ContextMatrix(counted[source], kind)
+        spectrum = matrix.spectrum(min(dimensions, matrix.columns), seed) if matrix.contexts else None
+        if progress is not None:
+            progress("singular values of contexts", next(done), len(SOURCES) * len(KINDS))
+        return None if spectrum is None else (_curve(kind, source, matrix, *spectrum), spectrum)
+
+    asked = [(kind, source) for source in SOURCES for kind in KINDS]
+    found = share([partial(measure, source, kind) for kind, source in asked])
+    for key, result in zip(asked, found, strict=True):
+        if result is not None:
+            curves.append(result[0])
+            errors[key] = result[1]
+    differences = tuple(_differences(errors))
+    of_all = [curve for curve in curves if curve.kind == "all"]
+    return ContextRank(
+        verdict=_verdict(name, order, of_all, differences), name=name, tokenizer=tokenizer, tokens=len(ids),
+        vocabulary=len(np.unique(ids)), order=order, dimensions=dimensions, seen=SEEN, seed=seed,
+        curves=tuple(curves), differences=differences,
+    )  # fmt: skip
+
+
+def _joined(texts: Sequence[Any], order: int) -> tuple[Array, Array]:
+    """All ids (N,), and where each text ends."""
+    if order < 2:
+        raise InputError(f"expected n-grams of at least 2 tokens, got {order}: 5 is usual")
+    try:
+        arrays = [np.asarray(as_array(text)) for text in texts]
+    except ValueError as error:
+        raise InputError(
+            f"expected texts of token ids, got {shown(texts)} that makes no arrays: pass flat lists"
+        ) from error
+    if any(a.ndim != 1 or (len(a) and (a.dtype.kind not in "iu" or int(a.min()) < 0)) for a in arrays):
+        raise InputError(
+            f"expected texts of token ids, whole numbers from 0 up, got {shown(texts)}: pass arrays (n,) of them"
+        )
+    if (largest := max((int(a.max()) for a in arrays if len(a)), default=0)) >= _MOST_IDS:
+        raise InputError(f"expected token ids below {_MOST_IDS:,}, got {largest}: number the tokens from 0")
+    if max((len(a) for a in arrays), default=0) < order:
+        raise InputError(f"expected a text of at least {order} tokens, got fewer: give more text")
+    ends = np.cumsum([len(a) for a in arrays])
+    return np.concatenate([a.astype(np.int64) for a in arrays if len(a)]), ends
+
+
+def count_followers(
+    ids: Array, ends: Array, order: int, shuffle: Callable[[Array], Array] | None = None
+) -> Followers:
+    """Count what follows the contexts of `order` - 1 ids; `shuffle` puts what follows into another order."""
+    length, vocabulary = order - 1, int(ids.max()) + 1
+    starts = np.arange(len(ids) - length)
+    # a context and its next token lie in one text
+    starts = starts[np.searchsorted(ends, starts, "right") == np.searchsorted(ends, starts + length, "right")]
+    context = np.zeros(len(starts), np.int64)
+    for step in range(length):
+        # numbered anew at each token, so that a number of context and token fits into 64 bits
+        context = np.unique(context * vocabulary + ids[starts + step], return_inverse=True)[1].astype(
+            np.int64
+        )
+    token = ids[starts + length]
+    keys = context * vocabulary + (token if shuffle is None else shuffle(token))
+    where, keys = context, np.sort(keys)
+    pair = np.flatnonzero(np.diff(keys, prepend=-1))
+    context, token = keys[pair] // vocabulary, keys[pair] % vocabulary
+    counts = np.diff(np.append(pair, len(keys)))
+    return Followers(context, token, counts, np.bincount(where), where, vocabulary)
+
+
+class ContextMatrix:
+    """W* of one kind: its rows with a single token as weights of that token, the others as a sparse matrix.
+
+    A row with a single 1 adds to one entry of the diagonal of W*^T W*, however many such rows there are. A token
+    that only such rows have is an eigenvector by itself. So the products are of the tokens and rows that are left.
+    """
+
+    def __init__(self, found: Followers, kind: Kind) -> None:
+        sparse = needed(
+            "scipy.sparse", "the rank of contexts needs scipy, got none: pip install 'uncone[cluster]'"
+        )
+        weight = np.sqrt(found.total) if kind == "weighted" else np.ones(len(found.total))
+        if kind == "seen":
+            weight[found.total < SEEN] = 0
+        self.contexts, self.columns = int(np.count_nonzero(weight)), found.vocabulary
+        n, c = len(found.where), len(weight)
+        first, last, at = np.empty(c, np.int64), np.empty(c, np.int64), np.arange(n) * _BLOCKS // n
+        first[found.where[::-1]], last[found.where] = at[::-1], at
+        # a row is the unit, in one block: a context that stands in several gets one by lot
+        block = np.where(first == last, first, np.random.default_rng(0).integers(_BLOCKS, size=c))
+        shares = sparse.csr_array((np.ones(c), (block, np.arange(c))), shape=(_BLOCKS, c))
+        alone = (np.bincount(found.context, minlength=c) == 1)[found.context]
+        of_alone = found.context[alone]
+        self.single = int(np.count_nonzero(weight[of_alone]))
+        ones = (weight[of_alone] ** 2, (of_alone, found.token[alone]))
+        self.diagonal = (shares @ sparse.csr_array(ones, shape=(c, self.columns))).toarray()
+        left = ~alone & (weight[found.context] > 0)
+        context, token = found.context[left], found.token[left]
+        rows, row = np.unique(context, return_inverse=True)
+        value = found.count[left] / found.total[context] * weight[context]
+        self.coupled, column = np.unique(token, return_inverse=True)
+        self.shares = shares.tocsc()[:, rows].tocsr()
+        self.matrix = sparse.csr_array((value, (row, column)), shape=(len(rows), len(self.coupled)))
+        self.energy = self.diagonal.sum(1) + self.shares @ np.bincount(row, value**2, len(rows))
+        """||W*||_F^2 of the rows of each block."""
+
+    def spectrum(self, k: int, seed: int = 0) -> tuple[Array, Array]:
+        """W-error at 0 to k dimensions, and what the blocks' rows have in them: (blocks, k + 1), all of it first."""
+        own, transposed = self.diagonal.sum(0), self.matrix.T.tocsr()
+        inner = own[self.coupled][:, None]
+
+        def product(x: Array) -> Array:
+            result: Array = inner * x + transposed @ (self.matrix @ x)
+            return result
+
+        n = len(self.coupled)
+        values, vectors = (
+            leading_pairs(product, n, min(k, n), seed=seed) if n else (np.zeros(0), np.zeros((0, 0)))
+        )
+        apart = np.setdiff1d(np.arange(self.columns), self.coupled)
+        every = np.concatenate([values, own[apart]])
+        chosen = np.argsort(-every, kind="stable")[:k]
+        within = np.zeros((_BLOCKS, len(every)))
+        within[:, : len(values)] = self._within(vectors)
+        within[:, len(values) :] = self.diagonal[:, apart]
+        taken = np.cumsum(within[:, chosen], axis=1)
+        left = np.concatenate([self.energy[:, None], np.maximum(self.energy[:, None] - taken, 0)], axis=1)
+        total = float(self.energy.sum())
+        share = 1 - np.append(0, np.cumsum(every[chosen])) / total
+        return np.sqrt(np.where(share > _ROUNDING, share, 0)), left
+
+    def _within(self, vectors: Array) -> Array:
+        """(blocks, k): the squared products of each block's rows with the vectors."""
+        result = self.diagonal[:, self.coupled] @ vectors**2
+        for start in range(0, self.matrix.shape[0], _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            result += self.shares[:, part] @ (self.matrix[part] @ vectors) ** 2
+        return np.asarray(result)
+
+
+def half_dimension(errors: Array) -> int | None:
+    """The least dimension whose W-error is at most one half; None where it is beyond those computed."""
+    below = np.flatnonzero(errors <= HALF)
+    return int(below[0]) if len(below) else None
+
+
+def _drawn(left: Array, seed: int = 0) -> Array:
+    """(draws, k + 1): W-errors with the blocks drawn anew."""
+    sums = draws(len(left), seed) @ left
+    return np.asarray(np.sqrt(sums / np.maximum(sums[:, :1], np.finfo(float).tiny)))
+
+
+def _curve(kind: Kind, source: str, matrix: ContextMatrix, errors: Array, left: Array) -> ContextCurve:
+    half, interval = half_dimension(errors), None
+    if half is not None and np.count_nonzero(left[:, 0]) >= FEWEST_BLOCKS:
+        drawn = _drawn(left)
+        crossed = np.where((drawn <= HALF).any(1), (drawn <= HALF).argmax(1), drawn.shape[1])
+        low, high = np.quantile(crossed, [0.025, 0.975])
+        # a draw that does not cross within the dimensions computed has no upper end
+        interval = (min(float(low), half), max(float(high), half)) if high < drawn.shape[1] else None
+    points = np.geomspace(1, max(len(errors) - 1, 1), _MOST_POINTS).round().astype(int)
+    at = [0, *np.unique(points).tolist()]
+    return ContextCurve(
+        kind=kind, source=source, contexts=matrix.contexts, single=matrix.single, dimensions=tuple(at),
+        errors=tuple(float(errors[d]) for d in at), half=Estimate(None if half is None else float(half), interval),
+    )  # fmt: skip
+
+
+def _differences(errors: dict[tuple[str, str], tuple[Array, Array]]) -> Iterator[ContextDifference]:
+    """W-error of the text less that of each null, where the null is at one half and at the last dimension."""
+    for kind in KINDS:
+        for source in SOURCES[1:]:
+            if (kind, "text") not in errors or (kind, source) not in errors:
+                continue
+            (text, left), (null, null_left) = errors[kind, "text"], errors[kind, source]
+            # beyond the ranks of both there is nothing to compare
+            k = min(len(text), len(null), int(max(np.count_nonzero(text), np.count_nonzero(null)))) - 1
+            halves = half_dimension(text), half_dimension(null)
+            # chosen by the null alone: where the difference is largest would be chosen by chance
+            for d in sorted({min(halves[1] or k, k), k}):
+                # blocks of a shuffled stream have nothing to do with those of the text
+                other = _drawn(null_left[:, [0, d]], seed=int(source == "shuffled"))[:, 1]
+                drawn = _drawn(left[:, [0, d]])[:, 1] - other
+                low, high = np.quantile(drawn, [0.025, 0.975])
+                value = float(text[d] - null[d])
+                ends = (min(float(low), value), max(float(high), value))
+                yield ContextDifference(
+                    kind, source, d, float(text[d]), float(null[d]), Estimate(value, ends), *halves
+                )
+
+
+def _verdict(
+    name: str, order: int, curves: Sequence[ContextCurve], differences: Sequence[ContextDifference]
+) -> str:
+    """What is claimed rests on the differences from the shuffled tokens; where several are shown, on the last one."""
+    rows = [d for d in differences if (d.kind, d.source) == ("all", "shuffled")]
+    last = next((d for d in reversed(rows) if _way(d)), rows[-1])
+    what = f"The contexts of {order - 1} tokens of {name or 'the text'}"
+    halves = [curve.half.value for curve in curves if curve.source in ("text", "shuffled")]
+    if None not in halves and len(halves) == 2:
+        said = f"{what} halve their W-error at {halves[0]:,.0f} dimensions, the same tokens shuffled at {halves[1]:,.0f}"
+    else:
+        said = f"{what} have a W-error of {number(last.text)} at {count(last.dimension)} dimensions, the same tokens shuffled {number(last.null)}"
+    size, at = number(abs(last.difference.value or 0)), count(last.dimension)
+    way = _way(last)
+    if way is None:
+        said += f": no difference is shown at {' or '.join(count(d.dimension) for d in rows)} dimensions"
+    else:
+        said += f": language takes {way} dimensions than frequencies alone, by {size} of W-error at {at}"
+    often = [d for d in differences if (d.kind, d.source) == ("seen", "next shuffled") and _way(d)]
+    if often:
+        d = often[-1]
+        said += (
+            f"; contexts seen {SEEN} times or more take {_way(d)} dimensions than with their followers shuffled (W-error "
+            f"{number(d.text)} and {number(d.null)} at {count(d.dimension)})"
+        )
+    return f"{said}."
+
+
+def _way(one: ContextDifference) -> str | None:
+    """More or fewer dimensions than the null; None where the interval holds 0."""
+    low, high = one.difference.interval or (0.0, 0.0)
+    return None if low <= 0 <= high else "more" if low > 0 else "fewer"
+
+
+def token_arrays(read: Any, texts: Sequence[str]) -> list[Array]:
+    """The ids of texts by a `tokenizers.Tokenizer`; of words between white space where it is None."""
+    if read is not None:
+        encoded = read.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(one.ids, np.int64) for one in encoded]
+    number_of = dict[str, int]()
+    return [
+        np.array([number_of.setdefault(w, len(number_of)) for w in text.split()], np.int64) for text in texts
+    ]

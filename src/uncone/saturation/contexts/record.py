@@ -1,0 +1,156 @@
+"""The record of the rank of a text's contexts, beside that of shuffled tokens."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from uncone.records.blocks import Block, Cell, Chart, Curve, Figure, Heading, Mark, Table, Text
+from uncone.records.brief import part
+from uncone.records.layout import section, shown
+from uncone.records.rebuild import expect
+from uncone.records.record import Record
+from uncone.records.text import count, number, percent, signed
+from uncone.records.tokens import Estimate
+
+_KINDS = {
+    "all": "all contexts",
+    "seen": "contexts seen {seen} times or more",
+    "weighted": "rows times the root of their count",
+}
+_STYLES = {"text": "raw", "shuffled": "isotropic", "next shuffled": "centred"}
+
+
+@part
+class ContextCurve:
+    """The W-error of one matrix at some dimensions, from 0 on.
+
+    `kind` says which rows it has, and `source` whether they are the text's or a null's. Of its `contexts` so many
+    are `single`: one token alone follows them. `half` is the least dimension with a W-error of at most one half,
+    None where that is beyond the dimensions computed.
+    """
+
+    kind: Literal["all", "seen", "weighted"]
+    source: str
+    contexts: int
+    single: int
+    dimensions: tuple[int, ...]
+    errors: tuple[float, ...]
+    half: Estimate
+
+    def __post_init__(self) -> None:
+        fits = len(self.dimensions) == len(self.errors) > 0
+        expect(
+            fits,
+            f"an error for each dimension, got {len(self.errors)} for {len(self.dimensions)}: the file was cut",
+        )
+
+
+@part
+class ContextDifference:
+    """The W-error of the text less that of a null, at one dimension, and the dimensions of one half of both."""
+
+    kind: Literal["all", "seen", "weighted"]
+    source: str
+    dimension: int
+    text: float
+    null: float
+    difference: Estimate
+    half: int | None
+    half_null: int | None
+
+
+@dataclass(frozen=True)
+class ContextRank(Record):
+    """The result of `context_rank`: curves of W-error and their differences from those of shuffled tokens."""
+
+    KIND: ClassVar[str] = "rank of contexts"
+    SCHEMA: ClassVar[str] = "uncone.context_rank/1"
+    HOW: ClassVar[str] = "uncone saturation --contexts TEXT --json F"
+    READING: ClassVar[str] = (
+        "W-error(d) is the least relative error of a matrix of rank d for the distributions of the next token. It is 1 "
+        "at 0 dimensions. A context that is seen once has one token with probability 1: such rows need as many "
+        "dimensions as there are frequent tokens, in shuffled tokens too. So only the difference from them is of "
+        'language. "next shuffled" leaves the contexts and shuffles the tokens after them.'
+    )
+
+    verdict: str
+    name: str
+    tokenizer: str
+    tokens: int
+    vocabulary: int
+    order: int
+    dimensions: int
+    seen: int
+    seed: int
+    curves: tuple[ContextCurve, ...]
+    differences: tuple[ContextDifference, ...]
+    schema: str = SCHEMA
+
+    def blocks(self) -> tuple[Block, ...]:
+        size = f"{count(self.tokens)} tokens, {count(self.vocabulary)} of them different; n-grams of {self.order}"
+        columns = ("rows", "contexts", "with one follower", "half at", f"W-error at {count(self.dimensions)}")
+        wide = ("rows", "null", "dimensions", "text", "null's", "difference")
+        charts = tuple(chart for kind in _KINDS if (chart := self._chart(kind)) is not None)
+        return shown(
+            Heading(self.verdict, 1),
+            Text(f"{size}; {self.tokenizer}" if self.tokenizer else size, "quiet"),
+            section(
+                "Difference from shuffled tokens",
+                Table(wide, tuple(map(self._difference, self.differences)), wide[2:]),
+                Text("The last line of a cell reaches over the 95% interval over blocks of the stream.", "quiet"),
+            ),
+            Figure("W-error by dimensions", charts, legend=tuple((style, name) for name, style in _STYLES.items())),
+            section(
+                "Matrices",
+                Table(columns, tuple(map(self._row, self.curves)), columns[1:]),
+            ),
+        )  # fmt: skip
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each curve and dimension."""
+        return [
+            {"kind": curve.kind, "source": curve.source, "dimension": d, "error": error}
+            for curve in self.curves
+            for d, error in zip(curve.dimensions, curve.errors, strict=True)
+        ]
+
+    def _words(self, kind: str) -> str:
+        return _KINDS[kind].format(seen=self.seen)
+
+    def _row(self, curve: ContextCurve) -> tuple[str | Cell, ...]:
+        half, ends = curve.half.value, curve.half.interval
+        reach = "" if ends is None else f"{count(round(ends[0]))} to {count(round(ends[1]))}"
+        told = f"> {count(curve.dimensions[-1])}" if half is None else count(round(half))
+        single = percent(curve.single / curve.contexts) if curve.contexts else "-"
+        last = Cell(
+            number(curve.errors[-1], limits=(0, 1)),
+            "" if curve.dimensions[-1] == self.dimensions else f"at {count(curve.dimensions[-1])}",
+        )
+        return (
+            f"{self._words(curve.kind)}, {curve.source}",
+            count(curve.contexts),
+            single,
+            Cell(told, reach),
+            last,
+        )
+
+    def _difference(self, one: ContextDifference) -> tuple[str | Cell, ...]:
+        ends = one.difference.interval
+        reach = "" if ends is None else f"{signed(ends[0])} to {signed(ends[1])}"
+        value = one.difference.value
+        return (
+            self._words(one.kind), one.source, count(one.dimension), number(one.text, limits=(0, 1)),
+            number(one.null, limits=(0, 1)), Cell("-" if value is None else signed(value), reach, "strong"),
+        )  # fmt: skip
+
+    def _chart(self, kind: str) -> Chart | None:
+        curves = tuple(
+            Curve(curve.source, tuple(map(float, curve.dimensions[1:])), curve.errors[1:], _STYLES.get(curve.source, "raw"))
+            for curve in self.curves
+            if curve.kind == kind and len(curve.dimensions) > 2
+        )  # fmt: skip
+        if not curves:
+            return None
+        return Chart(
+            f"context rank {kind}", self._words(kind).capitalize(), "dimensions", "W-error", curves,
+            marks=(Mark(0.5, "y", "half"),), log_x=True,
+        )  # fmt: skip

@@ -1,0 +1,234 @@
+"""From a table to curves: which column is the step, which the value, which tell curves apart; where less is better."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uncone.errors import InputError, nearest
+from uncone.records.text import counted, listing, plural
+from uncone.rows import Array
+from uncone.saturation.curves.decline import START, Curve
+from uncone.saturation.curves.direction import is_lower_better
+from uncone.saturation.tables.cells import Cells, text_of
+from uncone.saturation.tables.cells import number_of as number_of
+from uncone.saturation.tables.tables import Table
+
+ROLES: dict[str, tuple[str, ...]] = {
+    "step": ("step", "steps", "global_step", "iteration", "iter", "checkpoint", "tokens"),
+    "value": ("value", "score"),
+    "stderr": ("stderr", "standard_error", "std_err", "se"),
+    "model": ("model", "model_name", "run"),
+    "task": ("task", "dataset", "benchmark"),
+    "metric": ("metric", "measure"),
+    "suite": ("suite",),
+    "shots": ("shots", "n_shot", "num_fewshot", "few_shot"),
+    "batch_size": ("batch_size", "train_batch_size", "global_batch_size"),
+    "weight_decay": ("weight_decay", "wd"),
+}
+"""What a column may be for, and the names that are known for it."""
+Codes = npt.NDArray[Any]
+"""(n,): whole numbers that are equal where the rows' names are."""
+_OF_FAMILY = ("task", "metric", "suite", "shots")
+_SETTINGS = ("batch_size", "weight_decay")
+_PERPLEXITIES = ("ppl", "perp")
+_ROWS_A_CURVE = 3
+"""A further column tells curves apart only where they keep so many rows each: a time of day would make each row a curve."""
+
+
+def roles_of(table: Table, wanted: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The column of each role: the `wanted` one, else the first of its known names that is there.
+
+    Raises:
+        InputError: no column for the step or the value, or a role or column that does not exist; the columns are listed.
+    """
+    wanted = dict(wanted or {})
+    have = ", ".join(name[:40] for name in list(table.columns)[:30]) or "none"
+    for role, name in wanted.items():
+        if role not in ROLES:
+            raise InputError(
+                f"expected roles out of {', '.join(ROLES)}, got {role!r}: {nearest(role, ROLES, 'choose among these')}"
+            )
+        if name not in table.columns:
+            advice = nearest(name, table.columns, "name one of these")
+            raise InputError(
+                f"expected a column {name!r} for the {role} in {table.name}, got columns {have}: {advice}"
+            )
+    folded = {
+        name.strip().casefold(): name for name in reversed(list(table.columns)) if name not in wanted.values()
+    }
+    found = {
+        role: next((folded[name] for name in names if name in folded), "") for role, names in ROLES.items()
+    } | wanted
+    for role in ("step", "value"):
+        if not found[role]:
+            raise InputError(
+                f"expected a column for the {role} in {table.name}, got columns {have}: name it (columns={{{role!r}: ...}}, --columns {role}=...)"
+            )
+    return {role: name for role, name in found.items() if name}
+
+
+def curves_of(
+    table: Table, columns: Mapping[str, str] | None = None, lower: Sequence[str] | None = None, higher: Sequence[str] = ()
+) -> tuple[list[Curve], tuple[str, ...], tuple[str, ...]]:  # fmt: skip
+    """The curves in a table, the columns that tell them apart, and notes.
+
+    Args:
+        columns: the column of a role, where it has another name than those of `ROLES`.
+        lower, higher: metrics of which less, or more, is better; others are judged by the source or by their name.
+    """
+    if not len(table):
+        raise InputError(f"expected rows in {table.name}, got none: give a table with at least one curve")
+    roles = roles_of(table, columns)
+    if "metric" not in roles and roles["value"].casefold() not in ROLES["value"]:
+        # a column of values called eval_loss says what they are
+        named = replace(table, columns={**table.columns, "": Cells(repeat(roles["value"], len(table)))})
+        table, roles = named, roles | {"metric": ""}
+    _check_metrics(table, roles, [*(lower or ()), *higher])
+    cells = {
+        name: column if isinstance(column, Cells) else Cells(column) for name, column in table.columns.items()
+    }
+    extra = [name for name in table.columns if name not in roles.values()]
+    settings = [roles[role] for role in _SETTINGS if role in roles]
+    apart, key = _told_apart(cells, roles, [*settings, *extra])
+    numbers = {role: cells[roles[role]].numbers() for role in ("step", "value", "stderr") if role in roles}
+    curves = []
+    for rows in _rows_of(key):
+        texts = {
+            role: text_of(cells[roles[role]][rows[0]]) for role in ("model", *_OF_FAMILY) if role in roles
+        }
+        more = [f"{name} {text_of(cells[name][rows[0]])}" for name in apart if name in extra]
+        model = ", ".join(filter(None, [texts.pop("model", ""), *more])) or table.name.rpartition("/")[2]
+        beside = {
+            name: ", ".join(dict.fromkeys(text_of(cells[name][i]) for i in rows[:1000])) for name in settings
+        }
+        first = {
+            role: cells[roles[role]][rows[wrong.argmax()]]
+            for role in ("step", "value")
+            if (wrong := numbers[role][2][rows]).any()
+        }
+        names = tuple(filter(None, (texts.get("metric", ""), texts.get("task", "")))) or (roles["value"],)
+        less = _lower(
+            names, table.lower.get((texts.get("task", ""), texts.get("metric", ""))), lower or (), higher
+        )
+        if less is None:
+            less = is_lower_better(texts.get("metric", ""), texts.get("task", ""))
+        curve = _curve([[part[rows] for part in numbers[role]] for role in numbers], first)
+        curves.append(replace(
+            curve, model=model, task=texts.get("task", ""), metric=texts.get("metric", ""), suite=texts.get("suite", ""),
+            shots=texts.get("shots", ""), settings=beside, lower=bool(less), guessed=names[0] if less is None else "",
+            logarithm=bool(less) and any(one in texts.get("metric", "").casefold() for one in _PERPLEXITIES),
+        ))  # fmt: skip
+    return curves, tuple(apart), (*table.notes, *_notes(curves))
+
+
+def _check_metrics(table: Table, roles: Mapping[str, str], named: Sequence[str]) -> None:
+    if not named:
+        return
+    columns = [table.columns[roles[role]] for role in ("metric", "task") if role in roles]
+    known = {text for column in columns for text in map(text_of, column)} - {""} or {roles["value"]}
+    for name in named:
+        if name not in known:
+            have = listing([repr(one[:40]) for one in sorted(known)[:20]] or ["none"])
+            raise InputError(
+                f"expected metrics of {table.name}, which has {have}, got {name!r}: {nearest(name, known, 'name one of these')}"
+            )
+
+
+def _lower(
+    names: Iterable[str], told: bool | None, lower: Iterable[str], higher: Iterable[str]
+) -> bool | None:
+    """Whether less is better, as the caller says of one of the names, or else the source; None where neither does."""
+    if {*names} & {*higher}:
+        return False
+    return True if {*names} & {*lower} else told
+
+
+def _told_apart(
+    cells: Mapping[str, Cells], roles: Mapping[str, str], others: Sequence[str]
+) -> tuple[list[str], Codes]:
+    """The columns of model and family, and of the others those that leave fewer rows of the same step, the best first.
+
+    With them the number of each row's curve.
+    """
+    steps = cells[roles["step"]].codes()
+
+    def again(key: Codes) -> tuple[int, int]:
+        return len(steps) - _different(_joined(key, steps)), _different(key)
+
+    kept, left, key = list[str](), list(others), np.zeros(len(steps), np.int64)
+    for name in (roles[role] for role in ("model", *_OF_FAMILY) if role in roles):
+        key = _joined(key, cells[name].codes())
+        kept.append(name)
+    now, _ = again(key)
+    while now and left:
+        (fewer, curves), best = min(
+            ((again(_joined(key, cells[name].codes())), name) for name in left),
+            key=lambda found: (found[0], left.index(found[1])),
+        )
+        if fewer >= now or curves * _ROWS_A_CURVE > len(steps):
+            break
+        kept.append(best)
+        left.remove(best)
+        now, key = fewer, _joined(key, cells[best].codes())
+    return [name for name in kept if cells[name].codes().any()], key
+
+
+def _joined(key: Codes, more: Codes) -> Codes:
+    """A number for each pair, from 0 on: small enough to be joined with another column."""
+    pairs = key * (int(more.max()) + 1) + more
+    return np.unique(pairs, return_inverse=True)[1].astype(np.int64, copy=False)
+
+
+def _different(key: Codes) -> int:
+    return int(key.max()) + 1  # they are all the numbers from 0 on
+
+
+def _rows_of(key: Codes) -> list[Codes]:
+    """The rows of each curve, in the order in which curves begin."""
+    firsts = np.unique(key, return_index=True)[1]
+    order = np.argsort(np.argsort(np.argsort(firsts))[key], kind="stable")
+    return np.split(order, np.cumsum(np.bincount(key)[np.argsort(firsts)])[:-1])
+
+
+def _curve(read: Sequence[Sequence[Array]], wrong: Mapping[str, Any]) -> Curve:
+    """The curve of its rows' steps, values and standard errors, each with what is empty and what is no number.
+
+    What cannot be read is its fault. `wrong` is the first cell of step and of value that is no number.
+    """
+    (steps, _, _), (values, empty, unread), *errors = read
+    with np.errstate(invalid="ignore"):
+        judged = ~(steps < START * steps.max())
+    unreadable = "step" if "step" in wrong else "value" if (unread & judged).any() else ""
+    if unreadable:
+        fault = f"a {unreadable} that is no number: {str(wrong[unreadable])[:40]!r}"
+        return Curve("", "", "", np.empty(0), np.empty(0), fault=fault)
+    notes = [f"{counted(int(empty.sum()), 'checkpoint')} without a value"] if empty.any() else []
+    order = np.flatnonzero(~empty)[np.argsort(steps[~empty], kind="stable")]
+    same = np.zeros(len(order), bool)
+    same[1:] = (np.diff(steps[order]) == 0) & (np.diff(values[order]) == 0)
+    if same.any():
+        notes.append(f"{counted(int(same.sum()), 'row')} given twice")
+    order = order[~same]
+    error = errors[0][0][order] if errors else None
+    if error is not None and not np.isfinite(error).any():
+        error = None
+    return Curve("", "", "", steps[order], values[order], error, notes=tuple(notes))
+
+
+def _notes(curves: Sequence[Curve]) -> list[str]:
+    """What is missing, over all curves."""
+    without = sum(curve.errors is None and not curve.fault for curve in curves)
+    if not without:
+        return []
+    whose = (
+        "No curve has"
+        if without == len(curves)
+        else f"{counted(without, 'curve')} {plural(without, 'has', 'have')} no"
+    )
+    return [
+        f"{whose} standard errors: the jitter between checkpoints alone is their noise, which finds less."
+    ]

@@ -1,0 +1,156 @@
+"""The late mean of a curve less its middle mean, against the jitter between checkpoints, which may be autocorrelated.
+
+All curves over the same checkpoints are read at once. Jitter is AR(1) about a quadratic trend; how likely each
+correlation is comes from the restricted likelihoods of a family of curves.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from uncone.rows import Array
+from uncone.statistics.tails import log_tail
+
+BODY, MIDDLE, LATE = 0.2, (0.22, 0.52), 0.77
+"""Shares of the training: from where on jitter is read, and the two windows that are compared."""
+FEWEST, FEWEST_IN_WINDOW = 10, 2
+"""Checkpoints that a verdict takes from `BODY` on, and in each window."""
+CORRELATIONS = np.linspace(0.0, 0.95, 20)
+"""Of neighbouring checkpoints: all that are weighed, each as likely as another before the data."""
+_DEGREE = 2
+_FLOOR = 1e-18
+"""Of a residual sum of squares, where a curve is drawn without any jitter."""
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """What depends on the n checkpoints alone; arrays with K first have one row for each of `CORRELATIONS`."""
+
+    body: Array  # (n,): bool
+    middle: Array
+    late: Array
+    weights: Array  # (n,): contrast = weights' y
+    trend: Array  # (b, degree + 1): orthonormal columns that span the quadratic trends
+    residual: Array  # (K, b, b): y' P y is the residual sum of squares of the body
+    determinant: Array  # (K,): ln |R| + ln |X' R^-1 X|
+    variance: Array  # (K,): of the contrast, for jitter of variance 1
+    correlation: Array  # (K, n, n)
+    root: Array  # (K, n, n): Cholesky's factor of `correlation`
+    jitter: Array  # (b - 2, b): rows of unit length whose squares average to the variance of white jitter
+    degrees: int
+
+    @property
+    def share(self) -> float:
+        """sqrt(1 / late + 1 / middle checkpoints)."""
+        return math.sqrt(1 / self.late.sum() + 1 / self.middle.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Contrasts:
+    """Of m curves over one design. `error` is sigma sqrt(1/late + 1/middle), sigma the larger of jitter and standard error."""
+
+    value: Array  # (m,)
+    error: Array
+    jitter: Array
+    variances: Array  # (m, K): of the jitter, if its correlation is the k-th
+    likelihood: Array  # (m, K): ln
+
+
+def shortcoming(steps: Array) -> str:
+    """Why these checkpoints give no verdict; empty where they do."""
+    if not len(steps):
+        return "no checkpoint"
+    body, middle, late = windows(steps)
+    if body.sum() < FEWEST:
+        return f"{body.sum()} checkpoints in the last {1 - BODY:.0%} of the training: at least {FEWEST} are needed"
+    named = (("middle", middle, f"{MIDDLE[0]:.0%} to {MIDDLE[1]:.0%}"), ("late", late, f"{LATE:.0%} to 100%"))
+    for name, window, span in named:
+        if window.sum() < FEWEST_IN_WINDOW:
+            return f"{window.sum()} checkpoints in the {name} window ({span} of the training): at least {FEWEST_IN_WINDOW} are needed"
+    return ""
+
+
+def windows(steps: Array) -> tuple[Array, Array, Array]:
+    """Which checkpoints are of the body, of the middle window and of the late one."""
+    part = steps / steps[-1]
+    return part >= BODY, (part >= MIDDLE[0]) & (part <= MIDDLE[1]), part >= LATE
+
+
+def design(steps: Array) -> Design:
+    """What these checkpoints, ascending, make of any curve."""
+    return _design(tuple(steps.tolist()))
+
+
+@lru_cache(maxsize=8)  # of 128 checkpoints each takes 8 MB
+def _design(of_steps: tuple[float, ...]) -> Design:
+    steps = np.array(of_steps)
+    body, middle, late = windows(steps)
+    x = np.vander((steps[body] - steps[body].mean()) / np.ptp(steps[body]), _DEGREE + 1)
+    weights = late / late.sum() - middle / middle.sum()
+    lag = np.abs(np.subtract.outer(np.arange(len(steps)), np.arange(len(steps))))
+    correlation = CORRELATIONS[:, None, None] ** lag
+    inner = correlation[:, : len(x), : len(x)]
+    inverse = np.linalg.inv(inner)
+    weighted = x.T @ inverse  # (K, degree + 1, b)
+    information = weighted @ x
+    residual = inverse - np.swapaxes(weighted, 1, 2) @ np.linalg.solve(information, weighted)
+    determinant = np.linalg.slogdet(inner)[1] + np.linalg.slogdet(information)[1]
+    variance = np.einsum("i,kij,j->k", weights, correlation, weights)
+    return Design(
+        body, middle, late, weights, np.linalg.qr(x)[0], residual, determinant, variance, correlation,
+        np.linalg.cholesky(correlation), _second_differences(steps[body]), len(x) - _DEGREE - 1,
+    )  # fmt: skip
+
+
+def _second_differences(steps: Array) -> Array:
+    """Each value less the line through its neighbours: curvature is small between neighbours, jitter is not."""
+    left = (steps[2:] - steps[1:-1]) / (steps[2:] - steps[:-2])
+    rows = np.zeros((len(left), len(steps)))
+    at = np.arange(len(left))
+    rows[at, at], rows[at, at + 1], rows[at, at + 2] = -left, 1.0, left - 1
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+
+
+def contrasts(y: Array, errors: Array | None, of: Design) -> Contrasts:
+    """Of curves `y` (m, n), where higher is better, with the standard errors of their values (m, n), if they have any."""
+    body = y[:, of.body]
+    # P takes out the trend, but the rounding of a large one would pass for jitter that depends on the BLAS.
+    rest = body - (body @ of.trend) @ of.trend.T
+    squares = np.stack([np.einsum("mi,mi->m", rest @ p, rest) for p in of.residual], axis=1)
+    squares = np.maximum(squares, _FLOOR)
+    jitter = np.sqrt(np.mean((body @ of.jitter.T) ** 2, axis=1))
+    compared = of.middle | of.late
+    sigma = jitter if errors is None else np.maximum(jitter, errors[:, compared].mean(1))
+    likelihood = -0.5 * (of.determinant + of.degrees * np.log(squares))
+    return Contrasts(y @ of.weights, sigma * of.share, jitter, squares / of.degrees, likelihood)
+
+
+def posteriors(likelihoods: Array) -> Array:
+    """How likely each of `CORRELATIONS` is for each curve of a family, (m, K), from the log likelihoods of its curves.
+
+    Either one correlation holds for all curves, or each has its own; both are weighed by how well they foretell the
+    curves. Short curves say little about their jitter, and share it where nothing speaks against it. A quiet majority
+    does not speak for a few curves of much jitter where the data tell them apart.
+    """
+    scaled = np.exp(likelihoods - likelihoods.max(1, keepdims=True))
+    total = np.log(np.maximum(scaled, 1e-300)).sum(0)
+    joint = np.exp(total - total.max())
+    for_one = total.max() + np.log(joint.mean())
+    for_own = np.log(scaled.mean(1)).sum()
+    share = 1 / (1 + np.exp(np.clip(for_own - for_one, -500, 500)))
+    own = scaled / scaled.sum(1, keepdims=True)
+    return np.asarray(share * joint / joint.sum() + (1 - share) * own)
+
+
+def p_of(found: Contrasts, errors: Array | None, of: Design, weights: Array) -> Array:
+    """P(a contrast as low | no decline), (m,), averaged over the correlations with `weights` (m, K).
+
+    A variance is never below the one that the standard errors alone give.
+    """
+    variance = found.variances * of.variance
+    if errors is not None:
+        variance = np.maximum(variance, ((of.weights * errors) ** 2).sum(1, keepdims=True))
+    below = np.exp(log_tail(-found.value[:, None] / np.sqrt(variance), of.degrees))
+    return np.asarray(np.minimum((weights * below).sum(1), 1.0))

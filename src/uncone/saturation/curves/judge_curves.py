@@ -1,0 +1,61 @@
+"""`judge_curves`: which curves over checkpoints decline late."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from uncone.errors import InputError
+from uncone.saturation.curves.columns import curves_of
+from uncone.saturation.curves.decline import direction_taken, judge, verdict_of
+from uncone.saturation.curves.record import CurveVerdicts
+from uncone.saturation.tables.sources import open_table
+from uncone.version import versions
+
+_MOST_SEED = 2_000_000_000
+
+
+def judge_curves(
+    source: Any,
+    *,
+    columns: Mapping[str, str] | None = None,
+    lower: Sequence[str] | None = None,
+    higher: Sequence[str] | None = None,
+    alpha: float = 0.05,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> CurveVerdicts:
+    """Say of each curve over the checkpoints of a training whether it declines late, with the evidence.
+
+    A curve declined where two tests agree: the mean over the last 23 % of the training lies below the mean over 22 to 52 %,
+    beyond the jitter between checkpoints, which may be autocorrelated (one-sided, 0.025); and the final value lies further
+    below the peak than that of a curve that never declines (the isotonic fit, with noise of the standard errors, or of the
+    jitter where there are none), corrected within the family after Holm. A family is one task, metric, suite and number of shots.
+
+    Args:
+        source: a table with a row for each checkpoint (CSV, TSV, JSON lines, Parquet, or a pandas DataFrame), a folder of
+            results of lm-evaluation-harness, event files of TensorBoard, or a `trainer_state.json`.
+        columns: the columns of a table by what they are for: step, value, stderr, model, task, metric, suite, shots, batch_size,
+            weight_decay. By default those of these names.
+        lower: metrics of which less is better; by default losses, perplexities, errors and the like, by their names. Of a
+            table without metrics, the column of its values. The verdict names the metrics whose direction was guessed.
+        higher: metrics of which more is better, likewise.
+        alpha: the level within each family.
+        seed: of the draws.
+        progress: called with (the step, done, in all).
+
+    Raises:
+        InputError: a source that cannot be read, or a column that is not there; the columns are listed. A curve that
+            cannot be judged is "undecided", with its reason, and the others go on.
+    """
+    if not 0 < alpha < 1:
+        raise InputError(f"expected alpha between 0 and 1, got {alpha}: 0.05 is usual")
+    if isinstance(seed, bool) or not 0 <= seed <= _MOST_SEED:
+        raise InputError(f"expected a seed from 0 to {_MOST_SEED:,}, got {seed}: give such a whole number")
+    table = open_table(source)
+    name = table.short_name
+    curves, apart, notes = curves_of(table, columns, lower, higher or ())
+    del table  # what it takes is free for the curves
+    verdicts, families = judge(curves, alpha=alpha, seed=seed, progress=progress)
+    return CurveVerdicts(
+        verdict=verdict_of(families, verdicts) + direction_taken(curves, verdicts), name=name, alpha=alpha, curves=verdicts,
+        families=families, told_apart_by=apart, notes=notes, provenance={"seed": seed, "versions": versions("numpy")},
+    )  # fmt: skip

@@ -1,0 +1,288 @@
+"""The record of `judge_curves`: which curves over checkpoints decline late, and the evidence for each."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, ClassVar
+
+from uncone.records.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Chart,
+    Curve,
+    Figure,
+    Folded,
+    Heading,
+    Mark,
+    Table,
+    Text,
+    Tone,
+)
+from uncone.records.brief import part
+from uncone.records.layout import LARGEST_DRAWN, section, shown
+from uncone.records.rebuild import expect
+from uncone.records.record import Record
+from uncone.records.text import count, counted, number
+
+MOST_DRAWN = 12
+"""Declined curves that keep their points, to be drawn."""
+_MOST_ROWS, _FEW = 300, 24
+"""Curves of a table; and curves or families that a terminal shows although none of them declined."""
+_WORDS = {True: "declined", False: "not shown", None: "undecided"}
+_COLUMNS = ("peak", "final", "decline", "late - middle", "P", "bends at")
+_TONES: dict[bool | None, Tone] = {True: "worse", False: "", None: "quiet"}
+
+
+@part
+class CurveVerdict:
+    """One curve: whether it `declined` (None: undecided, for `reason`), and the evidence.
+
+    `decline` is the peak less the final value, or with `lower` the final value less the least one: above 0 is a
+    loss. `contrast` is the late mean less the middle mean. With `logarithm` both are of ln(value). `p_peak` is the chance that a curve that never
+    declines ends so far below its peak, `p_holm` the same corrected within the family. The bend `change_step` has an interval.
+    `noise` says what the chance rests on. `steps` and `values` are kept of a few declined curves.
+    """
+
+    model: str
+    task: str
+    metric: str
+    declined: bool | None
+    suite: str = ""
+    shots: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    lower: bool = False
+    logarithm: bool = False
+    reason: str = ""
+    checkpoints: int = 0
+    peak: float | None = None
+    peak_step: float | None = None
+    final: float | None = None
+    final_step: float | None = None
+    decline: float | None = None
+    decline_error: float | None = None
+    decline_z: float | None = None
+    contrast: float | None = None
+    contrast_error: float | None = None
+    contrast_z: float | None = None
+    p_contrast: float | None = None
+    p_peak: float | None = None
+    p_holm: float | None = None
+    jitter: float | None = None
+    noise: str = ""
+    change_step: float | None = None
+    change_low: float | None = None
+    change_high: float | None = None
+    notes: tuple[str, ...] = ()
+    steps: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        lengths = f"{len(self.steps)} and {len(self.values)}: the file was cut or edited"
+        expect(len(self.steps) == len(self.values), f"as many steps as values, got {lengths}")
+
+    @property
+    def family(self) -> tuple[str, str, str, str]:
+        """The curves it is corrected with have the same task, metric, suite and number of shots."""
+        return self.task, self.metric, self.suite, self.shots
+
+
+@part
+class CurveFamily:
+    """The curves of one task, metric, suite and number of shots: `correlation` of neighbouring jitter is read from all.
+
+    `error_ratio` is how many times its standard error a value's deviation is, the median over the curves, at least 1;
+    None where no curve has standard errors.
+    """
+
+    task: str
+    metric: str
+    suite: str
+    shots: str
+    lower: bool
+    curves: int
+    declined: int
+    undecided: int
+    correlation: float | None = None
+    error_ratio: float | None = None
+
+    @property
+    def title(self) -> str:
+        """Such as "lambada_openai acc (v1, 0 shots)"."""
+        more = [*filter(None, [self.suite]), *([f"{self.shots} shots"] if self.shots else [])]
+        name = " ".join(filter(None, (self.task, self.metric))) or "curves"
+        return f"{name} ({', '.join(more)})" if more else name
+
+
+@dataclass(frozen=True)
+class CurveVerdicts(Record):
+    """The result of `judge_curves`. `told_apart_by` are the columns that make one curve different from another."""
+
+    KIND: ClassVar[str] = "curves"
+    SCHEMA: ClassVar[str] = "uncone.curves/1"
+    HOW: ClassVar[str] = "uncone saturation FILE --json F"
+    READING: ClassVar[str] = (
+        "P: of the late mean less the middle mean; below it, of the peak, after Holm. "
+        "A curve declined where two tests agree. The late mean (last 23% of the training) lies below the middle mean (22% to "
+        "52%), one-sided, beyond the jitter between checkpoints. And the final value lies further below the peak than a "
+        "curve that never declines would end by chance, corrected for picking the peak and within the family (Holm). "
+        "Each curve is one run: other seeds are other runs."
+    )
+
+    verdict: str
+    name: str
+    alpha: float
+    curves: tuple[CurveVerdict, ...]
+    families: tuple[CurveFamily, ...]
+    told_apart_by: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    schema: str = SCHEMA
+
+    def blocks(self) -> tuple[Block, ...]:
+        fell = any(family.declined for family in self.families)
+        undecided = all(curve.declined is None for curve in self.curves)
+        tone: Tone = "warning" if fell else "note"
+        noted = [curve for curve in self.curves if curve.notes]
+        titles = self._titles()
+        own = [
+            f"{', '.join(filter(None, (curve.model, titles.get(curve.family))))}: {'; '.join(curve.notes)}."
+            for curve in noted[:_FEW]
+        ]
+        apart = f"Curves are told apart by {', '.join(self.told_apart_by)}." if self.told_apart_by else ""
+        return shown(
+            Heading(self.verdict, 1, "DECLINED" if fell else "UNDECIDED" if undecided else "NO DECLINE SHOWN", tone),
+            Text(f"Each family (one task, metric, suite and shots) is corrected by itself, at {self.alpha:g}. {apart}", "quiet"),
+            self._by_family(),
+            self._figures(),
+            section("Each curve", self._by_curve()),
+            section("What was left out or is missing", Bullets((*self.notes, *own))),
+        )  # fmt: skip
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each curve; its settings are columns of their own."""
+        out = ("settings", "steps", "values", "notes")
+        named = {name for curve in self.curves for name in curve.settings}
+        return [
+            {key: value for key, value in vars(curve).items() if key not in out}
+            | {name: curve.settings.get(name, "") for name in sorted(named)}
+            for curve in self.curves
+        ]
+
+    def _by_family(self) -> Iterator[Table | Folded]:
+        told = [one for one in self.families if one.declined or one.undecided]
+        others = [one for one in self.families if not (one.declined or one.undecided)]
+        if told:
+            yield _families(sorted(told, key=lambda one: -one.declined))
+        if others:
+            title = f"{counted(len(others), 'family', 'families')} without a decline"
+            yield Folded(title, (_families(others),), in_terminal=len(self.families) <= _FEW)
+
+    def _figures(self) -> Iterator[Figure]:
+        """The declined curves that kept their points, a figure for each family."""
+        titles = self._titles()
+        drawn = sorted((curve for curve in self.curves if curve.steps), key=lambda curve: curve.family)
+        for family, curves in groupby(drawn, key=lambda curve: curve.family):
+            charts = tuple(_chart(curve) for curve in curves if max(map(abs, curve.values)) < LARGEST_DRAWN)
+            yield Figure(
+                titles.get(family, ""),
+                charts,
+                "In another colour: the peak. Dashed: where the curve bends, with its interval shaded.",
+            )
+
+    def _by_curve(self) -> Iterator[Block]:
+        told = [curve for curve in self.curves if curve.declined is not False]
+        others = [curve for curve in self.curves if curve.declined is False]
+        if told:
+            yield self._table(told[:_MOST_ROWS], grouped=False)
+        if others:
+            more = (
+                f", {_MOST_ROWS} of them here and all in the JSON record" if len(others) > _MOST_ROWS else ""
+            )
+            table = self._table(others[:_MOST_ROWS], grouped=len(self.families) > 1)
+            title = f"{counted(len(others), 'curve')} without a decline{more}"
+            yield Folded(title, (table,), in_terminal=len(self.curves) <= _FEW)
+
+    def _table(self, chosen: list[CurveVerdict], *, grouped: bool) -> Table:
+        """The curves by family, which is a title above its rows or a column."""
+        titles = self._titles()
+        order = {family: at for at, family in enumerate(titles)}
+        chosen = sorted(chosen, key=lambda curve: order.get(curve.family, 0))
+        settings = list(dict.fromkeys(name for curve in chosen for name in curve.settings))
+        family = () if grouped or len(titles) < 2 else ("family",)
+        rows = tuple(_row(curve, [titles.get(curve.family, "")] * len(family), settings) for curve in chosen)
+        runs = groupby(chosen, key=lambda curve: curve.family) if grouped else ()
+        groups = tuple((titles.get(key, ""), len(list(curves))) for key, curves in runs)
+        columns = ("curve", *family, *settings, *_COLUMNS)
+        return Table(
+            columns, rows, columns[1 + len(family) :], groups=groups, grouped_by="family" if groups else ""
+        )
+
+    def _titles(self) -> dict[tuple[str, str, str, str], str]:
+        return {(one.task, one.metric, one.suite, one.shots): one.title for one in self.families}
+
+
+def _families(chosen: list[CurveFamily]) -> Table:
+    columns = ("family", "better", "curves", "declined", "undecided", "jitter correlation", "deviation / se")
+    rows = tuple(
+        (
+            one.title, "lower" if one.lower else "higher", count(one.curves),
+            Cell(count(one.declined), tone="worse" if one.declined else ""), count(one.undecided),
+            _or_dash(one.correlation), _or_dash(one.error_ratio),
+        )
+        for one in chosen[:_MOST_ROWS]
+    )  # fmt: skip
+    return Table(columns, rows, columns[2:])
+
+
+def _row(curve: CurveVerdict, family: list[str], settings: list[str]) -> tuple[str | Cell, ...]:
+    name = Cell(curve.model, _WORDS[curve.declined], _TONES[curve.declined])
+    beside = [*family, *(curve.settings.get(name, "") for name in settings)]
+    if curve.declined is None:
+        return Cell(curve.model, f"undecided: {curve.reason}", "quiet"), *beside, *["-"] * len(_COLUMNS)
+    bend = Cell(_step(curve.change_step), f"{_step(curve.change_low)} to {_step(curve.change_high)}")
+    return (
+        name, *beside, Cell(_or_dash(curve.peak), f"at {_step(curve.peak_step)}"), _or_dash(curve.final),
+        Cell(_or_dash(curve.decline), _z(curve.decline_z)), Cell(_or_dash(curve.contrast), _z(curve.contrast_z)),
+        Cell(_chance(curve.p_contrast), f"peak {_chance(curve.p_holm)}"), bend if curve.declined else "-",
+    )  # fmt: skip
+
+
+def _chart(curve: CurveVerdict) -> Chart:
+    peak = curve.steps.index(curve.peak_step) if curve.peak_step in curve.steps else 0
+    tips = tuple(
+        f"step {_step(step)}: {number(value)}" for step, value in zip(curve.steps, curve.values, strict=True)
+    )
+    line = Curve(curve.model, curve.steps, curve.values, dots=True, tips=tips, marked=(peak,))
+    has_bend = curve.change_step is not None
+    marks = (Mark(curve.change_step or 0.0, label="bend"),) if has_bend else ()
+    bands = ((curve.change_low or 0.0, curve.change_high or 0.0),) if has_bend else ()
+    verdict = f"{_or_dash(curve.peak)} at step {_step(curve.peak_step)}, {_or_dash(curve.final)} at the end."
+    name = " ".join(filter(None, (curve.model, curve.task, curve.metric, curve.suite, curve.shots)))
+    return Chart(
+        name,
+        curve.model,
+        "step",
+        curve.metric or "value",
+        (line,),
+        marks=marks,
+        bands=bands,
+        log_y=curve.logarithm,
+        caption=verdict,
+    )
+
+
+def _or_dash(value: float | None) -> str:
+    return "-" if value is None else number(value)
+
+
+def _step(value: float | None) -> str:
+    return "-" if value is None else number(value, digits=6)
+
+
+def _z(value: float | None) -> str:
+    return "" if value is None else f"z {number(value)}"
+
+
+def _chance(value: float | None) -> str:
+    return "-" if value is None else number(value, digits=2, most=2)

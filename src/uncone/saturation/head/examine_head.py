@@ -1,0 +1,102 @@
+"""`examine_head`: what the rank of a language model's head costs on a text."""
+
+import os
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from uncone.model.last_states import states_of
+from uncone.records.text import number
+from uncone.saturation.contexts.context_rank import context_rank
+from uncone.saturation.contexts.record import ContextRank
+from uncone.saturation.head.excision.excision import excise
+from uncone.saturation.head.excision.record import Excision
+from uncone.saturation.head.gradient.gradient_share import kept_gradient_share
+from uncone.saturation.head.gradient.record import GradientShare
+from uncone.saturation.head.rank.rank_curve import rank_curve
+from uncone.saturation.head.rank.record import RankCurve
+from uncone.saturation.head.record import HeadExamination
+from uncone.version import versions
+
+Path_ = str | os.PathLike[str]
+MOST_TOKENS = 200_000
+_DIMENSIONS = 200
+_CAUSES = {
+    "harmless drift": "the dominant directions of its states are harmless drift",
+    "information": "the dominant directions of its states carry information",
+    "none": "the dominant directions of its states are neither shown to hide nor to carry anything",
+}
+
+
+def examine_head(
+    model: Path_,
+    text: Path_ | Sequence[str],
+    *,
+    ranks: Sequence[int] | None = None,
+    margin_nats: float | None = None,
+    remedies: bool = False,
+    most: int = MOST_TOKENS,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> HeadExamination:
+    """Say how small the head of a language model may be, and what of gradient and states its rank lets through.
+
+    Four questions on one run of the model: the loss against the rank of the head (truncated, truncated for this text, and
+    refitted on frozen states), the share of the gradient by the logits that the head passes back, the loss and
+    alignment without the dominant directions of the last states, and of how many dimensions the text's contexts are.
+    Needs the extras [torch] and [hf]; the last question needs scipy (extra [cluster]) and is left out without it.
+
+    Args:
+        model: a directory of transformers with its tokenizer, or the name of a cached one.
+        text: a text file in UTF-8, plain or packed as .gz or .xz, or a list of texts.
+        ranks: of heads to read; by default eight, from 1/32 of the columns to all.
+        margin_nats: how far above the full head's a loss may be, in nats a token; by default 1 % of it.
+        remedies: also train a mixture of softmaxes and a wider head of as many parameters, which is slow.
+        most: tokens to predict at most; the first ones are taken.
+        seed: of random starts, random directions, shuffled tokens and resampled blocks.
+        progress: called with (the step, done, in all).
+
+    Returns:
+        A `HeadExamination` with a part for each question.
+
+    Raises:
+        InputError: no such model or text, too few tokens, or ranks beyond the head's.
+        UnsupportedModel: no causal model with one linear head.
+    """
+    states = states_of(model, text, most=most, progress=progress)
+    rank = rank_curve(
+        states, ranks=ranks, margin_nats=margin_nats, remedies=remedies, seed=seed, progress=progress
+    )
+    gradient = kept_gradient_share(states, seed=seed, progress=progress)
+    excision = excise(states, seed=seed, progress=progress)
+    contexts, notes = None, tuple[str, ...]()
+    if find_spec("scipy") is None:
+        notes = ("The text's contexts were left out: they need scipy (pip install 'uncone[cluster]').",)
+    else:
+        contexts = _contexts(model, text, seed, progress)
+    return HeadExamination(
+        verdict=_verdict(rank, gradient, excision), name=states.name,
+        text="texts" if not isinstance(text, str | Path) else Path(text).name, rank=rank, gradient=gradient,
+        excision=excision, contexts=contexts, notes=notes, versions=versions("torch", "transformers"),
+    )  # fmt: skip
+
+
+def _contexts(
+    model: Path_, text: Path_ | Sequence[str], seed: int, progress: Callable[[str, int, int], None] | None
+) -> ContextRank:
+    return context_rank(text, tokenizer=model, dimensions=_DIMENSIONS, seed=seed, progress=progress)
+
+
+def _verdict(rank: RankCurve, gradient: GradientShare, excision: Excision) -> str:
+    """One sentence of the three parts."""
+    found = [line.smallest.rank for line in rank.lines if line.smallest.rank is not None]
+    least = min(found, default=rank.d)
+    within = f"within {number(rank.margin_nats)} nats of the full rank's loss"
+    size = f"A head of rank {least} of {rank.d} stays {within}"
+    if least == rank.d:
+        size = f"No head of a lower rank than {rank.d} stays {within}"
+    times = gradient.times_chance
+    back = (
+        "" if times is None else f", it passes back {number(times)} times the gradient of a random subspace"
+    )
+    return f"{size}{back}, and {_CAUSES[excision.cause]}."

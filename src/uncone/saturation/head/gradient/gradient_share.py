@@ -1,0 +1,152 @@
+"""How much of the gradient by the logits does a head pass back to the states, and how much would counting predict?"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from uncone.errors import UndefinedMeasure
+from uncone.measure.group_comparison import NAMES, frequency_membership
+from uncone.model.last_states import States
+from uncone.records.text import number, percent
+from uncone.records.tokens import Estimate
+from uncone.rows import Array
+from uncone.saturation.head.gradient.record import GradientShare, KeptShare
+from uncone.statistics.blocks import block_interval, block_sums
+
+Tensor = torch.Tensor
+Progress = Callable[[str, int, int], None]
+NEAR = 2.0
+"""Kept within this factor of what a random subspace keeps is what counting dimensions predicts."""
+_RANK = 1e-6
+"""Directions of the head below this share of its largest singular value pass nothing back."""
+
+
+def kept_gradient_share(states: States, *, seed: int = 0, progress: Progress | None = None) -> GradientShare:
+    """The share of the gradient by the logits that lies in the column space of the head.
+
+        share of squared norms = ||P g||^2 / ||g||^2,  g = softmax(z) - onehot(y)
+
+    P is the orthogonal projector on the columns of the head W (V, D), whose product with a change of a state is all
+    that the state can do to the logits (Godey and Artzi 2026). As g sums to 0 and a constant changes no
+    probability, W is centred first: its mean row is taken from every row. Logits that are capped have no such gauge:
+    then g is taken at the head's product, through the cap, and W as it is stored.
+
+    A random subspace of r dimensions keeps r / (V - 1) of the squared norm of any sum-zero g in expectation (r / V of
+    any g). Of the norm it keeps the mean of the root of a Beta((r / 2), (V - 1 - r) / 2) variable,
+
+        Gamma((r + 1) / 2) Gamma(n / 2) / (Gamma(r / 2) Gamma((n + 1) / 2)),  n = V - 1
+
+    so shares of norms are about the root of those of squares, and the two must not be mixed.
+
+    Args:
+        states: from `states_of`.
+        seed: of the intervals, which draw windows of text anew.
+        progress: called with (step, done, in all).
+
+    Raises:
+        UndefinedMeasure: a head whose centred rows are all zero, or gradients that are all zero.
+    """
+    is_centred = states.cap is None
+    basis = column_space(states.head, centred=is_centred)
+    kept, whole = np.empty((2, len(states.states)))
+    for part in states.chunks():
+        g = logit_gradient(states, part)
+        whole[part] = (g.double() ** 2).sum(1).numpy()
+        kept[part] = ((g @ basis).double() ** 2).sum(1).numpy()
+        if progress is not None:
+            progress("projecting the gradient", part.stop, len(states.states))
+    if not whole.sum() > 0:
+        raise UndefinedMeasure("the gradient by the logits is zero at every token: there is nothing to keep")
+    v, d = states.head.shape
+    rank, n = basis.shape[1], v - is_centred
+    groups, definition = _groups(states, kept, whole, seed)
+    return GradientShare(
+        verdict=_verdict(groups[0], rank / n, rank, v), vocabulary=v, dimensions=d, rank=rank, centred=is_centred,
+        chance_squares=rank / n, chance_norms=chance_of_norms(rank, n), groups=groups, definition=definition,
+    )  # fmt: skip
+
+
+def column_space(head: Tensor, *, centred: bool) -> Tensor:
+    """Orthonormal columns (V, r), float32, that span those of the head (V, D); r is its numerical rank."""
+    wide = head.double()
+    if centred:
+        wide = wide - wide.mean(0)
+    values, vectors = torch.linalg.eigh(wide.T @ wide)
+    keep = values > max(float(values[-1]), 0) * _RANK**2 + torch.finfo(torch.float64).tiny
+    if not bool(keep.any()):
+        raise UndefinedMeasure("the head's rows are all the same: it passes no gradient back")
+    # the second QR leaves no error of the eigenvectors of close values
+    orthonormal: Tensor = torch.linalg.qr(wide @ (vectors[:, keep] / values[keep].sqrt()))[0]
+    return orthonormal.float()
+
+
+def logit_gradient(states: States, part: slice) -> Tensor:
+    """(n, V) float32: the gradient of each token's loss by the head's product, through a cap if there is one."""
+    logits = states.logits(states.states[part])
+    g = torch.softmax(logits, 1)
+    g[torch.arange(len(g)), states.labels[part]] -= 1
+    return g if states.cap is None else g * (1 - (logits / states.cap) ** 2)
+
+
+def chance_of_norms(rank: int, n: int) -> float:
+    """The mean share of a vector's norm that a random subspace of `rank` of n dimensions keeps."""
+    if rank >= n:
+        return 1.0
+    gamma = math.lgamma
+    return math.exp(gamma((rank + 1) / 2) + gamma(n / 2) - gamma(rank / 2) - gamma((n + 1) / 2))
+
+
+def _groups(states: States, kept: Array, whole: Array, seed: int) -> tuple[tuple[KeptShare, ...], str]:
+    """All targets, then the frequent, medium and rare ones, and how they were cut."""
+    labels, windows = states.labels.numpy(), states.windows.numpy()
+    counts = np.bincount(labels, minlength=len(states.head))
+    seen = np.flatnonzero(counts)
+    membership = frequency_membership(len(seen), counts=counts[seen])
+    group_of = np.full(len(counts), -1)
+    group_of[seen] = membership.groups
+    found = [_share("all", np.ones(len(labels), bool), labels, kept, whole, windows, seed)]
+    for g in range(3):
+        mask = group_of[labels] == g
+        if mask.any():
+            found.append(_share(NAMES[g], mask, labels, kept, whole, windows, seed))
+    return tuple(found), f"Groups of the targets' ids: {membership.definition} in this text."
+
+
+def _share(
+    name: str, mask: Array, labels: Array, kept: Array, whole: Array, windows: Array, seed: int
+) -> KeptShare:
+    mask = mask & (whole > 0)
+    k, w = kept[mask], whole[mask]
+    n = len(k)
+    columns = np.stack([np.ones(n), np.sqrt(k / w), k / w, np.sqrt(k), np.sqrt(w), k, w], axis=1)
+    blocks = np.unique(windows[mask], return_inverse=True)[1]
+    sums = block_sums(columns, blocks) if n else np.zeros((0, 7))
+    estimates = [_estimate(sums, over, under, seed) for over, under in ((1, 0), (3, 4), (2, 0), (5, 6))]
+    return KeptShare(name, n, len(np.unique(labels[mask])), *estimates)
+
+
+def _estimate(sums: Array, over: int, under: int, seed: int) -> Estimate:
+    total = sums.sum(0)
+    if not total[under] > 0:
+        return Estimate(None)
+    value = float(total[over] / total[under])
+    ends = block_interval(sums, lambda drawn: drawn[:, over] / drawn[:, under], seed=seed)
+    return Estimate(value, None if ends is None else (min(ends[0], value), max(ends[1], value)))
+
+
+def _verdict(share: KeptShare, chance: float, rank: int, v: int) -> str:
+    """Whether what is lost is what counting dimensions predicts."""
+    value = share.sum_squares.value or 0.0
+    ends = share.sum_squares.interval or (value, value)
+    lost = (
+        f"The head loses {percent(1 - value, precise=True)} of the squared norm of the gradient by its logits. "
+        f"{rank} random directions of {v} would lose {percent(1 - chance, precise=True)}"
+    )
+    times = number(value / chance)
+    if ends[0] > NEAR * chance:
+        return f"{lost}: it keeps {times} times what counting dimensions predicts."
+    if ends[1] < chance / NEAR:
+        return f"{lost}: it keeps {times} times what those would keep, so more is lost than counting dimensions predicts."
+    return f"{lost}: nearly all of the loss is counting of dimensions, as it keeps {times} times chance."

@@ -1,0 +1,152 @@
+"""A mixture of softmaxes against one wider softmax of as many parameters, both trained on frozen states.
+
+Yang et al. 2018: p(v | x) = sum_k pi_k softmax(W h_k)_v with h_k = tanh(W_k x) and pi = softmax(u_k . x). Its logarithm is not
+of low rank, while it has few parameters beyond W. The rival spends them on columns: softmax(W' tanh(M x)) with D' > D
+columns, V D' + D' D numbers. It computes less: a mixture takes K products with the head, and that is not in the comparison.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+
+from uncone.errors import InputError
+from uncone.model.last_states import Progress
+from uncone.rows import Array
+from uncone.saturation.head.rank.record import Remedy
+from uncone.saturation.head.rank.truncation import Text
+from uncone.statistics.blocks import block_means
+from uncone.tensors import share
+
+Tensor = torch.Tensor
+SEEDS, STEPS, EXPERTS = (0, 1, 2), 300, 3
+RATES = (5e-4, 2e-3)
+"""Of Adam: each head takes the better one, by the first seed on a quarter of the blocks that it is not trained on."""
+_BATCH, _INNER, _NOISE = 512, 0.5, 0.02
+_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""Quantiles of Student's t for 95%, of 1 to 9 degrees of freedom."""
+
+
+class Mixture:
+    """K softmaxes of one head; of a single softmax, K = 1 and there is no weight to learn. It begins as the full head, all but."""
+
+    def __init__(self, text: Text, head: Tensor, experts: int, width: int, seed: int) -> None:
+        random = torch.Generator().manual_seed(seed)
+        (v, d), self._text, self._experts = head.shape, text, experts
+        self._size = float(text.x.square().mean().sqrt().clamp_min(1e-30))
+        inner = torch.randn(experts, width, d, generator=random) * (_INNER / math.sqrt(d))
+        inner[:, :d] *= _NOISE
+        inner[:, :d] += _INNER * torch.eye(d)
+        rows = torch.zeros(v, width)
+        rows[:, :d] = head.float() * (self._size / _INNER)
+        weights = torch.randn(experts, d, generator=random) * (_NOISE / math.sqrt(d))
+        self.parameters = [rows, inner, weights] if experts > 1 else [rows, inner]
+
+    def losses(self, rows: Tensor) -> Tensor:
+        """Of the tokens `rows`, (n,)."""
+        x, labels = self._text.x[rows] / self._size, self._text.labels[rows]
+        z = torch.tanh(torch.einsum("kwd,nd->nkw", self.parameters[1], x)) @ self.parameters[0].T
+        if self._text.bias is not None:
+            z = z + self._text.bias
+        if self._text.cap is not None:
+            z = self._text.cap * torch.tanh(z / self._text.cap)
+        own = z.gather(2, labels[:, None, None].expand(-1, self._experts, 1))[:, :, 0] - torch.logsumexp(z, 2)
+        if self._experts > 1:
+            own = own + torch.log_softmax(x @ self.parameters[2].T, 1)
+        return -torch.logsumexp(own, 1)
+
+    def train(self, rows: Tensor, steps: int, rate: float, seed: int) -> None:
+        """Adam over batches of `rows` drawn alike for every head of a seed, the rate falling to 0 by a cosine."""
+        random = torch.Generator().manual_seed(seed)
+        for one in self.parameters:
+            one.requires_grad_(True)
+        optimizer = torch.optim.Adam(self.parameters, lr=rate)
+        falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+        for _ in range(steps):
+            drawn = rows[torch.randint(0, len(rows), (_BATCH,), generator=random)]
+            optimizer.zero_grad()
+            with torch.enable_grad():
+                self.losses(drawn).mean().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            falling.step()
+
+    @torch.no_grad()
+    def read(self, rows: Tensor) -> Tensor:
+        return torch.cat([self.losses(part).double() for part in torch.split(rows, _BATCH)])
+
+
+Maker = Callable[[int], Mixture]
+"""From a seed."""
+
+
+def widths(v: int, d: int, experts: int) -> tuple[int, int, int]:
+    """The columns of the wider head, and the parameters of mixture and wider head."""
+    mixture = v * d + experts * d * (d + 1)
+    width = round(mixture / (v + d))
+    return width, mixture, width * (v + d)
+
+
+def compare(
+    text: Text,
+    head: Tensor,
+    fit: Tensor,
+    blocks: Array,
+    *,
+    experts: int = EXPERTS,
+    seeds: Sequence[int] = SEEDS,
+    steps: int = STEPS,
+    progress: Progress | None = None,
+) -> Remedy:
+    """Train both on the tokens of `fit` (N,) bool and read them on the others, whose `blocks` (N,) are resampled units.
+
+    Raises:
+        InputError: fewer than 2 experts, or fewer than 3 or more than 10 seeds.
+    """
+    if experts < 2 or not 3 <= len(seeds) <= len(_T) + 1:
+        came = f"{experts} and {len(seeds)}"
+        raise InputError(f"expected at least 2 experts and 3 to 10 seeds, got {came}: 3 of each are usual")
+    v, d = head.shape
+    width, *sizes = widths(v, d, experts)
+    makers = [
+        partial(Mixture, text, head, experts, d),
+        partial(Mixture, text, head, 1, width),
+    ]
+    inside, held = torch.nonzero(fit)[:, 0], torch.nonzero(~fit)[:, 0]
+    tuned = torch.from_numpy(blocks)[inside] % 4 == 0
+    told, in_all = list[int](), len(makers) * (len(RATES) + len(seeds))
+
+    def run(make: Maker, seed: int, rate: float, rows: Tensor, read: Tensor) -> Tensor:
+        one = make(seed)
+        one.train(rows, steps, rate, seed)
+        found = one.read(read)
+        told.append(seed)
+        if progress is not None:
+            progress("training remedies", len(told), in_all)
+        return found
+
+    # a run a thread: products of one run are too small to be shared out
+    trials = share(
+        partial(run, make, seeds[0], rate, inside[~tuned], inside[tuned]) for make in makers for rate in RATES
+    )
+    best = torch.stack(trials).mean(1).view(len(makers), len(RATES)).argmin(1).tolist()
+    runs = share(
+        partial(run, make, seed, RATES[place], inside, held)
+        for make, place in zip(makers, best, strict=True)
+        for seed in seeds
+    )
+    every = [torch.stack(runs[: len(seeds)]), torch.stack(runs[len(seeds) :])]
+    over = block_means((every[0] - every[1]).numpy(), blocks[(~fit).numpy()])
+    return _remedy(over, every, experts, width, sizes, steps)
+
+
+def _remedy(
+    over: Array, every: list[Tensor], experts: int, width: int, sizes: list[int], steps: int
+) -> Remedy:
+    """`over` (seeds, blocks): the mixture's loss less the wider head's."""
+    seeds, blocks = over.shape
+    variance = over.mean(1).var(ddof=1) / seeds + over.mean(0).var(ddof=1) / blocks
+    middle, half = float(over.mean()), _T[seeds - 2] * math.sqrt(variance)
+    mixture, wider = (tuple(one.mean(1).tolist()) for one in every)
+    ends = (middle - half, middle + half)
+    return Remedy(experts, width, sizes[0], sizes[1], steps, mixture, wider, middle, *ends)

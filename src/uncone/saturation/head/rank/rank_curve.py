@@ -1,0 +1,313 @@
+"""The loss of a language model's head against its rank, on a text: truncated, refitted, and bounded."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from uncone.errors import InputError
+from uncone.memory import check_memory
+from uncone.model.last_states import Progress, States
+from uncone.records.text import count, number, percent
+from uncone.rows import Array
+from uncone.saturation.head.rank import answers as rank_answers
+from uncone.saturation.head.rank.record import NAMES, CutBounds, Method, RankCurve, RankLine, Refitting, Start
+from uncone.saturation.head.rank.refit import Factors, Objective, cut, full_rank, of_rank, random_head
+from uncone.saturation.head.rank.truncation import (
+    Nested,
+    Text,
+    bounds,
+    data_aware,
+    gauge,
+    losses,
+    plain,
+    second_moment,
+)
+from uncone.statistics.blocks import block_means
+from uncone.tensors import alone
+
+Tensor = torch.Tensor
+SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
+"""Of D: the ranks, unless they are given. Godey et al. 2024 read about these."""
+MARGIN = 0.01
+"""Of the full head's loss: the margin, unless it is given."""
+FEWEST, _MOST_BLOCKS, _SHORTEST, _EVERY = 128, 200, 16, 4
+_LOGITS, _A_COLUMN = 2**23, 8
+"""Logits whose targets are held at once, and tokens a column that refits have at least, if the text has them."""
+_NOISE_NATS = 0.001
+"""What labels may cost a refit by their noise: about (share of labels)^2 V D / (2 N) nats. It sets their share."""
+EVALUATIONS, _TRIALS, _TRIED, _STATIONARY = 20, 8, 4, 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """The text in its two parts, cut by blocks, and the head to be cut."""
+
+    text: Text
+    head: Tensor  # float64, centred where that changes nothing
+    fit: Tensor  # (N,) bool
+    blocks: Array  # (N,): whole numbers
+
+    @property
+    def held(self) -> Tensor:
+        return ~self.fit
+
+    def means(self, found: Tensor) -> Array:
+        """Block means (R, blocks) of losses (R, tokens of the held-out part)."""
+        return block_means(found.numpy(), self.blocks[self.held.numpy()])
+
+
+def rank_curve(
+    states: States,
+    *,
+    ranks: Sequence[int] | None = None,
+    margin_nats: float | None = None,
+    refits: bool = True,
+    teacher: float | None = None,
+    evaluations: int = EVALUATIONS,
+    remedies: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> RankCurve:
+    """The loss of heads of lower rank on the text that gave `states`: how small the head may be.
+
+    Every fourth block of consecutive tokens is held out. Truncations and refits are fitted on the others, and all
+    are read on the held-out blocks, beside the full head.
+
+    Args:
+        states: of `states_of`.
+        ranks: to read; the full rank is added. By default 1/32 to 3/4 of the head's columns.
+        margin_nats: how far above the full head's a loss may be; by default 1% of it.
+        refits: train heads as well.
+        teacher: the share of the refits' target that is the full head's own probability, in [0, 1]; the rest is the
+            next token. By default as much is left to labels as their noise allows. 0 is as in the paper.
+        evaluations: gradients that each start of a refit may take.
+        remedies: compare a mixture of softmaxes with a wider head, which is slow.
+        seed: of random starts and of resampled blocks.
+        progress: called with (step, done, in all).
+
+    Raises:
+        InputError: fewer than 128 tokens, states that are not finite, or ranks beyond the head's.
+    """
+    chosen = _checked_ranks(ranks, states)
+    _check(states, margin_nats, teacher, evaluations)
+    read = _read(states)
+    with torch.no_grad():
+        measured, full, trained = alone(
+            lambda: _measured(read, chosen, refits, teacher, evaluations, seed, progress)
+        )
+    margin = MARGIN * float(full.mean()) if margin_nats is None else margin_nats
+    answered = tuple(_line(one, full, chosen, margin, seed) for one in measured)
+    remedy = None
+    if remedies:
+        from uncone.saturation.head.rank.mixture import compare
+
+        remedy = compare(read.text, read.head, read.fit, read.blocks, progress=progress)
+    return RankCurve(
+        verdict=_verdict(answered, chosen, margin, read.head.shape), v=len(read.head), d=chosen[-1],
+        tokens=len(states.labels), held_out=int(read.held.sum()), block=int(np.bincount(read.blocks)[0]), ranks=chosen,
+        full_loss=float(full.mean()), full_error=float(rank_answers.standard_errors(full)[0]), margin_nats=margin,
+        lines=answered, refitting=trained, remedy=remedy, notes=_notes(states, refits, answered, margin),
+    )  # fmt: skip
+
+
+def _checked_ranks(ranks: Sequence[int] | None, states: States) -> tuple[int, ...]:
+    d = states.head.shape[1]
+    if ranks is None:
+        return tuple(sorted({max(1, round(share * d)) for share in SHARES}))
+    if not ranks or min(ranks) < 1 or max(ranks) > d:
+        came = ", ".join(map(str, ranks)) or "none"
+        raise InputError(f"expected ranks from 1 to the head's {d} columns, got {came}: give some of these")
+    return tuple(sorted({*ranks, d}))
+
+
+def _check(states: States, margin: float | None, teacher: float | None, evaluations: int) -> None:
+    n, v = len(states.labels), len(states.head)
+    if n < FEWEST:
+        raise InputError(f"expected a text of at least {FEWEST} tokens, got {n}: give a longer text")
+    if not bool(torch.isfinite(states.states).all() and torch.isfinite(states.head).all()):
+        raise InputError("expected finite states and a finite head, got NaN or inf: the model is damaged")
+    if len(states.states) != n or states.states.shape[1] != states.head.shape[1]:
+        shapes = f"states {tuple(states.states.shape)}, head {tuple(states.head.shape)} and {n} labels"
+        raise InputError(
+            f"expected a state of the head's columns for each label, got {shapes}: use states_of"
+        )
+    if int(states.labels.min()) < 0 or int(states.labels.max()) >= v:
+        ends = f"{int(states.labels.min())} to {int(states.labels.max())}"
+        raise InputError(
+            f"expected labels from 0 to {v - 1}, got {ends}: the tokenizer belongs to another model"
+        )
+    if margin is not None and not margin > 0:
+        raise InputError(f"expected a margin above 0 nats, got {margin}: 0.01 is usual")
+    if teacher is not None and not 0 <= teacher <= 1:
+        raise InputError(
+            f"expected the teacher's share in [0, 1], got {teacher}: leave it out for the usual one"
+        )
+    if evaluations < 1:
+        raise InputError(f"expected at least 1 evaluation, got {evaluations}: {EVALUATIONS} is usual")
+
+
+def _read(states: States) -> _Read:
+    n = len(states.labels)
+    length = max(_SHORTEST, math.ceil(n / _MOST_BLOCKS))
+    # The rest belongs to the last block, or is one of its own where that is held out: all held-out blocks weigh the same.
+    last = n // length - (n // length % _EVERY != 0)
+    blocks = np.minimum(np.arange(n) // length, last)
+    bias = None if states.bias is None else states.bias.float()
+    text = Text(states.scale * states.states.float(), states.labels, bias, states.cap)
+    fit = torch.from_numpy(blocks % _EVERY != _EVERY - 1)
+    return _Read(text, gauge(states.head, states.cap), fit, blocks)
+
+
+@dataclass(frozen=True, eq=False)
+class _Measured:
+    """A method's block means on the held-out part (ranks, blocks), and what else its line holds."""
+
+    method: Method
+    means: Array
+    whole: tuple[float, ...] = ()
+    bounds: tuple[CutBounds, ...] = ()
+    starts: tuple[tuple[Start, ...], ...] = ()
+
+
+def _measured(
+    read: _Read, ranks: tuple[int, ...], refits: bool, teacher: float | None, evaluations: int, seed: int,
+    progress: Progress | None,
+) -> tuple[list[_Measured], Array, Refitting | None]:  # fmt: skip
+    moment = second_moment(read.text.x[read.fit])
+    heads: dict[Method, Nested] = {"plain": plain(read.head), "data_aware": data_aware(read.head, moment)}
+    measured, full = _truncated(read, ranks, heads, progress)
+    if not refits:
+        return measured, full, None
+    more, trained = _refits(read, ranks, moment, teacher, evaluations, seed, progress, heads)
+    return measured + more, full, trained
+
+
+def _truncated(
+    read: _Read, ranks: tuple[int, ...], heads: dict[Method, Nested], progress: Progress | None
+) -> tuple[list[_Measured], Array]:
+    """The truncations, and the full head's block means (1, blocks)."""
+    held = read.text.x[read.held]
+    moment, norm = second_moment(held), float(held.norm(dim=1).mean(dtype=torch.float64))
+    measured, full = list[_Measured](), torch.empty(0)
+    for method, one in heads.items():
+        below = ranks[:-1] if len(full) else ranks  # the full head is one and the same
+        told = _told(progress, f"reading the {NAMES[method]}")
+        found = (
+            losses(one, below, read.text, told)
+            if below
+            else torch.empty(0, len(read.fit), dtype=torch.float64)
+        )
+        found = torch.cat([found, full]) if len(full) else found
+        full = found[-1:]
+        cuts = tuple(bounds(read.head, one, rank, moment, norm) for rank in ranks)
+        means = read.means(found[:, read.held])
+        measured.append(_Measured(method, means, tuple(found.mean(1).tolist()), cuts))
+    return measured, read.means(full[:, read.held])
+
+
+def _told(progress: Progress | None, step: str) -> Callable[[int, int], None] | None:
+    return None if progress is None else lambda done, of: progress(step, done, of)
+
+
+def _refits(
+    read: _Read, ranks: tuple[int, ...], moment: Tensor, teacher: float | None, evaluations: int, seed: int,
+    progress: Progress | None, truncated: dict[Method, Nested],
+) -> tuple[list[_Measured], Refitting]:  # fmt: skip
+    """Refits of each rank, from the highest down, each tried from all starts and trained from the best one."""
+    (v, d), inside = read.head.shape, torch.nonzero(read.fit)[:, 0]
+    n = min(len(inside), max(_LOGITS // v, _A_COLUMN * d))
+    check_memory(8 * n * v, f"targets of {n:,} tokens and {v:,} ids", "leave refits out (refits=False)")
+    order = torch.randperm(len(inside), generator=torch.Generator().manual_seed(seed))[:n]
+    if teacher is None:
+        teacher = 1 - min(1.0, math.sqrt(2 * _NOISE_NATS * n / (v * d)))
+    problem = Objective.of(read.text.part(inside[order]), read.head, teacher, moment)
+    trial = problem.first(max(1, n // _TRIED))
+    weighted = data_aware(read.head, moment, problem.scale[:, 0].square())
+    whole, fit = full_rank(problem, read.head, evaluations, _STATIONARY)
+    _, second = full_rank(problem, torch.zeros_like(read.head), 2 * evaluations, _STATIONARY)
+    trained = Refitting(
+        n, teacher, evaluations, fit.objective, fit.gradient, second.objective - fit.objective
+    )
+    heads, randoms = {ranks[-1]: (whole, torch.eye(d, dtype=torch.float64))}, dict[int, Factors]()
+    starts: dict[int, tuple[Start, ...]] = {}
+    starts[ranks[-1]] = (Start("the full head", fit.objective), Start("zeros", second.objective))
+    for place, rank in enumerate(reversed(ranks)):
+        if progress is not None:
+            progress("refitting", place, len(ranks))
+        by_name = {"random A B": random_head(v, d, rank, moment, seed + place)}
+        if rank < ranks[-1]:
+            above = min(known for known in heads if known > rank)
+            by_name |= {NAMES[method]: cut(one, rank) for method, one in truncated.items()}
+            by_name["data-aware, rows by frequency"] = cut(weighted, rank)
+            by_name[f"the refit of rank {above}"] = _cut_down(problem, heads[above], rank)
+            tried = {name: of_rank(trial, start, _TRIALS) for name, start in by_name.items()}
+            best = min(tried, key=lambda name: tried[name][1].objective)
+            heads[rank], _ = of_rank(problem, tried[best][0], evaluations)
+            starts[rank] = tuple(Start(name, one.objective) for name, (_, one) in tried.items())
+        randoms[rank], _ = of_rank(problem, by_name["random A B"], evaluations)
+    every = tuple(starts[rank] for rank in ranks)
+    return [
+        _Measured("refit", _means_of(read, heads, ranks), starts=every),
+        _Measured("random_start", _means_of(read, randoms, ranks)),
+    ], trained
+
+
+def _cut_down(problem: Objective, head: Factors, rank: int) -> Factors:
+    a, b = problem.enter(head)
+    return problem.leave(a[:, :rank], b[:rank])
+
+
+def _means_of(read: _Read, heads: dict[int, Factors], ranks: tuple[int, ...]) -> Array:
+    held = read.text.part(torch.nonzero(read.held)[:, 0])
+    return read.means(torch.cat([losses(Nested(*heads[rank]), [rank], held) for rank in ranks]))
+
+
+def _line(one: _Measured, full: Array, ranks: tuple[int, ...], margin: float, seed: int) -> RankLine:
+    """A refit that gains at full rank, as on text that the model was not made for, gains at low ranks as well. So what its
+    rank costs is read against its own full rank there."""
+    over = one.means - full
+    costs = one.means - min(full, one.means[-1], key=np.mean)
+    excess, drawn = costs.mean(1), rank_answers.resampled(costs, seed=seed)
+    return RankLine(
+        one.method, tuple(one.means.mean(1).tolist()), tuple(over.mean(1).tolist()),
+        tuple(rank_answers.standard_errors(over).tolist()), rank_answers.smallest(ranks, excess, drawn, margin),
+        rank_answers.kink(ranks[:-1], ranks[-1], excess[:-1], drawn[:, :-1]), one.whole, one.bounds, one.starts,
+    )  # fmt: skip
+
+
+def _verdict(lines: tuple[RankLine, ...], ranks: tuple[int, ...], margin: float, shape: torch.Size) -> str:
+    """The smallest rank of any method that saves parameters, and what it saves."""
+    (v, d), within = shape, f"within {number(margin)} nats a token of the full rank's"
+    fitting = [(one.smallest.rank, NAMES[one.method]) for one in lines if one.smallest.rank]
+    rank, name = min(fitting, default=(d, ""))
+    saved = 1 - rank * (v + d) / (v * d)
+    if rank == d:
+        return (
+            f"The head needs its full rank: none of the lower ranks that were read keeps the loss {within}."
+        )
+    worth = (
+        f"saves {percent(saved)} of its parameters"
+        if saved > 0
+        else "saves no parameters, as a product A B has more"
+    )
+    return f"The head may have rank {count(rank)} of {count(d)} ({name}): the loss stays {within}, and it {worth}."
+
+
+def _notes(states: States, refits: bool, lines: tuple[RankLine, ...], margin: float) -> tuple[str, ...]:
+    gained = [-one.excess[-1] for one in lines if one.method == "refit" and one.excess[-1] < 0]
+    notes = [
+        f"Refitted at full rank the head gains {number(gain)} nats on this text{', as if the model was not made for it' if gain > margin else ''}; "
+        "the margin of refits is counted from that refit."
+        for gain in gained
+    ]
+    notes += [
+        "The smallest rank is the smallest of those that were read: give more ranks for a finer answer."
+    ]
+    if states.cap is not None:
+        notes.append("Logits are capped: the head is cut as stored, not centred.")
+        if refits:
+            notes.append("With capped logits the refit of full rank is not convex.")
+    return tuple(notes)

@@ -1,0 +1,327 @@
+"""The part of a head's examination that says what its rank costs: losses against rank, and the answer."""
+
+from typing import Literal
+
+from uncone.records.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Chart,
+    Curve,
+    Figure,
+    Folded,
+    Heading,
+    Mark,
+    Table,
+    Text,
+)
+from uncone.records.brief import part
+from uncone.records.layout import section, shown
+from uncone.records.rebuild import expect
+from uncone.records.text import count, counted, number, percent, signed
+
+Method = Literal["plain", "data_aware", "refit", "random_start"]
+NAMES: dict[Method, str] = {
+    "plain": "plain truncation",
+    "data_aware": "data-aware truncation",
+    "refit": "refit, best of its starts",
+    "random_start": "refit from a random A B",
+}
+_STYLES: dict[Method, str] = {"plain": "d1", "data_aware": "d2", "refit": "d3", "random_start": "d4"}
+_ABOUT = (
+    "Plain: the singular value decomposition of the head, cut off. Data-aware: the cut that changes the logits of this "
+    "text least. Refit: a head A B trained on frozen states; its loss is an upper bound of what the rank can reach, since the "
+    "problem is not convex. From a random A B: as Godey et al. (2024) train theirs."
+)
+
+
+@part
+class SmallestRank:
+    """The smallest rank from which on no loss is above the margin, and the ends of its 95% interval.
+
+    The margin is over the full head's loss; of a refit over that of its own full rank, where that is lower.
+
+    None: not even the full rank.
+    """
+
+    rank: int | None
+    low: int | None
+    high: int | None
+
+
+@part
+class Kink:
+    """Whether the curve of excess loss against rank, both logarithmic, has a kink, and where.
+
+    `rank` is of the best broken curve and stands there without a kink too, None where none was fitted. `turn` is by how
+    much the slope changes there. `smooth` and `broken` are residuals in log excess (root mean squares) of the best
+    smooth curve and of the broken one; both have at most four constants.
+    """
+
+    found: bool
+    reason: str
+    rank: float | None = None
+    low: float | None = None
+    high: float | None = None
+    turn: float | None = None
+    smooth: float | None = None
+    broken: float | None = None
+
+
+@part
+class CutBounds:
+    """The loss on the held-out tokens changes by at most so many nats a token: sqrt(2) times each product.
+
+    `spectral`: E||x|| ||W - W'||_2. `frobenius`: E||x|| ||W - W'||_F. `on_states`: the root mean square of ||(W - W') x||,
+    which is ||(W - W') S^(1/2)||_F with the second moment S. All are over the held-out states x.
+    """
+
+    spectral: float
+    frobenius: float
+    on_states: float
+
+
+@part
+class Start:
+    """One start of a refit: its objective after the trial; at full rank, which has no trial, after the training."""
+
+    name: str
+    objective: float
+
+
+@part
+class RankLine:
+    """Losses of one method, one for each rank, in nats per token on the held-out part.
+
+    `excess` is over the full head on the same tokens, `errors` are its standard errors by blocks. `whole` are losses on
+    the whole text and `bounds` what the cut can cost at most on the held-out part, both of truncations alone. `starts`
+    are a refit's.
+    """
+
+    method: Method
+    losses: tuple[float, ...]
+    excess: tuple[float, ...]
+    errors: tuple[float, ...]
+    smallest: SmallestRank
+    kink: Kink
+    whole: tuple[float, ...] = ()
+    bounds: tuple[CutBounds, ...] = ()
+    starts: tuple[tuple[Start, ...], ...] = ()
+
+
+@part
+class Refitting:
+    """How the refits were trained, and how near the full-rank one is to its optimum.
+
+    `teacher` is the share of the target that is the full head's own probability, the rest is the next token. `gap` is how much
+    higher the objective is from a second start, a head of zeros; `gradient` the norm of its gradient, in the
+    coordinates in which the second derivative is near 1.
+    """
+
+    tokens: int
+    teacher: float
+    evaluations: int
+    objective: float
+    gradient: float
+    gap: float
+
+
+@part
+class Remedy:
+    """A mixture of softmaxes against one wider softmax of as many parameters, over seeds.
+
+    `mixture` and `wider` are losses on the held-out part, one for each seed; `difference` is their mean difference (below 0
+    the mixture is better), with the ends of its 95% interval over seeds and blocks.
+    """
+
+    experts: int
+    width: int
+    mixture_parameters: int
+    wider_parameters: int
+    steps: int
+    mixture: tuple[float, ...]
+    wider: tuple[float, ...]
+    difference: float
+    low: float
+    high: float
+
+
+@part
+class RankCurve:
+    """Loss against the rank of the head, and how small the head may be.
+
+    `margin_nats` is what the loss may exceed the full head's by. `parameters` of the full head are V D, those of rank r are
+    r (V + D). `block` is how many tokens in a row are resampled together.
+    """
+
+    verdict: str
+    v: int
+    d: int
+    tokens: int
+    held_out: int
+    block: int
+    ranks: tuple[int, ...]
+    full_loss: float
+    full_error: float
+    margin_nats: float
+    lines: tuple[RankLine, ...]
+    refitting: Refitting | None = None
+    remedy: Remedy | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        expect(
+            min(self.v, self.d) > 0 and bool(self.lines and self.ranks),
+            "a head, ranks and a line, got none of one",
+        )
+        for line in self.lines:
+            known = line.smallest.rank is None or line.smallest.rank in self.ranks
+            expect(known, f"a smallest rank among the ranks, got {line.smallest.rank}: the file was edited")
+            told = f"{len(line.losses)}, {len(line.excess)} and {len(line.errors)} of {line.method}"
+            whole = {len(line.losses), len(line.excess), len(line.errors)} == {len(self.ranks)}
+            whole = whole and len(line.bounds) in (0, len(self.ranks)) and len(line.whole) >= len(line.bounds)
+            expect(
+                whole, f"a loss for each of {len(self.ranks)} ranks, got {told}: the file was cut or edited"
+            )
+
+    def saved(self, rank: int) -> float:
+        """The share of the head's parameters that a factored head of this rank saves; below 0 it has more."""
+        return 1 - rank * (self.v + self.d) / (self.v * self.d)
+
+    def blocks(self) -> tuple[Block, ...]:
+        size = f"{count(self.v)} x {self.d}"
+        read = f"losses are read on {counted(self.held_out, 'held-out token')} of {count(self.tokens)}"
+        about = f"The full head, {size}, has a loss of {number(self.full_loss)} nats a token; {read}."
+        return shown(
+            Heading("How small the head may be", 2, about=about),
+            Text(self.verdict, "lead"),
+            self._figure(),
+            self._answers(),
+            Text(_ABOUT, "quiet"),
+            Folded("Loss of every rank", (self._losses(), *self._wholes()), in_terminal=True),
+            section(
+                "Kinks", Bullets(tuple(f"{NAMES[line.method]}: {line.kink.reason}" for line in self.lines))
+            ),
+            section("Remedy", self._remedies()),
+            section("What the losses rest on", Bullets((*self._trained(), *self.notes))),
+        )
+
+    def _figure(self) -> Figure:
+        top = max(loss for line in self.lines for loss in line.losses)
+        curves = [self._curve(line) for line in self.lines]
+        bounds = [
+            self._bound(line, top) for line in self.lines if line.method == "data_aware" and line.bounds
+        ]
+        drawn = (*curves, *(curve for curve in bounds if any(y is not None for y in curve.y)))
+        marks = (
+            Mark(self.full_loss, "y", f"full head {number(self.full_loss)}"),
+            Mark(self.full_loss + self.margin_nats, "y"),
+        )
+        caption = f"Upper dashed line: {number(self.margin_nats)} nats above the full head."
+        chart = Chart(
+            "rank", "Loss against rank", "rank of the head", "loss (nats per token, held out)", drawn, marks=marks,
+            log_x=len(self.ranks) > 1, caption=caption, spark="loss by rank",
+        )  # fmt: skip
+        return Figure("Loss against rank", (chart,), legend=tuple((c.style, c.name) for c in drawn))
+
+    def _curve(self, line: RankLine) -> Curve:
+        errors = zip(self.ranks, line.losses, line.excess, line.errors, strict=True)
+        tips = tuple(f"rank {r}: {number(y)} ({signed(e)} ± {number(se)})" for r, y, e, se in errors)
+        return Curve(
+            NAMES[line.method], tuple(map(float, self.ranks)), line.losses, _STYLES[line.method], True, tips
+        )
+
+    def _bound(self, line: RankLine, top: float) -> Curve:
+        """The full head's loss and the bound; not drawn far above every loss."""
+        heights = [self.full_loss + one.on_states for one in line.bounds]
+        kept = tuple(y if y <= 1.5 * top else None for y in heights)
+        return Curve("bound of the data-aware one", tuple(map(float, self.ranks)), kept, "even")
+
+    def _answers(self) -> Table:
+        margin = f"within {number(self.margin_nats)} nats"
+        rows = list[tuple[str | Cell, ...]]()
+        for line in self.lines:
+            rank = line.smallest.rank
+            low, high = (count(end) if end else "none" for end in (line.smallest.low, line.smallest.high))
+            interval = "" if low == high else f"{low} to {high}"
+            if rank is None:
+                rows.append((NAMES[line.method], Cell("none", interval), "", ""))
+            else:
+                place = self.ranks.index(rank)
+                saved = percent(self.saved(rank)) if self.saved(rank) > 0 else "none"
+                rows.append(
+                    (
+                        NAMES[line.method],
+                        Cell(count(rank), interval, "strong"),
+                        saved,
+                        signed(line.excess[place]),
+                    )
+                )
+        columns = ("method", f"smallest rank {margin}", "parameters saved", "loss over the full head's")
+        return Table(columns, tuple(rows), columns[1:])
+
+    def _losses(self) -> Table:
+        columns = ("rank", *(NAMES[line.method] for line in self.lines), "parameters saved")
+        rows: tuple[tuple[str | Cell, ...], ...] = tuple(
+            (
+                count(rank),
+                *(Cell(signed(line.excess[i]), f"± {number(line.errors[i])}") for line in self.lines),
+                percent(self.saved(rank)) if self.saved(rank) > 0 else "none",
+            )
+            for i, rank in enumerate(self.ranks)
+        )
+        return Table(
+            columns,
+            rows,
+            columns,
+            "Loss above the full head's, nats per token, with its standard error by blocks",
+        )
+
+    def _wholes(self) -> tuple[Block, ...]:
+        lines = [line for line in self.lines if line.bounds]
+        columns = (
+            "rank", "loss, whole text", "change, whole text", "change, held out", "bound on states", "bound, spectral", "bound, Frobenius",
+        )  # fmt: skip
+        tables = []
+        for line in lines:
+            rows = tuple(
+                (
+                    count(rank), number(line.whole[i]), signed(line.whole[i] - line.whole[-1]), signed(line.excess[i]),
+                    number(line.bounds[i].on_states), number(line.bounds[i].spectral), number(line.bounds[i].frobenius),
+                )
+                for i, rank in enumerate(self.ranks)
+            )  # fmt: skip
+            title = f"{NAMES[line.method].capitalize()}: its loss, and what the cut can cost at most on held-out tokens"
+            tables.append(Table(columns, rows, columns, title))
+        return tuple(tables)
+
+    def _trained(self) -> tuple[str, ...]:
+        if self.refitting is None:
+            return ()
+        one = self.refitting
+        target = f"{percent(one.teacher)} the full head's probabilities and the rest the next token"
+        return (
+            f"Refits are trained on {counted(one.tokens, 'token')}, at most {one.evaluations} gradients a start; their target is {target}.",
+            f"The refit of full rank is convex: its gradient's norm is {number(one.gradient)} at an objective of "
+            f"{number(one.objective)}, and a head of zeros ends {number(one.gap)} higher.",
+        )
+
+    def _remedies(self) -> tuple[Block, ...]:
+        if self.remedy is None:
+            return ()
+        one = self.remedy
+        seeds = len(one.mixture)
+        side = "is better than" if one.high < 0 else "is worse than" if one.low > 0 else "cannot be told from"
+        verdict = (
+            f"A mixture of {one.experts} softmaxes {side} one softmax on {one.width} columns of as many parameters: "
+            f"{signed(one.difference)} nats a token ({signed(one.low)} to {signed(one.high)})."
+        )
+        rows = (
+            ("mixture of softmaxes", count(one.mixture_parameters), ", ".join(map(number, one.mixture))),
+            ("one wider softmax", count(one.wider_parameters), ", ".join(map(number, one.wider))),
+        )
+        title = (
+            f"Held-out loss for each of {seeds} seeds, {counted(one.steps, 'step')} each on the same batches"
+        )
+        columns = ("head on frozen states", "parameters", "loss (nats per token)")
+        return Text(verdict), Table(columns, rows, columns[1:], title)

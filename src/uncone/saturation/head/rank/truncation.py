@@ -1,0 +1,154 @@
+"""Heads of lower rank in closed form, their losses on a text in one pass, and what the cut can cost at most."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from uncone.saturation.head.rank.record import CutBounds
+from uncone.tensors import empty, share
+
+Tensor = torch.Tensor
+Progress = Callable[[str, int, int], None]
+LEAST_EIGENVALUE = 1e-6
+"""Of the mean eigenvalue of the states' second moment: smaller ones are float32's rounding, and are raised to it."""
+_CHUNK_BYTES = 16 * 2**20
+_LEAST_SUM, _LARGEST_SUM = 1e-20, 1e30
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """What the heads are read on: states as the head multiplies them, scale included, and how logits go on."""
+
+    x: Tensor  # (N, D) float32
+    labels: Tensor  # (N,) int64
+    bias: Tensor | None = None  # (V,) float32
+    cap: float | None = None
+
+    def part(self, rows: Tensor) -> "Text":
+        return Text(self.x[rows], self.labels[rows], self.bias, self.cap)
+
+
+@dataclass(frozen=True, eq=False)
+class Nested:
+    """Heads of every rank at once: of rank r the head is left[:, :r] @ right[:r]. float64, (V, K) and (K, D)."""
+
+    left: Tensor
+    right: Tensor
+
+    def at(self, rank: int) -> Tensor:
+        return self.left[:, :rank] @ self.right[:rank]
+
+
+def gauge(head: Tensor, cap: float | None) -> Tensor:
+    """The head in float64, its mean row taken off unless logits are capped: it changes no probability."""
+    head = head.double()
+    return head if cap is not None else head - head.mean(0)
+
+
+def second_moment(x: Tensor) -> Tensor:
+    """x' x / N in float64, (D, D)."""
+    total = torch.zeros(x.shape[1], x.shape[1], dtype=torch.float64)
+    for part in torch.split(x, 8192):
+        total.addmm_(part.double().T, part.double())
+    return total / len(x)
+
+
+def root_of(moment: Tensor) -> tuple[Tensor, Tensor]:
+    """S^(1/2) and S^(-1/2), the eigenvalues raised to the least that means anything."""
+    values, vectors = torch.linalg.eigh(moment)
+    least = LEAST_EIGENVALUE * float(values.mean())
+    roots = values.clamp_min(least or 1.0).sqrt()
+    return (vectors * roots) @ vectors.T, (vectors / roots) @ vectors.T
+
+
+def plain(head: Tensor) -> Nested:
+    """The singular value decomposition of the head, which is optimal in the Frobenius norm (Eckart & Young 1936)."""
+    _, directions = torch.linalg.eigh(head.T @ head)
+    directions = directions.flip(1)
+    return Nested(head @ directions, directions.T.contiguous())
+
+
+def data_aware(head: Tensor, moment: Tensor, weights: Tensor | None = None) -> Nested:
+    """The heads that are optimal in ||diag(weights)^(1/2) (W - W') S^(1/2)||_F; without `weights` every row weighs 1."""
+    root, inverse = root_of(moment)
+    whitened = head @ root
+    rows = whitened if weights is None else whitened * weights.double().sqrt()[:, None]
+    _, directions = torch.linalg.eigh(rows.T @ rows)
+    directions = directions.flip(1)
+    return Nested(whitened @ directions, directions.T @ inverse)
+
+
+def losses(
+    heads: Nested, ranks: Sequence[int], text: Text, progress: Callable[[int, int], None] | None = None
+) -> Tensor:
+    """The loss of each token in nats under the heads of `ranks`, ascending: (ranks, N) float64.
+
+    The logits of a rank are those of the rank before and one more block, so that all ranks take one full product.
+    """
+    v, n = heads.left.shape[0], len(text.x)
+    chunk = max(16, _CHUNK_BYTES // (4 * v))
+    left, top = heads.left[:, : ranks[-1]].float(), ranks[-1]
+    found = torch.empty(len(ranks), n, dtype=torch.float64)
+    done = 0
+
+    def read(start: int) -> None:
+        nonlocal done
+        rows = slice(start, min(start + chunk, n))
+        y = (heads.right[:top] @ text.x[rows].double().T).float()
+        _read_chunk(left, y, ranks, text, rows, found)
+        done += 1
+        if progress is not None:
+            progress(min(done * chunk, n), n)
+
+    share([partial(read, start) for start in range(0, n, chunk)])
+    return found
+
+
+def _read_chunk(
+    left: Tensor, y: Tensor, ranks: Sequence[int], text: Text, rows: slice, found: Tensor
+) -> None:
+    v, n = len(left), y.shape[1]
+    z, spare = empty((v, n), torch.float32), empty((v, n), torch.float32)
+    labels, before = text.labels[rows][None], 0
+    if text.bias is None:
+        z.zero_()
+    else:
+        z.copy_(text.bias[:, None].expand(v, n))
+    for place, rank in enumerate(ranks):
+        z.addmm_(left[:, before:rank], y[before:rank])
+        before = rank
+        logits = z if text.cap is None else (z / text.cap).tanh_().mul_(text.cap)
+        own = logits.gather(0, labels)[0].double()
+        found[place, rows] = _log_sum(logits, spare) - own
+
+
+def _log_sum(z: Tensor, spare: Tensor) -> Tensor:
+    """ln sum exp of each column. Its maximum is looked for only where the plain sum leaves the range of float32."""
+    sums = torch.exp(z, out=spare).sum(0)
+    bad = ~((sums > _LEAST_SUM) & (sums < _LARGEST_SUM))
+    logs = sums.double().log_()
+    if bool(bad.any()):
+        logs[bad] = torch.logsumexp(z[:, bad], 0).double()
+    return logs
+
+
+def bounds(head: Tensor, heads: Nested, rank: int, moment: Tensor, mean_norm: float) -> CutBounds:
+    """Bounds of |L(W) - L(W')| for the head of `rank`.
+
+    A token's loss changes by at most max_jk |((W - W') x)_j - ((W - W') x)_k| <= sqrt(2) ||(W - W') x||_2: this holds
+    for any two heads, and with capped logits too, since the tanh brings logits no further apart.
+    `moment` and `mean_norm` are of the states whose loss is bounded.
+    """
+    if rank == heads.left.shape[1]:
+        return CutBounds(0.0, 0.0, 0.0)
+    cut = head - heads.at(rank)
+    values, vectors = torch.linalg.eigh(cut.T @ cut)
+    energy = float((vectors.T @ moment @ vectors).diagonal().clamp_min(0) @ values.clamp_min(0))
+    largest, total = max(float(values[-1]), 0.0), float(values.clamp_min(0).sum())
+    root = math.sqrt(2)
+    return CutBounds(
+        root * mean_norm * math.sqrt(largest), root * mean_norm * math.sqrt(total), root * math.sqrt(energy)
+    )

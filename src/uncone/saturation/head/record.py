@@ -1,0 +1,63 @@
+"""The record of `examine_head`: what the rank of a head costs, what it passes back, and what its states carry."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from uncone.records.blocks import Block, Bullets, Heading
+from uncone.records.layout import section, shown
+from uncone.records.record import Record
+from uncone.saturation.contexts.record import ContextRank
+from uncone.saturation.head.excision.record import Excision
+from uncone.saturation.head.gradient.record import GradientShare
+from uncone.saturation.head.rank.record import RankCurve
+
+
+@dataclass(frozen=True)
+class HeadExamination(Record):
+    """The result of `examine_head`, a part for each question; `contexts` is None where scipy is not installed."""
+
+    KIND: ClassVar[str] = "head and its rank"
+    SCHEMA: ClassVar[str] = "uncone.head/1"
+    HOW: ClassVar[str] = "uncone saturation --head MODEL --text FILE --json F"
+    READING: ClassVar[str] = (
+        "Losses are those of this model on this text. A head that may be smaller here need not be on another text, and a "
+        "loss that a low rank costs the trained head may be less for one that was trained with it."
+    )
+
+    verdict: str
+    name: str
+    text: str
+    rank: RankCurve
+    gradient: GradientShare
+    excision: Excision
+    contexts: ContextRank | None = None
+    notes: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    schema: str = SCHEMA
+
+    def blocks(self) -> tuple[Block, ...]:
+        return shown(
+            Heading(self.verdict, 1),
+            self.rank.blocks(),
+            self.gradient.blocks(),
+            self.excision.blocks(),
+            section("Of how many dimensions the text's contexts are", self._contexts(), level=2),
+            Bullets(self.notes),
+        )
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each method and rank."""
+        return [
+            {"method": line.method, "rank": rank, "loss": loss, "excess": excess, "error": error}
+            for line in self.rank.lines
+            for rank, loss, excess, error in zip(
+                self.rank.ranks, line.losses, line.excess, line.errors, strict=True
+            )
+        ]
+
+    def _contexts(self) -> Iterator[Block]:
+        """The blocks of that record, its verdict as a text."""
+        for block in () if self.contexts is None else self.contexts.blocks():
+            is_verdict = isinstance(block, Heading) and block.level == 1
+            yield Bullets((block.text,), "lead") if is_verdict and isinstance(block, Heading) else block

@@ -1,0 +1,302 @@
+"""The loss that a run of N parameters and T tokens should have: L = A / N^alpha + B / T^beta + E."""
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from uncone.errors import InputError, nearest
+from uncone.rows import Array
+from uncone.saturation.law.descent import descend
+
+CONSTANTS = ("A", "alpha", "B", "beta", "E")
+DELTA = 1e-3
+"""Where Huber's loss turns from squares to sizes, in log loss (Hoffmann et al. 2022)."""
+GRID = (
+    tuple(range(0, 26, 5)), (0.0, 0.5, 1.0, 1.5, 2.0), tuple(range(0, 26, 5)), (0.0, 0.5, 1.0, 1.5, 2.0),
+    (-1.0, -0.5, 0.0, 0.5, 1.0),
+)  # fmt: skip
+"""The 4,500 starts of Hoffmann et al. 2022, approach 3: a = ln A, alpha, b = ln B, beta, e = ln E."""
+_STEPS, _SIEVED, _KEPT, _HALFWAY, _LAST = 300, 12, 500, 50, 120
+_TYPICAL = (6.0, 0.34, 6.0, 0.28, 0.52)
+"""Constants near those of Hoffmann et al. 2022: where it is asked whether the runs tell the constants apart."""
+_SAME = 1e-7
+_FARTHEST, _NOTHING, ENOUGH = 300.0, 40.0, 1e-7
+"""How far a power moves ln L over the runs at most, how far below ln L a term is nothing to any digit, and the share of a sum by
+which the last step of a descent lowers it where digits beyond are of no use."""
+_HIGHEST = 600.0
+_RANGE = {"parameters": 1e50, "tokens": 1e50, "losses": 1e30}
+"""In other units than these all computing would leave the range of a float."""
+_USUAL, _WIDE = (21.0, 25.0, 1.0), (10.0, 10.0, 2.0)
+"""ln N, ln T and ln L of usual runs, and how far others are from them that are in another unit."""
+_SMALL = 3.0
+"""How far ln of one run's part in a term may lie below ln L."""
+_LOGGED = (0, 2, 4)
+
+
+@dataclass(frozen=True)
+class Law:
+    """A fitted law: its constants, and the sum of Huber losses at them."""
+
+    A: float
+    alpha: float
+    B: float
+    beta: float
+    E: float
+    objective: float = math.nan
+
+    @property
+    def theta(self) -> Array:
+        """a = ln A, alpha, b = ln B, beta, e = ln E: what is fitted."""
+        return np.array([math.log(self.A), self.alpha, math.log(self.B), self.beta, math.log(self.E)])
+
+    def predict(self, n: Any, t: Any) -> Array:
+        """The loss of runs of `n` parameters and `t` tokens, of their shape."""
+        x = np.log(np.broadcast_arrays(np.asarray(n, np.float64), np.asarray(t, np.float64)))
+        return finite_exp(ln_loss(self.theta[None], x.reshape(2, -1))[0]).reshape(x.shape[1:])
+
+    def gap(self, n: Any, t: Any, losses: Any) -> Array:
+        """loss / prediction - 1 of each run; above 0 it has a greater loss than the law says."""
+        return np.asarray(losses, np.float64) / self.predict(n, t) - 1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is fitted: ln N and ln T of the runs `x` (2, R), their ln L `y` (R,), and the constants that are given."""
+
+    x: Array
+    y: Array
+    known: Mapping[int, float]
+    delta: float
+
+    @property
+    def free(self) -> Array:
+        return np.array([place not in self.known for place in range(5)])
+
+    @property
+    def spare(self) -> int:
+        """Runs beyond the constants to find."""
+        return len(self.y) - int(self.free.sum())
+
+    @cached_property
+    def box(self) -> Array:
+        """The least and the greatest a, alpha, b, beta and e that are tried, (2, 5): all of it is finite.
+
+        With greater exponents a term falls within a part of a step between two runs, and E is at least e^-40 of the least loss,
+        which is 0 to every digit.
+        """
+        size = np.abs(self.x).max(1)
+        powers = _FARTHEST / np.maximum(size, 1.0)
+        levels = powers * size
+        low, high = self.y.min() - _NOTHING, self.y.max() + 1
+        return np.array(
+            [[low - levels[0], -powers[0], low - levels[1], -powers[1], low],
+             [high + levels[0], powers[0], high + levels[1], powers[1], high]]
+        )  # fmt: skip
+
+    @cached_property
+    def limits(self) -> Array:
+        """The least and the greatest a, alpha, b, beta and e of a law, (2, 5).
+
+        Those of a and b are what they are where the power is at its limit and one run alone has the term.
+        """
+        found, y = self.box.copy(), self.y
+        for level, x in zip((0, 2), self.x, strict=True):
+            power = found[1, level + 1]
+            found[0, level] = y.min() - power * np.abs(x).max()
+            found[1, level] = max(y.min() - _SMALL + power * max(x.min(), -x.max(), 0.0), y.max() + 1)
+        found[0, 4] = -np.inf
+        return found
+
+    def in_units(self, theta: Array, *, always: bool = False) -> Array:
+        """Constants (S, 5) for runs of usual N, T and nats, in the units of these runs; the same where these are usual."""
+        theta = theta.copy()
+        steps = [x.mean() - usual for x, usual in zip(self.x, _USUAL[:2], strict=True)]
+        of_loss = float(np.median(self.y)) - _USUAL[2]
+        steps = [
+            step if always or abs(step) > wide else 0.0
+            for step, wide in zip((*steps, of_loss), _WIDE, strict=True)
+        ]
+        moved = [theta[:, 1] * steps[0], 0, theta[:, 3] * steps[1], 0, 0]
+        for place in np.flatnonzero(self.free):
+            theta[:, place] += moved[place] + (steps[2] if place in _LOGGED else 0.0)
+        return theta
+
+    def missing(self, theta: Array) -> list[str]:
+        """The free terms that are no part of the losses at `theta`: "A", "B" or "E"."""
+        shares = terms(theta, self.x) - ln_loss(theta[None], self.x)
+        gone = (shares.max(1) < -_NOTHING / 2) & self.free[::2]
+        return [name for name, is_gone in zip("ABE", gone, strict=True) if is_gone]
+
+    def lifted(self, theta: Array) -> Array:
+        """Constants (S, 5) with E at no less than a share of the losses, where a descent still feels it."""
+        least = self.y.min() - _SMALL if self.free[4] else -np.inf
+        return np.column_stack([theta[:, :4], np.maximum(theta[:, 4], least)])
+
+    def at_limit(self, theta: Array) -> list[str]:
+        """The powers that ended at the largest value that is tried."""
+        ended = np.abs(theta) > 0.999 * self.box[1]
+        return [CONSTANTS[place] for place in (1, 3) if ended[place] and self.free[place]]
+
+    def descend(
+        self, theta: Array, y: Array | None = None, *, held: int | Array | None = None, steps: int = _STEPS,
+        dtype: type = np.float64, done: float = 1e-13,
+    ) -> tuple[Array, Array]:  # fmt: skip
+        """The ends of descents from `theta` (S, 5) on `y` (S, R), with one more constant `held` where it starts.
+
+        `held` may be one constant of each descent, (S,).
+        """
+        held = np.full(len(theta), -1 if held is None else held)
+        y = np.broadcast_to(self.y if y is None else y, (len(theta), len(self.y)))
+        ends, sums = np.empty(theta.shape), np.empty(len(theta))
+        free = self.free & (np.arange(5) != held[:, None])
+        for of_a, of_b in itertools.product((False, True), repeat=2):
+            # About the mean of ln N, a and alpha are apart; but a given ln A is the value at N = 1.
+            rows = np.flatnonzero((free[:, 0] == of_a) & (free[:, 2] == of_b))
+            if len(rows):
+                shift = np.where([of_a, of_b], self.x.mean(1), 0.0)
+                start = theta[rows].astype(np.float64)
+                start[:, [0, 2]] -= start[:, [1, 3]] * shift
+                end, sums[rows] = descend(
+                    start, free[rows], self.x - shift[:, None], y[rows], delta=self.delta, steps=steps, dtype=dtype,
+                    box=self.box, done=done,
+                )  # fmt: skip
+                end[:, [0, 2]] += end[:, [1, 3]] * shift
+                ends[rows] = end
+        return ends, sums
+
+
+def fit(
+    n: Any, t: Any, losses: Any, *, fixed: Mapping[str, float] | None = None, delta: float = DELTA
+) -> Law:
+    """The law whose Huber losses of ln L have the least sum, over 4,500 starts (Hoffmann et al. 2022, approach 3).
+
+    Losses are summed, not averaged: an average of so small numbers ends an optimiser early (Besiroglu et al. 2024).
+
+    Args:
+        n, t, losses: of each run, (R,), above 0. `n` counts all parameters or those outside the embeddings: A and alpha
+            are for the same.
+        fixed: constants that are given, by "A", "alpha", "B", "beta" or "E".
+        delta: where Huber's loss turns from squares to sizes.
+
+    Raises:
+        InputError: runs of other numbers, values that are not above 0, fewer runs than constants to find, or runs that
+            do not tell the constants apart, such as runs of one size.
+    """
+    return fitted(problem_of(n, t, losses, fixed=fixed, delta=delta))
+
+
+def problem_of(
+    n: Any, t: Any, losses: Any, *, fixed: Mapping[str, float] | None = None, delta: float = DELTA
+) -> Problem:
+    """The runs, checked, as `fitted` takes them."""
+    n, t, losses = checked(n, t, losses)
+    if not 0 < delta < math.inf:
+        raise InputError(f"expected delta above 0, got {delta}: {DELTA:g} is usual")
+    problem = Problem(np.log([n, t]), np.log(losses), _known(fixed or {}), delta)
+    if problem.spare < 0 or not len(losses):
+        raise InputError(
+            f"expected at least {max(1, problem.free.sum())} runs to fit {problem.free.sum()} constants, got {len(losses)}: "
+            "fix some constants, or pass more runs"
+        )
+    _check_apart(problem)
+    return problem
+
+
+def fitted(problem: Problem) -> Law:
+    """The best of all starts: a few steps of each in float32, then the best to their ends."""
+    axes = [(problem.known[place],) if place in problem.known else GRID[place] for place in range(5)]
+    starts = problem.in_units(np.array(list(itertools.product(*axes)), np.float64))
+    if len(starts) > _KEPT:
+        ends, sums = problem.descend(starts, steps=_SIEVED, dtype=np.float32)
+        starts = ends[np.argsort(sums, kind="stable")[:_KEPT]]
+        ends, sums = problem.descend(starts, steps=_HALFWAY, done=ENOUGH)
+        starts = ends[np.argsort(sums, kind="stable")[:_LAST]]
+    ends, sums = problem.descend(starts)
+    best = int(np.argmin(sums))
+    a, alpha, b, beta, e = ends[best].tolist()
+    return Law(math.exp(a), alpha, math.exp(b), beta, math.exp(e), float(sums[best]))
+
+
+def terms(theta: Array, x: Array) -> Array:
+    """ln of the three terms of L at constants (5,) for runs (2, R): (3, R)."""
+    a, alpha, b, beta, e = theta
+    return np.stack([a - alpha * x[0], b - beta * x[1], np.full(x.shape[1], e)])
+
+
+def finite_exp(values: Array) -> Array:
+    """exp, but never infinite: a law may be read where it says nothing."""
+    return np.asarray(np.exp(np.minimum(values, _HIGHEST)))
+
+
+def ln_loss(theta: Array, x: Array) -> Array:
+    """ln L of constants (S, 5) for runs (2, R): (S, R)."""
+    a, alpha, b, beta, e = (theta[:, [place]] for place in range(5))
+    return np.asarray(np.logaddexp(np.logaddexp(a - alpha * x[0], b - beta * x[1]), e))
+
+
+def checked(*of_runs: Any) -> tuple[Array, ...]:
+    """Parameters, tokens and losses as arrays of one length, above 0."""
+    arrays = tuple(np.asarray(values, np.float64) for values in of_runs)
+    if len({array.shape for array in arrays}) != 1 or arrays[0].ndim != 1:
+        shapes = ", ".join(str(array.shape) for array in arrays)
+        raise InputError(
+            f"expected as many parameters, tokens and losses, got shapes {shapes}: give one of each a run"
+        )
+    for what, values in zip(("parameters", "tokens", "losses"), arrays, strict=True):
+        wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+        if len(wrong):
+            raise InputError(
+                f"expected {what} above 0, got {values[wrong[0]]} in run {wrong[0] + 1} of {len(values)} and {len(wrong)} such in all: "
+                "leave these runs out"
+            )
+        far = np.flatnonzero(np.abs(np.log(values)) > math.log(_RANGE[what]))
+        if len(far):
+            raise InputError(
+                f"expected {what} between {1 / _RANGE[what]:g} and {_RANGE[what]:g}, got {values[far[0]]:g} in run {far[0] + 1} of "
+                f"{len(values)}: give them in another unit"
+            )
+    return arrays
+
+
+def _known(fixed: Mapping[str, float]) -> dict[int, float]:
+    known = dict[int, float]()
+    for name, value in fixed.items():
+        if name not in CONSTANTS:
+            advice = nearest(name, CONSTANTS, "fix one of these")
+            raise InputError(f"expected constants {', '.join(CONSTANTS)}, got {name!r}: {advice}")
+        place = CONSTANTS.index(name)
+        if not math.isfinite(value) or (place in _LOGGED and value <= 0):
+            above = " above 0" if place in _LOGGED else ""
+            raise InputError(f"expected a number{above} for {name}, got {value}: give another")
+        known[place] = math.log(value) if place in _LOGGED else float(value)
+    return known
+
+
+def _check_apart(problem: Problem) -> None:
+    """Refuse runs for which some constants can change together without a change of any prediction."""
+    names = [name for name, is_free in zip(CONSTANTS, problem.free, strict=True) if is_free]
+    theta = np.array([problem.known.get(place, value) for place, value in enumerate(_TYPICAL)])
+    theta = problem.in_units(theta[None], always=True)[0]
+    middle = np.where(problem.free[[0, 2]], problem.x.mean(1), 0.0)
+    parts = terms(theta, problem.x)
+    shares = np.exp(parts - np.logaddexp.reduce(parts))
+    x = problem.x - middle[:, None]
+    slopes = np.stack([shares[0], shares[0] * x[0], shares[1], shares[1] * x[1], shares[2]])[problem.free]
+    size = np.linalg.norm(slopes, axis=1, keepdims=True)
+    values = np.linalg.svd(slopes / np.maximum(size, 1e-300), compute_uv=False)
+    if len(names) and (size.min() < _SAME * size.max() or values[-1] < _SAME * values[0]):
+        same = [
+            f"all runs have {what} = {math.exp(of[0]):.4g}"
+            for what, of in zip("NT", problem.x, strict=True)
+            if np.ptp(of) < _SAME
+        ]
+        told = "; ".join(same) or f"{len(np.unique(problem.x, axis=1).T)} different pairs of N and T"
+        raise InputError(
+            f"expected runs that tell {', '.join(names)} apart, got others ({told}): fix some constants, or add runs of other "
+            "N and T"
+        )

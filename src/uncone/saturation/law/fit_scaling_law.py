@@ -1,0 +1,156 @@
+"""`fit_scaling_law`: the law of loss by parameters and tokens, with intervals, and the gap of each run."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from uncone.errors import InputError
+from uncone.rows import Array
+from uncone.saturation.curves.columns import number_of
+from uncone.saturation.law.fit import CONSTANTS, DELTA, Law, Problem, checked, fitted, problem_of
+from uncone.saturation.law.intervals import Uncertainty, uncertainty
+from uncone.saturation.law.record import Gap, LawConstant, LawLine, LawRun, Parameters, ScalingLaw
+from uncone.saturation.law.verdict import notes, verdict
+from uncone.saturation.tables.sources import open_table
+from uncone.version import versions
+
+COLUMNS = ("model", "n", "t", "loss")
+_POINTS = 48
+
+
+def fit_scaling_law(
+    source: Any,
+    *,
+    columns: Mapping[str, str] | None = None,
+    smallest: float | None = None,
+    fixed: Mapping[str, float] | None = None,
+    parameters: Parameters = "total",
+    delta: float = DELTA,
+    seed: int = 0,
+    resamples: int = 1000,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> ScalingLaw:
+    """Fit L = A / N^alpha + B / T^beta + E to runs, and say how far each run lies from it.
+
+    Huber's loss of ln L is summed over the runs and minimised from 4,500 starts (Hoffmann et al. 2022, approach 3). Both
+    intervals are calibrated by fits of simulated runs with log-normal noise: the profile interval holds the values at which
+    the sum, all else refitted, is not too large, and the bootstrap interval is studentised.
+
+    Args:
+        source: a table of runs (CSV, TSV, JSON lines, Parquet, a pandas DataFrame or a mapping of columns): `model` (may be
+            missing), `n` (parameters), `t` (tokens) and `loss` (nats a token).
+        columns: other names of these columns, such as {"n": "params", "t": "tokens"}.
+        smallest: fit the runs of at least so many parameters, and read the gap of the smaller ones from their law. All
+            runs are fitted by default.
+        fixed: constants that are given, by "A", "alpha", "B", "beta" or "E".
+        parameters: what `n` counts: "total", or "non-embedding". It is said in the verdict, since it may turn its sign.
+        delta: where Huber's loss turns from squares to sizes.
+        seed: of the simulated runs.
+        resamples: how many for the intervals; 0 leaves them out.
+        progress: called with (the step, done, in all).
+
+    Returns:
+        Constants with intervals, runs with their gaps (loss / prediction - 1), and the mean gap of the runs held out.
+
+    Raises:
+        InputError: columns that are missing, numbers that are not above 0, fewer runs than constants, or runs that do not
+            tell the constants apart.
+
+    Reads badly when few runs are left beyond the constants, when all runs have about one N or T, and for runs far smaller
+    or larger than the fitted ones.
+
+    Example:
+        >>> import uncone
+        >>> runs = {"n": [1e8, 2e8, 4e8, 8e8], "t": [2e10] * 4, "loss": [3.4, 3.2, 3.05, 2.9]}
+        >>> law = uncone.fit_scaling_law(runs, fixed={"B": 410.7, "beta": 0.28, "E": 1.69}, resamples=200)
+        >>> [constant.name for constant in law.constants if not constant.given]
+        ['A', 'alpha']
+    """
+    if parameters not in ("total", "non-embedding"):
+        raise InputError(
+            f"expected parameters 'total' or 'non-embedding', got {parameters!r}: say what n counts"
+        )
+    name, models, n, t, losses = _runs(source, columns)
+    is_fitted = np.ones(len(n), bool) if smallest is None else n >= smallest
+    if not is_fitted.any():
+        raise InputError(
+            f"expected runs of at least {smallest:g} parameters, got at most {n.max():g}: lower smallest"
+        )
+    problem = problem_of(n[is_fitted], t[is_fitted], losses[is_fitted], fixed=fixed, delta=delta)
+    law = fitted(problem)
+    known = None
+    if problem.spare > 0 and resamples:
+        known = uncertainty(problem, law, resamples=resamples, seed=seed, progress=progress)
+    constants = _constants(law, problem, fixed or {}, known)
+    rows = zip(models, n.tolist(), t.tolist(), losses.tolist(), is_fitted.tolist(), strict=True)
+    runs = tuple(_run(model, *run, law=law, known=known) for model, *run in rows)
+    held = ~is_fitted
+    found = known.mean_gap(n[held], t[held], losses[held]) if known is not None and held.any() else None
+    gap = None if found is None else Gap(*found)
+    return ScalingLaw(
+        verdict=verdict(runs, constants, gap, parameters, smallest), name=name, parameters=parameters, constants=constants,
+        runs=runs, objective=law.objective, delta=delta, noise=None if known is None else known.noise, gap=gap,
+        line=_line(n, t, law, known), resamples=0 if known is None else resamples, seed=seed,
+        notes=tuple(notes(runs, constants, gap, problem.at_limit(law.theta), parameters, delta)), versions=versions("numpy"),
+    )  # fmt: skip
+
+
+def _constants(
+    law: Law, problem: Problem, fixed: Mapping[str, float], known: Uncertainty | None
+) -> tuple[LawConstant, ...]:
+    bootstrap = {} if known is None else known.constants()
+    profiles = {} if known is None else known.profiles()
+    gone = problem.missing(law.theta)
+    return tuple(
+        LawConstant(
+            name, 0.0 if name in gone else float(fixed.get(name, getattr(law, name))), name in fixed,
+            profiles.get(place), bootstrap.get(place),
+        )
+        for place, name in enumerate(CONSTANTS)
+    )  # fmt: skip
+
+
+def _run(
+    model: str, n: float, t: float, loss: float, is_fitted: bool, *, law: Law, known: Uncertainty | None
+) -> LawRun:
+    interval = None
+    if known is not None and not is_fitted:
+        found = known.mean_gap(*(np.array([value]) for value in (n, t, loss)))
+        interval = found and found[1:]
+    predicted = float(law.predict(n, t))
+    return LawRun(model, n, t, loss, predicted, loss / predicted - 1, is_fitted, interval)
+
+
+def _line(n: Array, t: Array, law: Law, known: Uncertainty | None) -> LawLine:
+    """The law over the sizes of the runs, at the tokens that most runs have."""
+    lengths, counts = np.unique(t, return_counts=True)
+    at = float(lengths[len(counts) - 1 - np.argmax(counts[::-1])])
+    sizes = np.geomspace(n.min() / 1.2, n.max() * 1.2, _POINTS)
+    band = () if known is None else known.band(sizes, np.full(_POINTS, at))
+    low, high = (tuple(ends.tolist()) for ends in band) if band else ((), ())
+    return LawLine(at, tuple(sizes.tolist()), tuple(law.predict(sizes, at).tolist()), low, high)
+
+
+def _runs(source: Any, columns: Mapping[str, str] | None) -> tuple[str, list[str], Array, Array, Array]:
+    """The name of the source, the models, and n, t and loss of each run."""
+    called = {name: name for name in COLUMNS} | dict(columns or {})
+    table = open_table(source)
+    missing = [called[name] for name in COLUMNS[1:] if called[name] not in table.columns]
+    if missing or set(called) - set(COLUMNS):
+        wrong = ", ".join(missing or sorted(set(called) - set(COLUMNS)))
+        first = next((name for name in COLUMNS[1:] if called[name] in missing), COLUMNS[1])
+        raise InputError(
+            f"expected the columns {', '.join(called.values())}, got {', '.join(table.columns)} (without {wrong}): name them "
+            f'by columns={{"{first}": ...}} (--columns {first}=...)'
+        )
+    for name in COLUMNS[1:]:
+        for row, cell in enumerate(table.columns[called[name]]):
+            if number_of(cell) is None or (isinstance(cell, str) and not cell.strip()):
+                raise InputError(
+                    f"expected a number for {called[name]} in run {row + 1}, got {str(cell)[:40]!r}: correct it or leave the run out"
+                )
+    n, t, losses = (np.array(list(map(float, table.columns[called[name]]))) for name in COLUMNS[1:])
+    checked(n, t, losses)
+    models = [str(model) for model in table.columns.get(called["model"], range(len(n)))]
+    return table.short_name, models, n, t, losses

@@ -1,0 +1,146 @@
+"""The values of each constant that the runs of a scaling law allow: those at which the sum, all else refitted, is low."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from uncone.rows import Array
+from uncone.saturation.law.fit import ENOUGH, Problem
+
+Ends = tuple[float | None, float | None]
+_RUNGS, _BETWEEN, _ROUNDS, _SWEEPS, _NEAR, _STEPS = 10, 7, 2, 1, 2, 40
+_FIRST = 0.25
+"""Of a constant's spread: the first value that is tried."""
+_E = 4
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The search for both ends of the interval of each constant, all constants at once.
+
+    The sum has several valleys, so that each value is refitted from many starts: the law, the law without one of its terms, the
+    simulated fits nearest to the value, and the fits at its neighbours. The values reach to the `Problem.limits`. E is
+    searched as E and not as its logarithm, since the runs often allow an E of 0.
+
+    Attributes:
+        law: a, alpha, b, beta, e of the runs, (5,), and the `least` sum.
+        drawn: of simulated fits, (B, 5).
+        rises: of each free constant, how far the sum may rise within its interval.
+    """
+
+    problem: Problem
+    law: Array
+    least: float
+    drawn: Array
+    rises: Mapping[int, float]
+
+    def ends(self) -> dict[int, Ends]:
+        """Of a, alpha, b, beta and E, those that are free; None for an end beyond all values that were tried."""
+        if not self.rises:
+            return {}
+        places = np.repeat([*self.rises], 2)
+        values = np.stack([self._ladder(place, side) for place in self.rises for side in (-1, 1)])
+        best, sums = self._refit(places, values, self._bases(places, values))
+        for _ in range(_SWEEPS):
+            best, sums = self._swept(places, values, best, sums)
+        least = min(self.least, float(sums.min()))
+        rises = np.repeat([*self.rises.values()], 2)
+        last = _last(sums - least, rises)
+        is_open = last == values.shape[1] - 1
+        for _ in range(_ROUNDS):
+            values, best, sums = self._between(places, values, best, sums, last)
+            last = _last(sums - least, rises)
+        found = _crossing(values, sums - least, rises, last)
+        ends = [None if beyond else float(end) for end, beyond in zip(found, is_open, strict=True)]
+        return {place: (ends[2 * i], ends[2 * i + 1]) for i, place in enumerate(self.rises)}
+
+    def _ladder(self, place: int, side: int) -> Array:
+        """Values from that of the law, in growing steps, to the last one that a fit may have."""
+        start, drawn = searched(self.law)[place], searched(self.drawn)[:, place]
+        limit = searched(self.problem.limits)[int(side > 0), place]
+        farthest = max(side * float(limit - start), 0.0)
+        spread = float(np.ptp(np.quantile(drawn, [0.16, 0.84]))) / 2
+        first = min(max(_FIRST * spread, 1e-12 * farthest), farthest / 2)
+        steps = np.geomspace(first, farthest, _RUNGS) if farthest > 0 else np.zeros(_RUNGS)
+        return np.asarray(start + side * np.concatenate([[0.0], steps]))
+
+    def _bases(self, places: Array, values: Array) -> Array:
+        """Where the refits at each value start, (K, M, S, 5): the value itself is not yet in it."""
+        without = np.repeat(self.law[None], 4, 0)
+        for term, level in enumerate((0, 2, _E)):
+            if self.problem.free[level]:
+                without[1 + term, level] = self.problem.box[0, level]
+        among = searched(self.drawn)
+        drawn = [
+            self.drawn[np.argsort(np.abs(among[:, place] - value[:, None]), kind="stable")[:, :_NEAR]]
+            for place, value in zip(places, values, strict=True)
+        ]
+        return np.concatenate([np.broadcast_to(without, (*values.shape, 4, 5)), np.stack(drawn)], axis=2)
+
+    def _refit(self, places: Array, values: Array, bases: Array) -> tuple[Array, Array]:
+        """The best fit from the `bases` (K, M, S, 5) at each value (K, M), and its sum."""
+        starts = self._at(places[:, None, None], values[:, :, None], bases)
+        held = np.broadcast_to(places[:, None, None], starts.shape[:3]).ravel()
+        ends, sums = self.problem.descend(starts.reshape(-1, 5), held=held, steps=_STEPS, done=ENOUGH)
+        ends, sums = ends.reshape(starts.shape), sums.reshape(starts.shape[:3])
+        chosen = sums.argmin(2)[..., None]
+        best = np.take_along_axis(ends, chosen[..., None], 2)[:, :, 0]
+        return best, np.take_along_axis(sums, chosen, 2)[..., 0]
+
+    def _at(self, places: Array, values: Array, bases: Array) -> Array:
+        """The bases moved to the values. A term keeps its size at the mean of ln N or ln T, so that the start is near the runs."""
+        starts = bases.copy()
+        for place in self.rises:
+            inner = np.log(np.maximum(values, 1e-300)) if place == _E else values
+            inner = np.maximum(inner, self.problem.box[0, place])
+            here = np.broadcast_to(places == place, bases.shape[:-1])
+            moved = inner - bases[..., place]
+            starts[..., place] = np.where(here, inner, starts[..., place])
+            if place == _E:
+                continue
+            mean, other = self.problem.x[place // 2].mean(), place ^ 1
+            change = moved * mean if place % 2 else moved / (mean or np.inf)
+            if self.problem.free[other]:
+                starts[..., other] += np.where(here, change, 0.0)
+        return starts
+
+    def _swept(self, places: Array, values: Array, best: Array, sums: Array) -> tuple[Array, Array]:
+        """Each value refitted from the fits at its neighbours."""
+        padded = np.concatenate([best[:, :1], best, best[:, -1:]], axis=1)
+        again, lower = self._refit(places, values, np.stack([padded[:, :-2], padded[:, 2:]], axis=2))
+        better = lower < sums
+        return np.where(better[..., None], again, best), np.where(better, lower, sums)
+
+    def _between(
+        self, places: Array, values: Array, best: Array, sums: Array, last: Array
+    ) -> tuple[Array, Array, Array]:
+        """The last value within each interval, the first beyond it, and values between them."""
+        rows, after = np.arange(len(places)), np.minimum(last + 1, values.shape[1] - 1)
+        inside = np.linspace(values[rows, last], values[rows, after], _BETWEEN + 2, axis=1)
+        both = np.stack([best[rows, last], best[rows, after]], axis=1)
+        bases = np.broadcast_to(both[:, None], (len(places), _BETWEEN, 2, 5))
+        found, lower = self._refit(places, inside[:, 1:-1], bases)
+        best = np.concatenate([both[:, :1], found, both[:, 1:]], axis=1)
+        return inside, best, np.column_stack([sums[rows, last], lower, sums[rows, after]])
+
+
+def searched(theta: Array) -> Array:
+    """Constants as they are searched, of (..., 5): E and not e."""
+    return np.concatenate([theta[..., :_E], np.exp(theta[..., _E:])], axis=-1)
+
+
+def _last(above: Array, rises: Array) -> Array:
+    """The last value of each row whose sum is no more than `rises` above the least: the hull of all that are allowed."""
+    allowed = above <= rises[:, None]
+    allowed[:, 0] = True
+    return np.asarray(above.shape[1] - 1 - allowed[:, ::-1].argmax(1))
+
+
+def _crossing(values: Array, above: Array, rises: Array, last: Array) -> Array:
+    """Where the sum is `rises` above the least, which it leaves as a square does."""
+    rows, after = np.arange(len(values)), np.minimum(last + 1, values.shape[1] - 1)
+    here, there = (np.sqrt(np.maximum(above[rows, at], 0.0)) for at in (last, after))
+    share = (np.sqrt(rises) - here) / np.maximum(there - here, 1e-300)
+    low, high = values[rows, last], values[rows, after]
+    return np.asarray(low + (high - low) * np.clip(share, 0.0, 1.0))

@@ -1,0 +1,256 @@
+"""The record of a scaling law: its constants with their intervals, and how far each run lies from it."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from uncone.records.blocks import Block, Bullets, Chart, Curve, Figure, Heading, Shade, Table, Text
+from uncone.records.brief import part
+from uncone.records.layout import section, shown
+from uncone.records.rebuild import expect
+from uncone.records.record import Record, made_with
+from uncone.records.text import count, number, percent, plural, signed
+
+Parameters = Literal["total", "non-embedding"]
+COUNTED: dict[str, str] = {
+    "total": "N counts all parameters",
+    "non-embedding": "N counts the parameters outside the embeddings",
+}
+"""What N is, in words."""
+_INTERVAL = "95% interval"
+_MOST_GAP = 1e6  # beyond, digits of a per cent say nothing
+
+
+@part
+class LawConstant:
+    """A constant of the law. `profile` is its interval by the likelihood and `bootstrap` its interval by simulated runs, each
+    with None for an end that the runs do not bound. Both are None of a constant that was `given` and where there were no
+    more runs than constants. `bootstrap` is None too where the fit ended at a limit, such as E = 0,
+    and where there were fewer than three runs for each fitted constant: a note gives the reason."""
+
+    name: str
+    value: float
+    given: bool = False
+    profile: tuple[float | None, float | None] | None = None
+    bootstrap: tuple[float | None, float | None] | None = None
+
+
+@part
+class Gap:
+    """loss / prediction - 1, and the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@part
+class LawRun:
+    """A run: `n` parameters, `t` tokens, its loss and what the law says. `fitted` runs made the law; of the others the
+    gap has an interval, of the law's error and the noise of one run."""
+
+    model: str
+    n: float
+    t: float
+    loss: float
+    predicted: float
+    gap: float
+    fitted: bool
+    interval: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        expect(min(self.n, self.t, self.loss) > 0, "runs above 0, got others: the file was edited")
+
+
+@part
+class LawLine:
+    """The law over `n` at `t` tokens, and where 95% of new runs lie."""
+
+    t: float
+    n: tuple[float, ...]
+    loss: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        n, whole = len(self.n), (0, len(self.n))
+        fits = len(self.loss) == n and len(self.low) == len(self.high) and len(self.low) in whole
+        expect(
+            fits, f"a loss of the law for each of {n} sizes, got another number: the file was cut or edited"
+        )
+        expect(
+            all(loss > 0 for loss in self.loss), "losses of the law above 0, got others: the file was edited"
+        )
+
+
+@dataclass(frozen=True)
+class ScalingLaw(Record):
+    """The result of `fit_scaling_law`: L = A / N^alpha + B / T^beta + E.
+
+    `parameters` says what N counts. `gap` is the mean over the runs that were held out, None where there are none. `noise`
+    is the standard deviation of the log losses of the fitted runs about the law, None where they are no more than the
+    constants. `objective` is the sum of Huber's losses of the log losses, which turn linear at `delta`.
+    """
+
+    KIND: ClassVar[str] = "scaling law"
+    SCHEMA: ClassVar[str] = "uncone.scaling_law/1"
+    HOW: ClassVar[str] = "uncone.fit_scaling_law(SOURCE).save(F)"
+    READING: ClassVar[str] = (
+        "The profile intervals hold the constant in about 95 of 100 simulations, and in more of them where few runs are noisy. "
+        "The simulated law is right, and its noise is log-normal, of one size for all runs. The intervals say nothing about a law "
+        "of another form. The profile interval is the one to quote."
+    )
+
+    verdict: str
+    name: str
+    parameters: Parameters
+    constants: tuple[LawConstant, ...]
+    runs: tuple[LawRun, ...]
+    objective: float
+    delta: float
+    noise: float | None = None
+    gap: Gap | None = None
+    line: LawLine | None = None
+    resamples: int = 0
+    seed: int = 0
+    notes: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    schema: str = SCHEMA
+
+    def __post_init__(self) -> None:
+        names = ", ".join(constant.name for constant in self.constants)
+        expect(
+            names == "A, alpha, B, beta, E",
+            f"the constants A, alpha, B, beta, E, got {names}: the file was edited",
+        )
+
+    def blocks(self) -> tuple[Block, ...]:
+        columns = ("constant", "value", f"{_INTERVAL}, profile", f"{_INTERVAL}, bootstrap")
+        rows = tuple(
+            (
+                c.name,
+                number(c.value, digits=4),
+                *(("given", "") if c.given else (ends(c.profile), ends(c.bootstrap))),
+            )
+            for c in self.constants
+        )
+        return shown(
+            Heading(self.verdict, 1),
+            Text(f"L = A / N^alpha + B / T^beta + E. {COUNTED[self.parameters]}; T counts tokens.", "quiet"),
+            Text(self._noise(), "quiet"),
+            Table(columns, rows, columns[1:]),
+            self._figure(),
+            Bullets(self.notes),
+            section("Runs", self._runs(), level=2),
+            Text(made_with(self.versions), "quiet"),
+        )
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each run."""
+        return [
+            {
+                "model": run.model, "n": run.n, "t": run.t, "loss": run.loss, "predicted": run.predicted,
+                "gap": run.gap, "gap_low": run.interval and run.interval[0], "gap_high": run.interval and run.interval[1],
+                "fitted": run.fitted,
+            }
+            for run in self.runs
+        ]  # fmt: skip
+
+    def _noise(self) -> str:
+        fitted = sum(run.fitted for run in self.runs)
+        told = f"{count(fitted)} {plural(fitted, 'run')} fitted"
+        if self.noise is None:
+            return f"{told}: no more than constants, so that there are no intervals."
+        return f"{told}; they scatter about the law by {percent(self.noise, precise=True)}."
+
+    def _runs(self) -> Table:
+        columns = ("run", "N", "T", "loss", "law", "gap", _INTERVAL)
+        ordered = sorted(self.runs, key=lambda run: (run.fitted, run.n, run.t))
+        rows = tuple(
+            (
+                run.model, short(run.n), short(run.t), number(run.loss, digits=4), number(run.predicted, digits=4),
+                share(run.gap), "" if run.interval is None else between(*run.interval),
+            )
+            for run in ordered
+        )  # fmt: skip
+        held = sum(not run.fitted for run in self.runs)
+        titles = (("held out", held), ("fitted", len(self.runs) - held))
+        return Table(columns, rows, columns[1:], groups=tuple(title for title in titles if title[1]))
+
+    def _figure(self) -> Figure:
+        line = self.line
+        if line is None:
+            return Figure("The law and the runs", ())
+        charts = (
+            self._chart(line, "law", "Loss over N", "loss", lambda gap, law: (1 + gap) * law),
+            self._chart(line, "gaps", "Gap over N", "loss / law - 1, %", lambda gap, law: 100 * gap),
+        )
+        legend = tuple((curve.style, curve.name) for curve in charts[0].curves)
+        shaded = "Shaded: where 95% of new runs lie if the law holds for them." if line.low else ""
+        return Figure("The law and the runs", charts, shaded, legend)
+
+    def _chart(
+        self, line: LawLine, name: str, title: str, y_label: str, height: Callable[[float, float], float]
+    ) -> Chart:
+        """The law, its band and the runs by N; `height` is that of a gap where the law says so much."""
+
+        def at(losses: tuple[float, ...]) -> tuple[float, ...]:
+            return tuple(height(loss / law - 1, law) for loss, law in zip(losses, line.loss, strict=True))
+
+        a, alpha, b, beta, e = (constant.value for constant in self.constants)
+        curves = [Curve("law", line.n, at(line.loss), "centred")]
+        for called, style, is_fitted in (("fitted", "bins", True), ("held out", "raw", False)):
+            runs = [run for run in self.runs if run.fitted is is_fitted]
+            laws = [_law(a, run.n, alpha) + _law(b, line.t, beta) + e for run in runs]
+            heights = tuple(height(run.gap, law) for run, law in zip(runs, laws, strict=True))
+            if runs:
+                sizes, tips = tuple(run.n for run in runs), tuple(map(_tip, runs))
+                curves.append(Curve(called, sizes, heights, style, dots=True, tips=tips, line=False))
+        others = any(run.t != line.t for run in self.runs)
+        moved = " Runs of other lengths stand as far from it as at their own." if others else ""
+        return Chart(
+            name, title, f"N, {self.parameters} parameters", y_label, tuple(curves), log_x=True,
+            shades=(Shade(line.n, at(line.low), at(line.high)),) if line.low else (),
+            caption=f"The law at {short(line.t)} tokens.{moved}",
+        )  # fmt: skip
+
+
+def _law(constant: float, size: float, exponent: float) -> float:
+    """A term of the law, without a number where that leaves the range of a float: a chart leaves such a run out."""
+    try:
+        return constant / math.pow(size, exponent)
+    except (OverflowError, ValueError, ZeroDivisionError):
+        return math.nan
+
+
+def _tip(run: LawRun) -> str:
+    return f"{run.model}: {number(run.loss, digits=4)}, {share(run.gap)}"
+
+
+def short(n: float) -> str:
+    """A number of parameters as models are called: 410M, 1.4B."""
+    for unit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if n >= unit:
+            return f"{n / unit:.3g}{letter}"
+    return f"{n:.3g}"
+
+
+def share(gap: float) -> str:
+    """A gap with its sign, to a tenth of a per cent."""
+    return f"{gap:+.1%}" if abs(gap) < _MOST_GAP else f"{signed(gap)} times"
+
+
+def between(low: float, high: float) -> str:
+    """An interval of gaps."""
+    return f"{share(low)} to {share(high)}"
+
+
+def ends(interval: tuple[float | None, float | None] | None, digits: int = 4) -> str:
+    """An interval in words, where an end may be open."""
+    if interval is None:
+        return ""
+    low, high = (None if end is None else number(end, digits=digits) for end in interval)
+    if low is None or high is None:
+        return "not bounded" if low == high else f"at most {high}" if low is None else f"at least {low}"
+    return f"{low} to {high}"

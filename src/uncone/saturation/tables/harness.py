@@ -1,0 +1,116 @@
+"""Results of lm-evaluation-harness over checkpoints: one results_*.json each, in folders."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from uncone.errors import InputError
+from uncone.records.text import counted
+from uncone.regular import open_regular
+from uncone.saturation.tables.tables import LARGEST_JSON, Table, of_rows, parsed
+
+HOW = "give the folder that lm_eval wrote with --output_path, one result for each checkpoint"
+_STEP = re.compile(r"(?:step|checkpoint|ckpt|iter|iteration)[-_]?(\d{1,15})(?!\d)", re.IGNORECASE)
+
+
+def results_in(folder: Path) -> list[Path]:
+    """The files of results in the folder and below, by path, so that of one checkpoint's the newest is last."""
+    return sorted(
+        Path(root, name) for root, _, names in os.walk(folder) for name in names
+        if name.startswith("results") and name.endswith(".json")
+    )  # fmt: skip
+
+
+def read_results(files: list[Path], name: str) -> Table:
+    """One row for each task and metric of each file. A file without a step is left out, and said."""
+    rows, lower, unread, again = (
+        dict[tuple[Any, ...], dict[str, Any]](),
+        dict[tuple[str, str], bool](),
+        list[str](),
+        0,
+    )
+    for file in files:
+        content = read_json(file)
+        if not isinstance(content, dict) or not isinstance(content.get("results"), dict):
+            unread.append(f"{file.name} has no results of lm-evaluation-harness")
+            continue
+        model, step = _checkpoint(content, file)
+        if step is None:
+            unread.append(
+                f"{file.parent.name}/{file.name} names no step (revision=step1000, or a folder of that name)"
+            )
+            continue
+        lower |= _lower_in(content)
+        for row in _rows(content):
+            key = (model, row["task"], row["metric"], row["shots"], step)
+            again += key in rows
+            rows[key] = {"model": model, "step": step} | row
+    if not rows:
+        raise InputError(
+            f"expected results with steps in {name}, got {'; '.join(unread[:3]) or 'no files'}: {HOW}"
+        )
+    notes = [f"Left out: {one}." for one in unread[:20]]
+    if again:
+        notes.append(
+            f"{counted(again, 'result')} of one checkpoint, task and metric came again: the file that sorts last was taken."
+        )
+    return of_rows(rows.values(), name, notes, lower=lower)
+
+
+def read_json(file: Path) -> Any:
+    """What a file of JSON says, of at most 256 MiB."""
+    with open_regular(file, how=HOW) as opened:
+        content = opened.read(LARGEST_JSON + 1)
+    if len(content) > LARGEST_JSON:
+        raise InputError(f"expected JSON of at most {LARGEST_JSON} bytes, got more in {file}: {HOW}")
+    try:
+        return parsed(content.decode("utf-8-sig"), str(file))
+    except UnicodeDecodeError as error:
+        raise InputError(f"expected JSON in UTF-8, got {file}, which is not: {HOW}") from error
+
+
+def _part(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = content.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _rows(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Keys are `acc,none` and `acc_stderr,none`, or before version 0.4 `acc` and `acc_stderr`."""
+    shots, everywhere = _part(content, "n-shot"), _part(content, "config").get("num_fewshot")
+    for task, numbers in content["results"].items():
+        for key, value in numbers.items() if isinstance(numbers, dict) else ():
+            name, comma, which = key.partition(",")
+            if name.endswith("_stderr") or isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            error = numbers.get(f"{name}_stderr{comma}{which}")
+            shot = shots.get(task, everywhere)
+            yield {
+                "task": task, "metric": name if which in ("", "none") else key, "value": value,
+                "stderr": error if isinstance(error, int | float) else None, "shots": "" if shot is None else str(shot),
+            }  # fmt: skip
+
+
+def _lower_in(content: Mapping[str, Any]) -> dict[tuple[str, str], bool]:
+    told = _part(content, "higher_is_better").items()
+    return {
+        (task, metric): not is_higher
+        for task, metrics in told if isinstance(metrics, dict)
+        for metric, is_higher in metrics.items() if isinstance(is_higher, bool)
+    }  # fmt: skip
+
+
+def _checkpoint(content: Mapping[str, Any], file: Path) -> tuple[str, int | None]:
+    """The model's name and its step: of the revision, of the model's path, or of the nearest folder that names one."""
+    config = _part(content, "config")
+    arguments = config.get("model_args")
+    if isinstance(arguments, str):
+        arguments = dict(pair.split("=", 1) for pair in arguments.split(",") if "=" in pair)
+    arguments = arguments if isinstance(arguments, dict) else {}
+    model = str(arguments.get("pretrained") or content.get("model_name") or "")
+    for text in (str(arguments.get("revision", "")), model, file.name, *reversed(file.parent.parts)):
+        if found := _STEP.search(text):
+            name = _STEP.sub("", model).rstrip("/-_ ")
+            return name.rpartition("/")[2] or name, int(found[1])
+    return model, None

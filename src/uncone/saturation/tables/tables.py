@@ -1,0 +1,181 @@
+"""A tidy table read whole into columns: CSV or TSV, JSON lines or an array of objects, Parquet, or pandas."""
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice, repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from uncone.errors import InputError, needed
+from uncone.memory import check_memory
+from uncone.regular import PACKED, lines_of
+from uncone.saturation.tables.cells import Cells
+
+HOW = "give a table with a header in CSV, TSV, JSON lines or Parquet"
+LARGEST_JSON = 256 * 2**20
+_MOST_COLUMNS, _ROWS = 1000, 4096
+_TAKEN, _TAKEN_WHOLE, _UNPACKED = 8, 30, 5
+"""Bytes of memory for a byte of a table, of an array of JSON, which is parsed whole, and of a packed file."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of equal length; a cell is a text, a number or None. `notes` say what a reader left out."""
+
+    name: str
+    columns: Mapping[str, Sequence[Any]]
+    notes: tuple[str, ...] = ()
+    lower: Mapping[tuple[str, str], bool] = field(default_factory=dict)
+    """Of (task, metric): whether less is better, where the source says so."""
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    @property
+    def short_name(self) -> str:
+        """The last two parts of a path, since results are passed on."""
+        return "/".join(Path(self.name).parts[-2:]).lstrip("/")
+
+
+def of_rows(rows: Iterable[Mapping[str, Any]], name: str, notes: Sequence[str] = (), **more: Any) -> Table:
+    """The table of rows; a cell that a row lacks is None."""
+    columns = dict[str, Cells]()
+    for n, row in enumerate(rows):
+        for key, value in row.items():
+            if key not in columns:
+                if len(columns) == _MOST_COLUMNS:
+                    raise InputError(f"expected at most {_MOST_COLUMNS} columns in {name}, got more: {HOW}")
+                columns[key] = Cells(repeat(None, n))
+            columns[key].extend((value,))
+        for column in columns.values():
+            if len(column) == n:
+                column.extend((None,))
+    return Table(name, columns, tuple(notes), **more)
+
+
+def check_size(path: Path, taken: int = _TAKEN) -> None:
+    """Refuse a file that takes more memory than there is before it is read."""
+    size = os.path.getsize(path) * (_UNPACKED if path.suffix.lower() in PACKED else 1)
+    check_memory(taken * size, f"a table of {size / 1e9:.1f} GB", "leave columns or runs out")
+
+
+def read_delimited(path: Path) -> Table:
+    """A table with a header; tabs, semicolons or commas between columns, as the first line has them."""
+    check_size(path)
+    lines = lines_of(path, how=HOW)
+    first = next((line for _, line in lines if line.strip()), "")
+    delimiter = next((mark for mark in "\t;" if first.count(mark) > first.count(",")), ",")
+    header = next(_cells([first], delimiter, path))
+    if len(set(header)) < len(header) or not first:
+        raise InputError(
+            f"expected a header with different names in the first line of {path}, got {first[:80]!r}: {HOW}"
+        )
+    columns = [Cells() for _ in header]
+    rows = _checked(_cells((f"{line}\n" for _, line in lines), delimiter, path), len(header), path)
+    while block := list(islice(rows, _ROWS)):
+        for column, cells in zip(columns, zip(*block, strict=True), strict=True):
+            column.extend(cells)
+    return Table(str(path), dict(zip((name.strip() for name in header), columns, strict=True)))
+
+
+def _checked(rows: Iterable[list[str]], width: int, path: Path) -> Iterator[list[str]]:
+    """The rows that are not empty, each of so many cells."""
+    for at, cells in enumerate(rows, 1):
+        if cells and len(cells) != width:
+            raise InputError(
+                f"expected {width} columns in row {at} below the header of {path}, got {len(cells)}: mend that row"
+            )
+        if cells:
+            yield cells
+
+
+def _cells(lines: Iterable[str], delimiter: str, path: Path) -> Iterator[list[str]]:
+    try:
+        yield from csv.reader(lines, delimiter=delimiter, strict=True)
+    except csv.Error as error:
+        raise InputError(f"expected a table, got {path}, which does not parse ({error}): {HOW}") from error
+
+
+def read_json_lines(path: Path) -> Table:
+    """One object a line, or one array of objects. Values that are lists or objects are passed over."""
+    lines = ((at, line) for at, line in lines_of(path, how=HOW) if line.strip())
+    first = list(islice(lines, 1))
+    is_array = bool(first) and first[0][1].lstrip().startswith("[")
+    check_size(path, _TAKEN_WHOLE if is_array else _TAKEN)
+    if is_array:
+        entries = parsed("\n".join(line for _, line in chain(first, lines)), str(path))
+    else:
+        entries = (parsed(line, f"line {at} of {path}") for at, line in chain(first, lines))
+    return of_rows((_plain(entry, path) for entry in entries), str(path))
+
+
+def _plain(entry: Any, path: Path) -> dict[str, Any]:
+    """An object of JSON without what are lists or objects in it."""
+    if not isinstance(entry, dict):
+        raise InputError(f"expected one JSON object a line or an array of them, got others in {path}: {HOW}")
+    return {key: value for key, value in entry.items() if isinstance(value, str | int | float | None)}
+
+
+def parsed(text: str, where: str) -> Any:
+    """What a JSON text says. NaN is read: a loss may be."""
+    try:
+        return json.loads(text, parse_int=_whole)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"expected JSON, got {where}, which does not parse ({error}): {HOW}") from error
+
+
+def _whole(digits: str) -> float | int:
+    return int(digits) if len(digits) < 19 else float(digits)
+
+
+def read_parquet(path: Path) -> Table:
+    """The columns of numbers, texts and truth values of a Parquet file (extra `[parquet]`)."""
+    needed("pyarrow.parquet", f"expected pyarrow for reading {path}, got none: pip install 'uncone[parquet]'")
+    from uncone.rows.parquet import guarded, open_part
+
+    part = open_part(path)
+    with guarded(path):
+        import pyarrow.types as types
+
+        kinds = (
+            "is_integer",
+            "is_floating",
+            "is_string",
+            "is_large_string",
+            "is_boolean",
+            "is_dictionary",
+            "is_decimal",
+        )
+        names = [f.name for f in part.schema if any(getattr(types, kind)(f.type) for kind in kinds)]
+        columns = {
+            name: Cells(value for array in part.batches(name, 2**16) for value in array.to_pylist())
+            for name in names
+        }
+    for name, values in columns.items():
+        part.check_count(f"values of {name}", len(values))
+    return Table(str(path), columns)
+
+
+def of_memory(source: Any) -> Table:
+    """The table of a pandas DataFrame, of columns by name, or of a list of rows."""
+    if hasattr(source, "to_dict") and hasattr(source, "columns"):
+        source = {str(name): source[name].tolist() for name in source.columns}
+    if isinstance(source, Mapping):
+        columns = {
+            str(name): list(column)
+            for name, column in source.items()
+            if isinstance(column, Sequence | np.ndarray)
+        }
+        if len({len(column) for column in columns.values()}) > 1:
+            raise InputError("expected columns of one length, got others: pass as many cells of each")
+        return Table("the table", columns)
+    if isinstance(source, Sequence) and all(isinstance(row, Mapping) for row in source):
+        return of_rows(source, "the table")
+    raise InputError(
+        f"expected a path, a pandas DataFrame, columns or rows, got {type(source).__name__}: {HOW}"
+    )

@@ -1,0 +1,175 @@
+"""Scalars of TensorBoard event files, without TensorBoard: records with checksums, and in each a message of a few fields.
+
+Format: tensorflow/core/lib/io/record_writer.h and tensorflow/core/{util/event,framework/summary}.proto.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from uncone.errors import InputError
+from uncone.memory import check_memory
+from uncone.records.text import counted
+from uncone.rows.bytes import LocalFile
+from uncone.saturation.tables.tables import Table, of_rows
+
+_LARGEST_SCALAR = 2**16
+"""Bytes. Larger records are pictures or graphs, and are passed over."""
+_TAKEN = 15
+"""Bytes of memory for a byte of a file of scalars."""
+_CUT = "is cut or still being written"
+
+
+def _crc_table() -> list[int]:
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+_CRC = _crc_table()
+
+
+def checksum(data: bytes) -> int:
+    """The masked CRC-32C of the record format."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ _CRC[(crc ^ byte) & 0xFF]
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def events_in(folder: Path) -> list[Path]:
+    """The event files in the folder and below, by path: the older of a run first."""
+    return sorted(Path(root, name) for root, _, names in os.walk(folder) for name in names if is_events(name))
+
+
+def is_events(name: str) -> bool:
+    """Whether a file of this name is one that TensorBoard reads."""
+    return "tfevents" in name
+
+
+def read_events(files: list[Path], folder: Path) -> Table:
+    """A row for each scalar; a folder of event files is one run. What was written later of a step counts, as after a restart."""
+    size = sum(os.path.getsize(file) for file in files)
+    check_memory(_TAKEN * size, f"event files of {size / 1e9:.1f} GB", "give fewer runs")
+    rows, notes, again = dict[tuple[Any, ...], dict[str, Any]](), list[str](), 0
+    for file in files:
+        run = os.path.relpath(file.parent, folder)
+        model = folder.resolve().name if run == "." else run
+        try:
+            for tag, step, value in _scalars(LocalFile(file)):
+                task, _, metric = tag.rpartition("/")
+                key = (model, tag, step)
+                again += key in rows
+                rows[key] = {"model": model, "task": task, "metric": metric, "step": step, "value": value}
+        except _DamagedError as error:
+            notes.append(f"{file.name} {error}: what stands before was read.")
+    if not rows:
+        raise InputError(
+            f"expected scalars in the event files of {folder}, got none{': ' + notes[0] if notes else ''}: log some with add_scalar"
+        )
+    if again:
+        notes.append(
+            f"{counted(again, 'value')} of one step came again, as after a restart: the last written was taken."
+        )
+    return of_rows(rows.values(), str(folder), notes)
+
+
+class _DamagedError(Exception):
+    """A record that cannot be read; those before it can."""
+
+
+def _records(file: LocalFile) -> Iterator[bytes]:
+    """The contents of small records; of each the length is checked against its checksum and the size of the file."""
+    at = 0
+    while at < file.size:
+        if file.size - at < 12:
+            raise _DamagedError(_CUT)
+        head = file.read(at, 12)
+        length, expected = struct.unpack("<QI", head)
+        if checksum(head[:8]) != expected:
+            raise _DamagedError(f"is damaged at byte {at}")
+        if length > file.size - at - 16:
+            raise _DamagedError(_CUT)
+        if length <= _LARGEST_SCALAR:
+            content = file.read(at + 12, length + 4)
+            if checksum(content[:-4]) != int.from_bytes(content[-4:], "little"):
+                raise _DamagedError(f"is damaged at byte {at}")
+            yield content[:-4]
+        at += length + 16
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            break
+        value |= (data[at] & 0x7F) << shift
+        at += 1
+        if data[at - 1] < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, at
+    raise _DamagedError("holds a number that does not end")
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """(number, content) of each field of a message: whole numbers, or bytes."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = _varint(data, at)
+            yield key >> 3, value
+            continue
+        if kind not in (1, 2, 5):
+            raise _DamagedError(f"holds a field of the unknown kind {kind}")
+        length = {1: 8, 5: 4}.get(kind, 0)
+        if kind == 2:
+            length, at = _varint(data, at)
+        if length > len(data) - at:
+            raise _DamagedError("holds a field that is longer than its record")
+        yield key >> 3, data[at : at + length]
+        at += length
+
+
+def _scalars(file: LocalFile) -> Iterator[tuple[str, int, float]]:
+    for record in _records(file):
+        fields = list(_fields(record))
+        step = next((content for number, content in fields if number == 2 and isinstance(content, int)), 0)
+        for number, summary in fields:
+            for _, value in _fields(summary) if number == 5 and isinstance(summary, bytes) else ():
+                scalar = _scalar(value) if isinstance(value, bytes) else None
+                if scalar is not None and step < 2**63:
+                    yield scalar[0], step, scalar[1]
+
+
+def _scalar(data: bytes) -> tuple[str, float] | None:
+    """(tag, value) of a Summary.Value: its `simple_value`, or its tensor of one float or double."""
+    tag, value = "", None
+    for number, content in _fields(data):
+        if number == 1 and isinstance(content, bytes):
+            tag = content.decode("utf-8", "replace")
+        elif number == 2 and isinstance(content, bytes) and len(content) == 4:
+            value = struct.unpack("<f", content)[0]
+        elif number == 8 and isinstance(content, bytes):
+            value = _of_tensor(content)
+    return None if value is None else (tag, value)
+
+
+def _of_tensor(data: bytes) -> float | None:
+    """The one number of a TensorProto of floats (dtype 1) or doubles (2), packed or as raw bytes."""
+    fields = dict(_fields(data))
+    kind = {1: (5, "<f"), 2: (6, "<d")}.get(fields.get(1, 0))
+    if kind is None:
+        return None
+    content = fields.get(4) or fields.get(kind[0])
+    return (
+        struct.unpack(kind[1], content)[0]
+        if isinstance(content, bytes) and len(content) == struct.calcsize(kind[1])
+        else None
+    )

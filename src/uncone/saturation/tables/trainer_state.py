@@ -1,0 +1,55 @@
+"""`trainer_state.json` of transformers: the losses that its trainer logged, by step."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from uncone.errors import InputError
+from uncone.saturation.tables.harness import read_json
+from uncone.saturation.tables.tables import Table, of_rows
+
+NAME = "trainer_state.json"
+_PASSED_OVER = ("_runtime", "_per_second", "_time", "_total_flos")
+
+
+def states_in(folder: Path) -> list[Path]:
+    """The files of that name in the folder and below."""
+    return sorted(Path(root, NAME) for root, _, names in os.walk(folder) if NAME in names)
+
+
+def read_states(files: list[Path], name: str) -> Table:
+    """`loss` and every `eval_...` of the longest history of each run; a later checkpoint repeats the earlier ones'."""
+    runs = dict[Path, Mapping[str, Any]]()
+    for file in files:
+        state = read_json(file)
+        if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
+            raise InputError(
+                f"expected a log_history in {file}, got none: give a {NAME} that transformers wrote"
+            )
+        run = file.parent.parent if file.parent.name.startswith("checkpoint-") else file.parent
+        if run not in runs or len(runs[run]["log_history"]) < len(state["log_history"]):
+            runs[run] = state
+    rows = [row for run, state in runs.items() for row in _rows(state, run.resolve().name)]
+    if not rows:
+        raise InputError(
+            f"expected losses in the log_history of {name}, got none: train with logging_steps or eval_steps"
+        )
+    return of_rows(rows, name)
+
+
+def _rows(state: Mapping[str, Any], model: str) -> Iterator[dict[str, Any]]:
+    batch = state.get("train_batch_size")
+    beside = {"batch_size": str(batch)} if isinstance(batch, int) else {}
+    for entry in state["log_history"]:
+        for key, value in entry.items() if isinstance(entry, dict) else ():
+            is_logged = key == "loss" or (key.startswith("eval_") and not key.endswith(_PASSED_OVER))
+            if is_logged and isinstance(value, int | float) and not isinstance(value, bool):
+                task, metric = ("train", key) if key == "loss" else ("eval", key.removeprefix("eval_"))
+                yield {
+                    "model": model,
+                    "task": task,
+                    "metric": metric,
+                    "step": entry.get("step"),
+                    "value": value,
+                } | beside

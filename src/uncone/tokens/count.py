@@ -1,0 +1,70 @@
+"""`count`: from a model's tokenizer and texts to how often each token occurs."""
+
+import os
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from uncone.atomic import check_apart, replacing, unused, writable
+from uncone.errors import InputError
+from uncone.model.token_counts import count_tokens, forget
+from uncone.rows.open import split_part
+from uncone.tokens.record import TokenFrequencies
+from uncone.tokens.token_frequencies import token_frequencies
+
+Path_ = str | os.PathLike[str]
+_STATE = ".part"
+
+
+def count(
+    model: Path_,
+    texts: Path_ | Sequence[Path_],
+    *,
+    save: Path_ | None = None,
+    words: bool = True,
+    overwrite: bool = False,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> TokenFrequencies:
+    """Count how often each token of a model occurs in texts, and its words beside them.
+
+    Saved counts are what `counts` of every other function takes. The law that tokens follow is fitted by
+    `uncone.tokens.zipf.fit_zipf`.
+
+    Args:
+        model: a model (a directory or a cached name), a tokenizer's directory, or a tokenizer.json.
+        texts: files: `.txt` or any other plain text, `.jsonl#field`, `.parquet#column`, also packed (.gz, .xz, .zst);
+            and counts to be added to theirs, `.npy` or `.tsv`, as of other parts of a text.
+        save: a `.npy` file for the counts, int64 (V,), one for each row of the model's table. While it works its state
+            is kept beside it, in a file of this name and `.part`: the same call goes on where an earlier one was
+            stopped.
+        words: also count words, which takes up to a third of the time more.
+        overwrite: replace a file of the name `save`, and one of the name with `.part` from which this call cannot go on.
+        progress: called with (the step, done, in all).
+
+    Returns:
+        `TokenFrequencies`: the exponent of Zipf's law with its interval, coverage, and tokens by name.
+
+    Raises:
+        InputError: no text, an empty one or none in UTF-8 (the message says where); counts of another vocabulary; a
+            tokenizer with ids beyond the model's table; without `overwrite` a file to save that exists, or one with
+            `.part` that is not the state of this call.
+        UnsupportedModel: the model's token table cannot be found.
+    """
+    given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
+    state = None
+    if save is not None:
+        target = writable(save)
+        state = target.with_name(target.name + _STATE)
+        check_apart([target, state], [split_part(one)[0] for one in given])
+        unused(save, overwrite=overwrite)
+        writable(state)
+    elif overwrite:
+        raise InputError("expected a file to save with overwrite, got none: name one (save=, --save)")
+    counted = count_tokens(model, given, words=words, resume=state, overwrite=overwrite, progress=progress)
+    record = token_frequencies(counted)
+    if save is not None and state is not None:
+        unused(save, overwrite=overwrite)  # counting takes hours
+        with replacing(save) as file:
+            np.save(file, counted.counts)
+        forget(state)
+    return record

@@ -1,0 +1,218 @@
+"""The record of how often the tokens and the words of a text occur."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from uncone.records.blocks import Block, Bullets, Cell, Chart, Curve, Figure, Folded, Heading, Table, Text
+from uncone.records.brief import part
+from uncone.records.layout import section, shown
+from uncone.records.rebuild import expect
+from uncone.records.record import Record
+from uncone.records.text import count, counted, number, percent, plural
+from uncone.records.token_text import shown_token
+from uncone.records.tokens import Estimate
+
+_DIGITS = 4
+_STYLES = {"tokens": "raw", "words": "centred"}
+
+
+@part
+class ZipfLaw:
+    """The exponent s of p(r) ~ r^-s over the first `ranks` tokens, which occur at least `least` times.
+
+    `gap` is the largest difference of the text's cumulative share from the law's. Where there is no exponent,
+    or no interval, `reason` says why.
+    """
+
+    exponent: Estimate
+    ranks: int
+    least: int
+    gap: float | None
+    reason: str = ""
+
+
+@part
+class Coverage:
+    """The most frequent `tokens` make up this `share` of the text."""
+
+    share: float
+    tokens: int
+
+
+@part
+class RankFrequency:
+    """How often the tokens, or the words, of a text occur, by rank: `counts` at some `ranks`."""
+
+    unit: Literal["tokens", "words"]
+    total: int
+    different: int
+    law: ZipfLaw
+    coverage: tuple[Coverage, ...]
+    ranks: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        told = f"{len(self.counts)} for {len(self.ranks)}"
+        expect(len(self.ranks) == len(self.counts), f"a count for each rank, got {told}: the file was cut")
+
+
+@part
+class CountedToken:
+    """A token with its id and its count."""
+
+    id: int
+    token: str | None
+    count: int
+
+
+@dataclass(frozen=True)
+class TokenFrequencies(Record):
+    """The result of `count`: how often each token occurs, in what law, and which tokens never do.
+
+    Of the `vocabulary` tokens `never_seen` do not occur; `reserved` of those are reserved by name or special, or have
+    no token. `unseen` are the first of the others by id.
+    """
+
+    KIND: ClassVar[str] = "counts of tokens"
+    SCHEMA: ClassVar[str] = "uncone.token_frequencies/1"
+    HOW: ClassVar[str] = "uncone count MODEL TEXT --json F"
+    READING: ClassVar[str] = (
+        "Zipf's law: the token of rank r makes up a share of the text that falls as 1 / r^s, with the exponent s. It is "
+        "fitted by maximum likelihood to tokens that occur often enough for their rank to mean something. The gap is the "
+        "most by which the law misses the share of the text up to some rank."
+    )
+
+    verdict: str
+    name: str
+    sources: tuple[str, ...]
+    characters: int
+    vocabulary: int
+    never_seen: int
+    reserved: int
+    tokens: RankFrequency
+    words: RankFrequency | None
+    frequent: tuple[CountedToken, ...]
+    unseen: tuple[CountedToken, ...]
+    word: str = ""
+    """What counts as a word."""
+    notes: tuple[str, ...] = ()
+    schema: str = SCHEMA
+
+    def blocks(self) -> tuple[Block, ...]:
+        kinds = [one for one in (self.tokens, self.words) if one is not None]
+        size = f"{counted(self.characters, 'character')} of text, " if self.characters else ""
+        told = f"{size}{count(self.tokens.total)} tokens; vocabulary of {self.name}, {counted(self.vocabulary, 'row')}"
+        return shown(
+            Heading(self.verdict, 1),
+            Text(told, "quiet"),
+            Text(f"Counted: {', '.join(self.sources)}.", "quiet"),
+            section(
+                "Coverage",
+                Text("How many of the most frequent make up a share of the text.", "lead"),
+                self._coverage(kinds),
+            ),
+            section("Zipf's law", _laws(kinds), self._figure(kinds), Text(self.word, "quiet")),
+            section(
+                "Tokens by name",
+                Bullets(self._named()),
+                Folded(
+                    f"The {counted(len(self.frequent), 'most frequent token')}", (_tokens(self.frequent),)
+                ),
+            ),
+            section("Notes", Bullets(self.notes), level=2),
+        )
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row for each drawn rank."""
+        kinds = [one for one in (self.tokens, self.words) if one is not None]
+        return [
+            {"unit": kind.unit, "rank": rank, "count": times}
+            for kind in kinds
+            for rank, times in zip(kind.ranks, kind.counts, strict=True)
+        ]
+
+    def _coverage(self, kinds: list[RankFrequency]) -> Table:
+        columns = ("share of the text", *(kind.unit for kind in kinds))
+        of_all = {"tokens": self.vocabulary, "words": 0 if self.words is None else self.words.different}
+        rows: tuple[tuple[str | Cell, ...], ...] = tuple(
+            (
+                percent(first.share),
+                *(_covering(kind, first.share, of_all[kind.unit]) for kind in kinds),
+            )
+            for first in self.tokens.coverage
+        )
+        return Table(columns, rows, columns[1:])
+
+    def _figure(self, kinds: list[RankFrequency]) -> Figure:
+        curves = tuple(
+            Curve(
+                kind.unit,
+                tuple(map(float, kind.ranks)),
+                tuple(times / kind.total for times in kind.counts),
+                _STYLES[kind.unit],
+            )
+            for kind in kinds
+            if len(kind.ranks) > 1 and kind.total
+        )
+        chart = Chart(
+            "rank frequency", "Frequency by rank", "rank", "share of the text", curves, log_x=True, log_y=True,
+            caption="A straight line is Zipf's law.", spark="share of the text by rank",
+        )  # fmt: skip
+        legend = tuple((_STYLES[curve.name], curve.name) for curve in curves)
+        return Figure(
+            "Frequency by rank", (chart,) if curves else (), legend=legend if len(kinds) > 1 else ()
+        )
+
+    def _named(self) -> tuple[str, ...]:
+        others = self.never_seen - self.reserved
+        seen = f"{counted(self.tokens.different, 'token occurs', 'tokens occur')}, {count(self.never_seen)} never {plural(self.never_seen, 'does', 'do')}"
+        told = [
+            f"{seen}; of those {count(self.reserved)} {plural(self.reserved, 'is', 'are')} reserved or special."
+        ]
+        if others:
+            first = ", ".join(
+                f"{shown_token(one.token or '-', 24)!r} ({count(one.id)})" for one in self.unseen
+            )
+            told.append(f"Never seen, though not reserved: {count(others)}. The first by id: {first}.")
+        return tuple(told)
+
+
+def _covering(kind: RankFrequency, share: float, different: int) -> Cell | str:
+    """How many tokens make up the share of the text; a dash where this kind does not say."""
+    tokens = next((one.tokens for one in kind.coverage if one.share == share), None)
+    if tokens is None:
+        return "-"
+    return Cell(count(tokens), f"{percent(tokens / different)} of all" if different else "")
+
+
+def _laws(kinds: list[RankFrequency]) -> Table:
+    columns = ("of", "exponent", "gap", "ranks", "least count", "different", "total")
+    rows: tuple[tuple[str | Cell, ...], ...] = tuple(
+        (
+            kind.unit, _exponent(kind.law),
+            "-" if kind.law.gap is None else percent(kind.law.gap, precise=True),
+            count(kind.law.ranks), count(kind.law.least), count(kind.different), count(kind.total),
+        )
+        for kind in kinds
+    )  # fmt: skip
+    return Table(columns, rows, columns[1:])
+
+
+def _exponent(law: ZipfLaw) -> Cell:
+    if law.exponent.value is None:
+        return Cell("-", law.reason)
+    ends, value = law.exponent.interval, number(law.exponent.value, digits=_DIGITS)
+    reach = (
+        law.reason
+        if ends is None
+        else f"{number(ends[0], digits=_DIGITS)} to {number(ends[1], digits=_DIGITS)}"
+    )
+    return Cell(value, reach)
+
+
+def _tokens(tokens: tuple[CountedToken, ...]) -> Table:
+    rows = tuple(
+        (Cell(shown_token(one.token or "-", 24), tone="token"), count(one.id), count(one.count))
+        for one in tokens
+    )
+    return Table(("token", "id", "count"), rows, ("id", "count"))

@@ -1,0 +1,75 @@
+"""What the counts of a text say: in what law tokens occur, how many cover it, and which never do."""
+
+from typing import Literal
+
+import numpy as np
+
+from uncone.measure.under_trained import known_unused
+from uncone.model.token_counts import Counted
+from uncone.records.text import count, number, plural
+from uncone.records.token_text import token_texts
+from uncone.rows import Array
+from uncone.tokens.record import CountedToken, RankFrequency, TokenFrequencies, ZipfLaw
+from uncone.tokens.zipf import CLOSE, ROUGH, coverage, drawn_ranks, fit_zipf
+
+_FREQUENT, _UNSEEN, _DIGITS = 20, 20, 4
+_WORD = "A word is a run of letters, digits and underscores, in lower case. Its exponent has no interval."
+
+
+def token_frequencies(counted: Counted) -> TokenFrequencies:
+    """The record of counts: the law, the coverage, and tokens by name."""
+    counts, vocabulary = counted.counts, counted.vocabulary
+    unused, _ = known_unused(vocabulary.labels, vocabulary.size)
+    special = [
+        i
+        for i, token in vocabulary.tokenizer.get_added_tokens_decoder().items()
+        if token.special and i < vocabulary.size
+    ]
+    unused[special] = True
+    unseen = np.flatnonzero((counts == 0) & ~unused)
+    frequent = np.argsort(-counts, kind="stable")[: min(_FREQUENT, int((counts > 0).sum()))]
+
+    def named(ids: Array) -> tuple[CountedToken, ...]:
+        listed = ids.tolist()
+        texts = token_texts(vocabulary.labels, listed)
+        return tuple(CountedToken(i, text, int(counts[i])) for i, text in zip(listed, texts, strict=True))
+
+    of_words = None if counted.words is None else np.fromiter(counted.words.values(), np.int64)
+    tokens = _by_rank("tokens", counts, counted.blocks)
+    words = None if of_words is None or not len(of_words) else _by_rank("words", of_words, None)
+    never = int((counts == 0).sum())
+    return TokenFrequencies(
+        verdict=_verdict(tokens, never, vocabulary.size), name=vocabulary.name, sources=counted.sources,
+        characters=counted.characters, vocabulary=vocabulary.size, never_seen=never,
+        reserved=never - len(unseen), tokens=tokens, words=words, frequent=named(frequent),
+        unseen=named(unseen[:_UNSEEN]), word=_WORD if words is not None else "", notes=counted.notes,
+    )  # fmt: skip
+
+
+def _by_rank(unit: Literal["tokens", "words"], counts: Array, blocks: Array | None) -> RankFrequency:
+    # A sum of int64 may wrap.
+    total, different = int(counts.sum(dtype=np.float64)), int((counts > 0).sum())
+    return RankFrequency(
+        unit, total, different, fit_zipf(counts, blocks), coverage(counts), *drawn_ranks(counts)
+    )
+
+
+def _verdict(tokens: RankFrequency, never: int, size: int) -> str:
+    few, half = (one.tokens for one in tokens.coverage[:2])
+    covers = f"{count(few)} {plural(few, 'token makes', 'tokens make')} up 30% of the text and {count(half)} half of it"
+    unseen = f"{count(never)} of {count(size)} {plural(size, 'token', 'tokens')} never {plural(never, 'occurs', 'occur')}"
+    return f"{_law(tokens.law)} {covers[0].upper()}{covers[1:]}; {unseen}."
+
+
+def _law(law: ZipfLaw) -> str:
+    value, gap = law.exponent.value, law.gap
+    if value is None or gap is None:
+        return f"Too little text to fit Zipf's law: {law.reason}."
+    low, high = law.exponent.interval or (value, value)
+    told = number(value, digits=_DIGITS)
+    if high > low:
+        told += f" ({number(low, digits=_DIGITS)} to {number(high, digits=_DIGITS)})"
+    how = "closely" if gap <= CLOSE else "roughly"
+    if gap > ROUGH:
+        return f"Tokens do not follow Zipf's law (nearest exponent {told})."
+    return f"Tokens follow Zipf's law {how}, with exponent {told}."

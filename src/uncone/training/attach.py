@@ -1,0 +1,351 @@
+"""Any Hugging Face model's training through the gated loss: attach to it, train as before, detach."""
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from uncone.errors import InputError, UnsupportedModel
+from uncone.model.head_map import HeadMap, decoder_input_ids, is_seq2seq
+from uncone.training.attachment import STATE, Attachment, checkpoint, tell, unwrapped
+from uncone.training.gate import GateStatus
+from uncone.training.heads import output_head, probe, refuse_frozen, refuse_patched, refuse_sharded
+from uncone.training.loss.loss import gated_linear_cross_entropy
+from uncone.training.loss.options import CrossEntropyOptions
+from uncone.training.loss.problem import Gate
+
+Tensor = torch.Tensor
+Penalty = Callable[[Tensor], Tensor]
+_SPECIAL = ("pad", "bos", "eos", "unk", "cls", "sep", "mask", "decoder_start")
+
+
+def attach(
+    model: Any,
+    *,
+    gate: Gate | None = None,
+    penalties: Iterable[Penalty] = (),
+    options: CrossEntropyOptions | None = None,
+    fresh: bool = False,
+) -> "Attached":
+    """Compute `model`'s training loss inside its head, gated, without its logits; evaluation stays as it is.
+
+    A probe batch measures how logits follow from the head (scale, bias, cap) and whether labels are shifted.
+    The model's own loss has to come out. Nothing is looked up by the model's name. Load weights first:
+    nothing is measured again.
+
+    Args:
+        model: a transformers model with a linear head and a loss that is its cross-entropy, also inside DDP,
+            PEFT or a compiler.
+        gate: for instance a `RareTokenGate`; None is the plain loss.
+        penalties: each is called with the head's weight (V, D) and returns a scalar, which is added to the
+            loss.
+        options: see `CrossEntropyOptions`; scale and cap come from the model and must be left alone.
+        fresh: under a Trainer that resumes from a checkpoint without a gate's state, let the gate begin there, with a
+            warning; by default such a checkpoint is refused. A state that is there is loaded either way.
+
+    Returns:
+        A handle, also as a context manager: `with attach(model, gate=gate) as attached: ...`
+
+    Raises:
+        UnsupportedModel: a model that cannot be measured, or whose objective is another one, with the reason.
+        InputError: a gate for another vocabulary, or options that contradict the model.
+    """
+    options = options or CrossEntropyOptions()
+    penalties = tuple(penalties)
+    _check_options(options, penalties)
+    inner = unwrapped(model)
+    head = output_head(inner)
+    refuse_patched(inner, options.backend)
+    refuse_sharded(head, options.reduction)
+    if "labels" not in inspect.signature(inner.forward).parameters:
+        raise UnsupportedModel(f"expected a model that takes labels, got {type(inner).__name__}: no loss")
+    if gate is not None or penalties:
+        refuse_frozen(inner, head)
+    _check_gate(gate, head, inner, options.ignore_index)
+    head_map = probe(inner, head)
+    options = replace(options, softcap=head_map.cap, logit_scale=head_map.scale)
+    return Attached(inner, head, head_map, options, penalties, gate, fresh)
+
+
+@dataclass(eq=False, repr=False)
+class Attached(Attachment):
+    """A model that trains through the gated loss.
+
+    Call `step()` after each optimiser step, or give `callback` to a Trainer.
+    """
+
+    model: Any
+    head: torch.nn.Linear
+    head_map: HeadMap
+    """The measured map from the head's output to the logits and the loss."""
+    options: CrossEntropyOptions
+    """The options of the loss, with the measured scale and cap."""
+    _penalties: tuple[Penalty, ...]
+    gate: Gate | None
+    fresh: bool = False
+    """A resumed Trainer's checkpoint may be without the gate's state: the gate then begins there."""
+    nll: Tensor | None = field(default=None, init=False)
+    """The cross-entropy of the last training forward in nats a target, a scalar, detached.
+
+    It is the mean over the targets of that micro-batch, whatever its loss was divided by, and 0 without
+    targets. Label smoothing and a z loss are in it, penalties are not.
+    """
+    penalty: Tensor | None = field(default=None, init=False)
+    """The penalties' sum there, undivided as well, detached; None without penalties."""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        assert self.options.ignore_index is not None  # as _check_options has seen
+        self._ignored = self.options.ignore_index
+        self._targets: Tensor | None = None
+        """Aligned targets that wait for the head's input."""
+        self._items: Any = None
+        self._loss: Tensor | None = None
+        self._loss_function = getattr(self.model, "_loss_function", None)
+        self._on_head = self._put(self.head, self._run_head)
+        self._on_model = self._put(self.model, self._run_model)
+
+    def step(self) -> None:
+        """Close an optimiser step. Call it once after each `optimizer.step()`.
+
+        Raises:
+            UnsupportedModel: no loss went through the head since the last one.
+        """
+        if self._taken == 0:
+            raise UnsupportedModel(
+                "expected at least one training loss in this step, got none: pass labels to the model in "
+                "training mode (a loss computed outside of the model is not gated)"
+            )
+        self._closed()
+        tell(self.gate, "step")
+
+    def _needs_steps(self) -> bool:
+        return hasattr(self.gate, "step")
+
+    def _trained(self) -> Iterator[Any]:
+        yield self.head.weight
+
+    def _status(self) -> dict[str, int | float]:
+        status = getattr(self.gate, "status", None)
+        told: dict[str, Any] = asdict(status) if isinstance(status, GateStatus) else {}
+        if self.penalty is not None:
+            told["penalty"] = float(self.penalty)
+        return {f"uncone/{name}": value for name, value in told.items() if value is not None}
+
+    def _refuse(self, args: Any) -> None:
+        super()._refuse(args)
+        if (reduction := self.options.reduction) != "mean":
+            raise UnsupportedModel(f"expected reduction 'mean' under Trainer, got {reduction!r}: use 'mean'")
+        if getattr(args, "use_liger_kernel", False):
+            raise UnsupportedModel(
+                "expected use_liger_kernel=False, got True: it replaces the model's forward; give attach "
+                "options=CrossEntropyOptions(backend='wrap:liger')"
+            )
+
+    def _begin(self, args: Any, step: int, loader: Any) -> None:
+        if step > 0:
+            _resume(self.gate, args, step, fresh=self.fresh)
+        steps = args.gradient_accumulation_steps
+        with suppress(TypeError):  # no data, or a stream without a length: `end_epoch` tells it later
+            tell(self.gate, "set_epoch", -(-len(loader) // steps))
+        tell(self.gate, "set_batch", args.world_size * args.train_batch_size * steps)
+
+    def _run_head(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """The loss and one row of zeros where targets wait, else logits as before."""
+        if self._targets is None or not self.active:
+            return self._on_head.original(hidden, *args, **kwargs)
+        targets, self._targets = self._targets, None
+        self._loss = self._loss_of(hidden, targets)
+        return hidden.new_zeros((1,) * (hidden.ndim - 1) + (self.head.weight.shape[0],))
+
+    def _loss_of(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        options, weight = self.options, self.head.weight
+        refuse_sharded(self.head, options.reduction)
+        if hidden.shape[:-1].numel() != targets.numel():
+            raise InputError(
+                f"expected a hidden state for each of {targets.numel()} labels, got "
+                f"{hidden.shape[:-1].numel()} at the head: leave logits_to_keep out in training"
+            )
+        options = options if self._items is None else replace(options, num_items=self._items)
+        flat, labels = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
+        loss = gated_linear_cross_entropy(
+            flat, weight, labels, gate=self.gate, bias=self._bias(), options=options
+        )
+        self.nll = self._a_target(loss.detach(), targets)
+        loss = loss.view(targets.shape) if options.reduction == "none" else loss
+        if self._penalties:
+            penalties = torch.stack([penalty(weight).to(loss.dtype) for penalty in self._penalties])
+            added = penalties.sum()
+            self.penalty = added.detach().clone()
+            loss = loss + added * self._part(targets)
+        return loss
+
+    def _a_target(self, loss: Tensor, targets: Tensor) -> Tensor:
+        """The mean over these targets, of their loss as the options and the step divide it."""
+        if self.options.reduction == "mean" and self._items is None:
+            return loss.clone()
+        items = 1 if self._items is None else torch.as_tensor(self._items, device=loss.device).reshape(())
+        return loss.sum() * items / (targets != self._ignored).sum().clamp(min=1)
+
+    def _part(self, targets: Tensor) -> Tensor | float:
+        """These targets' part of the step, so that a penalty counts once over all micro-batches."""
+        if self._items is None:
+            return 1.0
+        here = (targets != self._ignored).sum()
+        items = torch.as_tensor(self._items, device=here.device)
+        return torch.where(items > 0, here / items, 0.0)
+
+    def _bias(self) -> Tensor | None:
+        """Of scale (h W' + own) + measured, the part after scale h W'."""
+        own: Tensor | None = self.head.bias
+        if own is not None and self.head_map.scale != 1:
+            own = self.head_map.scale * own
+        if self.head_map.bias is None:
+            return own
+        measured = self.head_map.bias.to(self.head.weight.device)
+        return measured if own is None else own.float() + measured
+
+    def _run_model(self, *args: Any, **kwargs: Any) -> Any:
+        """In training, labels go to the head instead of the model's own loss."""
+        if not self._on_model.trains():
+            return self._on_model.original(*args, **kwargs)
+        inputs = self._on_model.bound(args, kwargs)
+        labels = inputs.pop("labels", None)
+        if labels is None:
+            return self._on_model.original(**inputs)
+        self._refuse_changes(inputs)
+        self._check_step()
+        targets = inputs.pop("shift_labels", None)
+        if targets is None:
+            targets = self.head_map.align(labels, self._ignored)
+        if is_seq2seq(self.model):
+            if inputs.get("decoder_input_ids") is None and inputs.get("decoder_inputs_embeds") is None:
+                inputs["decoder_input_ids"] = decoder_input_ids(self.model, labels)
+            if "use_cache" in self._on_model.__signature__.parameters and inputs.get("use_cache") is None:
+                inputs["use_cache"] = False  # as with labels
+        at_once = getattr(self.gate, "counts_first", False)
+        if at_once:
+            tell(self.gate, "observe", targets)
+        self._targets, self._items = targets, inputs.get("num_items_in_batch")
+        try:
+            outputs = self._on_model.original(**inputs)
+            if self._loss is None:
+                raise UnsupportedModel(
+                    "expected the model to use the head that was attached to, got no call of it: was it "
+                    "replaced since (a copy in modules_to_save, resized embeddings)? Attach after that"
+                )
+            _refuse_more_losses(outputs)
+            loss = self._loss
+        finally:
+            self._targets = self._loss = None  # its gradients are as large as the head
+        self._taken += 1
+        if not at_once:  # a forward that failed, and is tried again, is counted once
+            tell(self.gate, "observe", targets)
+        if isinstance(outputs, tuple):
+            return (loss, NoLogits(), *outputs[1:])
+        return type(outputs)(**dict(outputs.items()) | {"loss": loss, "logits": NoLogits()})
+
+    def _refuse_changes(self, inputs: dict[str, Any]) -> None:
+        """Raise where the loss is to be another than the one that was measured."""
+        if "ignore_index" in inputs:
+            raise InputError(
+                f"expected no ignore_index in a call of the model, got {inputs['ignore_index']}: give attach "
+                "options=CrossEntropyOptions(ignore_index=...)"
+            )
+        if getattr(self.model, "_loss_function", None) is not self._loss_function:
+            raise UnsupportedModel(
+                "expected the loss function that was attached to, got another: set it first, then attach"
+            )
+
+
+class LogitsNotComputedError(UnsupportedModel, AttributeError):
+    """Logits of a training step were asked for, but are never in memory."""
+
+
+class NoLogits:
+    """Stands where a training step's logits would be."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise LogitsNotComputedError(
+            "expected no use of a training step's logits, got one: the attached loss never holds them; leave "
+            "out what reads them (token accuracy, compute_metrics in training), or detach"
+        )
+
+
+def _refuse_more_losses(outputs: Any) -> None:
+    """Raise where the model computed another loss, which its own sum would hold and this one does not."""
+    named = () if isinstance(outputs, tuple) else outputs.items()
+    more = [name for name, value in named if "loss" in name and name != "loss" and value is not None]
+    if more:
+        raise UnsupportedModel(
+            f"expected the cross-entropy as the only loss, got {', '.join(more)} besides, which would be "
+            "lost: turn it off (for instance output_router_logits=False), or add it yourself as a penalty"
+        )
+
+
+def _check_options(options: CrossEntropyOptions, penalties: tuple[Penalty, ...]) -> None:
+    if penalties and options.reduction == "none":
+        raise InputError("expected a reduced loss with penalties, got 'none': a penalty has no single target")
+    if options.softcap is not None or options.logit_scale != 1:
+        raise InputError(
+            f"expected options without softcap and logit_scale, got {options.softcap} and "
+            f"{options.logit_scale}: both are measured on the model"
+        )
+    if options.ignore_index is None:
+        raise InputError("expected an ignore_index, got None: use -100, as the last position has no target")
+    if options.num_items is not None:
+        raise InputError("expected options without num_items, got one: pass num_items_in_batch to the model")
+
+
+def _check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int | None) -> None:
+    """Refuse a gate that does not fit the head, and protect the model's special ids in it."""
+    if gate is None:
+        return
+    if not hasattr(gate, "gates"):
+        raise InputError(f"expected a gate with gates(), got {type(gate).__name__}: use uncone.RareTokenGate")
+    size, rows = len(gate.gates()[0]), head.weight.shape[0]
+    if size != rows:
+        raise InputError(f"expected a gate for the head's {rows} rows, got {size}: RareTokenGate({rows})")
+    counted = getattr(gate, "ignore_index", ignore_index)
+    if counted != ignore_index:
+        raise InputError(f"expected one ignore_index, got gate {counted}, options {ignore_index}: use one")
+    special = (getattr(model.config, f"{name}_token_id", None) for name in _SPECIAL)
+    ids = chain.from_iterable(one if isinstance(one, list | tuple) else [one] for one in special)
+    tell(gate, "protect", [i for i in ids if isinstance(i, int) and 0 <= i < size])
+
+
+def _resume(gate: Any, args: Any, step: int, *, fresh: bool) -> None:
+    """Load the gate's state from the Trainer's checkpoint, unless it was loaded already.
+
+    A `fresh` gate begins at a checkpoint that has none.
+    """
+    if not hasattr(gate, "load") or gate.status.step == step:
+        return
+    given = args.resume_from_checkpoint
+    folders = [Path(given)] if isinstance(given, str) and given not in ("True", "true") else []
+    for folder in (*folders, checkpoint(args, step)):
+        if (folder / STATE).exists():
+            gate.load(folder / STATE)
+            break
+    else:
+        if fresh and gate.status.step == 0:
+            tell(gate, "begin_at", step)
+            warnings.warn(
+                f"the checkpoint of step {step} was written without a gate ({checkpoint(args, step).name}/{STATE} is not "
+                "there): the gate begins at this step, with counts of its own from here on",
+                stacklevel=2,
+            )
+            return
+    if gate.status.step != step:
+        raise InputError(
+            f"expected the gate's state of step {step} in {checkpoint(args, step).name}/{STATE} of the "
+            f"output folder, got {'none' if gate.status.step == 0 else f'that of step {gate.status.step}'}: "
+            f"if the checkpoint lies elsewhere, call gate.load(checkpoint / {STATE!r}) before train(); if it was written "
+            "without a gate, let one begin there with uncone.attach(model, gate=gate, fresh=True)"
+        )

@@ -1,0 +1,348 @@
+"""A penalty on the states of any Hugging Face model in training: attach it, train as before, detach."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from uncone.errors import InputError, UnsupportedModel
+from uncone.model.head_map import is_seq2seq, run_model, undisturbed
+from uncone.training.attachment import Attachment, unwrapped
+from uncone.training.bars.clouds import kind
+from uncone.training.cloud import (
+    POOLINGS,
+    AnisotropyTrack,
+    Pooling,
+    are_classes,
+    is_first,
+    joined,
+    pool,
+    token_mask,
+)
+
+Tensor = torch.Tensor
+StatePenalty = Callable[[Tensor, Tensor | None], Tensor]
+
+
+def attach_states(
+    model: Any,
+    penalty: StatePenalty | None = None,
+    *,
+    pooling: Pooling = "cls",
+    layer: int = -1,
+    labels: str | None = "labels",
+    add_to_loss: bool | None = None,
+    across_ranks: bool = True,
+    group: Any = None,
+    track: AnisotropyTrack | None = None,
+) -> "AttachedStates":
+    """Penalise the states of `model` in training, one state a sequence; evaluation stays as it is.
+
+    Args:
+        model: a transformers model, also inside DDP, PEFT or a compiler. Of a SentenceTransformer, its
+            `[0].auto_model`.
+        penalty: called with points (N, D) and labels (N,) or None, returns a scalar: for instance a
+            `PersistentEntropy`. None only tracks.
+        pooling: "cls" takes the state of each sequence's first token, "last" of its last one, "mean" their
+            mean. Padding on either side is left out: the attention mask marks it, or the config's
+            pad_token_id where there is no mask.
+        layer: of the base model: 0 is the embeddings, 1 the first layer, -1 the last hidden state, after a
+            final normalisation and before a pooler.
+        labels: the column of the batch with one class a sequence. Under "labels", token labels and real
+            numbers are no classes: the batch then is one cloud, as with None. A column that the model does
+            not take is taken out before the model sees it.
+        add_to_loss: True adds the penalty to the model's loss wherever it computes one in training. False
+            keeps the states until `penalty()` asks: for a loss of your own, or to take several micro-batches
+            as one cloud. None is True where the model takes labels.
+        across_ranks: the points of all ranks of `group` are one cloud, with the gradient of a single process.
+            False takes a cloud a rank.
+        group: of torch.distributed; None is all ranks.
+        track: a record of the cloud's anisotropy, kept by the first rank; without `across_ranks`, of that
+            rank's cloud.
+
+    Returns:
+        A handle, also as a context manager: `with attach_states(model, PersistentEntropy()) as attached: ...`
+
+    Each micro-batch is a cloud of its own. Under a Trainer, a micro-batch's penalty counts as its loss does:
+    where the model divides its loss by the targets of the whole step, by its share of them.
+
+    Raises:
+        InputError: options that contradict each other, or a layer that the model does not have.
+        UnsupportedModel: a model without hidden states of one stack, with the reason.
+    """
+    top = unwrapped(model)
+    base = _base(top)
+    takes_labels = base is not top and "labels" in inspect.signature(top.forward).parameters
+    adds = takes_labels if add_to_loss is None else add_to_loss
+    if adds and not takes_labels:
+        raise InputError(f"expected add_to_loss False with {type(top).__name__}, got True: call penalty()")
+    if penalty is not None and not callable(penalty):
+        raise InputError(f"expected penalty(points, labels), got {kind(penalty)}: see PersistentEntropy")
+    if pooling not in POOLINGS:
+        raise InputError(f"expected pooling 'cls', 'mean' or 'last', got {pooling!r}")
+    depth = _layers(top, base, count=layer != -1)
+    if not isinstance(layer, int) or isinstance(layer, bool) or not -depth <= layer < depth:
+        raise InputError(f"expected layer 0 (embeddings) to {depth - 1}, or -{depth} to -1, got {layer!r}")
+    at = None if layer % depth == depth - 1 else layer
+    return AttachedStates(top, base, track, penalty, pooling, at, labels, adds, across_ranks, group)
+
+
+@dataclass(eq=False, repr=False)
+class AttachedStates(Attachment):
+    """A model whose states are penalised in training.
+
+    Call `step()` after each optimiser step, or give `callback` to a Trainer.
+    """
+
+    model: Any
+    base: Any
+    track: AnisotropyTrack | None
+    _penalty: StatePenalty | None
+    _pooling: Pooling
+    _layer: int | None
+    """Of `hidden_states`; None is the last hidden state."""
+    _labels: str | None
+    _adds: bool
+    _across_ranks: bool
+    _group: Any
+    value: Tensor | None = field(default=None, init=False)
+    """The penalty's last part of a loss, detached; None before the first time."""
+    steps: int = field(default=0, init=False)
+    """Optimiser steps so far, those before a Trainer's resume too."""
+    _kept: list[Tensor] = field(default_factory=list, init=False)
+    """States that wait for the penalty."""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self._on_base = self._put(self.base, self._run_base)
+        if self._adds:
+            self._on_model = self._put(self.model, self._run_model)
+            self._divides = True if hasattr(self._on_model.original, "of_uncone") else None
+            signature = self._on_model.__signature__
+            self._own_column = self._labels is not None and self._labels not in signature.parameters
+            if self._own_column:  # Trainer drops the columns that a forward does not name
+                column = inspect.Parameter(str(self._labels), inspect.Parameter.KEYWORD_ONLY, default=None)
+                ordered = sorted([*signature.parameters.values(), column], key=lambda each: each.kind)
+                self._on_model.__signature__ = signature.replace(parameters=ordered)
+
+    def penalty(self, labels: Tensor | None = None) -> Tensor:
+        """The penalty, a scalar, of the states of all training forwards since its last call, as one cloud.
+
+        `labels` (N,) are in the order of the states.
+
+        Raises:
+            InputError: the penalty is in the model's loss already, or there was no forward in training mode.
+        """
+        if self._adds:
+            raise InputError("expected add_to_loss=False, got a penalty in the loss already: use that")
+        if not self._kept:
+            raise InputError(
+                "expected a forward in training (model.train(), gradients on) since the last call, got none"
+            )
+        added = self._take(labels, None)
+        return torch.zeros(()) if added is None else added
+
+    def step(self) -> None:
+        """Close an optimiser step. Call it once after each `optimizer.step()`.
+
+        Raises:
+            UnsupportedModel: no states were taken since the last one.
+        """
+        self._kept.clear()  # nobody asked for them, and their gradient belongs to the weights before the step
+        if self._taken == 0:
+            how = "pass labels to the model in training mode, and attach before torch.compile"
+            how = how if self._adds else "call penalty() before the optimiser's step"
+            raise UnsupportedModel(f"expected at least one cloud of states in this step, got none: {how}")
+        self.steps += 1
+        self._closed()
+
+    def _needs_steps(self) -> bool:
+        return self.track is not None  # its records would all be of one step
+
+    def _trained(self) -> Iterator[Any]:
+        return iter(self.model.parameters())
+
+    def _status(self) -> dict[str, int | float]:
+        return {} if self.value is None else {"uncone/states_penalty": float(self.value)}
+
+    def resume(self, steps: int) -> None:
+        """Go on after so many optimiser steps; a Trainer's callback calls this."""
+        self.steps = steps
+        if self.track is not None and is_first():
+            self.track.resume(steps)
+
+    def detach(self) -> None:
+        self._kept.clear()
+        super().detach()
+
+    def _begin(self, args: Any, step: int, loader: Any) -> None:
+        if step > 0:
+            self.resume(step)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _take(self, labels: Tensor | None, part: Tensor | None) -> Tensor | None:
+        """The penalty of the waiting states, times `part`; then none waits. None without a penalty."""
+        self._check_step()
+        points = torch.cat(self._kept)
+        self._kept.clear()
+        part = points.new_ones((), dtype=torch.float32) if part is None else part
+        if self._across_ranks:
+            points, labels, part = joined(points, labels, part, self._group)
+        track = self.track if self.track is not None and self.track.due(self.steps) and is_first() else None
+        if track is not None and (labels is None or bool(are_classes(labels).any())):
+            track.take(self.steps, points.detach(), labels)
+        added = None
+        if self._penalty is not None:
+            value: Any = self._penalty(points, labels)
+            if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
+                raise InputError(f"expected a scalar tensor from penalty, got {kind(value)}: return one")
+            added = value * part.to(value)
+            self.value = added.detach()
+        self._taken += 1
+        return added
+
+    def _run_base(self, *args: Any, **kwargs: Any) -> Any:
+        """In training, the states of one layer are kept, one a sequence."""
+        run = self._on_base.original
+        if not self._on_base.trains():
+            return run(*args, **kwargs)
+        inputs = self._on_base.bound(args, kwargs)
+        if self._layer is None:
+            outputs = run(**inputs)
+            self._keep(outputs[0], inputs)
+            return outputs
+        asked, named = (
+            getattr(self.base.config, name) if inputs.get(name) is None else inputs[name]
+            for name in ("output_hidden_states", "return_dict")
+        )
+        outputs = run(**inputs | {"output_hidden_states": True, "return_dict": True})
+        self._keep(outputs.hidden_states[self._layer], inputs)
+        if not asked:
+            outputs = type(outputs)(**{name: x for name, x in outputs.items() if name != "hidden_states"})
+        return outputs if named else outputs.to_tuple()
+
+    def _keep(self, hidden: Tensor, inputs: dict[str, Any]) -> None:
+        if hidden.ndim != 3:
+            raise UnsupportedModel(
+                f"expected hidden states of shape (B, T, D), got {tuple(hidden.shape)} from "
+                f"{type(self.base).__name__}: attach to the encoder or decoder itself"
+            )
+        pad = getattr(self.base.config, "pad_token_id", None)
+        states = pool(hidden, token_mask(inputs, hidden, pad), self._pooling)
+        # A checkpointed forward is run again in the backward pass: then its states were kept already.
+        if self._adds or torch._C._current_graph_task_id() == -1:
+            self._kept.append(states)
+
+    def _run_model(self, *args: Any, **kwargs: Any) -> Any:
+        """In training, the penalty is added to the loss; a column of its own is taken out always."""
+        column = kwargs.pop(str(self._labels), None) if self._own_column else None
+        if not self._on_model.trains():
+            return self._on_model.original(*args, **kwargs)
+        inputs = self._on_model.bound(args, kwargs)
+        self._kept.clear()
+        outputs = self._on_model.original(**inputs)
+        loss = outputs[0] if isinstance(outputs, tuple) else outputs.get("loss")
+        if inputs.get("labels") is None or loss is None:
+            self._kept.clear()
+            return outputs
+        if loss.ndim:
+            raise UnsupportedModel(f"expected one loss, got shape {tuple(loss.shape)}: reduce it to its mean")
+        if not self._kept:
+            raise UnsupportedModel(
+                f"expected {type(self.model).__name__} to call its base model, got no call of the one "
+                "attached to: was it replaced since? Attach after that"
+            )
+        if not self._own_column and self._labels is not None:
+            column = inputs.get(self._labels)
+        added = self._take(self._classes(column), self._part(inputs))
+        if added is None:
+            return outputs
+        loss = loss + added.to(loss.device)
+        if isinstance(outputs, tuple):
+            return (loss, *outputs[1:])
+        return type(outputs)(**dict(outputs.items()) | {"loss": loss})
+
+    def _classes(self, column: Any) -> Tensor | None:
+        """One class a sequence; None where the batch's labels are no classes of sequences."""
+        if self._labels is None:
+            return None
+        n = sum(map(len, self._kept))
+        is_class = isinstance(column, Tensor) and not column.is_floating_point() and column.numel() == n
+        if is_class and column.ndim in (1, 2):
+            classes: Tensor = column.reshape(-1)
+            return classes
+        if self._labels == "labels":
+            return None
+        got = "none" if column is None else kind(column)
+        raise InputError(
+            f"expected a column {self._labels!r} in the batch with one integer a sequence ({n}), got {got}: "
+            "add it, or labels=None"
+        )
+
+    def _part(self, inputs: dict[str, Any]) -> Tensor | None:
+        """This micro-batch's part of the step, where the model divides its loss by a whole step's targets."""
+        items, labels = inputs.get("num_items_in_batch"), inputs["labels"]
+        if items is None:
+            return None
+        if self._divides is None:  # does the loss halve with twice the items? Some ignore the number
+            with undisturbed(self.model):
+                outputs = [
+                    self._on_model.original(**inputs | {"num_items_in_batch": items * k}) for k in (1, 2)
+                ]
+            once, twice = (float(o[0] if isinstance(o, tuple) else o.loss) for o in outputs)
+            self._divides = abs(once - 2 * twice) < abs(once - twice)
+        if not self._divides:
+            return None
+        # A first token is never predicted.
+        counted = labels[..., 1:] if labels.ndim > 1 and labels.shape[-1] > 1 else labels
+        here = (counted != -100).sum()
+        items = torch.as_tensor(items, device=here.device)
+        return torch.where(items != 0, here.float() / items, 0.0)  # NaN stays, as in the loss
+
+
+def _base(top: Any) -> Any:
+    """The part of a transformers model that makes hidden states."""
+    if not hasattr(top, "base_model") or not hasattr(top, "config"):
+        raise UnsupportedModel(
+            f"expected a transformers model, got {type(top).__name__}: of a SentenceTransformer pass its "
+            "[0].auto_model; else call the penalty in your own loop"
+        )
+    if is_seq2seq(top) and {"encoder", "decoder"} <= {name for name, _ in top.base_model.named_children()}:
+        raise UnsupportedModel(
+            f"expected a model of one stack, got {type(top).__name__} with an encoder and a decoder: pass "
+            "its get_encoder(), and call penalty() in your loop"
+        )
+    return top.base_model
+
+
+def _layers(top: Any, base: Any, *, count: bool) -> int:
+    """How many hidden states the base model gives on four tokens, embeddings included; 1 without `count`.
+
+    transformers leaves hooks on a model that was asked for its hidden states, and then it cannot be pickled
+    any more: the last one needs no asking.
+    """
+    table = base.get_input_embeddings()
+    if not isinstance(getattr(table, "num_embeddings", None), int):
+        raise UnsupportedModel(
+            f"expected a model of token ids, got {type(base).__name__} without a table of tokens: call the "
+            "penalty in your own loop"
+        )
+    # Sharded weights are whole inside the root only.
+    asked = top if any(hasattr(p, "full_tensor") for p in base.parameters()) else base
+    ids = torch.tensor([[0, 1], [1, 0]], device=next(base.parameters()).device) + min(
+        5, table.num_embeddings - 2
+    )
+    batch: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if count or asked is not base:
+        batch["output_hidden_states"] = True
+    with undisturbed(asked):
+        outputs = run_model(asked, batch)
+        states = getattr(outputs, "hidden_states", None) if "output_hidden_states" in batch else outputs[:1]
+    if not states or states[-1].ndim != 3 or states[-1].shape[:2] != ids.shape:
+        raise UnsupportedModel(
+            f"expected {type(base).__name__} to give hidden states of shape (B, T, D), got none: it has no "
+            "layers to read"
+        )
+    return len(states)

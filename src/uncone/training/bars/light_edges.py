@@ -1,0 +1,298 @@
+"""The spanning tree of the edges seen so far, and which pairs of a block may replace one: those below the
+longest edge on the tree's path between them.
+
+An edge that is not is called heavy, and lies in no minimum spanning tree (Karger, Klein and Tarjan 1995,
+section 3). Blocks of the cloud are rounded as they go into the product, with a bound on what their rounding
+and the product's may hide.
+"""
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uncone.training.bars.lengths import kernels
+
+Tensor = torch.Tensor
+Indices = npt.NDArray[np.int32]
+Squares = npt.NDArray[np.float64]
+Bounds = npt.NDArray[np.float32]
+Light = tuple[Indices, Squares, int]
+"""Edges between positions (k, 2), their squared lengths (k,), and how many pairs were measured for them."""
+_CUT = 64  # clusters told apart, and a few points far out; nothing is gained for each of these
+_PAIRS = 256
+_MEDIAN_OF = 256
+_STRIP = 256  # rows that stay in the cache; memory is needed for one strip only
+_LARGEST = 2.0**16
+# what torch may round factors to: 2 x 2^-11, 2 x 2^-9, doubled
+_HIDDEN_BY_MODE = {"highest": 0.0, "high": 2.0**-9, "medium": 2.0**-7}
+
+
+@dataclass(frozen=True)
+class Forest:
+    """A spanning tree of m points, as Kruskal's algorithm joined them.
+
+    Its edges are in ascending order; the place of an edge in it is its rank. When a component of points was
+    joined to one that is no smaller, its root took the other's root for its parent, by an edge of that rank.
+    Ranks rise towards the one root, no point is more than log2 m steps below it, and the last edge on the way
+    up to where two points meet is the longest edge on the path between them.
+    """
+
+    ends: Indices
+    """(m - 1, 2) the positions that each edge joins."""
+    squared: Squares
+    """(m - 1,) squared lengths."""
+    rank: Indices
+    """(m,) the edge that joined the component of each point's to its parent's; m at the root."""
+    parent: Indices
+    """(m,) the root is its own."""
+    reach: Bounds
+    """(m,) no less than the longest edge to the root, times a scale: none on a path is above its ends'."""
+    part: Indices
+    """(m,) the point for its part of the tree without the `_CUT` longest edges, which is a tight cluster."""
+    within: Bounds
+    """(m,) as `reach`, to the point that stands for its part: gaps between clusters do not count."""
+    device: torch.device
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All fields in order, on the `device`: copied once, as every block of a sweep asks."""
+        fields = (self.ends, self.squared, self.rank, self.parent, self.reach, self.part, self.within)
+        return tuple(torch.from_numpy(field).to(self.device) for field in fields)
+
+
+def spanning(
+    ends: Indices, squared: Squares, ids: npt.NDArray[np.int64], scale: float, device: torch.device
+) -> Forest:
+    """The minimum spanning tree of edges that join `ids` (m,); equal lengths go by (smaller, larger id)."""
+    m = len(ids)
+    order = _ascending(ends, squared, ids)
+    ends, squared = ends[order], squared[order]
+    root, size = np.arange(m, dtype=np.int32), np.ones(m, np.int32)
+    rank, parent = np.full(m, m, np.int32), np.arange(m, dtype=np.int32)
+    chosen = np.empty(m - 1, np.int32)
+    count = _fastest_kruskal()(ends, root, size, rank, parent, chosen)
+    assert count == m - 1, "the edges do not connect the points"
+    ends, squared = ends[chosen], squared[chosen]
+    lengths = np.sqrt(squared) * scale
+    reach = _top(lengths, rank, parent, m)[1]
+    return Forest(ends, squared, rank, parent, reach, *_top(lengths, rank, parent, m - 1 - _CUT), device)
+
+
+def _ascending(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
+    """The total order of edges. Three keys are slow, and few lengths are equal: those are sorted again."""
+    order = np.argsort(squared)
+    value = squared[order]
+    same = value[1:] == value[:-1]
+    if same.any():
+        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        some = order[tied]
+        pair = np.sort(ids[ends[some]], axis=1)
+        order[tied] = some[np.lexsort((pair[:, 1], pair[:, 0], squared[some]))]
+    return order
+
+
+def kruskal(
+    ends: Indices, root: Indices, size: Indices, rank: Indices, parent: Indices, chosen: Indices
+) -> int:
+    """Join components by edges in ascending order; write those that did to `chosen`. Compiled by numba."""
+    count = 0
+    for edge in range(len(ends)):
+        a, b = ends[edge, 0], ends[edge, 1]
+        while root[a] != a:
+            root[a] = a = root[root[a]]
+        while root[b] != b:
+            root[b] = b = root[root[b]]
+        if a == b:
+            continue
+        if size[a] < size[b]:
+            a, b = b, a
+        root[b] = a
+        size[a] += size[b]
+        rank[b] = count
+        parent[b] = a
+        chosen[count] = edge
+        count += 1
+        if count == len(chosen):
+            break
+    return count
+
+
+def _top(lengths: Squares, rank: Indices, parent: Indices, cut: int) -> tuple[Indices, Bounds]:
+    """How far up each point comes by edges of ranks below `cut` (m,), and a bound on the longest of them."""
+    top, last = np.arange(len(parent), dtype=np.int32), np.full(len(parent), -1, np.int32)
+    while (upward := rank[top] < cut).any():  # log2 m steps at most
+        last, top = np.where(upward, rank[top], last), np.where(upward, parent[top], top)
+    reach = np.append(lengths, 0.0)[last]  # the last is 0, for those that stay
+    reach *= 1 + 2.0**-20  # a little up, as it is added to and squared in float32
+    return top, reach.astype(np.float32)
+
+
+@cache
+def _fastest_kruskal() -> Callable[..., Any]:
+    loops = kernels()
+    compiled: Callable[..., Any] = kruskal if loops is None else loops.loop()(inspect.unwrap(kruskal))
+    return compiled
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """Positions `first` and on, moved to the centre, scaled and rounded.
+
+    With g the computed product of two rows and s, t their `squares`, the true distance of the two points (in
+    units of 1 / scale) is at least sqrt(max(0, s + t - 2 g - product_error |g| - absolute_error)) less what
+    both were `moved`.
+    """
+
+    first: int
+    values: Tensor
+    """(b, d) float32 or bfloat16."""
+    squares: Tensor
+    """(b,) float32: the squared norm of the rounded row, less the share of it that the arithmetic may add."""
+    moved: Tensor
+    """(b,) float32: how far rounding moved the point, at most."""
+    product_error: float
+    """Of the product's magnitude: 2^-7 in bfloat16, whose rounding counts twice in a squared distance."""
+    absolute_error: float
+    """The most that underflow may hide."""
+
+    def rows(self, start: int, stop: int) -> "Rounded":
+        """A part of the block."""
+        values, squares, moved = (t[start:stop] for t in (self.values, self.squares, self.moved))
+        return replace(self, first=self.first + start, values=values, squares=squares, moved=moved)
+
+
+class Rounding:
+    """Centres, scales and rounds the points of a cloud, a block at a time.
+
+    The centre is a median by coordinates, so that a few points far out do not move it; any centre gives the
+    same tree, a near one leaves fewer pairs to measure. The scale is a power of two that keeps squares within
+    float32.
+    """
+
+    def __init__(self, points: Tensor, order: Tensor) -> None:
+        low, high = (float(end) for end in torch.aminmax(points))
+        self.scale = _LARGEST / 2.0 ** math.frexp(max(abs(low), abs(high)))[1]
+        self._points, self._order = points, order
+        self._centre = (points[order[:_MEDIAN_OF]] * self.scale).median(0).values
+
+    def block(self, start: int, stop: int, dtype: torch.dtype) -> Rounded:
+        """Positions `start` to `stop`, with values of `dtype`: float32 or bfloat16."""
+        d = self._points.shape[1]
+        values = torch.empty(stop - start, d, dtype=dtype, device=self._points.device)
+        squares, moved = (torch.empty(stop - start, device=values.device) for _ in range(2))
+        strip = _STRIP if values.device.type == "cpu" else stop - start  # a GPU would wait for the many calls
+        for at in range(0, stop - start, strip):
+            part = slice(at, at + strip)
+            squares[part], moved[part] = self._rounded(self._order[start:stop][part], values[part])
+        error = 0.0 if dtype == torch.float32 else 2.0**-7
+        return Rounded(start, values, squares, moved, error, d * 2.0**-120)
+
+    def _rounded(self, rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Writes the rounded `rows` to `values`; returns `squares` and `moved` of `Rounded`."""
+        centred = self._points[rows].mul_(self.scale).sub_(self._centre).float()
+        d, coarse = centred.shape[1], values.dtype != torch.float32
+        values.copy_(centred)
+        kept = values.float()
+        norms = torch.linalg.vector_norm(kept, dim=1, dtype=torch.float64)
+        moved = norms * 2.0**-23  # twice what one rounding to float32 moves
+        if coarse:
+            moved += torch.linalg.vector_norm(centred.sub_(kept), dim=1) * (1 + d * 2.0**-23)
+        # Each of d additions and products rounds by 2^-24 of |a||b| <= (s + t) / 2 at most: doubled for units
+        # that do not round to nearest; sums of three terms add a few more.
+        share = (2 * d + 32) * 2.0**-24 + (0.0 if coarse else _hidden_by_mode())
+        return (norms.square_() * (1 - share)).float(), moved.float() * (1 + 2.0**-20)
+
+
+def _hidden_by_mode() -> float:
+    try:
+        return _HIDDEN_BY_MODE[torch.get_float32_matmul_precision()]
+    except RuntimeError:  # set by backend, as newer torch allows, it is not told: then any
+        return max(_HIDDEN_BY_MODE.values())
+
+
+def squared_distances(points: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """|points[a] - points[b]|^2 (k,) in float64, by direct difference."""
+    # Results go where there is room: small tensors between large ones leave holes, which the C library keeps.
+    squared = torch.empty(len(a), dtype=torch.float64, device=points.device)
+    for first, second, out in zip(*(torch.split(t, _PAIRS) for t in (a, b, squared)), strict=True):
+        torch.sum(points[first].double().sub_(points[second]).square_(), 1, out=out)
+    return squared
+
+
+def light_edges(
+    product: Tensor,
+    rows: Rounded,
+    columns: Rounded,
+    points: Tensor,
+    order: Tensor,
+    scale: float,
+    forest: Forest,
+) -> Light:
+    """The pairs (row before column) of a block below the longest edge on the forest's path between them.
+
+    `product` (r, c) may be off by its rounding: the pairs that it cannot rule out are measured by difference.
+    """
+    loops = kernels() if product.device.type == "cpu" else None
+    if loops is None:
+        return _by_torch(product, rows, columns, points, order, forest)
+    most = product.numel()
+    ends, squared = np.empty((most, 2), np.int32), np.empty(most)  # pages that nobody writes to cost nothing
+    count, measured = loops.light_edges(
+        product.float().numpy(),
+        (rows.first, rows.squares.numpy(), rows.moved.numpy()),
+        (columns.first, columns.squares.numpy(), columns.moved.numpy()),
+        (np.float32(rows.product_error), np.float32(rows.absolute_error)),
+        (forest.reach, forest.part, forest.within),
+        points.numpy(),
+        order.numpy(),
+        scale,
+        (forest.ends, forest.squared, forest.rank, forest.parent),
+        ends,
+        squared,
+    )
+    return ends[:count].copy(), squared[:count].copy(), measured
+
+
+def _by_torch(
+    product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, order: Tensor, forest: Forest
+) -> Light:
+    tree_ends, tree_squared, rank, parent, reach, part, within = forest.tensors
+    value, (r, c) = product.float(), product.shape
+    down, across = slice(rows.first, rows.first + r), slice(columns.first, columns.first + c)
+    longest = torch.where(
+        part[down, None] == part[across],
+        torch.maximum(within[down, None], within[across]),
+        torch.maximum(reach[down, None], reach[across]),
+    )
+    longest += rows.moved[:, None] + columns.moved
+    excess = (rows.squares[:, None] + columns.squares).sub_(value, alpha=2)
+    excess.sub_(value.abs(), alpha=rows.product_error).sub_(longest.square_())
+    near = (excess <= rows.absolute_error).triu_(rows.first + 1 - columns.first)
+    i, j = near.nonzero(as_tuple=True)
+    i, j = i + rows.first, j + columns.first
+    squared = squared_distances(points, order[i], order[j])
+    last = _longest_on_path(i, j, rank, parent)
+    bound, ends = tree_squared[last], torch.stack([i, j], 1)
+    pair, other = (order[both].sort(1).values for both in (ends, tree_ends[last]))
+    earlier = (pair[:, 0] < other[:, 0]) | ((pair[:, 0] == other[:, 0]) & (pair[:, 1] < other[:, 1]))
+    keep = (squared < bound) | ((squared == bound) & earlier)
+    return ends[keep].int().cpu().numpy(), squared[keep].cpu().numpy(), len(i)
+
+
+def _longest_on_path(a: Tensor, b: Tensor, rank: Tensor, parent: Tensor) -> Tensor:
+    """The rank (k,) of the longest edge on the tree's path between unequal positions a (k,) and b (k,)."""
+    last = torch.zeros_like(a)
+    while bool((apart := a != b).any()):
+        of_a = rank[a] <= rank[b]  # the one that was joined first goes up
+        lower = torch.where(of_a, a, b)
+        last = torch.where(apart, rank[lower], last)
+        up = parent[lower]
+        a, b = torch.where(apart & of_a, up, a), torch.where(apart & ~of_a, up, b)
+    return last

@@ -1,0 +1,279 @@
+"""The cloud that a penalty sees: pooled, with its classes, over all ranks; and how anisotropic it is."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+
+from uncone import atomic
+from uncone.arguments import shown
+from uncone.errors import InputError
+from uncone.measure.spectrum import marchenko_pastur
+from uncone.training.bars.clouds import kind
+from uncone.training.own_lines import own_lines
+
+Tensor = torch.Tensor
+Scores = tuple[float, ...]
+Pooling = Literal["cls", "mean", "last"]
+POOLINGS = ("cls", "mean", "last")
+_MOST_SCORES = 10**6
+_IGNORED = -100
+
+
+def pool(hidden: Tensor, mask: Tensor | None, pooling: Pooling) -> Tensor:
+    """(B, D) of hidden (B, T, D) and mask (B, T), 0 where there is no token; padding may lie on either side.
+
+    A sequence without tokens gives its first position with "cls" and "last", and zeros with "mean". A mean is
+    in float32 at least: bfloat16 cannot count to 257, and a sum of float16 numbers may overflow.
+    """
+    b, t, _ = hidden.shape
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    if mask is None:
+        return hidden.mean(1, dtype=wide) if pooling == "mean" else hidden[:, 0 if pooling == "cls" else -1]
+    keep = mask != 0
+    if pooling == "mean":
+        sums = torch.where(keep[:, :, None], hidden, 0).sum(1, dtype=wide)
+        return sums / keep.sum(1, keepdim=True).clamp_min(1)
+    order = torch.arange(1, t + 1, device=hidden.device)
+    at = (keep * (order if pooling == "last" else order.flip(0))).argmax(1)
+    return hidden[torch.arange(b, device=hidden.device), at]
+
+
+def token_mask(inputs: Mapping[str, Any], hidden: Tensor, pad: int | None) -> Tensor | None:
+    """The tokens (B, T): where the attention mask says so, else where ids are not padding; None is all."""
+    mask: Tensor | None = inputs.get("attention_mask")
+    ids: Tensor | None = inputs.get("input_ids")
+    if mask is not None:
+        if mask.ndim != 2 or mask.shape[0] != hidden.shape[0] or mask.shape[1] < hidden.shape[1]:
+            raise InputError(
+                f"expected an attention_mask of shape {tuple(hidden.shape[:2])}, got {tuple(mask.shape)}: "
+                "pass the mask of the tokenizer"
+            )
+        return mask[:, -hidden.shape[1] :].to(hidden.device)  # learnt prefixes come before the states
+    if ids is not None and pad is not None and ids.shape == hidden.shape[:2]:
+        return (ids != pad).to(hidden.device)
+    return None
+
+
+def are_classes(labels: Tensor) -> Tensor:
+    """Which labels are classes (bool): -100 is none."""
+    return labels.long() != _IGNORED  # in eight bits without a sign -100 would be 156
+
+
+def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
+    """Points (N, D) and their labels (N,), checked, without those labelled -100."""
+    if not isinstance(points, Tensor) or points.ndim != 2:
+        raise InputError(f"expected points of shape (N, D), got {kind(points)}: pass a tensor of points")
+    if not points.is_floating_point():
+        raise InputError(f"expected points in floating point, got {points.dtype}: convert them to float32")
+    if points.is_meta:
+        raise InputError("expected points with values, got some on meta, which has none: load the weights")
+    if labels is None:
+        return points, None
+    one_each = isinstance(labels, Tensor) and labels.shape == points.shape[:1]
+    if not isinstance(labels, Tensor) or not one_each or labels.is_floating_point() or labels.is_complex():
+        raise InputError(
+            f"expected labels of shape ({len(points)},) with integers, got {kind(labels)}: pass a "
+            "tensor with one class a point, or None for one cloud"
+        )
+    labels = labels.to(points.device)
+    kept = are_classes(labels)
+    return (points, labels) if bool(kept.all()) else (points[kept], labels[kept])
+
+
+def world(group: Any = None) -> int:
+    """How many ranks share the work; 1 where torch.distributed is not in use."""
+    return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
+
+
+def is_first() -> bool:
+    """Whether this is the rank that writes files, the first of all."""
+    return world() == 1 or dist.get_rank() == 0
+
+
+def joined(
+    points: Tensor, labels: Tensor | None, part: Tensor, group: Any = None
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """The points (sum of N, D) and labels of all ranks in their order, and the mean of their parts.
+
+    Every rank sees the same cloud. Gradients reach a rank's own points only, times the number of ranks: DDP
+    and FSDP take the mean of gradients over ranks, and that mean is the gradient of one process with the
+    joined batch. Ranks may have different numbers of points.
+    """
+    ranks = world(group)
+    if ranks < 1:
+        raise InputError("expected a group that this rank is in, got another: give each rank its own group")
+    if ranks == 1:
+        return points, labels, part
+    about = torch.stack([part.new_tensor(len(points)), part]).to(points.device, torch.float32)
+    every = about.new_empty(ranks, 2)
+    dist.all_gather_into_tensor(every.view(-1), about, group=group)
+    sizes = [int(n) for n in every[:, 0].tolist()]
+    clouds = _gathered(points.detach(), sizes, group)
+    mine = clouds[dist.get_rank(group)] = points.view_as(points)
+    if mine.requires_grad:
+        mine.register_hook(lambda grad: grad * ranks)  # type: ignore[no-untyped-call]
+    classes = None if labels is None else torch.cat(_gathered(labels, sizes, group))
+    return torch.cat(clouds), classes, every[:, 1].mean()
+
+
+def _gathered(x: Tensor, sizes: list[int], group: Any) -> list[Tensor]:
+    """Each rank's rows."""
+    padded = x.new_zeros(max(sizes), *x.shape[1:])
+    padded[: len(x)] = x
+    every = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(every, padded, group=group)
+    return [rows[:n] for rows, n in zip(every, sizes, strict=True)]
+
+
+@dataclass(frozen=True)
+class AnisotropyScores:
+    """A_1 to A_k of one cloud and of an isotropic cloud of as many points, in [0, 1]; less is more isotropic.
+
+    Scores are None where there is no variance to share out.
+    """
+
+    raw: Scores | None
+    """Of the points as they are."""
+    centred: Scores | None
+    """Without their mean."""
+    within_class: Scores | None
+    """Each point without the mean of its class; None without labels."""
+    raw_floor: Scores
+    """Isotropic references, from Marchenko-Pastur: of n points,"""
+    centred_floor: Scores
+    """of n - 1 degrees of freedom,"""
+    within_class_floor: Scores | None
+    """of n - classes."""
+    n: int
+    d: int
+    classes: int
+    """0 without labels."""
+
+
+def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 3) -> AnisotropyScores:
+    """The shares of variance of a cloud's first k directions: raw, centred, and centred within each class.
+
+        A_i = s_i^2 / sum of s_j^2,  s the singular values of the points (N, D)
+
+    The floor depends on n: 64 points of 768 features have A_1 of about 0.026 though isotropic, and not 1/768.
+    Compare scores of one n only. Computed in float64 from the smaller of the two products, N x N or D x D;
+    the caller waits for the device.
+
+    Args:
+        points: (N, D), floating point.
+        labels: (N,) integers; points labelled -100 are left out.
+        k: how many.
+
+    Raises:
+        InputError: another shape or dtype, no points, points that are not finite, or k below 1.
+    """
+    check_k(k)
+    x, groups = labelled(points, labels)
+    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+        n, d = x.shape
+        if n == 0 or d == 0 or not bool(torch.isfinite(x).all()):
+            raise InputError(
+                f"expected finite points of shape (N, D), at least one of them labelled, got {(n, d)} of "
+                f"{x.dtype}: look for NaN and infinity, and for labels that are all -100"
+            )
+        x = _scaled(x.detach().double())
+        within, within_floor, classes = None, None, 0
+        if groups is not None:
+            inverse = torch.unique(groups, return_inverse=True)[1]
+            sizes = torch.bincount(inverse)
+            classes = len(sizes)
+            means = x.new_zeros(classes, d).index_add_(0, inverse, x) / sizes[:, None]
+            within, within_floor = _scores(x - means[inverse], k), _floor(n - classes, d, k)
+        raw, centred = _scores(x, k), _scores(x - x.mean(0), k)
+        floors = _floor(n, d, k), _floor(n - 1, d, k)
+        return AnisotropyScores(raw, centred, within, *floors, within_floor, n, d, classes)
+
+
+def check_k(k: object) -> None:
+    """Refuses what is no number of scores."""
+    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= _MOST_SCORES:
+        raise InputError(f"expected k of at least 1, got {shown(k)}: pass how many scores, for instance 3")
+
+
+def _scaled(x: Tensor) -> Tensor:
+    """Scores have no unit, and squares shall not overflow."""
+    return x / x.abs().max().clamp_min(torch.finfo(x.dtype).tiny)
+
+
+def _scores(x: Tensor, k: int) -> Scores | None:
+    x = _scaled(x)  # without a mean it may be small
+    product = x @ x.T if len(x) < x.shape[1] else x.T @ x
+    total = float(product.trace())
+    if not total > 0:
+        return None
+    largest = torch.linalg.eigvalsh(product).flip(0)[:k].clamp_min(0) / total
+    return tuple(largest.tolist()) + (0.0,) * (k - len(largest))
+
+
+def _floor(freedom: int, d: int, k: int) -> Scores:
+    if freedom < 1:
+        return (0.0,) * k
+    quantiles = marchenko_pastur(freedom, d)[:k] / d
+    return tuple(quantiles.tolist()) + (0.0,) * (k - len(quantiles))
+
+
+class AnisotropyTrack:
+    """`anisotropy_scores` of a training batch every so many optimiser steps: `attach_states(track=...)`.
+
+    Each record is a dictionary of the fields of `AnisotropyScores` and the `step`, the number of optimiser
+    steps done before it. `records` is their list. With a path, each is a line of JSON there as soon as it is
+    taken. Only a Trainer that resumes appends to an existing file.
+
+    Args:
+        every: optimiser steps from one record to the next.
+        path: of a JSONL file.
+        k: how many scores.
+    """
+
+    def __init__(self, every: int = 50, path: str | os.PathLike[str] | None = None, *, k: int = 3) -> None:
+        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+            raise InputError(
+                f"expected every to be a whole number of steps from 1 up, got {shown(every)}: 50 is usual"
+            )
+        check_k(k)
+        self.every, self.k = every, k
+        if path is not None and not isinstance(path, str | os.PathLike):
+            raise InputError(
+                f"expected the path of a file, got {shown(path)}: pass for instance 'scores.jsonl'"
+            )
+        self.path = None if path is None else Path(path)
+        self.records: list[dict[str, Any]] = []
+        self._begun = False
+
+    def due(self, step: int) -> bool:
+        """Whether a record is to be taken after `step` steps."""
+        return step % self.every == 0 and not (self.records and self.records[-1]["step"] >= step)
+
+    def take(self, step: int, points: Tensor, labels: Tensor | None = None, **more: Any) -> dict[str, Any]:
+        """Take a record now, of any points (N, D), with the entries `more`."""
+        record = {"step": step, **asdict(anisotropy_scores(points, labels, k=self.k)), **more}
+        self.records.append(record)
+        if self.path is not None:
+            if not self._begun and self.path.exists():
+                raise InputError(
+                    f"expected no {self.path.name} yet, got one: move it (a resuming Trainer goes on with it)"
+                )
+            self._begun = True
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(f"{json.dumps(record)}\n")
+        return record
+
+    def resume(self, step: int) -> None:
+        """Go on after `step` steps: what the file says of later ones was lost with the run that wrote it."""
+        if self.path is not None and self.path.exists():
+            names = [field.name for field in fields(AnisotropyScores)]
+            own, _ = own_lines(self.path, names, "anisotropy scores")
+            self.records = [record for record in own if record["step"] < step]
+            atomic.write_text(self.path, "".join(f"{json.dumps(record)}\n" for record in self.records))
+            self._begun = True

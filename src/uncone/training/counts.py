@@ -1,0 +1,310 @@
+"""How often was each id a target lately, which ids are rare by that, and how much of their push passes?
+
+Of the last optimiser steps there are four memories, from exact to none. Each has `total` (V,), int64, or
+float64 where steps fade, and the `steps` that it stands for. `push` closes a step with its counts, int64
+(V,); `state` gives everything as tensors, and `load` goes on from that; `memory_bytes` is held between steps.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from uncone.arguments import finite_number, shown
+from uncone.errors import InputError
+from uncone.rows import as_array
+from uncone.rows.samples import as_floats
+from uncone.training.resume import like, not_negative
+
+Tensor = torch.Tensor
+State = dict[str, Tensor]
+Gates = tuple[Tensor, Tensor, Tensor]
+MODES = ("relative", "paper", "official", "hard")
+RARE_SHARE = 0.19
+"""The share of the vocabulary that the paper evaluates as rare."""
+ALPHA = 0.03
+"""The published language models call ids with fewer targets a step rare, of 32,768 in all."""
+_ROUNDED = 1e-7
+_BUCKETS = 16
+
+
+@dataclass
+class Rule:
+    """How gates follow from counts. At most one of `share`, `frequency` and `alpha` is given."""
+
+    mode: str
+    share: float | None
+    frequency: float | None
+    alpha: float | None
+    gate_max: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.mode, str) or self.mode not in MODES:
+            raise InputError(
+                f"expected a mode among {', '.join(MODES)}, got {shown(self.mode)}: use one of them"
+            )
+        given = sum(value is not None for value in (self.share, self.frequency, self.alpha))
+        if given > 1:
+            raise InputError("expected one of rare_share, rare_frequency and alpha, got several: give one")
+        if not given and self.mode in ("paper", "official"):
+            self.alpha = ALPHA
+        elif not given:
+            self.share = RARE_SHARE
+        for name, value, why in (
+            ("rare_share", self.share, "it is a share of the whole"),
+            ("rare_frequency", self.frequency, "it is a share of the whole"),
+            ("gate_max", self.gate_max, "above 1 the gate would amplify"),
+        ):
+            if value is not None and not 0 <= finite_number(value, name) <= 1:
+                raise InputError(f"expected {name} in [0, 1], got {value}: {why}")
+        if self.alpha is not None and not 0 < finite_number(self.alpha, "alpha") <= 1:
+            raise InputError(
+                f"expected alpha in (0, 1], got {self.alpha}: it is a number of targets a step, and above 1 "
+                "the gate would amplify; rare_frequency does not depend on the batch size"
+            )
+
+    def gates(
+        self, counts: Tensor, steps: float, can_be_rare: Tensor, targets_per_step: float | None
+    ) -> Gates:
+        """The gates of ids counted `counts` (V,) times in `steps` steps; without counts no id is rare.
+
+        Counts a step are read at a batch of `targets_per_step`; None is the batch of the counts.
+        """
+        n, total = len(counts), float(counts.sum())
+        rare, g1, g2 = torch.zeros(n, dtype=torch.bool), torch.ones(n), torch.ones(n)
+        if steps == 0 or total == 0:
+            return rare, g1, g2
+        counts = counts.double()
+        rate = counts / steps if targets_per_step is None else counts * (targets_per_step / total)
+        rare, threshold = self._rare(counts, rate, total, can_be_rare)
+        if bool(rare.any()):
+            g1[rare], g2[rare] = (
+                factor.float() for factor in self._factors(counts[rare], rate[rare], threshold)
+            )
+        return rare, g1, g2
+
+    def _rare(self, counts: Tensor, rate: Tensor, total: float, can_be_rare: Tensor) -> tuple[Tensor, float]:
+        """The rare ids, and the count at which ids cease to be rare."""
+        if self.frequency is not None:
+            return (counts < self.frequency * total) & can_be_rare, self.frequency * total
+        if self.alpha is not None:
+            return (rate < self.alpha) & can_be_rare, self.alpha * float(total / rate.sum())
+        assert self.share is not None
+        ids = can_be_rare.nonzero().flatten().flip(0)  # among equal counts the higher id is the rarer
+        chosen = ids[torch.sort(counts[ids], stable=True).indices[: int(self.share * len(ids))]]
+        rare = torch.zeros(len(counts), dtype=torch.bool)
+        rare[chosen] = True
+        return rare, float(counts[chosen].max()) if len(chosen) else 0.0
+
+    def _factors(self, counts: Tensor, rate: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+        """g1 and g2 of the rare ids, by their counts and rates."""
+        if self.mode == "hard":
+            return torch.zeros_like(counts), torch.zeros_like(counts)
+        g2 = (counts / (counts.mean() + _ROUNDED)).clamp_max(1.0)
+        if self.mode == "relative":
+            g1 = self.gate_max * counts / threshold if threshold > 0 else torch.zeros_like(counts)
+            return g1.clamp_max(self.gate_max), g2
+        return rate.clamp_max(1.0), g2
+
+
+class ExactWindow:
+    """The last `window` steps, each as its ids and their counts; None remembers every step.
+
+    Memory: 12 bytes for each different target of each step (ids int32, counts int64), and 8 V.
+    """
+
+    def __init__(self, vocab_size: int, window: int | None) -> None:
+        self.total = torch.zeros(vocab_size, dtype=torch.int64)
+        self._window, self._fixed = window, window is not None
+        self._held: deque[tuple[Tensor, Tensor]] = deque()
+
+    @property
+    def steps(self) -> float:
+        return float(len(self._held))
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.total.nbytes + sum(ids.nbytes + counts.nbytes for ids, counts in self._held)
+
+    def push(self, counts: Tensor) -> None:
+        ids = counts.nonzero().flatten()
+        self._held.append((ids.int(), counts[ids]))
+        self.total += counts
+        self._forget()
+
+    def limit(self, window: int) -> None:
+        """Remember `window` steps from now on."""
+        self._window = window
+        self._forget()
+
+    def with_unfinished(self, counts: Tensor) -> tuple[Tensor, float]:
+        """Totals and steps of the window that ends with an unfinished step of these counts."""
+        total, steps = self.total + counts, len(self._held) + 1
+        if self._window is not None and steps > self._window:
+            ids, oldest = self._held[0]
+            total[ids.long()] -= oldest
+            steps -= 1
+        return total, float(steps)
+
+    def state(self) -> State:
+        empty = torch.empty(0, dtype=torch.int32)
+        return {
+            "ids": torch.cat([empty, *(ids for ids, _ in self._held)]),
+            "counts": torch.cat([empty.long(), *(counts for _, counts in self._held)]),
+            "lengths": torch.tensor([len(ids) for ids, _ in self._held], dtype=torch.int64),
+            "window": torch.tensor(-1 if self._window is None else self._window),
+        }
+
+    def load(self, state: State) -> None:
+        lengths: list[int] = state["lengths"].tolist()
+        window = int(like(state["window"], torch.tensor(0)))
+        if self._fixed and window != self._window:
+            raise ValueError(f"a window of {window} instead of {self._window}")
+        if window == 0 or window < -1 or (window > 0 and len(lengths) > window):
+            raise ValueError(f"{len(lengths)} steps in a window of {window}")
+        self._window = None if window == -1 else window
+        ids = like(state["ids"], torch.empty(sum(lengths), dtype=torch.int32))
+        counts = not_negative(like(state["counts"], torch.empty(sum(lengths), dtype=torch.int64)))
+        parts = zip(torch.split(ids, lengths), torch.split(counts, lengths), strict=True)
+        self._held = deque((part.clone(), its_counts.clone()) for part, its_counts in parts)
+        self.total.zero_().index_add_(0, ids.long(), counts)
+
+    def _forget(self) -> None:
+        while self._window is not None and len(self._held) > self._window:
+            ids, counts = self._held.popleft()
+            self.total[ids.long()] -= counts
+
+
+class BucketRing:
+    """The last `window` steps in 16 buckets. The oldest goes as a whole, so at least 15/16 of them are held.
+
+    Memory: 8 V bytes a bucket, however long the window.
+    """
+
+    def __init__(self, vocab_size: int, window: int) -> None:
+        self.total = torch.zeros(vocab_size, dtype=torch.int64)
+        buckets = min(_BUCKETS, window)
+        ends = [window * i // buckets for i in range(buckets + 1)]
+        self._lengths = torch.tensor([after - before for before, after in pairwise(ends)])
+        self._counts = torch.zeros(buckets, vocab_size, dtype=torch.int64)
+        self._steps = torch.zeros(buckets, dtype=torch.int64)
+        self._now = 0
+
+    @property
+    def steps(self) -> float:
+        return float(self._steps.sum())
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.total.nbytes + self._counts.nbytes
+
+    def push(self, counts: Tensor) -> None:
+        if self._steps[self._now] == self._lengths[self._now]:
+            self._now = (self._now + 1) % len(self._steps)
+            self.total -= self._counts[self._now]
+            self._counts[self._now] = 0
+            self._steps[self._now] = 0
+        self._counts[self._now] += counts
+        self._steps[self._now] += 1
+        self.total += counts
+
+    def state(self) -> State:
+        return {"counts": self._counts.clone(), "steps": self._steps.clone(), "now": torch.tensor(self._now)}
+
+    def load(self, state: State) -> None:
+        self._counts = not_negative(like(state["counts"], self._counts))
+        self._steps, self._now = not_negative(like(state["steps"], self._steps)), int(state["now"])
+        if not 0 <= self._now < len(self._steps) or bool((self._steps > self._lengths).any()):
+            raise ValueError(f"bucket {self._now} of {len(self._steps)}, with {self._steps.tolist()} steps")
+        self.total = self._counts.sum(0)
+
+
+class ExponentialAverage:
+    """Each step fades by 1 - 1 / `window`.
+
+    Approximate: no step is forgotten at once. Memory: 8 V bytes (float64).
+    """
+
+    def __init__(self, vocab_size: int, window: int) -> None:
+        self.total = torch.zeros(vocab_size, dtype=torch.float64)
+        self.steps = 0.0
+        self._decay = 1 - 1 / window
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.total.nbytes
+
+    def push(self, counts: Tensor) -> None:
+        self.total.mul_(self._decay).add_(counts)
+        self.steps = self.steps * self._decay + 1
+
+    def state(self) -> State:
+        return {"total": self.total.clone(), "steps": torch.tensor(self.steps, dtype=torch.float64)}
+
+    def load(self, state: State) -> None:
+        self.total = not_negative(like(state["total"], self.total))
+        self.steps = float(not_negative(like(state["steps"], torch.tensor(0.0, dtype=torch.float64))))
+
+
+class StaticCounts:
+    """Counts of a corpus, taken beforehand: steps change nothing. Memory: 8 V bytes."""
+
+    steps = 1.0
+
+    def __init__(self, vocab_size: int, counts: Any) -> None:
+        total = torch.from_numpy(as_floats(counts, "counts"))
+        is_finite = total.shape == (vocab_size,) and bool(total.isfinite().all())
+        if not is_finite or float(total.min()) < 0 or not 0 < float(total.sum()) < 2.0**53:
+            raise InputError(
+                f"expected corpus counts of shape ({vocab_size},), none negative and not all 0, got shape "
+                f"{tuple(total.shape)} with a sum of {float(total.sum()):g}: give one count an id"
+            )
+        self.total = total if np.asarray(as_array(counts)).dtype.kind == "f" else total.long()
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.total.nbytes
+
+    def push(self, counts: Tensor) -> None:
+        """No batch moves the counts of a corpus."""
+
+    def state(self) -> State:
+        return {"total": self.total.clone()}
+
+    def load(self, state: State) -> None:
+        if not torch.equal(like(state["total"], self.total), self.total):
+            raise InputError("expected the corpus counts of the saved state, got others: pass the same")
+
+
+Counts = ExactWindow | BucketRing | ExponentialAverage | StaticCounts
+
+
+def memory_of(memory: str, vocab_size: int, window: int | str, counts: Any, rule: Rule) -> Counts:
+    official = rule.mode == "official"
+    if counts is not None:
+        if rule.mode in ("paper", "official") or rule.alpha is not None:
+            raise InputError(
+                "expected the modes 'relative' or 'hard' and no alpha with corpus counts, got a rule that "
+                "reads targets a step: a corpus has no steps"
+            )
+        return StaticCounts(vocab_size, counts)
+    window = window if isinstance(window, str) and window == "epoch" else positive("window", window)
+    if not isinstance(memory, str) or memory not in ("exact", "ring", "average"):
+        raise InputError(f"expected memory 'exact', 'ring' or 'average', got {shown(memory)}: choose one")
+    if memory == "exact":
+        return ExactWindow(vocab_size, None if isinstance(window, str) else window)
+    if isinstance(window, str) or official:
+        raise InputError(
+            f"expected memory 'exact' with window='epoch' and with mode='official', got {memory!r}: it "
+            "cannot take back single steps"
+        )
+    return BucketRing(vocab_size, window) if memory == "ring" else ExponentialAverage(vocab_size, window)
+
+
+def positive(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
+        raise InputError(f"expected {name} as a number of at least 1, got {shown(value)}: pass an int")
+    return value

@@ -1,0 +1,356 @@
+"""The rare-token gate: which ids are rare now, and how much of the gradient that pushes them passes."""
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from uncone.arguments import one_of, shown, whole_number
+from uncone.errors import InputError
+from uncone.training import resume
+from uncone.training.cloud import world
+from uncone.training.counts import ExactWindow, Gates, Rule, memory_of, positive
+from uncone.training.resume import like, not_negative
+
+Tensor = torch.Tensor
+FEWEST_SHARE = 0.05
+"""Fewer rare ids than this share of the vocabulary: gating them changes next to nothing."""
+LARGEST_MASS = 0.02
+"""Above this share of all targets the ids are not rare, and gating them slows what the model has to learn."""
+BATCH_FACTOR = 1.5
+"""So many times more (or fewer) targets a step than before a resume mean another batch size."""
+_GATES = ("rare", "g1", "g2")
+
+
+@dataclass(frozen=True)
+class GateStatus:
+    """What a gate did in the step that was closed last."""
+
+    step: int
+    """Optimiser steps closed, with those of the run before the gate began (`begin_at`)."""
+    rare_ids: int
+    rare_share: float
+    """Of the ids that can be rare or not: all but padding rows."""
+    rare_mass: float
+    """Share of the counted targets that are rare."""
+    gated_share: float | None
+    """Share of the gradient by the logits that the gate held back; None unless a loss reported it.
+
+        sum |(1 - G) delta| / sum |delta|
+    """
+    counted_steps: float
+    """Steps that the counts stand for: from 0 up to the window; with `memory="average"` faded ones."""
+    mean_g1: float | None
+    """Over the rare ids, how much of the push by targets that are not rare passes; None without rare ids."""
+    mean_g2: float | None
+    """The same of the push by rare targets."""
+
+
+class RareTokenGate:
+    """Adaptive gradient gating (Yu et al. 2022): other targets push rare output rows less, or not at all.
+
+    Call `observe(labels)` once a micro-batch and `step()` once an optimiser step; hand the gate to
+    `gated_linear_cross_entropy` or to `attach`, which calls both. The gates are frozen between steps.
+
+    With a_v the count of id v in the window and R the rare ids, targets that are not rare push a rare row v
+    with g1[v], and rare targets with g2[v] = min(a_v / mean of a over R, 1):
+
+    - "relative" (default): g1 = gate_max r_v / t, r_v the share of v among the targets and t the one at which
+      ids cease to be rare. Free of the batch size; equal to the published rule at its own.
+    - "paper": g1 = min(a_v per step, 1), and rare are ids with fewer than `alpha` targets a step.
+    - "official": the order of the published code, which counts a micro-batch before it is gated, so that
+      gates move within a step; otherwise as "paper".
+    - "hard": g1 = g2 = 0, no push at all.
+
+    Args:
+        vocab_size: rows of the head, V.
+        window: optimiser steps that counts are taken over, or "epoch": all steps until `set_epoch` or
+            `end_epoch` says how many there are in one (a Trainer's callback does).
+        rare_share: the share of ids that are rare, 0.19 by default, the paper's evaluation group: those with
+            the fewest targets, among equals the higher ids (most vocabularies are sorted by frequency).
+        rare_frequency: instead, ids with a smaller share of the targets are rare.
+        alpha: instead, ids with fewer targets a step are rare (0.03 by default with "paper" and "official").
+        mode: see above.
+        gate_max: g1 at the threshold, with "relative".
+        memory: "exact", "ring" (16 buckets) or "average" (exponential); `memory_bytes` says what it holds.
+        counts: (V,) target counts of the corpus, instead of a window: nothing is counted.
+        protected_ids: never rare: padding, end of text, unknown.
+        n_tokens: rows from here on are padding of the matrix, no tokens: never rare, counted nowhere.
+        start_step: steps to be counted before the gate acts.
+        ignore_index: labels that are no targets; None where all are.
+        group: the ranks to sum counts over; all ranks by default where torch.distributed is initialised.
+        on_batch_change: after a resume with another number of targets a step, "refuse", or "rescale" with a
+            warning: counts a step are then read at the former batch size.
+
+    Raises:
+        InputError: settings that contradict each other, or would amplify a gradient.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        *,
+        window: int | str = 1000,
+        rare_share: float | None = None,
+        rare_frequency: float | None = None,
+        alpha: float | None = None,
+        mode: str = "relative",
+        gate_max: float = 0.03,
+        memory: str = "exact",
+        counts: Any = None,
+        protected_ids: Iterable[int] = (),
+        n_tokens: int | None = None,
+        start_step: int = 1,
+        ignore_index: int | None = -100,
+        group: Any = None,
+        on_batch_change: str = "refuse",
+    ) -> None:
+        self._rule = Rule(mode, rare_share, rare_frequency, alpha, gate_max)
+        if whole_number(start_step, "start_step") < 1:
+            raise InputError(f"expected start_step of at least 1, got {start_step}: a gate needs counts")
+        one_of(on_batch_change, "on_batch_change", ("refuse", "rescale"))
+        self.vocab_size, self.ignore_index = positive("vocab_size", vocab_size), ignore_index
+        if ignore_index is not None:
+            whole_number(ignore_index, "ignore_index", -(2**63), 2**63 - 1)
+        self._settings = {
+            "vocab_size": vocab_size, "window": window, "memory": memory if counts is None else "counts",
+            "start_step": start_step, "ignore_index": ignore_index, "n_tokens": n_tokens,
+            **asdict(self._rule),
+        }  # fmt: skip
+        self._new_counts = partial(memory_of, memory, vocab_size, window, counts, self._rule)
+        self._counts = self._new_counts()
+        self._static, self._by_epoch = counts is not None, window == "epoch"
+        self._n_tokens = vocab_size if n_tokens is None else n_tokens
+        if not 0 < whole_number(self._n_tokens, "n_tokens") <= vocab_size:
+            raise InputError(f"expected n_tokens from 1 to {vocab_size}, got {n_tokens}: pass len(tokenizer)")
+        self._can_be_rare = torch.arange(vocab_size) < self._n_tokens
+        self._start, self._group, self._rescale = start_step, group, on_batch_change == "rescale"
+        self._current = torch.zeros(vocab_size, dtype=torch.int64)
+        self._shares = torch.zeros(2, dtype=torch.float64)
+        self._gated_share: float | None = None
+        self._step = self._begun = 0
+        self._batch = resume.Batch()
+        self._said: set[str] = set()
+        self._gates: Gates | None = None
+        self.protect(protected_ids)
+
+    def protect(self, ids: Iterable[int]) -> None:
+        """Never call these ids rare, from now on."""
+        if not isinstance(ids, Iterable):
+            raise InputError(
+                f"expected protected_ids to be a list of ids, got {shown(ids)}: pass for instance [0]"
+            )
+        for token in ids:
+            if not 0 <= whole_number(token, "protected_ids") < self.vocab_size:
+                raise InputError(f"expected protected_ids in [0, {self.vocab_size}), got {token}: drop it")
+            self._can_be_rare[token] = False
+        self._gates = None
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # one break: each look at the labels would be one
+    def observe(self, labels: Tensor) -> None:
+        """Count the targets of a training micro-batch (any shape; `ignore_index` is no target).
+
+        Raises:
+            InputError: a label out of range.
+        """
+        labels = labels.detach().reshape(-1)
+        if labels.dtype.is_floating_point or labels.dtype == torch.bool:
+            raise InputError(f"expected labels as integer ids, got {labels.dtype}: convert them")
+        labels = (labels if self.ignore_index is None else labels[labels != self.ignore_index]).long()
+        if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self._n_tokens:
+            wrong = labels[(labels < 0) | (labels >= self._n_tokens)]
+            ignored = "" if self.ignore_index is None else f" or {self.ignore_index} (ignored)"
+            raise InputError(
+                f"expected labels from 0 to {self._n_tokens - 1}{ignored}, got {int(wrong[0])}: "
+                "make the gate for this vocabulary"
+            )
+        counts = torch.bincount(labels, minlength=self.vocab_size)
+        if self._rule.mode == "official":
+            counts, self._gates = self._summed(counts), None
+        if self._current.device != counts.device:
+            self._current = self._current.to(counts.device)
+        self._current += counts
+
+    def step(self) -> None:
+        """Close an optimiser step: sum its counts over the ranks, move the window, and freeze the next gates.
+
+        Raises:
+            InputError: the first steps after a resume have another number of targets, and `on_batch_change`
+                is "refuse".
+        """
+        counts = (self._current if self._rule.mode == "official" else self._summed(self._current)).cpu()
+        if not self._static:
+            self._batch.check(int(counts.sum()), rescale=self._rescale, factor=BATCH_FACTOR)
+        self._counts.push(counts)
+        self._current.zero_()
+        self._step += 1
+        gated, total = self._summed(self._shares).tolist()
+        self._gated_share = gated / total if total > 0 else None
+        self._shares.zero_()
+        self._freeze()
+        self._warn()
+
+    def gates(self) -> Gates:
+        """(rare, g1, g2): bool, float32, float32, each (V,), on the CPU; the factors are 1 off `rare`."""
+        if self._gates is None:
+            self._freeze()
+        assert self._gates is not None
+        return self._gates
+
+    def record(self, gated: Tensor, total: Tensor) -> None:
+        """What a loss calls with sum |(1 - G) delta| and sum |delta| of its targets, as scalars."""
+        both = torch.stack([gated.detach(), total.detach()]).double()
+        self._shares = self._shares.to(both.device) + both
+
+    def set_batch(self, sequences: int) -> None:
+        """A step has so many sequences, over all ranks and micro-batches. A Trainer's callback calls it.
+
+        Raises:
+            InputError: a state with another number was loaded, and `on_batch_change` is "refuse".
+        """
+        if not self._static:
+            self._batch.tell(positive("sequences", sequences), rescale=self._rescale)
+
+    def set_epoch(self, steps: int) -> None:
+        """With `window="epoch"`: an epoch has so many optimiser steps. A Trainer's callback calls it."""
+        if self._by_epoch and isinstance(self._counts, ExactWindow):
+            self._counts.limit(positive("steps", steps))
+
+    def begin_at(self, step: int) -> None:
+        """The gate begins in a run that has closed so many steps already; `start_step` counts from here on.
+
+        Raises:
+            InputError: the gate has closed steps, or went on from a state.
+        """
+        if self._step:
+            raise InputError(
+                f"expected a gate that has not begun, got one of step {self._step}: make another"
+            )
+        self._step = self._begun = step
+
+    def end_epoch(self) -> None:
+        """With `window="epoch"`: the steps so far are one epoch; from now on that many are remembered."""
+        if self._step > self._begun and not self._static:
+            self.set_epoch(int(self._counts.steps))
+
+    @property
+    def counts_first(self) -> bool:
+        """Whether a micro-batch is counted before its loss, as in the published code."""
+        return self._rule.mode == "official"
+
+    @property
+    def status(self) -> GateStatus:
+        """Size and mass of the rare set now, and what was gated in the last step."""
+        (rare, g1, g2), counts = self.gates(), self._counts.total
+        total = float(counts.sum())
+        mass = float(counts[rare].sum()) / total if total > 0 else 0.0
+        size = int(rare.sum())
+        means = [float(g[rare].mean()) if size else None for g in (g1, g2)]
+        share = size / self._n_tokens
+        return GateStatus(self._step, size, share, mass, self._gated_share, self._counts.steps, *means)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the gate holds between steps: the memory of counts, one step's counts, the frozen gates."""
+        gates = () if self._gates is None else self._gates
+        return self._counts.memory_bytes + self._current.nbytes + sum(g.nbytes for g in gates)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that training changes, as tensors and plain numbers.
+
+        Raises:
+            InputError: within a step of several ranks, whose counts are not summed yet: save after `step()`.
+        """
+        if not self.counts_first and world(self._group) > 1 and bool(self._current.any()):
+            raise InputError("expected no micro-batch since step() on several ranks, got some: save after it")
+        return {
+            "settings": dict(self._settings),
+            "counts": self._counts.state(),
+            "can_be_rare": self._can_be_rare.clone(),
+            "current": self._current.cpu().clone(),
+            "shares": self._shares.cpu().clone(),
+            "gates": {name: gate.clone() for name, gate in zip(_GATES, self.gates(), strict=True)},
+            "step": self._step,
+            "begun": self._begun,
+            "gated_share": self._gated_share,
+            "batch": asdict(self._batch),
+            "said": sorted(self._said),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`: the next gates are an uninterrupted run's, to the bit.
+
+        Ids that either gate protects stay protected. The gate is unchanged where this raises.
+
+        Raises:
+            InputError: the state of a gate with other settings, or no state of a gate.
+        """
+        with resume.refusing_damaged_state():
+            resume.check_settings(self._settings, dict(state["settings"]))
+            counts = self._new_counts()
+            counts.load(state["counts"])
+            current = not_negative(like(state["current"], torch.zeros(self.vocab_size, dtype=torch.int64)))
+            shares = not_negative(like(state["shares"], torch.zeros(2, dtype=torch.float64)))
+            can_be_rare = like(state["can_be_rare"], self._can_be_rare) & self._can_be_rare
+            mine = zip(_GATES, self.gates(), strict=True)
+            rare, g1, g2 = (like(state["gates"][name], gate) for name, gate in mine)
+            if not all(bool(((not_negative(g) <= 1) & (rare | (g == 1))).all()) for g in (g1, g2)):
+                raise ValueError("gates that amplify, or act on ids that are not rare")
+            step, gated_share, begun = int(state["step"]), state["gated_share"], int(state.get("begun", 0))
+            batch = resume.Batch.resumed(dict(state["batch"]))
+            said = {str(what) for what in list(state["said"])}
+            if not 0 <= begun <= step or not (gated_share is None or 0 <= gated_share <= 1):
+                raise ValueError(f"step {step}, gated share {gated_share}")
+        more_protected = not torch.equal(can_be_rare, state["can_be_rare"])
+        self._counts, self._current, self._shares, self._can_be_rare = counts, current, shares, can_be_rare
+        self._step, self._begun, self._gated_share = step, begun, gated_share
+        self._batch, self._said = batch, said
+        self._gates = None if more_protected else (rare, g1, g2)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `state_dict` to a safetensors file, atomically."""
+        resume.save(self.state_dict(), path)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on from what `save` wrote.
+
+        Raises:
+            InputError: no such file, or not of a gate, or of one with other settings.
+        """
+        self.load_state_dict(resume.load(path))
+
+    def _freeze(self) -> None:
+        counts, steps = self._counts.total, self._counts.steps
+        if self._rule.mode == "official" and isinstance(self._counts, ExactWindow):
+            counts, steps = self._counts.with_unfinished(self._current.cpu())
+        counted = self._step - self._begun + (self._rule.mode == "official")
+        if not self._static and counted < self._start:
+            steps = 0.0
+        self._gates = self._rule.gates(counts, steps, self._can_be_rare, self._batch.per_step)
+
+    def _summed(self, counts: Tensor) -> Tensor:
+        if not (dist.is_available() and dist.is_initialized()):
+            return counts
+        on = "cuda" if "nccl" in str(dist.get_backend(self._group)) else counts.device
+        counts = counts.to(on, copy=True)
+        dist.all_reduce(counts, group=self._group)
+        return counts
+
+    def _warn(self) -> None:
+        if self._step - self._begun < self._start:
+            return
+        now = self.status
+        size = f"only {now.rare_ids} ids ({now.rare_share:.1%} of the vocabulary) are rare"
+        mass = f"the {now.rare_ids} rare ids are {now.rare_mass:.1%} of the targets"
+        for what, is_wrong, message in (
+            ("few", now.rare_share < FEWEST_SHARE, f"{size}: the gate changes next to nothing; raise"),
+            ("mass", now.rare_mass > LARGEST_MASS, f"{mass}: these are not rare; lower"),
+        ):
+            if is_wrong and what not in self._said:
+                self._said.add(what)
+                warnings.warn(f"{message} rare_share, rare_frequency or alpha", stacklevel=3)

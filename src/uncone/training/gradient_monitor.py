@@ -1,0 +1,220 @@
+"""The ledger of the head's gradient while a model trains: one micro-batch in fifty, one line of JSON each."""
+
+import inspect
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from uncone.diagnosis.why.gradients.gradients import gradient_ledger
+from uncone.diagnosis.why.gradients.record import GradientLedger
+from uncone.errors import InputError, UnconeError, UnsupportedModel
+from uncone.model.counts import as_counts
+from uncone.model.head_map import IGNORED, HeadMap
+from uncone.model.last_states import States
+from uncone.training.attachment import unwrapped
+from uncone.training.heads import output_head, probe
+from uncone.training.own_lines import own_lines
+
+Tensor = torch.Tensor
+EVERY, TARGETS = 50, 1024
+_OF_GROUP = (
+    "norm", "pull_norm", "frequent_norm", "rare_norm", "pulled", "pushed_by_frequent", "pushed_by_rare", "cosine", "push_cosine",
+    "along", "toward", "sgd", "adam", "coupled_adam",
+)  # fmt: skip
+_OF_LEDGER = ("tokens", "rare_targets", "nats", "zero_sum", "mean_state_share", "mean_row_share", "state_to_minus_row", "logit_of_mean_row")  # fmt: skip
+
+
+class GradientMonitor:
+    """Writes `uncone.diagnosis.why.gradients.gradients.gradient_ledger` of every `every`-th training micro-batch to `path`, a line of JSON each.
+
+    It listens to the head by hooks, so that any loop and any Trainer runs as before, and needs no call of its own. Targets
+    are the labels that the model's forward is given, or else those that the gradient by the logits shows: the one
+    entry of a token that stands out below 0. Training does the same to the bit. Only the first of several processes reads and writes.
+
+        monitor = uncone.GradientMonitor(model, "gradients.jsonl")
+        ...                                # train as before
+        monitor.detach()
+
+    Args:
+        model: a transformers model with a linear head, also inside DDP, PEFT or a compiler, or attached by `uncone.attach`;
+            with `head` any module.
+        path: a file in a folder that exists. Lines are appended to those of earlier monitors, and to no other file.
+        every: training forwards from one line to the next, the first one included. With gradient accumulation over k
+            micro-batches give k times as many.
+        targets: of a micro-batch that are read at most, evenly spaced.
+        counts: (V,) or a file, how often each id occurs in the training text; by default in the targets that were read so far.
+        head: the `torch.nn.Linear` of a model that is not of transformers, whose outputs are the logits.
+
+    Raises:
+        InputError: options out of range, or a path that cannot be appended to, as of a file with other lines.
+        UnsupportedModel: no linear head, or one that is sharded.
+    """
+
+    def __init__(
+        self, model: Any, path: str | os.PathLike[str], *, every: int = EVERY, targets: int = TARGETS, counts: Any = None,
+        head: torch.nn.Linear | None = None,
+    ) -> None:  # fmt: skip
+        if every < 1 or targets < 1:
+            raise InputError(
+                f"expected every and targets of at least 1, got {every} and {targets}: 50 and 1024"
+            )
+        self._path, self._every, self._most = _appendable(path), every, targets
+        inner = unwrapped(model)
+        self._head = output_head(inner) if head is None else head
+        if hasattr(self._head.weight, "full_tensor"):
+            raise UnsupportedModel(
+                "expected a whole head, got a sharded one: leave the head out of the shards"
+            )
+        v = self._head.weight.shape[0]
+        self._counts = None if counts is None else torch.from_numpy(as_counts(counts, v).counts)
+        self._counted_in = "in the targets that were read so far" if counts is None else "in the counts given"
+        self._seen = torch.zeros(v, dtype=torch.int64)
+        self._map = probe(inner, self._head) if head is None else HeadMap(1, None, None, False)
+        self._signature = inspect.signature(inner.forward)
+        self.steps = 0
+        """Training forwards so far."""
+        self.last: GradientLedger | None = None
+        """The ledger of the last line."""
+        self._labels: Tensor | None = None
+        self._hooks: list[Any] = [self._head.register_forward_hook(self._at_head)]
+        if head is None:
+            self._hooks.append(inner.register_forward_pre_hook(self._at_model, with_kwargs=True))
+
+    def detach(self) -> None:
+        """Take the hooks off the model. A second call does nothing."""
+        while self._hooks:
+            self._hooks.pop().remove()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.detach()
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _at_model(self, module: Any, args: Any, kwargs: Any) -> None:
+        """Keep the targets that the model is given, where the next micro-batch is read."""
+        self._labels = None
+        if self.steps % self._every or not _trains(module):
+            return
+        try:
+            given = self._signature.bind(*args, **kwargs).arguments
+        except TypeError:  # the forward itself says what is wrong
+            return
+        given = given | given.pop("kwargs", {})
+        labels = given.get("labels")
+        if given.get("shift_labels") is not None:
+            self._labels = given["shift_labels"]
+        elif labels is not None:
+            self._labels = self._map.align(labels, IGNORED)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _at_head(self, module: Any, args: Any, output: Any) -> None:
+        labels, self._labels = self._labels, None
+        if not _trains(module) or not _is_first():
+            return
+        self.steps += 1
+        if (self.steps - 1) % self._every:
+            return
+        hidden, step = args[0].detach(), self.steps
+        if labels is not None and labels.shape == hidden.shape[:-1]:
+            self._read(hidden, labels, step)
+        elif isinstance(output, torch.Tensor) and output.requires_grad:
+            hook: Any = output.register_hook
+            likeliest = output.detach().argmax(dim=-1)
+            hook(lambda gradient: self._from_gradient(hidden, gradient, likeliest, step))
+
+    def _from_gradient(self, hidden: Tensor, gradient: Tensor, likeliest: Tensor, step: int) -> None:
+        """The target is the one entry of the gradient by the logits that is below 0; a token without a loss has none.
+
+        With smoothed labels entries of unlikely tokens are below 0 too, all alike. A target that has more probability
+        than the smoothed label asks for is above 0, and then it is the likeliest token.
+        """
+        if not self._hooks:
+            return
+        low, places = gradient.topk(2, dim=-1, largest=False)
+        stands_out = low[..., 0] < 2 * low[..., 1].clamp(max=0)
+        labels = torch.where(stands_out, places[..., 0], likeliest)
+        self._read(hidden, torch.where(low[..., 0] < 0, labels, IGNORED), step)
+
+    @torch.no_grad()
+    def _read(self, hidden: Tensor, labels: Tensor, step: int) -> None:
+        line: dict[str, Any] = {"step": step}
+        with torch.autocast(hidden.device.type, enabled=False):
+            try:
+                self.last = self._ledger(hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1))
+                line |= summary_of(self.last)
+            except (UnconeError, MemoryError, torch.OutOfMemoryError) as error:  # no reason to end a run
+                line["reason"] = str(error)
+        try:
+            _append(self._path, json.dumps(line, allow_nan=False) + "\n")
+        except OSError as error:
+            warnings.warn(f"the gradients were not written, and are no longer read: {error}", stacklevel=2)
+            self.detach()
+
+    def _ledger(self, hidden: Tensor, labels: Tensor) -> GradientLedger:
+        places = (labels != IGNORED).nonzero()[:, 0]
+        if len(places) > self._most:
+            even = torch.arange(self._most, device=places.device) * len(places) // self._most
+            places = places[even]
+        targets = labels[places].to(hidden.device)
+        self._seen += torch.bincount(targets.cpu(), minlength=len(self._seen))
+        counts = self._counts if self._counts is not None else self._seen
+        bias, scale = self._head.bias, self._map.scale
+        whole = None if bias is None else scale * bias.detach().float()
+        if self._map.bias is not None:
+            measured = self._map.bias.to(hidden.device)
+            whole = measured if whole is None else whole + measured
+        return gradient_ledger(States(
+            states=hidden[places].float(), labels=targets, head=self._head.weight.detach().float(), bias=whole, cap=self._map.cap,
+            scale=scale, name=type(self._head).__name__, windows=torch.zeros_like(targets),
+        ), counts=counts if len(targets) else None, counted_in=self._counted_in)  # fmt: skip
+
+
+def summary_of(ledger: GradientLedger) -> dict[str, Any]:
+    """The numbers of a line: those of the ledger, `GROUP.NAME` of each group, and the drift of the mean row under each optimiser."""
+    line: dict[str, Any] = {name: getattr(ledger, name) for name in _OF_LEDGER}
+    for group in ledger.groups:
+        line |= {f"{group.name}.{name}": getattr(group, name) for name in _OF_GROUP}
+        line[f"{group.name}.net"] = group.net.value
+    for drift in ledger.drifts:
+        name = drift.optimiser.replace(" ", "_").lower()
+        line |= {f"drift.{name}": drift.share, f"drift.{name}_to_mean_row": drift.to_mean_row}
+    return line
+
+
+def _trains(module: Any) -> bool:
+    return bool(module.training and torch.is_grad_enabled())
+
+
+def _is_first() -> bool:
+    distributed = torch.distributed
+    return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
+
+
+def _appendable(path: str | os.PathLike[str]) -> Path:
+    path = Path(path)
+    if not path.parent.is_dir() or (path.exists() and not path.is_file()):
+        raise InputError(f"expected a file in a folder that exists, got {path}: make the folder first")
+    if path.exists():
+        records, rest = own_lines(path, (), "gradients of a step")
+        is_other = [at for at, one in enumerate(records, 1) if "reason" not in one and "zero_sum" not in one]
+        if is_other or rest:
+            at, what = (is_other[0], "another") if is_other else (len(records) + 1, "a part of one")
+            raise InputError(
+                f"expected gradients of a step in each line of {path.name}, got {what} in line {at}: name a new file"
+            )
+    return path
+
+
+def _append(path: Path, line: str) -> None:
+    """One write to the end: lines of several runs do not mix, and a kill leaves whole lines."""
+    place = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(place, line.encode())
+    finally:
+        os.close(place)

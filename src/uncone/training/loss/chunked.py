@@ -1,0 +1,284 @@
+"""The chunk backend, in plain PyTorch: one pass over the targets gives losses and gradients.
+
+For a chunk with states h and logits z, d = softmax(z) - target is written over z; the chunk's gradients are d
+W and d' h. With a gate G the head's gradient is of rank two off the targets,
+
+    dW = diag(g1) D0' H0 + diag(g2) D1' H1 + sum over rare targets i of (1 - g2[y_i]) d_i,y_i e_y_i h_i',
+
+with D0 the rows of targets that are not rare and D1 the others: so those come first, dW is scaled by g1 once,
+and only the few rare targets are gated number by number. The backward pass only scales the gradients.
+"""
+
+from typing import Any
+
+import torch
+
+from uncone.tensors import empty, zeros
+from uncone.training.loss.problem import GatedShare, Problem, refuse_again, refuse_nan
+
+Tensor = torch.Tensor
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+_BUFFER_BYTES = {"cpu": 144 * 2**20, "other": 128 * 2**20}
+_STEP = 32
+_SMALL = 64
+_FEWEST = 160
+"""Targets in a chunk, however large the vocabulary: a product of fewer is slow."""
+_FEW = 16
+"""Rows below which a product by way of the transposes takes ten times as long."""
+
+
+class Sweep:
+    """One pass over the targets. `factors` (N,) weight their gradients; without them every target counts 1.
+
+    With `recorded`, the problem is told how much of the gradient its gate held back.
+    """
+
+    def __init__(
+        self,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        problem: Problem,
+        needs: tuple[bool, bool, bool],
+        *,
+        factors: Tensor | None = None,
+        recorded: bool = False,
+    ) -> None:
+        self._options, self._problem, self._needs = problem.options, problem, needs
+        self._hidden, self._weight = hidden.detach().to(problem.dtype), weight.detach().to(problem.dtype)
+        self._exact = torch.promote_types(problem.dtype, torch.float32)
+        self._bias = None if bias is None else bias.detach().to(self._exact)
+        self._factors = None if factors is None else factors.to(self._exact)
+        self._shard = problem.shard
+        n, d = hidden.shape
+        v, device = weight.shape[0], hidden.device
+        self._losses = zeros((n,), self._exact, device)
+        """(N,), 0 where ignored."""
+        self._of_hidden = zeros((n, d), self._exact, device) if needs[0] else None
+        self._of_weight = empty((v, d), self._exact, device) if needs[1] else None
+        self._of_bias = zeros((v,), self._exact, device) if needs[2] else None
+        self._begun = False  # whether anything was written to the head's gradient
+        self._gated: GatedShare | None = None
+        if recorded and problem.gates is not None:
+            signed = bool(self._options.label_smoothing or self._options.z_loss)
+            self._gated = GatedShare(problem.gates, self._shard, signed=signed)
+
+    def run(self) -> tuple[Tensor, Gradients]:
+        """The losses, and the gradients that were wanted."""
+        gates, (common, rare) = self._problem.gates, self._problem.groups()
+        self._allocate(max(len(common), len(rare)))
+        for rows in self._cut(common):
+            self._add(rows, None)
+        if gates is not None and self._of_weight is not None and self._begun:
+            self._of_weight.mul_(gates[1].to(self._exact)[:, None])
+        for rows in self._cut(rare):
+            self._add(rows, None if gates is None else gates[2])
+        refuse_nan(self._losses, self._hidden, self._weight, self._bias, self._shard)
+        if self._of_weight is not None and not self._begun:
+            self._of_weight.zero_()
+        if self._of_hidden is not None:
+            if self._options.logit_scale != 1:
+                self._of_hidden.mul_(self._options.logit_scale)
+            self._shard.sum(self._of_hidden)
+        if self._gated is not None and self._problem.record is not None:
+            self._problem.record(*self._gated.sums())
+        return self._losses, (self._of_hidden, self._of_weight, self._of_bias)
+
+    def _cut(self, rows: Tensor) -> tuple[Tensor, ...]:
+        return torch.split(rows, self._chunk) if len(rows) else ()
+
+    def _allocate(self, most: int) -> None:
+        v, device = self._weight.shape[0], self._hidden.device
+        buffer = _BUFFER_BYTES["cpu" if device.type == "cpu" else "other"]
+        steps = buffer // (self._shard.largest * self._exact.itemsize) // _STEP
+        fitting = max(_FEWEST, (steps - 1 + steps % 2) * _STEP)  # an odd number of steps, as `_width` says
+        self._chunk = max(1, min(self._options.chunk or fitting, most))
+        size, low = _width(self._chunk) * v, self._problem.dtype != self._exact
+        self._logits = empty((size,), self._exact, device)
+        self._low = empty((size,), self._problem.dtype, device) if low else None
+        self._tanh = None if self._options.softcap is None else empty((size,), self._exact, device)
+
+    def _matrix(self, buffer: Tensor, n: int) -> Tensor:
+        """(n, V) in `buffer`; on the CPU by columns: its product is a third faster so, if not of 16 bits."""
+        v, width = self._weight.shape[0], _width(n)
+        by_columns = buffer.device.type == "cpu" and self._low is None
+        return buffer[: width * v].view(v, width)[:, :n].T if by_columns else buffer[: n * v].view(n, v)
+
+    def _add(self, rows: Tensor, gate: Tensor | None) -> None:
+        """Add the loss and the gradients of the targets `rows`; `gate` (V,) multiplies the head's."""
+        options, h = self._options, self._hidden[rows]
+        if options.logit_scale != 1:
+            h = h * options.logit_scale
+        at, own = self._shard.place(self._problem.labels[rows][:, None])
+        z = self._logits_of(h)
+        loss = self._linear_part(z, at, own)
+        log_sum = self._normalise(z)
+        square = options.z_loss * log_sum * log_sum  # in this order: 0 times a square that overflows is NaN
+        self._losses[rows] = (loss + log_sum + square)[:, 0]
+        if any(self._needs) or self._gated is not None:
+            factors = None if self._factors is None else self._factors[rows][:, None]
+            self._differentiate(z, at, own, log_sum, factors, rare=gate is not None)
+        if any(self._needs):
+            self._multiply(z, h, rows, at, own, gate)
+
+    def _logits_of(self, h: Tensor) -> Tensor:
+        z = self._matrix(self._logits, len(h))
+        if self._low is not None:
+            z.copy_(torch.mm(h, self._weight.T, out=self._matrix(self._low, len(h))))
+        else:
+            torch.mm(h, self._weight.T, out=z)
+        if self._bias is not None:
+            z.add_(self._bias)
+        if self._tanh is not None and self._options.softcap is not None:
+            tanh = self._matrix(self._tanh, len(h))
+            torch.tanh(z.div_(self._options.softcap), out=tanh)
+            torch.mul(tanh, self._options.softcap, out=z)
+        return z
+
+    def _linear_part(self, z: Tensor, at: Tensor, own: Tensor) -> Tensor:
+        """Minus the mean of the logits over the target's distribution (n, 1)."""
+        smoothing = self._options.label_smoothing
+        loss = torch.where(own, -(1 - smoothing) * z.gather(1, at), 0.0)
+        if smoothing:
+            loss -= smoothing / self._shard.total * z.sum(dim=1, keepdim=True)
+        return self._shard.sum(loss)
+
+    def _normalise(self, z: Tensor) -> Tensor:
+        """Turn logits into probabilities in place; the logarithms of their sums (n, 1)."""
+        top = z.amax(dim=1, keepdim=True)
+        if z.is_contiguous():
+            torch.softmax(z, dim=1, out=z)
+        else:  # of what is not contiguous it would make a copy: whole columns, with what they are padded with
+            width = z.stride(1)
+            columns = z.as_strided((z.shape[1], width), (width, 1))
+            torch.softmax(columns, dim=0, out=columns)
+        # The largest probability is at least 1 / V: no underflow.
+        own = top - z.amax(dim=1, keepdim=True).log_()
+        if self._shard.group is None:
+            return own
+        highest = self._shard.highest(own.clone())
+        log_sum = highest + self._shard.sum((own - highest).exp_()).log_()
+        z.mul_((own - log_sum).exp_())
+        return log_sum
+
+    def _differentiate(
+        self, p: Tensor, at: Tensor, own: Tensor, log_sum: Tensor, factors: Tensor | None, *, rare: bool
+    ) -> None:
+        """Turn probabilities into d, the gradient of the losses by the products h W' + bias, in place."""
+        options, one = self._options, torch.ones((), dtype=p.dtype, device=p.device)
+        factors = one if factors is None else factors
+        if options.z_loss or factors is not one:
+            p.mul_((1 + 2 * options.z_loss * log_sum) * factors)
+        if options.label_smoothing:
+            p.sub_(factors * (options.label_smoothing / self._shard.total))
+        p.scatter_add_(1, at, torch.where(own, -(1 - options.label_smoothing) * factors, 0.0))
+        if self._tanh is not None:
+            slope = self._matrix(self._tanh, len(p))
+            p.mul_(slope.square_().neg_().add_(1))
+        if self._gated is not None:
+            self._gated.add(p, at, own, rare=rare)
+
+    def _multiply(
+        self, d: Tensor, h: Tensor, rows: Tensor, at: Tensor, own: Tensor, gate: Tensor | None
+    ) -> None:
+        if self._of_bias is not None:
+            self._of_bias += d.sum(0)
+        if self._of_hidden is not None:
+            narrow = self._narrow(d)  # contiguous by columns where d is: that saves up to a tenth
+            by_rows = len(d) < _FEW or narrow.is_contiguous()
+            product = torch.mm(narrow, self._weight) if by_rows else torch.mm(self._weight.T, narrow.T).T
+            self._of_hidden[rows] = product.to(self._exact)
+        if self._of_weight is None:
+            return
+        if gate is not None:
+            gate = gate.to(d.dtype)
+            of_target = d.gather(1, at) * torch.where(own, 1.0, gate[at])
+            d.mul_(gate).scatter_(1, at, of_target)
+        # The CPU multiplies what is wide; elsewhere products of what is narrow are summed in more digits.
+        d = d if d.device.type == "cpu" else self._narrow(d)
+        add_product(self._of_weight, d.T, h, begun=self._begun)
+        self._begun = True
+
+    def _narrow(self, d: Tensor) -> Tensor:
+        """d in the dtype of the products."""
+        return d if self._low is None else self._matrix(self._low, len(d)).copy_(d)
+
+
+def _width(n: int) -> int:
+    """Of a column of n numbers with its padding; small products want none.
+
+    A vector register's worth times an odd number is fastest: whole cache lines, and columns that do not all
+    begin on the same lines of a cache.
+    """
+    return n if n < _SMALL else (-(-n // _STEP) | 1) * _STEP
+
+
+def add_product(total: Tensor, a: Tensor, b: Tensor, *, begun: bool) -> None:
+    """total += a b, or total = a b where nothing was written to it yet.
+
+    Of 16-bit factors, no product is rounded before it is added where the device can do that.
+    """
+    if a.device.type == "cpu":
+        total.addmm_(a.to(total.dtype), b.to(total.dtype), beta=float(begun))
+    elif a.dtype == total.dtype:
+        total.addmm_(a, b, beta=float(begun))
+    elif not _sums_in_float32(a):
+        total.copy_(total + torch.mm(a, b) if begun else torch.mm(a, b))
+    elif begun:
+        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
+    else:
+        torch.mm(a, b, out_dtype=total.dtype, out=total)
+
+
+def _sums_in_float32(a: Tensor) -> bool:
+    """Whether a product of 16-bit numbers can be given out and added in float32, without a rounded copy."""
+    if a.device.type != "cuda" or torch.version.hip is not None or torch.__version__ < "2.8":
+        return False
+    return torch.cuda.get_device_capability(a.device) >= (8, 0)
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem, sweep: type[Sweep]
+    ) -> Tensor:
+        ctx.needs, ctx.problem, ctx.sweep = ctx.needs_input_grad[:3], problem, sweep
+        ctx.dtypes = tuple(None if t is None else t.dtype for t in (hidden, weight, bias))
+        ctx.later = problem.options.reduction == "none"
+        needs = (False, False, False) if ctx.later else ctx.needs
+        recorded = problem.record is not None and ctx.needs[1]
+        with torch.autocast(hidden.device.type, enabled=False):
+            losses, ctx.gradients = sweep(hidden, weight, bias, problem, needs, recorded=recorded).run()
+        if ctx.later:
+            ctx.save_for_backward(hidden, weight, bias)
+            return losses
+        ctx.share = problem.share(losses.device)
+        total: Tensor = losses.sum(dtype=torch.float64) * ctx.share
+        return total.to(losses.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_again(given=ctx.gradients is None)
+        if ctx.later:
+            hidden, weight, bias = ctx.saved_tensors
+            with torch.autocast(hidden.device.type, enabled=False):
+                _, gradients = ctx.sweep(hidden, weight, bias, ctx.problem, ctx.needs, factors=grad).run()
+        else:
+            gradients, ctx.gradients = ctx.gradients, None
+            scale = grad.double() * ctx.share
+            if scale.device.type != "cpu" or float(scale) != 1:
+                for gradient in gradients:
+                    if gradient is not None:
+                        gradient.mul_(scale.to(gradient.dtype))
+        given = (None if g is None else g.to(t) for g, t in zip(gradients, ctx.dtypes, strict=True))
+        return *given, None, None
+
+
+def cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem, sweep: type[Sweep] = Sweep
+) -> Tensor:
+    """The loss of hidden (N, D) as a scalar, or (N,) with the reduction "none", by one `sweep` or another."""
+    if not torch.is_grad_enabled():  # inside of apply it is off either way
+        hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
+    loss: Tensor = _CrossEntropy.apply(hidden, weight, bias, problem, sweep)  # type: ignore[no-untyped-call]
+    return loss

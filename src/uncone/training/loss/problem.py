@@ -1,0 +1,263 @@
+"""The problem that every backend solves: its targets, its gate, the head's rows at hand; and refusals."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import distributed
+from torch.distributed import ProcessGroup
+
+from uncone.errors import InputError
+from uncone.training.loss.options import CrossEntropyOptions
+
+Tensor = torch.Tensor
+Gates = tuple[Tensor, Tensor, Tensor]
+_PART = 32
+"""Rows whose absolute values are held beside the chunk."""
+
+
+@runtime_checkable
+class Gate(Protocol):
+    """Any object whose `gates()` gives (rare, g1, g2), each (V,): bool, float32, float32; 1 off `rare`.
+
+    The gradient of target i pushes row v with the factor g1[v] where the target of i is no rare id, else
+    g2[v]; the row of the target itself gets all of its gradient (Yu et al. 2022, adaptive gradient gating).
+
+    A gate may have a method `record(gated, total)` besides. It is called once with each loss whose head wants
+    a gradient, with two float64 scalars on the head's device: the sums over the targets that count of |(1 -
+    G) delta| and of |delta|, delta the gradient of a target's own loss by its logits before a cap (and before
+    reduction and upstream gradient). Their quotient is the share of the gradient that was held back. Ranks
+    that share a head are told the sums over all of them.
+    """
+
+    def gates(self) -> Gates:
+        """The gates of this step."""
+        ...
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Rows `start` to `stop` of a head of `total` rows: all of them without a group."""
+
+    group: ProcessGroup | None
+    start: int
+    stop: int
+    total: int
+    largest: int
+    """Rows of the rank that holds the most, for sizes that must be alike on every rank."""
+
+    def place(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows of `labels` here, and whether they are here; elsewhere the row means nothing."""
+        here = labels - self.start
+        return here.clamp(0, self.stop - self.start - 1), (here >= 0) & (labels < self.stop)
+
+    def sum(self, x: Tensor) -> Tensor:
+        """The sum of x over the ranks, in its place; equal to the bit on all of them."""
+        if self.group is not None:
+            distributed.all_reduce(x, group=self.group)
+        return x
+
+    def highest(self, x: Tensor) -> Tensor:
+        """The same with the largest of the ranks."""
+        if self.group is not None:
+            distributed.all_reduce(x, op=distributed.ReduceOp.MAX, group=self.group)
+        return x
+
+
+def shard_of(weight: Tensor, group: ProcessGroup | None) -> Shard:
+    """Where the rows of this rank's `weight` stand: slices follow each other in the order of their ranks."""
+    rows = weight.shape[0]
+    return Shard(None, 0, rows, rows, rows) if group is None else _exchange(weight, group)
+
+
+def _exchange(weight: Tensor, group: ProcessGroup) -> Shard:
+    rank = distributed.get_rank(group)
+    if rank < 0:
+        raise InputError(
+            "expected a process of the group that holds the head, got one outside: call the loss on its "
+            "ranks only"
+        )
+    counts = torch.zeros(distributed.get_world_size(group), dtype=torch.int64, device=weight.device)
+    counts[rank] = weight.shape[0]
+    distributed.all_reduce(counts, group=group)
+    rows = counts.tolist()
+    if 0 in rows:
+        raise InputError(
+            f"expected head rows on every rank, got none on rank {rows.index(0)}: use fewer ranks"
+        )
+    start = sum(rows[:rank])
+    return Shard(group, start, start + rows[rank], sum(rows), max(rows))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The loss to be computed, beside the tensors that have gradients."""
+
+    options: CrossEntropyOptions
+    labels: Tensor
+    """(N,)"""
+    valid: Tensor
+    """(N,): which targets count."""
+    gates: Gates | None
+    """The rare ids of the whole vocabulary, and the factors of the head's rows at hand."""
+    dtype: torch.dtype
+    """Of the products."""
+    shard: Shard
+    """Which rows of the head are at hand."""
+    record: Callable[[Tensor, Tensor], None] | None = None
+    """Takes the sums of the gradient that was held back and of all, as `Gate` says."""
+
+    def groups(self) -> tuple[Tensor, Tensor]:
+        """Row numbers of the targets that are not rare, and of the rare ones; without a gate none is rare."""
+        if self.gates is None:
+            return self.valid.nonzero().flatten(), self.valid.new_empty(0, dtype=torch.int64)
+        rare = self.gates[0][torch.where(self.valid, self.labels, 0)] & self.valid
+        return (self.valid & ~rare).nonzero().flatten(), rare.nonzero().flatten()
+
+    def share(self, device: torch.device) -> Tensor:
+        """The factor of the sum of losses, float64: 1, or 1 / items, and 0 where there are none."""
+        if self.options.reduction == "sum":
+            return torch.ones((), dtype=torch.float64, device=device)
+        items = self.valid.sum() if self.options.num_items is None else self.options.num_items
+        items = torch.as_tensor(items, dtype=torch.float64).to(device).reshape(())
+        return torch.where(items > 0, 1 / items, 0.0)
+
+
+def valid_targets(labels: Tensor, options: CrossEntropyOptions) -> Tensor:
+    """Which labels (N,) are targets that count."""
+    ignored = options.ignore_index
+    return torch.ones_like(labels, dtype=torch.bool) if ignored is None else labels != ignored
+
+
+def check_range(labels: Tensor, valid: Tensor, vocabulary: int, ignored: int | None) -> None:
+    """Raise where a label that counts is no id of the head."""
+    wrong = valid & ((labels < 0) | (labels >= vocabulary))
+    if bool(wrong.any()):
+        at = int(wrong.nonzero()[0])
+        or_ignored = "" if ignored is None else f" or {ignored} (ignored)"
+        raise InputError(
+            f"expected labels from 0 to {vocabulary - 1}{or_ignored}, got {int(labels[at])} at position {at} "
+            f"({int(wrong.sum())} in all): does the tokenizer fit the model?"
+        )
+
+
+def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
+    """The gates on `device`: the rare ids of the whole vocabulary, the factors of this rank's rows."""
+    rare, g1, g2 = gates = gate.gates()
+    if any(tensor.shape != (shard.total,) for tensor in gates):
+        raise InputError(
+            f"expected gates for the head's {shard.total} ids, got shapes {tuple(rare.shape)}, "
+            f"{tuple(g1.shape)} and {tuple(g2.shape)}: make the gate for this vocabulary"
+        )
+    if rare.dtype != torch.bool:
+        raise InputError(f"expected a bool tensor of rare ids, got {rare.dtype}: compare it with 0 first")
+    for name, factors in (("g1", g1), ("g2", g2)):
+        low, high = (float(edge) for edge in torch.aminmax(factors))
+        if not 0 <= low <= high <= 1:
+            raise InputError(
+                f"expected {name} in [0, 1], got {low:g} to {high:g}: a factor above 1 amplifies the push, "
+                "one below 0 turns it"
+            )
+        if not bool((factors[~rare] == 1).all()):
+            raise InputError(
+                f"expected {name} to be 1 for every id that is not rare, got others: gates act on rare rows "
+                "only"
+            )
+    here = slice(shard.start, shard.stop)
+    return rare.to(device), g1[here].to(device), g2[here].to(device)
+
+
+class GatedShare:
+    """Sums over targets of |delta| and |(1 - G) delta|, delta the gradient by the logits before a cap.
+
+    G is the same for all common targets and for all rare ones, off the targets themselves; so one sum a
+    column is kept for each of the two.
+    """
+
+    def __init__(self, gates: Gates, shard: Shard, *, signed: bool) -> None:
+        self._held_back = torch.stack(gates[1:]).double().neg_().add_(1)
+        self._columns = torch.zeros_like(self._held_back)
+        self._of_targets = self._columns.new_zeros(())
+        self._shard, self._signed = shard, signed
+
+    def add(self, d: Tensor, at: Tensor, own: Tensor, *, rare: bool) -> None:
+        """Add targets with gradients d (n, V) by the logits, their own at `at` (n, 1) where `own` (n, 1)."""
+        of_targets = torch.where(own, d.gather(1, at), 0.0).flatten()
+        self._of_targets += of_targets.abs().sum(dtype=torch.float64)
+        wide = torch.promote_types(d.dtype, torch.float32)
+        if self._signed:
+            columns, of_targets = torch.zeros_like(self._columns[0]), of_targets.abs()
+            for part in torch.split(d, _PART):
+                columns += part.abs().sum(dim=0, dtype=wide)
+        else:  # off the targets these are probabilities: a pass for their signs is saved
+            columns = d.sum(dim=0, dtype=wide).double()
+        self._columns[int(rare)] += columns.index_add_(0, at.flatten(), -of_targets.double())
+
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """(held back, all), float64 scalars."""
+        held_back, total = self._shard.sum(
+            torch.stack([(self._held_back * self._columns).sum(), self._columns.sum() + self._of_targets])
+        )
+        return held_back, total
+
+
+def refuse_again(*, given: bool) -> None:
+    """Raise in a backward pass that wants second derivatives, or gradients that were `given` out already."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "the gradients of this loss are numbers without a graph of their own: create_graph=True would "
+            "take them for constants; use torch.nn.functional.cross_entropy on the logits where second "
+            "derivatives are wanted"
+        )
+    if given:
+        raise RuntimeError(
+            "the gradients of this loss were given out already: they are computed with the loss and kept "
+            "once; compute the loss again instead of retain_graph=True"
+        )
+
+
+def refuse_nan(
+    losses: Tensor, hidden: Tensor, weight: Tensor | None, bias: Tensor | None, shard: Shard
+) -> None:
+    """Raise where NaN among the losses, one or (N,), came from the states (N, D), the head or the bias.
+
+    They are looked through only then. Finite numbers whose products overflow are left alone: scaled training
+    in float16 meets them, and skips the step.
+    """
+    wrong = torch.isnan(losses)
+    if not bool(wrong.any()):
+        return
+    states = torch.where(wrong[:, None], hidden, 0.0) if wrong.ndim else hidden
+    message = _not_finite(states, weight, bias, shard.start)
+    if shard.group is not None:
+        elsewhere = shard.highest(torch.tensor(float(message is not None), device=losses.device))
+        if message is None and bool(elsewhere):
+            message = (
+                "expected a head without NaN, got NaN or infinity on another rank: its message names the row"
+            )
+    if message is not None:
+        raise InputError(message)
+
+
+def _not_finite(hidden: Tensor, weight: Tensor | None, bias: Tensor | None, start: int) -> str | None:
+    """Which tensor holds numbers that are not finite, and where first."""
+    of_head = "look for the step that made it"
+    for kind, test, in_bias in (("NaN", torch.isnan, torch.isnan), ("infinity", torch.isinf, torch.isposinf)):
+        if len(bad := test(hidden).any(dim=1).nonzero()):
+            return (
+                f"expected hidden states without {kind}, got {len(bad)} of {len(hidden)} with {kind}, first "
+                f"at position {int(bad[0])}: look for the layer that made it "
+                "(torch.autograd.set_detect_anomaly helps)"
+            )
+        if weight is not None and len(bad := test(weight).any(dim=1).nonzero()):
+            return (
+                f"expected a head without {kind}, got {len(bad)} of {len(weight)} rows with {kind}, first "
+                f"row {start + int(bad[0])}: {of_head} (a lower learning rate or clipped gradients help)"
+            )
+        if bias is not None and len(bad := in_bias(bias).nonzero()):
+            return (
+                f"expected a bias without {kind}, got {len(bad)} of {len(bias)} with {kind}, first for id "
+                f"{start + int(bad[0])}: {of_head}; only -inf may stand, for an id that is never drawn"
+            )
+    return None

@@ -1,0 +1,687 @@
+"""Comparison of diagnoses: differences and intervals by hand, laws that hold for any numbers, and planted faults."""
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import uncone
+from tests.report.records_example import make_diagnosis, make_subject
+from uncone.comparison.changes import MEANINGFUL, REFERENCE_SHARE, ROUNDING, SCALE_APART
+from uncone.comparison.record import ComparedMeasure, Comparison
+from uncone.diagnosis.record import Diagnosis, Subject
+from uncone.errors import InputError
+from uncone.records.parts import Finding, Group, Groups, Measurement, Norms
+from uncone.records.tokens import Estimate, FrequencyGroup, FrequencyGroups, UnderTrained
+
+from ..planted import FAULTS, drifted, healthy, low_rank, rogue, write_model
+
+Interval = tuple[float, float] | None
+
+
+def _subject(
+    *measurements: Measurement,
+    name: str = "rows",
+    norm: float = 1.0,
+    n: int = 100,
+    d: int = 8,
+    findings: tuple[Finding, ...] = (),
+) -> Subject:
+    norms = Norms(norm, norm, norm, (norm, norm + 1), (n,))
+    return Subject(name, f"file#{name}", n, d, "float32", measurements, findings, None, None, norms, None)
+
+
+def _finding(level: str = "warning", extent: float | None = 0.3, cause: str = "drift") -> Finding:
+    """A finding that rests on the mean cosine."""
+    return Finding(cause, level, "s", measures=("mean_cosine",), extent=extent)  # type: ignore[arg-type]
+
+
+NONE = _finding("healthy", None, "no_defect")
+
+
+def _reading(value: float | None, name: str = "mean_cosine", **given: object) -> Measurement:
+    standing = {
+        "range": (-1.0, 1.0),
+        "better": "lower",
+        "reference": 0.0,
+        "n": 100,
+        "d": 8,
+        "centered": False,
+    }
+    return Measurement(name, value, **(standing | given))  # type: ignore[arg-type]
+
+
+def _diagnosis(*subjects: Subject, name: str = "model", **given: object) -> Diagnosis:
+    return Diagnosis(name, "A verdict.", subjects, **given)  # type: ignore[arg-type]
+
+
+def _compared(*readings: Measurement) -> ComparedMeasure:
+    found = uncone.compare([_diagnosis(_subject(reading, n=reading.n, d=reading.d)) for reading in readings])
+    return found.subjects[0].measures[0]
+
+
+def test_differences_by_hand() -> None:
+    compared = _compared(_reading(0.1), _reading(0.4), _reading(0.05))
+    assert compared.values == (0.1, 0.4, 0.05)
+    assert compared.distances == (0.1, 0.4, 0.05)
+    assert compared.changes[0] is None
+    up, down = compared.changes[1:]
+    assert up is not None
+    assert down is not None
+    assert (up.difference, up.direction, up.interval) == (pytest.approx(0.3), "changed", None)
+    assert (down.difference, down.direction) == (pytest.approx(-0.05), "changed")
+
+
+@pytest.mark.parametrize("better", ["higher", "lower", "neither"])
+@pytest.mark.parametrize(
+    ("after", "direction"), [(0.5, "changed"), (0.1, "changed"), (0.2, "equal"), (0.2 + 1e-9, "equal")]
+)
+def test_a_reading_alone_is_neither_worse_nor_better(better: str, after: float, direction: str) -> None:
+    change = _compared(_reading(0.2, better=better), _reading(after, better=better)).changes[1]
+    assert change is not None
+    assert change.direction == direction
+
+
+BEFORE, AFTER = (_finding(extent=0.3), NONE), (NONE, _finding(extent=0.3))
+"""The defect went, and came: the first of each pair is the baseline's."""
+
+
+@pytest.mark.parametrize(
+    ("found", "better", "after", "direction"),
+    [
+        (AFTER, "lower", 0.5, "worse"), (AFTER, "lower", 0.1, "changed"), (AFTER, "higher", 0.1, "worse"),
+        (AFTER, "higher", 0.5, "changed"), (AFTER, "neither", 0.5, "changed"), (AFTER, "lower", 0.2, "equal"),
+        (BEFORE, "lower", 0.1, "better"), (BEFORE, "lower", 0.5, "changed"), (BEFORE, "higher", 0.5, "better"),
+        (BEFORE, "higher", 0.1, "changed"), (BEFORE, "neither", 0.1, "changed"),
+        ((NONE, NONE), "lower", 0.5, "changed"), ((_finding(), _finding()), "lower", 0.5, "changed"),
+        ((NONE, _finding("structure", None)), "lower", 0.5, "changed"), ((NONE, _finding("note")), "lower", 0.5, "changed"),
+    ],
+)  # fmt: skip
+def test_the_evidence_of_a_defect_is_worse_where_it_came_and_better_where_it_went(
+    found: tuple[Finding, Finding], better: str, after: float, direction: str
+) -> None:
+    """And only where it moved with the defect."""
+    sides = zip((0.2, after), found, strict=True)
+    compared = uncone.compare([
+        _diagnosis(_subject(_reading(value, better=better), _reading(value, "isoscore", better=better), findings=(one,)))
+        for value, one in sides
+    ])  # fmt: skip
+    cosine, other = (measure.changes[1] for measure in compared.subjects[0].measures)
+    assert cosine is not None
+    assert other is not None
+    assert cosine.direction == direction
+    assert other.direction in ("changed", "equal"), "no defect rests on it"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        (NONE, _finding(), "new"), (_finding(), NONE, "gone"), (_finding("note"), _finding(), "new"),
+        (_finding(), _finding("note"), "gone"), (_finding(), _finding("severe"), "grew"), (_finding("severe"), _finding(), "shrank"),
+        (_finding("severe", 0.9), _finding("warning", 0.95), "shrank"),  # the level decides
+        (_finding(extent=0.3), _finding(extent=0.3 + 0.021), "grew"), (_finding(extent=0.3), _finding(extent=0.3 + 0.019), ""),
+        (_finding(extent=0.3), _finding(extent=0.3 - 0.021), "shrank"), (_finding(extent=0.3), _finding(extent=0.3 - 0.019), ""),
+        (_finding(extent=0.0), _finding(extent=0.02), "grew"), (_finding(extent=0.02), _finding(extent=0.0), "shrank"),
+        (_finding(extent=None), _finding(extent=0.9), ""), (_finding(extent=0.9), _finding(extent=None), ""),  # older files
+        (_finding("structure"), _finding("structure", 0.9), ""), (NONE, _finding("note"), ""), (_finding("no_effect"), NONE, ""),
+        (Finding("not_measured", "note", "s"), _finding(), ""), (_finding(), Finding("not_measured", "note", "s"), ""),
+    ],
+)  # fmt: skip
+def test_what_became_of_a_defect(before: Finding, after: Finding, change: str) -> None:
+    found = uncone.compare([_diagnosis(_subject(_reading(0.2), findings=(one,))) for one in (before, after)])
+    (drift,) = [finding for finding in found.subjects[0].findings if finding.cause in ("drift",)] or [None]
+    assert drift is None or drift.changes == ("", change)
+    assert found.worse == (change in ("new", "grew"))
+    words = {"new": "worse", "grew": "worse", "gone": "better", "shrank": "better", "": "differs little"}
+    assert words[change] in found.verdict
+    assert change in found.verdict
+
+
+def test_a_side_without_findings_concludes_nothing() -> None:
+    """Of older files, or of a subject that one diagnosis alone has."""
+    bare, faulty = _subject(_reading(0.1)), _subject(_reading(0.5), findings=(_finding(),))
+    for sides in ((bare, faulty), (faulty, bare)):
+        found = uncone.compare([_diagnosis(side) for side in sides])
+        assert not found.worse
+        assert found.verdict.startswith(
+            "model (2) is neither worse nor better than model; changed: mean cosine "
+        )
+    head = replace(faulty, name="head")
+    found = uncone.compare([_diagnosis(bare), _diagnosis(bare, head)])
+    assert (found.worse, found.verdict) == (False, "model (2) differs little from model.")
+
+
+def test_of_several_ways_of_one_reading_the_worse_is_told() -> None:
+    before = _subject(_reading(0.3), findings=(_finding(), _finding(extent=0.2, cause="tail")))
+    after = _subject(_reading(0.5), findings=(_finding("severe"),))
+    found = uncone.compare([_diagnosis(before), _diagnosis(after)])
+    change = found.subjects[0].measures[0].changes[1]
+    assert change is not None
+    assert change.direction == "worse"
+    assert found.verdict == (
+        "model (2) is worse than model: drift grew (severe, mean cosine 0.500 instead of 0.300), but better: "
+        "tail gone (mean cosine 0.500 instead of 0.300)."
+    )
+
+
+def test_an_untrained_baseline_is_said() -> None:
+    random = Finding("untrained", "structure", "s")
+    sides = [
+        _diagnosis(_subject(_reading(0.0), name="input", findings=(random,)), name="new"),
+        _diagnosis(
+            _subject(_reading(0.6), name="input", findings=(_finding("severe", 0.6),)), name="trained"
+        ),
+    ]
+    assert uncone.compare(sides).verdict == (
+        "new looks untrained: what changed is what training did. trained is worse than new: drift new "
+        "(severe, mean cosine 0.600 instead of 0)."
+    )
+    assert uncone.compare(sides[::-1]).verdict.startswith("new looks untrained. new is better than trained: ")
+    table = [_subject(_reading(0.0), name="input", findings=(random,)), _subject(_reading(0.0), name="input")]
+    heads = [_subject(_reading(0.0), name="head", findings=(NONE,))] * 2
+    found = uncone.compare([_diagnosis(*both) for both in zip(table, heads, strict=True)])
+    assert found.verdict.startswith(
+        "The input token table of model looks untrained: what changed is what training did. "
+    )
+
+
+def test_a_defect_that_a_side_cannot_show_is_not_gone() -> None:
+    """Of rows whose reserved tokens have no names no tail can be said to be gone, nor to be new."""
+    tail = Finding("degenerate_tail", "warning", "s", extent=0.1)
+    untrained = Finding("under_trained_tokens", "warning", "s", extent=0.1)
+    named, unnamed = (Groups(10, "reserved", None, (), by_name) for by_name in (True, False))
+    model = replace(
+        _subject(_reading(0.0), findings=(tail, untrained)), groups=named, under_trained=UnderTrained(5)
+    )
+    vectors = replace(_subject(_reading(0.0), findings=(NONE,)), groups=unnamed)
+    other = replace(vectors, groups=named, under_trained=UnderTrained(0))
+    for second, change in ((vectors, ""), (other, "gone")):
+        found = uncone.compare([_diagnosis(model), _diagnosis(second)]).subjects[0].findings
+        assert {f.cause: f.changes[1] for f in found} == {
+            "degenerate_tail": change, "under_trained_tokens": change, "no_defect": ""
+        }  # fmt: skip
+    found = uncone.compare([_diagnosis(vectors), _diagnosis(model)])
+    assert not found.worse
+
+
+def test_even_intervals_add_as_squares() -> None:
+    """Half widths 0.03 and 0.04 give 0.05."""
+    change = _compared(_reading(0.1, interval=(0.07, 0.13)), _reading(0.4, interval=(0.36, 0.44))).changes[1]
+    assert change is not None
+    assert change.interval == (pytest.approx(0.25), pytest.approx(0.35))
+
+
+def test_uneven_intervals_take_the_half_width_of_their_side() -> None:
+    """Zou & Donner 2008: below, b's lower and a's upper half width; above, b's upper and a's lower."""
+    change = _compared(_reading(0.2, interval=(0.12, 0.23)), _reading(0.5, interval=(0.46, 0.65))).changes[1]
+    assert change is not None
+    assert change.interval is not None
+    assert change.interval == (
+        pytest.approx(0.3 - math.sqrt(0.04**2 + 0.03**2)),
+        pytest.approx(0.3 + math.sqrt(0.15**2 + 0.08**2)),
+    )
+
+
+def test_an_interval_that_holds_zero_is_unclear() -> None:
+    change = _compared(_reading(0.20, interval=(0.1, 0.3)), _reading(0.25, interval=(0.15, 0.35))).changes[1]
+    assert change is not None
+    assert change.direction == "unclear"
+
+
+@pytest.mark.parametrize(("first", "second"), [(None, (0.3, 0.5)), ((0.05, 0.15), None), (None, None)])
+def test_no_interval_is_made_up(first: Interval, second: Interval) -> None:
+    change = _compared(_reading(0.1, interval=first), _reading(0.4, interval=second)).changes[1]
+    assert change is not None
+    assert change.interval is None
+    assert change.direction == "changed"
+
+
+def test_a_reading_outside_its_own_interval_gives_none_and_a_caution() -> None:
+    compared = _compared(_reading(0.1, interval=(0.2, 0.3)), _reading(0.4, interval=(0.3, 0.5)))
+    change = compared.changes[1]
+    assert change is not None
+    assert change.interval is None
+    assert "the reading of A is outside its own interval" in compared.cautions[1][0]
+
+
+def test_the_interval_of_independent_normal_readings_covers_their_difference() -> None:
+    """Of 4,000 pairs with 95% intervals, the interval of the difference holds the true one in about 95%."""
+    draw = np.random.default_rng(0)
+    a, b = 1.0 + 0.3 * draw.normal(size=4000), 2.0 + 0.7 * draw.normal(size=4000)
+    covered = 0
+    for x, y in zip(a.tolist(), b.tolist(), strict=True):
+        from uncone.comparison.changes import _interval
+
+        found, _ = _interval(
+            _reading(x, interval=(x - 1.96 * 0.3, x + 1.96 * 0.3)),
+            _reading(y, interval=(y - 1.96 * 0.7, y + 1.96 * 0.7)),
+            ("A", "B"),
+        )
+        assert found is not None
+        covered += found[0] <= 1.0 <= found[1]
+    assert 0.935 <= covered / 4000 <= 0.965
+
+
+finite = st.floats(-1e6, 1e6, allow_nan=False)
+
+
+@given(finite, finite, st.sampled_from(("higher", "lower", "neither")), st.floats(0, 10), st.floats(0, 10))
+def test_swapping_the_sides_turns_every_sign(
+    a: float, b: float, better: str, wide: float, narrow: float
+) -> None:
+    one = _reading(a, better=better, range=(None, None), interval=(a - wide, a + narrow))
+    other = _reading(b, better=better, range=(None, None), interval=(b - narrow, b + wide))
+    there, back = _compared(one, other).changes[1], _compared(other, one).changes[1]
+    assert there is not None
+    assert back is not None
+    assert there.difference == -back.difference
+    assert {there.direction, back.direction} in ({"changed"}, {"equal"}, {"unclear"})
+    if there.interval is not None:
+        assert back.interval == (pytest.approx(-there.interval[1]), pytest.approx(-there.interval[0]))
+
+
+extreme = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(
+    st.lists(st.none() | extreme, min_size=2, max_size=6), st.none() | extreme, st.tuples(extreme, extreme)
+)
+def test_any_finite_numbers_give_a_record_that_can_be_saved(
+    values: list[float | None], reference: float | None, interval: tuple[float, float]
+) -> None:
+    readings = [
+        _reading(value, reference=reference, interval=interval, reason="none", range=(None, 1.0))
+        for value in values
+    ]
+    found = uncone.compare([_diagnosis(_subject(reading)) for reading in readings])
+    assert Comparison.from_json(found.to_json()) == found
+
+
+def test_a_diagnosis_against_itself_has_no_difference() -> None:
+    found = uncone.compare([make_diagnosis()] * 6)
+    for subject in found.subjects:
+        for measure in (*subject.measures, *subject.without_effect):
+            assert {None if change is None else change.difference for change in measure.changes} <= {
+                None,
+                0.0,
+            }
+            assert {None if change is None else change.direction for change in measure.changes} <= {
+                None,
+                "equal",
+            }
+            assert not any(measure.cautions)
+    assert "differs little" in found.verdict
+    assert [d.name for d in found.diagnoses] == [
+        "example-model",
+        *(f"example-model ({k})" for k in range(2, 7)),
+    ]
+    assert found.notes == ()
+
+
+def test_what_is_undefined_or_not_taken_is_not_subtracted() -> None:
+    undefined = _reading(None, reason="rows that are all equal")
+    assert _compared(_reading(0.1), undefined).changes == (None, None)
+    assert _compared(undefined, _reading(0.1)).changes == (None, None)
+    assert _compared(undefined, undefined).distances == (None, None)
+    bare = Measurement("mean_cosine", None, "rows that are all equal")
+    assert _compared(bare, _reading(0.1)).better == "lower"
+    found = uncone.compare(
+        [_diagnosis(_subject(_reading(0.1))), _diagnosis(_subject(_reading(0.1), _reading(0.5, "isoscore")))]
+    )
+    isoscore = found.subjects[0].measures[1]
+    assert isoscore.values == (None, 0.5)
+    assert isoscore.changes == (None, None)
+
+
+def test_subjects_are_matched_by_name_and_the_others_said() -> None:
+    head = replace(make_subject("head"), without_effect=())
+    found = uncone.compare([_diagnosis(make_subject("input")), _diagnosis(head, make_subject("input"))])
+    assert [subject.name for subject in found.subjects] == ["input", "head"]
+    assert found.subjects[1].sides[0] is None
+    assert found.subjects[1].notes == ("only in B; A has none",)
+    assert all(measure.changes == (None, None) for measure in found.subjects[1].measures)
+
+
+def test_single_subjects_of_other_names_are_compared_and_said() -> None:
+    found = uncone.compare(
+        [_diagnosis(_subject(_reading(0.1), name="input")), _diagnosis(_subject(_reading(0.3)))]
+    )
+    (subject,) = found.subjects
+    assert subject.notes == (
+        "named 'input' in A, 'rows' in B: compared, since each diagnosis has one subject",
+    )
+    assert subject.measures[0].changes[1] is not None
+
+
+def test_a_head_is_compared_with_heads_only() -> None:
+    found = uncone.compare(
+        [_diagnosis(_subject(_reading(0.1), name="head")), _diagnosis(_subject(_reading(0.3)))]
+    )
+    assert [subject.name for subject in found.subjects] == ["head", "rows"]
+    assert found.verdict == "model and model (2) have no subject in common, so nothing could be compared."
+    assert "no subject is in all diagnoses" in found.notes[0]
+
+
+def test_readings_of_other_rows_are_not_subtracted() -> None:
+    compared = _compared(_reading(0.1), _reading(0.2, centered=True))
+    assert compared.changes == (None, None)
+    assert compared.cautions[1] == (
+        "read from other rows: rows as stored in A, the mean row subtracted in B",
+    )
+
+
+def test_another_definition_is_a_caution() -> None:
+    compared = _compared(_reading(0.1, definition="z = 0.2"), _reading(0.2, definition="z = 0.3"))
+    assert compared.cautions[1] == ("defined otherwise in A and B: compare the definitions",)
+    scale = "I(W); not scale-free: read at mean norm {}"
+    assert not _compared(
+        _reading(0.1, definition=scale.format(1)), _reading(0.2, definition=scale.format(2))
+    ).cautions[1]
+
+
+def test_the_finite_sample_bias_of_isoscore_is_a_caution_where_it_explains_the_difference() -> None:
+    """The same isotropic rows, 100,000 and 100 of them: the reference falls as the value does."""
+    many = _reading(0.999, "isoscore", better="higher", range=(0.0, 1.0), reference=0.9999, n=100_000)
+    few = _reading(0.92, "isoscore", better="higher", range=(0.0, 1.0), reference=0.917)
+    compared = _compared(many, few)
+    assert compared.cautions[1] == (
+        "its finite-sample bias depends on the number of rows and columns (100,000 x 8 in A, 100 x 8 in B): compare the distances",
+    )
+    found = uncone.compare([_diagnosis(_subject(many, n=100_000)), _diagnosis(_subject(few))])
+    assert "differs little" in found.verdict
+    assert found.subjects[0].notes[0].startswith("different sizes (A 100,000 x 8, B 100 x 8)")
+    share = (0.9999 - 0.917) / (1 - 0.1)
+    assert share < REFERENCE_SHARE
+    assert not _compared(many, replace(few, value=0.1)).cautions[1]
+
+
+def test_the_scale_of_rows_is_a_caution_for_the_partition_function() -> None:
+    readings = [
+        _reading(value, "partition_isotropy", better="higher", range=(0.0, 1.0)) for value in (0.9, 0.3)
+    ]
+    found = uncone.compare(
+        [_diagnosis(_subject(r, norm=norm)) for r, norm in zip(readings, (1.0, 2.5), strict=True)]
+    )
+    assert found.subjects[0].measures[0].cautions[1] == (
+        "it depends on the scale of the rows (mean norm 1 in A, 2.50 in B)",
+    )
+    near = 1 + 0.9 * SCALE_APART
+    same = uncone.compare(
+        [_diagnosis(_subject(r, norm=norm)) for r, norm in zip(readings, (1.0, near), strict=True)]
+    )
+    assert not same.subjects[0].measures[0].cautions[1]
+    assert "changed: partition isotropy down from 0.900 to 0.300" in same.verdict
+
+
+def test_verdict_names_the_largest_changes_both_ways() -> None:
+    def side(cosine: float, isoscore: float, rank: float) -> Diagnosis:
+        return _diagnosis(_subject(
+            _reading(cosine), _reading(isoscore, "isoscore", better="higher", range=(0.0, 1.0)),
+            _reading(isoscore - 0.01, "isoscore_star", better="higher", range=(0.0, 1.0)),
+            _reading(rank, "effective_rank", better="higher", range=(1.0, 8.0)),
+        ))  # fmt: skip
+
+    found = uncone.compare([side(0.1, 0.9, 7.0), side(0.7, 0.5, 7.5)], names=["before", "after"])
+    assert found.verdict == (
+        "after is neither worse nor better than before; changed: IsoScore down from 0.900 to 0.500, mean cosine up from "
+        "0.100 to 0.700 and effective rank up from 7 to 7.50."
+    )
+    little = uncone.compare([side(0.1, 0.9, 7.0), side(0.1 + MEANINGFUL, 0.9, 7.0)])
+    assert little.verdict == "model (2) differs little from model."
+    three = uncone.compare(
+        [side(0.1, 0.9, 7.0), side(0.1, 0.9, 7.0), side(0.6, 0.9, 7.0)], names=["a", "b", "c"]
+    )
+    assert three.verdict == (
+        "Against a: b differs little; c is neither worse nor better; changed: mean cosine up from 0.100 to 0.600."
+    )
+
+
+def test_verdict_tells_findings_that_came_and_went() -> None:
+    found = uncone.compare([
+        _diagnosis(replace(_subject(_reading(0.1)), findings=(Finding("rogue_dimensions", "warning", "s"),))),
+        _diagnosis(replace(_subject(_reading(0.1)), findings=(Finding("degenerate_tail", "severe", "s"),))),
+    ])  # fmt: skip
+    assert found.verdict == (
+        "model (2) is worse than model: degenerate tail new (severe), but better: rogue dimensions gone."
+    )
+    worse = [
+        replace(_subject(_reading(0.1)), findings=(Finding("drift", level, "s"),))
+        for level in ("warning", "severe")
+    ]
+    assert uncone.compare([_diagnosis(side) for side in worse]).verdict == (
+        "model (2) is worse than model: drift grew (severe)."
+    )
+    assert [finding.levels for finding in found.subjects[0].findings] == [("warning", None), (None, "severe")]
+
+
+def test_versions_that_differ_are_said() -> None:
+    one = _diagnosis(_subject(_reading(0.1)), versions={"uncone": "0.1.0", "torch": "2.13.0"})
+    other = _diagnosis(_subject(_reading(0.1)), versions={"uncone": "0.2.0", "torch": "2.13.0"})
+    assert uncone.compare([one, other]).notes == (
+        "made with different versions of uncone: 0.1.0 (A), 0.2.0 (B)",
+    )
+    assert uncone.compare([one, replace(one, schema="uncone.diagnosis/2")]).notes == (
+        "written with different schemas: uncone.diagnosis/1 (A), uncone.diagnosis/2 (B)",
+    )
+
+
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_two_to_six(count: int) -> None:
+    with pytest.raises(
+        InputError, match=f"expected 2 to 6 diagnoses to compare, got {count}: give the baseline first"
+    ):
+        uncone.compare([make_diagnosis()] * count)
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "a"], ["a", " "], ["a", "b", "c"]])
+def test_names_must_fit(names: list[str]) -> None:
+    with pytest.raises(InputError, match="expected 2 different names, one for each diagnosis, got 'a'"):
+        uncone.compare([make_diagnosis()] * 2, names=names)
+
+
+def test_what_is_there_twice_is_refused() -> None:
+    twice = _diagnosis(_subject(_reading(0.1), _reading(0.2)))
+    with pytest.raises(
+        InputError, match="expected measures of 'rows' in 'model' of different names, got 'mean_cosine' twice"
+    ):
+        uncone.compare([twice, twice])
+    with pytest.raises(InputError, match="expected subjects of 'model' of different names, got 'rows' twice"):
+        uncone.compare([_diagnosis(_subject(), _subject())] * 2)
+
+
+def test_the_record_round_trips_without_pictures(tmp_path: object) -> None:
+    found = uncone.compare([make_diagnosis(), make_diagnosis()])
+    assert all(side is None or side.picture is None for subject in found.subjects for side in subject.sides)
+    again = Comparison.from_json(found.to_json())
+    assert again.to_json() == found.to_json()
+    assert again.verdict == found.verdict
+    with pytest.raises(
+        InputError, match=r"expected a comparison of schema 'uncone.comparison/1', got 'uncone.diagnosis/1'"
+    ):
+        Comparison.from_json(make_diagnosis().to_json())
+
+
+def test_records_whose_parts_do_not_fit_are_refused() -> None:
+    found = uncone.compare([make_diagnosis(), make_diagnosis()])
+    with pytest.raises(InputError, match="expected 2 to 6 diagnoses to compare, got 1"):
+        replace(found, diagnoses=found.diagnoses[:1])
+    with pytest.raises(InputError, match="expected 3 sides of each subject"):
+        replace(found, diagnoses=(*found.diagnoses, found.diagnoses[0]))
+    subject = found.subjects[0]
+    with pytest.raises(InputError, match="expected 1 values of each measure of 'input'"):
+        replace(subject, sides=subject.sides[:1])
+    with pytest.raises(InputError, match="expected a side of 'input' in one diagnosis at least, got none"):
+        replace(subject, sides=(None, None))
+    with pytest.raises(InputError, match="expected as many changes and cautions as values of 'mean_cosine'"):
+        replace(subject.measures[0], changes=(None,))
+
+
+@pytest.fixture(scope="module")
+def twin() -> Diagnosis:
+    return uncone.diagnose(healthy())
+
+
+def _with_tokens(cosine: Estimate, found: int | None) -> Diagnosis:
+    nothing = Estimate(None)
+    group = FrequencyGroup("rare", 10, None, cosine, Estimate(1.0, (0.9, 1.1)), nothing, nothing)
+    groups = FrequencyGroups("id", "the last 20%", 0.95, (group,), ())
+    looks = UnderTrained(found, "" if found is not None else "no head", rate=0.01, tested=40)
+    return _diagnosis(replace(_subject(_reading(0.1)), frequency_groups=groups, under_trained=looks))
+
+
+def test_readings_of_tokens_by_hand() -> None:
+    """The group's intervals go into that of the difference; the share is of the rows tested."""
+    one, other = _with_tokens(Estimate(0.2, (0.12, 0.23)), 4), _with_tokens(Estimate(0.5, (0.46, 0.65)), 30)
+    found = uncone.compare([one, other], names=["before", "after"])
+    by_name = {measure.name: measure for measure in found.subjects[0].tokens}
+    cosine, share = by_name["rare.mean_cosine"].changes[1], by_name["under_trained_share"].changes[1]
+    assert cosine is not None
+    assert share is not None
+    assert cosine.interval == (pytest.approx(0.25), pytest.approx(0.3 + math.hypot(0.15, 0.08)))
+    assert (cosine.direction, cosine.size, cosine.meaningful) == ("changed", pytest.approx(0.15), True)
+    assert (share.difference, share.direction, share.interval) == (pytest.approx(0.65), "changed", None)
+    assert by_name["rare.cosine_to_reserved"].values == (None, None)
+    assert found.verdict == (
+        "after is neither worse nor better than before; changed: share that looks untrained up from 0.100 to 0.750 "
+        "and mean cosine of rare rows up from 0.200 to 0.500."
+    )
+    assert uncone.compare([one, _with_tokens(Estimate(0.2), None)]).subjects[0].tokens[-1].changes == (
+        None,
+        None,
+    )
+    assert (
+        uncone.check(other, maxima={"rare.mean_cosine": 0.5, "rows.under_trained_share": 0.5}).bars[1].value
+        == 0.75
+    )
+
+
+@pytest.mark.slow
+def test_readings_of_groups_are_compared_with_their_intervals(tmp_path: Path) -> None:
+    """The intervals of a diagnosis' own groups: those of the difference are wider than either, and hold the difference."""
+    tables = {"healthy": healthy(0, 3000, 32), "faulty": healthy(0, 3000, 32), "twin": healthy(3, 3000, 32)}
+    tables["faulty"][-600:] += 0.6 * tables["faulty"][0]
+    diagnoses = {
+        name: uncone.diagnose(str(write_model(tmp_path / name, table))) for name, table in tables.items()
+    }
+    found = uncone.compare([diagnoses["healthy"], diagnoses["faulty"]]).subjects[0]
+    rare = next(measure for measure in found.tokens if measure.name == "rare.mean_cosine")
+    change, readings = rare.changes[1], found.readings("rare.mean_cosine", part="tokens")
+    assert change is not None
+    assert change.interval is not None
+    assert change.direction in ("worse", "changed")
+    assert change.interval[0] < change.difference < change.interval[1]
+    widths = [r.interval[1] - r.interval[0] for r in readings if r is not None and r.interval is not None]
+    assert change.interval[1] - change.interval[0] >= max(widths)
+    assert (
+        uncone.check(diagnoses["faulty"], maxima={"input.rare.mean_cosine": 0.9}).bars[0].value
+        == rare.values[1]
+    )
+    same = uncone.compare([diagnoses["healthy"], diagnoses["twin"]]).subjects[0]
+    ways = [m.changes[1].direction for m in same.tokens if m.better == "lower" and m.changes[1] is not None]
+    assert ways.count("unclear") >= len(ways) - 1, "healthy twins differ within their intervals"
+
+
+# Planted faults: the evidence that must be worse against the healthy twin, what else changes, and what the fault cannot touch.
+WORSE = {
+    "common_direction_drift": ("mean_cosine", "mean_shift"),
+    "rogue_dimensions": ("dominant_dimension",),
+    "low_effective_rank": ("isoscore", "effective_rank"),
+}
+CHANGED = {
+    "common_direction_drift": ("stable_rank", "anisotropy_1_raw", "uniformity"),
+    "rogue_dimensions": ("isoscore", "participation_ratio", "anisotropy_1", "effective_rank"),
+    "low_effective_rank": ("singular_entropy", "condition_number"),
+    "degenerate_tail": ("mean_cosine",),
+    "norm_id_coupling": ("norm_id_correlation",),
+}
+UNTOUCHED = {
+    "common_direction_drift": ("isoscore", "effective_rank", "stable_rank_centered", "dominant_dimension"),
+    "norm_id_coupling": ("mean_cosine",),
+}
+
+
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_a_planted_fault_is_worse_on_the_right_measures(twin: Diagnosis, fault: str) -> None:
+    found = uncone.compare([twin, uncone.diagnose(FAULTS[fault]())], names=["healthy", "faulty"])
+    measures = {measure.name: measure.changes[1] for measure in found.subjects[0].measures}
+    directions = {name: change.direction for name, change in measures.items() if change is not None}
+    assert {name for name, way in directions.items() if way == "worse"} == set(WORSE.get(fault, ()))
+    assert "better" not in directions.values()
+    for name in CHANGED[fault]:
+        assert directions[name] == "changed", name
+    for name in UNTOUCHED.get(fault, ()):
+        change = measures[name]
+        assert change is not None, name
+        assert change.direction == "equal" or abs(change.difference) < 1e-3, name
+    is_defect = fault != "norm_id_coupling"
+    assert found.worse == is_defect
+    assert (f"faulty is worse than healthy: {fault.replace('_', ' ')} new (" in found.verdict) == is_defect
+    back = uncone.compare([uncone.diagnose(FAULTS[fault]()), twin], names=["faulty", "healthy"])
+    assert not back.worse
+    assert (f"better than faulty: {fault.replace('_', ' ')} gone" in back.verdict) == is_defect
+
+
+def test_what_one_side_alone_can_show_is_named() -> None:
+    """A tail toward reserved tokens, of which the other side knows no names."""
+    reserved = Group("reserved", 0, 100, 100, 0, 1.0, 0.1, 0.9, None)
+    tail, sides = _finding(cause="degenerate_tail"), list[Diagnosis]()
+    for by_name, found in ((False, NONE), (True, tail)):
+        groups = Groups(100, "words", reserved, (), reserved_by_name=by_name)
+        sides.append(_diagnosis(replace(_subject(_reading(0.2), findings=(found,)), groups=groups)))
+    for pair in (sides, sides[::-1]):
+        found = uncone.compare(pair)
+        assert not found.worse
+        assert "not comparable: the degenerate tail, which only one of the two can show" in found.verdict
+
+
+def test_readings_without_effect_are_counted_where_nothing_else_changed() -> None:
+    sides = [
+        _diagnosis(
+            replace(_subject(_reading(0.2), name="head", findings=(NONE,)), without_effect=(_reading(x),))
+        )
+        for x in (0.4, 0.0)
+    ]
+    verdict = uncone.compare(sides).verdict
+    assert verdict == "model (2) differs little from model; 1 reading changed that no probability depends on."
+
+
+def test_healthy_tables_drawn_anew_differ_little(twin: Diagnosis) -> None:
+    others = [uncone.diagnose(healthy(seed)) for seed in (1, 2)]
+    found = uncone.compare([twin, *others], names=["a", "b", "c"])
+    assert found.verdict == "Against a: b differs little; c differs little."
+
+
+@pytest.mark.parametrize(
+    ("n", "moved", "is_told"),
+    [(101, 0.56, False), (101, 0.57, True), (10_001, 0.056, False), (10_001, 0.057, True)],
+)
+def test_a_rank_correlation_changes_beyond_its_scatter(n: int, moved: float, is_told: bool) -> None:
+    """Four times sqrt(1 / 100 + 1 / 100), 0.566 of 101 rows each."""
+    order = [_reading(value, "norm_id_correlation", better="neither", n=n) for value in (0.0, moved)]
+    change = _compared(*order).changes[1]
+    assert change is not None
+    assert (change.direction, change.meaningful) == ("changed", is_told)
+
+
+def test_each_of_several_is_told_against_the_first(twin: Diagnosis) -> None:
+    found = uncone.compare(
+        [twin, *(uncone.diagnose(fault()) for fault in (drifted, rogue, low_rank))], names=list("abcd")
+    )
+    b, c, d = re.split(r"; (?=[cd] is)", found.verdict.removeprefix("Against a: "))
+    assert b.startswith("b is worse: common direction drift new (severe, mean cosine 0.5")
+    assert c.startswith("c is worse: rogue dimensions new (warning, dominant dimension 0.6")
+    assert d.startswith("d is worse: low effective rank new (severe, effective rank 8.")
+    assert ROUNDING < 1e-5
+
+
+def test_comparing_saved_records_loads_no_tensors() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, uncone; uncone.compare, uncone.check; assert not {'torch', 'numpy', 'rich'} & set(sys.modules), 1"
+    subprocess.run([sys.executable, "-c", code], check=True)

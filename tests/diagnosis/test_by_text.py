@@ -1,0 +1,270 @@
+"""A diagnosis with a text: each part is there or says why not, and the head is judged by its logits."""
+
+import importlib.util
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+
+import uncone
+from tests.command import run_command
+from tests.edits.language_models import TEXT, add_tokenizer, drifted
+from uncone import InputError, report
+from uncone.diagnosis import findings
+from uncone.diagnosis.why.layers.record import LogitSpectrum
+from uncone.diagnosis.why.record import Explanation
+from uncone.records.load import load_record
+
+LONG = TEXT * 20
+
+
+def _model(path: Path, name: str = "GPT2LMHeadModel") -> Path:
+    drifted(name).save_pretrained(path)
+    add_tokenizer(path)
+    (path.parent / "a.txt").write_text(LONG)
+    return path
+
+
+def _explained(d: uncone.Diagnosis) -> Explanation:
+    assert d.explanation is not None
+    return d.explanation
+
+
+@pytest.fixture(scope="module")
+def causal(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, uncone.Diagnosis]:
+    path = _model(tmp_path_factory.mktemp("causal") / "m")
+    return path, uncone.diagnose(path, text=path.parent / "a.txt")
+
+
+def test_a_causal_model_has_every_part(causal: tuple[Path, uncone.Diagnosis], tmp_path: Path) -> None:
+    _, d = causal
+    why = _explained(d)
+    assert why.frequencies is not None
+    assert why.layers is not None
+    assert why.direction is not None
+    assert why.gradients is not None
+    assert why.margins is not None
+    assert why.margins.holds
+    assert why.unreachable is not None
+    assert why.settable is not None
+    assert why.notes == ()
+    shaped = [s.by_count.verdict for s in d.subjects if s.by_count is not None]
+    assert why.clauses[: len(shaped)] == tuple(
+        f"Rows of {s.name}: {told}" for s, told in zip(d.subjects, shaped, strict=True)
+    )
+    assert len(why.clauses) == len(shaped) + 6
+    d.save(tmp_path / "d.json")
+    assert load_record(tmp_path / "d.json") == d
+    page, printed = report.to_html(d), report.to_markdown(d)
+    for title in ("Why", "Frequency of tokens", "Hidden states, layer by layer", "Where the push comes from"):
+        assert f">{title}" in page
+        assert f" {title}\n" in printed
+
+
+def test_counts_are_those_of_the_text_or_those_given(causal: tuple[Path, uncone.Diagnosis]) -> None:
+    path, d = causal
+    groups = d.subjects[0].frequency_groups
+    assert groups is not None
+    assert groups.by == "count"
+    assert _explained(d).frequencies is not None
+    n = d.subjects[0].n
+    counts = np.zeros(n, np.int64)
+    counts[: n // 2] = 5
+    given = uncone.diagnose(path, text=path.parent / "a.txt", counts=counts, tokens=200)
+    groups = given.subjects[0].frequency_groups
+    assert groups is not None
+    assert sum(g.occurrences or 0 for g in groups.groups) == 5 * (n // 2)
+
+
+def test_a_head_is_judged_by_its_logits(causal: tuple[Path, uncone.Diagnosis]) -> None:
+    _, d = causal
+    layers = _explained(d).layers
+    assert layers is not None
+    logits = layers.logits
+    assert logits is not None
+    assert float(d["head.logit_effective_rank"]) == logits.effective_rank
+    causes = {finding.cause for finding in d.subjects[-1].findings}
+    assert not causes & {
+        "rogue_dimensions",
+        "low_effective_rank",
+        "dominant_direction",
+        "less_even_than_noise",
+    }
+    assert ("low_logit_rank" in causes) is (logits.level != "healthy")
+
+
+@pytest.mark.parametrize(
+    ("share", "level"),
+    [(0.19, "severe"), (0.21, "warning"), (0.49, "warning"), (0.51, "healthy")],
+)
+def test_the_bars_of_logits_from_both_sides(
+    causal: tuple[Path, uncone.Diagnosis], share: float, level: Any
+) -> None:
+    from uncone.diagnosis.why.layers.logits import judge, rank_of_logits
+
+    _, d = causal
+    layers, head = _explained(d).layers, d.subjects[-1]
+    assert layers is not None
+    logits = layers.logits
+    assert isinstance(logits, LogitSpectrum)
+    assert judge(share) == level
+    logits = replace(logits, effective_rank=share * logits.reference, level=judge(share))
+    kept = (m for m in head.measurements[:-1] if m.name != "participation_ratio")  # else the rows look random
+    measurements = (*kept, rank_of_logits(logits))
+    found = findings.find(measurements, head.groups, head=True, logits=logits)
+    assert [f.level for f in found if f.cause == "low_logit_rank"] == [level] * (level != "healthy")
+    evidence = " ".join(line for f in found for line in f.evidence)
+    assert f"effective rank of {logits.effective_rank:.1f} of {logits.most}" in evidence
+
+
+def test_an_encoder_has_no_questions_of_a_head(tmp_path: Path) -> None:
+    path = _model(tmp_path / "m", "BertForMaskedLM")
+    why = _explained(uncone.diagnose(path, text=tmp_path / "a.txt"))
+    assert why.layers is not None
+    assert why.layers.logits is not None
+    assert why.direction is not None
+    assert why.unreachable is not None
+    assert why.gradients is None
+    assert any("does not predict the next token" in note for note in why.notes)
+
+
+def test_without_torch_only_frequencies_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from uncone.diagnosis.why import by_text
+
+    def find_spec(name: str) -> Any:
+        return None if name == "torch" else importlib.util.find_spec(name)
+
+    monkeypatch.setattr(by_text, "find_spec", find_spec)
+    path = _model(tmp_path / "m")
+    why = _explained(uncone.diagnose(path, text=tmp_path / "a.txt"))
+    assert why.frequencies is not None
+    assert (why.layers, why.direction, why.gradients, why.unreachable, why.settable) == (None,) * 5
+    assert why.notes == (f"Only frequencies were read: {by_text.NEEDS}.",)
+
+
+@pytest.mark.parametrize(
+    ("spec", "text", "message"),
+    [
+        (lambda path: np.ones((40, 4), "f4"), b"x", "expected a whole model with a text"),
+        (lambda path: f"{path}#input", b"x", "expected a whole model with a text"),
+        (lambda path: path, b"", "expected a text, got nothing in b.txt"),
+        (lambda path: path, Path("c.tsv"), "got the counts c.tsv: give them as counts"),
+        (lambda path: path, b"abc \xff", "byte 0xff at position 4"),
+    ],
+)
+def test_bad_input_is_told_before_any_work(
+    tmp_path: Path, spec: Callable[[Path], Any], text: bytes | Path, message: str
+) -> None:
+    path = _model(tmp_path / "m")
+    named = tmp_path / (text if isinstance(text, Path) else "b.txt")
+    named.write_bytes(b"id\tcount\n0\t5\n" if isinstance(text, Path) else text)
+    with pytest.raises(InputError, match=message):
+        uncone.diagnose(spec(path), text=[named])
+
+
+def test_a_run_goes_on_where_its_file_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from uncone.model.hidden_states import _Run
+
+    path = _model(tmp_path / "m")
+    state = tmp_path / "layers.npz"
+    first = uncone.diagnose(path, text=tmp_path / "a.txt", resume=state)
+    assert state.exists()
+
+    def nothing(*_: Any) -> None:
+        raise AssertionError("what was read is read again")
+
+    monkeypatch.setattr(_Run, "_add", nothing)
+    again = uncone.diagnose(path, text=tmp_path / "a.txt", resume=state)
+    assert again == first
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _model(tmp_path / "m")
+    rows = [json.dumps({"body": line}) for line in LONG.splitlines() if line]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    capsys.readouterr()
+    status, out, error = run_command(
+        "diagnose",
+        capsys,
+        path,
+        "--text",
+        tmp_path / "a.txt",
+        f"{tmp_path / 'a.jsonl'}#body",
+        "--tokens",
+        "500",
+    )
+    assert (status, error) == (0, "")
+    assert "Counted: a.txt, a.jsonl#body." in out
+    status, _, error = run_command("diagnose", capsys, path, "--text", tmp_path / "none.txt")
+    assert status == 1
+    assert "none.txt: no such file" in error
+
+
+def _damaged(path: Path) -> Path:
+    """NaN in one number of the second layer."""
+    model = drifted("GPT2LMHeadModel")
+    with torch.no_grad():
+        model.transformer.h[1].mlp.c_proj.bias[0] = torch.nan
+    model.save_pretrained(path)
+    add_tokenizer(path)
+    (path.parent / "a.txt").write_text(LONG)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "text", "note"),
+    [
+        (_damaged, LONG, "got NaN or inf in layer 2: the model is damaged"),
+        (_model, "the cat", "The layers could not be read: expected at least two tokens beside"),
+    ],
+)
+def test_a_part_that_fails_is_a_note_and_the_others_are_there(
+    tmp_path: Path, make: Callable[[Path], Path], text: str, note: str
+) -> None:
+    path = make(tmp_path / "m")
+    (tmp_path / "a.txt").write_text(text)
+    d = uncone.diagnose(path, text=tmp_path / "a.txt")
+    assert d.subjects
+    why = _explained(d)
+    assert why.frequencies is not None
+    assert any(note in one for one in why.notes)
+
+
+def test_device_and_dtype_are_those_of_every_run(
+    causal: tuple[Path, uncone.Diagnosis], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from uncone.model import last_states
+
+    given = list[dict[str, Any]]()
+    run = last_states.states_of
+
+    def noted(*args: Any, **options: Any) -> Any:
+        given.append(options)
+        return run(*args, **options)
+
+    monkeypatch.setattr(last_states, "states_of", noted)
+    path, whole = causal
+    narrow = uncone.diagnose(path, text=path.parent / "a.txt", dtype="bfloat16", device="cpu")
+    assert [(one["dtype"], one["device"]) for one in given] == [("bfloat16", "cpu")]
+    a, b = _explained(whole).gradients, _explained(narrow).gradients
+    assert a is not None
+    assert b is not None
+    assert 0 < abs(a.nats - b.nats) < 0.1
+
+
+def test_of_an_encoder_and_a_decoder_it_says_what_was_read(tmp_path: Path) -> None:
+    why = _explained(
+        uncone.diagnose(_model(tmp_path / "m", "T5ForConditionalGeneration"), text=tmp_path / "a.txt")
+    )
+    assert why.layers is not None
+    assert "only the encoder was read" in why.layers.no_logits
+    assert any("only the encoder was read" in note for note in why.notes)

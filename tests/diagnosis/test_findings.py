@@ -1,0 +1,567 @@
+"""Each threshold of the findings, from both sides."""
+
+import math
+
+import pytest
+import scipy.stats
+
+from uncone.diagnosis.advice import Advice
+from uncone.diagnosis.findings import find
+from uncone.records.parts import DEFECTS, Finding, Group, Groups, Measurement, OddRows
+from uncone.records.tokens import UnderTrained, UnderTrainedToken
+
+VECTORS, TOKENS = Advice(), Advice("table")
+N, D = 1_000_000, 100  # so many rows that the noise allowed for is far below the step beside a threshold
+STEP = 0.001
+
+
+def measurement(name: str, value: float, reference: float | None = None, n: int = N) -> Measurement:
+    details = {"dimensions": [3], "dimension": 3}
+    return Measurement(name, value, reference=reference, n=n, d=D, details=details)
+
+
+def healthy(**changed: float) -> tuple[Measurement, ...]:
+    """The numbers of an even cloud, but for those in `changed`."""
+    values = {"mean_cosine": 0.0, "isoscore": 1.0, "effective_rank": 100.0} | changed
+    references = {"effective_rank": 100.0, "isoscore": 1.0}
+    return tuple(measurement(name, value, references.get(name, 0.0)) for name, value in values.items())
+
+
+def named(
+    *measurements: Measurement,
+    groups: Groups | None = None,
+    found: UnderTrained | None = None,
+    odd: tuple[OddRows, ...] = (),
+    raw: tuple[Measurement, ...] = (),
+    left_out: int = 0,
+    head: bool = False,
+    advice: Advice = VECTORS,
+) -> dict[str, Finding]:
+    """The findings by their cause."""
+    findings = find(
+        measurements,
+        groups,
+        head=head,
+        under_trained=found,
+        without_effect=raw,
+        odd=odd,
+        left_out=left_out,
+        advice=advice,
+    )
+    by_cause = {finding.cause: finding for finding in findings}
+    assert len(by_cause) == len(findings), "no cause is found twice"
+    return by_cause
+
+
+def level(
+    cause: str, *measurements: Measurement, groups: Groups | None = None, found: UnderTrained | None = None
+) -> str | None:
+    """The level at which the cause is found; None where it is not."""
+    finding = named(*measurements, groups=groups, found=found).get(cause)
+    return finding and finding.level
+
+
+@pytest.mark.parametrize(
+    ("cause", "name", "threshold", "below", "above"),
+    [
+        ("common_direction_drift", "mean_cosine", 0.1, None, "warning"),
+        ("common_direction_drift", "mean_cosine", 0.5, "warning", "severe"),
+        ("low_effective_rank", "effective_rank", 50.0, "warning", None),
+        ("low_effective_rank", "effective_rank", 20.0, "severe", "warning"),
+        ("rogue_dimensions", "dominant_dimension", 0.2, None, "warning"),
+        ("rogue_dimensions", "rogue_dimensions", 0.2, None, None),  # no cosine that it could carry
+        ("dominant_direction", "anisotropy_1", 0.2, None, "warning"),
+        ("norm_id_coupling", "norm_id_correlation", 0.5, None, "structure"),
+        ("norm_id_coupling", "norm_id_correlation", -0.5, "structure", None),
+        ("less_even_than_noise", "isoscore", 0.9, "structure", None),
+        ("less_even_than_noise", "effective_rank", 90.0, "structure", None),
+    ],
+)
+def test_a_level_changes_at_its_threshold(
+    cause: str, name: str, threshold: float, below: str | None, above: str | None
+) -> None:
+    assert level(cause, *healthy(**{name: threshold - STEP})) == below
+    assert level(cause, *healthy(**{name: threshold + STEP})) == above
+
+
+def test_a_rogue_dimension_of_the_cosine_needs_a_cosine_to_carry() -> None:
+    for cosine, share, found in ((0.06, 0.21, "warning"), (0.04, 0.21, None), (0.06, 0.19, None)):
+        assert level("rogue_dimensions", *healthy(mean_cosine=cosine, rogue_dimensions=share)) == found
+
+
+def test_of_few_dimensions_a_rogue_one_has_five_even_shares() -> None:
+    for share, found in ((0.49, None), (0.51, "warning")):
+        few = Measurement("dominant_dimension", share, reference=0.1, n=N, d=10, details={"dimension": 3})
+        assert level("rogue_dimensions", *healthy(), few) == found
+
+
+@pytest.mark.parametrize(("n", "is_judged"), [(29, False), (30, True)])
+def test_so_many_rows_are_needed(n: int, is_judged: bool) -> None:
+    values = [measurement(name, 0.0, 0.0, n) for name in ("mean_cosine", "isoscore", "effective_rank")]
+    assert (level("not_measured", *values) is None) == is_judged
+
+
+def test_few_rows_are_allowed_their_noise() -> None:
+    """A mean cosine over 40 rows of 100 features scatters by 0.0035: four times that is not concluded from."""
+    for excess, found in ((0.013, None), (0.015, "warning")):
+        assert level("common_direction_drift", measurement("mean_cosine", 0.1 + excess, n=40)) == found
+
+
+@pytest.mark.parametrize(("found", "expected"), [(100, "note"), (101, "warning")])
+def test_many_untrained_tokens_are_a_warning(found: int, expected: str) -> None:
+    table = UnderTrained(found, tested=10_000, rate=0.05)
+    assert level("under_trained_tokens", *healthy(), found=table) == expected
+
+
+def groups(*cosines: float, within: float = 0.9, n: int = 1_000) -> Groups:
+    """Bins with these cosines to 100 reserved rows whose mean cosine among themselves is `within`."""
+    bins = tuple(
+        Group(f"ids {i}", i * n, (i + 1) * n, n, 0, 1.0, 0.1, 0.0, cosine) for i, cosine in enumerate(cosines)
+    )
+    return Groups(n, "[unused]", Group("[unused]", 0, 100, 100, 0, 1.0, 0.1, within, None), bins)
+
+
+@pytest.mark.parametrize(
+    ("cosines", "expected"),
+    [
+        ([0.0, 0.0, 0.0, 0.0, 0.199], "note"),  # near-copies of one vector that nothing follows
+        ([0.0, 0.0, 0.0, 0.0, 0.23], "warning"),  # a fifth of the rows
+        ([0.0, 0.0, 0.0, 0.23, 0.23], "severe"),
+    ],
+)
+def test_a_tail_leans_by_its_excess_and_is_severe_by_its_share(cosines: list[float], expected: str) -> None:
+    assert level("degenerate_tail", *healthy(), groups=groups(*cosines)) == expected
+
+
+@pytest.mark.parametrize(("within", "expected"), [(0.499, None), (0.501, "note")])
+def test_reserved_rows_are_named_when_they_are_near_copies(within: float, expected: str | None) -> None:
+    assert level("degenerate_tail", *healthy(), groups=groups(0.0, within=within)) == expected
+
+
+def alike(*cosines: float, toward: float = 0.0, reserved: int = 0, by_name: bool = True) -> Groups:
+    """Bins of 1,000 ids with these mean cosines among themselves, and the cosine `toward` the reserved rows."""
+    bins = tuple(
+        Group(f"ids {i}", i * 1000, (i + 1) * 1000, 1000, 0, 1.0, 0.1, cosine, toward, reserved)
+        for i, cosine in enumerate(cosines)
+    )
+    return Groups(
+        1000,
+        "[unused]",
+        Group("[unused]", 0, 100, 100, 0, 1.0, 0.1, 0.1, None),
+        bins,
+        reserved_by_name=by_name,
+    )
+
+
+@pytest.mark.parametrize(
+    ("cosine", "groups", "found"),
+    [
+        (0.0, alike(0.1, 0.499), False), (0.0, alike(0.1, 0.501), True),
+        (0.4, alike(0.1, 0.599), False), (0.4, alike(0.1, 0.601), True),
+        (0.0, alike(0.9, toward=0.9), False),  # a tail, which is told of
+        (0.0, alike(0.9, reserved=499), True), (0.0, alike(0.9, reserved=500), False),
+        (0.0, alike(0.9, reserved=500, by_name=False), True),
+    ],
+)  # fmt: skip
+def test_bins_of_near_copies_are_told_of(cosine: float, groups: Groups, found: bool) -> None:
+    by_cause = named(*healthy(mean_cosine=cosine), groups=groups)
+    assert ("near_copies" in by_cause) == found
+
+
+def test_near_copies_are_a_defect_of_a_vocabulary_and_a_note_of_vectors() -> None:
+    for advice, level_, words in (
+        (TOKENS, "warning", "no text trained"),
+        (VECTORS, "note", "sorted by what"),
+    ):
+        finding = named(*healthy(), groups=alike(0.0, 0.9, 0.9), advice=advice)["near_copies"]
+        assert (finding.level, finding.extent) == (level_, 2 / 3)
+        assert finding.summary.startswith(
+            "The 2,000 rows of ids 1,000 to 2,999 are near-copies of one vector"
+        )
+        assert words in finding.summary
+
+
+@pytest.mark.parametrize(("equal", "found"), [(499, True), (500, False)])
+def test_near_copies_that_are_equal_rows_are_told_of_once(equal: int, found: bool) -> None:
+    by_cause = named(*healthy(), groups=alike(0.0, 0.9), odd=odd("equal", equal))
+    assert ("near_copies" in by_cause) == found
+
+
+def test_rows_too_short_for_a_partition_have_none_as_evidence() -> None:
+    for warnings in ((), ("tiny norms",)):
+        partition = Measurement("partition_isotropy", 0.4, reference=0.9, n=N, d=D, warnings=warnings)
+        evidence = named(*healthy(mean_cosine=0.6), partition)["common_direction_drift"].evidence
+        assert any("I(W)" in line for line in evidence) == (not warnings)
+
+
+def test_an_extent_says_how_far_a_defect_goes() -> None:
+    """What a comparison goes by: a cosine, a share of variance, or the share of the rank that is lost."""
+    for cause, changed, extent in (
+        ("common_direction_drift", {"mean_cosine": 0.3}, 0.3),
+        ("rogue_dimensions", {"dominant_dimension": 0.4}, 0.4),
+        ("dominant_direction", {"anisotropy_1": 0.25}, 0.25),
+        ("low_effective_rank", {"effective_rank": 30.0}, 0.7),
+    ):
+        finding = named(*healthy(**changed))[cause]
+        assert finding.is_defect
+        assert finding.extent == pytest.approx(extent)
+        assert next(iter(changed)) in finding.measures
+
+
+def test_of_two_rogue_shares_the_larger_is_the_extent() -> None:
+    both = healthy(mean_cosine=0.06, rogue_dimensions=0.7, dominant_dimension=0.3)
+    finding = named(*both)["rogue_dimensions"]
+    assert (finding.extent, finding.measures) == (0.7, ("rogue_dimensions", "dominant_dimension"))
+
+
+@pytest.mark.parametrize("cosine", [0.0499, 0.0501])
+def test_a_rogue_dimension_needs_a_mean_cosine_of_a_twentieth(cosine: float) -> None:
+    found = named(*healthy(mean_cosine=cosine, rogue_dimensions=0.9))
+    assert ("rogue_dimensions" in found) == (cosine > 0.05)
+
+
+@pytest.mark.parametrize(("head", "changed", "expected"), [
+    (False, {}, True), (True, {}, False), (False, {"mean_cosine": 0.3}, True), (False, {"effective_rank": 40.0}, False),
+    (False, {"dominant_dimension": 0.3}, False),
+])  # fmt: skip
+def test_a_direction_is_named_where_nothing_else_explains_it(
+    head: bool, changed: dict[str, float], expected: bool
+) -> None:
+    assert ("dominant_direction" in named(*healthy(anisotropy_1=0.5, **changed), head=head)) == expected
+
+
+def test_of_few_dimensions_a_direction_has_five_even_shares() -> None:
+    for share, found in ((0.49, False), (0.51, True)):
+        few = Measurement("anisotropy_1", share, reference=0.1, n=N, d=10)
+        assert ("dominant_direction" in named(*healthy(), few)) == found
+
+
+def odd(kind: str, n: int, **more: object) -> tuple[OddRows, ...]:
+    return (OddRows(kind, n, **more),)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("rows", "advice", "expected"),
+    [
+        (odd("zero", 1), TOKENS, "note"),  # padding
+        (odd("zero", 2), TOKENS, "warning"),
+        (odd("zero", 0, reserved=5), TOKENS, "note"),
+        (odd("zero", 1), Advice("head"), "note"),
+        (odd("zero", 1), Advice(), "warning"),  # a vector of nothing
+        (odd("zero", 0, reserved=5), Advice(), "note"),
+        (odd("equal", N // 100), TOKENS, "note"),
+        (odd("equal", N // 100 + 1), TOKENS, "warning"),
+        (odd("giant", 1), TOKENS, "warning"),
+        (odd("zero", N // 5), TOKENS, "warning"),
+        (odd("zero", N // 5 + 1), TOKENS, "severe"),
+        (odd("equal", N // 5 + 1), TOKENS, "severe"),
+        (odd("giant", N // 5), Advice(), "warning"),
+        (odd("giant", N // 5 + 1), Advice(), "severe"),
+    ],
+)
+def test_odd_rows_by_their_number(rows: tuple[OddRows, ...], advice: Advice, expected: str) -> None:
+    finding = named(*healthy(), odd=rows, advice=advice)[f"{rows[0].kind}_rows"]
+    assert finding.level == expected
+    assert finding.extent == rows[0].n / N
+    assert ("no_defect" in named(*healthy(), odd=rows, advice=advice)) == (expected == "note")
+
+
+def test_odd_rows_are_told_with_ids_and_tokens() -> None:
+    zero = odd("zero", 2, reserved=3, ids=(7, 1200), labels=("<pad>", None))
+    finding = named(*healthy(), odd=zero, advice=TOKENS)["zero_rows"]
+    assert finding.summary.startswith("2 rows are zero: ")
+    assert finding.evidence == ("first: 7 ('<pad>'), 1,200", "3 more rows of that kind are reserved")
+    giant = odd("giant", 1, ids=(5,), labels=(None,), length=41.23)
+    finding = named(*healthy(), odd=giant)["giant_rows"]
+    assert finding.summary.startswith("1 row is at least ten times as long as the median row")
+    assert finding.evidence == ("the longest has 41.2 times the median", "the longest first: 5")
+    about = named(*healthy(), odd=odd("equal", 64, sampled=32))["equal_rows"]
+    assert about.summary.startswith("About 64 rows are equal to an earlier row")
+    assert named(*healthy(), odd=odd("zero", 0, reserved=1))["zero_rows"].summary.startswith(
+        "Reserved rows are zero"
+    )
+
+
+@pytest.mark.parametrize(
+    ("left_out", "expected"), [(0, None), (1, "warning"), (N // 4, "warning"), (N // 4 + 1, "severe")]
+)
+def test_rows_left_out_are_a_defect_and_severe_from_a_fifth_of_all_rows_on(
+    left_out: int, expected: str | None
+) -> None:
+    finding = named(*healthy(), left_out=left_out).get("nonfinite_rows")
+    assert (finding and finding.level) == expected
+    assert finding is None or finding.extent == left_out / (N + left_out)
+
+
+def random_rows(
+    n: int = 40_001, d: int = D, *, sigmas: float = 0.0, cosine: float = 0.0, order: float | None = 0.0
+) -> tuple[Measurement, ...]:
+    """The numbers of n random rows whose spectrum lies `sigmas` off that of noise.
+
+    n D U / 2 is the quantile of chi-squared with D (D + 1) / 2 - 1 degrees of freedom that the normal has there.
+    """
+    chi = scipy.stats.chi2(d * (d + 1) / 2 - 1)
+    quantile = chi.ppf(scipy.stats.norm.cdf(sigmas)) if sigmas < 0 else chi.isf(scipy.stats.norm.sf(sigmas))
+    spread = 2 * float(quantile) / (d * (n - 1))
+    values = {
+        "participation_ratio": (d / (1 + spread), float(d)), "mean_cosine": (cosine, 0.0), "isoscore": (1.0, 1.0),
+        "effective_rank": (d * 0.99, d * 0.99),
+    }  # fmt: skip
+    rows = [Measurement(name, value, reference=even, n=n, d=d) for name, (value, even) in values.items()]
+    return (*rows, Measurement("norm_id_correlation", order, "no order of norms", reference=0.0, n=n, d=d))
+
+
+COSINE_BAR = 6 * math.sqrt(2 / D) / 40_000  # six standard errors of the mean cosine of 40,000 pairs' rows
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, True),
+        ({"sigmas": 5.9}, True), ({"sigmas": 6.1}, False), ({"sigmas": -5.9}, True), ({"sigmas": -6.1}, False),
+        ({"cosine": 0.98 * COSINE_BAR}, True), ({"cosine": 1.02 * COSINE_BAR}, False), ({"cosine": -0.05}, True),
+        ({"order": 0.0199}, True), ({"order": 0.0201}, False), ({"order": -0.0199}, True), ({"order": -0.0201}, False),
+        ({"order": None}, True),
+    ],
+)  # fmt: skip
+def test_each_trace_of_training_alone_denies_that_a_table_is_untrained(
+    changed: dict[str, float | None], expected: bool
+) -> None:
+    found = named(*random_rows(**changed))  # type: ignore[arg-type]
+    assert ("untrained" in found) == expected
+    assert ("no_defect" in found) == (not expected)
+    if expected:
+        assert found["untrained"].level == "structure"
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"), [(0.98 * COSINE_BAR, True), (1.02 * COSINE_BAR, False), (None, True)]
+)
+def test_the_stored_rows_of_an_untrained_head_share_no_direction(raw: float | None, expected: bool) -> None:
+    stored = Measurement("mean_cosine", raw, "undefined", reference=0.0, n=40_001, d=D)
+    assert ("untrained" in named(*random_rows(), raw=(stored,), head=True)) == expected
+
+
+def test_a_random_table_is_told_by_what_it_is() -> None:
+    assert (
+        "those of a new model, before training" in named(*random_rows(), advice=TOKENS)["untrained"].summary
+    )
+    assert "as noise" in named(*random_rows())["untrained"].summary
+    assert (
+        "to 3.0 standard deviations, where 6 are allowed"
+        in named(*random_rows(sigmas=-3))["untrained"].evidence[0]
+    )
+
+
+def test_an_untrained_table_with_odd_rows_has_both_findings() -> None:
+    found = named(*random_rows(), odd=odd("giant", 1))
+    assert {cause: finding.level for cause, finding in found.items()} == {
+        "giant_rows": "warning",
+        "untrained": "structure",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "first"),
+    [
+        ("giant", 1, "Leave the giant rows out first"),
+        ("giant", N // 5 + 1, "Leave the giant rows out first"),
+        ("equal", N // 5 + 1, "Keep one of the equal rows first"),
+        ("equal", N // 5, None),
+        ("zero", N // 5 + 1, None),
+    ],
+)
+def test_odd_rows_that_make_a_cloud_come_before_its_repair(kind: str, n: int, first: str | None) -> None:
+    drift = named(*healthy(mean_cosine=0.9), odd=odd(kind, n))["common_direction_drift"]
+    if first is None:
+        assert drift.repair.startswith("Subtract the mean row")
+        assert drift.command
+    else:
+        assert drift.repair.startswith(first)
+        assert not drift.command
+
+
+def test_of_an_untrained_table_no_structure_is_told() -> None:
+    less = tuple(m for m in random_rows() if m.name != "isoscore")
+    uneven = Measurement("isoscore", 0.5, reference=1.0, n=40_001, d=D)
+    assert "less_even_than_noise" not in named(*less, uneven)
+
+
+def test_structure_is_told_beside_other_findings_but_not_beside_a_low_rank() -> None:
+    assert named(*healthy(isoscore=0.5))["less_even_than_noise"].measures == ("isoscore",)
+    assert "less_even_than_noise" in named(*healthy(isoscore=0.5, mean_cosine=0.3))
+    assert "less_even_than_noise" not in named(*healthy(isoscore=0.5, effective_rank=40.0))
+
+
+@pytest.mark.parametrize(
+    ("n", "correlation", "expected"), [(50, 0.56, False), (50, 0.58, True), (N, 0.5, True)]
+)
+def test_few_rows_are_allowed_their_noise_of_ranks(n: int, correlation: float, expected: bool) -> None:
+    """Spearman's coefficient of unrelated ranks scatters by 1 / sqrt(n - 1): four times that is 0.571 of 50 rows."""
+    order = measurement("norm_id_correlation", correlation, n=n)
+    assert (
+        "norm_id_coupling"
+        in named(*(measurement(m.name, float(m), m.reference, n) for m in healthy()), order)
+    ) == expected
+
+
+@pytest.mark.parametrize(
+    ("cosine", "expected"), [(0.1 - STEP, False), (0.1 + STEP, True), (0.9, True), (None, False)]
+)
+def test_the_common_direction_of_a_head_has_no_effect(cosine: float | None, expected: bool) -> None:
+    raw = Measurement("mean_cosine", cosine, "undefined", reference=0.0, n=N, d=D)
+    found = named(*healthy(), raw=(raw,), head=True)
+    assert ("common_direction_of_the_head" in found) == expected
+    assert "no_defect" in found
+    if expected:
+        assert found["common_direction_of_the_head"].level == "no_effect"
+        assert not found["common_direction_of_the_head"].repair
+
+
+def test_a_head_is_said_to_be_looked_through_for_what_was_looked_for() -> None:
+    told = {head: named(*healthy(), head=head)["no_defect"].summary for head in (False, True)}
+    assert "looked for drift, a leaning tail, a direction or feature that carries the variance" in told[False]
+    assert "looked for a leaning tail, a feature that carries the variance" in told[True]
+
+
+def test_a_head_does_not_drift() -> None:
+    assert "common_direction_drift" not in named(*healthy(mean_cosine=0.9), head=True)
+
+
+def test_findings_come_worst_first() -> None:
+    found = named(
+        *healthy(mean_cosine=0.6, isoscore=0.5, norm_id_correlation=0.6, dominant_dimension=0.4),
+        odd=odd("equal", 5), raw=(measurement("mean_cosine", 0.6),),
+    )  # fmt: skip
+    assert [finding.level for finding in found.values()] == [
+        "severe", "warning", "note", "structure", "structure", "no_effect",
+    ]  # fmt: skip
+    assert [f.is_defect for f in found.values()] == [f.level in DEFECTS for f in found.values()]
+
+
+@pytest.mark.parametrize(("found", "with_tail", "expected"), [(101, False, "warning"), (101, True, "note")])
+def test_a_tail_that_is_named_makes_untrained_tokens_a_note(
+    found: int, with_tail: bool, expected: str
+) -> None:
+    table = UnderTrained(
+        found, tested=10_000, rate=0.05, tokens=(UnderTrainedToken(5, "a", 0.1, 0.1, 0.1, 1.0, None, None),)
+    )
+    by_id = groups(0.0, 0.0, 0.0, 0.0, 0.9) if with_tail else None
+    finding = named(*healthy(), groups=by_id, found=table)["under_trained_tokens"]
+    assert (finding.level, finding.extent) == (expected, 0.0101)
+    assert "first: 'a'" in finding.evidence
+
+
+def test_the_extent_of_a_tail_is_its_share_of_the_rows() -> None:
+    finding = named(*healthy(), groups=groups(0.0, 0.9, 0.0, 0.9))["degenerate_tail"]
+    assert (finding.extent, finding.measures) == (0.5, ("rare.cosine_to_reserved",))
+
+
+def test_bins_mostly_of_reserved_rows_do_not_lean() -> None:
+    """Half of a bin's rows being reserved is the last that is too many."""
+    for reserved, expected in ((499, "warning"), (500, "note")):
+        by_id = groups(0.0, 0.0, 0.0, 0.0, 0.0, 0.9)
+        last = Group("ids 5", 5000, 6000, 1000, 0, 1.0, 0.1, 0.0, 0.9, reserved)
+        held = Groups(1000, "[unused]", by_id.reserved_group, (*by_id.bins[:5], last))
+        assert level("degenerate_tail", *healthy(), groups=held) == expected
+
+
+@pytest.mark.parametrize(("within", "expected"), [(0.199, None), (0.201, "warning")])
+def test_the_last_ids_stand_out_or_nothing_leans_to_them(within: float, expected: str | None) -> None:
+    by_id = groups(0.0, 0.0, 0.0, 0.0, 0.0, 0.9, within=within)
+    by_number = Groups(1000, "the last ids", by_id.reserved_group, by_id.bins, reserved_by_name=False)
+    found = named(*healthy(), groups=by_number).get("degenerate_tail")
+    assert (found and found.level) == expected
+
+
+@pytest.mark.parametrize("kind", ["equal", "zero"])
+def test_nothing_is_advised_where_there_is_nothing_to_do(kind: str) -> None:
+    for finding in named(*healthy(isoscore=0.5, norm_id_correlation=0.7), advice=TOKENS).values():
+        assert (finding.repair, finding.command) == ("", "")
+    note = named(*healthy(), odd=odd(kind, 1), advice=TOKENS)[f"{kind}_rows"]
+    assert note.repair
+    assert not note.command
+
+
+@pytest.mark.parametrize(
+    ("cause", "name", "value", "expected"),
+    [
+        ("common_direction_drift", "mean_cosine", 0.1 + 4 * math.sqrt(2 / D) / N, "warning"),
+        ("common_direction_drift", "mean_cosine", 0.5, "severe"),
+        ("low_effective_rank", "effective_rank", 50.0, None),
+        ("low_effective_rank", "effective_rank", 20.0, "warning"),
+        ("rogue_dimensions", "dominant_dimension", 0.2, "warning"),
+        ("dominant_direction", "anisotropy_1", 0.2, "warning"),
+        ("norm_id_coupling", "norm_id_correlation", 0.5, "structure"),
+        ("norm_id_coupling", "norm_id_correlation", -0.5, "structure"),
+        ("less_even_than_noise", "isoscore", 0.9, None),
+    ],
+)
+def test_a_value_at_its_threshold(cause: str, name: str, value: float, expected: str | None) -> None:
+    assert level(cause, *healthy(**{name: value})) == expected
+
+
+def test_at_a_twentieth_a_mean_cosine_can_be_carried() -> None:
+    assert level("rogue_dimensions", *healthy(mean_cosine=0.05, rogue_dimensions=0.2)) == "warning"
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "within", "expected"), [(0.0, 0.5, "note"), (0.35, 0.55, "note"), (0.35, 0.549, None)]
+)
+def test_near_copies_are_far_closer_than_rows_are(
+    everywhere: float, within: float, expected: str | None
+) -> None:
+    found = level("degenerate_tail", *healthy(mean_cosine=everywhere), groups=groups(0.0, within=within))
+    assert found == expected
+
+
+def test_a_lean_counts_from_its_noise_on() -> None:
+    """4 / sqrt(d n m): of 1,000 rows and 100 reserved ones of 100 features, 0.00126 beyond the fifth."""
+    at = 0.2 + 4 / math.sqrt(D * 1_000 * 100)
+    for cosine, expected in ((at - 1e-6, "note"), (at, "warning")):
+        assert (
+            level("degenerate_tail", *healthy(), groups=groups(0.0, 0.0, 0.0, 0.0, 0.0, cosine)) == expected
+        )
+
+
+def test_a_spectrum_six_deviations_off_is_still_a_random_one() -> None:
+    assert "untrained" in named(*random_rows(sigmas=6 - 1e-9))
+
+
+def test_many_spans_of_a_tail_are_counted() -> None:
+    """Five spans: four are named and one is counted; of four, all are named."""
+    for spans in (4, 5):
+        cosines = [0.9, 0.0] * spans
+        summary = named(*healthy(), groups=groups(*cosines))["degenerate_tail"].summary
+        assert ("1 more span" in summary) == (spans == 5)
+        assert summary.count(" to ") >= 4
+
+
+@pytest.mark.parametrize(("way", "sign"), [("longer", 1), ("shorter", -1)])
+def test_the_way_of_lengths(way: str, sign: int) -> None:
+    assert f"ids are {way}:" in named(*healthy(norm_id_correlation=0.7 * sign))["norm_id_coupling"].summary
+
+
+def looks_untrained(found: int, *norms: float) -> UnderTrained:
+    """Tokens that look untrained, of these norms."""
+    tokens = tuple(UnderTrainedToken(i, "a", 0.1, 0.1, 0.1, norm, None, None) for i, norm in enumerate(norms))
+    return UnderTrained(found, tested=10_000, rate=0.05, tokens=tokens)
+
+
+@pytest.mark.parametrize(
+    ("zero", "table", "is_told"),
+    [
+        (2, looks_untrained(2, 0.0, 0.0), False),
+        (2, looks_untrained(3, 0.0, 0.0), True),  # more than are zero
+        (2, looks_untrained(2, 0.0, 0.1), True),  # one of another length
+        (0, looks_untrained(2, 0.0, 0.0), True),
+    ],
+)
+def test_tokens_whose_rows_are_zero_are_told_of_once(zero: int, table: UnderTrained, is_told: bool) -> None:
+    rows = odd("zero", zero) if zero else ()
+    assert ("under_trained_tokens" in named(*healthy(), found=table, odd=rows, advice=TOKENS)) == is_told
+
+
+def test_of_an_untrained_table_no_token_is_singled_out() -> None:
+    assert "under_trained_tokens" not in named(*random_rows(), found=looks_untrained(2, 0.5, 0.5))
+    assert "under_trained_tokens" in named(*healthy(), found=looks_untrained(2, 0.5, 0.5))

@@ -1,0 +1,197 @@
+"""Rows by measured frequency: every reading of a bin against a slow loop, correlations against scipy, planted effects."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import uncone
+from tests.planted import healthy, write_model
+from uncone import measure
+from uncone.diagnosis.bins.frequency import FEWEST_ROWS, bin_edges, spearman
+from uncone.diagnosis.bins.record import FrequencyBins
+from uncone.diagnosis.record import Diagnosis
+
+Array = np.ndarray
+
+
+def _zipf_counts(n: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).poisson(2e4 / np.arange(1, n + 1) ** 1.3)
+
+
+def _diagnosed(
+    tmp_path: Path, table: Array, counts: Array, head: Array | None = None, **options: bool
+) -> Diagnosis:
+    import torch
+
+    model = write_model(tmp_path / "m", torch.tensor(table), None if head is None else torch.tensor(head))
+    return uncone.diagnose(str(model), counts=counts, **options)
+
+
+def _planted(seed: int = 0, n: int = 2000) -> tuple[Array, Array]:
+    """Rows that are shorter and further along one direction the rarer they are; 200 reserved ones near a point."""
+    random = np.random.default_rng(seed)
+    counts = np.concatenate([np.zeros(200, np.int64), _zipf_counts(n - 200, seed)])
+    x = healthy(v=n).numpy()
+    rarity = 1 / (1 + counts)
+    c = random.standard_normal(64).astype(np.float32)
+    c /= np.linalg.norm(c)
+    lengths = np.linalg.norm(x, axis=1) * (1 - 0.5 * rarity)
+    x = x + 1.5 * rarity[:, None] * c
+    x *= (lengths / np.linalg.norm(x, axis=1))[:, None]
+    return x.astype(np.float32), counts
+
+
+@pytest.mark.parametrize("which", ["input", "head"])
+def test_every_reading_is_that_of_a_slow_loop(which: str, tmp_path: Path) -> None:
+    x, counts = _planted()
+    raw = x + 0.3
+    d = _diagnosed(tmp_path, raw, counts, raw if which == "head" else None)
+    (subject,) = [one for one in d.subjects if one.name == which]
+    found = subject.by_count
+    assert isinstance(found, FrequencyBins)
+    w = raw.astype(np.float64)
+    mean = w.mean(0)
+    if which == "head":
+        w = w - mean
+    norms = np.linalg.norm(w, axis=1)
+    unit, along = w / norms[:, None], w @ (mean / np.linalg.norm(mean)) / norms.mean()
+    reserved = np.arange(len(w)) < 200
+    directions = np.linalg.eigh(w.T @ w)[1]
+    assert sum(one.n for one in found.bins) == len(w) - 200
+    assert sum(one.occurrences for one in found.bins) == found.tokens == counts.sum()
+    for one in (*found.bins, found.reserved):
+        assert one is not None
+        of = reserved if one is found.reserved else (counts >= one.low) & (counts <= one.high) & ~reserved
+        assert one.n == of.sum()
+        cosines = unit[of] @ unit[of].T
+        within = (cosines.sum() - np.trace(cosines)) / (one.n * (one.n - 1))
+        z = np.exp(np.concatenate([w[of] @ directions, -(w[of] @ directions)], axis=1)).sum(0)
+        assert one.mean_norm == pytest.approx(norms[of].mean(), rel=1e-5)
+        assert one.mean_cosine == pytest.approx(within, abs=1e-5)
+        assert one.along_common == pytest.approx(along[of].mean(), abs=1e-4)
+        assert one.partition_isotropy == pytest.approx(z.min() / z.max(), rel=1e-2)
+        if one is not found.reserved:
+            assert one.cosine_to_reserved == pytest.approx((unit[of] @ unit[reserved].T).mean(), abs=1e-5)
+    assert found.reserved is not None
+    assert found.reserved.cosine_to_reserved is None
+    assert [one.id for one in found.furthest[:5]] == [
+        i for i in np.argsort(-along, kind="stable").tolist() if not reserved[i]
+    ][:5]
+
+
+def test_the_partition_of_one_bin_is_that_of_the_measure(tmp_path: Path) -> None:
+    """With one bin that holds every row both are I(W) of the matrix."""
+    x = healthy(v=500).numpy()
+    subject = uncone.diagnose(x, counts=np.full(500, 7)).subjects[0]
+    assert subject.by_count is not None
+    (one,) = subject.by_count.bins
+    assert one.partition_isotropy == pytest.approx(float(measure.partition_isotropy(x)), rel=1e-6)
+    assert one.mean_cosine == pytest.approx(float(measure.mean_cosine(x)), abs=1e-9)
+
+
+def test_what_was_planted_is_said_and_nothing_of_a_healthy_twin(tmp_path: Path) -> None:
+    x, counts = _planted()
+    found = _diagnosed(tmp_path, x, counts).subjects[0].by_count
+    assert found is not None
+    assert found.verdict.startswith("The rarer a token, the shorter")
+    assert "the further along the common direction" in found.verdict
+    twin = uncone.diagnose(healthy(v=2000).numpy(), counts=counts).subjects[0].by_count
+    assert twin is not None
+    assert twin.verdict == "How often a token occurs says little of its row: no rank correlation reaches 0.1."
+
+
+def test_without_reserved_rows_those_never_seen_stand_in() -> None:
+    counts = _zipf_counts(2000)
+    never = int((counts == 0).sum())
+    assert never > 10
+    found = uncone.diagnose(healthy(v=2000).numpy(), counts=counts).subjects[0].by_count
+    assert found is not None
+    assert found.compared == f"In place of reserved rows: the {never:,} rows never seen in the text."
+    assert (found.reserved, found.never_seen, found.bins[0].high) == (None, never, 0)
+    assert found.bins[0].cosine_to_reserved is None
+    all_seen = uncone.diagnose(healthy(v=2000).numpy(), counts=counts + 1).subjects[0].by_count
+    assert all_seen is not None
+    assert {one.cosine_to_reserved for one in all_seen.bins} == {None}
+    assert all_seen.compared.startswith("No rows are reserved")
+    assert len(all_seen.correlations) == 2
+
+
+def test_no_counts_no_bins_and_zero_rows_are_counted() -> None:
+    x, counts = healthy(v=2000).numpy(), _zipf_counts(2000)
+    assert uncone.diagnose(x).subjects[0].by_count is None
+    x[5:25] = 0
+    found = uncone.diagnose(x, counts=counts).subjects[0].by_count
+    assert found is not None
+    assert sum(one.n for one in found.bins) == 2000
+    assert found.correlations[0].n == 2000
+
+
+@given(st.lists(st.integers(0, 3_000_000), min_size=1, max_size=400))
+def test_edges_cut_counts_into_bins_that_are_not_small(counts: list[int]) -> None:
+    values = np.array(counts)
+    edges = bin_edges(values)
+    assert edges == sorted(set(edges))
+    seen = int((values > 0).sum())
+    assert (edges[0] == 0) == (seen < len(values))
+    places = np.searchsorted(edges, values, side="right") - 1
+    assert places.min() >= 0
+    sizes = np.bincount(places[values > 0], minlength=len(edges))[int(edges[0] == 0) :]
+    assert not seen or min(sizes.tolist()) >= min(FEWEST_ROWS, seen)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(-9, 9)), min_size=5, max_size=60))
+def test_spearman_is_that_of_scipy(pairs: list[tuple[int, int]]) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    x, y = (np.array(side, dtype=float) for side in zip(*pairs, strict=True))
+    found = spearman(x, y)
+    if len(set(x)) < 2 or len(set(y)) < 2:
+        assert found.value is None
+        return
+    assert found.value == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
+    if found.interval is not None:
+        assert found.interval[0] <= (found.value or 0.0) <= found.interval[1]
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.8])
+def test_intervals_of_rank_correlations_hold_the_truth(rho: float) -> None:
+    """95% of 400 samples of a normal pair, within chance; Spearman's correlation is 6/pi asin(rho / 2) there."""
+    random, truth, held = np.random.default_rng(0), 6 / np.pi * np.arcsin(rho / 2), 0
+    for _ in range(400):
+        a, b = random.standard_normal((2, 200))
+        interval = spearman(a, rho * a + np.sqrt(1 - rho**2) * b).interval
+        assert interval is not None
+        held += interval[0] <= truth <= interval[1]
+    assert 365 <= held <= 395
+
+
+def test_isotropy_of_a_bin_stands_beside_that_of_as_many_rows_drawn() -> None:
+    """I(W) falls with the number of rows: of an isotropic cloud both do alike."""
+    x = np.random.default_rng(0).standard_normal((6000, 32)).astype(np.float32)
+    bins = uncone.diagnose(x, counts=_zipf_counts(6000)).subjects[0].by_count
+    assert bins is not None
+    pairs = [
+        (one.n, one.partition_isotropy, one.partition_isotropy_drawn)
+        for one in bins.bins if one.partition_isotropy is not None and one.partition_isotropy_drawn is not None
+    ]  # fmt: skip
+    assert len(pairs) > 5
+    small, large = min(pairs), max(pairs)
+    assert small[1] < large[1] - 0.05
+    for n, own, drawn in pairs:
+        assert abs(own - drawn) < 3 / np.sqrt(n)
+
+
+def test_wide_intervals_are_no_answer() -> None:
+    random = np.random.default_rng(3)
+    seen = set[str]()
+    for _ in range(20):
+        x, counts = random.standard_normal((60, 8)).astype(np.float32), random.integers(0, 50, 60)
+        bins = uncone.diagnose(x, counts=counts).subjects[0].by_count
+        assert bins is not None
+        within = all(abs(one.correlation.value or 0) < 0.1 for one in bins.correlations)
+        told = bins.verdict.startswith("How often a token occurs says little of its row")
+        assert told is within or bins.verdict.startswith("The rarer")
+        seen.add(bins.verdict.split()[0])
+    assert "Too" in seen

@@ -1,0 +1,388 @@
+"""A reading among known readings: counted by hand over the table, and over a planted one; kinds of matrices; the words."""
+
+import csv
+import dataclasses
+import json
+import math
+from decimal import Decimal
+from importlib import resources
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import uncone
+from tests.matrices import gaussian
+from uncone.diagnosis.known import known
+from uncone.diagnosis.known.known import (
+    EFFECTIVE_RANK_SHARE,
+    LARGEST_OVER_MEAN,
+    ONE_SIGN,
+    KnownReading,
+    kind_of,
+    place,
+    place_value,
+)
+from uncone.diagnosis.known.record import Placed
+from uncone.errors import InputError, UndefinedMeasure
+from uncone.records.parts import Measurement
+from uncone.records.rebuild import build_record
+
+from ..planted import healthy, write_model
+
+SHAPE = (1000, 64)
+UNTIED = "of 16 to 221 M parameters"
+
+
+def _table() -> list[dict[str, str]]:
+    text = (
+        resources.files("uncone.diagnosis.known").joinpath("known_readings.csv").read_text(encoding="utf-8")
+    )
+    return list(csv.DictReader(text.splitlines()))
+
+
+def _reading(value: float, kind: str = "untied head", **changed: object) -> KnownReading:
+    fields = {
+        "centered": False,
+        "measure": "mean_shift",
+        "diverged": False,
+        "source": "a",
+        "parameters": 10**6,
+        "model": "m",
+    }
+    return KnownReading(kind=kind, **(fields | {"low": value - 0.05, "high": value + 0.05} | changed))  # type: ignore[arg-type]
+
+
+class TestCounts:
+    @given(
+        st.sampled_from(["mean_shift", ONE_SIGN, LARGEST_OVER_MEAN]),
+        st.sampled_from(["untied head", "untied input table"]),
+        st.integers(0, 12_000),
+    )
+    def test_are_those_of_the_table(self, measure: str, kind: str, places: int) -> None:
+        value, below, equal, above, diverged = Decimal(places) / 10_000, 0, 0, 0, 0
+        value = value + 1 if measure == LARGEST_OVER_MEAN else min(value, Decimal(1))
+        for line in _table():
+            if (line["measure"], line["kind"], line["rows"]) != (measure, kind, "as stored"):
+                continue
+            if line["diverged"] == "yes":
+                diverged += 1
+                continue
+            half = Decimal(5).scaleb(-1 - len(line["value"].partition(".")[2]))
+            below += Decimal(line["value"]) + half < value
+            above += Decimal(line["value"]) - half > value
+            equal += abs(Decimal(line["value"]) - value) <= half
+        found = place_value(measure, float(value), kind, shape=SHAPE)  # type: ignore[arg-type]
+        assert (found.below, found.equal, found.above, found.left_out) == (below, equal, above, diverged)
+        assert (found.total, diverged) == (30, 5)
+
+    @pytest.mark.parametrize(("value", "equal"), [(0.0, 15), (0.0005, 15), (0.00051, 0)])
+    def test_0_000_is_anything_below_half_a_thousandth(self, value: float, equal: int) -> None:
+        zeros = [
+            line for line in _table()
+            if line["value"] == "0.000" and line["kind"] == "untied head" and line["diverged"] == "no"
+        ]  # fmt: skip
+        found = place_value(ONE_SIGN, value, "untied head", shape=SHAPE)
+        assert len(zeros) == 15
+        assert (found.equal, found.below) == (equal, 15 - equal)
+
+    def test_another_kind_another_measure_and_centred_rows_are_not_mixed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        others = (
+            _reading(0.1, "untied input table"), _reading(0.1, "tied table"), _reading(0.1, measure="isoscore"),
+            _reading(0.1, centered=True), _reading(0.1, diverged=True),
+        )  # fmt: skip
+        monkeypatch.setattr(
+            known, "known_readings", lambda: (*others, _reading(0.3), _reading(0.9, source="b"))
+        )
+        found = place_value("mean_shift", 0.5, "untied head", shape=SHAPE)
+        assert (found.below, found.equal, found.above, found.left_out, found.sources) == (
+            1,
+            0,
+            1,
+            1,
+            ("a", "b"),
+        )
+        centred = place_value("mean_shift", 0.5, "untied head", shape=SHAPE, centered=True)
+        assert (centred.below, centred.total, centred.how) == (1, 1, "with the mean row removed")
+
+    def test_a_headless_table_is_compared_with_tied_ones_too_and_not_the_other_way(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        readings = (_reading(0.1, "table without a head"), _reading(0.1, "tied table"), _reading(0.1))
+        monkeypatch.setattr(known, "known_readings", lambda: readings)
+        assert place_value("mean_shift", 0.5, "table without a head", shape=SHAPE).below == 2
+        assert place_value("mean_shift", 0.5, "tied table", shape=SHAPE).below == 1
+
+    def test_between_two_numbers_only_what_lies_outside_both_is_told_apart(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(known, "known_readings", lambda: tuple(map(_reading, (0.1, 0.3, 0.5, 0.7, 0.9))))
+        found = place_value("mean_shift", (0.34, 0.6), "untied head", shape=SHAPE)
+        assert (found.below, found.equal, found.above) == (1, 2, 2)
+
+    def test_collections_have_no_known_readings(self) -> None:
+        found = place_value("mean_shift", 0.5, "collection", shape=SHAPE)
+        assert (found.total, found.sentence) == (0, "no reading of mean_shift is known for row collections")
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("measure", "kind", "told"),
+        [
+            ("mean_shft", "untied head", "a measure of the known readings, got 'mean_shft': did you mean 'mean_shift'"),
+            ("hubness", "untied head", f"got 'hubness': give one of .*'{EFFECTIVE_RANK_SHARE}'"),
+            ("mean_shift", "untied heads", "a kind of the known readings, got 'untied heads': did you mean 'untied head'"),
+            ("mean_shift", "foo", "got 'foo': give one of .*'table without a head'"),
+        ],
+    )  # fmt: skip
+    def test_of_names(self, measure: str, kind: str, told: str) -> None:
+        with pytest.raises(InputError, match=told):
+            known._checked(measure, 0.5, kind)  # beartype would refuse the kind first
+
+    @pytest.mark.parametrize(
+        ("measure", "value", "span"),
+        [
+            ("mean_shift", 2.0, "from 0 to 1"), ("mean_shift", -0.01, "from 0 to 1"), ("mean_shift", math.nan, "from 0 to 1"),
+            ("mean_shift", (0.2, math.nan), "from 0 to 1"), ("mean_shift", (0.4, 0.2), "lowest, highest"),
+            ("mean_cosine", -1.01, "from -1 to 1"), (LARGEST_OVER_MEAN, 0.99, "from 1 up"), (LARGEST_OVER_MEAN, math.inf, "from 1 up"),
+        ],
+    )  # fmt: skip
+    def test_of_values(self, measure: str, value: float | tuple[float, float], span: str) -> None:
+        with pytest.raises(InputError, match=rf"expected {measure} .*{span}.*, got .*give the value"):
+            place_value(measure, value, "untied head", shape=SHAPE)
+
+    def test_the_ends_are_taken_and_every_measure_of_the_table_has_some(self) -> None:
+        assert place_value("mean_cosine", (-1.0, 1.0), "untied head", shape=SHAPE).total == 0
+        for measure in {line["measure"] for line in _table()}:
+            assert place_value(measure, 1.0, "untied head", shape=SHAPE).measure == measure
+
+    def test_both_signs_are_sent_to_the_published_readings(self) -> None:
+        found = place_value("partition_isotropy", 0.5, "untied head", shape=SHAPE)
+        assert found.sentence == (
+            "no reading of partition_isotropy is known for untied heads "
+            f"(published readings take one sign: place {ONE_SIGN})"
+        )
+        assert place_value("partition_isotropy", 0.5, "tied table", shape=SHAPE).note == ""
+
+
+class TestItself:
+    """A matrix is not compared with its own readings in the table."""
+
+    def _placed(
+        self, monkeypatch: pytest.MonkeyPatch, moved: dict[str, float], source: str = "uncone"
+    ) -> Placed:
+        subject = uncone.diagnose(
+            torch.randn(60, 4, generator=torch.Generator().manual_seed(1)) + 0.5
+        ).subjects[0]
+        values = {
+            m.name: float(m)
+            for m in subject.measurements
+            if m.name in ("mean_cosine", "mean_shift", "partition_isotropy")
+        }
+        values[EFFECTIVE_RANK_SHARE] = float(subject.measurement("effective_rank")) / 4
+        readings = []
+        for name, value in (values | moved).items():
+            changed = {
+                "measure": name,
+                "low": value - 5e-7,
+                "high": value + 5e-7,
+                "centered": name == EFFECTIVE_RANK_SHARE,
+            }
+            readings.append(_reading(0, "collection", source=source, **changed))
+        monkeypatch.setattr(
+            known,
+            "known_readings",
+            lambda: (*readings, _reading(0.9, "collection", source="b", model="other")),
+        )
+        (shift,) = [
+            one for one in known.placed_among_known((subject,))[0].placed if one.measure == "mean_shift"
+        ]
+        return shift
+
+    def test_a_partition_of_too_short_rows_is_not_placed(self) -> None:
+        for norm, is_placed in ((1.0, True), (0.01, False)):
+            x = norm * torch.nn.functional.normalize(gaussian(500, 16), dim=1)
+            placed = known.placed_among_known(uncone.diagnose(x).subjects)[0].placed
+            assert any(one.measure == known.ONE_SIGN for one in placed) == is_placed
+
+    def test_is_left_out_and_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        found = self._placed(monkeypatch, {})
+        assert (found.total, found.itself) == (1, True)
+
+    @pytest.mark.parametrize("moved", [{"partition_isotropy": 0.5}, {"mean_shift": 0.999}])
+    def test_stays_where_one_reading_differs(
+        self, monkeypatch: pytest.MonkeyPatch, moved: dict[str, float]
+    ) -> None:
+        found = self._placed(monkeypatch, moved)
+        assert (found.total, found.itself) == (2, False)
+
+    def test_published_digits_are_too_few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert not self._placed(monkeypatch, {}, source="a").itself
+
+
+class TestMeasurements:
+    def test_partition_isotropy_is_compared_with_one_sign(self) -> None:
+        details = {"one_sign": 0.3, "low": 0.2, "high": 0.4}
+        measurement = Measurement("partition_isotropy", 0.05, n=1000, d=64, centered=False, details=details)
+        found = place(measurement, "untied head")
+        assert found == place_value(ONE_SIGN, (0.2, 0.4), "untied head", shape=SHAPE)
+        assert (found.measure, found.total) == (ONE_SIGN, 30)
+
+    def test_partition_isotropy_of_an_old_record_is_not_compared_with_one_sign(self) -> None:
+        measurement = Measurement("partition_isotropy", 0.05, n=1000, d=64, centered=False)
+        assert place(measurement, "untied head").total == 0
+        assert place(measurement, "tied table").total == 1  # ours
+
+    def test_effective_rank_is_compared_by_its_share(self) -> None:
+        measurement = Measurement("effective_rank", 16.0, n=1000, d=64, centered=True)
+        found = place(measurement, "tied table")
+        assert found == place_value(EFFECTIVE_RANK_SHARE, 0.25, "tied table", shape=SHAPE, centered=True)
+        assert (found.above, found.how) == (1, "")  # its definition removes the mean: nothing to say
+
+    def test_the_rows_with_their_mean_removed_are_others(self) -> None:
+        details = {"one_sign": 0.9, "low": 0.89, "high": 0.91}
+        raw = Measurement("partition_isotropy", 0.9, n=1000, d=64, centered=False, details=details)
+        removed = dataclasses.replace(raw, centered=True)
+        assert place(raw, "tied table").sentence == "higher than all 9 known tied tables"
+        assert (
+            place(removed, "tied table").sentence
+            == "lower than 5 of 9 known tied tables with the mean row removed, as low as 1"
+        )
+        assert place(removed, "untied head").sentence == (
+            f"no reading of {ONE_SIGN} is known for untied heads with the mean row removed"
+        )
+
+    def test_an_undefined_measurement_is_refused(self) -> None:
+        with pytest.raises(UndefinedMeasure, match="mean_shift is undefined: no rows"):
+            place(Measurement("mean_shift", None, "no rows"), "untied head")
+
+
+class TestKinds:
+    def test_of_models(self, tmp_path: Path) -> None:
+        table = healthy(v=300)
+        tied = uncone.diagnose(write_model(tmp_path / "tied", table)).subjects
+        untied = uncone.diagnose(write_model(tmp_path / "untied", table, healthy(1, v=300))).subjects
+        assert [kind_of(one, tied) for one in tied] == ["tied table", "tied table"]
+        assert [kind_of(one, untied) for one in untied] == ["untied input table", "untied head"]
+        assert kind_of(tied[0], tied[:1]) == "table without a head"
+
+    def test_of_rows(self) -> None:
+        subjects = uncone.diagnose(torch.randn(50, 4)).subjects
+        assert [kind_of(one, subjects) for one in subjects] == ["collection"]
+
+    @pytest.mark.slow
+    def test_a_real_model_stands_where_the_table_has_it(self, stories: Path) -> None:
+        subjects = uncone.diagnose(stories).subjects
+        for subject in subjects:
+            for measurement in (*subject.measurements, *subject.without_effect):
+                if measurement.name in ("isoscore", "mean_shift") and measurement.value is not None:
+                    assert place(measurement, kind_of(subject, subjects)).equal >= 1  # its own line
+            assert subject.placed
+            assert all(
+                one.itself and "itself left out" in one.sentence for one in subject.placed if one.total
+            )
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        ("counts", "sentence"),
+        [
+            ((3, 0, 27), f"lower than 27 of 30 known untied heads {UNTIED}"),
+            ((27, 1, 2), f"higher than 27 of 30 known untied heads {UNTIED}, as high as 1"),
+            ((0, 0, 30), f"lower than all 30 known untied heads {UNTIED}"),
+            ((15, 15, 0), f"higher than 15 of 30 known untied heads {UNTIED}, as high as 15"),
+            ((15, 0, 15), f"lower than 15 of 30 known untied heads {UNTIED}"),
+            (
+                (0, 30, 0),
+                f"not to be told apart from all 30 known untied heads {UNTIED} at the digits published",
+            ),
+            (
+                (0, 1, 0),
+                f"not to be told apart from the one known untied head {UNTIED} at the digits published",
+            ),
+            ((1, 0, 0), f"higher than the one known untied head {UNTIED}"),
+            ((0, 0, 0), "no reading of mean_shift is known for untied heads"),
+        ],
+    )
+    def test_of_counts(self, counts: tuple[int, int, int], sentence: str) -> None:
+        found = Placed("mean_shift", "untied head", "", *counts, smallest=16 * 10**6, largest=221 * 10**6)
+        assert found.sentence == str(found) == sentence
+
+    def test_of_one_and_of_several_matrices_of_two_kinds(self) -> None:
+        whom = place_value("mean_shift", 0.5, "table without a head", shape=SHAPE).whom
+        assert (
+            Placed("m", whom, below=1).sentence
+            == "higher than the one known tied table or table without a head"
+        )
+        assert (
+            Placed("m", whom, below=2).sentence
+            == "higher than all 2 known tied tables and tables without a head"
+        )
+        older = Placed("m", "tied or headless table", below=2)
+        assert older.sentence == "higher than all 2 known tied or headless tables"
+
+    def test_of_what_is_left_out(self) -> None:
+        assert Placed("m", "untied head", below=2, itself=True, left_out=3).sentence == (
+            "higher than all 2 known untied heads (itself and 3 diverged runs left out)"
+        )
+
+    def test_what_one_sign_is_stands_once_where_it_is_placed(self) -> None:
+        assert "one sign of each eigenvector" in Placed(ONE_SIGN, "tied table").about
+        assert Placed("mean_shift", "tied table").about == ""
+
+    def test_of_doubts(self) -> None:
+        found = Placed(
+            "m", "untied head", "", 1, 0, 2, left_out=1, note="this model is larger than any of them"
+        )
+        assert found.sentence == (
+            "lower than 2 of 3 known untied heads (1 diverged run left out; this model is larger than any of them)"
+        )
+
+    @pytest.mark.parametrize(
+        ("smallest", "largest", "said"),
+        [
+            (260_032, 260_032, "260 K"),
+            (260_032, 22_713_728, "0.26 to 23 M"),
+            (10**9, 7 * 10**9, "1 to 7 B"),
+            (5, 9, "5 to 9"),
+        ],
+    )
+    def test_of_sizes(self, smallest: int, largest: int, said: str) -> None:
+        found = Placed("m", "tied table", above=2, smallest=smallest, largest=largest)
+        assert found.sentence == f"lower than all 2 known tied tables of {said} parameters"
+
+    @pytest.mark.parametrize(
+        ("parameters", "shape", "note"),
+        [
+            (16 * 10**6, SHAPE, ""),
+            (221 * 10**6, SHAPE, ""),
+            (16 * 10**6 - 1, SHAPE, "this model is smaller than any of them"),
+            (221 * 10**6 + 1, SHAPE, "this model is larger than any of them"),
+            (None, (221_000, 1000), ""),
+            (None, (221_001, 1000), "this matrix alone is larger than any of their models"),
+        ],
+    )
+    def test_a_model_of_another_size_is_said(
+        self, parameters: int | None, shape: tuple[int, int], note: str
+    ) -> None:
+        assert place_value("mean_shift", 0.5, "untied head", shape=shape, parameters=parameters).note == note
+
+
+def test_a_record_can_keep_it() -> None:
+    found = place_value("mean_shift", 0.5, "untied head", shape=SHAPE)
+    assert build_record(Placed, json.loads(json.dumps(dataclasses.asdict(found))), "place") == found
+
+
+def test_the_table_is_small_and_whole() -> None:
+    lines = _table()
+    assert resources.files("uncone.diagnosis.known").joinpath("known_readings.csv").stat().st_size <= 60_000  # type: ignore[attr-defined]
+    assert len(known.known_readings()) == len(lines)
+    assert all(line["value"] or line["diverged"] == "yes" for line in lines)
+    assert len({tuple(line[name] for name in ("model", "kind", "rows", "measure")) for line in lines}) == len(
+        lines
+    )
+    assert len({line["model"] for line in lines}) == 45

@@ -1,0 +1,123 @@
+"""Zipf's law: the exponent of greatest likelihood as an optimiser finds it, planted exponents within their intervals."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uncone.errors import InputError
+from uncone.tokens.zipf import FEWEST_BLOCKS, LEAST, coverage, drawn_ranks, fit_zipf
+
+Array = np.ndarray
+
+
+def _planted(s: float, n: int, seed: int, v: int = 20_000, blocks: int = 40, burst: float = 8.0) -> Array:
+    """Counts of stretches of a text: the expectation is Zipf's law, and words come in bursts (negative binomial)."""
+    p = np.arange(1, v + 1, dtype=float) ** -s
+    mean = n / blocks * p / p.sum()
+    drawn = np.random.default_rng(seed).negative_binomial(mean / burst, 1 / (1 + burst), (blocks, v))
+    return drawn[:, np.random.default_rng(1).permutation(v)]
+
+
+@pytest.mark.parametrize("s", [0.4, 1.0, 1.7])
+def test_the_exponent_is_that_of_greatest_likelihood(s: float) -> None:
+    optimize = pytest.importorskip("scipy.optimize")
+    counts = _planted(s, 300_000, 0, v=400).sum(0)
+    law = fit_zipf(counts)
+    kept = sorted(counts.tolist(), reverse=True)[: law.ranks]
+    assert law.ranks == min(sum(n >= LEAST for n in counts), np.count_nonzero(counts) // 2)
+
+    def minus_log_likelihood(s: float) -> float:
+        norm = sum(r**-s for r in range(1, len(kept) + 1))
+        return -sum(n * np.log(r**-s / norm) for r, n in enumerate(kept, 1))
+
+    found = optimize.minimize_scalar(
+        minus_log_likelihood, bounds=(0, 4), method="bounded", options={"xatol": 1e-9}
+    )
+    assert law.exponent.value == pytest.approx(found.x, abs=1e-6)
+    assert law.exponent.interval is None
+
+
+def test_the_gap_is_that_of_kolmogorov_and_smirnov() -> None:
+    counts = np.random.default_rng(0).integers(200, 5000, 60)
+    law = fit_zipf(counts)
+    kept, s = sorted(counts.tolist(), reverse=True)[: law.ranks], law.exponent.value
+    assert s is not None
+    assert law.gap is not None
+    norm = sum(r**-s for r in range(1, len(kept) + 1))
+    gaps = [
+        abs(sum(kept[:k]) / sum(kept) - sum(r**-s for r in range(1, k + 1)) / norm)
+        for k in range(1, len(kept) + 1)
+    ]
+    assert law.gap == pytest.approx(max(gaps), abs=1e-12)
+
+
+@pytest.mark.parametrize("s", [0.8, 1.0, 1.3])
+def test_intervals_hold_planted_exponents(s: float) -> None:
+    """95% intervals of 60 texts whose words come in bursts: 95% of them hold it, within chance (52 to 60)."""
+    held = 0
+    for seed in range(60):
+        blocks = _planted(s, 200_000, seed, v=5000)
+        interval = fit_zipf(blocks.sum(0), blocks).exponent.interval
+        assert interval is not None
+        held += interval[0] <= s <= interval[1]
+    assert held >= 52
+
+
+def test_text_in_bursts_has_wider_intervals() -> None:
+    """Of as many tokens, independent ones say more."""
+    reach = []
+    for burst in (0.01, 20.0):
+        blocks = _planted(1.0, 400_000, 0, burst=burst)
+        low, high = fit_zipf(blocks.sum(0), blocks).exponent.interval or (0.0, 0.0)
+        reach.append(high - low)
+    assert reach[1] > 2.5 * reach[0] > 0
+
+
+def test_what_does_not_follow_the_law_has_a_gap() -> None:
+    even = np.full(1000, 500)
+    law = fit_zipf(even)
+    assert law.exponent.value == pytest.approx(0.0, abs=1e-9)
+    assert law.gap == pytest.approx(0.0, abs=1e-9)
+    steps = np.repeat([100_000, 500], [100, 900])
+    assert (fit_zipf(steps).gap or 0.0) > 0.1
+
+
+def test_too_little_text() -> None:
+    few = fit_zipf(np.array([1000] * 9 + [3] * 500))
+    assert (few.exponent.value, few.gap) == (None, None)
+    assert (
+        few.reason == "9 ranks of tokens that occur at least 100 times, where 10 are needed: count more text"
+    )
+    assert fit_zipf(np.array([1000] * 10 + [3] * 500)).exponent.value is not None
+    blocks = _planted(1.0, 100_000, 0, blocks=FEWEST_BLOCKS - 1)
+    assert fit_zipf(blocks.sum(0), blocks).exponent.interval is None
+    blocks = _planted(1.0, 100_000, 0, blocks=FEWEST_BLOCKS)
+    assert fit_zipf(blocks.sum(0), blocks).exponent.interval is not None
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=50), st.floats(0.01, 1.0))
+def test_coverage_is_the_fewest(counts: list[int], share: float) -> None:
+    if not sum(counts):
+        return
+    (found,) = coverage(np.array(counts), (share,))
+    falling = sorted(counts, reverse=True)
+    slow = next(
+        k for k in range(1, len(falling) + 1) if sum(falling[:k]) >= share * sum(falling) * (1 - 1e-12)
+    )
+    assert found.tokens == slow
+
+
+def test_shares_are_checked() -> None:
+    with pytest.raises(InputError, match="expected shares above 0"):
+        coverage(np.array([1, 2]), (0.0,))
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=300))
+def test_drawn_ranks_end_at_the_rarest(counts: list[int]) -> None:
+    seen = sorted((n for n in counts if n), reverse=True)
+    if not seen:
+        return
+    ranks, drawn = drawn_ranks(np.array(counts))
+    assert (ranks[0], ranks[-1], drawn[-1]) == (1, len(seen), seen[-1])
+    assert list(drawn) == [seen[r - 1] for r in ranks]

@@ -1,0 +1,432 @@
+"""Own vectors with own judgements: numbers by hand, every form of ids and judgements, planted faults, refusals."""
+
+import gzip
+import io
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import uncone
+from uncone import InputError
+from uncone.evaluation import own_vectors
+from uncone.evaluation.record import Evaluation, Selection
+from uncone.report import print_record
+from uncone.transforms import Center, repair_named
+
+pytest.importorskip("ir_measures", reason="the extra [evaluate] is not installed")
+
+TOPICS, N, M, D = 12, 240, 100, 16
+Array = np.ndarray[Any, Any]
+
+
+def planted(*, spoiled: bool) -> tuple[Array, Array, dict[int, dict[int, int]]]:
+    """Documents and queries of a topic are near each other. Spoiled, each also lies far out along one direction."""
+    generator = np.random.default_rng(0)
+    topics, of_document = generator.standard_normal((TOPICS, D)), generator.integers(0, TOPICS, N)
+    of_query = generator.integers(0, TOPICS, M)
+    sides = [topics[of] + 0.5 * generator.standard_normal((len(of), D)) for of in (of_document, of_query)]
+    if spoiled:
+        direction = np.ones(D) / math.sqrt(D)
+        sides = [x + np.outer(generator.uniform(-40, 80, len(x)), direction) for x in sides]
+    judged = {q: {int(d): 1 for d in np.flatnonzero(of_document == of_query[q])} for q in range(M)}
+    return sides[0].astype(np.float32), sides[1].astype(np.float32), judged
+
+
+def ndcg10(queries: Array, documents: Array, judged: Mapping[int, Mapping[int, int]]) -> float:
+    """By a slow loop from the equation."""
+    total = 0.0
+    for q, relevant in judged.items():
+        order = np.argsort(-(documents @ queries[q]), kind="stable")[:10]
+        gain = sum(relevant.get(int(d), 0) / math.log2(rank + 2) for rank, d in enumerate(order))
+        ideal = sorted(relevant.values(), reverse=True)[:10]
+        total += gain / sum(g / math.log2(rank + 2) for rank, g in enumerate(ideal))
+    return total / len(judged)
+
+
+def unit(x: Array) -> Array:
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def test_all_three_ways_by_hand() -> None:
+    documents, queries, judged = planted(spoiled=True)
+    found = uncone.evaluate(
+        queries=queries, documents=documents, qrels=judged, repairs=["center", "standardize"], resamples=200
+    )
+    x, y = documents.astype(np.float64), queries.astype(np.float64)
+    mean, spread = x.mean(0), x.std(0, ddof=1)
+    moved: dict[str, Any] = {
+        "original": lambda z: z, "center": lambda z: z - mean, "standardize": lambda z: (z - mean) / spread
+    }  # fmt: skip
+    for name, function in moved.items():
+        numbers = found.results["retrieval"]["documents"][name]
+        a, b = function(y), function(x)
+        assert numbers["ndcg10"] == pytest.approx(ndcg10(unit(a), unit(b), judged), abs=2e-3)
+        assert numbers["ndcg10_inner"] == pytest.approx(ndcg10(a, b, judged), abs=2e-3)
+        assert numbers["ndcg10_inner_documents"] == pytest.approx(ndcg10(y, b, judged), abs=2e-3)
+        assert numbers["n"] == M
+    assert (found.name, found.task) == ("documents", "retrieval")
+    price = found.prices["documents"]["center"]
+    assert (price.fitted_n, price.fitted_on) == (N, "the documents alone")
+    assert any(
+        "fitted on the documents alone, and applied to documents and queries" in n for n in found.notes
+    )
+    assert Evaluation.from_json(found.to_json()) == found
+
+
+def _write(folder: Path, documents: Array, queries: Array, judged: Mapping[int, Mapping[int, int]]) -> None:
+    """The same data in every form: ids are numbers, d0 to d239 with q0 to q99, or 1000 and on."""
+    rows = [(q, d, rank) for q, of in judged.items() for d, rank in of.items()]
+    np.save(folder / "d.npy", documents)
+    np.save(folder / "q.npy", queries)
+    np.savez(folder / "d.npz", vectors=documents, ids=np.array([f"d{i}" for i in range(N)]))
+    np.savez_compressed(folder / "q.npz", vectors=queries, vectors_ids=np.arange(1000, 1000 + M))
+    (folder / "d.ids").write_text("".join(f"d{i}\n" for i in range(N)))
+    (folder / "q.ids").write_text("".join(f"{1000 + i}\n" for i in range(M)))
+    (folder / "trec.txt").write_text("".join(f"{q} 0 {d} {rank}\n" for q, d, rank in rows))
+    (folder / "trec.tsv").write_text("".join(f"{q}\tQ0\t{d}\t{rank}\n" for q, d, rank in rows))
+    beir = "query-id\tcorpus-id\tscore\n" + "".join(f"{1000 + q}\td{d}\t{rank}\n" for q, d, rank in rows)
+    (folder / "beir.tsv").write_text(beir)
+    (folder / "beir.tsv.gz").write_bytes(gzip.compress(beir.encode()))
+    (folder / "plain.csv").write_text("".join(f"{1000 + q},d{d},{rank}\n" for q, d, rank in rows))
+    lines = ({"relevance": float(rank), "doc_id": d, "query_id": q, "iteration": "0"} for q, d, rank in rows)
+    (folder / "j.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+
+
+FORMS = [
+    {"queries": "q.npy", "documents": "d.npy", "qrels": "trec.txt"},
+    {"queries": "q.npy", "documents": "d.npy", "qrels": "trec.tsv"},
+    {"queries": "q.npy", "documents": "d.npy", "qrels": "j.jsonl"},
+    {"queries": "q.npz", "documents": "d.npz", "qrels": "beir.tsv"},
+    {"queries": "q.npz", "documents": "d.npz", "qrels": "beir.tsv.gz"},
+    {"queries": "q.npz", "documents": "d.npy", "ids": "d.ids", "qrels": "plain.csv"},
+    {"queries": "q.npy", "query_ids": "q.ids", "documents": "d.npz", "qrels": "plain.csv"},
+]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(form.values()))
+def test_every_form_of_ids_and_judgements_says_the_same(form: dict[str, str], tmp_path: Path) -> None:
+    documents, queries, judged = planted(spoiled=True)
+    _write(tmp_path, documents, queries, judged)
+    given = {name: tmp_path / file for name, file in form.items()}
+    found = uncone.evaluate(**given, repairs=["center"], resamples=200)
+    plain = uncone.evaluate(
+        queries=queries, documents=documents, qrels=judged, repairs=["center"], resamples=200
+    )
+    assert found.results["retrieval"]["d"] == plain.results["retrieval"]["documents"]
+    assert found.differences["retrieval"]["d"] == plain.differences["retrieval"]["documents"]
+    assert found.provenance["d_sha256"] == plain.provenance["documents_sha256"]
+
+
+def test_numbers_counted_from_1_are_a_caution_and_row_numbers_are_said() -> None:
+    documents, queries, judged = planted(spoiled=False)
+    judged = {q: dict(list(of.items())[:2]) for q, of in judged.items()}
+    from_1 = {q + 1: {d + 1: 1 for d in of if d < N - 1} for q, of in judged.items() if q < M - 1}
+    given: dict[str, Any] = {
+        "queries": queries,
+        "documents": documents,
+        "repairs": ["center"],
+        "resamples": 200,
+    }
+    right, wrong = (uncone.evaluate(qrels=qrels, **given) for qrels in (judged, from_1))
+    assert right.caution == ""
+    assert wrong.caution.startswith("Matching pairs have a mean cosine of ")
+    assert "the numbers of queries lowered by 1 and the numbers of documents lowered by 1" in wrong.caution
+    for found in (right, wrong):
+        assert any(
+            one.startswith("The ids of the queries and documents in qrels are taken as row numbers")
+            for one in found.notes
+        )
+    console = Console(file=io.StringIO(), width=400)
+    print_record(wrong, console)
+    assert wrong.caution in console.file.getvalue()
+    named = uncone.evaluate(
+        qrels=from_1, ids=[str(i + 1) for i in range(N)], query_ids=[str(i + 1) for i in range(M)], **given
+    )
+    assert named.caution == ""
+    assert not any("row numbers" in one for one in named.notes)
+    chosen = uncone.select_repair(
+        queries=queries, documents=documents, qrels=from_1, repairs=["center"], resamples=200
+    )
+    assert f"Caution: {wrong.caution}" in chosen.notes
+
+
+def test_a_column_of_ids_of_parquet_comes_before_its_texts(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    documents, queries, judged = planted(spoiled=False)
+    for name, ids in (("numbers", np.arange(5000, 5000 + N)), ("words", [f"d{i}" for i in range(N)])):
+        columns = {"text": ["same"] * N, "id": ids, "vector": list(documents)}
+        pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet", row_group_size=100)
+        named = {
+            q: {f"{5000 + d}" if name == "numbers" else f"d{d}": 1 for d in of} for q, of in judged.items()
+        }
+        found = uncone.evaluate(
+            queries=queries, documents=tmp_path / f"{name}.parquet", qrels=named, repairs=[], resamples=200
+        )
+        assert found.results["retrieval"][name]["original"]["ndcg10"] == pytest.approx(
+            ndcg10(unit(queries), unit(documents), judged), abs=2e-3
+        )
+
+
+def test_ids_as_a_sequence_and_words_as_ids(tmp_path: Path) -> None:
+    documents, queries, judged = planted(spoiled=False)
+    lines = [f"w{i} " + " ".join(f"{x:.9g}" for x in row) for i, row in enumerate(documents)]
+    (tmp_path / "d.vec").write_text(f"{N} {D}\n" + "\n".join(lines) + "\n")
+    named = {f"q{q}": {f"w{d}": rank for d, rank in of.items()} for q, of in judged.items()}
+    given = {"queries": queries, "qrels": named, "query_ids": [f"q{i}" for i in range(M)], "resamples": 200}
+    found = uncone.evaluate(documents=tmp_path / "d.vec", repairs=["center"], **given)
+    same = uncone.evaluate(tmp_path / "d.vec", repairs=["center"], **given)  # in place of documents=
+    assert (found.results, found.provenance) == (same.results, same.provenance)
+    plain = uncone.evaluate(
+        queries=queries, documents=documents, qrels=judged, repairs=["center"], resamples=200
+    )
+    assert found.results["retrieval"]["d"] == plain.results["retrieval"]["documents"]
+
+
+def test_documents_that_are_read_anew_by_every_repair_say_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents, queries, judged = planted(spoiled=True)
+    _write(tmp_path, documents, queries, judged)
+    given: dict[str, Any] = {
+        "queries": queries,
+        "qrels": judged,
+        "repairs": ["center", "whiten"],
+        "resamples": 200,
+    }
+    held = uncone.evaluate(documents=tmp_path / "d.npy", **given)
+    monkeypatch.setattr(own_vectors, "_HELD_BYTES", 0)
+    streamed = uncone.evaluate(documents=tmp_path / "d.npy", **given)
+    assert (held.results, held.differences) == (streamed.results, streamed.differences)
+
+
+def test_queries_without_a_relevant_document_are_counted_and_left_out() -> None:
+    documents, queries, judged = planted(spoiled=False)
+    few = {q: of if q % 2 else dict.fromkeys(of, 0) for q, of in judged.items() if q >= 10}
+    found = uncone.evaluate(queries=queries, documents=documents, qrels=few, repairs=[], resamples=200)
+    assert found.results["retrieval"]["documents"]["original"]["n"] == 45
+    assert "55 queries without a relevant document in qrels: left out." in found.notes
+    whole = uncone.evaluate(queries=queries, documents=documents, qrels=judged, repairs=[], resamples=200)
+    assert not any("left out." in note for note in whole.notes)
+
+
+def test_a_query_that_is_a_document_is_not_its_own_answer() -> None:
+    x = np.array([[1, 0], [0.9, 0.1], [0, 1]], np.float32)
+    given: dict[str, Any] = {
+        "queries": x[[0, 2]], "documents": x, "query_ids": ["a", "c"], "ids": ["a", "b", "c"],
+        "qrels": {"a": {"b": 1}, "c": {"b": 1}}, "repairs": [],
+    }  # fmt: skip
+    assert uncone.evaluate(**given).results["retrieval"]["documents"]["original"]["ndcg10"] == 1.0
+    others = uncone.evaluate(**given | {"query_ids": ["x", "y"], "qrels": {"x": {"b": 1}, "y": {"b": 1}}})
+    second = 1 / math.log2(3)
+    assert others.results["retrieval"]["documents"]["original"]["ndcg10"] == pytest.approx(second)
+    # numbers of rows are no ids: query 0 and document 0 are two things
+    numbered = uncone.evaluate(queries=x[:2], documents=x, qrels={0: {1: 1}, 1: {0: 1}}, repairs=[])
+    assert numbered.results["retrieval"]["documents"]["original"]["ndcg10"] == pytest.approx(second)
+
+
+def test_the_fault_is_undone_and_the_healthy_twin_left(tmp_path: Path) -> None:
+    documents, queries, judged = planted(spoiled=True)
+    _write(tmp_path, documents, queries, judged)
+    given: dict[str, Any] = {"queries": tmp_path / "q.npy", "qrels": tmp_path / "trec.txt"}
+    chosen = uncone.select_repair(documents=tmp_path / "d.npy", **given)
+    assert chosen.chosen.startswith("all_but_the_top")
+    assert "halves of trec.txt, 50 and 50 queries" in chosen.splits
+    np.save(tmp_path / "more.npy", documents[::2] + 1)
+    found = uncone.repair(
+        tmp_path / "more.npy", tmp_path / "y.npy", method="auto", save=tmp_path / "t.safetensors",
+        documents=tmp_path / "d.npy", **given,
+    )  # fmt: skip
+    assert isinstance(found, uncone.Repaired)
+    assert found.selection == chosen
+    assert found.method == chosen.chosen
+    by_hand = repair_named(chosen.chosen, d=D).fit(documents).transform(documents[::2] + 1)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), by_hand, atol=1e-4)
+    assert any(f"--load {_shared(tmp_path)}" in said for said in found.index), found.index
+    assert "whether it helps is not known" not in found.verdict
+    uncone.repair(tmp_path / "q.npy", tmp_path / "z.npy", load=tmp_path / "t.safetensors")
+    after = uncone.evaluate(
+        queries=tmp_path / "z.npy", documents=repair_named(chosen.chosen, d=D).fit_transform(documents),
+        qrels=judged, repairs=[], resamples=200,
+    )  # fmt: skip
+    both = uncone.evaluate(documents=documents, repairs=[chosen.chosen], **given)
+    repaired = both.results["retrieval"]["documents"][chosen.chosen]
+    assert after.results["retrieval"]["documents"]["original"]["ndcg10"] == pytest.approx(
+        repaired["ndcg10"], abs=1e-6
+    )
+
+    arrays = uncone.repair(
+        tmp_path / "more.npy", tmp_path / "again.npy", queries=queries, documents=documents, qrels=judged
+    )
+    assert isinstance(arrays, uncone.Repaired)
+    assert arrays.method == chosen.chosen
+    assert (tmp_path / "again.npy").read_bytes() == (tmp_path / "y.npy").read_bytes()
+    assert any("keep it with --save T.safetensors" in said for said in arrays.index), arrays.index
+
+    documents, queries, judged = planted(spoiled=False)
+    np.save(tmp_path / "healthy.npy", documents)
+    left = uncone.repair(tmp_path / "healthy.npy", tmp_path / "no.npy", queries=queries, qrels=judged)
+    assert isinstance(left, Selection)
+    assert left.leaves_it
+    assert not (tmp_path / "no.npy").exists()
+    assert "no difference that 50 queries can show" in left.verdict
+
+
+def _shared(folder: Path) -> str:
+    return f"{folder.name}/t.safetensors"
+
+
+def test_a_difference_that_chance_explains_is_called_so() -> None:
+    documents, queries, judged = planted(spoiled=False)
+    found = uncone.evaluate(
+        queries=queries, documents=documents, qrels=judged, repairs=["center"], resamples=500
+    )
+    interval = found.differences["retrieval"]["documents"]["center"]["ndcg10"]
+    assert interval.low <= 0 <= interval.high
+    assert found.verdict.endswith("no difference that 100 queries can show. Leave it as it is.")
+    spoiled = planted(spoiled=True)
+    found = uncone.evaluate(
+        queries=spoiled[1], documents=spoiled[0], qrels=judged, repairs=["cluster_center"], resamples=500
+    )
+    assert found.differences["retrieval"]["documents"]["cluster_center"]["ndcg10"].high < 0
+    assert "can show" not in found.verdict
+
+
+def test_where_the_original_is_perfect_there_is_no_room_above() -> None:
+    x = np.random.default_rng(0).standard_normal((60, D))
+    found = uncone.evaluate(
+        queries=x, documents=x, qrels={at: {at: 1} for at in range(60)}, repairs=["center"]
+    )
+    assert found.verdict == (
+        "documents, retrieval: no repair helps: nDCG@10 is 1 as it is, and no value is higher. Leave it as it is."
+    )
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"qrels": {0: {9999: 1, 8888: 1, 1: 1}, 1: {7777: 1}}},
+     r"the document '9999' in qrels\[0\] and 2 more \('8888' and '7777'\): the ids of 240 documents are like "
+     r"'0', '1', '2'; give others with --ids FILE"),
+    ({"qrels": {"q1": {0: 1}}}, r"the query 'q1' in .*: the ids of 100 queries are like '0', .* --query-ids FILE"),
+    ({"qrels": {0: {0: 0}, 1: {1: -1}}}, "a relevance above 0 in qrels, got none in 2 queries"),
+    ({"qrels": {}}, "a relevance above 0 in qrels, got none in 0 queries"),
+    ({"qrels": {0: {0: 0.5}}}, r"expected an integer in qrels\[0\], got '0.5'"),
+    ({"qrels": {0: {0: math.nan}}}, r"expected an integer in qrels\[0\], got 'nan'"),
+    ({"qrels": {0: {0: 1}}}, "at least 2 queries with a relevant document in documents, qrels, got 1"),
+    ({"queries": np.ones((4, 9), np.float32)}, "queries of 16 features like documents, got 9 in queries: encode both"),
+    ({"queries": np.full((4, D), np.nan, np.float32)}, "expected finite rows, got 4 of 4"),
+    ({"ids": ["a", "b"]}, "expected 240 lines in the ids, one per row of documents, got 2"),
+    ({"ids": ["a"] * N}, "expected each id once in the ids, got 239 lines that repeat one"),
+    ({"queries": None}, "--queries, --documents and --qrels together, got --qrels, --documents without --queries: add it"),
+    ({"queries": None, "qrels": None}, "got --documents without --queries, --qrels: add them"),
+    ({"task": "sts"}, "expected the task retrieval with --queries and --qrels, got sts"),
+    ({"data": "."}, "expected either --queries and --qrels or --data, got both"),
+    ({"cache": "c"}, "or --cache, got both"),
+    ({"spec": "d.npy"}, "expected one set of documents, got d.npy and --documents"),
+    ({"repairs": ["centre"]}, "expected repairs out of"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changed", "message"), REFUSED, ids=lambda x: x if isinstance(x, str) else "")
+def test_refusals(changed: dict[str, Any], message: str) -> None:
+    documents, queries, judged = planted(spoiled=False)
+    given: dict[str, Any] = {
+        "queries": queries,
+        "documents": documents,
+        "qrels": judged,
+        "repairs": ["center"],
+    }
+    with pytest.raises(InputError, match=message):
+        uncone.evaluate(**given | changed)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "a relevance above 0 in q.txt, got none in 0 queries"),
+        ("0 0 5\n", "at least 2 queries with a relevant document"),
+        ("0 0 5 1\n1 0 5\n", "at least 4 columns in line 2 of .*q.txt, got 3"),
+        ("0 0 5 x\n1 0 5 1\n", "at least 2 queries"),  # a header
+        ("0 0 5 1\n1 0 5 x\n", "an integer in line 2 of .*q.txt, got 'x'"),
+        ("0\r0,5,1\n", "whose first line does not parse .* end lines with a line feed"),
+        ('{"query": 1, "docid": 2}\n', "at least 3 columns in line 1 of .*q.txt"),
+        ("\0\n", "at least 3 columns in line 1"),
+    ],
+)
+def test_a_file_that_holds_no_judgements(content: str, message: str, tmp_path: Path) -> None:
+    documents, queries, _ = planted(spoiled=False)
+    (tmp_path / "q.txt").write_bytes(content.encode())
+    with pytest.raises(InputError, match=message):
+        uncone.evaluate(queries=queries, documents=documents, qrels=tmp_path / "q.txt", repairs=[])
+
+
+def test_swapped_columns_are_told_by_the_ids_that_fit_the_other_side(tmp_path: Path) -> None:
+    documents, queries, judged = planted(spoiled=False)
+    given: dict[str, Any] = {"documents": documents, "queries": queries, "repairs": ["center"]}
+    given |= {"ids": [f"d{at}" for at in range(N)], "query_ids": [f"q{at}" for at in range(M)]}
+    swapped = [f"d{document}\tq{query}\t1\n" for query, of in judged.items() for document in of]
+    file = tmp_path / "q.tsv"
+    file.write_text("".join(swapped))
+    message = r"expected queries before documents, got them the other way round from line 1 of .*q\.tsv on"
+    with pytest.raises(InputError, match=message):
+        uncone.evaluate(**given, qrels=file)
+    file.write_text("".join([*swapped, "nobody\tq0\t1\n"]))  # one that fits neither side
+    with pytest.raises(InputError, match="expected known ids, got the query 'd"):
+        uncone.evaluate(**given, qrels=file)
+
+
+def test_ids_that_are_no_key_are_refused(tmp_path: Path) -> None:
+    documents, queries, judged = planted(spoiled=False)
+    np.savez(tmp_path / "d.npz", v=documents, ids=np.array(["one"] * N))
+    given: dict[str, Any] = {"queries": queries, "qrels": judged}
+    message = "an id of its own for each row of .*d.npz#v, got 239 rows with none or with that of another row"
+    with pytest.raises(InputError, match=message):
+        uncone.evaluate(documents=tmp_path / "d.npz", **given)
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {"id": [None, *map(str, range(1, N))], "vector": list(documents)}
+    pq.write_table(pa.table(columns), tmp_path / "d.parquet")
+    with pytest.raises(InputError, match=r"got 1 row with none or with that of another row: .* --ids FILE"):
+        uncone.evaluate(documents=tmp_path / "d.parquet", **given)
+
+
+def test_what_repair_refuses_with_own_judgements(tmp_path: Path) -> None:
+    documents, queries, judged = planted(spoiled=True)
+    np.save(tmp_path / "d.npy", documents)
+    np.save(tmp_path / "wide.npy", np.ones((5, D + 1), np.float32))
+    given: dict[str, Any] = {"queries": queries, "qrels": judged, "documents": documents}
+    for changed, message in (
+        ({"method": "center"}, "expected no --method with --queries, got center: the judgements choose"),
+        ({"fit_on": "d.npy"}, "expected no --fit-on with --queries"),
+        ({"load": "t.safetensors"}, "expected no --load with --queries"),
+        ({"counts": "c.npy"}, "expected no --counts with --queries"),
+        (
+            {"queries": None},
+            "got --documents, --qrels without --queries|--qrels, --documents without --queries",
+        ),
+        (
+            {"documents": np.ones((5, D + 1), np.float32)},
+            "expected documents of 16 features like .*d.npy, got 17",
+        ),
+    ):
+        with pytest.raises(InputError, match=message):
+            uncone.repair(tmp_path / "d.npy", tmp_path / "y.npy", **given | changed)
+    np.save(tmp_path / "q.npy", queries)
+    with pytest.raises(InputError, match="expected another file to write than what is read"):
+        uncone.repair(
+            tmp_path / "d.npy", tmp_path / "q.npy", queries=tmp_path / "q.npy", qrels=judged, overwrite=True
+        )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.npy", "q.npy", "wide.npy"]
+
+
+def test_what_was_fitted_is_fitted_on_the_documents_alone() -> None:
+    """The mean of the queries, far away, takes no part."""
+    documents, queries, judged = planted(spoiled=False)
+    far = queries + 100
+    found = uncone.evaluate(queries=far, documents=documents, qrels=judged, repairs=["center"], resamples=200)
+    center = Center().fit(documents)
+    expected = ndcg10(unit(center.transform(far)), unit(center.transform(documents)), judged)
+    assert found.results["retrieval"]["documents"]["center"]["ndcg10"] == pytest.approx(expected, abs=2e-3)

@@ -1,0 +1,158 @@
+"""`uncone saturation` as a user meets it: each question from its source to its files, and what is refused."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.command import run_command
+from tests.saturation.families import losses, table_of, write_family
+from uncone.records.load import load_record
+from uncone.records.record import Record
+from uncone.saturation.checkpoints.record import CheckpointTrace
+from uncone.saturation.contexts.record import ContextRank
+from uncone.saturation.curves.record import CurveVerdicts
+from uncone.saturation.head.record import HeadExamination
+from uncone.saturation.law.record import ScalingLaw
+
+_run = partial(run_command, "saturation")
+
+
+def _files(tmp_path: Path) -> list[str | Path]:
+    return ["--json", tmp_path / "result.json", "--html", tmp_path / "result.html"]
+
+
+def _answered(tmp_path: Path, done: tuple[int, str, str]) -> Record:
+    """The record that was written; its verdict was printed first and stands on the page."""
+    status, out, error = done
+    assert (status, error) == (0, "")
+    record = load_record(tmp_path / "result.json")
+    verdict = str(record).splitlines()[0]
+    assert verdict.split()[0] in out.partition("\n\n")[0]
+    assert " ".join(verdict.split()[:3]) in (tmp_path / "result.html").read_text()
+    return record
+
+
+def _curves(folder: Path) -> Path:
+    steps = np.arange(1000, 41000, 1000)
+    noise = np.random.default_rng(0).normal(0, 0.003, (2, len(steps)))
+    rising = 0.4 - 0.3 * np.exp(-steps / 4000)
+    falling = rising - 0.15 * np.maximum(steps / 40000 - 0.4, 0)
+    rows = [
+        f"{model},lambada,{step},{value:.5f},0.003"
+        for model, values in (("small", falling + noise[0]), ("large", rising + noise[1]))
+        for step, value in zip(steps.tolist(), values.tolist(), strict=True)
+    ]
+    (folder / "curves.csv").write_text("\n".join(["model,task,iteration,value,stderr", *rows]) + "\n")
+    return folder / "curves.csv"
+
+
+def test_curves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = _run(capsys, _curves(tmp_path), "--columns", "step=iteration, value=value", *_files(tmp_path))
+    record = _answered(tmp_path, done)
+    assert isinstance(record, CurveVerdicts)
+    assert {curve.model: curve.declined for curve in record.curves} == {"small": True, "large": False}
+
+
+def test_a_scaling_law(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        f"m{n:g},{n:g},3e11,{119.09 / n**0.246 + 410.7 / 3e11**0.28 + 1.69}" for n in (1e8, 4e8, 1e9, 6e9)
+    ]
+    (tmp_path / "runs.csv").write_text("\n".join(["model,params,t,loss", *rows]) + "\n")
+    given = ["--columns", "n=params", "--fixed", "B=410.7,beta=0.28,E=1.69", "--smallest", "2e8"]
+    record = _answered(tmp_path, _run(capsys, "--law", tmp_path / "runs.csv", *given, *_files(tmp_path)))
+    assert isinstance(record, ScalingLaw)
+    values = {constant.name: constant.value for constant in record.constants}
+    assert (values["A"], values["alpha"]) == (pytest.approx(119.09, rel=1e-3), pytest.approx(0.246, rel=1e-4))
+    assert [run.fitted for run in record.runs] == [False, True, True, True]
+
+
+def test_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_family(tmp_path / "run", 4, 9)
+    table = table_of(losses(4, 9), tmp_path / "losses.csv")
+    given = ["--checkpoints", *sorted((tmp_path / "run").iterdir()), "--losses", table]
+    kept = ["--out", tmp_path / "trace.jsonl"]
+    record = _answered(tmp_path, _run(capsys, *given, *kept, *_files(tmp_path)))
+    assert isinstance(record, CheckpointTrace)
+    assert len(record.checkpoints) == 9
+    assert len((tmp_path / "trace.jsonl").read_text().splitlines()) >= 9
+    assert _run(capsys, *given, *kept)[0] == 0
+
+
+def test_a_head(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    pytest.importorskip("scipy")
+    from tests.edits.language_models import TEXT, add_tokenizer, drifted
+
+    drifted("GPT2LMHeadModel").save_pretrained(tmp_path / "model")
+    add_tokenizer(tmp_path / "model")
+    (tmp_path / "text.txt").write_text(TEXT * (1 + 6000 // len(TEXT)))
+    capsys.readouterr()  # transformers tells of what it wrote
+    given = ["--head", tmp_path / "model", "--text", tmp_path / "text.txt", "--ranks", "2,4"]
+    record = _answered(tmp_path, _run(capsys, *given, *_files(tmp_path)))
+    assert isinstance(record, HeadExamination)
+    assert record.rank.ranks[:2] == (2, 4)
+    assert record.contexts is not None
+    assert record.contexts.tokens > 100
+
+
+def test_contexts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("scipy")
+    words = np.random.default_rng(0).zipf(1.5, 4000) % 50
+    (tmp_path / "text.txt").write_text(" ".join(f"w{word}" for word in words))
+    given = ["--contexts", tmp_path / "text.txt", "--order", "3", "--dimensions", "20"]
+    record = _answered(tmp_path, _run(capsys, *given, *_files(tmp_path)))
+    assert isinstance(record, ContextRank)
+    assert (record.order, record.tokens) == (3, 4000)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "expected one of FILE, --law, --checkpoints, --head and --contexts, got none"),
+        (["x.csv", "--law", "x.csv"], "got FILE and --law: ask one question at a time"),
+        (["x.csv", "--text", "x.csv"], "expected --text with --checkpoints or --head, got it with FILE"),
+        (["--law", "x.csv", "--margin-nats", "1"], "expected --margin-nats with --head, got it with --law"),
+        (["--head", "x.csv"], "expected --text with --head, got none"),
+        (["x.csv", "--columns", "step"], "expected --columns NAME=VALUE, got 'step'"),
+        (["--law", "x.csv", "--fixed", "B=much"], "expected --fixed NAME=VALUE, got 'B=much'"),
+        (["--head", "m", "--text", "x.csv", "--ranks", "4,x"], "expected --ranks of whole numbers, got '4,x'"),
+        (["x.csv"], "expected a column for the step"),
+        (["missing.csv"], "cannot read"),
+        (["x.csv", "--alpha", "2"], "expected alpha between 0 and 1"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(
+    given: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.csv").write_text("a,b\n1,2\n")
+    status, out, error = _run(capsys, *given)
+    assert (status, out) == (1, "")
+    assert message in " ".join(error.split())
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_steps_of_checkpoints_without_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_family(tmp_path / "family", 5)
+    paths = sorted((tmp_path / "family").iterdir())[:2]
+    for path, name in zip(paths, ("first", "second"), strict=True):
+        path.rename(tmp_path / name)
+    options = [
+        "--checkpoints",
+        tmp_path / "first",
+        tmp_path / "second",
+        "--steps",
+        "7",
+        "3",
+        *_files(tmp_path),
+    ]
+    record = _answered(tmp_path, _run(capsys, *options))
+    assert isinstance(record, CheckpointTrace)
+    assert [(Path(one.name).name, one.step) for one in record.checkpoints] == [("second", 3), ("first", 7)]

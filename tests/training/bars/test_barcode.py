@@ -1,0 +1,411 @@
+"""What a barcode promises: shapes, groups, edge cases, gradients, stability."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from uncone.errors import InputError
+from uncone.training.bars import lengths
+from uncone.training.bars.barcode import barcode
+from uncone.training.bars.bars import persistent_entropy
+from uncone.training.bars.trees import Algorithm, forced
+
+ALGORITHMS = ["compiled", "torch", "one pass"]
+
+
+def points(n: int, d: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def slow_tree(x: torch.Tensor) -> tuple[list[float], list[tuple[int, int]]]:
+    """Kruskal on all pairs in order of (squared distance, smaller row, larger row), in float64."""
+    x = x.double()
+    pairs = sorted(
+        (float((x[i] - x[j]).square().sum()), i, j) for i in range(len(x)) for j in range(i + 1, len(x))
+    )
+    component, chosen = list(range(len(x))), []
+    for squared, i, j in pairs:
+        a, b = component[i], component[j]
+        if a != b:
+            component = [a if c == b else c for c in component]
+            chosen.append((squared**0.5, i, j))
+    return [length for length, _, _ in chosen], [(i, j) for _, i, j in chosen]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_edges_and_lengths_of_a_known_cloud(algorithm: Algorithm) -> None:
+    x = torch.tensor([[0.0, 0], [0, 2], [3, 2], [3, 3]])
+    with forced(algorithm):
+        found = barcode(x)
+    assert found.lengths.tolist() == [1, 2, 3]
+    assert found.edges.tolist() == [[2, 3], [0, 1], [1, 2]]
+    assert found.bars.tolist() == [3]
+    assert found.labels.tolist() == [0]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_ties_go_by_the_smaller_then_the_larger_row(algorithm: Algorithm) -> None:
+    for seed in range(4):
+        x = torch.randint(0, 3, (23, 3), generator=torch.Generator().manual_seed(seed)).float()
+        lengths, edges = slow_tree(x)
+        with forced(algorithm):
+            found = barcode(x)
+        assert [tuple(edge) for edge in found.edges.tolist()] == edges
+        torch.testing.assert_close(found.lengths.double(), torch.tensor(lengths, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    "shape", [(0, 3), (1, 3), (2, 3), (3, 3), (3, 0), (0, 4, 2), (2, 0, 3), (2, 1, 3), (2, 2, 3), (3, 5, 2)]
+)
+def test_few_points(algorithm: Algorithm, shape: tuple[int, ...]) -> None:
+    x = torch.rand(shape).requires_grad_()
+    with forced(algorithm):
+        found = barcode(x)
+    clouds, n = (1, shape[0]) if len(shape) == 2 else shape[:2]
+    assert found.bars.tolist() == [max(n - 1, 0)] * clouds
+    assert found.labels.tolist() == list(range(clouds))
+    assert found.lengths.shape == (clouds * max(n - 1, 0),)
+    assert found.edges.shape == (len(found.lengths), 2)
+    assert found.edges.dtype == found.bars.dtype == torch.int64
+    found.lengths.sum().backward()
+    assert x.grad is not None
+    assert x.grad.shape == x.shape
+    assert bool(torch.isfinite(x.grad).all())
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_identical_points_have_bars_of_length_zero_that_pull_nowhere(algorithm: Algorithm) -> None:
+    x = torch.full((6, 4), 2.5, requires_grad=True)
+    with forced(algorithm):
+        found = barcode(x)
+    assert found.lengths.tolist() == [0] * 5
+    assert found.edges.tolist() == [[0, i] for i in range(1, 6)]
+    assert found.zero.tolist() == [5]
+    found.lengths.sum().backward()
+    assert x.grad is not None
+    assert not x.grad.any()
+
+
+def test_bars_of_length_zero_are_counted_by_group() -> None:
+    x = torch.cat([points(4, 3).repeat(2, 1), points(3, 3, 1)])
+    found = barcode(x, torch.tensor([1] * 8 + [0] * 3))
+    assert found.labels.tolist() == [0, 1]
+    assert found.zero.tolist() == [0, 4]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_groups_are_clouds_of_their_own(algorithm: Algorithm) -> None:
+    x = points(250, 17)
+    labels = torch.tensor([-7, 3, 4, 90])[
+        torch.randint(0, 4, (250,), generator=torch.Generator().manual_seed(1))
+    ]
+    labels[:210] = 4  # one large, the others small
+    labels[249] = 1000  # and one alone
+    with forced(algorithm):
+        found = barcode(x, labels)
+        assert found.labels.tolist() == sorted(set(labels.tolist()))
+        begin = 0
+        for label, bars, lengths in zip(found.labels, found.bars.tolist(), found.split(), strict=True):
+            rows = (labels == label).nonzero().flatten()
+            alone = barcode(x[rows])
+            assert bars == len(rows) - 1
+            torch.testing.assert_close(lengths, alone.lengths, rtol=1e-6, atol=0)
+            assert torch.equal(found.edges[begin : begin + bars], rows[alone.edges])
+            begin += bars
+
+
+def test_clouds_of_one_size_are_rows_of_the_flattened_points() -> None:
+    x = points(60, 5).view(4, 15, 5)
+    as_groups = barcode(x.flatten(0, 1), torch.arange(4).repeat_interleave(15))
+    found = barcode(x)
+    assert torch.equal(found.edges, as_groups.edges)
+    assert torch.equal(found.lengths, as_groups.lengths)
+
+
+@pytest.mark.parametrize("algorithm", ["compiled", "torch"])
+def test_gradient_is_that_of_the_lengths(algorithm: Algorithm) -> None:
+    x = points(12, 3, dtype=torch.float64).requires_grad_()
+    groups = torch.arange(12) % 3
+    weights = torch.linspace(-1, 2, 9, dtype=torch.float64)
+    with forced(algorithm):
+        assert torch.autograd.gradcheck(lambda p: barcode(p, groups).lengths * weights, x)
+        assert torch.autograd.gradcheck(lambda p: barcode(p.view(3, 4, 3)).lengths, x)
+
+
+def test_gradient_is_the_unit_vector_along_each_edge() -> None:
+    x = torch.tensor([[0.0, 0], [3, 4], [3, 4]], requires_grad=True)
+    barcode(x).lengths.sum().backward()
+    torch.testing.assert_close(x.grad, torch.tensor([[-0.6, -0.8], [0.6, 0.8], [0, 0]]))
+
+
+@pytest.mark.parametrize("scale", [2.0**-100, 2.0**-65, 2.0**65, 2.0**100])
+def test_gradient_of_a_scaled_cloud_is_that_of_the_cloud(scale: float) -> None:
+    slopes = []
+    for by in (1.0, scale):
+        x = (points(30, 5) * by).requires_grad_()
+        persistent_entropy(barcode(x).lengths).backward()
+        assert x.grad is not None
+        slopes.append(x.grad * by)
+    torch.testing.assert_close(slopes[1], slopes[0], rtol=1e-4, atol=1e-6)
+
+
+def test_points_closer_than_the_smallest_normal_float_pull_along_their_edge() -> None:
+    x = torch.tensor([[0.0, 0], [1e-39, 0], [0, 2]], requires_grad=True)
+    barcode(x).lengths.sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, torch.tensor([[-1.0, -1], [1, 0], [0, 1]]))
+
+
+def test_the_same_numbers_come_out_each_time() -> None:
+    x = points(700, 40)
+    grads = []
+    for _ in range(3):
+        leaf = x.clone().requires_grad_()
+        (barcode(leaf).lengths ** 1.5).sum().backward()
+        grads.append(leaf.grad)
+    assert torch.equal(grads[0], grads[1])
+    assert torch.equal(grads[0], grads[2])
+
+
+def test_a_second_gradient_is_that_of_the_first() -> None:
+    x = points(6, 3, dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda p: barcode(p).lengths, x)
+
+
+def test_threads_change_nothing() -> None:
+    x, before = points(530, 24), torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(barcode(x))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert all(
+        torch.equal(other.edges, found[0].edges) and torch.equal(other.lengths, found[0].lengths)
+        for other in found
+    )
+
+
+def test_more_than_one_block_of_the_product_and_of_the_search() -> None:
+    for x in (points(300, 24), points(150, 24).repeat(2, 1) + 1e-6 * points(300, 24, 1)):
+        found = []
+        for algorithm in ("compiled", "torch"):
+            with forced(algorithm):  # type: ignore[arg-type]
+                found.append(barcode(x))
+        torch.testing.assert_close(found[0].lengths, found[1].lengths, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_widened_first(dtype: torch.dtype) -> None:
+    x = points(220, 32).to(dtype).requires_grad_()
+    found = barcode(x)
+    assert found.lengths.dtype == torch.float32
+    assert torch.equal(found.lengths, barcode(x.detach().float()).lengths)
+    found.lengths.sum().backward()
+    assert x.grad is not None
+    assert x.grad.dtype == dtype
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_autocast_and_coarse_products_change_nothing(algorithm: Algorithm) -> None:
+    x = points(300, 64)
+    with forced(algorithm):
+        expected = barcode(x)
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("medium")
+        try:
+            with torch.autocast("cpu", torch.bfloat16):
+                found = barcode(x)
+            assert torch.get_float32_matmul_precision() == "medium"
+        finally:
+            torch.set_float32_matmul_precision(before)
+    assert torch.equal(found.edges, expected.edges)
+    assert torch.equal(found.lengths, expected.lengths)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("scale", [2.0**-110, 2.0**-70, 2.0**-20, 2.0**60, 2.0**110])
+def test_scaled_clouds_have_scaled_bars(algorithm: Algorithm, scale: float) -> None:
+    for n in (40, 230):
+        x = points(n, 24)
+        with forced(algorithm):
+            found, expected = barcode(x * scale), barcode(x)
+        assert torch.equal(found.edges, expected.edges)
+        torch.testing.assert_close(found.lengths, expected.lengths * scale, rtol=1e-6, atol=0)
+
+
+@given(st.integers(2, 40), st.integers(1, 30), st.floats(1e-6, 1), st.integers(0, 10**6))
+@settings(deadline=None, max_examples=20)
+def test_bars_move_no_further_than_distances(n: int, d: int, noise: float, seed: int) -> None:
+    x = points(n, d, seed, torch.float64)
+    y = x + noise * points(n, d, seed + 1, torch.float64)
+    eps = float((torch.cdist(x, x) - torch.cdist(y, y)).abs().max())
+    moved = (barcode(x).lengths - barcode(y).lengths).abs()
+    assert float(moved.max()) <= eps + 1e-12
+
+
+@given(st.integers(2, 40), st.integers(1, 30), st.integers(0, 10**6))
+@settings(deadline=None, max_examples=20)
+def test_lengths_do_not_depend_on_the_order_of_points_or_a_shift(n: int, d: int, seed: int) -> None:
+    x = points(n, d, seed, torch.float64)
+    mixed = x[torch.randperm(n, generator=torch.Generator().manual_seed(seed))] + points(
+        1, d, seed + 1, torch.float64
+    )
+    torch.testing.assert_close(barcode(mixed).lengths, barcode(x).lengths, rtol=1e-9, atol=1e-12)
+
+
+@given(st.integers(2, 120), st.sampled_from([1, 3, 20, 100]), st.integers(0, 10**6))
+@settings(deadline=None, max_examples=25)
+def test_algorithms_agree(n: int, d: int, seed: int) -> None:
+    x = points(n, d, seed)
+    groups = torch.randint(0, 3, (n,), generator=torch.Generator().manual_seed(seed))
+    found = []
+    for algorithm in ALGORITHMS:
+        with forced(algorithm):
+            found.append(barcode(x, groups))
+    for other in found[1:]:
+        torch.testing.assert_close(other.lengths, found[0].lengths, rtol=1e-6, atol=0)
+        assert torch.equal(other.bars, found[0].bars)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_points_that_are_not_finite_are_named(algorithm: Algorithm, value: float) -> None:
+    x = points(9, 4)
+    x[5, 2], x[7, 0] = value, value
+    with forced(algorithm), pytest.raises(InputError, match=r"NaN or infinity in row 5 \(2 of 9 rows\)"):
+        barcode(x)
+    with forced(algorithm), pytest.raises(InputError, match="row 5"):
+        barcode(x.view(3, 3, 4))
+    with forced(algorithm), pytest.raises(InputError, match="row 5"):
+        barcode(x, torch.arange(9))  # also in a cloud without an edge
+
+
+def test_points_too_far_apart_for_their_dtype_are_refused() -> None:
+    with pytest.raises(InputError, match="distances up to"):
+        barcode(torch.tensor([[3e38, 3e38], [-3e38, -3e38]]))
+
+
+def test_large_finite_points_are_no_infinity() -> None:
+    assert barcode(torch.full((3, 4), 3e38)).zero.tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            torch.ones(3, 2, dtype=torch.bool),
+            r"expected points of shape \(N, D\) or \(B, n, D\) with floats, got \(3, 2\) of torch.bool",
+        ),
+        (torch.ones(3, 2, dtype=torch.complex64), "got .* of torch.complex64"),
+        (torch.ones(3), r"got \(3,\)"),
+        (torch.ones(1, 1, 3, 2), r"got \(1, 1, 3, 2\)"),
+        (torch.ones(3, 2, device="meta"), "got a tensor on meta, which has none"),
+    ],
+)
+def test_other_points_are_refused(wrong: torch.Tensor, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        barcode(wrong)
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (
+            torch.zeros(4, dtype=torch.int64),
+            r"expected groups of shape \(3,\), got \(4,\)",
+        ),
+        (torch.zeros(3, 1, dtype=torch.int64), r"got \(3, 1\)"),
+        (torch.zeros(3), "expected groups as a tensor of integers, got torch.float32"),
+    ],
+)
+def test_other_groups_are_refused(groups: torch.Tensor, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        barcode(torch.ones(3, 2), groups)
+    with pytest.raises(InputError, match="leave groups out"):
+        barcode(torch.ones(1, 3, 2), groups)
+
+
+def test_points_of_eight_bits_are_widened_and_sparse_ones_refused() -> None:
+    x = torch.tensor([[0.0, 0], [0, 2], [3, 2]])
+    assert barcode(x.to(torch.float8_e4m3fn)).lengths.tolist() == [2, 3]
+    with pytest.raises(InputError, match=r"got torch\.sparse_coo: pass points\.to_dense"):
+        barcode(x.to_sparse())
+
+
+def test_large_clouds_tell_of_their_progress() -> None:
+    told = list[tuple[str, int, int]]()
+    x, groups = points(60, 4), torch.arange(60) % 3 // 2  # 40 and 20 points
+    barcode(x, groups, progress=lambda *news: told.append(news))
+    assert not told  # their distances are kept, and there is nothing to tell
+    with forced("one pass"):
+        barcode(x, groups, progress=lambda *news: told.append(news))
+        barcode(x, progress=lambda *news: told.append(news))
+    last = {what: (done, total) for what, done, total in told}
+    assert last == {
+        "spanning tree 1 of 2": (780, 780),
+        "spanning tree 2 of 2": (190, 190),
+        "spanning tree": (1770, 1770),
+    }
+
+
+def test_points_in_any_layout() -> None:
+    x = points(50, 12)
+    for y in (x.T.contiguous().T, x.repeat_interleave(2, dim=1)[:, ::2], x.flip(0).flip(0)):
+        assert torch.equal(barcode(y).lengths, barcode(x).lengths)
+
+
+def test_without_numba_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = points(50, 6).requires_grad_()
+    expected = barcode(x)
+    (grad,) = torch.autograd.grad(expected.lengths.sum(), x)
+    monkeypatch.setattr(lengths, "kernels", lambda: None)
+    found = barcode(x)
+    assert torch.equal(found.edges, expected.edges)
+    torch.testing.assert_close(torch.autograd.grad(found.lengths.sum(), x)[0], grad)
+    with forced("compiled"), pytest.raises(InputError, match=r"pip install 'uncone\[topology\]'"):
+        barcode(x)
+
+
+def test_a_numba_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str) -> None:
+        raise SystemError("initialization of _internal failed")
+
+    monkeypatch.setattr(lengths, "import_module", broken)
+    with pytest.warns(
+        RuntimeWarning, match="numba is installed but fails.*SystemError: initialization of _internal failed"
+    ):
+        assert lengths.kernels.__wrapped__() is None
+
+
+def test_loops_need_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    numba = pytest.importorskip("numba")
+    caching = importlib.import_module("numba.core.caching")
+    monkeypatch.setattr(caching.CompileResultCacheImpl, "_locator_classes", [])
+    with pytest.raises(RuntimeError, match="cannot cache"):
+        numba.njit(cache=True)(_successor)
+    kernels = importlib.import_module("uncone.training.bars.kernels")
+    assert kernels.loop()(_successor).py_func(1) == 2
+
+
+def _successor(x: int) -> int:
+    return x + 1
+
+
+@pytest.mark.slow
+def test_numba_may_be_missing() -> None:
+    code = (
+        "import sys; sys.modules['numba'] = None\n"
+        "import torch; from uncone import barcode\n"
+        "x = torch.tensor([[0.0, 0], [0, 2], [3, 2]], requires_grad=True)\n"
+        "found = barcode(x); found.lengths.sum().backward(); assert found.lengths.tolist() == [2, 3], found; assert x.grad.any()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,245 @@
+"""Under a compiler the loss is one operator of the graph: the same numbers to the bit, refusals, and breaks as the page counts them.
+
+`test_compiled.py` runs this in a process of its own, without tests/conftest.py: its checks of types are code that the compiler cannot read.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import uncone
+from uncone import CrossEntropyOptions, InputError, RareTokenGate, gated_linear_cross_entropy
+from uncone.training.loss import compiled
+
+from .dense import FixedGate
+from .test_exactness import a_gate, gradients, problem
+
+Tensor = torch.Tensor
+PAGE = Path(__file__).parents[2] / "docs" / "cross_entropy.md"
+
+
+class Recording(FixedGate):
+    """A gate that is told how much it held back."""
+
+    def record(self, gated: Tensor, total: Tensor) -> None:
+        assert not gated.requires_grad
+        self.told = (gated, total)
+
+
+def _recording(v: int) -> Recording:
+    return Recording(*a_gate(v, 0.4).gates())
+
+
+def _whole(step: Any, backend: str = "aot_eager") -> Any:
+    torch._dynamo.reset()
+    return torch.compile(step, fullgraph=True, backend=backend)
+
+
+CASES: dict[str, tuple[bool, dict[str, Any]]] = {
+    "plain": (False, {}),
+    "gate, all options": (
+        True,
+        {
+            "reduction": "sum",
+            "label_smoothing": 0.1,
+            "z_loss": 1e-3,
+            "softcap": 5.0,
+            "logit_scale": 0.7,
+            "chunk": 7,
+        },
+    ),
+    "gate, one loss a target": (True, {"reduction": "none"}),
+    "gate, number of items": (True, {"num_items": 17}),
+    "items in a tensor, nothing ignored": (False, {"num_items": torch.tensor(17.0), "ignore_index": None}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_whole_graph_has_the_numbers_of_the_loss_to_the_bit(case: str) -> None:
+    hidden, weight, bias, labels = problem(dtype=torch.float32)
+    has_gate, settings = CASES[case]
+    labels = labels.clamp(min=0) if "ignore_index" in settings else labels
+    options = CrossEntropyOptions(**settings)
+    found = []
+    for compiler in (lambda step: step, _whole):
+        gate = _recording(len(weight)) if has_gate else None
+
+        def step(h: Tensor, w: Tensor, b: Tensor, gate: Any = gate) -> Tensor:
+            return gated_linear_cross_entropy(
+                torch.tanh(h * 2), w, labels, gate=gate, bias=b, options=options
+            ).sum()
+
+        value, given = gradients(compiler(step), hidden, weight, bias)
+        found.append(
+            (value, *given, *(gate.told if gate is not None and settings.get("reduction") != "none" else ()))
+        )
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_options_can_be_made_inside_and_sizes_may_change() -> None:
+    hidden, weight, _, labels = problem(dtype=torch.float32)
+
+    def step(h: Tensor, labels: Tensor, items: float) -> Tensor:
+        return uncone.linear_cross_entropy(h, weight, labels, options=CrossEntropyOptions(num_items=items))
+
+    whole = _whole(step)
+    for n, items in ((len(labels), 3), (7, 5), (6, 2.5)):
+        assert torch.equal(whole(hidden[:n], labels[:n], items), step(hidden[:n], labels[:n], items))
+    with torch.no_grad():
+        assert torch.equal(whole(hidden, labels, 3), step(hidden, labels, 3))
+
+
+def test_a_gate_that_learns_is_the_same_to_the_bit() -> None:
+    hidden, weight, _, labels = problem(dtype=torch.float32)
+    eager, graph = (RareTokenGate(len(weight), rare_share=0.5) for _ in range(2))
+
+    def step(h: Tensor, w: Tensor, gate: Any) -> Tensor:
+        return gated_linear_cross_entropy(h, w, labels, gate=gate)
+
+    whole = _whole(step)
+    for _ in range(3):
+        found = []
+        for run, gate in ((step, eager), (whole, graph)):
+            gate.observe(labels)
+            value, given = gradients(lambda h, w, run=run, gate=gate: run(h, w, gate), hidden, weight)
+            gate.step()
+            found.append((value, *given))
+        assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    assert eager.status == graph.status
+    assert eager.status.gated_share
+
+
+def test_autocast_decides_the_products_of_a_graph() -> None:
+    hidden, weight, _, labels = problem(dtype=torch.float32)
+
+    def step(h: Tensor, w: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return uncone.linear_cross_entropy(h, w, labels)
+
+    (value, found), (known, given) = (gradients(run, hidden, weight) for run in (_whole(step), step))
+    assert torch.equal(value, known)
+    assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(found, given, strict=True))
+
+
+def test_faults_are_named_when_the_graph_runs() -> None:
+    hidden, weight, _, labels = problem(dtype=torch.float32)
+    whole = _whole(uncone.linear_cross_entropy)
+    wrong = labels.clone()
+    wrong[2] = len(weight)
+    with pytest.raises(InputError, match=rf"got {len(weight)} at position 2"):
+        whole(hidden, weight, wrong)
+    with pytest.raises(InputError, match="expected hidden states without NaN"):
+        whole(hidden * torch.nan, weight, labels)
+
+
+def test_second_derivatives_are_refused_and_a_second_pass_is_right() -> None:
+    hidden, weight, _, labels = problem(dtype=torch.float32)
+    h = hidden.clone().requires_grad_()
+    loss = _whole(uncone.linear_cross_entropy)(h, weight, labels)
+    once, again = (torch.autograd.grad(loss, h, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(once, again)
+    loss = _whole(uncone.linear_cross_entropy, "eager")(h, weight, labels)
+    with pytest.raises(RuntimeError, match="create_graph=True would take them for constants"):
+        torch.autograd.grad(loss, h, create_graph=True)
+
+
+@pytest.mark.parametrize("backend", ["wrap:torch", "wrap:liger", "wrap:cce", "triton"])
+def test_other_backends_are_refused_by_name_in_a_whole_graph(backend: str) -> None:
+    hidden, weight, _, labels = problem(dtype=torch.float32)
+    options = CrossEntropyOptions(backend=backend)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="loss_of_a_backend_that_is_not_compiled"):
+        _whole(uncone.linear_cross_entropy)(hidden, weight, labels, options=options)
+
+
+def test_the_operators_keep_what_torch_asks_of_one() -> None:
+    hidden, weight, bias, labels = problem(dtype=torch.float32)
+    h, w, b = (t.clone().requires_grad_() for t in (hidden, weight, bias))
+    gates = a_gate(len(weight), 0.4).gates()
+    numbers = (-100, 0.1, 1e-3, 5.0, 0.7)
+    for reduction in ("mean", "none"):
+        call = (h, w, b, labels, *gates, None, *numbers, reduction, 5, torch.float32, [True] * 3, True)
+        torch.library.opcheck(
+            compiled._loss, call, test_utils=("test_schema", "test_faketensor", "test_autograd_registration")
+        )
+    call = (
+        torch.ones(len(hidden)),
+        hidden,
+        weight,
+        bias,
+        labels,
+        *gates,
+        *numbers,
+        5,
+        torch.float32,
+        [True, False, True],
+    )
+    torch.library.opcheck(compiled._gradients, call, test_utils=("test_schema", "test_faketensor"))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("has_gate", [False, True])
+def test_machine_code_has_the_same_numbers(has_gate: bool) -> None:
+    hidden, weight, bias, labels = problem(dtype=torch.float32)
+    gate = a_gate(len(weight), 0.4) if has_gate else None
+
+    def step(h: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return gated_linear_cross_entropy(torch.tanh(h * 2), w, labels, gate=gate, bias=b)
+
+    (value, found), (known, given) = (
+        gradients(run, hidden, weight, bias) for run in (_whole(step, "inductor"), step)
+    )
+    torch.testing.assert_close(value, known, rtol=1e-6, atol=1e-6)
+    for a, b in zip(found, given, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_page_counts_the_breaks_of_a_graph() -> None:
+    transformers = pytest.importorskip("transformers")
+    hidden, weight, _, labels = problem(dtype=torch.float32)
+    v, ids = 50, torch.arange(24).view(2, 12)
+    config = transformers.GPT2Config(
+        vocab_size=v, n_positions=16, n_embd=8, n_layer=1, n_head=1, bos_token_id=0, eos_token_id=0
+    )
+
+    def breaks(step: Any) -> int:
+        """With work before and after the loss, so that each break parts two graphs."""
+        torch._dynamo.reset()
+        return int(torch._dynamo.explain(step)().graph_break_count)
+
+    def loss(**options: Any) -> int:
+        chosen, gate, h = CrossEntropyOptions(**options), a_gate(len(weight), 0.4), hidden
+        return breaks(
+            lambda: gated_linear_cross_entropy(h.tanh(), weight, labels, gate=gate, options=chosen) * 2
+        )
+
+    def attached(gate: Any) -> int:
+        model = transformers.GPT2LMHeadModel(config).train()
+        with uncone.attach(model, gate=gate) as handle:
+            model(input_ids=ids, labels=ids).loss.backward()
+            handle.step()
+            found = breaks(lambda: model(input_ids=ids, labels=ids).loss * 2)
+            handle.step()
+        return found
+
+    counted = [loss(), loss(backend="wrap:torch"), attached(None), attached(RareTokenGate(v))]
+    table = PAGE.read_text(encoding="utf-8").partition("| compiled | graph breaks |")[2].partition("\n\n")[0]
+    assert [int(n) for n in re.findall(r"\| (\d+) \|$", table, re.MULTILINE)] == counted
+
+
+def test_a_compiled_model_calls_it() -> None:
+    hidden, weight, _, labels = problem(dtype=torch.float32)
+    gate = a_gate(len(weight), 0.4)
+
+    def step(h: Tensor, w: Tensor) -> Tensor:
+        return gated_linear_cross_entropy(torch.tanh(h * 2), w, labels, gate=gate)
+
+    eager, compiled = (
+        gradients(step, hidden, weight),
+        gradients(torch.compile(step, backend="aot_eager"), hidden, weight),
+    )
+    assert float(eager[0]) == pytest.approx(float(compiled[0]), rel=1e-6)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(eager[1], compiled[1], strict=True))

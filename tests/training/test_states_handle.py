@@ -1,0 +1,273 @@
+"""The handle of a penalty on states: its track, its steps, what is copied or saved, and what is refused."""
+
+import copy
+import inspect
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from uncone import InputError, PersistentEntropy, UnsupportedModel
+from uncone.training.attach_states import attach_states
+from uncone.training.cloud import AnisotropyTrack, anisotropy_scores
+
+from .classifiers import Kept, batch, classifier
+from .models import batch as tokens
+from .models import build
+
+Tensor = torch.Tensor
+pytestmark = pytest.mark.filterwarnings("ignore:.*lock_unlock.*")
+
+
+def test_the_track_is_of_the_training_states(tmp_path: Path) -> None:
+    model, kept, track = classifier(), Kept(), AnisotropyTrack(2, tmp_path / "track.jsonl")
+    with attach_states(model, kept, track=track) as attached:
+        for step in range(5):
+            model(**batch(20, seed=step))
+            if step == 0:
+                expected = anisotropy_scores(kept.points, kept.labels)
+            model(**batch(20, seed=step))
+            attached.step()
+        assert attached.steps == 5
+        assert attached.track is track
+    assert [record["step"] for record in track.records] == [0, 2, 4]
+    assert track.records[0]["raw"] == expected.raw
+    assert track.records[0]["n"] == 20
+    lines = (tmp_path / "track.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == json.loads(json.dumps(track.records))
+    again = AnisotropyTrack(2, tmp_path / "track.jsonl")
+    with pytest.raises(
+        InputError, match=r"expected no track.jsonl yet, got one: move it .a resuming Trainer goes on with it"
+    ):
+        again.take(0, torch.randn(8, 3))
+
+
+def test_a_track_alone_changes_no_loss() -> None:
+    model, inputs, track = classifier(), batch(), AnisotropyTrack(1)
+    plain = model(**inputs).loss
+    with attach_states(model, track=track) as attached:
+        assert torch.equal(model(**inputs).loss, plain)
+        attached.step()
+        assert attached.value is None
+    assert len(track.records) == 1
+
+
+def test_a_resumed_track_forgets_what_was_lost_with_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "track.jsonl"
+    first = AnisotropyTrack(4, path)
+    for step in (0, 4, 8):
+        first.take(step, torch.randn(8, 3))
+    whole = path.read_text()
+    path.write_text(whole + '{"ste')
+    track = AnisotropyTrack(4, path)
+    track.resume(6)
+    assert [record["step"] for record in track.records] == [0, 4]
+    assert not track.due(6)
+    track.take(8, torch.randn(8, 3), of="held-out")
+    assert path.read_text().count("\n") == 3
+    assert '"of": "held-out"' in path.read_text()
+    for content, line in (
+        ("nothing\n", 1),
+        ("nothing", 1),
+        ('{"step": 7, "loss": 2.5}\n', 1),  # a log of the training: its lines from step 6 on were lost
+        (whole + "[]\n", 4),
+        (whole + "a note", 4),
+        (whole.replace('"n": 8', '"m": 8', 1), 1),
+    ):
+        path.write_text(content)
+        message = (
+            rf"expected anisotropy scores in each line of track.jsonl, got another in line {line}: name a"
+        )
+        with pytest.raises(InputError, match=message):
+            track.resume(6)
+        assert path.read_text() == content
+
+
+def test_a_step_without_states_is_an_error() -> None:
+    model, inputs = classifier(), batch()
+    with attach_states(model, Kept()) as attached:
+        model(input_ids=inputs["input_ids"])
+        with pytest.raises(
+            UnsupportedModel,
+            match="expected at least one cloud of states in this step, got none: pass labels",
+        ):
+            attached.step()
+    with attach_states(model.base_model, Kept()) as attached:
+        model.base_model(input_ids=inputs["input_ids"])
+        with pytest.raises(UnsupportedModel, match=r"got none: call penalty\(\) before"):
+            attached.step()
+
+
+def test_a_penalty_that_fails_counts_as_none() -> None:
+    def fails(points: Tensor, labels: Tensor | None) -> Tensor:
+        raise ArithmeticError
+
+    model, inputs = classifier(), batch()
+    plain = model(**inputs).loss
+    with attach_states(model, fails) as attached:
+        with pytest.raises(ArithmeticError):
+            model(**inputs)
+        with pytest.raises(UnsupportedModel, match="expected at least one cloud"):
+            attached.step()
+    with pytest.raises(ArithmeticError), attach_states(model, fails):
+        model(**inputs)
+    assert torch.equal(model(**inputs).loss, plain)
+    assert not any("forward" in module.__dict__ for module in (model, model.base_model))
+
+
+def test_states_of_a_step_that_is_over_do_not_come_back() -> None:
+    model, inputs, kept = classifier().base_model, batch(12), Kept()
+    del inputs["labels"]
+    with attach_states(model, kept) as attached:
+        model(**inputs)
+        attached.penalty()
+        model(**inputs)  # nobody asks for these
+        attached.step()
+        model(**inputs)
+        attached.penalty()
+    assert len(kept.points) == 12
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_forward_that_is_run_again_for_its_gradient_counts_once(asked: bool) -> None:
+    """As torch.utils.checkpoint does around a whole model, to save its activations."""
+    from torch.utils.checkpoint import checkpoint
+
+    def loss_of(again: bool) -> tuple[list[int], Tensor]:
+        model, inputs, sizes = classifier(), batch(12), []
+        run = (lambda **inputs: checkpoint(model, use_reentrant=False, **inputs)) if again else model
+        with attach_states(model, PersistentEntropy(3.0), add_to_loss=not asked) as attached:
+            for rows in (slice(0, 6), slice(6, 12)):
+                loss = run(**{k: v[rows] for k, v in inputs.items()}).loss
+                sizes.append(len(torch.cat(attached._kept)) if asked else 0)
+                (loss + attached.penalty() if asked else loss).backward()
+            attached.step()
+        grad: Tensor = model.base_model.embeddings.word_embeddings.weight.grad
+        return sizes, grad
+
+    (found, again), (wanted, once) = loss_of(True), loss_of(False)
+    assert found == wanted
+    assert torch.allclose(again, once, rtol=1e-9, atol=1e-15)
+
+
+def test_generation_keeps_no_states() -> None:
+    model = build("GPT2LMHeadModel")
+    with attach_states(model, Kept(), add_to_loss=False) as attached:
+        model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=3, do_sample=False, pad_token_id=0)
+        assert model.training
+        assert not attached._kept
+
+
+def test_an_attached_model_is_copied_and_saved_and_a_detached_one_pickled(tmp_path: Path) -> None:
+    model, inputs = classifier(dtype=torch.float32), batch(12)
+    plain = model(**inputs).loss
+    with attach_states(model, PersistentEntropy()) as attached:
+        wanted = model(**inputs).loss
+        copied = copy.deepcopy(model)
+        assert torch.equal(copied(**inputs).loss, wanted)
+        assert attached._taken == 1, "a copy has a state of its own"
+        model.save_pretrained(tmp_path)
+    assert torch.equal(type(model).from_pretrained(tmp_path)(**inputs).loss, plain)
+    assert torch.equal(pickle.loads(pickle.dumps(model))(**inputs).loss, plain)
+
+
+def test_a_batch_without_classes_is_not_tracked_and_the_next_one_is() -> None:
+    model, track = classifier(), AnisotropyTrack(1)
+    inputs = batch(12)
+    nothing = inputs | {"topic": torch.full((12,), -100)}
+    with attach_states(model, PersistentEntropy(), labels="topic", track=track):
+        model(**nothing)
+        assert not track.records
+        model(**inputs, topic=torch.arange(12) % 2)
+    assert [record["n"] for record in track.records] == [12]
+
+
+@pytest.mark.parametrize("every", [0, 1.5, True, "a"])
+def test_a_track_is_of_whole_steps(every: Any) -> None:
+    with pytest.raises(InputError, match="expected every to be a whole number of steps from 1 up, got"):
+        inspect.unwrap(AnisotropyTrack.__init__)(AnisotropyTrack.__new__(AnisotropyTrack), every)
+
+
+@pytest.mark.parametrize("k", [0, 1.5, True])
+def test_a_track_is_of_some_scores(k: Any) -> None:
+    with pytest.raises(
+        InputError, match="expected k of at least 1, got"
+    ):  # when it is made, and not in the first step
+        inspect.unwrap(AnisotropyTrack.__init__)(AnisotropyTrack.__new__(AnisotropyTrack), k=k)
+
+
+def test_a_forward_patched_over_is_noticed() -> None:
+    model = classifier()
+    attached = attach_states(model, Kept())
+    model.forward = lambda **inputs: None
+    with pytest.raises(
+        UnsupportedModel, match="expected the attached forward of BertForSequenceClassification, got another"
+    ):
+        attached.check()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"layer": 3}, r"expected layer 0 \(embeddings\) to 2, or -3 to -1, got 3"),
+        ({"layer": -4}, "got -4"),
+        ({"layer": 1.0}, r"got 1\.0"),
+        ({"layer": True}, "got True"),
+        ({"layer": "last"}, "got 'last'"),
+    ],
+)
+def test_layers_that_there_are_not_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        inspect.unwrap(attach_states)(
+            classifier(), Kept(), **options
+        )  # as without the tests' own checks of types
+
+
+def test_models_without_states_of_one_stack_are_refused() -> None:
+    import transformers
+
+    with pytest.raises(UnsupportedModel, match="expected a transformers model, got Linear"):
+        attach_states(torch.nn.Linear(2, 2), Kept())
+    of_images = transformers.ViTModel(
+        transformers.ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+    )
+    with pytest.raises(
+        UnsupportedModel, match="expected a model of token ids, got ViTModel without a table of tokens"
+    ):
+        attach_states(of_images, Kept())
+    t5 = build("T5ForConditionalGeneration")
+    with pytest.raises(
+        UnsupportedModel, match=r"of one stack, got T5ForConditionalGeneration .* pass its get_encoder\(\)"
+    ):
+        attach_states(t5, Kept())
+    kept = Kept()
+    with attach_states(t5.get_encoder(), kept, pooling="mean") as attached:
+        t5(**tokens(rows=6))
+        attached.penalty()
+        attached.step()
+    assert kept.points.shape == (6, 32)
+    with pytest.raises(InputError, match="expected add_to_loss False with BertModel, got True"):
+        attach_states(classifier().base_model, Kept(), add_to_loss=True)
+
+
+def test_penalties_that_are_no_number_and_masks_that_are_none_are_refused() -> None:
+    model, inputs = classifier(), batch(8)
+    with (
+        attach_states(model, lambda points, labels: points.sum(1)),
+        pytest.raises(InputError, match="expected a scalar"),
+    ):
+        model(**inputs)
+    with (
+        attach_states(model, lambda points, labels: 1.0),
+        pytest.raises(InputError, match="scalar tensor from penalty, got float"),
+    ):  # type: ignore[arg-type, return-value]
+        model(**inputs)
+    cube = torch.ones(8, 1, 10, 10, dtype=torch.bool)
+    with (
+        attach_states(model, Kept()),
+        pytest.raises(InputError, match=r"expected an attention_mask of shape \(8, 10\)"),
+    ):
+        model(**inputs | {"attention_mask": cube})

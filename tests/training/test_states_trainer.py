@@ -1,0 +1,199 @@
+"""Real runs of a Trainer with a penalty on states: the loss is the sum, and an interrupted run goes on."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from uncone import PersistentEntropy, UnsupportedModel
+from uncone.training.attach_states import attach_states
+from uncone.training.cloud import AnisotropyTrack
+
+from .classifiers import classifier
+from .models import V, build
+
+Tensor = torch.Tensor
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+
+def examples(n: int = 96) -> list[dict[str, Any]]:
+    random = torch.Generator().manual_seed(0)
+    return [
+        {
+            "input_ids": torch.randint(5 + 40 * (i % 2), V - 45 + 40 * (i % 2), (10,), generator=random),
+            "labels": i % 2,
+            "topic": i % 3,
+        }
+        for i in range(n)
+    ]
+
+
+class Values:
+    """What the penalty was in each micro-batch."""
+
+    def __init__(self) -> None:
+        self.inner, self.found = PersistentEntropy(), list[float]()
+
+    def __call__(self, points: Tensor, labels: Tensor | None) -> Tensor:
+        loss = self.inner(points, labels)
+        self.found.append(loss.item())
+        return loss
+
+
+def trainer(
+    folder: Path,
+    model: Any,
+    penalty: Any,
+    *,
+    steps: int = 4,
+    data: Any = None,
+    more: Any = None,
+    **settings: Any,
+) -> Any:
+    import transformers
+
+    arguments = transformers.TrainingArguments(
+        str(folder), max_steps=steps, per_device_train_batch_size=settings.pop("batch", 16), save_steps=2, logging_steps=1, report_to=[],
+        use_cpu=True, seed=1, disable_tqdm=True, learning_rate=settings.pop("learning_rate", 1e-3), **settings,
+    )  # fmt: skip
+    attached = attach_states(model, penalty, **(more or {}))
+    run = transformers.Trainer(
+        model,
+        arguments,
+        train_dataset=data or examples(),
+        eval_dataset=examples(32),
+        callbacks=[attached.callback],
+    )
+    run.attached = attached
+    return run
+
+
+def losses(run: Any) -> list[float]:
+    return [entry["loss"] for entry in run.state.log_history if "loss" in entry]
+
+
+@pytest.mark.parametrize("accumulated", [1, 2])
+@pytest.mark.parametrize("kind", ["BertFor", "LlamaFor"])
+def test_the_logged_loss_is_the_models_and_the_penalty_once(
+    kind: str, accumulated: int, tmp_path: Path
+) -> None:
+    """With a learning rate of 0, against the same run without a penalty."""
+    values = Values()
+    found, plain = (
+        trainer(
+            tmp_path,
+            classifier(kind, dtype=torch.float32),
+            penalty,
+            gradient_accumulation_steps=accumulated,
+            learning_rate=0.0,
+        )
+        for penalty in (values, None)
+    )
+    for run in (found, plain):
+        run.train()
+    assert len(values.found) == 4 * accumulated
+    for step, (with_penalty, without) in enumerate(zip(losses(found), losses(plain), strict=True)):
+        # these classifiers do not divide by the step's targets, and neither does Trainer: the loss is as many times too large, the penalty too
+        added = sum(values.found[step * accumulated : (step + 1) * accumulated])
+        assert with_penalty - without == pytest.approx(added, rel=1e-3)
+
+
+def test_a_causal_models_penalty_is_a_mean_over_micro_batches(tmp_path: Path) -> None:
+    data = [{"input_ids": e["input_ids"], "labels": e["input_ids"]} for e in examples()]
+    values = Values()
+    found, plain = (
+        trainer(
+            tmp_path, build("LlamaForCausalLM", dtype=torch.float32, scale=1.0), penalty, data=data, gradient_accumulation_steps=2,
+            learning_rate=0.0, more={"pooling": "last"},
+        )
+        for penalty in (values, None)
+    )  # fmt: skip
+    for run in (found, plain):
+        run.train()
+    for step, (with_penalty, without) in enumerate(zip(losses(found), losses(plain), strict=True)):
+        assert with_penalty - without == pytest.approx(
+            sum(values.found[2 * step : 2 * step + 2]) / 2, rel=1e-3
+        )
+
+
+def test_evaluation_while_it_trains_adds_nothing(tmp_path: Path) -> None:
+    values, model = Values(), classifier(dtype=torch.float32)
+    run = trainer(
+        tmp_path,
+        model,
+        values,
+        learning_rate=0.0,
+        eval_strategy="steps",
+        eval_steps=1,
+        gradient_checkpointing=True,
+    )
+    run.train()
+    assert len(values.found) == 4, "one a training step"
+    run.attached.detach()
+    evaluated = [entry["eval_loss"] for entry in run.state.log_history if "eval_loss" in entry]
+    assert evaluated == pytest.approx([run.evaluate()["eval_loss"]] * 4)
+
+
+def test_it_trains_tracks_evaluates_and_saves(tmp_path: Path) -> None:
+    track = AnisotropyTrack(5, tmp_path / "track.jsonl")
+    model = classifier(dtype=torch.float32)
+    run = trainer(
+        tmp_path / "out",
+        model,
+        PersistentEntropy(0.1),
+        steps=30,
+        more={"track": track},
+        bf16=True,
+        learning_rate=1e-2,
+    )
+    run.train()
+    evaluated = run.evaluate(examples())["eval_loss"]
+    assert evaluated < 0.5
+    steps = [json.loads(line)["step"] for line in (tmp_path / "track.jsonl").read_text().splitlines()]
+    assert steps == list(range(0, 30, 5))
+    run.save_model(str(tmp_path / "saved"))
+    again = type(model).from_pretrained(tmp_path / "saved")
+    run.attached.detach()
+    run.model = again
+    assert run.evaluate(examples())["eval_loss"] == pytest.approx(evaluated, rel=1e-2)
+
+
+def test_a_column_of_classes_reaches_it_through_a_trainer(tmp_path: Path) -> None:
+    values = Values()
+    trainer(
+        tmp_path, classifier(dtype=torch.float32), values, steps=2, batch=32, more={"labels": "topic"}
+    ).train()
+    assert values.inner.last is not None
+    assert values.inner.last.classes.tolist() == [0, 1, 2]
+
+
+def test_an_interrupted_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    def run(folder: str, steps: int) -> Any:
+        track = AnisotropyTrack(1, tmp_path / f"{folder}.jsonl")
+        return trainer(
+            tmp_path / folder,
+            classifier(dtype=torch.float32),
+            PersistentEntropy(),
+            steps=steps,
+            more={"track": track},
+            lr_scheduler_type="constant",
+        )
+
+    whole = run("whole", 6)
+    whole.train()
+    run("cut", 4).train()
+    resumed = run("cut", 6)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.attached.steps == 6
+    assert losses(resumed)[-2:] == losses(whole)[-2:]
+    for a, b in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert (tmp_path / "cut.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
+
+
+def test_a_loss_that_is_computed_elsewhere_is_refused(tmp_path: Path) -> None:
+    run = trainer(tmp_path, classifier(dtype=torch.float32), PersistentEntropy(), label_smoothing_factor=0.1)
+    with pytest.raises(UnsupportedModel, match=r"expected label_smoothing_factor 0, got 0\.1"):
+        run.train()
