@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from uncone.questions import OBJECTS, QUESTIONS
+
 SOURCE = Path(__file__).parent.parent / "src" / "uncone"
 BELOW: dict[str, set[str]] = {
+    "questions": set(),
+    "roles": set(),
     "errors": set(),
     "arguments": set(),
     "version": set(),
@@ -19,30 +23,46 @@ BELOW: dict[str, set[str]] = {
     "regular": {"errors"},
     "atomic": {"errors"},
     "sealed": {"errors", "regular"},
+    "statistics": set(),
     "records": {"atomic"},
     "rows": {"sealed"},
     "tensors": {"rows"},
-    "cross_entropy": {"tensors"},
-    "topology": {"tensors", "rows"},
-    "moments": {"rows", "atomic"},
+    "moments": {"rows", "statistics", "atomic"},
     "model": {"tensors", "moments", "rows", "records", "atomic"},
-    "measure": {"moments", "rows", "records"},
-    "transforms": {"measure", "model", "moments", "rows", "records", "atomic"},
-    "explain": {"measure", "model", "moments", "rows", "records"},
-    "calibration": {"transforms", "model", "moments", "rows", "records"},
-    "comparison": {"records"},
-    "saturation": {"tensors", "measure", "model", "moments", "rows", "records", "atomic", "sealed"},
-    "edits": {"tensors", "transforms", "measure", "model", "moments", "rows", "records", "atomic"},
-    "tasks": {"transforms", "measure", "model", "moments", "rows", "records", "atomic"},
-    "prevent": {"tensors", "cross_entropy", "topology", "explain", "measure", "model", "moments", "rows", "records", "atomic"},
-    "verbs": {
-        "comparison", "calibration", "saturation", "edits", "tasks", "prevent", "explain", "transforms", "measure", "model", "moments", "rows", "records",
-        "atomic",
-    },
+    "measure": {"moments", "rows", "records", "statistics"},
+    "transforms": {"measure", "model", "moments", "rows", "records", "statistics", "atomic"},
     "report": {"records", "atomic"},
-    "cli": {"verbs", "report", "model", "records", "atomic"},
+    "diagnosis": set(), "comparison": set(), "calibration": set(), "evaluation": set(), "repairs": set(),
+    "edits": set(), "tokens": set(), "saturation": set(), "training": set(),
+    "cli": {"report", "model", "records", "atomic"},
 }  # fmt: skip
-ANY = {"errors", "arguments", "version", "lazy", "memory", "regular", "threads"}
+GROUND = {
+    "statistics",
+    "atomic",
+    "sealed",
+    "tensors",
+    "transforms",
+    "measure",
+    "model",
+    "moments",
+    "rows",
+    "records",
+}
+"""What every question may know, beside `ANY`."""
+ASKED = {
+    "diagnosis",
+    "comparison",
+    "calibration",
+    "evaluation",
+    "repairs",
+    "edits",
+    "tokens",
+    "saturation",
+    "training",
+}
+"""Folders of questions: one knows of another its public functions and its records."""
+PUBLIC = {f"uncone.{file}" for file in (*OBJECTS.values(), *(of[0] for of in QUESTIONS.values()))}
+ANY = {"errors", "arguments", "version", "lazy", "memory", "regular", "threads", "questions", "roles"}
 """What every room may know."""
 UPWARD = {"records/record.py": {"uncone.report.html", "uncone.report.plot"}}
 """The one place that knows a room above: a record asks for its notebook view and its plot when they are wanted."""
@@ -62,15 +82,14 @@ OPTIONAL = {
     "sklearn",
     "scipy",
 }
-CORE = {
-    "arguments", "memory", "threads", "regular", "atomic", "sealed", "records", "rows", "moments", "model", "measure", "transforms", "explain", "calibration",
-    "comparison", "saturation", "report", "cli",
-}  # fmt: skip
+CORE = set(BELOW) - {"tensors", "training", "edits", "evaluation", "repairs"}
 """The rooms that run where torch is not installed."""
 OF_TORCH = {
     "moments/on_device.py",
     "rows/checkpoint.py",
     "model/model_class.py",
+    "model/directory.py",
+    "saturation/head/examine_head.py",
     "model/head_map.py",
     "model/final_norm.py",
     "model/texts.py",
@@ -121,13 +140,44 @@ FILES = sorted(
 def test_imports_go_downward(path: Path) -> None:
     room = _room(path)
     assert room in BELOW, f"{room} is a new room: say in CONTRIBUTING.md and here whom it may know"
-    allowed = {room} | ANY | BELOW[room]
+    allowed = {room} | ANY | BELOW[room] | (GROUND if room in ASKED else set())
     for module, _ in _imports(path):
         if module in UPWARD.get(str(path.relative_to(SOURCE)), ()):
             continue
         assert module != "uncone", f"{path} imports the package as a whole: name the room"
-        if module.startswith("uncone."):
-            assert module.split(".")[1] in allowed, f"{path} imports {module}"
+        if module.startswith("uncone.") and module.split(".")[1] not in allowed:
+            assert room in ASKED | {"cli"}, f"{path} imports {module}"
+            assert module.split(".")[1] in ASKED, f"{path} imports {module}"
+            assert module in PUBLIC or module.endswith(".record"), (
+                f"{path} imports {module}, which is not public"
+            )
+
+
+RECORDS = [path for path in FILES if path.name == "record.py" and _room(path) != "records"]
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_a_record_imports_records_and_the_standard_library(path: Path) -> None:
+    for module, top in _imports(path):
+        assert top, f"{path} imports {module} inside a function"
+        ours = module.split(".")[0] == "uncone"
+        allowed = (
+            module.split(".")[1] in ("records", "errors", "arguments") or module.endswith(".record")
+            if ours
+            else True
+        )
+        assert allowed, f"{path} imports {module}"
+        assert ours or module.split(".")[0] in sys.stdlib_module_names, f"{path} imports {module}"
+
+
+def test_the_table_of_questions_imports_nothing() -> None:
+    assert not _imports(SOURCE / "questions.py")
+
+
+def test_folders_of_questions_load_nothing() -> None:
+    assert not [
+        path for path in FILES if path.name == "__init__.py" and _room(path) in ASKED and path.read_text()
+    ]
 
 
 def test_the_table_is_without_cycles() -> None:
@@ -200,7 +250,9 @@ def test_compiled_loops_are_imported_inside_functions() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [p for p in FILES if _room(p) in ("records", "errors", "atomic", "regular")], ids=lambda p: p.name
+    "path",
+    [p for p in FILES if _room(p) in ("records", "errors", "atomic", "regular", "questions", "roles")],
+    ids=lambda p: p.name,
 )
 def test_records_need_only_the_standard_library(path: Path) -> None:
     loaded = {m.split(".")[0] for m, top in _imports(path) if top or _room(path) != "records"}
@@ -240,10 +292,8 @@ def test_importing_the_package_or_its_cli_loads_neither_torch_nor_numpy() -> Non
 
 def test_a_function_is_not_hidden_by_a_module() -> None:
     pytest.importorskip("torch")
-    verbs = sorted(path.stem for path in (SOURCE / "verbs").glob("[a-z]*.py"))
-    assert len(verbs) >= 9
-    code = "import uncone, " + ", ".join(f"uncone.verbs.{verb}" for verb in verbs)
-    code += "".join(f"; assert callable(uncone.{verb})" for verb in verbs)
+    code = "import uncone, " + ", ".join(f"uncone.{file}" for file, *_ in QUESTIONS.values())
+    code += "".join(f"; assert callable(uncone.{name})" for name in QUESTIONS)
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -50,7 +50,7 @@ def test_a_command_that_needs_tokenizers(
     (folder / "t.txt").write_text("a text of some words " * 40)
     _hide(monkeypatch, "tokenizers")
     file, text = folder / "tokenizer.json", folder / "t.txt"
-    arguments = (file, text) if command == "count" else ("--contexts", text, "--tokenizer", file)
+    arguments = (file, text) if command == "count" else ("contexts", text, "--tokenizer", file)
     status, _, error = run_command(command, capsys, *arguments)
     assert status == 1
     assert PIP in error

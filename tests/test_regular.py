@@ -69,10 +69,10 @@ def test_a_refused_file_leaves_no_descriptor(tmp_path: Path) -> None:
 def _readers() -> dict[str, Callable[[Path], object]]:
     """Who reads a file that a user names, by the name of a file that it would take."""
     from uncone.calibration.sides import read_labels
-    from uncone.edits.texts import read_sentences
     from uncone.evaluation.text_files import lines_of
     from uncone.model.counts import read_counts
     from uncone.model.text_sources import read_texts
+    from uncone.repairs.sentences import read_sentences
     from uncone.rows.ids import places_of
     from uncone.training.cloud import AnisotropyTrack
     from uncone.transforms import load

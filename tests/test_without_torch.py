@@ -158,10 +158,10 @@ def test_every_command_that_looks_runs_from_end_to_end(tmp_path: Path) -> None:
         report d.json --markdown d.md
         measures mean_cosine
         count checkpoint-1 text.txt --save counts.npy
-        saturation curves.csv --json s.json
-        saturation --law runs.csv
-        saturation --checkpoints checkpoint-1 checkpoint-2 --out spectra.jsonl
-        saturation --contexts text.txt --tokenizer checkpoint-1
+        saturation curves curves.csv --json s.json
+        saturation law runs.csv
+        saturation checkpoints checkpoint-1 checkpoint-2 --out spectra.jsonl
+        saturation contexts text.txt --tokenizer checkpoint-1
     """
     code = """
         import os

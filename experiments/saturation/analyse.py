@@ -37,7 +37,7 @@ CHANGED = {
     "head: mean cosine": LAST["head: mean cosine"],
 }
 READING = f"""\
-Turns are those of `uncone saturation --checkpoints`: isotonic parts, AR(1) noise, a level of {LEVEL:g} after Holm's correction over the loss and the two
+Turns are those of `uncone saturation checkpoints`: isotonic parts, AR(1) noise, a level of {LEVEL:g} after Holm's correction over the loss and the two
 spectra of a run; the share of the run is the mean over the runs that turned. A spectrum doubled if it turned and ends (mean of the last {ENDS} checkpoints)
 above {DOUBLED:g} times its least value after the start. KL is the divergence of the head's squared singular values from uniform, in nats; a head of rank
 one has ln D. ± is the standard deviation over seeds.

@@ -465,9 +465,6 @@ def test_versions_that_differ_are_said() -> None:
     assert uncone.compare([one, other]).notes == (
         "made with different versions of uncone: 0.1.0 (A), 0.2.0 (B)",
     )
-    assert uncone.compare([one, replace(one, schema="uncone.diagnosis/2")]).notes == (
-        "written with different schemas: uncone.diagnosis/1 (A), uncone.diagnosis/2 (B)",
-    )
 
 
 @pytest.mark.parametrize("count", [0, 1, 7])

@@ -16,11 +16,11 @@ from tests.fuzz.tables import TableError, use_curves, use_losses, use_pairs, use
 from tests.matrices import gaussian
 from uncone import Calibration, InputError, Moments, UnconeError, calibrate, open_rows, transforms
 from uncone.calibration.sides import read_labels
-from uncone.edits.texts import read_sentences
 from uncone.evaluation.retrieval import read_judgements
 from uncone.model.counts import read_counts
 from uncone.model.files import token_labels
 from uncone.records.load import load_record
+from uncone.repairs.sentences import read_sentences
 from uncone.rows import as_rows
 from uncone.rows.ids import places_of
 

@@ -53,7 +53,7 @@ def test_a_run_directory_names_its_checkpoints(tmp_path, plant, own):
         open_model_files(run)
     assert "('checkpoint-500', 'checkpoint-1000', 'checkpoint-2000')" in str(raised.value)
     assert f"`uncone diagnose '{run}/checkpoint-2000'`" in str(raised.value)
-    assert f"`uncone saturation --checkpoints '{run}'`" in str(raised.value)
+    assert f"`uncone saturation checkpoints '{run}'`" in str(raised.value)
     assert open_model_files(run / "checkpoint-500").vocab_size == 8
 
 

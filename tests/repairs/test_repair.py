@@ -19,12 +19,12 @@ import torch
 import uncone
 from uncone import InputError, cli
 from uncone.edits.repair_tokens import repair_tokens
-from uncone.edits.texts import Sentences, _drawn, read_sentences
 from uncone.evaluation.record import Interval, Selection
 from uncone.records.load import load_record
 from uncone.repairs.encoder import narrow_dtype, told_of_rounding, told_of_split
 from uncone.repairs.record import NOT_KNOWN, Lengths, Repaired
 from uncone.repairs.repair import kind_of, repair, with_whole_names
+from uncone.repairs.sentences import Sentences, _drawn, read_sentences
 from uncone.repairs.vectors import compare, gains
 from uncone.report import to_html, to_markdown
 from uncone.transforms import Center, load

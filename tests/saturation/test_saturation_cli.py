@@ -49,7 +49,9 @@ def _curves(folder: Path) -> Path:
 
 
 def test_curves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    done = _run(capsys, _curves(tmp_path), "--columns", "step=iteration, value=value", *_files(tmp_path))
+    done = _run(
+        capsys, "curves", _curves(tmp_path), "--columns", "step=iteration", "value=value", *_files(tmp_path)
+    )
     record = _answered(tmp_path, done)
     assert isinstance(record, CurveVerdicts)
     assert {curve.model: curve.declined for curve in record.curves} == {"small": True, "large": False}
@@ -60,8 +62,8 @@ def test_a_scaling_law(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         f"m{n:g},{n:g},3e11,{119.09 / n**0.246 + 410.7 / 3e11**0.28 + 1.69}" for n in (1e8, 4e8, 1e9, 6e9)
     ]
     (tmp_path / "runs.csv").write_text("\n".join(["model,params,t,loss", *rows]) + "\n")
-    given = ["--columns", "n=params", "--fixed", "B=410.7,beta=0.28,E=1.69", "--smallest", "2e8"]
-    record = _answered(tmp_path, _run(capsys, "--law", tmp_path / "runs.csv", *given, *_files(tmp_path)))
+    given = ["--columns", "n=params", "--fixed", "B=410.7", "beta=0.28", "E=1.69", "--smallest", "2e8"]
+    record = _answered(tmp_path, _run(capsys, "law", tmp_path / "runs.csv", *given, *_files(tmp_path)))
     assert isinstance(record, ScalingLaw)
     values = {constant.name: constant.value for constant in record.constants}
     assert (values["A"], values["alpha"]) == (pytest.approx(119.09, rel=1e-3), pytest.approx(0.246, rel=1e-4))
@@ -71,7 +73,7 @@ def test_a_scaling_law(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 def test_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_family(tmp_path / "run", 4, 9)
     table = table_of(losses(4, 9), tmp_path / "losses.csv")
-    given = ["--checkpoints", *sorted((tmp_path / "run").iterdir()), "--losses", table]
+    given = ["checkpoints", *sorted((tmp_path / "run").iterdir()), "--losses", table]
     kept = ["--out", tmp_path / "trace.jsonl"]
     record = _answered(tmp_path, _run(capsys, *given, *kept, *_files(tmp_path)))
     assert isinstance(record, CheckpointTrace)
@@ -90,7 +92,7 @@ def test_a_head(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     add_tokenizer(tmp_path / "model")
     (tmp_path / "text.txt").write_text(TEXT * (1 + 6000 // len(TEXT)))
     capsys.readouterr()  # transformers tells of what it wrote
-    given = ["--head", tmp_path / "model", "--text", tmp_path / "text.txt", "--ranks", "2,4"]
+    given = ["head", tmp_path / "model", "--text", tmp_path / "text.txt", "--ranks", "2", "4"]
     record = _answered(tmp_path, _run(capsys, *given, *_files(tmp_path)))
     assert isinstance(record, HeadExamination)
     assert record.rank.ranks[:2] == (2, 4)
@@ -102,7 +104,7 @@ def test_contexts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("scipy")
     words = np.random.default_rng(0).zipf(1.5, 4000) % 50
     (tmp_path / "text.txt").write_text(" ".join(f"w{word}" for word in words))
-    given = ["--contexts", tmp_path / "text.txt", "--order", "3", "--dimensions", "20"]
+    given = ["contexts", tmp_path / "text.txt", "--order", "3", "--dimensions", "20"]
     record = _answered(tmp_path, _run(capsys, *given, *_files(tmp_path)))
     assert isinstance(record, ContextRank)
     assert (record.order, record.tokens) == (3, 4000)
@@ -111,17 +113,16 @@ def test_contexts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "expected one of FILE, --law, --checkpoints, --head and --contexts, got none"),
-        (["x.csv", "--law", "x.csv"], "got FILE and --law: ask one question at a time"),
-        (["x.csv", "--text", "x.csv"], "expected --text with --checkpoints or --head, got it with FILE"),
-        (["--law", "x.csv", "--margin-nats", "1"], "expected --margin-nats with --head, got it with --law"),
-        (["--head", "x.csv"], "expected --text with --head, got none"),
-        (["x.csv", "--columns", "step"], "expected --columns NAME=VALUE, got 'step'"),
-        (["--law", "x.csv", "--fixed", "B=much"], "expected --fixed NAME=VALUE, got 'B=much'"),
-        (["--head", "m", "--text", "x.csv", "--ranks", "4,x"], "expected --ranks of whole numbers, got '4,x'"),
-        (["x.csv"], "expected a column for the step"),
-        (["missing.csv"], "cannot read"),
-        (["x.csv", "--alpha", "2"], "expected alpha between 0 and 1"),
+        (["curves"], 'Command "saturation curves" parameter SOURCE requires an argument'),
+        (["curves", "x.csv", "--text", "x.csv"], "Unknown option: --text"),
+        (["head", "x.csv"], 'parameter --text requires an argument'),
+        (["curves", "x.csv", "--columns", "step"], "expected --columns NAME=VALUE, got 'step'"),
+        (["curves", "x.csv", "--columns", "step=a", "step=b"], "expected one --columns of step, got two"),
+        (["law", "x.csv", "--fixed", "B=much"], "expected --fixed NAME=VALUE, got 'B=much': give a number"),
+        (["head", "m", "--text", "x.csv", "--ranks", "4", "x"], 'Invalid value for --ranks: unable to convert "x" into int'),
+        (["curves", "x.csv"], "expected a column for the step"),
+        (["curves", "missing.csv"], "cannot read"),
+        (["curves", "x.csv", "--alpha", "2"], "expected alpha between 0 and 1"),
     ],
 )  # fmt: skip
 def test_what_is_refused(
@@ -145,7 +146,7 @@ def test_steps_of_checkpoints_without_names(tmp_path: Path, capsys: pytest.Captu
     for path, name in zip(paths, ("first", "second"), strict=True):
         path.rename(tmp_path / name)
     options = [
-        "--checkpoints",
+        "checkpoints",
         tmp_path / "first",
         tmp_path / "second",
         "--steps",

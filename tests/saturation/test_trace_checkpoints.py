@@ -161,9 +161,7 @@ def test_no_checkpoint_that_could_be_read_is_an_error_with_the_reasons(
         match=r"got 2 that cannot: runs/step1 at step 1: .*model.safetensors.* \(and 1 other reason\)",
     ):
         trace_checkpoints(folder)
-    status, out, err = run_command(
-        "saturation", capsys, "--checkpoints", folder, "--json", tmp_path / "t.json"
-    )
+    status, out, err = run_command("saturation", capsys, "checkpoints", folder, "--json", tmp_path / "t.json")
     assert (status, out) == (1, "")
     assert "expected a checkpoint that can be read, got 2 that cannot" in err
     assert not (tmp_path / "t.json").exists()

@@ -124,9 +124,6 @@ class Calibration(Record):
     can paste.
     """
 
-    KIND: ClassVar[str] = "calibration"
-    SCHEMA: ClassVar[str] = "uncone.calibration/1"
-    HOW: ClassVar[str] = "uncone calibrate VECTORS --json F"
     READING: ClassVar[str] = (
         "A false match is a random pair that reaches the threshold. Intervals (95%) say where a share would "
         "lie for other rows drawn alike; they allow for pairs that share a row. No vector was changed."
@@ -153,7 +150,6 @@ class Calibration(Record):
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     caution: str = ""
-    schema: str = SCHEMA
 
     def __post_init__(self) -> None:
         edited, bins = "the file was cut or edited", self.histogram

@@ -4,8 +4,9 @@ from typing import Annotated, Literal
 
 from uncone.calibration.record import Calibration
 from uncone.cli.answer import judge, progress_bar
-from uncone.cli.files import Html, Json, Read, Role, SkipNonfinite, Spec, load
+from uncone.cli.files import Html, Json, Read, SkipNonfinite, Spec, load
 from uncone.errors import InputError
+from uncone.roles import Role
 
 
 def calibrate(

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from uncone.cli.answer import judge
-from uncone.cli.files import Html, Json, Role, load
+from uncone.cli.files import Html, Json, load
 from uncone.diagnosis.record import Diagnosis
 from uncone.errors import InputError
 from uncone.regular import number_in
+from uncone.roles import Role
 
 
 def check(

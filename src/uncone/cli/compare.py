@@ -3,7 +3,8 @@
 from typing import Annotated, Literal
 
 from uncone.cli.answer import judge, progress_bar
-from uncone.cli.files import Html, Json, Role
+from uncone.cli.files import Html, Json
+from uncone.roles import Role
 
 
 def compare(

@@ -4,8 +4,9 @@ from functools import partial
 from typing import Annotated
 
 from uncone.cli.answer import answer
-from uncone.cli.files import Html, Json, Role, Several, Write
+from uncone.cli.files import Html, Json, Several, Write
 from uncone.errors import InputError
+from uncone.roles import Role
 
 
 def count(

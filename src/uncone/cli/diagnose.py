@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from uncone.cli.answer import hand_over, progress_bar
-from uncone.cli.files import Html, Json, Read, Role, Several, SkipNonfinite, Spec
+from uncone.cli.files import Html, Json, Read, Several, SkipNonfinite, Spec
 from uncone.errors import InputError
+from uncone.roles import Role
 
 
 def diagnose(

@@ -1,6 +1,5 @@
 """The files of a command: what each option does with the file that it names, and what may be written."""
 
-from enum import Enum
 from inspect import BoundArguments, Parameter
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -10,18 +9,9 @@ from cyclopts import Parameter as Option
 from uncone.atomic import check_apart, writable
 from uncone.errors import InputError
 from uncone.records.record import Record
+from uncone.roles import Role
 
 Saved = TypeVar("Saved", bound=Record)
-
-
-class Role(Enum):
-    """What a command does with what an option names; it stands in the option's annotation."""
-
-    SPEC = "reads rows or a model"
-    READ = "reads a file or a folder"
-    WRITE = "writes a file"
-    OUT = "writes a file, or a part of one, or a new folder"
-    KEEP = "reads and writes files in a folder"
 
 
 Spec = Annotated[str, Role.SPEC]

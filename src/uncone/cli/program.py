@@ -18,7 +18,7 @@ from uncone.cli.measures import measures
 from uncone.cli.repair import repair
 from uncone.cli.repair_tokens import repair_tokens
 from uncone.cli.report import report
-from uncone.cli.saturation import saturation
+from uncone.questions import GROUPS, QUESTIONS
 from uncone.version import __version__
 
 app = App(
@@ -35,7 +35,17 @@ app.command(compare, usage="Usage: uncone compare [OPTIONS] BASELINE OTHER...")
 app.command(count, usage="Usage: uncone count [OPTIONS] MODEL TEXT...")
 app.command(evaluate, usage="Usage: uncone evaluate [OPTIONS] [SPEC]")
 app.command(measures, usage="Usage: uncone measures [NAME]")
-app.command(saturation, usage="Usage: uncone saturation [OPTIONS] [FILE]")
+_groups = {
+    name: App(name=name, help=told, default_parameter=Parameter(negative="")) for name, told in GROUPS.items()
+}
+for group in _groups.values():
+    app.command(group)
+for name, (_, _, asked, told) in QUESTIONS.items():
+    within, _, rest = asked.partition(" ")
+    if within in _groups:
+        last, _, subject = rest.partition(" ")
+        usage = f"Usage: uncone {within} {last} [OPTIONS] {subject}"
+        _groups[within].command(f"uncone.cli.derived:{name}", name=last, help=told, usage=usage)
 
 
 def main(arguments: list[str] | None = None) -> None:

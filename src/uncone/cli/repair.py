@@ -15,7 +15,6 @@ from uncone.cli.files import (
     Queries,
     QueryIds,
     Read,
-    Role,
     SkipNonfinite,
     Spec,
     Vectors,
@@ -23,6 +22,7 @@ from uncone.cli.files import (
 )
 from uncone.errors import InputError
 from uncone.evaluation.record import Selection
+from uncone.roles import Role
 
 
 def repair(

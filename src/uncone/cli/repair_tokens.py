@@ -4,7 +4,8 @@ from functools import partial
 from typing import Annotated, Literal
 
 from uncone.cli.answer import answer
-from uncone.cli.files import Html, Json, Out, Read, Role, Spec
+from uncone.cli.files import Html, Json, Out, Read, Spec
+from uncone.roles import Role
 
 
 def repair_tokens(

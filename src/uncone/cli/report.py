@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Annotated
 
 from uncone.cli.answer import draw, hand_over, raise_first
-from uncone.cli.files import Role, Write
+from uncone.cli.files import Write
 from uncone.records.load import load_record
+from uncone.roles import Role
 
 
 def report(record: Annotated[Path, Role.READ], /, *, html: Write = None, markdown: Write = None) -> None:

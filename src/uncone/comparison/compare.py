@@ -79,9 +79,7 @@ def compare(
             for part in PARTS:
                 _once(taken_in(subject, part), f"measures of {subject.name!r} in {diagnosis.name!r}")
     shown = _names(given) if names is None else [name.strip() for name in names]
-    compared = [
-        ComparedDiagnosis(n, d.verdict, dict(d.versions), d.schema) for n, d in zip(shown, given, strict=True)
-    ]
+    compared = [ComparedDiagnosis(n, d.verdict, dict(d.versions)) for n, d in zip(shown, given, strict=True)]
     subjects = tuple(_subject(name, sides) for name, sides in _matched(given))
     verdict, notes = give_verdict(shown, subjects), tuple(_notes(given, subjects))
     return Comparison(verdict, tuple(compared), subjects, notes=notes, intervals=INTERVALS)
@@ -205,9 +203,6 @@ def _notes(diagnoses: Sequence[Diagnosis], subjects: Sequence[ComparedSubject]) 
         notes.append(
             "no subject is in all diagnoses: diagnose one matrix, such as MODEL#input, to compare it"
         )
-    schemas = [diagnosis.schema for diagnosis in diagnoses]
-    if len(set(schemas)) > 1:
-        notes.append(f"written with different schemas: {_by_letter(schemas)}")
     packages = {package for diagnosis in diagnoses for package in diagnosis.versions}
     ordered = sorted(packages, key=lambda package: (package != "uncone", package))
     used = [(package, [d.versions.get(package, "unknown") for d in diagnoses]) for package in ordered]

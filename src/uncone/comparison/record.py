@@ -148,16 +148,12 @@ class ComparedDiagnosis:
     name: str
     verdict: str
     versions: Mapping[str, str] = field(default_factory=dict)
-    schema: str = ""
 
 
 @dataclass(frozen=True)
 class Comparison(Record):
     """The result of `compare`: a verdict in one sentence, the diagnoses (baseline first), the matrices."""
 
-    KIND: ClassVar[str] = "comparison"
-    SCHEMA: ClassVar[str] = "uncone.comparison/1"
-    HOW: ClassVar[str] = "uncone compare A.json B.json --json F"
     READING: ClassVar[str] = (
         "Distances are values less what an isotropic cloud of the same number of rows and columns gives. "
         f"{LITTLE} Numbers are never rounded onto a limit they did not reach."
@@ -169,7 +165,6 @@ class Comparison(Record):
     notes: tuple[str, ...] = ()
     intervals: str = ""
     """How the interval of a difference was made."""
-    schema: str = SCHEMA
 
     def __post_init__(self) -> None:
         n = len(self.diagnoses)

@@ -49,7 +49,7 @@ _OF_KINDS: tuple[tuple[str, tuple[Kind, ...], str, str], ...] = (
      "train on, or with another width.", ""),
     ("low_logit_rank", ("head",),
      "No edit of the head's rows brings back directions that head and states together do not use: train on, or with "
-     "another width. What a smaller head would cost tells `uncone saturation --head`.", ""),
+     "another width. What a smaller head would cost tells `uncone saturation head`.", ""),
     ("degenerate_tail", ("vectors",),
      "Do not trust similarities of these rows: make them anew, or leave them out.", ""),
     ("degenerate_tail", ("table",), f"Do not trust similarities of these rows. {_TRAIN_ON}", _UNTRAINED),

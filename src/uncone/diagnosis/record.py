@@ -219,9 +219,6 @@ class Subject:
 class Diagnosis(Record):
     """The result of `diagnose`: a verdict in one sentence, and the subjects with the evidence."""
 
-    KIND: ClassVar[str] = "diagnosis"
-    SCHEMA: ClassVar[str] = "uncone.diagnosis/1"
-    HOW: ClassVar[str] = "uncone diagnose SPEC --json F"
     READING: ClassVar[str] = (
         "“Isotropic” is what a cloud with no preferred direction gives at the same number of rows and "
         "columns. Numbers are never rounded onto a limit they did not reach."
@@ -234,7 +231,6 @@ class Diagnosis(Record):
     versions: Mapping[str, str] = field(default_factory=dict)
     explanation: Explanation | None = None
     """Why, where a text was given."""
-    schema: str = SCHEMA
 
     def blocks(self) -> tuple[Block, ...]:
         worst = self.level

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from uncone.records.blocks import Block, Bullets, Cell, Heading, Table, Text
 from uncone.records.brief import part
@@ -84,10 +84,6 @@ class HeadRows:
 class HeadEdit(Record):
     """The result of `center_head`, and the proof."""
 
-    KIND: ClassVar[str] = "head edit"
-    SCHEMA: ClassVar[str] = "uncone.head_edit/1"
-    HOW: ClassVar[str] = "uncone center-head MODEL OUT --json F"
-
     name: str
     head: str
     n: int
@@ -108,7 +104,6 @@ class HeadEdit(Record):
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     statement: str = GAUGE
-    schema: str = SCHEMA
 
     def __post_init__(self) -> None:
         fits, names = self.way != "folded" or self.folded_into, "the names that the mean was folded into"
@@ -212,10 +207,6 @@ class TextLoss:
 class TokenEdit(Record):
     """The result of `repair_tokens`."""
 
-    KIND: ClassVar[str] = "token edit"
-    SCHEMA: ClassVar[str] = "uncone.token_edit/1"
-    HOW: ClassVar[str] = "uncone repair-tokens MODEL OUT --json F"
-
     name: str
     method: Way
     edited: int
@@ -230,7 +221,6 @@ class TokenEdit(Record):
     """Why there is no loss."""
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    schema: str = SCHEMA
 
     def blocks(self) -> tuple[Block, ...]:
         columns = ("matrix", "role", "rows kept", "norm before", "norm after", "norm, trained")

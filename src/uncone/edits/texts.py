@@ -1,10 +1,8 @@
 """The texts that edits are proven and fitted on: ids for a language model, sentences for an encoder."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import torch
@@ -13,12 +11,8 @@ from uncone.errors import InputError
 from uncone.model import ModelFiles
 from uncone.model.text_sources import read_texts
 from uncone.model.texts import Path_, cut, longest_input, token_ids
-from uncone.regular import lines_of
-from uncone.repairs.vectors import MOST_SENTENCES
 
 Tensor = torch.Tensor
-LEAST_SENTENCES = 20
-LONGEST_LINE = 2**20
 
 
 @dataclass(frozen=True)
@@ -52,55 +46,3 @@ def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> Pro
             f"expected a text of at least two tokens, got {len(ids)} in {text}: give a longer one"
         )
     return ProofText("a sample of text" if text is None else Path(text).name, windows, random)
-
-
-@dataclass(frozen=True)
-class Sentences:
-    """Different lines of a text, in their order, and how many it has: more where some were drawn."""
-
-    lines: tuple[str, ...] = ()
-    n: int = 0
-
-    def notes(self) -> tuple[str, ...]:
-        """Notes on a text of which not every line is kept."""
-        note = f"The text has {self.n:,} sentences: {len(self.lines):,} of them were taken, drawn at random "
-        return (note + "from all of it.",) if self.n > len(self.lines) else ()
-
-
-def read_sentences(path: Path_, *, most: int = MOST_SENTENCES) -> Sentences:
-    """The different lines of a text in UTF-8 that are not empty, in the order in which they first stand.
-
-    It is read once. Of more than `most` different lines so many are drawn, each as likely as the others and
-    the same every time (Vitter 1985, algorithm R); a line that was not kept counts anew where it is repeated.
-    """
-    if most < LEAST_SENTENCES:
-        raise InputError(
-            f"expected to keep at least {LEAST_SENTENCES} sentences, got {most}: fewer say nothing of others"
-        )
-    lines = lines_of(path, how="give a text file in UTF-8, one sentence a line", longest=LONGEST_LINE)
-    sentences = _drawn(filter(None, (line.strip() for _, line in lines)), most)
-    if len(sentences.lines) < LEAST_SENTENCES:
-        raise InputError(
-            f"expected at least {LEAST_SENTENCES} different sentences in {path}, one a line, got "
-            f"{len(sentences.lines)}: give more text"
-        )
-    return sentences
-
-
-def _drawn(lines: Iterable[str], most: int) -> Sentences:
-    """At most `most` different lines, any of them with the same chance, in their order."""
-    kept, held, n = list[tuple[int, str]](), set[str](), 0
-    random = Random(0)
-    for line in lines:
-        if line in held:
-            continue
-        n += 1
-        if len(kept) < most:
-            kept.append((n, line))
-        elif (at := random.randrange(n)) < most:
-            held.discard(kept[at][1])
-            kept[at] = (n, line)
-        else:
-            continue
-        held.add(line)
-    return Sentences(tuple(line for _, line in sorted(kept)), n)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from uncone.records.blocks import Block, Bullets, Cell, Figure, Heading, Intervals, Table, Text, Tone
 from uncone.records.brief import part
@@ -95,10 +95,6 @@ class Evaluation(Record):
     unit; not of `n`, nor of what is undefined. `prices[set][repair]` says what each repair took.
     """
 
-    KIND: ClassVar[str] = "evaluation"
-    SCHEMA: ClassVar[str] = "uncone.evaluation/1"
-    HOW: ClassVar[str] = "uncone evaluate SPEC --task TASK --data DIR --json F"
-
     verdict: str
     name: str
     task: Task
@@ -114,7 +110,6 @@ class Evaluation(Record):
     of the verdict."""
     caution: str = ""
     """Why the scores may say little: one side alone seems repaired."""
-    schema: str = SCHEMA
 
     def __post_init__(self) -> None:
         for task, name, repair, numbers in self._cells():
@@ -282,10 +277,7 @@ class Selection(Record):
     where there was none.
     """
 
-    KIND: ClassVar[str] = "selection"
-    SCHEMA: ClassVar[str] = "uncone.selection/1"
     HOW: ClassVar[str] = "uncone repair SPEC OUT --method auto --json F"
-
     verdict: str
     name: str
     task: str
@@ -302,7 +294,6 @@ class Selection(Record):
     """Which items each split holds, and what the repairs were fitted on."""
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    schema: str = SCHEMA
 
     @property
     def leaves_it(self) -> bool:

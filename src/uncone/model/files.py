@@ -101,7 +101,7 @@ def _refuse_run(run: Path, expected: str) -> None:
     raise InputError(
         f"expected {expected}, got {run}, which has no model of its own and {len(by_step)} inside "
         f"({listing(by_step)}): give one of them, as in `uncone diagnose {last}`, or all, as in "
-        f"`uncone saturation --checkpoints {all_of_them}`"
+        f"`uncone saturation checkpoints {all_of_them}`"
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar, dataclass_transform
 
 from uncone.records.text import shortened
 
-Made = TypeVar("Made", bound=type)
+Made = TypeVar("Made")
 WIDTH, LINES = 100, 25
 """Characters and lines that a record's `repr` takes at most."""
 _LABEL = 40
@@ -29,7 +29,7 @@ def brief(record: Any) -> str:
 
 
 @dataclass_transform(frozen_default=True)
-def part(cls: Made) -> Made:
+def part(cls: type[Made]) -> type[Made]:
     """A part of a record: a frozen dataclass whose `repr` is brief, since a dataclass writes every field."""
     made = dataclasses.dataclass(frozen=True)(cls)
     made.__repr__ = brief  # type: ignore[method-assign]
@@ -55,9 +55,7 @@ def _is_usual(record: Any, field: "dataclasses.Field[Any]") -> bool:
     usual = field.default
     if field.default_factory is not dataclasses.MISSING:
         usual = field.default_factory()
-    return field.name == "schema" or (
-        usual is not dataclasses.MISSING and getattr(record, field.name) == usual
-    )
+    return usual is not dataclasses.MISSING and getattr(record, field.name) == usual
 
 
 def _value(value: Any, room: int) -> str:

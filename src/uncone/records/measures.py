@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from uncone.records.blocks import Block, Bullets, Code, Heading, Table, Text
 from uncone.records.brief import part
@@ -122,11 +122,7 @@ class MeasureDescription:
 class Measures(Record):
     """The descriptions of measures, by the question that they answer."""
 
-    KIND: ClassVar[str] = "measures"
-    SCHEMA: ClassVar[str] = "uncone.measures/1"
-
     by_question: tuple[tuple[str, tuple[MeasureDescription, ...]], ...]
-    schema: str = SCHEMA
 
     def __str__(self) -> str:
         """What one measure says, its formula and its source; of several what each says."""

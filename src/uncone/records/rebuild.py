@@ -67,6 +67,9 @@ def schema_of(data: Any) -> str | None:
 def build_record(cls: type[T], data: Any, where: str) -> T:
     """The record of class `cls` from parsed JSON; `where` names it in errors."""
     _checked(isinstance(data, dict), data, where, "an object")
+    if (schema := getattr(cls, "SCHEMA", None)) is not None:
+        _checked(data.get("schema") == schema, data.get("schema"), f"{where}.schema", repr(schema))
+        data = {name: value for name, value in data.items() if name != "schema"}
     hints = _hints(cls)  # type: ignore[arg-type]
     if unknown := sorted(set(data) - set(hints)):
         raise InputError(f"unknown field {unknown[0]!r} in {where}: written by another version or by hand")

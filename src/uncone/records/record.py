@@ -4,11 +4,13 @@ import dataclasses
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from uncone import atomic
 from uncone.errors import InputError, UnsupportedModel, needed
+from uncone.questions import QUESTIONS
 from uncone.records.blocks import Block, Document, Gauges, Heading, Text
 from uncone.records.brief import brief
 from uncone.records.layout import shown
@@ -21,14 +23,18 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
+_CAPITAL = re.compile(r"(?<!^)([A-Z])")
+
+
 class Record:
-    """The base of every result: a subclass is a frozen dataclass with a field `schema` and its `blocks`."""
+    """The base of every result: a subclass is a frozen dataclass with its `blocks`.
+
+    `KIND` (the result in words), `SCHEMA` and `HOW` (the command that writes it) are those of its name, unless it has others.
+    """
 
     KIND: ClassVar[str] = "result"
-    """The result in words."""
     SCHEMA: ClassVar[str] = ""
     HOW: ClassVar[str] = "the command that made it with --json F"
-    """The command that writes the record."""
     READING: ClassVar[str] = ""
     """How to read the numbers, in one paragraph below them."""
 
@@ -36,6 +42,17 @@ class Record:
         super().__init_subclass__(**options)
         if "__repr__" not in vars(cls):  # or else a dataclass writes its own, of every field
             cls.__repr__ = brief  # type: ignore[method-assign]
+        words = _CAPITAL.sub(r" \1", cls.__name__).lower()
+        command = next((of[2] for of in QUESTIONS.values() if of[1].endswith(f".{cls.__name__}")), "")
+        cls.KIND = vars(cls).get("KIND", words)
+        cls.SCHEMA = vars(cls).get("SCHEMA", f"uncone.{words.replace(' ', '_')}/1")
+        if command and "HOW" not in vars(cls):
+            cls.HOW = f"uncone {command} --json F"
+
+    @property
+    def schema(self) -> str:
+        """What a saved record says that it is."""
+        return self.SCHEMA
 
     def __str__(self) -> str:
         """The verdict, and a line for each headline number."""
@@ -156,7 +173,8 @@ def _not_finite(value: Any, where: str) -> Iterator[tuple[str, float]]:
 
 def _fields(record: Any) -> dict[str, Any]:
     """As `dataclasses.asdict`, without its copies."""
-    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    fields = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    return fields | {"schema": record.SCHEMA} if isinstance(record, Record) else fields
 
 
 def frame_of(rows: list[dict[str, Any]]) -> "DataFrame":

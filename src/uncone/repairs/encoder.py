@@ -7,16 +7,15 @@ from typing import Any
 
 import torch
 
-from uncone.edits.proof import Progress
-from uncone.edits.texts import Sentences, read_sentences
 from uncone.errors import InputError
 from uncone.model.open import name_of, split
 from uncone.model.sentence_transformers import load_sentence_transformer
-from uncone.model.texts import Path_
 from uncone.records.text import percent
 from uncone.repairs.record import Repaired
 from uncone.repairs.sentence_transformers import WHERE, embed, insert_into_directory, without_normalize
+from uncone.repairs.sentences import Sentences, read_sentences
 from uncone.repairs.vectors import Fit, Geometry, RepairOptions, compare, fit_repair, record_of
+from uncone.roles import Path_, Progress
 from uncone.rows import as_rows
 from uncone.transforms import ZIPF_REPAIRS, repair_named
 from uncone.transforms.fitting import affine_of, shared_name

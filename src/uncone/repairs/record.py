@@ -63,8 +63,6 @@ class Repaired(Record):
     """
 
     KIND: ClassVar[str] = "repair"
-    SCHEMA: ClassVar[str] = "uncone.repaired/1"
-    HOW: ClassVar[str] = "uncone repair SPEC OUT --json F"
 
     verdict: str
     name: str
@@ -90,7 +88,6 @@ class Repaired(Record):
     lengths_after: Lengths | None = None
     index: tuple[str, ...] = ()
     next_step: str = ""
-    schema: str = SCHEMA
 
     def __post_init__(self) -> None:
         before, after = ([measurement.name for measurement in side] for side in (self.before, self.after))

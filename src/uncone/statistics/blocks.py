@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from uncone.rows import Array
+from uncone.statistics.arrays import Array
 
 FEWEST_BLOCKS = 10
 """With fewer blocks there is no interval."""

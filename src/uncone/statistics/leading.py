@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from uncone.memory import check_memory, uninitialised
-from uncone.rows import Array
+from uncone.statistics.arrays import Array
 
 BLOCK = 32
 """Vectors a step: an eigenvalue of this multiplicity is still found whole."""

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from uncone.rows import Array
+from uncone.statistics.arrays import Array
 
 NORMAL = 1000
 """From so many degrees of freedom on, Student's t is taken for normal."""

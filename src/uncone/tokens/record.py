@@ -74,8 +74,6 @@ class TokenFrequencies(Record):
     """
 
     KIND: ClassVar[str] = "counts of tokens"
-    SCHEMA: ClassVar[str] = "uncone.token_frequencies/1"
-    HOW: ClassVar[str] = "uncone count MODEL TEXT --json F"
     READING: ClassVar[str] = (
         "Zipf's law: the token of rank r makes up a share of the text that falls as 1 / r^s, with the exponent s. It is "
         "fitted by maximum likelihood to tokens that occur often enough for their rank to mean something. The gap is the "
@@ -96,7 +94,6 @@ class TokenFrequencies(Record):
     word: str = ""
     """What counts as a word."""
     notes: tuple[str, ...] = ()
-    schema: str = SCHEMA
 
     def blocks(self) -> tuple[Block, ...]:
         kinds = [one for one in (self.tokens, self.words) if one is not None]

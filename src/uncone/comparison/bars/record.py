@@ -1,7 +1,7 @@
 """The record of a check: numbers of a diagnosis against bars."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from uncone.records.blocks import Block, Cell, Heading, Table, Text
 from uncone.records.brief import part
@@ -29,17 +29,12 @@ class Check(Record):
     `verdict` is that of the diagnosis, and `level` its worst finding's.
     """
 
-    KIND: ClassVar[str] = "check"
-    SCHEMA: ClassVar[str] = "uncone.check/1"
-    HOW: ClassVar[str] = "uncone check D.json --max NAME=VALUE --json F"
-
     name: str
     ok: bool
     bars: tuple[Bar, ...]
     verdict: str = ""
     level: Level | None = None
     fail_on: Literal["severe", "warning"] | None = None
-    schema: str = SCHEMA
 
     @property
     def summary(self) -> str:

@@ -109,8 +109,6 @@ class CheckpointTrace(Record):
     """
 
     KIND: ClassVar[str] = "trace of checkpoints"
-    SCHEMA: ClassVar[str] = "uncone.checkpoints/1"
-    HOW: ClassVar[str] = "uncone saturation --checkpoints DIR... --json F"
     READING: ClassVar[str] = (
         "The singular entropy is the KL divergence from the normalised squared singular values to the uniform distribution: "
         "0 where all directions weigh the same, ln d where one direction is all. A row added to all rows of a head changes no "
@@ -126,7 +124,6 @@ class CheckpointTrace(Record):
     phases: str = ""
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    schema: str = SCHEMA
 
     def __post_init__(self) -> None:
         steps = [checkpoint.step for checkpoint in self.checkpoints]

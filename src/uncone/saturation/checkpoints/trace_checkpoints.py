@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
 from uncone.model.open import check_targets_apart
+from uncone.roles import Paths, Progress, Read, Role, Write
 from uncone.saturation.checkpoints.order import find_turns, phases, sentence, series_of
 from uncone.saturation.checkpoints.record import CheckpointTrace
 from uncone.saturation.checkpoints.trace import (
     Losses,
-    Path_,
-    Progress,
     check_any_was_read,
     left_out,
     losses_of,
@@ -24,12 +24,12 @@ from uncone.version import versions
 
 
 def trace_checkpoints(
-    directories: Path_ | Sequence[Path_],
+    directories: Paths,
     *,
-    text: Path_ | None = None,
-    losses: Losses | None = None,
+    text: Read = None,
+    losses: Annotated[Losses | None, Role.READ] = None,
     steps: Sequence[int] | None = None,
-    out: Path_ | None = None,
+    out: Write = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> CheckpointTrace:

@@ -1,7 +1,7 @@
 """Of how many dimensions are a text's contexts, and how many do its shuffled tokens take?"""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +12,19 @@ from uncone.errors import InputError
 from uncone.model.hugging_face import attempt, open_tokenizer, tokenizer_class
 from uncone.model.open import split
 from uncone.model.text_sources import read_texts
+from uncone.roles import Progress, Source
 from uncone.saturation.contexts.curves import context_rank as measured
 from uncone.saturation.contexts.curves import token_arrays
 from uncone.saturation.contexts.record import ContextRank
 
-Progress = Callable[[str, int, int], None]
 MOST_CHARACTERS = 2**28
 """Of a text file that is read."""
 
 
 def context_rank(
-    source: Any,
+    source: Source,
     *,
-    tokenizer: Any = None,
+    tokenizer: Source = None,
     order: int = 5,
     dimensions: int = 500,
     seed: int = 0,

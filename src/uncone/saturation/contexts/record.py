@@ -62,9 +62,6 @@ class ContextDifference:
 class ContextRank(Record):
     """The result of `context_rank`: curves of W-error and their differences from those of shuffled tokens."""
 
-    KIND: ClassVar[str] = "rank of contexts"
-    SCHEMA: ClassVar[str] = "uncone.context_rank/1"
-    HOW: ClassVar[str] = "uncone saturation --contexts TEXT --json F"
     READING: ClassVar[str] = (
         "W-error(d) is the least relative error of a matrix of rank d for the distributions of the next token. It is 1 "
         "at 0 dimensions. A context that is seen once has one token with probability 1: such rows need as many "
@@ -83,7 +80,6 @@ class ContextRank(Record):
     seed: int
     curves: tuple[ContextCurve, ...]
     differences: tuple[ContextDifference, ...]
-    schema: str = SCHEMA
 
     def blocks(self) -> tuple[Block, ...]:
         size = f"{count(self.tokens)} tokens, {count(self.vocabulary)} of them different; n-grams of {self.order}"

@@ -1,9 +1,9 @@
 """`judge_curves`: which curves over checkpoints decline late."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from uncone.errors import InputError
+from uncone.roles import Progress, Source
 from uncone.saturation.curves.columns import curves_of
 from uncone.saturation.curves.decline import direction_taken, judge, verdict_of
 from uncone.saturation.curves.record import CurveVerdicts
@@ -14,14 +14,14 @@ _MOST_SEED = 2_000_000_000
 
 
 def judge_curves(
-    source: Any,
+    source: Source,
     *,
     columns: Mapping[str, str] | None = None,
     lower: Sequence[str] | None = None,
     higher: Sequence[str] | None = None,
     alpha: float = 0.05,
     seed: int = 0,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> CurveVerdicts:
     """Say of each curve over the checkpoints of a training whether it declines late, with the evidence.
 

@@ -118,9 +118,6 @@ class CurveFamily:
 class CurveVerdicts(Record):
     """The result of `judge_curves`. `told_apart_by` are the columns that make one curve different from another."""
 
-    KIND: ClassVar[str] = "curves"
-    SCHEMA: ClassVar[str] = "uncone.curves/1"
-    HOW: ClassVar[str] = "uncone saturation FILE --json F"
     READING: ClassVar[str] = (
         "P: of the late mean less the middle mean; below it, of the peak, after Holm. "
         "A curve declined where two tests agree. The late mean (last 23% of the training) lies below the middle mean (22% to "
@@ -137,7 +134,6 @@ class CurveVerdicts(Record):
     told_apart_by: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    schema: str = SCHEMA
 
     def blocks(self) -> tuple[Block, ...]:
         fell = any(family.declined for family in self.families)

@@ -1,12 +1,12 @@
 """`examine_head`: what the rank of a language model's head costs on a text."""
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from uncone.model.last_states import states_of
 from uncone.records.text import number
+from uncone.roles import Model, Path_, Progress, Texts
 from uncone.saturation.contexts.context_rank import context_rank
 from uncone.saturation.contexts.record import ContextRank
 from uncone.saturation.head.excision.excision import excise
@@ -18,7 +18,6 @@ from uncone.saturation.head.rank.record import RankCurve
 from uncone.saturation.head.record import HeadExamination
 from uncone.version import versions
 
-Path_ = str | os.PathLike[str]
 MOST_TOKENS = 200_000
 _DIMENSIONS = 200
 _CAUSES = {
@@ -29,15 +28,15 @@ _CAUSES = {
 
 
 def examine_head(
-    model: Path_,
-    text: Path_ | Sequence[str],
+    model: Model,
+    text: Texts,
     *,
     ranks: Sequence[int] | None = None,
     margin_nats: float | None = None,
     remedies: bool = False,
     most: int = MOST_TOKENS,
     seed: int = 0,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> HeadExamination:
     """Say how small the head of a language model may be, and what of gradient and states its rank lets through.
 
@@ -81,9 +80,7 @@ def examine_head(
     )  # fmt: skip
 
 
-def _contexts(
-    model: Path_, text: Path_ | Sequence[str], seed: int, progress: Callable[[str, int, int], None] | None
-) -> ContextRank:
+def _contexts(model: Path_, text: Path_ | Sequence[str], seed: int, progress: Progress | None) -> ContextRank:
     return context_rank(text, tokenizer=model, dimensions=_DIMENSIONS, seed=seed, progress=progress)
 
 

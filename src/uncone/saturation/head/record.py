@@ -17,9 +17,6 @@ from uncone.saturation.head.rank.record import RankCurve
 class HeadExamination(Record):
     """The result of `examine_head`, a part for each question; `contexts` is None where scipy is not installed."""
 
-    KIND: ClassVar[str] = "head and its rank"
-    SCHEMA: ClassVar[str] = "uncone.head/1"
-    HOW: ClassVar[str] = "uncone saturation --head MODEL --text FILE --json F"
     READING: ClassVar[str] = (
         "Losses are those of this model on this text. A head that may be smaller here need not be on another text, and a "
         "loss that a low rank costs the trained head may be less for one that was trained with it."
@@ -34,7 +31,6 @@ class HeadExamination(Record):
     contexts: ContextRank | None = None
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    schema: str = SCHEMA
 
     def blocks(self) -> tuple[Block, ...]:
         return shown(

@@ -1,11 +1,12 @@
 """`fit_scaling_law`: the law of loss by parameters and tokens, with intervals, and the gap of each run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from uncone.errors import InputError
+from uncone.roles import Progress, Source
 from uncone.rows import Array
 from uncone.saturation.curves.columns import number_of
 from uncone.saturation.law.fit import CONSTANTS, DELTA, Law, Problem, checked, fitted, problem_of
@@ -20,7 +21,7 @@ _POINTS = 48
 
 
 def fit_scaling_law(
-    source: Any,
+    source: Source,
     *,
     columns: Mapping[str, str] | None = None,
     smallest: float | None = None,
@@ -29,7 +30,7 @@ def fit_scaling_law(
     delta: float = DELTA,
     seed: int = 0,
     resamples: int = 1000,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> ScalingLaw:
     """Fit L = A / N^alpha + B / T^beta + E to runs, and say how far each run lies from it.
 

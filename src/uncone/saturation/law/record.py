@@ -93,9 +93,6 @@ class ScalingLaw(Record):
     constants. `objective` is the sum of Huber's losses of the log losses, which turn linear at `delta`.
     """
 
-    KIND: ClassVar[str] = "scaling law"
-    SCHEMA: ClassVar[str] = "uncone.scaling_law/1"
-    HOW: ClassVar[str] = "uncone.fit_scaling_law(SOURCE).save(F)"
     READING: ClassVar[str] = (
         "The profile intervals hold the constant in about 95 of 100 simulations, and in more of them where few runs are noisy. "
         "The simulated law is right, and its noise is log-normal, of one size for all runs. The intervals say nothing about a law "
@@ -116,7 +113,6 @@ class ScalingLaw(Record):
     seed: int = 0
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    schema: str = SCHEMA
 
     def __post_init__(self) -> None:
         names = ", ".join(constant.name for constant in self.constants)

@@ -1,0 +1,35 @@
+"""What a public function does with what an argument names, said in its annotation: commands and the checks of their
+files are derived from it. And the types that all functions share."""
+
+import os
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Annotated, Any
+
+Path_ = str | os.PathLike[str]
+Progress = Callable[[str, int, int], None]
+"""Told (the step, done, in all)."""
+
+
+class Role(Enum):
+    """What is done with what an argument names."""
+
+    SPEC = "reads rows or a model"
+    READ = "reads a file or a folder"
+    WRITE = "writes a file"
+    OUT = "writes a file, or a part of one, or a new folder"
+    KEEP = "reads and writes files in a folder"
+
+
+Source = Annotated[Any, Role.READ]
+"""A file, or what is in memory."""
+Spec = Annotated[Any, Role.SPEC]
+"""A spec of rows or of a model, or what is in memory."""
+Model = Annotated[Path_, Role.SPEC]
+Read = Annotated[Path_ | None, Role.READ]
+Paths = Annotated[Path_ | Sequence[Path_], Role.READ]
+Texts = Annotated[Path_ | Sequence[str], Role.READ]
+"""A file, or a list of texts."""
+Write = Annotated[Path_ | None, Role.WRITE]
+Keep = Annotated[Path_ | None, Role.KEEP]
+Out = Annotated[Path_, Role.OUT]

@@ -1,0 +1,7 @@
+"""The type of the arrays here."""
+
+from typing import Any
+
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
