@@ -89,7 +89,6 @@ OF_TORCH = {
     "rows/checkpoint.py",
     "model/model_class.py",
     "model/directory.py",
-    "saturation/head/examine_head.py",
     "model/head_map.py",
     "model/final_norm.py",
     "model/texts.py",

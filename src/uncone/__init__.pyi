@@ -30,7 +30,9 @@ from uncone.diagnosis.known.known import place_value as place_value
 from uncone.diagnosis.measures import measures as measures
 from uncone.diagnosis.record import Diagnosis as Diagnosis
 from uncone.diagnosis.record import Subject as Subject
-from uncone.diagnosis.why.direction.negative_direction import uniformly_negative_direction as uniformly_negative_direction
+from uncone.diagnosis.why.direction.negative_direction import (
+    uniformly_negative_direction as uniformly_negative_direction,
+)
 from uncone.diagnosis.why.gradients.gradients import gradient_ledger as gradient_ledger
 from uncone.diagnosis.why.margins.margins import margin_claim as margin_claim
 from uncone.diagnosis.why.reach.settable import settable_tokens as settable_tokens

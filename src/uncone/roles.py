@@ -33,3 +33,6 @@ Texts = Annotated[Path_ | Sequence[str], Role.READ]
 Write = Annotated[Path_ | None, Role.WRITE]
 Keep = Annotated[Path_ | None, Role.KEEP]
 Out = Annotated[Path_, Role.OUT]
+Vectors = Annotated[Any, Role.SPEC]
+"""Own vectors, or None."""
+Several = Annotated[Path_ | Sequence[Path_] | None, Role.READ]

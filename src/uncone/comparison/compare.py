@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from uncone.comparison.changes import INTERVALS, Ways, compare_findings, compare_measure, ways_of
 from uncone.comparison.record import (
@@ -23,6 +23,7 @@ from uncone.comparison.record import (
 from uncone.comparison.verdict import give_verdict
 from uncone.diagnosis.record import Diagnosis, Subject
 from uncone.errors import InputError
+from uncone.roles import Role
 from uncone.records.parts import Measurement
 from uncone.records.text import listing
 from uncone.regular import starts_with
@@ -32,7 +33,7 @@ _MOST_VERSIONS = 4
 
 
 def compare(
-    diagnoses: Iterable[Any], *, names: Sequence[str] | None = None, progress: Progress | None = None
+    diagnoses: Annotated[Sequence[Any], Role.SPEC], *, names: Sequence[str] | None = None, progress: Progress | None = None
 ) -> Comparison:
     """Say what changed between diagnoses, and which defects came, grew, shrank or went; the first is the baseline.
 

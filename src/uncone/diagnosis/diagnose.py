@@ -1,34 +1,31 @@
 """`diagnose`: from a spec to the `Diagnosis`."""
 
-import os
-from collections.abc import Sequence
-from typing import Any
+from typing import Literal
 
 from uncone.diagnosis.advice import advice_for
-from uncone.diagnosis.advice import with_whole_paths as with_whole_paths
 from uncone.diagnosis.examination import Examination, Progress
 from uncone.diagnosis.known.known import placed_among_known
 from uncone.diagnosis.record import Diagnosis
 from uncone.diagnosis.tokens import role_of
 from uncone.diagnosis.verdict import give_verdict
 from uncone.diagnosis.why.by_text import MOST_TOKENS, begin
+from uncone.errors import InputError
 from uncone.model.open import open_subjects
+from uncone.roles import Several, Source, Spec, Write
 from uncone.version import versions
-
-Path_ = str | os.PathLike[str]
 
 
 def diagnose(
-    spec: Any,
+    spec: Spec,
     *,
-    text: Path_ | Sequence[Path_] | None = None,
-    counts: Any = None,
+    text: Several = None,
+    counts: Source = None,
     neighbours: bool = False,
     skip_nonfinite: bool = False,
     tokens: int = MOST_TOKENS,
-    resume: Path_ | None = None,
+    resume: Write = None,
     device: str | None = None,
-    dtype: str | None = None,
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None,
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Say how degenerate the rows of `spec` are, why, and what to do next.
@@ -57,6 +54,10 @@ def diagnose(
             empty, no UTF-8, or of a model without a tokenizer.
         UnsupportedModel: the table or the head cannot be found in the model's files.
     """
+    of_text = {"resume": resume, "device": device, "dtype": dtype, "tokens": None if tokens == MOST_TOKENS else tokens}
+    given = next((name for name, value in of_text.items() if value is not None), None)
+    if text is None and given is not None:
+        raise InputError(f"expected --text with --{given}, got none: name a text to run the model on")
     if progress is not None:
         progress("opening", 0, 0)
     opened = open_subjects(spec, skip_nonfinite=skip_nonfinite, progress=progress)

@@ -5,31 +5,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from uncone.edits.proof import Progress
 from uncone.edits.record import TokenEdit
 from uncone.edits.token_names import HOW, Labels, TokenNames, are_ids
-from uncone.edits.tokens import WAYS, reinitialise_tokens, way_named
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.measure import under_trained_tokens
 from uncone.model import open_language_model
 from uncone.model.counts import read_counts
-from uncone.model.directory import whole_model
-from uncone.model.texts import Path_
 from uncone.regular import lines_of
+from uncone.roles import Model, Out, Path_, Progress, Read, Role
 
 _LONGEST_LINE = 2**20
 
 
 def repair_tokens(
-    model: Path_,
-    out: Path_,
+    model: Model,
+    out: Out,
     *,
-    tokens: str | Sequence[int | str] = "auto",
-    method: str = WAYS[0],
-    counts: Path_ | None = None,
-    text: Path_ | None = None,
+    tokens: Annotated[str | Sequence[int | str], Role.READ] = "auto",
+    method: Literal["sub_tokens", "mean", "covariance"] = "sub_tokens",
+    counts: Read = None,
+    text: Read = None,
     progress: Progress | None = None,
 ) -> TokenEdit:
     """Write a copy of a language model in which some tokens have new rows, and measure its loss.
@@ -50,6 +47,9 @@ def repair_tokens(
         InputError: no such ids, token strings (the nearest are given) or method, counts of other rows or without "auto", or no token that looks
             untrained, and what `reinitialise_tokens` raises.
     """
+    from uncone.edits.tokens import reinitialise_tokens, way_named
+    from uncone.model.directory import whole_model
+
     directory, way = whole_model(model), way_named(method)
     if counts is not None and tokens != "auto":
         raise InputError(

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from uncone.atomic import replacing
 from uncone.errors import InputError, UnsupportedModel
@@ -149,6 +148,8 @@ def _sentence_transformer(directory: Path) -> Encoding:
 def _mean_pooled(directory: Path) -> Encoding:
     """The mean of the last hidden states of a transformers model over the tokens of a text."""
     digest = files_digest(directory)
+    import torch
+
     model, tokenizer, longest = load_encoder(directory)
     tokens = partial(tokenizer, padding=True, truncation=True, max_length=longest, return_tensors="pt")
 
@@ -290,6 +291,8 @@ def encoded_texts(
     Raises:
         InputError: no such model or file, vectors without words, no text, or an extra that is not installed.
     """
+    import torch
+
     path = Path(model)
     encoder = open_encoder(path) if path.is_dir() else word_means(open_rows(model), files_digest(path))
 

@@ -1,29 +1,29 @@
 """`count`: from a model's tokenizer and texts to how often each token occurs."""
 
 import os
-from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from uncone.atomic import check_apart, replacing, unused, writable
 from uncone.errors import InputError
 from uncone.model.token_counts import count_tokens, forget
+from uncone.roles import Model, Paths, Progress, Write
 from uncone.rows.open import split_part
 from uncone.tokens.record import TokenFrequencies
 from uncone.tokens.token_frequencies import token_frequencies
 
-Path_ = str | os.PathLike[str]
 _STATE = ".part"
 
 
 def count(
-    model: Path_,
-    texts: Path_ | Sequence[Path_],
+    model: Model,
+    texts: Paths,
     *,
-    save: Path_ | None = None,
+    save: Write = None,
     words: bool = True,
     overwrite: bool = False,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> TokenFrequencies:
     """Count how often each token of a model occurs in texts, and its words beside them.
 
@@ -52,6 +52,9 @@ def count(
     """
     given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
     state = None
+    if save is not None and Path(save).suffix != ".npy":
+        told = Path(save).with_suffix(".npy")
+        raise InputError(f"expected a name that ends in .npy for the counts (--save), got {os.fspath(save)}: say {told}")
     if save is not None:
         target = writable(save)
         state = target.with_name(target.name + _STATE)

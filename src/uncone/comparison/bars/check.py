@@ -4,21 +4,22 @@ import math
 import numbers
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, SupportsFloat
+from typing import Annotated, Any, Literal, SupportsFloat
 
 from uncone.comparison.bars.record import Bar, Check
 from uncone.diagnosis.record import Diagnosis
 from uncone.errors import InputError
+from uncone.roles import Path_, Role
 from uncone.records.names import LONGEST, detail
 from uncone.records.parts import DEFECTS
 from uncone.records.text import shortened
 
 
 def check(
-    diagnosis: Diagnosis,
+    diagnosis: Annotated[Diagnosis | Path_, Role.READ],
     *,
-    maxima: Mapping[str, SupportsFloat] | None = None,
-    minima: Mapping[str, SupportsFloat] | None = None,
+    max: Mapping[str, float] | None = None,
+    min: Mapping[str, float] | None = None,
     fail_on: Literal["severe", "warning"] | None = None,
 ) -> Check:
     """Say whether numbers of a diagnosis are within bars, and whether it found a defect.
@@ -29,9 +30,9 @@ def check(
     SUBJECT may be left out where there is one. A number equal to its bar is within it.
 
     Args:
-        diagnosis: the result of `uncone.diagnose`.
-        maxima: for each name the largest value that is within the bar: any real number, of NumPy too.
-        minima: for each name the smallest.
+        diagnosis: the result of `uncone.diagnose`, or the file that it was saved to.
+        max: for each name the largest value that is within the bar, as in head.mean_cosine=0.3.
+        min: for each name the smallest.
         fail_on: the mildest defect that fails, "warning" or "severe"; None asks for bars alone.
 
     Returns:
@@ -44,18 +45,20 @@ def check(
     Example:
         >>> import numpy, uncone
         >>> d = uncone.diagnose(numpy.eye(64))
-        >>> result = uncone.check(d, maxima={"mean_cosine": 0.1}, minima={"rows.isoscore": 0.5})
+        >>> result = uncone.check(d, max={"mean_cosine": 0.1}, min={"rows.isoscore": 0.5})
         >>> result.ok, result.bars[0].name, result.bars[0].value
         (True, 'rows.mean_cosine', 0.0)
     """
-    bars = [_bar(diagnosis, name, "max", bar) for name, bar in (maxima or {}).items()]
-    bars += [_bar(diagnosis, name, "min", bar) for name, bar in (minima or {}).items()]
+    if not isinstance(diagnosis, Diagnosis):
+        diagnosis = Diagnosis.load(diagnosis)
+    bars = [_bar(diagnosis, name, "max", bar) for name, bar in (max or {}).items()]
+    bars += [_bar(diagnosis, name, "min", bar) for name, bar in (min or {}).items()]
     if fail_on not in (None, *DEFECTS):
         raise InputError(f"expected fail_on severe or warning, got {fail_on!r}: choose one, or leave it out")
     if not bars and fail_on is None:
         raise InputError(
             "expected at least one bar or fail_on, got neither: give one such as --max mean_cosine=0.3 "
-            "(maxima={...}) or --fail-on severe"
+            "(max={...}) or --fail-on severe"
         )
     unjudged = [
         one.name for one in diagnosis.subjects if any(f.cause == "not_measured" for f in one.findings)

@@ -4,16 +4,12 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from uncone.model.last_states import states_of
 from uncone.records.text import number
 from uncone.roles import Model, Path_, Progress, Texts
 from uncone.saturation.contexts.context_rank import context_rank
 from uncone.saturation.contexts.record import ContextRank
-from uncone.saturation.head.excision.excision import excise
 from uncone.saturation.head.excision.record import Excision
-from uncone.saturation.head.gradient.gradient_share import kept_gradient_share
 from uncone.saturation.head.gradient.record import GradientShare
-from uncone.saturation.head.rank.rank_curve import rank_curve
 from uncone.saturation.head.rank.record import RankCurve
 from uncone.saturation.head.record import HeadExamination
 from uncone.version import versions
@@ -62,6 +58,11 @@ def examine_head(
         InputError: no such model or text, too few tokens, or ranks beyond the head's.
         UnsupportedModel: no causal model with one linear head.
     """
+    from uncone.model.last_states import states_of
+    from uncone.saturation.head.excision.excision import excise
+    from uncone.saturation.head.gradient.gradient_share import kept_gradient_share
+    from uncone.saturation.head.rank.rank_curve import rank_curve
+
     states = states_of(model, text, most=most, progress=progress)
     rank = rank_curve(
         states, ranks=ranks, margin_nats=margin_nats, remedies=remedies, seed=seed, progress=progress

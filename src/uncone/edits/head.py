@@ -1,0 +1,294 @@
+"""Centre an output head: an exact edit that changes no probability, which is proven on the model first.
+
+    (W - 1 v') h + b = z - (h . v) 1,    softmax(z - c 1) = softmax(z)
+
+With v the mean row, W gets as small as such a change can make it. Where W is the token table too, the lookup
+moves by -v: v is added to a table that is always added to it, or the head is stored apart.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from uncone.atomic import creatable
+from uncone.edits.proof import Run, compare, require, run, wide_product
+from uncone.edits.record import HeadEdit
+from uncone.edits.rounding import head_rows, rounding_errors
+from uncone.edits.texts import ProofText, proof_text
+from uncone.edits.tied import find_compensation, lookups, reads_token_types
+from uncone.errors import InputError, UnsupportedModel
+from uncone.model import ModelFiles, find_places, rows_of
+from uncone.model.directory import (
+    NewTensor,
+    as_stored,
+    compare_untouched,
+    edited_copy,
+    open_directory,
+    rows_at_once,
+    some_of,
+    whole_model,
+)
+from uncone.model.files import read_json
+from uncone.model.head_map import HeadMap, logit_map
+from uncone.model.model_class import load_model, objects, parameter_keys, parted, shared_names, without_ties
+from uncone.roles import Path_, Progress
+from uncone.rows import Rows, nonfinite_rows
+from uncone.rows.names import listing
+from uncone.rows.safetensors import FLOATS
+from uncone.tensors import blocks_of
+
+Tensor = torch.Tensor
+OTHERS = (
+    "Whatever reads raw logits, and not probabilities, sees them moved by a number for each position: "
+    "distillation by the squares of logits, scores of energy or of logsumexp, contrastive decoding without "
+    "a softmax."
+)
+_NO_EFFECT = (
+    "No kind of rounding that was measured errs less on the centred head: for this model the edit helps "
+    "cosines only."
+)
+_EMBEDDINGS = (
+    "Vectors that are given to the model in the place of the table's rows (inputs_embeds, prompt tuning) "
+    "need the mean subtracted too."
+)
+_TOKEN_TYPES = (
+    "The model looks token_type_ids up in the token table: inputs that give them are changed by the edit. "
+    "Leave them out, or use --untie."
+)
+_READERS = {
+    "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
+    "exponential_decay_length_penalty": None,
+}
+"""Settings of generation that read the sign or the size of raw logits, and their values that do nothing."""
+_PROVEN_IN = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What the copy holds, and `head`: where the centred rows stand in it."""
+
+    way: Literal["untied", "folded", "parted"]
+    tensors: Mapping[str, NewTensor]
+    head: str
+    notes: tuple[str, ...] = ()
+    folded_into: tuple[str, ...] = ()
+    config: Mapping[str, Any] | None = None
+
+
+def centred_copy(
+    model: Path_, out: Path_, *, untie: bool, text: Path_ | None, dtype: str | None, progress: Progress | None
+) -> HeadEdit:
+    """As `uncone.center_head`."""
+    directory = whole_model(model)
+    creatable(out, outside=directory)
+    files = open_directory(directory)
+    head_name = _head_of(files)
+    if dtype is not None and dtype not in _PROVEN_IN:
+        raise InputError(
+            f"expected the dtype of the proof to be one of {', '.join(_PROVEN_IN)}, got {dtype!r}: leave it "
+            "out for the model's own"
+        )
+    proven_in = None if dtype is None else _PROVEN_IN[dtype]
+    original = load_model(files, dtype=proven_in)
+    if original.dtype == torch.float64:
+        original, proven_in = original.float(), torch.float32
+    head = linear_head(original)
+    scale = invariant_map(original, head).scale
+    n = min(original.get_input_embeddings().num_embeddings, len(head.weight))
+    ids = proof_text(files, original, n, text)
+    before, is_tied = run(original, ids, tell=progress), bool(lookups(original))
+    mean = _mean_row(rows_of(files, head_name))
+    if is_tied and not untie:
+        del original, head
+        wide = torch.float64 if before.dtype in (torch.float32, torch.float64) else torch.float32
+        original = load_model(files, dtype=wide)
+        how = f"the whole original in {str(wide).removeprefix('torch.')}"
+        reference = _wide_run(original, ids, progress)
+        layout = _folded(files, original, ids, head_name, mean)
+    else:  # the input of the head stays as it is, so only its product is in question
+        alone = _Layout("untied", {head_name: shifted(files, head_name, -mean)}, head_name)
+        layout = _parted(files, head_name, mean) if is_tied else alone
+        how = "the original's own hidden states times its head in float64"
+        reference = run(original, ids, product=wide_product(head.weight, head.bias), tell=progress)
+        del head
+    del original
+    with edited_copy(files, out, layout.tensors, beside=head_name, config=layout.config) as copy:
+        after = run(load_model(copy.files, dtype=proven_in), ids, tell=progress)
+        proof = compare(before, after, reference, text=ids.name, how=how)
+        require(proof)
+        sides = rows_of(files, head_name), rows_of(copy.files, layout.head)
+        shapes, notes = (head_rows(sides[0]), head_rows(sides[1])), layout.notes
+        if untie and not is_tied:
+            notes += ("The head is a matrix of its own already: there was nothing to untie.",)
+        effects = rounding_errors(sides, mean, before.hidden, (shapes[0].largest, shapes[1].largest))
+        if scale != 1:
+            notes += (f"The model multiplies its logits by {scale:g}; that changes nothing of this.",)
+        if all(effect.after >= effect.before for effect in effects):
+            notes += (_NO_EFFECT,)
+        return HeadEdit(
+            name=files.path.resolve().name, head=layout.head, n=sides[0].shape[0], d=sides[0].shape[1],
+            dtype=sides[0].dtype, way=layout.way, folded_into=layout.folded_into,
+            added=tuple(sorted(layout.tensors.keys() - files.tensors.keys())), before=shapes[0],
+            after=shapes[1], proof=proof, effects=effects, warnings=_warnings(files), notes=(*notes, OTHERS),
+            unchanged=compare_untouched(files, copy.files, frozenset(layout.tensors)), left_out=copy.left_out,
+        )  # fmt: skip
+
+
+def _head_of(files: ModelFiles) -> str:
+    """The tensor that the head's rows are in."""
+    places = find_places(files)
+    if places.head is None:
+        raise UnsupportedModel(
+            f"expected a model with an output head in its files, got {files.path}: {places.why}"
+        )
+    stored = files.entries[places.head].dtype
+    if stored not in FLOATS:
+        raise UnsupportedModel(
+            f"expected the head in floating point, got {places.head!r} of {stored}: dequantise the head, or "
+            "edit the model that was quantised"
+        )
+    return places.head
+
+
+def _wide_run(model: Any, ids: ProofText, progress: Progress | None) -> Run:
+    try:
+        return run(model, ids, tell=progress)
+    except UnsupportedModel as error:
+        raise UnsupportedModel(
+            "expected a model that also runs in a wider dtype, to measure its rounding, got one that does "
+            f"not ({error}): store the head apart with --untie (untie=True), whose proof needs no such run"
+        ) from error
+
+
+def _folded(files: ModelFiles, wide: Any, ids: ProofText, table: str, mean: Tensor) -> _Layout:
+    """The mean out of the shared rows, and into the tables that are added to them."""
+    keys = parameter_keys(files)
+    compensation = find_compensation(wide, ids, keys)
+    if compensation is None:
+        raise _no_table(files, wide, table)
+    taken = {keys[name]: shifted(files, keys[name], n * mean) for name, n in compensation.items()}
+    shared = {name: shifted(files, name, -mean) for name in shared_names(files) | {table}}
+    notes = [_EMBEDDINGS]
+    if reads_token_types(wide, ids, compensation):
+        notes.append(_TOKEN_TYPES)
+    return _Layout("folded", shared | taken, table, tuple(notes), tuple(taken))
+
+
+def _no_table(files: ModelFiles, model: Any, table: str) -> UnsupportedModel:
+    expected = (
+        f"expected a learned table of positions or token types that {type(model).__name__} always adds to a "
+        "token's row, and that could take the mean, got none (its head shares the token table's rows)"
+    )
+    try:
+        parted(files)
+    except UnsupportedModel as error:
+        return UnsupportedModel(f"{expected}; nor can the head be stored apart: {error}")
+    n, d = files.entries[table].shape
+    return UnsupportedModel(
+        f"{expected}: store the head apart with --untie (untie=True), which adds {n} x {d} numbers"
+    )
+
+
+def _parted(files: ModelFiles, table: str, mean: Tensor) -> _Layout:
+    """A head of its own beside the table, which stays."""
+    added, head = parted(files)
+    tensors = {name: as_stored(*files.tensors[source], source) for name, source in added.items()}
+    tensors[head] = shifted(files, table, -mean)
+    n, d = files.entries[table].shape
+    notes = (f"The head shared the token table's rows and stands apart now: {n} x {d} numbers more.",)
+    return _Layout("parted", tensors, head, notes, config=without_ties(files.config))
+
+
+def _mean_row(rows: Rows) -> Tensor:
+    """The mean (D,) in float64."""
+    total = torch.zeros(rows.shape[1], dtype=torch.float64)
+    for block in blocks_of(rows, rows_at_once(rows.shape[1])):
+        total += block.double().sum(0)
+    if not bool(torch.isfinite(total).all()):
+        bad = nonfinite_rows(rows).tolist()
+        raise InputError(
+            f"expected finite rows in {rows.name}, got NaN or inf in {some_of(bad)}: set them anew first, "
+            "with `uncone repair-tokens`"
+        )
+    return total / rows.shape[0]
+
+
+def shifted(files: ModelFiles, name: str, vector: Tensor) -> NewTensor:
+    """The tensor with `vector` (D,) added to each row in float64."""
+    entry, rows = files.entries[name], rows_of(files, name)
+
+    def blocks() -> Iterator[Tensor]:
+        for block in blocks_of(rows, rows_at_once(rows.shape[1])):
+            yield block.double() + vector
+
+    return NewTensor(entry.dtype, entry.shape, blocks)
+
+
+def linear_head(model: Any) -> torch.nn.Linear:
+    """The model's head, where it is a linear layer of floats."""
+    try:
+        head = model.get_output_embeddings()
+    except (NotImplementedError, AttributeError):
+        head = None
+    if head is None:
+        raise UnsupportedModel(
+            f"expected a model with an output head, got {type(model).__name__} without one: "
+            "there is nothing to centre"
+        )
+    if not isinstance(head, torch.nn.Linear) or not head.weight.dtype.is_floating_point:
+        raise UnsupportedModel(
+            f"expected a linear head in floating point, got {type(head).__name__}: logits are not one "
+            "product with its rows, so to subtract a vector from them could change probabilities"
+        )
+    return head
+
+
+def invariant_map(model: Any, head: torch.nn.Linear) -> HeadMap:
+    """How logits follow from the head's output, where a constant added to all changes no probability."""
+    try:
+        logits = logit_map(model, head)
+    except UnsupportedModel as error:
+        raise UnsupportedModel(
+            "expected a model on which can be measured that its logits are the head's output times a number "
+            f"plus a bias, got {type(model).__name__}: {error}"
+        ) from error
+    if logits.cap is not None:
+        raise UnsupportedModel(
+            f"expected logits that are linear in the head's output, got {type(model).__name__}, which caps "
+            f"them softly at {logits.cap:g} (cap tanh(z / cap)): a constant added to all logits would change "
+            "probabilities, so its head cannot be centred"
+        )
+    return logits
+
+
+def _warnings(files: ModelFiles) -> tuple[str, ...]:
+    """Settings in the directory that read raw logits: penalties of generation, and a z-loss in training."""
+    settings = {name: files.config[name] for name in _READERS if name in files.config}  # of older versions
+    path = files.path / "generation_config.json"
+    if path.is_file():
+        with suppress(InputError):  # transformers would not read it either
+            settings |= read_json(path, dict)
+    warnings = [
+        f"generation_config.json sets {name} to {str(value)[:40]}: it divides or multiplies raw logits by "
+        "their sign or size, so with it the edited model generates otherwise. Turn it off, or keep the "
+        "original."
+        for name, value in settings.items()
+        if name in _READERS and value not in (None, _READERS[name])
+    ]
+    z_losses = {
+        key
+        for part in objects(files.config)
+        for key, value in part.items()
+        if "z_loss" in key and "router" not in key and isinstance(value, int | float) and value
+    }
+    if z_losses:
+        warnings.append(
+            f"config.json sets {listing(sorted(z_losses))}: a z-loss holds the logits' sum of exponentials "
+            "near 1, and the edit moves it, so training on would begin with another loss."
+        )
+    return tuple(warnings)
