@@ -8,6 +8,9 @@ from uncone.errors import InputError
 
 _SHOWN = 40
 
+MOST_SEED = 2_000_000_000
+"""Seeds of Faiss are signed and of 32 bits."""
+
 
 def whole_number(value: Any, name: str, least: int | None = None, most: int | None = None) -> int:
     """`value` as an int, from `least` to `most` where there are such ends."""
@@ -54,6 +57,12 @@ def one_of(value: Any, name: str, choices: tuple[str, ...]) -> str:
         known = " or ".join(map(repr, choices))
         raise InputError(f"expected {name} {known}, got {shown(value)}: choose one of them")
     return value
+
+
+def check_seed(seed: Any) -> None:
+    """Refuse what not every generator in use takes as a seed."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) <= MOST_SEED:
+        raise InputError(f"expected a seed from 0 to {MOST_SEED:,}, got {shown(seed)}: 0 is usual")
 
 
 def shown(value: Any) -> str:

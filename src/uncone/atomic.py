@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from uncone.errors import InputError
+from uncone.roles import Path_
 
 try:
     import fcntl
 except ImportError:  # a system without locks of this kind: what a killed writer left stays
     fcntl = None  # type: ignore[assignment]
 
-Path_ = str | os.PathLike[str]
 _RESULTS = (".json", ".html")
 
 

@@ -13,8 +13,8 @@ from io import BufferedIOBase
 from typing import Any, BinaryIO
 
 from uncone.errors import InputError, nearest, needed
+from uncone.roles import Path_
 
-Path_ = str | os.PathLike[str]
 LONGEST_LINE = 64 * 2**20
 _MOST_NAMES = 10_000
 _PACKED_BYTES = 4096  # unpacked, they are at most some 100 MB

@@ -10,6 +10,7 @@ from typing import Any
 
 from uncone.errors import InputError
 from uncone.regular import LONGEST_LINE, open_regular
+from uncone.roles import Path_
 
 _AFTER_FORM, _AFTER_SUM, _END = '", "sha256": "', '", "record": ', "}"
 
@@ -28,7 +29,7 @@ def sealed_line(form: str, record: dict[str, Any]) -> str:
     return f"{_begin(form)}{checksum((form.encode(), text.encode()))}{_AFTER_SUM}{text}{_END}"
 
 
-def sealed_records(path: str | os.PathLike[str], form: str, *, what: str, how: str) -> Iterator[Any]:
+def sealed_records(path: Path_, form: str, *, what: str, how: str) -> Iterator[Any]:
     """The record of each line that `sealed_line` wrote. A last line that was cut, as by a kill, is left out.
 
     Messages say `what` a line holds ("a checkpoint"), and `how` to go on.

@@ -2,13 +2,13 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from uncone.arguments import shown, whole_number
+from uncone.arguments import check_seed, shown, whole_number
 from uncone.calibration.drift import drift
 from uncone.calibration.record import Calibration
 from uncone.calibration.sides import (
@@ -22,7 +22,7 @@ from uncone.calibration.sides import (
 )
 from uncone.calibration.thresholds import count_scores, function_of, remarks, verdict, with_labels
 from uncone.errors import InputError, nearest, needed
-from uncone.evaluation.bootstrap import check_seed
+from uncone.roles import Path_, Progress, Read, Role, Spec, Vectors
 from uncone.rows.ids import places_of
 from uncone.rows.samples import as_floats
 from uncone.transforms.one_side import check_same_width, one_sided
@@ -32,37 +32,34 @@ from uncone.version import versions
 ALL_PAIRS = 1_000_000_000
 """Up to so many pairs every one is counted; of more, those of as many rows as make so many."""
 RATES = (0.05, 0.01, 0.001, 0.0001, 0.00001)
-Progress = Callable[[str, int, int], None]
-Path_ = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
 class PairTable:
-    """Pairs with a label: the table at `path`, and how it is read.
-
-    Its columns, separated by tabs, are the id of a query (or first row), the id of a row, and a label. Ids
-    are the rows' labels or their numbers from 0, or the lines of the files `ids` and `query_ids`. A pair with
-    a label of `match_at` or more (by default above 0) matches; `prior` is the share of matches to expect.
-    """
+    """Pairs with a label: the table at `path`, and how it is read, as `calibrate` has it."""
 
     path: Path_
-    ids: Path_ | None = None
-    query_ids: Path_ | None = None
-    match_at: float | None = None
-    prior: float = 0.01
+    ids: Path_ | None
+    query_ids: Path_ | None
+    match_at: float | None
+    prior: float
 
 
 def calibrate(
-    vectors: Any,
+    vectors: Spec,
     *,
-    queries: Any = None,
-    texts: Path_ | None = None,
-    query_texts: Path_ | None = None,
-    pairs: PairTable | Path_ | None = None,
+    queries: Vectors = None,
+    texts: Read = None,
+    query_texts: Read = None,
+    pairs: Read = None,
+    ids: Read = None,
+    query_ids: Read = None,
+    match_at: float | None = None,
+    prior: float | None = None,
     metric: Metric = "cosine",
     scores: Sequence[float] | None = None,
     rates: Sequence[float] = RATES,
-    against: Calibration | None = None,
+    against: Annotated[Calibration | Path_ | None, Role.READ] = None,
     most_pairs: int = ALL_PAIRS,
     seed: int = 0,
     skip_nonfinite: bool = False,
@@ -76,17 +73,21 @@ def calibrate(
     where a share would lie for other rows drawn alike; pairs that share a row do not count as independent.
 
     Args:
-        vectors: the documents (N, D), for `open_rows`.
-        queries: the queries (M, D), for `open_rows`; None pairs `vectors` with themselves.
-        texts: a file of texts, one a line, whose vectors are compared; `vectors` is then their encoder.
+        vectors: the documents (N, D), in any form that uncone reads; with `texts` their encoder.
+        queries: the queries (M, D); without them rows are compared with each other.
+        texts: a file of texts, one a line, whose vectors are compared.
         query_texts: the same for queries.
-        pairs: labelled pairs (`PairTable`, or its path). Matches do not count as random pairs, and each
-            threshold gets the share of matches that reach it.
-        metric: "cosine" or "inner_product".
-        scores: scores to explain; 0.8 for the cosine by default, none with `against`.
-        rates: false-match rates, each in (0, 1), to find thresholds for.
-        against: a saved calibration, to say whether it still holds.
-        most_pairs: how many pairs are counted at most; at least 1000.
+        pairs: labelled pairs: id of the query (or first row), id of the row and label, separated by tabs. Matches do not
+            count as random pairs, and each threshold gets the share of matches that reach it.
+        ids: the ids of the rows that `pairs` names, one a line; else the texts, the rows' own, or their numbers from 0.
+        query_ids: the same for the queries.
+        match_at: a pair with a label of at least this matches; by default above 0.
+        prior: the share of matches among pairs compared, for the precision; by default 0.01.
+        metric: how vectors are compared.
+        scores: scores to explain; by default a cosine of 0.8, none with `against`.
+        rates: shares of random pairs, each in (0, 1), that may reach a threshold.
+        against: a saved calibration, to say whether it still holds; a command ends with status 2 where it drifted.
+        most_pairs: pairs counted at most, at least 1000; of more, those of rows drawn at random.
         seed: of the draw of rows and of their random groups.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
         progress: called with (the step, how much is done, of how much).
@@ -108,7 +109,17 @@ def calibrate(
         >>> 0.25 < calibration.threshold(0.01) < 0.35, calibration.false_match_rate(0.8)
         (True, 0.0)
     """
-    table = PairTable(pairs) if isinstance(pairs, str | os.PathLike) else pairs
+    of_pairs = {"ids": ids, "query-ids": query_ids, "match-at": match_at, "prior": prior}
+    given = next((name for name, value in of_pairs.items() if value is not None), None)
+    if pairs is None and given is not None:
+        raise InputError(f"expected --pairs with --{given}, got none: give --pairs FILE")
+    table = (
+        None
+        if pairs is None
+        else PairTable(pairs, ids, query_ids, match_at, 0.01 if prior is None else prior)
+    )
+    if isinstance(against, str | os.PathLike):
+        against = Calibration.load(against)
     scores, rates = None if scores is None else _listed(scores, "scores"), _listed(rates, "rates")
     if against is not None and not isinstance(against, Calibration):
         raise InputError(

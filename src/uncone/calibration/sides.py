@@ -1,7 +1,6 @@
 """The rows on either side of a pair: opened, summed, drawn; mean and variance of scores; labelled pairs."""
 
 import math
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,13 +9,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from uncone.calibration.scores.counting import Floats, Ints, Progress, Rows32
+from uncone.calibration.scores.counting import Floats, Ints, Rows32
 from uncone.errors import InputError
 from uncone.memory import uninitialised
 from uncone.model.open import open_rows
 from uncone.moments import Moments, row_norms
 from uncone.records.parts import Fitted
 from uncone.regular import number_in, table_lines
+from uncone.roles import Path_, Progress
 from uncone.rows import GRID, Rows
 from uncone.threads import on_one_thread
 from uncone.transforms.fitting import DigestedRows, fitted_on
@@ -34,7 +34,6 @@ _NAMES = {
     "sentence1", "sentence2",
 }  # fmt: skip
 """Names of columns of ids, as a first line may have them."""
-Path_ = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)

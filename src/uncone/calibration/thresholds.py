@@ -14,19 +14,11 @@ from uncone.calibration.record import (
     ScoreThreshold,
     one_in,
 )
-from uncone.calibration.scores.counting import (
-    Curve,
-    Grid,
-    Ints,
-    Progress,
-    clustered,
-    count_pairs,
-    curve_of,
-    hoeffding,
-)
+from uncone.calibration.scores.counting import Curve, Grid, Ints, clustered, count_pairs, curve_of, hoeffding
 from uncone.calibration.scores.record import Knot, ScoreHistogram, Share, edge_of
 from uncone.calibration.sides import Floor, Labels, Sides, alignment, check_pairs, draw, how_many
 from uncone.records.text import counted, percent
+from uncone.roles import Progress
 
 _FEWEST = 10
 """Pairs that must reach a threshold: fewer say little of how many would in other rows."""

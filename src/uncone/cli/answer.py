@@ -10,6 +10,7 @@ from typing import Any
 
 from uncone.cli.failures import UntoldError, nobody_reads
 from uncone.records.record import Record
+from uncone.roles import Progress
 
 PROGRESS_AFTER_S = 2.0
 BEYOND = 2
@@ -36,7 +37,7 @@ def judge(record: Record, json: Path | None, html: Path | None, *, beyond: bool)
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[str, int, int], None] | None]:
+def progress_bar() -> Iterator[Progress | None]:
     """A progress bar on standard error after two seconds of work; None if standard error is no terminal."""
     if sys.stderr is None or sys.stderr.closed or not sys.stderr.isatty():
         yield None

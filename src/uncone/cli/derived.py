@@ -11,21 +11,37 @@ import operator
 import os
 import re
 import typing
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial, reduce
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import reduce
 from importlib import import_module
 from inspect import Parameter
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Union
+from typing import Annotated, Any, Literal, Union
 
-from uncone.cli.answer import answer
+from cyclopts import Parameter as Option
+
+from uncone.cli.answer import hand_over, judge, progress_bar, tell_unwritten
 from uncone.cli.files import Html, Json, Several
 from uncone.errors import InputError
 from uncone.questions import QUESTIONS
 from uncone.regular import number_in
 from uncone.roles import Role
 
+_FAILS = "Give exit status 2 if one of them is worse than the baseline, for scripts."
+_OWN: dict[str, dict[str, Any]] = {
+    "compare": {"fail_on": Annotated[Literal["worse"] | None, Option(help=_FAILS)]},
+}
+"""Options that a command has and its function has not."""
+_BEYOND: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
+    "calibrate": lambda record, _: record.drift is not None and record.drift.found,
+    "check": lambda record, _: not record.ok,
+    "compare": lambda record, arguments: arguments.get("fail_on") == "worse" and record.worse,
+}
+"""Commands that end with status 2 where their result is beyond what was asked for."""
+_IN_FULL = {"diagnose": "diagnosis.advice.with_whole_paths", "repair": "repairs.repair.with_whole_names"}
+"""A record is passed on and holds the ends of paths; on a terminal its commands can be pasted."""
 _SECTIONS = re.compile(r"^(Args|Returns|Raises|Example|Attributes):$", re.MULTILINE)
 _ARGUMENT = re.compile(r"^    (\w+): ", re.MULTILINE)
 
@@ -40,35 +56,60 @@ def __getattr__(name: str) -> Callable[..., None]:
 def command_of(function: Callable[..., Any]) -> Callable[..., None]:
     """The command that parses, calls the function under a progress bar, prints its record and writes the files asked for."""
     hints = typing.get_type_hints(function, include_extras=True)
-    taken = {
-        name: (parameter, hints[name])
-        for name, parameter in inspect.signature(function).parameters.items()
-        if not _is_callable(hints[name])
-    }
-    pairs = {name: of for name, (_, hint) in taken.items() if (of := _values_of_pairs(hint)) is not None}
-    written = [name for name, (_, hint) in taken.items() if _role(hint) in (Role.WRITE, Role.OUT)]
+    given = inspect.signature(function).parameters
+    taken = {name: hints[name] for name in given if not _is_callable(hints[name])}
+    pairs = {name: of for name, hint in taken.items() if (of := _values_of_pairs(hint)) is not None}
+    own = _OWN.get(function.__name__, {})
 
-    def command(*subjects: Any, json: Path | None = None, html: Path | None = None, **options: Any) -> None:
+    def command(*subjects: Any, json: Any = None, html: Any = None, **options: Any) -> None:
         for name in pairs.keys() & options.keys():
             options[name] = None if options[name] is None else dict(_pairs(name, options[name], pairs[name]))
-        named = dict(zip(taken, subjects, strict=False)) | options
-        answer(partial(function, *subjects, **options), json, html, *(named.get(name) for name in written))
+        asked = {name: options.pop(name) for name in own if name in options}
+        arguments = dict(zip(taken, subjects, strict=False)) | options
+        with progress_bar() as progress:
+            told = {"progress": progress} if "progress" in given else {}
+            record = function(*subjects, **options, **told)
+        _hand_over(function.__name__, record, arguments | asked, json, html, taken)
 
     parameters = [
-        parameter.replace(
-            kind=parameter.kind if place else Parameter.POSITIONAL_ONLY, annotation=_option(hint)
+        given[name].replace(
+            kind=given[name].kind if place else Parameter.POSITIONAL_ONLY,
+            annotation=_option(name, hint, given[name].default),
         )
-        for place, (parameter, hint) in enumerate(taken.values())
+        for place, (name, hint) in enumerate(taken.items())
     ]
-    files = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=of)
-        for name, of in (("json", Json), ("html", Html))
+    added = {**own, "json": Json, "html": Html}
+    parameters += [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=of) for name, of in added.items()
     ]
     command.__name__ = command.__qualname__ = function.__name__
-    command.__annotations__ = {one.name: one.annotation for one in (*parameters, *files)}
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
     command.__doc__ = _help(function.__doc__ or "", list(taken))
-    command.__signature__ = inspect.Signature([*parameters, *files])  # type: ignore[attr-defined]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command
+
+
+def _hand_over(
+    name: str, record: Any, arguments: Mapping[str, Any], json: Any, html: Any, hints: Mapping[str, Any]
+) -> None:
+    """Print and write a record, with what only a command has: whole paths, the files written, an exit status."""
+    written = [arguments.get(one) for one, hint in hints.items() if _role(hint) in (Role.WRITE, Role.OUT)]
+    if type(record).__name__ != QUESTIONS[name][1].rpartition(".")[2]:  # the answer is to write nothing
+        hand_over(record, json, html)
+        if "out" in arguments:
+            tell_unwritten(arguments["out"])
+        return
+    if name in _BEYOND:
+        judge(record, json, html, beyond=_BEYOND[name](record, arguments))
+        return
+    shown = record
+    if getattr(record, "selection", None) is not None:
+        hand_over(record.selection)  # is printed by itself, and kept with the rest
+        shown = replace(record, selection=None)
+    if name in _IN_FULL:
+        file, _, function = _IN_FULL[name].rpartition(".")
+        shown = getattr(import_module(f"uncone.{file}"), function)(shown, arguments)
+    hand_over(record, json, html, shown=shown, written=written)
 
 
 def _help(documentation: str, names: list[str]) -> str:
@@ -81,43 +122,64 @@ def _help(documentation: str, names: list[str]) -> str:
     }
     arguments = re.split(_ARGUMENT, sections.get("Args", "").partition("\n\n")[0])
     sentences = zip(arguments[1::2], arguments[2::2], strict=True)
-    kept = [f"    {name}: {_sentence(said)}" for name, said in sentences if name in names]
+    kept = [f"    {name}: {_sentence(said, names)}" for name, said in sentences if name in names]
     return "\n".join([text[: found[0].start() if found else None].rstrip(), "", "Args:", *kept])
 
 
-def _sentence(said: str) -> str:
-    said = " ".join(said.split()).replace("`", "")
+def _sentence(said: str, names: list[str]) -> str:
+    """A sentence of a docstring, with the arguments it names as a shell has them."""
+
+    def in_a_shell(match: re.Match[str]) -> str:
+        name = match[1]
+        return (
+            (name.upper() if name == names[0] else f"--{name.replace('_', '-')}") if name in names else name
+        )
+
+    said = re.sub(r"`([^`]+)`", in_a_shell, " ".join(said.split()))
     return said[:1].upper() + said[1:]
 
 
-def _option(hint: Any) -> Any:
+def _option(name: str, hint: Any, default: Any) -> Any:
     """The annotation of an option, as cyclopts reads it."""
     role, bare = _role(hint), _bare(hint)
     marks: list[Any] = [role] if role else []
-    several = next(
-        (
-            one
-            for one in _choices(bare)
-            if _is_sequence(one) and (not role or _is_path(typing.get_args(one)[0]))
-        ),
-        None,
-    )
+    several = next((one for one in _choices(bare) if _is_sequence(one) and _is_several(one, role)), None)
     if _values_of_pairs(hint) is not None:
         several = collections.abc.Sequence[str]
     if several is not None:
         many = typing.cast(Any, list)[_item(typing.get_args(several)[0], role)]
         return Annotated[many if _is_required(bare) else many | None, *marks, Several]
-    kind = reduce(operator.or_, (_item(one, role) for one in _choices(bare)))
+    if default is True:
+        marks.append(Option(negative=f"--no-{name.replace('_', '-')}"))
+    kind = reduce(operator.or_, _kinds(bare, role))
     return Annotated[kind, *marks] if marks else kind
 
 
+def _kinds(bare: Any, role: Role | None) -> list[Any]:
+    """What one value of an option may be: of a file its path, or a string where a string may be more than a path."""
+    choices, nothing = _choices(bare), type(None)
+    if role is Role.READ and str in choices and not any(map(_is_path, choices)):
+        choices = tuple(one for one in choices if one in (str, nothing))
+    if any(map(_is_path, choices)):  # a path is a string or more
+        choices = tuple(one for one in choices if one is not str)
+    kinds = [one if one is nothing else _item(one, role) for one in choices]
+    return sorted(dict.fromkeys(kinds), key=lambda kind: kind is not int)  # as a string anything can be read
+
+
 def _item(kind: Any, role: Role | None) -> Any:
-    """The type of one value: a file has a path, a spec is a string, and what may be anything is either."""
-    if role in (Role.SPEC, Role.OUT) and kind is not type(None):
+    """The type of one value."""
+    if role in (Role.SPEC, Role.OUT) or kind is str:
         return str
-    if role is not None and kind is not type(None):
+    if role is not None:
         return Path
-    return str if kind is Any or _is_path(kind) else kind
+    if kind is Any or _is_path(kind):
+        return str
+    return reduce(operator.or_, _kinds(kind, None)) if len(_choices(kind)) > 1 else kind
+
+
+def _is_several(sequence: Any, role: Role | None) -> bool:
+    """Whether a sequence is several values of an option; where a file may stand it is what is in memory, unless of paths."""
+    return role is not Role.READ or _is_path(typing.get_args(sequence)[0])
 
 
 def _is_path(kind: Any) -> bool:

@@ -2,35 +2,17 @@
 
 from inspect import BoundArguments, Parameter
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from cyclopts import Parameter as Option
 
 from uncone.atomic import check_apart, writable
 from uncone.errors import InputError
-from uncone.records.record import Record
 from uncone.roles import Role
 
-Saved = TypeVar("Saved", bound=Record)
-
-
-Spec = Annotated[str, Role.SPEC]
-Out = Annotated[str, Role.OUT]
-Read = Annotated[Path | None, Role.READ]
-Write = Annotated[Path | None, Role.WRITE]
-Keep = Annotated[Path | None, Role.KEEP]
-Vectors = Annotated[str | None, Role.SPEC]
-Queries = Annotated[Vectors, Option(help="Own vectors of queries, to search --documents without a model.")]
-Qrels = Annotated[Read, Option(help="Which documents answer which queries: TREC, BEIR's TSV, or JSON lines.")]
-Ids = Annotated[
-    Read, Option(help="The ids of the documents, one a line; else the file's own, or row numbers from 0.")
-]
-QueryIds = Annotated[Read, Option(help="The same for the queries.")]
 Several = Option(consume_multiple=True)
-Json = Annotated[Write, Option(help="Write the whole result to this file, for machines.")]
-Html = Annotated[Write, Option(help="Write a page with pictures to this file, for people.")]
-SkipNonfinite = Annotated[bool, Option(help="Leave out rows with NaN or inf instead of refusing them.")]
-
+Json = Annotated[Path | None, Role.WRITE, Option(help="Write the whole result to this file, for machines.")]
+Html = Annotated[Path | None, Role.WRITE, Option(help="Write a page with pictures to this file, for people.")]
 
 _ENDINGS = {"html": (".html", ".htm"), "json": (".json",), "markdown": (".md", ".markdown")}
 """Programs go by them: a page that is called report.json opens in none."""
@@ -83,11 +65,3 @@ def _given(bound: BoundArguments, role: Role) -> list[Any]:
 def _whole(out: Path) -> Path:
     """The file of FILE#PART."""
     return out if out.exists() else out.with_name(out.name.partition("#")[0] or out.name)
-
-
-def load(kind: type[Saved], path: Path) -> Saved:
-    """The record of this kind in the file; an error names the file, which may be one of several."""
-    try:
-        return kind.load(path)
-    except InputError as error:
-        raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error

@@ -5,18 +5,8 @@ import sys
 
 from cyclopts import App, Parameter
 
-from uncone.cli.calibrate import calibrate
-from uncone.cli.center_head import center_head
-from uncone.cli.check import check
-from uncone.cli.compare import compare
-from uncone.cli.count import count
-from uncone.cli.diagnose import diagnose
-from uncone.cli.evaluate import evaluate
 from uncone.cli.failures import SignalError, end, ending_cleanly, nobody_reads, open_closed_streams, release
 from uncone.cli.files import check_files
-from uncone.cli.measures import measures
-from uncone.cli.repair import repair
-from uncone.cli.repair_tokens import repair_tokens
 from uncone.cli.report import report
 from uncone.questions import GROUPS, QUESTIONS
 from uncone.version import __version__
@@ -29,23 +19,19 @@ app = App(
     default_parameter=Parameter(negative=""),
 )
 app.suppress_keyboard_interrupt = False  # else it leaves without a word, and `end` is never asked
-for command in (calibrate, center_head, check, diagnose, repair, repair_tokens, report):
-    app.command(command)
-app.command(compare, usage="Usage: uncone compare [OPTIONS] BASELINE OTHER...")
-app.command(count, usage="Usage: uncone count [OPTIONS] MODEL TEXT...")
-app.command(evaluate, usage="Usage: uncone evaluate [OPTIONS] [SPEC]")
-app.command(measures, usage="Usage: uncone measures [NAME]")
+app.command(report)
 _groups = {
     name: App(name=name, help=told, default_parameter=Parameter(negative="")) for name, told in GROUPS.items()
 }
 for group in _groups.values():
     app.command(group)
 for name, (_, _, asked, told) in QUESTIONS.items():
-    within, _, rest = asked.partition(" ")
-    if within in _groups:
-        last, _, subject = rest.partition(" ")
-        usage = f"Usage: uncone {within} {last} [OPTIONS] {subject}"
-        _groups[within].command(f"uncone.cli.derived:{name}", name=last, help=told, usage=usage)
+    if asked:
+        called, _, rest = asked.partition(" ")
+        within, place = (_groups[called], f"{called} ") if called in _groups else (app, "")
+        last, _, subject = rest.partition(" ") if place else (called, "", rest)
+        usage = f"Usage: uncone {place}{last} [OPTIONS] {subject}"
+        within.command(f"uncone.cli.derived:{name}", name=last, help=told, usage=usage)
 
 
 def main(arguments: list[str] | None = None) -> None:

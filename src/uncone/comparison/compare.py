@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
@@ -23,17 +23,19 @@ from uncone.comparison.record import (
 from uncone.comparison.verdict import give_verdict
 from uncone.diagnosis.record import Diagnosis, Subject
 from uncone.errors import InputError
-from uncone.roles import Role
 from uncone.records.parts import Measurement
 from uncone.records.text import listing
 from uncone.regular import starts_with
+from uncone.roles import Progress, Role
 
-Progress = Callable[[str, int, int], None]
 _MOST_VERSIONS = 4
 
 
 def compare(
-    diagnoses: Annotated[Sequence[Any], Role.SPEC], *, names: Sequence[str] | None = None, progress: Progress | None = None
+    diagnoses: Annotated[Sequence[Any], Role.SPEC],
+    *,
+    names: Sequence[str] | None = None,
+    progress: Progress | None = None,
 ) -> Comparison:
     """Say what changed between diagnoses, and which defects came, grew, shrank or went; the first is the baseline.
 

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -169,8 +170,9 @@ def path_in_commands(spec: str) -> str:
     return f"./{text}" if text.startswith("-") else text
 
 
-def with_whole_paths(diagnosis: Diagnosis, spec: str) -> Diagnosis:
-    """The diagnosis of `spec` with commands that can be pasted here: a record holds the ends of paths."""
+def with_whole_paths(diagnosis: Diagnosis, arguments: Mapping[str, Any]) -> Diagnosis:
+    """The diagnosis of a spec with commands that can be pasted here: a record holds the ends of paths."""
+    spec = str(arguments["spec"])
     cut = path_in_commands(spec)
     if cut in (spec, f"./{spec}") or not os.path.isabs(spec):
         return diagnosis

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from uncone.diagnosis.advice import advice_for
-from uncone.diagnosis.examination import Examination, Progress
+from uncone.diagnosis.examination import Examination
 from uncone.diagnosis.known.known import placed_among_known
 from uncone.diagnosis.record import Diagnosis
 from uncone.diagnosis.tokens import role_of
@@ -11,7 +11,7 @@ from uncone.diagnosis.verdict import give_verdict
 from uncone.diagnosis.why.by_text import MOST_TOKENS, begin
 from uncone.errors import InputError
 from uncone.model.open import open_subjects
-from uncone.roles import Several, Source, Spec, Write
+from uncone.roles import Progress, Several, Source, Spec, Write
 from uncone.version import versions
 
 
@@ -54,7 +54,12 @@ def diagnose(
             empty, no UTF-8, or of a model without a tokenizer.
         UnsupportedModel: the table or the head cannot be found in the model's files.
     """
-    of_text = {"resume": resume, "device": device, "dtype": dtype, "tokens": None if tokens == MOST_TOKENS else tokens}
+    of_text = {
+        "resume": resume,
+        "device": device,
+        "dtype": dtype,
+        "tokens": None if tokens == MOST_TOKENS else tokens,
+    }
     given = next((name for name, value in of_text.items() if value is not None), None)
     if text is None and given is not None:
         raise InputError(f"expected --text with --{given}, got none: name a text to run the model on")

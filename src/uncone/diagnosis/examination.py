@@ -23,13 +23,13 @@ from uncone.moments import Moments, row_norms
 from uncone.moments.sums import products_bytes
 from uncone.records.parts import Group, Groups, Measurement, OddRows, Picture, Spectrum
 from uncone.repairs.record import Lengths
+from uncone.roles import Progress
 from uncone.rows import Array, CenteredRows, Rows
 from uncone.threads import on_one_thread
 
 _WORTH_SAYING = 10**9
 MOST_BINS = 200
 FEWEST_BINS = 10
-Progress = Callable[[str, int, int], None]
 
 _OF_A_MEAN = {
     "mean_shift", "stable_rank_centered", "anisotropy_1_raw", "singular_entropy_raw", "outlier_dimensions",

@@ -6,7 +6,6 @@ With v the mean row, W gets as small as such a change can make it. Where W is th
 moves by -v: v is added to a table that is always added to it, or the head is stored apart.
 """
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import torch
 
-from uncone.edits.proof import Progress
 from uncone.edits.record import TextLoss
 from uncone.errors import InputError, UnconeError
 from uncone.model import ModelFiles
@@ -15,7 +14,8 @@ from uncone.model.files import special_tokens
 from uncone.model.head_map import is_seq2seq, run_model
 from uncone.model.model_class import load_model
 from uncone.model.text_sources import read_texts
-from uncone.model.texts import Path_, cut, load_tokenizer, longest_input, token_ids
+from uncone.model.texts import cut, load_tokenizer, longest_input, token_ids
+from uncone.roles import Path_, Progress
 
 Tensor = torch.Tensor
 Kind = Literal["next_token", "masked_token"]

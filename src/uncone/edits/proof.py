@@ -14,9 +14,9 @@ from uncone.edits.record import HeadProof
 from uncone.edits.texts import ProofText
 from uncone.errors import UnsupportedModel
 from uncone.model.head_map import decoder_inputs, forward_of, is_seq2seq, run_model
+from uncone.roles import Progress
 
 Tensor = torch.Tensor
-Progress = Callable[[str, int, int], None]
 FACTOR = 1.5
 """The edited model may err so many times as much: a largest error is chance, its rows are rounded again."""
 _BATCH, _ROWS_AT_ONCE = 4, 64

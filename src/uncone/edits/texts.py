@@ -10,7 +10,8 @@ import torch
 from uncone.errors import InputError
 from uncone.model import ModelFiles
 from uncone.model.text_sources import read_texts
-from uncone.model.texts import Path_, cut, longest_input, token_ids
+from uncone.model.texts import cut, longest_input, token_ids
+from uncone.roles import Path_
 
 Tensor = torch.Tensor
 

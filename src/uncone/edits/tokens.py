@@ -15,7 +15,6 @@ import torch
 from uncone.atomic import creatable
 from uncone.edits.loss import text_loss
 from uncone.edits.new_rows import new_rows, sub_tokens, trained_rows
-from uncone.edits.proof import Progress
 from uncone.edits.record import MOST_LISTED, EditedTensor, EditedToken, TokenEdit, Way
 from uncone.errors import InputError, nearest
 from uncone.model import ModelFiles, find_places, rows_of, token_labels
@@ -30,8 +29,9 @@ from uncone.model.directory import (
 )
 from uncone.model.files import text_parts
 from uncone.model.places import Places, same_rows, vocabulary_matrices
-from uncone.model.texts import Path_, load_tokenizer
+from uncone.model.texts import load_tokenizer
 from uncone.records.token_text import token_texts
+from uncone.roles import Path_, Progress
 from uncone.rows.safetensors import FLOATS
 from uncone.tensors import DTYPES
 

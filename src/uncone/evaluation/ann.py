@@ -1,6 +1,5 @@
 """Quantised search: the exact neighbours still found among vectors of few bits, for each repair."""
 
-import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ from uncone.evaluation.fitting import Texts, finite_rows, fit_repairs
 from uncone.evaluation.pairs import Scores
 from uncone.evaluation.results import Settings, TaskResult
 from uncone.evaluation.retrieval import nearest, read_retrieval
+from uncone.roles import Path_
 from uncone.rows import as_rows
 from uncone.transforms.faiss import need_faiss
 from uncone.transforms.fitting import digest
@@ -90,7 +90,7 @@ def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
 
 
 def evaluate_ann(
-    encoding: Encoding, directory: str | os.PathLike[str], names: Sequence[str], settings: Settings
+    encoding: Encoding, directory: Path_, names: Sequence[str], settings: Settings
 ) -> TaskResult:
     """The corpus and test queries of a directory in the layout of BEIR."""
     data = read_retrieval(directory)

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from numbers import Integral
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from uncone.arguments import finite_number, one_of, shown, whole_number
+from uncone.arguments import check_seed, finite_number, one_of, shown, whole_number
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.evaluation.record import Interval
 from uncone.rows import Array
@@ -26,8 +25,6 @@ _BLOCK = 1 << 18
 """Resampled items held at a time: 2 MiB of float64, the size of a cache."""
 _MOST_UNDEFINED = 0.05
 MOST_RESAMPLES = 10**9
-MOST_SEED = 2_000_000_000
-"""Seeds of Faiss are signed and of 32 bits."""
 
 
 class Resampling(TypedDict, total=False):
@@ -223,12 +220,6 @@ def _scores(given: npt.ArrayLike, name: str) -> Array:
         bad = int((~np.isfinite(scores)).sum())
         raise InputError(f"expected finite {name}, got {bad} that are not: leave those items out of both")
     return scores
-
-
-def check_seed(seed: Any) -> None:
-    """Refuse what not every generator in use takes as a seed."""
-    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) <= MOST_SEED:
-        raise InputError(f"expected a seed from 0 to {MOST_SEED:,}, got {shown(seed)}: 0 is usual")
 
 
 def correlation_x100(scores: Array, gold: Array, *, kind: Kind) -> float | None:

@@ -14,12 +14,13 @@ import numpy.typing as npt
 
 from uncone.atomic import replacing
 from uncone.errors import InputError, UnsupportedModel
-from uncone.evaluation.fitting import Progress, Repairs, Texts, finite_rows, fit_repairs
+from uncone.evaluation.fitting import Repairs, Texts, finite_rows, fit_repairs
 from uncone.evaluation.text_files import lines_of
 from uncone.model.hugging_face import load_encoder
 from uncone.model.open import name_of, open_rows, split
 from uncone.model.sentence_transformers import is_sentence_transformers, load_sentence_transformer
 from uncone.regular import open_regular
+from uncone.roles import Path_, Progress
 from uncone.rows import ArrayRows, Rows
 
 Array = npt.NDArray[np.float32]
@@ -107,7 +108,7 @@ class Encoding:
         return {"encoder": self.kind, "encoder_sha256": self.digest, "normalizes": self.normalizes}
 
 
-def open_encoding(spec: str | os.PathLike[str], *, cache: Path | None = None, inner: bool = True) -> Encoding:
+def open_encoding(spec: Path_, *, cache: Path | None = None, inner: bool = True) -> Encoding:
     """The encoder that `spec` names: a model directory, the name of a cached one, or word vectors."""
     path, part = split(spec)
     if path.is_dir():
@@ -272,9 +273,9 @@ def unit(x: npt.NDArray[Any]) -> Array:
 
 
 def encoded_texts(
-    model: str | os.PathLike[str],
-    texts: str | os.PathLike[str],
-    query_texts: str | os.PathLike[str] | None = None,
+    model: Path_,
+    texts: Path_,
+    query_texts: Path_ | None = None,
     *,
     progress: Progress | None = None,
 ) -> tuple[Rows, Rows | None]:

@@ -1,21 +1,22 @@
 """`evaluate`: a task on a model with and without each repair."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from uncone.errors import InputError, nearest
 from uncone.evaluation.ann import evaluate_ann, evaluate_ann_of_rows
 from uncone.evaluation.encoding import open_encoding
-from uncone.evaluation.fitting import Progress, repair_names
+from uncone.evaluation.fitting import repair_names
 from uncone.evaluation.own_vectors import name_of_own, open_own, own_vectors
-from uncone.evaluation.record import ORIGINAL, Evaluation, Task
+from uncone.evaluation.record import ORIGINAL, Evaluation, Selection, Task
 from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, items_of, verdict
 from uncone.evaluation.retrieval import Qrels, evaluate_retrieval, open_corpus
 from uncone.evaluation.sts import evaluate_sts
 from uncone.evaluation.wordsim import PROTOCOLS, evaluate_wordsim
 from uncone.model.open import name_of, split
+from uncone.roles import Keep, Progress, Read, Role, Vectors
 from uncone.rows.ids import Ids
 from uncone.version import versions
 
@@ -26,23 +27,24 @@ _ITEMS = {"wordsim": "pairs of words", "sts": _SENTENCES}
 
 
 def evaluate(
-    spec: Any = None,
+    spec: Vectors = None,
     *,
     task: Task | None = None,
-    data: str | os.PathLike[str] | None = None,
-    queries: Any = None,
-    documents: Any = None,
-    qrels: Qrels | None = None,
-    ids: Ids | None = None,
-    query_ids: Ids | None = None,
-    columns: Sequence[str | int] | None = None,
+    data: Read = None,
+    queries: Vectors = None,
+    documents: Vectors = None,
+    qrels: Annotated[Qrels | None, Role.READ] = None,
+    ids: Annotated[Ids | None, Role.READ] = None,
+    query_ids: Annotated[Ids | None, Role.READ] = None,
+    columns: Sequence[int | str] | None = None,
     protocol: Literal["paper", "field"] = "field",
     repairs: Sequence[str] | None = None,
-    cache: str | os.PathLike[str] | None = None,
+    method: Literal["auto"] | None = None,
+    cache: Keep = None,
     seed: int = 0,
-    resamples: int = 2000,
+    resamples: int | None = None,
     progress: Progress | None = None,
-) -> Evaluation:
+) -> Evaluation | Selection:
     """Score a task on a model as it is and under each repair, with a paired interval of every difference.
 
     Args:
@@ -61,18 +63,19 @@ def evaluate(
         qrels: their judgements: TREC's `qid 0 docid relevance`, a table with or without header (query,
             document, relevance; BEIR's query-id, corpus-id, score), JSON lines with such names; or
             `{query: {document: relevance}}`. Relevance above 0 counts.
-        ids, query_ids: the ids of the rows of `documents` and of `queries`: a file of one a line, or a
-            sequence. By default those that the source has (a column or array of ids, words), else numbers
-            from 0.
+        ids: the ids of the documents, one a line; by default the source's own, or row numbers from 0.
+        query_ids: the same for the queries.
         columns: of such a table, the columns of the two texts and of the score, by name or by number from 1.
             By default `word1`, `word2`, `score` or `sentence1`, `sentence2`, `score` where the header has
             them, else the first three.
         protocol: for "wordsim", the paper's (one token, Pearson) or the field's (mean of tokens, Spearman).
-        repairs: names out of `uncone.transforms.REPAIRS`; all by default. The original is always there.
+        repairs: names of repairs (`uncone.transforms.REPAIRS`); all by default. The original is always there.
+        method: auto chooses a repair on a development split and tests it on another, as `select_repair` does; for sts and
+            retrieval.
         cache: a folder that keeps vectors of texts for the next run; for tasks that encode texts.
         seed: of the resampling, of what is drawn, and of product quantisation.
-        resamples: how many for each interval; with 2,000 its ends move by about 3% of its half-width from
-            seed to seed.
+        resamples: how many for each interval; by default 2,000, with which its ends move by about 3% of its half-width
+            from seed to seed, and 10,000 with `method`.
         progress: called with (the step, done, in all).
 
     Returns:
@@ -84,6 +87,19 @@ def evaluate(
             that is not installed.
         UnsupportedModel: the model cannot be loaded.
     """
+    if method is not None:
+        given = {
+            "queries": queries,
+            "documents": documents,
+            "qrels": qrels,
+            "ids": ids,
+            "query_ids": query_ids,
+        }
+        return _selected(
+            spec, task, data, given, columns, protocol,
+            {"repairs": repairs, "cache": cache, "seed": seed, "resamples": resamples or 10_000, "progress": progress},
+        )  # fmt: skip
+    resamples = 2000 if resamples is None else resamples
     own = own_vectors(
         spec, queries=queries, documents=documents, qrels=qrels, ids=ids, query_ids=query_ids, task=task,
         others={"data": data, "columns": columns, "cache": cache},
@@ -142,6 +158,35 @@ def evaluate(
         notes=tuple(dict.fromkeys(result.notes)), caution=result.caution,
         provenance=result.provenance | {"seed": seed, "measure": measure, "versions": versions(*PACKAGES)},
     )  # fmt: skip
+
+
+def _selected(
+    spec: Any,
+    task: Task | None,
+    data: Any,
+    own: Mapping[str, Any],
+    columns: Any,
+    protocol: str,
+    options: Mapping[str, Any],
+) -> Selection:
+    """What `select_repair` chooses."""
+    if columns is not None:
+        raise InputError(
+            "expected --columns without --method auto, got both: a choice needs the sets' development parts; leave one out"
+        )
+    is_own = own["queries"] is not None or own["qrels"] is not None
+    if not is_own and task not in ("sts", "retrieval"):
+        raise InputError(
+            f"expected --method auto with the task sts or retrieval, got it with {task}: leave it out"
+        )
+    check_protocol(task or "retrieval", protocol)
+    if data is None and not is_own:
+        raise no_data(task or "retrieval")
+    from uncone.evaluation.select_repair import select_repair
+
+    return select_repair(
+        spec, task=cast(Literal["retrieval", "sts"] | None, task), data=data, **own, **options
+    )
 
 
 def _checked_task(task: str | None, spec: Any) -> Task:

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,11 @@ import numpy as np
 from uncone.errors import InputError
 from uncone.evaluation.record import ORIGINAL, Price
 from uncone.model.open import open_rows
+from uncone.roles import Progress
 from uncone.rows import Rows, nonfinite_rows
 from uncone.transforms import REPAIRS, repair_named
 from uncone.transforms.names import unknown_repair
 
-Progress = Callable[[str, int, int], None]
 _SAME = 1e-9
 _WIDE = 1 << 20
 """Features, more than any repair removes, where only the kind of a repair is asked."""

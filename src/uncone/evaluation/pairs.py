@@ -1,7 +1,6 @@
 """Pairs of words or sentences with a score that people gave: any table of them, and the well-known sets."""
 
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -15,6 +14,7 @@ from uncone.errors import InputError
 from uncone.evaluation.bootstrap import KINDS, correlation_x100
 from uncone.evaluation.text_files import SPACE, Rows, find_file, lines_of, stem_of, table
 from uncone.regular import number_in
+from uncone.roles import Path_
 
 Scores = npt.NDArray[np.float64]
 Vectors = npt.NDArray[Any]
@@ -87,7 +87,7 @@ def pair_scores(
     return PairScores(np.array(pairs.gold, np.float64), cosine, np.einsum("ij,ij->i", x, y), total)
 
 
-def read_pairs(path: str | os.PathLike[str], *, columns: Sequence[str | int] | None = None) -> PairSet:
+def read_pairs(path: Path_, *, columns: Sequence[str | int] | None = None) -> PairSet:
     """Pairs and scores from a table of any of the forms that `table` reads; the set is named after the file.
 
     Args:
@@ -109,9 +109,7 @@ def read_pairs(path: str | os.PathLike[str], *, columns: Sequence[str | int] | N
     return _pair_set(stem_of(file), file, rows)
 
 
-def read_word_sets(
-    directory: str | os.PathLike[str], *, sets: Sequence[str] | None = None
-) -> tuple[PairSet, ...]:
+def read_word_sets(directory: Path_, *, sets: Sequence[str] | None = None) -> tuple[PairSet, ...]:
     """The word-similarity sets in `directory` or its folders wordsim, too_much_in_common, datasets.
 
     Two layouts of each set are known: the original release, as the authors of Bis et al. 2021 pass it on, and
@@ -134,7 +132,7 @@ def read_word_sets(
     return _sets(directory, sets, "word-similarity sets", _word_set, _WORD_FILES)
 
 
-def read_sts(directory: str | os.PathLike[str], *, sets: Sequence[str] | None = None) -> tuple[PairSet, ...]:
+def read_sts(directory: Path_, *, sets: Sequence[str] | None = None) -> tuple[PairSet, ...]:
     """The sets of sentence pairs that lie in `directory` or in a folder of it.
 
     Known layouts: tidy TSV with a header (`sentence1`, `sentence2`, `score`, and `subset` for STS12 to 16);
@@ -150,7 +148,7 @@ def read_sts(directory: str | os.PathLike[str], *, sets: Sequence[str] | None = 
 
 
 def _sets(
-    directory: str | os.PathLike[str],
+    directory: Path_,
     asked: Sequence[str] | None,
     what: str,
     read: Callable[[Path, str], PairSet | None],

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from uncone.arguments import check_seed
 from uncone.errors import UndefinedMeasure
 from uncone.evaluation.bootstrap import (
     KINDS,
-    check_seed,
     correlation_bootstraps,
     correlation_x100,
     paired_bootstraps,
 )
-from uncone.evaluation.fitting import Progress
 from uncone.evaluation.pairs import PairScores, Scores
 from uncone.evaluation.record import ORIGINAL, Interval, Price
 from uncone.records.text import counted, decimals
+from uncone.roles import Progress
 from uncone.transforms.names import described
 
 PRIMARY = {"wordsim": "spearman_cosine", "sts": "spearman_cosine", "retrieval": "ndcg10", "ann": "recall10"}

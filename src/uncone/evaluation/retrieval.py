@@ -1,6 +1,5 @@
 """Retrieval: do the documents nearest to a query answer it, with and without each repair? Data are BEIR's."""
 
-import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +16,11 @@ from uncone.evaluation.results import Settings, TaskResult
 from uncone.evaluation.text_files import find_file, judgement_columns, objects_of, table
 from uncone.records.text import listing
 from uncone.regular import number_in
+from uncone.roles import Path_
 from uncone.rows import Rows
 
 Array = npt.NDArray[Any]
-Qrels = str | os.PathLike[str] | Mapping[Any, Mapping[Any, float]]
+Qrels = Path_ | Mapping[Any, Mapping[Any, float]]
 """A table of judgements, or the relevance by query and document."""
 _SCORES = 1 << 24
 """Scores held at a time: 64 MiB."""
@@ -59,7 +59,7 @@ class RetrievalData:
         return [self.queries[query] for query in queries]
 
 
-def read_retrieval(directory: str | os.PathLike[str]) -> RetrievalData:
+def read_retrieval(directory: Path_) -> RetrievalData:
     """Read `corpus.jsonl`, `queries.jsonl` (.xz and .gz too) and every `qrels/SPLIT.tsv` of a directory."""
     root = Path(directory)
     if not root.is_dir():
@@ -147,6 +147,73 @@ def _entries(qrels: Qrels, columns: Sequence[str] | None) -> Iterator[tuple[str,
         yield from table(file, columns or judgement_columns(file))
 
 
+def nearest(queries: Array, documents: Array, k: int) -> npt.NDArray[np.int64]:
+    """The numbers (Q, min(k, N)) of the documents (N, D) with the highest inner product of queries (Q, D).
+
+    Highest first, ties by number; for cosine both are of length 1.
+    """
+    if queries.shape[1] != documents.shape[1]:
+        raise InputError(f"expected one width, got {queries.shape[1]} and {documents.shape[1]}: encode alike")
+    search = Search(queries, len(documents), k)
+    for start in range(0, len(documents), _DOCUMENTS):
+        search.add(documents[start : start + _DOCUMENTS])
+    return search.numbers()
+
+
+class Search:
+    """`nearest` among `n` documents that come block by block, in the order of their numbers."""
+
+    def __init__(self, queries: Array, n: int, k: int) -> None:
+        import torch
+
+        step = max(1, _SCORES // min(_DOCUMENTS, n))
+        self._queries, self._seen, self._k = torch.split(_floats(queries), step), 0, k
+        self._best = [
+            (torch.empty((len(part), 0)), torch.empty((len(part), 0), dtype=torch.int64))
+            for part in self._queries
+        ]
+
+    def add(self, documents: Array) -> None:
+        """The next documents (any number, D)."""
+        block = _floats(documents).T
+        for at, (queries, best) in enumerate(zip(self._queries, self._best, strict=True)):
+            self._best[at] = _best(*best, queries @ block, self._seen, self._k)
+        self._seen += block.shape[1]
+
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """The numbers (Q, min(k, documents so far)), highest first."""
+        import torch
+
+        sorted_ = (
+            ids.gather(1, torch.sort(x, dim=1, descending=True, stable=True)[1]) for x, ids in self._best
+        )
+        return torch.cat(list(sorted_)).numpy()
+
+
+def _floats(x: Array) -> Any:
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(x, np.float32))
+
+
+def _best(scores: Any, ids: Any, block: Any, start: int, k: int) -> tuple[Any, Any]:
+    """The `k` best of `scores` (Q, K) of documents `ids` and of the block (Q, n) of those from `start` on.
+
+    They stay in the order of their numbers; of equal scores the first are kept: topk alone takes any.
+    """
+    import torch
+
+    known, both = scores.shape[1], torch.cat([scores, block], 1)
+    columns = torch.arange(both.shape[1]).expand(both.shape)
+    if both.shape[1] > k:
+        least = torch.topk(both, k, dim=1, sorted=True).values[:, -1:]
+        above, equal = both > least, both == least
+        first = equal.cumsum(1, dtype=torch.int32) <= k - above.sum(1, keepdim=True)
+        columns = (above | (equal & first)).nonzero()[:, 1].view(-1, k)
+    old = ids.gather(1, columns.clamp(max=known - 1)) if known else columns
+    return both.gather(1, columns), torch.where(columns < known, old, columns - known + start)
+
+
 def scores_of(
     found: npt.NDArray[np.int64], data: RetrievalData, query_ids: Sequence[str], *, split: str
 ) -> dict[str, Scores]:
@@ -230,9 +297,7 @@ def evaluate_retrieval(corpus: Corpus, settings: Settings) -> TaskResult:
     return result
 
 
-def open_corpus(
-    encoding: Encoding, directory: str | os.PathLike[str], names: Sequence[str], settings: Settings
-) -> Corpus:
+def open_corpus(encoding: Encoding, directory: Path_, names: Sequence[str], settings: Settings) -> Corpus:
     """Read and encode the documents, and fit the repairs on them."""
     data = read_retrieval(directory)
     vectors = encoding.texts(data.documents, role="document", tick=settings.tick("encoding documents"))

@@ -1,6 +1,5 @@
 """`select_repair`: choose a repair on one split and confirm it on another, or choose none."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +11,7 @@ import numpy as np
 from uncone.errors import InputError, UndefinedMeasure, nearest
 from uncone.evaluation.bootstrap import correlation, correlation_bootstraps, paired_bootstraps
 from uncone.evaluation.encoding import Encoding, open_encoding, texts_digest
-from uncone.evaluation.fitting import Progress, is_affine, repair_names
+from uncone.evaluation.fitting import is_affine, repair_names
 from uncone.evaluation.own_vectors import name_of_own, open_own, own_vectors
 from uncone.evaluation.pairs import PairScores, Scores, read_sts
 from uncone.evaluation.record import ORIGINAL, Interval, Selection
@@ -21,6 +20,7 @@ from uncone.evaluation.retrieval import Corpus, Qrels, open_corpus, ranked
 from uncone.evaluation.sts import fitted_on_set, scored
 from uncone.model.open import name_of, split
 from uncone.records.text import counted
+from uncone.roles import Path_, Progress
 from uncone.rows.ids import Ids
 from uncone.transforms import REPAIRS
 from uncone.transforms.names import described
@@ -51,14 +51,14 @@ def select_repair(
     spec: Any = None,
     *,
     task: Literal["retrieval", "sts"] | None = None,
-    data: str | os.PathLike[str] | None = None,
+    data: Path_ | None = None,
     queries: Any = None,
     documents: Any = None,
     qrels: Qrels | None = None,
     ids: Ids | None = None,
     query_ids: Ids | None = None,
     repairs: Sequence[str] | None = None,
-    cache: str | os.PathLike[str] | None = None,
+    cache: Path_ | None = None,
     seed: int = 0,
     resamples: int = 10_000,
     progress: Progress | None = None,
@@ -210,9 +210,7 @@ def _of_corpus(corpus: Corpus, settings: Settings) -> _Splits:
     )
 
 
-def _sts(
-    encoding: Encoding, data: str | os.PathLike[str], names: Sequence[str], settings: Settings
-) -> _Splits:
+def _sts(encoding: Encoding, data: Path_, names: Sequence[str], settings: Settings) -> _Splits:
     (benchmark,) = read_sts(data, sets=["stsb"])
     if "dev" not in benchmark.others or "train" not in benchmark.others:
         raise InputError(

@@ -16,6 +16,7 @@ from uncone.evaluation.results import (
     subset_mean,
 )
 from uncone.records.text import counted
+from uncone.roles import Path_
 
 _TRANSDUCTIVE = "the sentences of the set itself, without their scores"
 
@@ -35,7 +36,7 @@ def sts_numbers(pairs: PairSet, scores: PairScores) -> Numbers:
 
 def evaluate_sts(
     encoding: Encoding,
-    data: str | os.PathLike[str],
+    data: Path_,
     names: Sequence[str],
     settings: Settings,
     *,

@@ -16,6 +16,7 @@ from uncone.evaluation.record import ORIGINAL
 from uncone.evaluation.results import Numbers, Settings, TaskResult, correlation_differences
 from uncone.evaluation.word_vocabulary import Vocabulary, vocabulary_of
 from uncone.model.open import split
+from uncone.roles import Path_
 from uncone.rows import as_rows
 from uncone.transforms.fitting import digest
 
@@ -129,8 +130,8 @@ def word_similarity(
 
 
 def evaluate_wordsim(
-    spec: str | os.PathLike[str],
-    data: str | os.PathLike[str],
+    spec: Path_,
+    data: Path_,
     names: Sequence[str],
     settings: Settings,
     *,

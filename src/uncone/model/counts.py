@@ -12,6 +12,7 @@ import numpy.typing as npt
 from uncone.errors import InputError
 from uncone.records.text import counted, plural
 from uncone.regular import lines_of
+from uncone.roles import Path_
 from uncone.rows import as_array
 from uncone.rows.bytes import LocalFile
 from uncone.rows.npy import LONGEST_HEADER, array_header
@@ -32,9 +33,7 @@ class TokenCounts:
     notes: tuple[str, ...] = ()
 
 
-def read_counts(
-    path: str | os.PathLike[str], n: int, labels: Sequence[str | None] | None = None
-) -> TokenCounts:
+def read_counts(path: Path_, n: int, labels: Sequence[str | None] | None = None) -> TokenCounts:
     """The counts of ids 0 to n - 1, from a table or an array.
 
     A table in UTF-8 has columns separated by tabs under a line with their names: `id`, `token` (or `word`)
@@ -53,7 +52,7 @@ def read_counts(
     return _whole(stored, path.name)
 
 
-def is_counts(path: str | os.PathLike[str]) -> bool:
+def is_counts(path: Path_) -> bool:
     """Whether the file is one that `read_counts` takes, and no text: `.npy`, or `.tsv` under its first line."""
     path = Path(path)
     if path.suffix == ".npy":

@@ -23,12 +23,12 @@ from uncone.model import ModelFiles, is_model_file, open_model_files
 from uncone.model.files import read_json
 from uncone.model.model_class import refuse_adapter, refuse_quantised
 from uncone.model.open import split
+from uncone.roles import Path_
 from uncone.rows.bytes import LocalFile
 from uncone.rows.checkpoint import StoredTensor
 from uncone.rows.safetensors import CODES, FLOATS, Entry, header_bytes, read_header
 from uncone.tensors import DTYPES
 
-Path_ = str | os.PathLike[str]
 _INDEX = "model.safetensors.index.json"
 _STALE = frozenset(
     (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".ot", ".safetensors", ".tflite")

@@ -1,7 +1,6 @@
 """A checkpoint directory as the Hub lays it out: config, weights, token strings. None of it is trusted."""
 
 import json
-import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from typing import Any
 from uncone.errors import InputError, first_line
 from uncone.model.hugging_face import LARGEST_TOKENIZER, attempt, tokenizer_class
 from uncone.regular import open_regular
+from uncone.roles import Path_
 from uncone.rows import Rows
 from uncone.rows.bytes import LocalFile
 from uncone.rows.names import listing, named
@@ -69,7 +69,7 @@ def logit_cap(settings: Mapping[str, Any]) -> float | None:
     return next((float(v) for v in numbers if 0 < v < _NO_CAP), None)
 
 
-def open_model_files(path: str | os.PathLike[str]) -> ModelFiles:
+def open_model_files(path: Path_) -> ModelFiles:
     """Read config.json and the headers of the weights of a checkpoint directory."""
     directory = Path(path)
     if not directory.is_dir():

@@ -1,8 +1,7 @@
 """The states of every layer of a language model on texts, summed as they come: nothing but a bounded sample is kept."""
 
 import hashlib
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ from uncone.model.sequences import Sequences, template_of
 from uncone.model.state_sums import StateSums
 from uncone.model.text_sources import TextSource
 from uncone.moments import NotFiniteError
+from uncone.roles import Path_, Progress
 from uncone.rows import GRID, Array
 from uncone.tensors import is_out_of_memory
 
 Tensor = torch.Tensor
-Progress = Callable[[str, int, int], None]
 GIANT = 10.0
 """A state so many times as long as the median of its layer is a sink, as massive activations make them."""
 SAMPLE = 8192
@@ -41,12 +40,12 @@ _SAVED_EVERY = 4
 
 
 def hidden_states_of(
-    model: str | os.PathLike[str],
+    model: Path_,
     sources: Sequence[TextSource],
     *,
     most: int = 100_000,
     width: float | None = 0.005,
-    resume: str | os.PathLike[str] | None = None,
+    resume: Path_ | None = None,
     device: str | None = None,
     dtype: str | None = None,
     batch: int | None = None,
@@ -110,7 +109,7 @@ class _Run:
 
     def over(
         self, source: Sequences, most: int, width: float | None, stretch: int,
-        resume: str | os.PathLike[str] | None, digest: str, progress: Progress | None,
+        resume: Path_ | None, digest: str, progress: Progress | None,
     ) -> bool:  # fmt: skip
         """Read until the texts end, `most` tokens are summed or the intervals are narrow, which is told."""
         if (

@@ -1,7 +1,7 @@
 """The states that a language model's head reads on a text, and the head itself, found by running the model."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,12 @@ from uncone.model.final_norm import final_layer_norm
 from uncone.model.head_map import HeadMap, forward_of, is_seq2seq, logit_map, run_model, undisturbed
 from uncone.model.model_class import load_model
 from uncone.model.open import name_of, split
-from uncone.model.text_sources import Path_, read_texts
+from uncone.model.text_sources import read_texts
 from uncone.model.texts import load_tokenizer, longest_input
+from uncone.roles import Path_, Progress
 from uncone.tensors import dtype_named, empty, moved, usable
 
 Tensor = torch.Tensor
-Progress = Callable[[str, int, int], None]
 CLOSE = 1e-3
 """How far logits of states and head may lie from the model's own, of their largest."""
 _ROUNDINGS = 8
@@ -61,7 +61,7 @@ class States:
 
 
 def states_of(
-    model: str | os.PathLike[str],
+    model: Path_,
     text: Path_ | Sequence[str],
     *,
     most: int = 200_000,

@@ -1,7 +1,7 @@
 """From a spec to `Rows`: arrays, files, the matrices of every kind of model; and the files that it reads."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,12 +17,13 @@ from uncone.model.hugging_face import cached_snapshot
 from uncone.model.places import LanguageModel, find_places
 from uncone.model.sentence_transformers import is_sentence_transformers, open_sentence_transformers
 from uncone.regular import misspelt, open_regular
+from uncone.roles import Path_, Progress
 from uncone.rows import Rows, as_samples, without_nonfinite
 from uncone.rows.floats import DTYPES
 from uncone.rows.open import KINDS, is_there, open_file, split_part
 from uncone.rows.parquet import is_parquet_folder
 
-Spec = str | os.PathLike[str]
+Spec = Path_
 _LONGEST_SPEC = 4000
 _OF_A_MODEL = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf")
 _MARKS = ("modules.json", "model.safetensors.index.json", "pytorch_model.bin.index.json")
@@ -79,9 +80,7 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
     return without_nonfinite(rows) if skip_nonfinite else rows
 
 
-def open_subjects(
-    spec: Any, *, skip_nonfinite: bool = False, progress: Callable[[str, int, int], None] | None = None
-) -> Subjects:
+def open_subjects(spec: Any, *, skip_nonfinite: bool = False, progress: Progress | None = None) -> Subjects:
     """The matrices that `diagnose` looks at: a model's table and head, or the matrix that `spec` names."""
     opened = _open_subjects(spec)
     if not skip_nonfinite:

@@ -1,7 +1,6 @@
 """What is kept of the states of a text: sums of each layer, a bounded sample, and counts of its tokens; and their file."""
 
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from uncone.memory import check_memory
 from uncone.moments import Moments, inverse
 from uncone.moments.sums import products_bytes
 from uncone.moments.unit_blocks import UnitBlocks
+from uncone.roles import Path_
 from uncone.rows import Array, as_array
 from uncone.rows.floats import is_tensor
 from uncone.rows.safetensors import read_tensors, sealed_bytes
@@ -140,7 +140,7 @@ class StateSums:
     def _full(self) -> bool:
         return sum(len(one[2]) for one in self._kept) >= self._most
 
-    def save(self, path: str | os.PathLike[str], digest: str) -> None:
+    def save(self, path: Path_, digest: str) -> None:
         """Write all of it to a safetensors file, atomically; `digest` names the model, texts and options."""
         tensors: dict[str, Array] = {
             "counts": self.counts,
@@ -156,7 +156,7 @@ class StateSums:
         tensors["sample_places"] = np.stack([found.ids, found.sequences, found.positions, found.segments])
         atomic.write_bytes(path, sealed_bytes(tensors, {"format": _FORMAT, "digest": digest}))
 
-    def load(self, path: str | os.PathLike[str], digest: str) -> None:
+    def load(self, path: Path_, digest: str) -> None:
         """Take up what `save` wrote.
 
         Raises:

@@ -11,10 +11,10 @@ from typing import Any
 
 from uncone.errors import InputError, needed
 from uncone.regular import PACKED, lines_of, misspelt, open_unpacked
+from uncone.roles import Path_
 from uncone.rows.names import named
 from uncone.rows.open import split_part
 
-Path_ = str | os.PathLike[str]
 PIECE_BYTES = 2**14
 """Of a plain text: a piece ends at the first end of a line behind so many bytes."""
 LONGEST_PIECE = 2**22

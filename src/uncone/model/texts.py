@@ -1,6 +1,5 @@
 """A text as the ids of a model's own tokenizer, in windows that the model has positions for."""
 
-import os
 from typing import Any
 
 import torch
@@ -10,7 +9,6 @@ from uncone.model.files import ModelFiles
 from uncone.model.hugging_face import attempt, open_tokenizer
 
 Tensor = torch.Tensor
-Path_ = str | os.PathLike[str]
 
 
 def cut(ids: Tensor, length: int) -> Tensor | None:

@@ -5,7 +5,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,13 +23,12 @@ from uncone.model.counts import is_counts, read_counts
 from uncone.model.hugging_face import attempt
 from uncone.model.text_sources import TextSource, open_texts
 from uncone.model.vocabulary import Vocabulary, open_vocabulary
+from uncone.roles import Path_, Progress
 from uncone.rows.bytes import LocalFile
 from uncone.rows.safetensors import read_header, read_tensors, sealed_bytes
 from uncone.threads import waited
 
 T = TypeVar("T")
-Path_ = str | os.PathLike[str]
-Progress = Callable[[str, int, int], None]
 Counts = npt.NDArray[np.int64]
 MOST_BLOCKS = 40
 """Stretches of the text whose counts are kept apart, for intervals."""

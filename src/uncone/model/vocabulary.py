@@ -11,8 +11,8 @@ from uncone.errors import InputError, first_line
 from uncone.model.hugging_face import LARGEST_TOKENIZER, attempt, open_tokenizer, tokenizer_class
 from uncone.model.open import name_of, open_language_model, split
 from uncone.model.sentence_transformers import is_sentence_transformers, read_modules
+from uncone.roles import Path_
 
-Path_ = str | os.PathLike[str]
 _HOW = "give a model with tokenizer.json, or that file"
 
 

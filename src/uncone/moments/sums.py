@@ -11,7 +11,6 @@ where they are read or more rows come: from the same cells in the same order, an
 """
 
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from typing import Any, Self
@@ -24,6 +23,7 @@ from uncone.arguments import shown, whole_number
 from uncone.errors import InputError
 from uncone.memory import check_memory, uninitialised, zeros
 from uncone.moments.cell import PIECE, SHORTEST, Cell, add_lower, mirror
+from uncone.roles import Path_
 from uncone.rows import GRID, Array
 from uncone.rows.safetensors import read_tensors, to_bytes
 from uncone.rows.samples import as_floats, as_numbers
@@ -286,7 +286,7 @@ class Sums:
             raise InputError("expected sums of unit rows, got moments made with unit_first=False: sum again")
         return self.unit_first, self.unit_square
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: Path_) -> None:
         """Write the sums to a safetensors file, atomically. Reading it back gives the same bytes."""
         atomic.write_bytes(path, to_bytes(self.tensors(), {"format": _FORMAT}))
 
@@ -298,7 +298,7 @@ class Sums:
         return {name: tensor for name, tensor in tensors.items() if tensor is not None} | {"scalars": scalars}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: Path_) -> Self:
         """Read what `save` wrote.
 
         Raises:
@@ -308,7 +308,7 @@ class Sums:
         return cls.from_tensors(content, path)
 
     @classmethod
-    def from_tensors(cls, content: Mapping[str, Array], path: str | os.PathLike[str]) -> Self:
+    def from_tensors(cls, content: Mapping[str, Array], path: Path_) -> Self:
         """The sums of `tensors`, checked; a message names `path`."""
         tensors = {name: tensor for name, tensor in content.items() if name in {"scalars", *_DIMENSIONS}}
         wrong = next(_wrong_parts(tensors), None)

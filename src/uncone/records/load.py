@@ -1,11 +1,11 @@
 """A saved record of any kind."""
 
-import os
 from importlib import import_module
 
 from uncone.questions import QUESTIONS
 from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
 from uncone.records.record import Record
+from uncone.roles import Path_
 
 
 def kinds() -> list[type[Record]]:
@@ -17,7 +17,7 @@ def kinds() -> list[type[Record]]:
     return found
 
 
-def load_record(path: str | os.PathLike[str]) -> Record:
+def load_record(path: Path_) -> Record:
     """Read the record in the file, of any kind.
 
     Raises:

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from uncone.errors import InputError
 from uncone.regular import open_regular
+from uncone.roles import Path_
 
 LARGEST_RECORD = 256 * 2**20
 """Bytes. A diagnosis with a picture of all its points takes some millions."""
@@ -30,7 +31,7 @@ def expect(holds: bool, what: str) -> None:
         raise InputError(f"expected {what}")
 
 
-def read_text(path: str | os.PathLike[str], how: str) -> str:
+def read_text(path: Path_, how: str) -> str:
     """The text of a file written by the command `how`, or why it cannot be read."""
     anew = f"give a file written by `{how}`"
     with open_regular(path, how=anew) as file:

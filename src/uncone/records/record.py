@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -16,6 +15,7 @@ from uncone.records.brief import brief
 from uncone.records.layout import shown
 from uncone.records.rebuild import build_record, expect, parsed, read_text, schema_of
 from uncone.records.text import headline, visible
+from uncone.roles import Path_
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,7 +100,7 @@ class Record:
             ) from error
         return text + "\n"
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: Path_) -> None:
         """Write `to_json()` to `path`, atomically."""
         atomic.write_text(path, self.to_json())
 
@@ -118,9 +118,12 @@ class Record:
         return build_record(cls, data, cls.KIND)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: Path_) -> Self:
         """Read the record in the file that `save` wrote."""
-        return cls.from_json(read_text(path, cls.HOW))
+        try:
+            return cls.from_json(read_text(path, cls.HOW))
+        except InputError as error:  # names the file, which may be one of several
+            raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error
 
     def to_frame(self) -> "DataFrame":
         """The numbers as a table of pandas.

@@ -2,10 +2,11 @@
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from uncone.atomic import creatable, writable
 from uncone.errors import InputError, needed
@@ -16,13 +17,12 @@ from uncone.records.text import counted, plural
 from uncone.repairs.record import Repaired
 from uncone.repairs.vectors import (
     MOST_SENTENCES,
-    Path_,
-    Progress,
     RepairOptions,
     compare,
     fit_repair,
     record_of,
 )
+from uncone.roles import Keep, Model, Out, Path_, Progress, Read, Role, Source, Vectors, Write
 from uncone.rows import Rows
 from uncone.rows.ids import Ids
 from uncone.rows.open import WORDS, open_file, source_of, split_part
@@ -35,20 +35,23 @@ Kind = Literal["vectors", "encoder", "model"]
 
 
 def repair(
-    spec: Path_,
-    out: Path_,
+    spec: Model,
+    out: Out,
     *,
     method: str | None = None,
-    queries: Any = None,
-    documents: Any = None,
-    qrels: Any = None,
-    ids: Ids | None = None,
-    query_ids: Ids | None = None,
-    text: Path_ | None = None,
-    fit_on: Any = None,
-    load: Path_ | None = None,
-    counts: Path_ | None = None,
-    save: Path_ | None = None,
+    data: Read = None,
+    task: Literal["retrieval", "sts"] = "retrieval",
+    cache: Keep = None,
+    queries: Vectors = None,
+    documents: Vectors = None,
+    qrels: Source = None,
+    ids: Annotated[Ids | None, Role.READ] = None,
+    query_ids: Annotated[Ids | None, Role.READ] = None,
+    text: Read = None,
+    fit_on: Vectors = None,
+    load: Read = None,
+    counts: Read = None,
+    save: Write = None,
     force: bool = False,
     overwrite: bool = False,
     skip_nonfinite: bool = False,
@@ -66,11 +69,17 @@ def repair(
         spec: a file of vectors or a matrix of a model, as for `open_rows`; or a directory of Sentence
             Transformers, or the name of a cached one.
         out: a file of one of the formats of `uncone.transforms.repair_rows`; of an encoder a new directory.
-        method: one of `uncone.transforms.REPAIRS` or `ZIPF_REPAIRS`; of an encoder an affine one. There is no
-            default: a task says which repair helps, if any (`uncone.select_repair`). "auto" asks `queries`
-            and `qrels`.
-        queries, documents, qrels, ids, query_ids: own vectors with judgements, as for `uncone.evaluate`: they
-            choose the method, which is fitted on the documents. `documents` are `spec` by default.
+        method: a repair by its name (`uncone.transforms.REPAIRS`, `ZIPF_REPAIRS`); of an encoder an affine one. There is no
+            default: a task says which repair helps, if any. auto, and so `data` alone, asks it: where none helps, nothing
+            is written.
+        data: the directory of a task's data, by which the method is chosen, as `uncone.select_repair` does.
+        task: by which task.
+        cache: with `data`, keep the model's vectors in this folder.
+        queries: own vectors of queries, which with `qrels` choose the method; it is fitted on the documents.
+        documents: own vectors of documents, to choose by and to fit on; by default `spec`.
+        qrels: which documents answer which queries, as for `uncone.evaluate`.
+        ids: the ids of the documents, one a line; by default the source's own, or row numbers from 0.
+        query_ids: the same for the queries.
         text: of an encoder, sentences, one a line (`.gz` and `.xz` too). The repair is fitted on four fifths
             of them, unless `fit_on` or `load` is given, and measured on the others, or else on all.
         fit_on: other rows to fit on, such as the documents where `spec` is queries; of an encoder, vectors
@@ -112,8 +121,12 @@ def repair(
         normalize,
     )
     own = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
-    if any(value is not None for value in own.values()):
+    is_own = any(value is not None for value in own.values())
+    _check_choice(method, data, cache, task, is_own=is_own)
+    if is_own:
         return _by_own(own, spec, out, options, progress)
+    if data is not None:
+        return _by_task(task, data, cache, spec, out, options, progress)
     kind = check_repair(spec, out, options)
     if kind == "encoder":
         _need_torch("an encoder")
@@ -139,6 +152,45 @@ def repair(
         dtype=applied.dtype, seconds=applied.seconds, notes=(*_zeros(applied.zero_rows), *applied.notes, *_left_out(rows)),
         options=options, source=spec, words=is_model(split(spec)[0]) or source_of(rows).format in WORDS,
     )  # fmt: skip
+
+
+def _check_choice(method: str | None, data: Any, cache: Any, task: str, *, is_own: bool) -> None:
+    """Refuse `auto` without anything to choose by, and a task's data where another thing chooses."""
+    asked = {"--data": data, "--cache": cache, "--task": None if task == "retrieval" else task}
+    flag = next((name for name, value in asked.items() if value is not None), None)
+    if is_own and flag is not None:
+        raise InputError("expected --queries without --data, --cache and --task, got both: leave one out")
+    if method == "auto" and data is None and not is_own:
+        raise InputError(
+            "expected --data DIR with --method auto, got none: a task chooses, and needs its data (or --queries, --documents "
+            "and --qrels, own vectors with judgements)"
+        )
+    if flag is not None and method != "auto" and not (method is None and data is not None):
+        named = "no method" if method is None else f"--method {method}"
+        raise InputError(
+            f"expected {flag} with --method auto, got it with {named}: other methods ask no task"
+        )
+
+
+def _by_task(
+    task: Literal["retrieval", "sts"], data: Path_, cache: Path_ | None, spec: Path_, out: Path_, options: RepairOptions,
+    progress: Progress | None,
+) -> Repaired | Selection:  # fmt: skip
+    """The repair that a task's data choose."""
+    check_repair(spec, out, replace(options, method="auto"))  # before the task, which takes minutes
+    _need_torch("a task that chooses the repair")
+    from uncone.evaluation.select_repair import select_repair
+
+    selection = select_repair(spec, task=task, data=data, cache=cache, progress=progress)
+    if selection.leaves_it:
+        return selection
+    found = repair(spec, out, **vars(replace(options, method=selection.chosen)), progress=progress)
+    assert isinstance(found, Repaired)
+    why = (
+        f"Chosen by {task} on {Path(data).name}, whose interval above decides, and not these measures. There it was "
+        f"fitted on the task's own {'documents' if task == 'retrieval' else 'training sentences'}."
+    )
+    return found.chosen_by(selection, why)
 
 
 def _by_own(
@@ -253,11 +305,17 @@ def _need_torch(what: str) -> None:
     needed("torch", f"expected torch for {what}, got none installed: pip install 'uncone[torch]'")
 
 
-def with_whole_names(record: Repaired, *names: Path_ | None) -> Repaired:
+def with_whole_names(record: Repaired, arguments: Mapping[str, Any]) -> Repaired:
     """The record with commands that can be pasted here: a record is passed on, and holds the ends of paths."""
 
+    names = [
+        os.fspath(name)
+        for one in ("spec", "out", "fit_on", "load", "save")
+        if (name := arguments.get(one)) is not None
+    ]
+
     def whole(text: str) -> str:
-        for name in (os.fspath(name) for name in names if name is not None):
+        for name in names:
             cut = rf"(?<![^\s`]){re.escape(quote(shared_name(name)))}(?![^\s`])"
             text = re.sub(cut, quote(name).replace("\\", r"\\"), text)
         return text

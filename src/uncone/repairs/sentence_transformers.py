@@ -20,6 +20,7 @@ from uncone.model.directory import copied_files
 from uncone.model.files import read_json
 from uncone.model.hugging_face import need
 from uncone.model.sentence_transformers import LIBRARY, MODULES, read_modules
+from uncone.roles import Path_
 from uncone.rows.safetensors import to_bytes
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation, affine_of
@@ -69,9 +70,9 @@ def insert(model: Any, transformation: Transformation | Affine | Normalized) -> 
 
 
 def insert_into_directory(
-    directory: str | os.PathLike[str],
+    directory: Path_,
     transformation: Transformation | Affine | Normalized,
-    out: str | os.PathLike[str],
+    out: Path_,
     *,
     check: Callable[[Path], None] | None = None,
 ) -> Path:

@@ -20,6 +20,7 @@ from uncone.moments import Moments
 from uncone.records.parts import Fitted, Measurement
 from uncone.records.text import listing, percent, plural
 from uncone.repairs.record import NOT_KNOWN, Lengths, RepairCost, Repaired
+from uncone.roles import Path_, Progress
 from uncone.rows import Array, Rows, as_rows
 from uncone.threads import on_one_thread
 from uncone.transforms import REPAIRS, Affine, Normalized, Transformation, Whiten, load, repair_named
@@ -27,8 +28,6 @@ from uncone.transforms.fitting import shared_name
 from uncone.transforms.normalized import undivided
 from uncone.version import versions
 
-Path_ = str | os.PathLike[str]
-Progress = Callable[[str, int, int], None]
 MOST_SENTENCES = 100_000
 """More embeddings would not move a mean or a covariance, and all are held in memory."""
 MOST_ROWS = 65_536

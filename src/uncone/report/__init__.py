@@ -1,7 +1,6 @@
 """A result to read: in the terminal, as one HTML page, as Markdown, in a notebook. Renderers know blocks and
 no record."""
 
-import os
 from typing import Any
 
 from uncone import atomic
@@ -9,6 +8,7 @@ from uncone.lazy import open_room
 from uncone.records.record import Record
 from uncone.report.html import to_page
 from uncone.report.markdown import markdown_of
+from uncone.roles import Path_
 
 __all__ = ["print_record", "to_html", "to_markdown", "write_html", "write_markdown"]
 
@@ -32,7 +32,7 @@ def to_markdown(record: Record) -> str:
     return markdown_of(record.document())
 
 
-def write_html(record: Record, path: str | os.PathLike[str]) -> None:
+def write_html(record: Record, path: Path_) -> None:
     """Write `to_html(record)` to `path`, atomically.
 
     Raises:
@@ -41,7 +41,7 @@ def write_html(record: Record, path: str | os.PathLike[str]) -> None:
     atomic.write_text(path, to_html(record))
 
 
-def write_markdown(record: Record, path: str | os.PathLike[str]) -> None:
+def write_markdown(record: Record, path: Path_) -> None:
     """Write `to_markdown(record)` to `path`, atomically; errors as `write_html`."""
     atomic.write_text(path, to_markdown(record))
 

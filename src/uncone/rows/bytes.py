@@ -16,6 +16,7 @@ import numpy.typing as npt
 from uncone.errors import InputError
 from uncone.memory import Buffer
 from uncone.regular import open_regular
+from uncone.roles import Path_
 from uncone.rows.base import GRID, Rows
 from uncone.rows.floats import DTYPES, Array, widen
 from uncone.threads import waited
@@ -34,7 +35,7 @@ class LocalFile:
     The descriptor is closed with the object.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: Path_) -> None:
         self.path, self.name = Path(path), str(path)
         file = open_regular(path)
         weakref.finalize(self, file.close)

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 from uncone.errors import InputError
 from uncone.regular import table_lines
+from uncone.roles import Path_
 from uncone.rows.base import Rows
 
-Ids = str | os.PathLike[str] | Sequence[object]
+Ids = Path_ | Sequence[object]
 """A file of ids, one a line, or the ids themselves."""
 
 

@@ -1,11 +1,11 @@
 """The matrices of a file by name: which one is meant, and the nearest names where none is."""
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from uncone.errors import InputError, nearest
+from uncone.roles import Path_
 
 T = TypeVar("T")
 _SHOWN = 12
@@ -30,7 +30,7 @@ def listing(names: Iterable[str], most: int = _SHOWN) -> str:
     return ", ".join(repr(name[:_LONGEST]) for name in names[:most]) + rest
 
 
-def only(names: list[str], path: str | os.PathLike[str], *, among: str, kind: str = "matrix") -> str:
+def only(names: list[str], path: Path_, *, among: str, kind: str = "matrix") -> str:
     """The one name of a file that has `among` other things; InputError where there are none, or several."""
     if len(names) == 1:
         return names[0]

@@ -5,7 +5,6 @@ A `.npz` is a zip of `.npy` files. An array that `numpy.savez` stored is read wh
 """
 
 import io
-import os
 import shutil
 import struct
 import zipfile
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uncone.errors import InputError
+from uncone.roles import Path_
 from uncone.rows.base import Rows, Source, Target, Writer, check_shape
 from uncone.rows.bytes import FlatRows, LocalFile, SequentialFile, StreamedRows
 from uncone.rows.floats import FLOATING, Array
@@ -59,7 +59,7 @@ class ArrayHeader:
         return self.offset + self.shape[0] * self.shape[1] * self.dtype.itemsize
 
 
-def open_npy(path: str | os.PathLike[str]) -> Rows:
+def open_npy(path: Path_) -> Rows:
     """Open a `.npy` file that holds one matrix of floats.
 
     Raises:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError, needed
+from uncone.roles import Path_
 from uncone.rows.base import Rows, Source, Target, Writer
 from uncone.rows.bytes import FlatRows, LocalFile, is_checkpoint
 from uncone.rows.floats import DTYPES
@@ -44,7 +45,7 @@ _SINGLE = {"npy": "a .npy file"} | WORDS
 _NUMPY = ("float64", "float32", "float16")
 
 
-def split_part(spec: str | os.PathLike[str], *, names: bool = False) -> tuple[str, str | None]:
+def split_part(spec: Path_, *, names: bool = False) -> tuple[str, str | None]:
     """The path in PATH#PART, and the part.
 
     A '#' may also stand in the name of a file or folder: the path ends at the first '#' before which there is
@@ -61,7 +62,7 @@ def split_part(spec: str | os.PathLike[str], *, names: bool = False) -> tuple[st
     return text[:end], text[end + 1 :] if end < len(text) else None
 
 
-def format_of(path: str | os.PathLike[str]) -> str | None:
+def format_of(path: Path_) -> str | None:
     """The format that the end of a name says."""
     name = os.fspath(path)
     return next((form for suffix, form in _FORMATS.items() if name.endswith(suffix)), None)
@@ -126,7 +127,7 @@ def source_of(rows: Rows) -> Source:
     return Source(rows, form, path, part) if form and is_whole else Source(rows)
 
 
-def target_of(out: str | os.PathLike[str], source: Source, k: int) -> Target:
+def target_of(out: Path_, source: Source, k: int) -> Target:
     """The file that `out` asks for, of its suffix's format or else the source's, for rows of width `k`."""
     text, part = split_part(out)
     path = Path(text)

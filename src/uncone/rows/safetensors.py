@@ -6,7 +6,6 @@ in another order each time, and equal results are to be equal bytes.
 
 import json
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BufferedIOBase
@@ -16,6 +15,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from uncone.errors import InputError
+from uncone.roles import Path_
 from uncone.rows.base import Rows, Source, Target, Writer, check_shape, raw_bytes
 from uncone.rows.bytes import FlatRows, LocalFile
 from uncone.rows.floats import FLOATING, Array, is_tensor, of_tensor
@@ -78,7 +78,7 @@ def read_header(source: LocalFile) -> tuple[dict[str, Entry], dict[str, str]]:
 
 
 def read_tensors(
-    path: str | os.PathLike[str],
+    path: Path_,
     *,
     format: str | tuple[str, ...],
     what: str,

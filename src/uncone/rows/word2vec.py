@@ -4,7 +4,6 @@ Words are of any length, so that no row's place can be computed: one pass finds 
 row, which is where reading begins later.
 """
 
-import os
 import re
 from collections.abc import Iterator
 from io import BufferedIOBase
@@ -12,6 +11,7 @@ from io import BufferedIOBase
 import numpy as np
 
 from uncone.errors import InputError
+from uncone.roles import Path_
 from uncone.rows.base import GRID, Source, Target, Writer, check_shape, raw_bytes
 from uncone.rows.bytes import LocalFile
 from uncone.rows.floats import Array
@@ -27,7 +27,7 @@ _HEADER = re.compile(rb"\s{0,8}([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]*\r?\n")
 class Word2VecRows(WordRows):
     """The vectors of a word2vec binary file; opening it finds the places of its rows."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: Path_) -> None:
         super().__init__()
         source = LocalFile(path)
         header = _HEADER.match(source.head(_LONGEST_HEADER))

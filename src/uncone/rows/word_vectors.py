@@ -8,7 +8,6 @@ written: each float32 is read back as it was.
 
 import gzip
 import io
-import os
 import re
 import zlib
 from collections import deque
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uncone.errors import InputError
+from uncone.roles import Path_
 from uncone.rows import word_lines
 from uncone.rows.base import GRID, Source, Target, Writer, check_shape
 from uncone.rows.bytes import LocalFile, SequentialFile, StreamedRows
@@ -64,7 +64,7 @@ class WordVectorRows(WordRows):
     numbers.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, zipped: bool = False) -> None:
+    def __init__(self, path: Path_, *, zipped: bool = False) -> None:
         super().__init__()
         self._source, self._zipped = LocalFile(path), zipped
         self.name = self._source.name

@@ -54,7 +54,9 @@ def count(
     state = None
     if save is not None and Path(save).suffix != ".npy":
         told = Path(save).with_suffix(".npy")
-        raise InputError(f"expected a name that ends in .npy for the counts (--save), got {os.fspath(save)}: say {told}")
+        raise InputError(
+            f"expected a name that ends in .npy for the counts (--save), got {os.fspath(save)}: say {told}"
+        )
     if save is not None:
         target = writable(save)
         state = target.with_name(target.name + _STATE)

@@ -14,6 +14,7 @@ from uncone import atomic
 from uncone.arguments import shown
 from uncone.errors import InputError
 from uncone.measure.spectrum import marchenko_pastur
+from uncone.roles import Path_
 from uncone.training.bars.clouds import kind
 from uncone.training.own_lines import own_lines
 
@@ -236,7 +237,7 @@ class AnisotropyTrack:
         k: how many scores.
     """
 
-    def __init__(self, every: int = 50, path: str | os.PathLike[str] | None = None, *, k: int = 3) -> None:
+    def __init__(self, every: int = 50, path: Path_ | None = None, *, k: int = 3) -> None:
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise InputError(
                 f"expected every to be a whole number of steps from 1 up, got {shown(every)}: 50 is usual"

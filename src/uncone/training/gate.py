@@ -1,6 +1,5 @@
 """The rare-token gate: which ids are rare now, and how much of the gradient that pushes them passes."""
 
-import os
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ import torch.distributed as dist
 
 from uncone.arguments import one_of, shown, whole_number
 from uncone.errors import InputError
+from uncone.roles import Path_
 from uncone.training import resume
 from uncone.training.cloud import world
 from uncone.training.counts import ExactWindow, Gates, Rule, memory_of, positive
@@ -312,11 +312,11 @@ class RareTokenGate:
         self._batch, self._said = batch, said
         self._gates = None if more_protected else (rare, g1, g2)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: Path_) -> None:
         """Write `state_dict` to a safetensors file, atomically."""
         resume.save(self.state_dict(), path)
 
-    def load(self, path: str | os.PathLike[str]) -> None:
+    def load(self, path: Path_) -> None:
         """Go on from what `save` wrote.
 
         Raises:

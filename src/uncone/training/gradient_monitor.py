@@ -15,6 +15,7 @@ from uncone.errors import InputError, UnconeError, UnsupportedModel
 from uncone.model.counts import as_counts
 from uncone.model.head_map import IGNORED, HeadMap
 from uncone.model.last_states import States
+from uncone.roles import Path_
 from uncone.training.attachment import unwrapped
 from uncone.training.heads import output_head, probe
 from uncone.training.own_lines import own_lines
@@ -55,7 +56,7 @@ class GradientMonitor:
     """
 
     def __init__(
-        self, model: Any, path: str | os.PathLike[str], *, every: int = EVERY, targets: int = TARGETS, counts: Any = None,
+        self, model: Any, path: Path_, *, every: int = EVERY, targets: int = TARGETS, counts: Any = None,
         head: torch.nn.Linear | None = None,
     ) -> None:  # fmt: skip
         if every < 1 or targets < 1:
@@ -196,7 +197,7 @@ def _is_first() -> bool:
     return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
 
 
-def _appendable(path: str | os.PathLike[str]) -> Path:
+def _appendable(path: Path_) -> Path:
     path = Path(path)
     if not path.parent.is_dir() or (path.exists() and not path.is_file()):
         raise InputError(f"expected a file in a folder that exists, got {path}: make the folder first")

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import torch
 
 from uncone import atomic
 from uncone.errors import InputError
+from uncone.roles import Path_
 from uncone.rows.safetensors import read_tensors, sealed_bytes
 from uncone.tensors import of_array
 
@@ -124,7 +124,7 @@ def check_settings(mine: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
         raise InputError(f"expected the settings of the state ({theirs}), got {ours}: make a gate with these")
 
 
-def save(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+def save(state: Mapping[str, Any], path: Path_) -> None:
     """Write a state_dict, atomically: tensors as they are, the rest as JSON in the header."""
     tensors: dict[str, torch.Tensor] = {}
     plain: dict[str, Any] = {}
@@ -138,7 +138,7 @@ def save(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     atomic.write_bytes(path, sealed_bytes(tensors, {"format": _FORMAT, "state": json.dumps(plain)}))
 
 
-def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+def load(path: Path_) -> dict[str, Any]:
     """Read what `save` wrote."""
     how = "write it with save"
     tensors, metadata = read_tensors(path, format=_FORMAT, what="the state of a gate", how=how)

@@ -4,7 +4,6 @@ A file holds tensors that any program can read, and a header that names them. No
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ from uncone import atomic
 from uncone.errors import InputError
 from uncone.records.parts import Fitted
 from uncone.records.rebuild import build_record, parsed
+from uncone.roles import Path_
 from uncone.rows.safetensors import read_tensors, to_bytes
 from uncone.rows.samples import as_floats
 from uncone.threads import on_one_thread
@@ -22,7 +22,6 @@ from uncone.transforms.transformed import Array, Map, X, apply, library, like
 from uncone.version import __version__
 
 T = TypeVar("T")
-Path_ = str | os.PathLike[str]
 FORMAT, NORMALIZED = "uncone.repair/1", "uncone.repair/2"
 """The second: the same, and then each row is divided by its norm. A version that knew no such step refuses."""
 _COMMAND = "uncone repair SPEC OUT --save F"

@@ -20,6 +20,7 @@ import numpy as np
 from uncone import atomic
 from uncone.errors import InputError
 from uncone.memory import uninitialised
+from uncone.roles import Path_
 from uncone.rows import GRID, DerivedRows, Rows, as_rows, nonfinite_error, nonfinite_rows
 from uncone.rows.base import Target, Writer
 from uncone.rows.bytes import one_ahead
@@ -46,7 +47,7 @@ class Applied(Target):
 def repair_rows(
     source: Any,
     transformation: Transformation | Affine | Normalized,
-    out: str | os.PathLike[str],
+    out: Path_,
     *,
     overwrite: bool = False,
     progress: Callable[[int], None] | None = None,
@@ -108,7 +109,7 @@ def repair_rows(
     )
 
 
-def check_out(out: str | os.PathLike[str], rows: Rows, *, overwrite: bool, k: int | None = None) -> Target:
+def check_out(out: Path_, rows: Rows, *, overwrite: bool, k: int | None = None) -> Target:
     """The file for `rows` repaired to k columns: of a suffix that is written, not one that is read, not there
     yet (unless `overwrite`), in a folder that is there. Raises InputError otherwise."""
     target = target_of(out, source_of(rows), rows.shape[1] if k is None else k)

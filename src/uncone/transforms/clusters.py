@@ -19,7 +19,7 @@ from uncone.threads import share_rows
 from uncone.transforms.directions import are_equal, principal_directions
 from uncone.transforms.fitting import (
     DigestedRows,
-    Progress,
+    Tick,
     Transformation,
     fitted_on,
     require_rows,
@@ -79,7 +79,7 @@ class ClusterCenter(Transformation):
             "seed": whole_number(self.seed, "seed", 0),
         }
 
-    def _fit(self, x: Any, weights: Array | None, progress: Progress | None, repeats: bool) -> Fitted:
+    def _fit(self, x: Any, weights: Array | None, progress: Tick | None, repeats: bool) -> Fitted:
         """The rows are read twice or more."""
         n_clusters, n_components, seed = self.checked_options().values()
         if isinstance(x, Moments):
@@ -186,7 +186,7 @@ def _nearest(x: Any, centers: Array) -> Any:
 
 
 def _sums(
-    rows: Rows, w: Array | None, centers: Array, clusters: range, progress: Progress | None
+    rows: Rows, w: Array | None, centers: Array, clusters: range, progress: Tick | None
 ) -> list[Moments]:
     """The moments of the rows of each of `clusters`, in one pass."""
     moments = [Moments(rows.shape[1], unit_first=False) for _ in clusters]

@@ -1,20 +1,18 @@
 """A repair as Faiss has them: a LinearTransform, for an IndexPreTransform. Needs faiss, the extra `faiss`."""
 
-import os
 from typing import Any
 
 import numpy as np
 
 from uncone import atomic
 from uncone.errors import InputError, needed
+from uncone.roles import Path_
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation, affine_of
 from uncone.transforms.normalized import Normalized, undivided
 
 
-def to_faiss(
-    transformation: Transformation | Affine | Normalized, path: str | os.PathLike[str] | None = None
-) -> Any:
+def to_faiss(transformation: Transformation | Affine | Normalized, path: Path_ | None = None) -> Any:
     """`faiss.LinearTransform` of (d_in, d_out) = (D, K) with A = weight' and b = -shift @ weight, so that an
     index repairs what is added to it and what it is asked.
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import inspect
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -17,13 +16,14 @@ import numpy as np
 from uncone.errors import InputError
 from uncone.moments import Moments
 from uncone.records.parts import Fitted
+from uncone.roles import Path_
 from uncone.rows import GRID, DerivedRows, Rows, as_array, as_rows
 from uncone.threads import waited
 from uncone.transforms.affine import Affine, State
 from uncone.transforms.scikit_learn import Estimator, NoInverseError, as_table, as_weights
 from uncone.transforms.transformed import Array, Map, X, apply
 
-Progress = Callable[[int], None]
+Tick = Callable[[int], None]
 IN_THE_MOMENTS = "in the moments"
 """`Fitted.weights` where weighted sums came without their weights."""
 
@@ -60,7 +60,7 @@ class Transformation(Estimator):
         sample_weight: Any = None,
         *,
         weights: Any = None,
-        progress: Progress | None = None,
+        progress: Tick | None = None,
     ) -> Self:
         """Fit on the rows of `x`, read once, block by block.
 
@@ -85,7 +85,7 @@ class Transformation(Estimator):
         repeats = sample_weight is not None and bool((weights == np.round(weights)).all())
         return self._fitted_on(x, self._fit(as_table(x), weights, progress, repeats))
 
-    def _fit(self, x: Any, weights: Array | None, progress: Progress | None, repeats: bool) -> Fitted:
+    def _fit(self, x: Any, weights: Array | None, progress: Tick | None, repeats: bool) -> Fitted:
         """Set the fitted arrays from rows or moments, and say what those were. Weights that are `repeats` stand
         for repeated rows."""
         moments, fitted, counted = summarise(
@@ -168,7 +168,7 @@ class Transformation(Estimator):
         moved: X = self.affine_.inverse_transform(as_table(y))
         return moved
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: Path_) -> None:
         """Write it to a safetensors file, atomically; `uncone.transforms.load` reads it back.
 
         InputError where it is not fitted, or the folder cannot be written.
@@ -246,7 +246,7 @@ def summarise(
     *,
     second: bool = True,
     unit_first: bool = False,
-    progress: Progress | None = None,
+    progress: Tick | None = None,
 ) -> tuple[Moments, Fitted, int]:
     """The sums of one pass over `x`, or `Moments` as they are; the rows' record; how many have any weight."""
     if not isinstance(x, Moments):

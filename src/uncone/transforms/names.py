@@ -1,11 +1,11 @@
 """All repairs, by the names under which commands ask for them, and by the classes that files name."""
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uncone.arguments import shown, whole_number
 from uncone.errors import InputError, nearest
+from uncone.roles import Path_
 from uncone.transforms.affine import Affine, State
 from uncone.transforms.center import Center, RemoveMeanDirection, ScaledCenter, Standardize
 from uncone.transforms.clusters import ClusterCenter
@@ -94,7 +94,7 @@ def unknown_repair(name: object, known: Sequence[str], what: str = "one of") -> 
     return InputError(f"expected {what} {', '.join(known)}, got {name!r}: {advice}")
 
 
-def load(path: str | os.PathLike[str]) -> Affine | Transformation | Normalized:
+def load(path: Path_) -> Affine | Transformation | Normalized:
     """Read what `save` of a transformation, of an `Affine` or of a `Normalized` wrote.
 
     Returns:
@@ -108,7 +108,7 @@ def load(path: str | os.PathLike[str]) -> Affine | Transformation | Normalized:
     return Normalized(found) if state.normalize else found
 
 
-def _of_state(state: State, path: str | os.PathLike[str]) -> Affine | Transformation:
+def _of_state(state: State, path: Path_) -> Affine | Transformation:
     if state.kind == "Affine":
         return state.affine()
     if state.kind not in _CLASSES:

@@ -1,12 +1,12 @@
 """A repair that gives rows the length 1 again, for an index that compares by inner product."""
 
-import os
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from uncone.arguments import shown
 from uncone.errors import InputError
 from uncone.records.parts import Fitted
+from uncone.roles import Path_
 from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation
 from uncone.transforms.transformed import Array, Map, X, apply, library, norms_of
@@ -67,7 +67,7 @@ class Normalized:
         move, d, k = self.repair.map()
         return Map(lambda rows, out=None: unit(move(rows, out), out), d, k)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: Path_) -> None:
         """Write it to a safetensors file, atomically; `uncone.transforms.load` reads it back.
 
         The file has the format "uncone.repair/2", which versions that would forget the division refuse.

@@ -4,7 +4,6 @@ Pairs that share a row are dependent: groups of rows give the variance.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -14,12 +13,11 @@ import numpy.typing as npt
 
 from uncone import threads
 from uncone.calibration.scores.record import Share, edge_of
+from uncone.roles import Progress
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Rows32 = npt.NDArray[np.float32]
-Progress = Callable[[str, int, int], None]
-"""Called with (what is done, how much, of how much)."""
 _GROUPS = 32
 """Random groups of rows counted apart: enough to know the spread between groups within an eighth."""
 _PIECE = 256

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, SupportsFloat
 from uncone.comparison.bars.record import Bar, Check
 from uncone.diagnosis.record import Diagnosis
 from uncone.errors import InputError
-from uncone.roles import Path_, Role
 from uncone.records.names import LONGEST, detail
 from uncone.records.parts import DEFECTS
 from uncone.records.text import shortened
+from uncone.roles import Path_, Role
 
 
 def check(

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -24,12 +24,11 @@ from uncone.model.counts import as_counts, is_counts
 from uncone.model.open import is_model, split
 from uncone.model.text_sources import open_texts, read_texts
 from uncone.model.token_counts import count_tokens
+from uncone.roles import Path_, Progress
 from uncone.rows import Array
 from uncone.tokens.record import TokenFrequencies
 from uncone.tokens.token_frequencies import token_frequencies
 
-Path_ = str | os.PathLike[str]
-Progress = Callable[[str, int, int], None]
 MOST_TOKENS = 100_000
 _CHARACTERS_PER_TOKEN = 16
 """More than any text has in the mean: so many are read for the states before a head."""

@@ -4,7 +4,7 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +15,7 @@ from uncone.model.open import is_model, name_of, open_subjects
 from uncone.moments import Moments
 from uncone.records.rebuild import build_record
 from uncone.records.text import counted
+from uncone.roles import Path_, Progress
 from uncone.saturation.checkpoints.record import Checkpoint
 from uncone.saturation.checkpoints.spectra import of_head, of_rows, of_states
 from uncone.saturation.curves.columns import number_of
@@ -23,8 +24,6 @@ from uncone.saturation.tables.sources import open_table
 from uncone.saturation.tables.trainer_state import NAME
 from uncone.sealed import sealed_line, sealed_records
 
-Path_ = str | os.PathLike[str]
-Progress = Callable[[str, int, int], None]
 Losses = Path_ | Mapping[float, float] | Iterable[tuple[float, float]]
 MOST_TOKENS = 16_384
 """Of a text, that each checkpoint is run on."""

@@ -12,7 +12,7 @@ from uncone.errors import InputError
 from uncone.model.hugging_face import attempt, open_tokenizer, tokenizer_class
 from uncone.model.open import split
 from uncone.model.text_sources import read_texts
-from uncone.roles import Progress, Source
+from uncone.roles import Path_, Progress, Source
 from uncone.saturation.contexts.curves import context_rank as measured
 from uncone.saturation.contexts.curves import token_arrays
 from uncone.saturation.contexts.record import ContextRank
@@ -82,7 +82,7 @@ def _ids(source: Any) -> Sequence[Any] | None:
     return None if all(isinstance(one, str) for one in source) else source
 
 
-def _texts(source: str | os.PathLike[str] | Sequence[str]) -> list[str]:
+def _texts(source: Path_ | Sequence[str]) -> list[str]:
     if isinstance(source, str | os.PathLike):
         return read_texts(source, MOST_CHARACTERS)
     return list(source)

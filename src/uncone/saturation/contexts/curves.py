@@ -12,13 +12,13 @@ from uncone.arguments import shown, whole_number
 from uncone.errors import InputError, needed
 from uncone.records.text import count, number
 from uncone.records.tokens import Estimate
+from uncone.roles import Progress
 from uncone.rows import Array, as_array
 from uncone.saturation.contexts.record import ContextCurve, ContextDifference, ContextRank
 from uncone.statistics.blocks import FEWEST_BLOCKS, draws
 from uncone.statistics.leading import leading_pairs
 from uncone.threads import share
 
-Progress = Callable[[str, int, int], None]
 Kind = Literal["all", "seen", "weighted"]
 KINDS: tuple[Kind, ...] = ("all", "seen", "weighted")
 SOURCES = ("text", "shuffled", "next shuffled")

@@ -12,6 +12,7 @@ from threading import Lock
 import numpy as np
 
 from uncone.records.text import count, counted, listing, plural
+from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.saturation.curves.change_point import change_points
 from uncone.saturation.curves.contrast import (
@@ -85,7 +86,7 @@ class _Group:
 
 
 def judge(
-    curves: Sequence[Curve], *, alpha: float = 0.05, seed: int = 0, progress: Callable[[str, int, int], None] | None = None
+    curves: Sequence[Curve], *, alpha: float = 0.05, seed: int = 0, progress: Progress | None = None
 ) -> tuple[tuple[CurveVerdict, ...], tuple[CurveFamily, ...]]:  # fmt: skip
     """The verdict on each curve, in their order, and on their families.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from uncone.arguments import check_seed
 from uncone.errors import InputError
 from uncone.roles import Progress, Source
 from uncone.saturation.curves.columns import curves_of
@@ -9,8 +10,6 @@ from uncone.saturation.curves.decline import direction_taken, judge, verdict_of
 from uncone.saturation.curves.record import CurveVerdicts
 from uncone.saturation.tables.sources import open_table
 from uncone.version import versions
-
-_MOST_SEED = 2_000_000_000
 
 
 def judge_curves(
@@ -48,8 +47,7 @@ def judge_curves(
     """
     if not 0 < alpha < 1:
         raise InputError(f"expected alpha between 0 and 1, got {alpha}: 0.05 is usual")
-    if isinstance(seed, bool) or not 0 <= seed <= _MOST_SEED:
-        raise InputError(f"expected a seed from 0 to {_MOST_SEED:,}, got {seed}: give such a whole number")
+    check_seed(seed)
     table = open_table(source)
     name = table.short_name
     curves, apart, notes = curves_of(table, columns, lower, higher or ())

@@ -1,17 +1,17 @@
 """How well the runs of a scaling law say its constants, its predictions, and the gap of other runs."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from uncone.errors import InputError
+from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.saturation.law.fit import ENOUGH, Law, Problem, finite_exp, ln_loss
 from uncone.saturation.law.profile import Ends, Profile, searched
 
-Progress = Callable[[str, int, int], None]
 LEVEL = 0.95
 _LEAST_NOISE = 1e-8
 """Of an exact fit, so that its intervals have no width but are there."""

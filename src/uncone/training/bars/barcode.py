@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError
+from uncone.roles import Progress
 from uncone.training.bars.clouds import (
     INTEGERS,
     Clouds,
@@ -18,7 +19,6 @@ from uncone.training.bars.clouds import (
     whole_as_floats,
 )
 from uncone.training.bars.lengths import differentiable
-from uncone.training.bars.one_pass import Progress
 from uncone.training.bars.trees import shortest_first
 
 Tensor = torch.Tensor

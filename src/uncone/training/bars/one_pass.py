@@ -20,7 +20,7 @@ is the same for every size of block, number of threads and precision of the prod
 import math
 import timeit
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from threading import Event, Lock
@@ -29,6 +29,7 @@ import numpy as np
 import torch
 
 from uncone.errors import InputError
+from uncone.roles import Progress
 from uncone.tensors import alone, on_every_thread
 from uncone.training.bars.light_edges import (
     Forest,
@@ -41,7 +42,6 @@ from uncone.training.bars.light_edges import (
 )
 
 Tensor = torch.Tensor
-Progress = Callable[[str, int, int], None]
 # rows, the position of the first column, the first of the rows that is still to be done
 _Task = tuple[Rounded, int, int]
 

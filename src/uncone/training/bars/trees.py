@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from uncone.errors import InputError
+from uncone.roles import Progress
 from uncone.tensors import empty, share
 from uncone.training.bars import boruvka, lengths, one_pass
 from uncone.training.bars.clouds import Clouds
-from uncone.training.bars.one_pass import Progress
 
 Tensor = torch.Tensor
 Algorithm = Literal["compiled", "torch", "one pass"]

@@ -24,6 +24,7 @@ from uncone.diagnosis.why.direction.record import AvoidedCloud, NegativeDirectio
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.moments import Moments
 from uncone.records.text import count, counted, number, percent
+from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.rows.floats import is_tensor
 from uncone.rows.samples import as_floats, as_numbers
@@ -39,7 +40,6 @@ _LARGEST = 1e150  # whose square is a float
 _FEWEST, _BLOCKS, _ROUNDS, _PER_DIMENSION = 20, 20, 8, 8
 _SMALL = 4_000_000
 _MOST_KEPT = 4096
-Progress = Callable[[str, int, int], None]
 _DEFINITION = (
     "A direction v is avoided if <v, h> < 0 for every state h; its margin is the least -<v, h> over the mean norm of the "
     "states, and \"at most\" bounds that of any direction. The search sees half of the text's windows and the rest is held out. "

@@ -1,7 +1,7 @@
 """The gradient of the cross-entropy by the output rows in three parts: what pulls a row, and which targets push it."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -9,9 +9,9 @@ import torch
 from uncone.errors import InputError
 from uncone.memory import check_memory
 from uncone.model.last_states import States
+from uncone.roles import Progress
 
 Tensor = torch.Tensor
-Progress = Callable[[str, int, int], None]
 _BUFFER_BYTES = 144 * 2**20
 """For the logits of one chunk."""
 _FEWEST, _STEP, _SMALL, _ROWS = 160, 32, 64, 512

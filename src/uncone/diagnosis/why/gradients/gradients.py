@@ -1,7 +1,6 @@
 """Where the push comes from: the gradient of a head's rows on a text, by the frequency of the rows and of the targets."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,10 +21,10 @@ from uncone.model.counts import as_counts
 from uncone.model.last_states import States
 from uncone.records.text import count, number
 from uncone.records.tokens import Estimate
+from uncone.roles import Progress
 from uncone.rows import Array
 
 Tensor = torch.Tensor
-Progress = Callable[[str, int, int], None]
 NEVER = "never"
 """The name of the rows whose token has no count."""
 MICRO_BATCHES = 8

@@ -1,7 +1,6 @@
 """Where in the layers does anisotropy arise? Readings of each layer's states, and a verdict on their course."""
 
 import itertools
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,9 +21,9 @@ from uncone.moments import Moments, inverse, row_norms
 from uncone.records.parts import Measurement
 from uncone.records.text import number, percent
 from uncone.records.tokens import Estimate
+from uncone.roles import Path_, Progress
 from uncone.rows import Array
 
-Progress = Callable[[str, int, int], None]
 EDGES = tuple(round(-1 + 0.05 * i, 2) for i in range(41))
 """Of the bins of cosine."""
 _NEIGHBOURS, _CLUSTERED, _PAIRED = 4096, 2000, 1024
@@ -32,13 +31,13 @@ _NEIGHBOURS, _CLUSTERED, _PAIRED = 4096, 2000, 1024
 
 
 def profile_layers(
-    model: str | os.PathLike[str],
+    model: Path_,
     sources: Sequence[TextSource],
     *,
     counts: Any = None,
     most: int = 100_000,
     width: float | None = 0.005,
-    resume: str | os.PathLike[str] | None = None,
+    resume: Path_ | None = None,
     device: str | None = None,
     dtype: str | None = None,
     pictured: Sequence[int] = (-1,),

@@ -1,6 +1,6 @@
 """Does what all rows of a head have in common shrink its softmax margins? Measured with and without it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 
@@ -9,9 +9,9 @@ from uncone.errors import UndefinedMeasure
 from uncone.memory import check_memory
 from uncone.model.last_states import States
 from uncone.records.text import number, percent
+from uncone.roles import Progress
 
 Tensor = torch.Tensor
-Progress = Callable[[str, int, int], None]
 NO_CHANGE = 1e-3
 """Of the mean absolute margin: a smaller change of every margin is rounding of float32 logits."""
 _ROUNDING = 0.05

@@ -36,7 +36,6 @@ _MOST_TOGETHER = 512
 _FLOAT32, _LEAST = 1e30, 1e-35
 """What a bias in float32 is cut to, and more than numbers below the range of float32 add up to."""
 Status = Literal["exposed", "hidden", "undecided"]
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass

@@ -14,11 +14,12 @@ from typing import Any, Literal
 import numpy as np
 
 from uncone.arguments import whole_number
-from uncone.diagnosis.why.reach.faces import HeadSpace, Progress, Work, seek
+from uncone.diagnosis.why.reach.faces import HeadSpace, Work, seek
 from uncone.diagnosis.why.reach.record import SettableSets, SettableTokens
 from uncone.diagnosis.why.reach.unreachable import checked_states, distinct, plain
 from uncone.errors import UndefinedMeasure
 from uncone.records.text import counted
+from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.rows.samples import as_numbers
 

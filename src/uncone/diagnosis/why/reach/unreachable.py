@@ -12,21 +12,13 @@ from typing import Any
 import numpy as np
 
 from uncone.arguments import finite_number, shown, whole_number
-from uncone.diagnosis.why.reach.faces import (
-    EPSILON,
-    Answer,
-    HeadSpace,
-    Progress,
-    Work,
-    check_head,
-    levels,
-    seek,
-)
+from uncone.diagnosis.why.reach.faces import EPSILON, Answer, HeadSpace, Work, check_head, levels, seek
 from uncone.diagnosis.why.reach.record import UnreachableToken, UnreachableTokens
 from uncone.errors import InputError
 from uncone.measure.groups import are_labels
 from uncone.records.text import counted, plural
 from uncone.records.token_text import token_texts
+from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.rows.samples import as_numbers
 

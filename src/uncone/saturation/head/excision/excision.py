@@ -1,6 +1,6 @@
 """Do the dominant directions of a head's states carry what the head reads, or only hide it?"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,12 +11,12 @@ from uncone.errors import InputError
 from uncone.model.last_states import States
 from uncone.records.text import counted, number, signed
 from uncone.records.tokens import Estimate
+from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.saturation.head.excision.record import Excised, Excision
 from uncone.statistics.blocks import block_interval, block_sums
 
 Tensor = torch.Tensor
-Progress = Callable[[str, int, int], None]
 Kind = Literal["raw", "centred", "random"]
 RANDOM_DRAWS = 3
 SPARED = 0.01

@@ -1,7 +1,6 @@
 """How much of the gradient by the logits does a head pass back to the states, and how much would counting predict?"""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -11,12 +10,12 @@ from uncone.measure.group_comparison import NAMES, frequency_membership
 from uncone.model.last_states import States
 from uncone.records.text import number, percent
 from uncone.records.tokens import Estimate
+from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.saturation.head.gradient.record import GradientShare, KeptShare
 from uncone.statistics.blocks import block_interval, block_sums
 
 Tensor = torch.Tensor
-Progress = Callable[[str, int, int], None]
 NEAR = 2.0
 """Kept within this factor of what a random subspace keeps is what counting dimensions predicts."""
 _RANK = 1e-6

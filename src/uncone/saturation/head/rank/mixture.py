@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from uncone.errors import InputError
-from uncone.model.last_states import Progress
+from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.saturation.head.rank.record import Remedy
 from uncone.saturation.head.rank.truncation import Text

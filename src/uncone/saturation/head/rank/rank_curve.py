@@ -9,8 +9,9 @@ import torch
 
 from uncone.errors import InputError
 from uncone.memory import check_memory
-from uncone.model.last_states import Progress, States
+from uncone.model.last_states import States
 from uncone.records.text import count, number, percent
+from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.saturation.head.rank import answers as rank_answers
 from uncone.saturation.head.rank.record import NAMES, CutBounds, Method, RankCurve, RankLine, Refitting, Start

@@ -11,7 +11,6 @@ from uncone.saturation.head.rank.record import CutBounds
 from uncone.tensors import empty, share
 
 Tensor = torch.Tensor
-Progress = Callable[[str, int, int], None]
 LEAST_EIGENVALUE = 1e-6
 """Of the mean eigenvalue of the states' second moment: smaller ones are float32's rounding, and are raised to it."""
 _CHUNK_BYTES = 16 * 2**20
