@@ -42,6 +42,16 @@ _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _THRESHOLD = re.compile(r"^\| `([a-z_.]*?)\.?([A-Z_]+)` \| ([\d.,]+) \|", re.MULTILINE)
 
 
+def _module(path: str) -> Any:
+    """A script of the repository, imported."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def _text(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
@@ -173,23 +183,7 @@ def test_the_table_of_clouds_is_what_the_code_prints(tmp_path: Path, monkeypatch
     assert [line.split() for line in printed.splitlines()] == [list(cloud) for cloud in by_cloud]
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "uncone",
-        "uncone diagnose",
-        "uncone report",
-        "uncone saturation",
-        "uncone compare",
-        "uncone check",
-        "uncone measures",
-        "uncone calibrate",
-        "uncone evaluate",
-        "uncone repair",
-        "uncone center-head",
-        "uncone repair-tokens",
-    ],
-)
+@pytest.mark.parametrize("command", _module("docs/help.py").COMMANDS)
 def test_help_is_in_the_docs(command: str) -> None:
     unset = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE")
     environment = {key: value for key, value in os.environ.items() if key not in unset}
@@ -200,16 +194,6 @@ def test_help_is_in_the_docs(command: str) -> None:
     kind, documented = _FENCE.findall(section)[0]
     assert kind == "text"
     assert documented.splitlines() == [line.rstrip() for line in done.stdout.strip("\n").splitlines()]
-
-
-def _module(path: str) -> Any:
-    """A script of the repository, imported."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _anchors(page: Path) -> set[str]:

@@ -84,7 +84,7 @@ def test_long_names_of_tensors_labels_and_files(tmp_path: Path, capsys: pytest.C
         lambda: open_rows(f"{tmp_path}/x.safetensors#{LONG}"[:3900]),
         lambda: Diagnosis.load(tmp_path / "d.json"),
         lambda: Diagnosis.from_json(json.dumps({"schema": LONG})),
-        lambda: check(found, maxima={LONG: 1.0}),
+        lambda: check(found, max={LONG: 1.0}),
         lambda: found.save(tmp_path / LONG),
     ):
         with pytest.raises(InputError) as told:

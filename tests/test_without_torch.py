@@ -113,7 +113,7 @@ def test_what_looks_at_vectors_needs_no_torch(tmp_path: Path, before: str) -> No
         np.save(folder / "x.npy", x)
         first, second = uncone.diagnose(x), uncone.diagnose(x - x.mean(0))
         assert uncone.compare([first, second]).verdict
-        assert uncone.check(first, maxima={"mean_cosine": 1.0}).ok
+        assert uncone.check(first, max={"mean_cosine": 1.0}).ok
         for method in ("center", "all_but_the_top_2", "whiten"):
             uncone.repair(folder / "x.npy", folder / f"{method}.npy", method=method)
         assert uncone.calibrate(x, queries=x[:50]).threshold(0.01) > 0
@@ -153,7 +153,7 @@ def test_every_command_that_looks_runs_from_end_to_end(tmp_path: Path) -> None:
         diagnose x.npy --json d.json --html d.html
         compare d.json d.json --html c.html
         check d.json --max mean_cosine=1
-        calibrate x.npy --score 0.5 --json k.json
+        calibrate x.npy --scores 0.5 --json k.json
         repair x.npy y.npy --method center
         report d.json --markdown d.md
         measures mean_cosine

@@ -19,7 +19,6 @@ import transformers
 from texts import Retrieval, Sentences, scifact, sts
 
 import uncone
-from uncone.calibration.calibrate import PairTable
 from uncone.calibration.drift import drift
 
 Floats = npt.NDArray[np.float64]
@@ -72,7 +71,7 @@ def _retrieval_splits(data: Retrieval) -> Iterator[list[float]]:
             found = uncone.calibrate(
                 data.documents[first[1]],
                 queries=data.queries[first[0]],
-                pairs=PairTable(table),
+                pairs=table,
                 rates=RATES,
                 seed=seed,
             )

@@ -24,8 +24,8 @@ REPAIRS = ("center", "remove_mean_direction", "standardize", "whiten")
 SIZE, QUERIES = 100_000, 1_000
 COMMANDS = {
     "all repairs": (),
-    "center": ("--repair", "center"),
-    "cluster_center": ("--repair", "cluster_center"),
+    "center": ("--repairs", "center"),
+    "cluster_center": ("--repairs", "cluster_center"),
     "auto": ("--method", "auto"),
 }
 """Options of `uncone evaluate`, by a name."""

@@ -32,8 +32,8 @@ def test_from_vectors_to_an_answer_and_files(
 ) -> None:
     x, q = files
     (tmp_path / "p.tsv").write_text("query-id\tcorpus-id\tscore\n0\t0\t1\n1\t1\t1\n2\t2\t0\n")
-    arguments = (x, "--queries", q, "--pairs", tmp_path / "p.tsv", "--score", "0.5", "--score", "0.9")
-    arguments = (*arguments, "--false-match-rate", "0.05", "--false-match-rate", "0.01")
+    arguments = (x, "--queries", q, "--pairs", tmp_path / "p.tsv", "--scores", "0.5", "--scores", "0.9")
+    arguments = (*arguments, "--rates", "0.05", "--rates", "0.01")
     status, out, err = _run(capsys, *arguments, "--json", tmp_path / "c.json", "--html", tmp_path / "c.html")
     assert (status, err) == (0, "")
     found = Calibration.load(tmp_path / "c.json")
@@ -73,7 +73,7 @@ def test_drift_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert out.index("LARGE DRIFT") < out.index("600 rows of 16 features")
     assert "0.8" not in out.partition("LARGE DRIFT")[0]
     assert "What a score means" not in out
-    both = _run(capsys, *moved[:3], "--score", 0.7)[1]
+    both = _run(capsys, *moved[:3], "--scores", 0.7)[1]
     assert both.startswith("The scores drifted far from ")
     assert "a cosine of 0.7 is " in " ".join(both.split())
     assert Calibration.load(tmp_path / "d.json").drift is not None
@@ -105,7 +105,7 @@ def test_which_levels_of_drift_are_a_drift(level: str, found: bool) -> None:
         (("{x}", "--against", "{x}"), "expected JSON in UTF-8"),
         (("{x}", "--json", "{x}"), "expected another file to write than what is read"),
         (("{x}", "--json", "nowhere/c.json"), "there is no folder"),
-        (("{x}", "--false-match-rate", "2"), "expected a false-match rate above 0 and below 1, got 2.0"),
+        (("{x}", "--rates", "2"), "expected a false-match rate above 0 and below 1, got 2.0"),
     ],
 )
 def test_errors_are_one_clear_line(

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import uncone
-from uncone.calibration.calibrate import PairTable
 from uncone.errors import InputError
 from uncone.rows import ArrayRows
 
@@ -31,7 +30,7 @@ def _rows(n: int = 60, d: int = 8, seed: int = 0) -> np.ndarray:
         ({"scores": (float("nan"),), "metric": "inner_product"}, "expected a score that is finite, got nan"),
         ({"seed": -1}, "expected a seed from 0 to 2,000,000,000, got -1"),
         ({"most_pairs": 10}, "expected at least 1000 pairs to count, got 10"),
-        ({"pairs": PairTable("p.tsv", prior=0)}, "expected a prior above 0 and below 1, got 0"),
+        ({"pairs": "p.tsv", "prior": 0.0}, "expected a prior above 0 and below 1, got 0"),
         ({"pairs": "nowhere.tsv"}, "cannot read nowhere.tsv: No such file"),
     ],
 )
@@ -128,8 +127,8 @@ def test_pairs_by_row_numbers_from_1_are_a_caution(tmp_path: Path) -> None:
     assert "the numbers of queries lowered by 1 and the numbers of rows lowered by 1" in wrong.caution
     (tmp_path / "ids").write_text("".join(f"{i + 1}\n" for i in range(len(x))))
     (tmp_path / "query-ids").write_text("".join(f"{i + 1}\n" for i in range(len(queries))))
-    table = PairTable(tmp_path / "1.tsv", ids=tmp_path / "ids", query_ids=tmp_path / "query-ids")
-    named = uncone.calibrate(x, queries=queries, pairs=table)
+    table = {"pairs": tmp_path / "1.tsv", "ids": tmp_path / "ids", "query_ids": tmp_path / "query-ids"}
+    named = uncone.calibrate(x, queries=queries, **table)
     assert (named.caution, "row numbers" in " ".join(named.notes)) == ("", False)
     (tmp_path / "within.tsv").write_text("1\t2\n3\t4\n")
     within = uncone.calibrate(x, pairs=tmp_path / "within.tsv")
@@ -141,7 +140,7 @@ def test_long_texts_and_odd_line_ends_are_ids_like_others(tmp_path: Path) -> Non
     names[3], names[4] = "a" * 200_000, "one\u2028and\x0ctwo"
     (tmp_path / "ids.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
     (tmp_path / "p.tsv").write_text(f"{names[3]}\t{names[4]}\n{names[0]}\t{names[1]}\n", encoding="utf-8")
-    found = uncone.calibrate(_rows(), pairs=PairTable(tmp_path / "p.tsv", ids=tmp_path / "ids.txt"))
+    found = uncone.calibrate(_rows(), pairs=tmp_path / "p.tsv", ids=tmp_path / "ids.txt")
     assert found.labelled is not None
     assert found.labelled.matches == 2
 
@@ -217,12 +216,12 @@ def test_bad_files_of_ids_are_refused(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text("a\tb\n")
     (tmp_path / "ids.txt").write_text("a\nb\n")
     with pytest.raises(InputError, match=r"expected 60 lines in .*ids.txt, one per row of array, got 2"):
-        uncone.calibrate(_rows(), pairs=PairTable(tmp_path / "p.tsv", ids=tmp_path / "ids.txt"))
+        uncone.calibrate(_rows(), pairs=tmp_path / "p.tsv", ids=tmp_path / "ids.txt")
     (tmp_path / "ids.txt").write_text("a\n" * 60)
     with pytest.raises(InputError, match=r"expected each id once in .*, got 59 lines that repeat one"):
-        uncone.calibrate(_rows(), pairs=PairTable(tmp_path / "p.tsv", ids=tmp_path / "ids.txt"))
+        uncone.calibrate(_rows(), pairs=tmp_path / "p.tsv", ids=tmp_path / "ids.txt")
     with pytest.raises(InputError, match="expected queries with ids of queries, got none"):
-        uncone.calibrate(_rows(), pairs=PairTable(tmp_path / "p.tsv", query_ids=tmp_path / "ids.txt"))
+        uncone.calibrate(_rows(), pairs=tmp_path / "p.tsv", query_ids=tmp_path / "ids.txt")
 
 
 def test_when_every_pair_matches_there_is_no_random_one(tmp_path: Path) -> None:
@@ -233,7 +232,7 @@ def test_when_every_pair_matches_there_is_no_random_one(tmp_path: Path) -> None:
 
 def test_labels_can_be_graded(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text("first\tsecond\tscore\n0\t1\t4.5\n2\t3\t1.0\n4\t5\t4\n")
-    found = uncone.calibrate(_rows(), pairs=PairTable(tmp_path / "p.tsv", match_at=4))
+    found = uncone.calibrate(_rows(), pairs=tmp_path / "p.tsv", match_at=4)
     assert found.labelled is not None
     assert (found.labelled.matches, found.labelled.non_matches) == (2, 1)
     assert found.labelled.area_non_matches is not None

@@ -9,7 +9,6 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 
 import uncone
-from uncone.calibration.calibrate import PairTable
 from uncone.calibration.scores.counting import Grid, count_pairs
 from uncone.calibration.sides import how_many
 
@@ -167,7 +166,7 @@ def test_labels_of_rows_and_files_of_ids_name_rows(tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text("".join(f"doc{i}\n" for i in range(40)))
     (tmp_path / "p.tsv").write_text("doc3\tdoc5\ndoc1\tdoc39\n")
     (tmp_path / "plain.tsv").write_text("3\t5\n1\t39\n")
-    named = uncone.calibrate(x, pairs=PairTable(tmp_path / "p.tsv", ids=tmp_path / "ids.txt"))
+    named = uncone.calibrate(x, pairs=tmp_path / "p.tsv", ids=tmp_path / "ids.txt")
     assert named.histogram == uncone.calibrate(x, pairs=tmp_path / "plain.tsv").histogram
     with open(tmp_path / "v.vec", "w") as out:
         out.write(

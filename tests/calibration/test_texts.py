@@ -12,7 +12,6 @@ import pytest
 import uncone
 from tests.evaluation.planted_texts import word, write_word_vectors
 from uncone import cli
-from uncone.calibration.calibrate import PairTable
 from uncone.errors import InputError
 from uncone.evaluation.encoding import encoded_texts
 
@@ -84,7 +83,7 @@ def test_headers_are_known_by_their_labels(tmp_path: Path) -> None:
     names = ["first", "second", *(f"w{number}" for number in range(38))]
     (tmp_path / "ids.txt").write_text("\n".join(names))
     (tmp_path / "p.tsv").write_text("first\tsecond\t5\n")
-    found = uncone.calibrate(rows, pairs=PairTable(tmp_path / "p.tsv", ids=tmp_path / "ids.txt"))
+    found = uncone.calibrate(rows, pairs=tmp_path / "p.tsv", ids=tmp_path / "ids.txt")
     assert found.labelled is not None
     assert found.labelled.matches == 1
 

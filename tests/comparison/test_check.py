@@ -156,10 +156,10 @@ def test_a_defect_as_bad_as_asked_fails(
     found, out, _ = _run(capsys, str(tmp_path / "d.json"), "--fail-on", fail_on)
     assert found == status
     assert out.startswith(f"{'FAILED' if status else 'OK'}  example-model {words}.\n")
-    both = uncone.check(one, maxima={"mean_cosine": 0.01}, fail_on=fail_on)  # type: ignore[arg-type]
+    both = uncone.check(one, max={"mean_cosine": 0.01}, fail_on=fail_on)  # type: ignore[arg-type]
     assert not both.ok
     assert both.summary == f"example-model is beyond its bar: input.mean_cosine and {words}."
-    assert uncone.check(one, maxima={"mean_cosine": 0.9}).ok, "findings are not asked about without fail_on"
+    assert uncone.check(one, max={"mean_cosine": 0.9}).ok, "findings are not asked about without fail_on"
     old = replace(one, subjects=(replace(make_subject(), findings=()),))
     assert uncone.check(old, fail_on="warning").ok
 
@@ -181,13 +181,13 @@ def test_a_check_of_an_older_file_is_still_drawn() -> None:
 def test_names() -> None:
     d = make_diagnosis()
     found = uncone.check(
-        d, maxima={"input.rogue_dimensions.dimensions.0": 3, "head.without_effect.mean_cosine": 0.7}
+        d, max={"input.rogue_dimensions.dimensions.0": 3, "head.without_effect.mean_cosine": 0.7}
     )
     assert [(bar.name, bar.value) for bar in found.bars] == [
         ("input.rogue_dimensions.dimensions.0", 3.0), ("head.without_effect.mean_cosine", 0.613),
     ]  # fmt: skip
     assert (
-        uncone.check(_one_subject(), maxima={"mean_cosine": 1, "input.mean_cosine": 1}).bars[0].name
+        uncone.check(_one_subject(), max={"mean_cosine": 1, "input.mean_cosine": 1}).bars[0].name
         == "input.mean_cosine"
     )
     dotted = replace(
@@ -195,20 +195,20 @@ def test_names() -> None:
         name="a.b",
         measurements=(Measurement("c.d", 1.0, details={"e": 2}), Measurement("c", 3.0)),
     )
-    found = uncone.check(replace(d, subjects=(dotted,)), minima={"a.b.c.d": 0, "a.b.c.d.e": 0, "c": 0})
+    found = uncone.check(replace(d, subjects=(dotted,)), min={"a.b.c.d": 0, "a.b.c.d.e": 0, "c": 0})
     assert [bar.value for bar in found.bars] == [1.0, 2.0, 3.0]
 
 
 def test_equal_to_the_bar_is_within_it() -> None:
-    assert uncone.check(_one_subject(), maxima={"mean_cosine": 0.0181}, minima={"mean_cosine": 0.0181}).ok
-    assert not uncone.check(_one_subject(), maxima={"mean_cosine": math.nextafter(0.0181, 0)}).ok
+    assert uncone.check(_one_subject(), max={"mean_cosine": 0.0181}, min={"mean_cosine": 0.0181}).ok
+    assert not uncone.check(_one_subject(), max={"mean_cosine": math.nextafter(0.0181, 0)}).ok
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 10**400])
 def test_a_number_that_is_not_finite_is_refused(value: float) -> None:
     d = replace(_one_subject(), subjects=(replace(make_subject(), measurements=(Measurement("m", value),)),))
     with pytest.raises(InputError, match=f"expected a finite number at input.m, got {str(value)[:50]}"):
-        uncone.check(d, maxima={"m": 1})
+        uncone.check(d, max={"m": 1})
 
 
 @pytest.mark.parametrize("bar", [math.inf, 10**400, True, "0.3"])
@@ -217,12 +217,12 @@ def test_a_bar_that_is_no_number_is_refused(bar: object) -> None:
         (InputError, Exception),
         match=r"expected a finite number as the max of mean_cosine|violates type hint",
     ):
-        uncone.check(_one_subject(), maxima={"mean_cosine": bar})  # type: ignore[dict-item]
+        uncone.check(_one_subject(), max={"mean_cosine": bar})  # type: ignore[dict-item]
 
 
 def test_a_diagnosis_with_nothing_in_it() -> None:
     with pytest.raises(InputError, match="it has no measurements"):
-        uncone.check(replace(make_diagnosis(), subjects=()), maxima={"a": 1})
+        uncone.check(replace(make_diagnosis(), subjects=()), max={"a": 1})
 
 
 @pytest.mark.parametrize(
@@ -272,9 +272,9 @@ def test_printed_numbers_stand_on_their_side_of_the_bar(value: float, bar: float
 @given(number, number)
 def test_either_side_of_a_bar(value: float, bar: float) -> None:
     d = replace(_one_subject(), subjects=(replace(make_subject(), measurements=(Measurement("m", value),)),))
-    assert uncone.check(d, maxima={"m": bar}).ok == (value <= bar)
-    assert uncone.check(d, minima={"m": bar}).ok == (value >= bar)
-    assert uncone.check(d, maxima={"m": bar}, minima={"m": bar}).ok == (value == bar)
+    assert uncone.check(d, max={"m": bar}).ok == (value <= bar)
+    assert uncone.check(d, min={"m": bar}).ok == (value >= bar)
+    assert uncone.check(d, max={"m": bar}, min={"m": bar}).ok == (value == bar)
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
@@ -294,7 +294,7 @@ def test_hostile_names_are_text(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_all_of_the_examples_numbers_can_be_named() -> None:
     named = {f"input.{m.name}": m.value for m in make_measurements() if m.value is not None}
-    found = uncone.check(make_diagnosis(), maxima=dict.fromkeys(named, 1e9))
+    found = uncone.check(make_diagnosis(), max=dict.fromkeys(named, 1e9))
     assert {bar.name: bar.value for bar in found.bars} == named
 
 
@@ -336,14 +336,14 @@ def test_a_name_that_cannot_be_printed_changes_no_status(
     ],
 )
 def test_bars_are_any_real_numbers(bar: SupportsFloat) -> None:
-    found = uncone.check(_one_subject(), maxima={"mean_cosine": bar}).bars[0]
+    found = uncone.check(_one_subject(), max={"mean_cosine": bar}).bars[0]
     assert (found.bar, type(found.bar), found.ok) == (float(bar), float, True)
 
 
 @pytest.mark.parametrize("bar", [True, math.nan, np.float32("nan"), np.float16("inf"), 10**400])
 def test_bars_that_are_no_real_numbers_are_refused(bar: SupportsFloat) -> None:
     with pytest.raises(InputError, match="expected a finite number as the max of mean_cosine"):
-        uncone.check(_one_subject(), maxima={"mean_cosine": bar})
+        uncone.check(_one_subject(), max={"mean_cosine": bar})
 
 
 def test_bars_of_other_types_are_refused(saved: str) -> None:
@@ -352,7 +352,7 @@ def test_bars_of_other_types_are_refused(saved: str) -> None:
 import numpy as np, uncone
 for bar in ("0.3", None, 1j, np.complex64(1), np.True_, [0.3], np.array(0.3)):
     try:
-        uncone.check(uncone.Diagnosis.load({saved!r}), maxima={{"input.mean_cosine": bar}})
+        uncone.check(uncone.Diagnosis.load({saved!r}), max={{"input.mean_cosine": bar}})
     except uncone.InputError as error:
         print(str(error).startswith("expected a finite number as the max of input.mean_cosine"))
 """

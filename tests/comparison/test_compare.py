@@ -552,7 +552,7 @@ def test_readings_of_tokens_by_hand() -> None:
         None,
     )
     assert (
-        uncone.check(other, maxima={"rare.mean_cosine": 0.5, "rows.under_trained_share": 0.5}).bars[1].value
+        uncone.check(other, max={"rare.mean_cosine": 0.5, "rows.under_trained_share": 0.5}).bars[1].value
         == 0.75
     )
 
@@ -575,8 +575,7 @@ def test_readings_of_groups_are_compared_with_their_intervals(tmp_path: Path) ->
     widths = [r.interval[1] - r.interval[0] for r in readings if r is not None and r.interval is not None]
     assert change.interval[1] - change.interval[0] >= max(widths)
     assert (
-        uncone.check(diagnoses["faulty"], maxima={"input.rare.mean_cosine": 0.9}).bars[0].value
-        == rare.values[1]
+        uncone.check(diagnoses["faulty"], max={"input.rare.mean_cosine": 0.9}).bars[0].value == rare.values[1]
     )
     same = uncone.compare([diagnoses["healthy"], diagnoses["twin"]]).subjects[0]
     ways = [m.changes[1].direction for m in same.tokens if m.better == "lower" and m.changes[1] is not None]

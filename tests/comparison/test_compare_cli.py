@@ -116,7 +116,9 @@ def test_models_and_matrices_are_diagnosed_and_mix_with_saved_diagnoses(
 
     x = np.random.default_rng(0).normal(size=(200, 8))
     np.save(tmp_path / "x.npy", x)
-    status, shown, err = _run(capsys, tmp_path / "x.npy", tmp_path / "x.npy", sources[0], "--names", "a,b,c")
+    status, shown, err = _run(
+        capsys, tmp_path / "x.npy", tmp_path / "x.npy", sources[0], "--names", "a", "b", "c"
+    )
     assert (status, err) == (0, "")
     assert uncone.compare([x, x + 1]).verdict == uncone.compare(map(uncone.diagnose, (x, x + 1))).verdict
 
@@ -137,7 +139,7 @@ def test_saved_diagnoses_are_compared_without_opening_a_model(
 
 
 def test_names_are_separated_by_commas(saved: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run(capsys, *saved, "--names", "before, after")[1].startswith(
+    assert _run(capsys, *saved, "--names", "before", "after")[1].startswith(
         "WORSE  after is worse than before: common direction drift"
     )
 

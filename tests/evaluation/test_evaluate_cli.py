@@ -22,7 +22,7 @@ DATA = Path(__file__).parents[2] / "../shared/data"
 
 def test_a_task_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=True), write_sts(tmp_path / "sts")
-    given = ["--repair", "center", "all_but_the_top_2", "--cache", str(tmp_path / "cache")]
+    given = ["--repairs", "center", "all_but_the_top_2", "--cache", str(tmp_path / "cache")]
     main(
         [
             "evaluate",
@@ -57,13 +57,13 @@ def test_a_table_of_pairs_and_its_columns(tmp_path: Path, capsys: pytest.Capture
         str(words),
         "--task",
         "sts",
-        "--repair",
+        "--repairs",
         "center",
         "--json",
         str(tmp_path / "e.json"),
     ]
-    for columns in ("left,right,gold", "2, 3, 4"):
-        main([*asked, "--data", str(tmp_path / "own.csv"), "--columns", columns])
+    for columns in (["left", "right", "gold"], ["2", "3", "4"]):
+        main([*asked, "--data", str(tmp_path / "own.csv"), "--columns", *columns])
         assert "own" in capsys.readouterr().out
         own = Evaluation.load(tmp_path / "e.json")
         main([*asked, "--data", str(sts)])
@@ -80,7 +80,7 @@ def test_a_choice_without_a_repair(
     given = [
         "--method",
         "auto",
-        "--repair",
+        "--repairs",
         "center",
         "all_but_the_top_2",
         "--json",
@@ -100,7 +100,7 @@ def test_a_choice_without_a_repair(
     [
         (["--task", "sts"], "expected a directory or a table of data for the task sts, got none"),
         (["--task", "sts", "--data", "."], "expected sts12"),
-        (["--task", "sts", "--data", ".", "--repair", "centre"], "expected repairs out of"),
+        (["--task", "sts", "--data", ".", "--repairs", "centre"], "expected repairs out of"),
         (
             ["--task", "sts", "--data", ".", "--protocol", "paper"],
             "expected the protocol 'paper' with the task wordsim, got it with sts",
@@ -125,11 +125,14 @@ def test_a_choice_without_a_repair(
             "expected the protocol 'paper' with",
         ),
         (["--task", "sts", "--data", ".", "--method", "center"], "Invalid value"),
-        (["--task", "sts", "--data", "words.vec", "--columns", "1,2"], "expected 3 columns"),
+        (["--task", "sts", "--data", "words.vec", "--columns", "1", "2"], "expected 3 columns"),
         (["--task", "sts", "--data", "words.vec"], "expected at least 3 columns in line 1 of words.vec"),
-        (["--task", "sts", "--data", ".", "--columns", "1,2,3"], "with a table as data of wordsim or sts"),
         (
-            ["--task", "sts", "--data", "x.tsv", "--columns", "1,2,3", "--method", "auto"],
+            ["--task", "sts", "--data", ".", "--columns", "1", "2", "3"],
+            "with a table as data of wordsim or sts",
+        ),
+        (
+            ["--task", "sts", "--data", "x.tsv", "--columns", "1", "2", "3", "--method", "auto"],
             "expected --columns without --method auto",
         ),
         ([], "expected a spec and a task out of wordsim, sts, retrieval, ann, or own vectors (--queries, "),
@@ -188,7 +191,7 @@ def test_own_vectors_with_own_judgements(tmp_path: Path, capsys: pytest.CaptureF
         "query-ids": "q.ids",
     }
     own = [word for name, file in options.items() for word in (f"--{name}", str(tmp_path / file))]
-    main(["evaluate", *own, "--repair", "center", "all_but_the_top_2", "--json", str(tmp_path / "e.json")])
+    main(["evaluate", *own, "--repairs", "center", "all_but_the_top_2", "--json", str(tmp_path / "e.json")])
     assert "all_but_the_top_2 does best" in " ".join(capsys.readouterr().out.split())
     found = Evaluation.load(tmp_path / "e.json")
     assert found.results["retrieval"]["d"]["original"]["n"] == len(queries)
@@ -199,7 +202,7 @@ def test_own_vectors_with_own_judgements(tmp_path: Path, capsys: pytest.CaptureF
             *own,
             "--method",
             "auto",
-            "--repair",
+            "--repairs",
             "all_but_the_top_2",
             "--json",
             str(tmp_path / "s.json"),
@@ -250,7 +253,7 @@ def test_what_was_found_is_printed_though_its_file_cannot_be_written(
                 "sts",
                 "--data",
                 str(sts),
-                "--repair",
+                "--repairs",
                 "center",
                 "--json",
                 str(tmp_path / "e.json"),
@@ -274,9 +277,9 @@ def test_the_real_encoder_scores_as_sentence_transformers_has_it(minilm: Path, t
     given = [
         "--data",
         str(tmp_path / "sts"),
-        "--repair",
+        "--repairs",
         "center",
-        "--repair",
+        "--repairs",
         "whiten",
         "--json",
         str(tmp_path / "e.json"),

@@ -88,8 +88,8 @@ def test_the_price_of_own_vectors_is_the_kept_one() -> None:
         in told
     )
     for name, words in (
-        ("center", "`--repair center` alone took"),
-        ("cluster_center", "`--repair cluster_center` alone"),
+        ("center", "`--repairs center` alone took"),
+        ("cluster_center", "`--repairs cluster_center` alone"),
         ("auto", "the choice among the affine repairs"),
     ):
         assert f"{words} {took[name]} and {peak[name]}" in told

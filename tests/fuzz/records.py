@@ -19,7 +19,6 @@ from tests.report.test_evaluation_terminal import _evaluation
 from tests.report.test_repair_terminal import HEAD, REPAIRED, SELECTION, TOKENS
 from tests.report.test_tokens import make_groups, make_under_trained
 from uncone import calibrate, compare, report
-from uncone.calibration.calibrate import PairTable
 from uncone.comparison.bars.record import Bar, Check
 from uncone.diagnosis.record import Diagnosis
 from uncone.evaluation.record import Interval
@@ -72,7 +71,7 @@ def _calibration() -> Record:
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, "pairs.tsv")
         table.write_text("".join(f"{i}\t{i + 1}\t{i % 2}\n" for i in range(40)))
-        pairs = PairTable(table)
+        pairs = table
         return calibrate(x, against=calibrate(x + 0.4, pairs=pairs), pairs=pairs)
 
 

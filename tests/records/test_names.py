@@ -45,7 +45,7 @@ def test_every_name_is_one_that_check_takes(d: Diagnosis) -> None:
         one = d[name]
         assert name.endswith(f".{one.name}")
         if one.value is not None:
-            (bar,) = uncone.check(d, maxima={name: 1e9}).bars
+            (bar,) = uncone.check(d, max={name: 1e9}).bars
             assert (bar.name, bar.value) == (name, one.value)
     assert dict(d) == {name: d[name] for name in names}  # type: ignore[call-overload]
 

@@ -138,7 +138,7 @@ def test_markdown_escapes_what_would_be_markup() -> None:
 def _records() -> list[Record]:
     diagnosis = make_diagnosis()
     return [
-        diagnosis, make_comparison(), make_comparison(3), check(diagnosis, maxima={"input.mean_cosine": 0.01}), _evaluation("stsb"),
+        diagnosis, make_comparison(), make_comparison(3), check(diagnosis, max={"input.mean_cosine": 0.01}), _evaluation("stsb"),
         _evaluation("sts12", "sts13"), SELECTION, REPAIRED, HEAD, TOKENS, make_curves(),
     ]  # fmt: skip
 

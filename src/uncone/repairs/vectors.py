@@ -205,7 +205,7 @@ def _next_step(record: Repaired, source: str, options: RepairOptions, words: boo
     It starts from the source. There it compares the repair with the vectors as they are, on the same items.
     What `--load` repaired belongs to documents that were repaired before: it is asked as it was written.
     """
-    named = f" --repair {options.method}" if options.method in REPAIRS else ""
+    named = f" --repairs {options.method}" if options.method in REPAIRS else ""
     if record.kind == "encoder":
         return f"uncone evaluate {source} --task sts --data PAIRS{named}"
     if words:
