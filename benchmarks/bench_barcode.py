@@ -88,9 +88,7 @@ def hdbscan(x: torch.Tensor) -> float:
 
     exact = x.double().numpy()
     return float(
-        mst_linkage_core_vector(exact, np.zeros(len(exact)), DistanceMetric.get_metric("euclidean"))[
-            :, 2
-        ].sum()
+        mst_linkage_core_vector(exact, np.zeros(len(exact)), DistanceMetric.get_metric("euclidean"))[:, 2].sum()
     )
 
 
@@ -178,37 +176,26 @@ def measure(threads: int, only: str | None) -> None:
         if only and only not in title:
             continue
         taken = seconds(rows, repeats)
-        lines = [
-            "| row | median ms | min to max ms (n) | " + " | ".join(f"x {name}" for name, _ in columns) + " |"
-        ]
+        lines = ["| row | median ms | min to max ms (n) | " + " | ".join(f"x {name}" for name, _ in columns) + " |"]
         lines.append("|---" * (3 + len(columns)) + "|")
         for row in rows:
             times = taken[row.name]
             spread = f"{1e3 * min(times):.4g} to {1e3 * max(times):.4g} ({len(times)})"
             ratios = [f"{_ratio(times, taken[against]):.3g}" for _, against in columns]
-            lines.append(
-                "| " + " | ".join([row.name, f"{1e3 * statistics.median(times):.4g}", spread, *ratios]) + " |"
-            )
+            lines.append("| " + " | ".join([row.name, f"{1e3 * statistics.median(times):.4g}", spread, *ratios]) + " |")
         print(json.dumps({"title": title, "table": lines}), flush=True)
     print(json.dumps({"title": "", "table": [_circumstances().partition("; memory")[0] + "."]}))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--threads", type=int, help="measure in this process, on so many threads, and print JSON"
-    )
+    parser.add_argument("--threads", type=int, help="measure in this process, on so many threads, and print JSON")
     parser.add_argument("--only", help="only tables whose title has this; nothing is kept")
     chosen = parser.parse_args()
     if chosen.threads:
         measure(chosen.threads, chosen.only)
         return
-    lines = [
-        "# The H0 barcode, forward and backward, float32",
-        "",
-        f"`python benchmarks/{Path(__file__).name}`",
-        "",
-    ]
+    lines = ["# The H0 barcode, forward and backward, float32", "", f"`python benchmarks/{Path(__file__).name}`", ""]
     for threads in (1, 2):
         command = [
             sys.executable,

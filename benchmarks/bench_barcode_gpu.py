@@ -144,10 +144,7 @@ SMALL = [
     Row("bars, selection, entropy and gradient, graph replay", replayed(loss)),
     Row("torch-topological, forward and backward", torch_topological),
 ]
-LARGE = [
-    Row("product, float32, each pair once", product_in_blocks),
-    Row("tree of a large cloud, forward", large),
-]
+LARGE = [Row("product, float32, each pair once", product_in_blocks), Row("tree of a large cloud, forward", large)]
 
 
 def cloud(shape: tuple[int, ...], device: str) -> Tensor:
@@ -203,9 +200,7 @@ def nearest_are_in_the_tree(points: Tensor, sample: int = 256) -> str:
     lengths = measured(points, edges).double()
     shortest = torch.full((len(points),), torch.inf, dtype=torch.float64, device=points.device)
     shortest.scatter_reduce_(0, edges.flatten(), lengths.repeat_interleave(2), "amin")
-    rows = torch.randint(0, len(points), (sample,), generator=torch.Generator().manual_seed(1)).to(
-        points.device
-    )
+    rows = torch.randint(0, len(points), (sample,), generator=torch.Generator().manual_seed(1)).to(points.device)
     worst = 0.0
     for row in rows.tolist():
         least = torch.full((), torch.inf, dtype=torch.float64, device=points.device)

@@ -35,9 +35,7 @@ def clusters(n: int, radius: float) -> torch.Tensor:
     """20 round clusters, whose radius is this share of their centres' distance from the middle."""
     generator = torch.Generator().manual_seed(0)
     centres = torch.nn.functional.normalize(torch.randn(20, D, generator=generator), dim=1)
-    return centres.repeat_interleave(-(-n // 20), 0)[:n] + radius * D**-0.5 * torch.randn(
-        n, D, generator=generator
-    )
+    return centres.repeat_interleave(-(-n // 20), 0)[:n] + radius * D**-0.5 * torch.randn(n, D, generator=generator)
 
 
 def floor(x: torch.Tensor, rows: int) -> None:
@@ -108,9 +106,7 @@ def cases(n: int) -> list[Case]:
         found.append(Case(n, FLOOR, threads, partial(floor, rows=n // part), times=part, memory=part == 1))
         found.append(Case(n, OURS, threads, ours, repeats=1 if n > SIZES[1] else None))
         if n <= SIZES[1]:
-            found.append(
-                Case(n, "uncone, product in float32", threads, partial(ours, candidates=torch.float32))
-            )
+            found.append(Case(n, "uncone, product in float32", threads, partial(ours, candidates=torch.float32)))
             found.append(Case(n, "uncone, all distances kept, Prim", threads, dense))
     if n > SIZES[1]:
         return found[2:]  # two threads
@@ -183,9 +179,7 @@ def measured_lines(some: list[Case], repeats: int) -> list[str]:
             f"{statistics.median(times):.3g}",
             f"{statistics.median(ratios):.3g} ({len(ratios)})",
         ]
-        lines.append(
-            "| " + " | ".join([*cells, passes, difference, "" if held is None else f"{held:.0f}"]) + " |"
-        )
+        lines.append("| " + " | ".join([*cells, passes, difference, "" if held is None else f"{held:.0f}"]) + " |")
         print(lines[-1], file=sys.stderr, flush=True)
     return lines
 

@@ -62,9 +62,12 @@ def _rows() -> list[Compared]:
         Compared("apply whitening, 1M x 384", 5, ("bench_repair_apply", "uncone, whitening")),
         Compared("TwoNN, 50257 x 768", 2, ("bench_neighbours", "uncone two_nn")),
         Compared("hubness, 50257 x 768", 2, ("bench_neighbours", "uncone hubness")),
-        Compared("diagnose 262144 x 2048 float32 (2.1 GB)", 1,
-                 command=("-m", "uncone", "diagnose", str(path("C", "safetensors")), *files)),
-    ]  # fmt: skip
+        Compared(
+            "diagnose 262144 x 2048 float32 (2.1 GB)",
+            1,
+            command=("-m", "uncone", "diagnose", str(path("C", "safetensors")), *files),
+        ),
+    ]
     what = "diagnose 128256 x 4096 bfloat16 (1 GB)"
     rows.append(Compared(what, 1, command=("-m", "uncone", "diagnose", str(wide()), *files)))
     for n, d in ((3, 8000), (1000, 4096), (2000, 2048)):
@@ -99,9 +102,13 @@ class Side:
         if self._one.row is not None:
             if self._worker is None:  # not before: one of the two may make a file that both read
                 self._worker = subprocess.Popen(
-                    [sys.executable, "-c", WORK, *self._one.row], env=self._environment, text=True,
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                )  # fmt: skip
+                    [sys.executable, "-c", WORK, *self._one.row],
+                    env=self._environment,
+                    text=True,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                )
             print("", file=self._worker.stdin, flush=True)
             while not (line := self._worker.stdout.readline()).startswith("TOOK"):
                 if not line:
@@ -144,18 +151,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("commit", help="the older commit")
     parser.add_argument("--busy", action="store_true", help="beside a process that keeps one core busy")
-    parser.add_argument(
-        "--only", default="", help="rows whose name has this, or that after a ';'; the others stay"
-    )
+    parser.add_argument("--only", default="", help="rows whose name has this, or that after a ';'; the others stay")
     parser.add_argument("--most", type=int, default=99, help="turns of a row at the most")
     chosen = parser.parse_args()
     out = HERE / "results" / f"before_{chosen.commit}{'_busy' if chosen.busy else ''}.md"
     head = [
-        f"# This commit against {chosen.commit}, in turns" + ", beside a process that keeps one core busy" * chosen.busy,
-        "", f"`python benchmarks/{Path(__file__).name} {chosen.commit}{' --busy' * chosen.busy}`", "",
+        f"# This commit against {chosen.commit}, in turns"
+        + ", beside a process that keeps one core busy" * chosen.busy,
+        "",
+        f"`python benchmarks/{Path(__file__).name} {chosen.commit}{' --busy' * chosen.busy}`",
+        "",
         "| work | turns | before: median s (min to max) | now | ratio, median of turns | peak MiB before | now |",
         "|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
+    ]
     lines, known = list[str](), out.read_text().splitlines() if out.exists() else []
     with tempfile.TemporaryDirectory() as temporary:
         folder, old = Path(temporary), Path(temporary) / "before"

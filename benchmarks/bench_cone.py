@@ -39,11 +39,4 @@ if __name__ == "__main__":
     found = separate(cloud(20_000, 256))
     told = f"proven {found.margin / found.mean_norm:.5f}, at most {found.bound / found.mean_norm:.5f} of the mean norm; {found.steps} steps"
     title = "A direction that all states avoid: planted margin of 0.001 of the mean norm"
-    run(
-        __file__,
-        title,
-        ROWS,
-        repeats=3,
-        columns=[("uncone, 4,000", ROWS[2].name)],
-        notes=f"20,000 x 256: {told}.",
-    )
+    run(__file__, title, ROWS, repeats=3, columns=[("uncone, 4,000", ROWS[2].name)], notes=f"20,000 x 256: {told}.")

@@ -76,11 +76,7 @@ ROWS = [
     Row("uncone: tokens, resumable", lambda: ours(resume=True), memory=False),
     Row("uncone: tokens and words, resumable", lambda: ours(words=True, resume=True)),
     Row("tokenizers: encode_batch of lines, not counted", lambda: library("encode_batch"), memory=False),
-    Row(
-        "tokenizers: encode_batch_fast of lines, not counted",
-        lambda: library("encode_batch_fast"),
-        memory=False,
-    ),
+    Row("tokenizers: encode_batch_fast of lines, not counted", lambda: library("encode_batch_fast"), memory=False),
     Row("a loop of encode and a Counter, 8 MB of the text alone", loop, repeats=1, memory=False),
 ]
 

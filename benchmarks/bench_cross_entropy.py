@@ -34,11 +34,7 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     random = torch.Generator().manual_seed(0)
     hidden, weight = torch.randn(N, D, generator=random), 0.02 * torch.randn(V, D, generator=random)
     frequencies = 1 / (torch.arange(V) + 2.7)
-    return (
-        hidden.requires_grad_(),
-        weight.requires_grad_(),
-        torch.multinomial(frequencies, N, True, generator=random),
-    )
+    return (hidden.requires_grad_(), weight.requires_grad_(), torch.multinomial(frequencies, N, True, generator=random))
 
 
 def dense(h: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -60,9 +56,7 @@ def published(h: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> torch.Tensor
         gate = factors.expand(int(rows.sum()), V).clone()
         gate[torch.arange(len(gate)), y[rows]] = 1
         z = h[rows].detach() @ (w * 2 / 2).T
-        total = total + torch.nn.functional.cross_entropy(
-            gate * z + (1 - gate) * z.detach(), y[rows], reduction="sum"
-        )
+        total = total + torch.nn.functional.cross_entropy(gate * z + (1 - gate) * z.detach(), y[rows], reduction="sum")
     return total / N
 
 
@@ -109,9 +103,7 @@ ROWS = [
     Row("floor: 6 N V D at the measured rate", floor, memory=False),
     _row("uncone, plain", lambda h, w, y: gated_linear_cross_entropy(h, w, y)),
     _row("uncone, gated", lambda h, w, y: gated_linear_cross_entropy(h, w, y, gate=Gate())),
-    _row(
-        "uncone, gated, share told", lambda h, w, y: gated_linear_cross_entropy(h, w, y, gate=RecordingGate())
-    ),
+    _row("uncone, gated, share told", lambda h, w, y: gated_linear_cross_entropy(h, w, y, gate=RecordingGate())),
     _row(
         "uncone, plain, chunks of 256",
         lambda h, w, y: gated_linear_cross_entropy(h, w, y, options=CrossEntropyOptions(chunk=256)),
@@ -128,12 +120,7 @@ NARROW = [
 ]
 
 if __name__ == "__main__":
-    columns = [
-        ("floor", ROWS[0].name),
-        ("plain", ROWS[1].name),
-        ("logits", ROWS[6].name),
-        ("published", ROWS[7].name),
-    ]
+    columns = [("floor", ROWS[0].name), ("plain", ROWS[1].name), ("logits", ROWS[6].name), ("published", ROWS[7].name)]
     if has_narrow_products():
         ROWS += NARROW
         columns.append(("floor of bfloat16", NARROW[0].name))

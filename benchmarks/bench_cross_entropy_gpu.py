@@ -252,13 +252,8 @@ def show(table: list[Row], title: str) -> str:
         else:
             ms = [1000 * t for t in row.times]
             cells += [f"{1000 * medians[row.name]:.4g}", f"{min(ms):.4g} to {max(ms):.4g} ({len(ms)})"]
-            cells += [
-                f"{medians[row.name] / medians[base]:.3g}" if base in medians else "" for _, base in against
-            ]
-            cells += [
-                "" if row.mib is None else f"{row.mib:.0f}",
-                "" if row.error is None else f"{row.error:.1e}",
-            ]
+            cells += [f"{medians[row.name] / medians[base]:.3g}" if base in medians else "" for _, base in against]
+            cells += ["" if row.mib is None else f"{row.mib:.0f}", "" if row.error is None else f"{row.error:.1e}"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", circumstances(), ""])
 
@@ -288,18 +283,14 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=10)
     chosen = parser.parse_args()
     if not chosen.tiny and not torch.cuda.is_available():
-        sys.exit(
-            "expected a GPU, found none: run this on a machine with one, or try the script itself with --tiny"
-        )
+        sys.exit("expected a GPU, found none: run this on a machine with one, or try the script itself with --tiny")
     device, dtype = ("cpu", torch.float32) if chosen.tiny else ("cuda", torch.bfloat16)
     n, v, d = (64, 500, 32) if chosen.tiny else (16_384, 128_256, 4096)
     name = "CPU" if chosen.tiny else torch.cuda.get_device_name()
     gate = Gate(v, device)
     table = rows(gate, device)
     measure(table, gate, *inputs(n, v, d, device, dtype), chosen.repeats)
-    text = show(
-        table, f"Cross-entropy of a head on {name}, N {n}, V {v}, D {d}, {str(dtype).removeprefix('torch.')}"
-    )
+    text = show(table, f"Cross-entropy of a head on {name}, N {n}, V {v}, D {d}, {str(dtype).removeprefix('torch.')}")
     print(text)
     if not chosen.tiny:
         slug = re.sub(r"\W+", "_", name.lower()).strip("_")

@@ -31,16 +31,7 @@ print("PEAK", peak, file=sys.stderr)
 def diagnose(spec: str, folder: Path) -> tuple[float, float]:
     """Seconds from process start to both files, and the peak of RssAnon in MiB over the whole process."""
     code = WATCHED.format(here=str(HERE))
-    command = [
-        sys.executable,
-        "-c",
-        code,
-        spec,
-        "--json",
-        str(folder / "d.json"),
-        "--html",
-        str(folder / "d.html"),
-    ]
+    command = [sys.executable, "-c", code, spec, "--json", str(folder / "d.json"), "--html", str(folder / "d.html")]
     began = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return time.perf_counter() - began, float(done.stderr.split("PEAK")[1])

@@ -37,6 +37,10 @@ if __name__ == "__main__":
     path("B")
     values = f"Values: uncone {streamed():.7f}, closed form {closed_form():.7f}, package {package():.7f}."
     run(
-        __file__, "IsoScore of 128256 x 2048 float32 on disk (1.05 GB)", ROWS, repeats=3,
-        columns=[("package", ROWS[2].name)], notes=values,
-    )  # fmt: skip
+        __file__,
+        "IsoScore of 128256 x 2048 float32 on disk (1.05 GB)",
+        ROWS,
+        repeats=3,
+        columns=[("package", ROWS[2].name)],
+        notes=values,
+    )

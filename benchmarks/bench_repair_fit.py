@@ -75,10 +75,7 @@ ROWS = [
     Row("uncone, Whiten", _ours(Whiten)),
     Row("numpy, X.T @ X and eigh by hand", _by_hand),
     Row(f"scikit-learn, PCA({REMOVED})", _scikit_learn(REMOVED)),
-    Row(
-        f"scikit-learn, PCA({REMOVED}) by the covariance",
-        _scikit_learn(REMOVED, svd_solver="covariance_eigh"),
-    ),
+    Row(f"scikit-learn, PCA({REMOVED}) by the covariance", _scikit_learn(REMOVED, svd_solver="covariance_eigh")),
     Row(
         "scikit-learn, PCA(whiten=True) by the covariance",
         _scikit_learn(None, whiten=True, svd_solver="covariance_eigh"),
@@ -91,14 +88,5 @@ if importlib.util.find_spec("spectralyte") is not None:
 if __name__ == "__main__":
     n, d = SHAPES[NAME]
     columns = [("PCA", ROWS[5].name), ("PCA by the covariance", ROWS[6].name), ("by hand", ROWS[4].name)]
-    notes = (
-        "Ours read the file once and digest it (sha256) in the same pass; the others hold the whole matrix."
-    )
-    run(
-        __file__,
-        f"Fitting a repair on {n} x {d} float32 on disk",
-        ROWS,
-        repeats=5,
-        columns=columns,
-        notes=notes,
-    )
+    notes = "Ours read the file once and digest it (sha256) in the same pass; the others hold the whole matrix."
+    run(__file__, f"Fitting a repair on {n} x {d} float32 on disk", ROWS, repeats=5, columns=columns, notes=notes)

@@ -39,7 +39,10 @@ if __name__ == "__main__":
         f"{d / (2 * V):.5f} expected and {e:.5f} read at {d}" for d, e in zip(WIDTHS, entropies, strict=True)
     )
     run(
-        __file__, f"Spectra of a head of {V} rows, seconds for one checkpoint", ROWS, repeats=3,
+        __file__,
+        f"Spectra of a head of {V} rows, seconds for one checkpoint",
+        ROWS,
+        repeats=3,
         columns=[(f"SVD {d}", ROWS[2 * i + 1].name) for i, d in enumerate(WIDTHS)],
         notes=f"Singular entropy of the noise, d / (2 V) to first order: {told}.",
-    )  # fmt: skip
+    )

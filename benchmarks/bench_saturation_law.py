@@ -67,9 +67,7 @@ def main() -> None:
             return scale * total, scale * slope
 
         def ends(sought: Any = sought, scale: float = scale) -> Array:
-            return np.array(
-                [minimize(sought, one, jac=True, method="L-BFGS-B").fun / scale for one in chosen]
-            )
+            return np.array([minimize(sought, one, jac=True, method="L-BFGS-B").fun / scale for one in chosen])
 
         found, clock, processor = timed(ends)
         times = len(every) / sample
@@ -77,9 +75,7 @@ def main() -> None:
             f"| scipy L-BFGS-B, {name}, {sample} starts x {times:g} | {clock * times:.0f} | {processor * times:.0f} | {found.min():.12g} |"
         )
     known, clock, processor = timed(lambda: uncertainty(problem, law, resamples=1000))
-    lines.append(
-        f"| uncone, 1,000 simulated fits with and without each constant | {clock:.2f} | {processor:.2f} | |"
-    )
+    lines.append(f"| uncone, 1,000 simulated fits with and without each constant | {clock:.2f} | {processor:.2f} | |")
     _, clock, processor = timed(lambda: [known.profile(place) for place in range(5)])
     lines.append(f"| uncone, profile intervals of five constants | {clock:.2f} | {processor:.2f} | |")
     load = f"Load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; numpy {np.__version__}."

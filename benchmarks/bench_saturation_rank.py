@@ -17,9 +17,7 @@ RANKS = (8, 16, 32, 64, 96, 128, 192, 256)
 def _states() -> States:
     torch.manual_seed(0)
     head, x = 0.15 * torch.randn(V, D), torch.randn(N, D)
-    labels = torch.cat(
-        [torch.multinomial(torch.softmax(part @ head.T, 1), 1)[:, 0] for part in torch.split(x, 1000)]
-    )
+    labels = torch.cat([torch.multinomial(torch.softmax(part @ head.T, 1), 1)[:, 0] for part in torch.split(x, 1000)])
     return States(x, labels, head, None, None, 1.0, "made", torch.zeros(N, dtype=torch.int64))
 
 
@@ -48,10 +46,5 @@ ROWS = [
 if __name__ == "__main__":
     title = "Loss against rank: V 16,384, D 256, 8 ranks, 200,000 states"
     run(
-        __file__,
-        title,
-        ROWS,
-        repeats=1,
-        columns=[("floor", ROWS[0].name)],
-        notes="The bar is 300 s on two idle cores.",
+        __file__, title, ROWS, repeats=1, columns=[("floor", ROWS[0].name)], notes="The bar is 300 s on two idle cores."
     )

@@ -75,10 +75,4 @@ ROWS = [
 ]
 
 if __name__ == "__main__":
-    run(
-        __file__,
-        f"GloVe text of {N} words with {D} numbers",
-        ROWS,
-        repeats=5,
-        columns=[("ours", ROWS[0].name)],
-    )
+    run(__file__, f"GloVe text of {N} words with {D} numbers", ROWS, repeats=5, columns=[("ours", ROWS[0].name)])

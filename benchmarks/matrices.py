@@ -9,13 +9,7 @@ import numpy as np
 import torch
 
 DATA = Path(__file__).parent / ".data"
-SHAPES = {
-    "A": (50257, 768),
-    "B": (128256, 2048),
-    "C": (262144, 2048),
-    "D": (131072, 4096),
-    "E": (1_000_000, 384),
-}
+SHAPES = {"A": (50257, 768), "B": (128256, 2048), "C": (262144, 2048), "D": (131072, 4096), "E": (1_000_000, 384)}
 _MEAN_NORM, _NORM = 2.05, 3.97
 _BLOCK = 8192
 
@@ -27,9 +21,7 @@ def path(name: str, suffix: str = "npy") -> Path:
         DATA.mkdir(exist_ok=True)
         partial = file.with_suffix(".partial")
         with open(partial, "wb") as handle:
-            handle.write(
-                _npy_header(*SHAPES[name]) if suffix == "npy" else _safetensors_header(*SHAPES[name])
-            )
+            handle.write(_npy_header(*SHAPES[name]) if suffix == "npy" else _safetensors_header(*SHAPES[name]))
             for block in _blocks(*SHAPES[name]):
                 handle.write(block.numpy().tobytes())
         partial.rename(file)

@@ -76,9 +76,7 @@ def memory_of(script: str, row: Row) -> float | None:
     """`peak_extra_mib` of one row in a fresh process."""
     if not row.memory:
         return None
-    done = subprocess.run(
-        [sys.executable, script, "--memory-of", row.name], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, script, "--memory-of", row.name], capture_output=True, text=True, check=True)
     return float(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -102,24 +100,13 @@ def run(
     memory = {row.name: memory_of(script, row) for row in rows}
     medians = {name: statistics.median(times) for name, times in taken.items()}
     lines = [f"# {title}", "", f"`python benchmarks/{Path(script).name}`", ""]
-    headings = [
-        "row",
-        "median s",
-        "min to max s (n)",
-        *[f"x {heading}" for heading, _ in columns],
-        "extra memory MiB",
-    ]
+    headings = ["row", "median s", "min to max s (n)", *[f"x {heading}" for heading, _ in columns], "extra memory MiB"]
     lines += ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
     for row in rows:
         times = taken[row.name]
         ratios = [f"{_ratio(times, taken[against]):.3g}" for _, against in columns]
         held = memory[row.name]
-        cells = [
-            row.name,
-            f"{medians[row.name]:.4g}",
-            f"{min(times):.4g} to {max(times):.4g} ({len(times)})",
-            *ratios,
-        ]
+        cells = [row.name, f"{medians[row.name]:.4g}", f"{min(times):.4g} to {max(times):.4g} ({len(times)})", *ratios]
         lines.append("| " + " | ".join([*cells, "" if held is None else f"{held:.0f}"]) + " |")
     lines += ["", notes] if notes else []
     lines += ["", _circumstances()]

@@ -17,15 +17,10 @@ def kept(name: str) -> list[dict[str, str]]:
 def section(name: str, title: str) -> dict[str, dict[str, str]]:
     """The table under the heading `title` of results/NAME.md: by row's name, each by heading."""
     text = (
-        (HERE / "results" / f"{name}.md")
-        .read_text(encoding="utf-8")
-        .split(f"## {title}\n", 1)[1]
-        .split("\n## ", 1)[0]
+        (HERE / "results" / f"{name}.md").read_text(encoding="utf-8").split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
     )
     cells = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in text.splitlines()
-        if line.startswith("|")
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")
     ]
     return {row[0]: dict(zip(cells[0], row, strict=True)) for row in cells[2:]}
 
@@ -79,7 +74,9 @@ def _isoscore() -> str:
 def _cross_entropy() -> str:
     _, plain, _, told, _, torch, dense, published, *_ = kept("cross_entropy")
     rivals = f"`torch` chunked: {_cost(torch)}; logits and cross-entropy: {_cost(dense)}"
-    ratios = f"{_times(torch, plain)} and {_times(dense, plain)} x faster; {plain['x floor']} x the floor of its products"
+    ratios = (
+        f"{_times(torch, plain)} and {_times(dense, plain)} x faster; {plain['x floor']} x the floor of its products"
+    )
     work = "loss and gradients of a head, 4096 targets, 50257 x 768"
     dense_gate = f"published gate: {_cost(published)}"
     faster = f"{_times(published, told)} x faster; {_times(told, plain)} x plain"
@@ -111,15 +108,15 @@ def _parquet() -> str:
     *_, whole, ours, naive = kept("parquet")
     rivals = f"pyarrow, then the same sums: {_cost(whole)}; table and `np.stack`: {_cost(naive)}"
     ratio = f"{ours['x read, then products']} x reading and products in turn"
-    return (
-        f"| moments of a Parquet column, 1M x 384 | {_cost(ours)} | {rivals} | {ratio} | `bench_parquet.py` |"
-    )
+    return f"| moments of a Parquet column, 1M x 384 | {_cost(ours)} | {rivals} | {ratio} | `bench_parquet.py` |"
 
 
 def _word_vectors() -> str:
     ours, _, gensim, *_ = kept("word_vectors")
     ratio = f"{gensim['x ours']} x faster"
-    return f"| GloVe text, 400,000 x 300 | {_cost(ours)} | gensim: {_cost(gensim)} | {ratio} | `bench_word_vectors.py` |"
+    return (
+        f"| GloVe text, 400,000 x 300 | {_cost(ours)} | gensim: {_cost(gensim)} | {ratio} | `bench_word_vectors.py` |"
+    )
 
 
 def _repair_fit() -> str:
@@ -164,9 +161,7 @@ def _ms(row: dict[str, str]) -> str:
 def _barcode_large() -> str:
     lines = list[str]()
     for n, threads in (("16384", "1"), ("100000", "2")):
-        rows = {
-            row["row"]: row for row in kept("barcode_large") if row["n"] == n and row["threads"] == threads
-        }
+        rows = {row["row"]: row for row in kept("barcode_large") if row["n"] == n and row["threads"] == threads}
         ours = rows["uncone"]
         giotto = rows.get("giotto-ph")
         rivals = f"giotto-ph, forward: {_cost(giotto)}" if giotto else ""
@@ -185,27 +180,42 @@ def _saturation() -> str:
     seconds = float(scipy["s"]) / float(law["s"])
     lines = [
         (
-            "500 singular values of the contexts of 2M tokens", _cost(whole),
-            f"100 values: {_cost(few)}; scipy's ARPACK: {_cost(arpack)}", f"{_times(arpack, few)} x faster", "context",
+            "500 singular values of the contexts of 2M tokens",
+            _cost(whole),
+            f"100 values: {_cost(few)}; scipy's ARPACK: {_cost(arpack)}",
+            f"{_times(arpack, few)} x faster",
+            "context",
         ),
         ("all nine such matrices of `context_rank`", _cost(every), "", "", "context"),
         (
-            "all numbers of a head at a checkpoint, 50304 x 768", _cost(ours), f"`numpy.linalg.svd` twice: {_cost(svd)}",
-            f"{_times(svd, ours)} x faster", "checkpoints",
+            "all numbers of a head at a checkpoint, 50304 x 768",
+            _cost(ours),
+            f"`numpy.linalg.svd` twice: {_cost(svd)}",
+            f"{_times(svd, ours)} x faster",
+            "checkpoints",
         ),
         (
-            "4,500 starts of a scaling law, 245 runs", f"{law['s']} s", f"SciPy's L-BFGS-B, one by one: {scipy['s']} s",
-            f"{seconds:.3g} x faster", "law",
+            "4,500 starts of a scaling law, 245 runs",
+            f"{law['s']} s",
+            f"SciPy's L-BFGS-B, one by one: {scipy['s']} s",
+            f"{seconds:.3g} x faster",
+            "law",
         ),
         (
-            "curves judged a minute, 16 checkpoints", judged["curves a minute"],
-            f"counted draws: {judged['counted draws, curves a minute']}", "", "curves",
+            "curves judged a minute, 16 checkpoints",
+            judged["curves a minute"],
+            f"counted draws: {judged['counted draws, curves a minute']}",
+            "",
+            "curves",
         ),
         (
-            "loss against rank, 8 ranks, 16384 x 256, 200,000 states", _s(ranks), "",
-            f"{_times(ranks, floor)} x one product of all states", "rank",
+            "loss against rank, 8 ranks, 16384 x 256, 200,000 states",
+            _s(ranks),
+            "",
+            f"{_times(ranks, floor)} x one product of all states",
+            "rank",
         ),
-    ]  # fmt: skip
+    ]
     return "\n".join(f"| {' | '.join(cells)} | `bench_saturation_{name}.py` |" for *cells, name in lines)
 
 
@@ -219,24 +229,42 @@ def _explained() -> str:
     monitor = (float(read["x step"]) - 1) / 50
     lines = [
         (
-            "tokens of 205 MB counted, WordPiece", _s(counted), f"`encode_batch`, not counted: {_s(batch)}; `encode_batch_fast`: {_s(fast)}",
-            f"{counted['x encode_batch']} and {counted['x encode_batch_fast']} x their time", "count",
+            "tokens of 205 MB counted, WordPiece",
+            _s(counted),
+            f"`encode_batch`, not counted: {_s(batch)}; `encode_batch_fast`: {_s(fast)}",
+            f"{counted['x encode_batch']} and {counted['x encode_batch_fast']} x their time",
+            "count",
         ),
         (
-            "states of all layers of MiniLM, 100,000 tokens", _cost(layers), f"forward pass alone: {_s(forward)}; all states stored: {_s(stored)}",
-            f"{layers['x forward']} x the forward pass", "layers",
+            "states of all layers of MiniLM, 100,000 tokens",
+            _cost(layers),
+            f"forward pass alone: {_s(forward)}; all states stored: {_s(stored)}",
+            f"{layers['x forward']} x the forward pass",
+            "layers",
         ),
         (
-            "ledger of a head's gradient, 8192 targets, 30000 x 384", _cost(ledger), f"forward and backward: {_cost(dense)}, chunked {_cost(own)}",
-            f"{ledger['x logits']} and {beside} x their time; monitor {monitor:.1%} of a step", "gradients",
+            "ledger of a head's gradient, 8192 targets, 30000 x 384",
+            _cost(ledger),
+            f"forward and backward: {_cost(dense)}, chunked {_cost(own)}",
+            f"{ledger['x logits']} and {beside} x their time; monitor {monitor:.1%} of a step",
+            "gradients",
         ),
         ("a direction that 20,000 x 256 states avoid, proven", _cost(direction), "", "", "cone"),
-        ("the same, 4,000 x 64", _cost(ours), f"HiGHS: {_cost(programme)}", f"{_times(programme, ours)} x faster", "cone"),
         (
-            "every token of a head of 4096 x 64 proven reachable", _cost(heads), f"HiGHS, 4 tokens of them: {_s(few)}",
-            f"{1024 * float(few['median s']) / float(heads['median s']):,.0f} x faster a token", "unreachable",
+            "the same, 4,000 x 64",
+            _cost(ours),
+            f"HiGHS: {_cost(programme)}",
+            f"{_times(programme, ours)} x faster",
+            "cone",
         ),
-    ]  # fmt: skip
+        (
+            "every token of a head of 4096 x 64 proven reachable",
+            _cost(heads),
+            f"HiGHS, 4 tokens of them: {_s(few)}",
+            f"{1024 * float(few['median s']) / float(heads['median s']):,.0f} x faster a token",
+            "unreachable",
+        ),
+    ]
     return "\n".join(f"| {' | '.join(cells)} | `bench_{name}.py` |" for *cells, name in lines)
 
 

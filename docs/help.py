@@ -38,11 +38,7 @@ def main() -> None:
     for command in COMMANDS:
         section = f"## `{command}`\n\n```text\n{help_of(command)}\n```\n"
         written = re.sub(
-            rf"^## `{command}`\n\n```text\n.*?^```\n",
-            lambda _, new=section: new,
-            text,
-            count=1,
-            flags=re.M | re.S,
+            rf"^## `{command}`\n\n```text\n.*?^```\n", lambda _, new=section: new, text, count=1, flags=re.M | re.S
         )
         text = written if f"## `{command}`\n" in text else f"{text.rstrip()}\n\n{section}"
     PAGE.write_text(text, encoding="utf-8")

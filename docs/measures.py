@@ -20,9 +20,7 @@ def sections() -> str:
 
 def _section(description: MeasureDescription) -> str:
     facts = "\n".join(f"- {fact}" for fact in description.facts)
-    return (
-        f"#### `{description.name}`\n\n{description.says}\n\n```text\n{description.formula}\n```\n\n{facts}"
-    )
+    return f"#### `{description.name}`\n\n{description.says}\n\n```text\n{description.formula}\n```\n\n{facts}"
 
 
 def main() -> None:

@@ -11,9 +11,7 @@ def stub() -> str:
     """One import for each public object of `uncone.questions`, and one for each folder."""
     records = (record.rpartition(".") for _, record, *_ in QUESTIONS.values())
     places = (
-        OBJECTS
-        | {name: file for name, (file, *_) in QUESTIONS.items()}
-        | {name: file for file, _, name in records}
+        OBJECTS | {name: file for name, (file, *_) in QUESTIONS.items()} | {name: file for file, _, name in records}
     )
     lines = [f"from uncone.{file} import {name} as {name}" for name, file in places.items()]
     lines += [f"from uncone import {room} as {room}" for room in _rooms()]

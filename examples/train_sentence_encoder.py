@@ -70,18 +70,14 @@ class Encoder:
         """(N, D)."""
         encoded = self._tokenizer.encode_batch(list(sentences))
         mask = torch.tensor([e.attention_mask for e in encoded])
-        hidden = self.model(
-            input_ids=torch.tensor([e.ids for e in encoded]), attention_mask=mask
-        ).last_hidden_state
+        hidden = self.model(input_ids=torch.tensor([e.ids for e in encoded]), attention_mask=mask).last_hidden_state
         return (hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
 
 
 def train(encoder: Encoder, run: Run, pairs: PairSet, batches: Sequence[Sequence[int]], lr: float) -> None:
     """The training loop: the penalty is asked for once a step, of the states of both sides of all pairs."""
     optimizer = torch.optim.AdamW(encoder.model.parameters(), lr=lr, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: warm_up_and_decay(step, len(batches))
-    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warm_up_and_decay(step, len(batches)))
     encoder.model.train()
     torch.manual_seed(run.seed)  # of the dropout
     start = time.process_time()
@@ -101,9 +97,7 @@ def train(encoder: Encoder, run: Run, pairs: PairSet, batches: Sequence[Sequence
             optimizer.zero_grad()
             attached.step()
             if step % 20 == 0 or step == len(batches):
-                said = (
-                    f"{run.name:>8}, seed {run.seed}: step {step} of {len(batches)}, loss {loss.item():.3f}"
-                )
+                said = f"{run.name:>8}, seed {run.seed}: step {step} of {len(batches)}, loss {loss.item():.3f}"
                 print(said if run.penalty is None else f"{said}, penalty {penalty.item():.3f}", flush=True)
     run.seconds = time.process_time() - start
 
@@ -133,9 +127,7 @@ def evaluate(encoder: Encoder, pairs: PairSet, run: Run) -> None:
 def make_batches(pairs: PairSet, seed: int, batch: int, steps: int) -> list[list[int]]:
     """Places of pairs in a random order, anew when all were used; no sentence twice in a batch, which would be its own negative."""
     random = np.random.default_rng(seed)
-    alike = [
-        i for i, gold in enumerate(pairs.gold) if gold >= ALIKE and pairs.pairs[i][0] != pairs.pairs[i][1]
-    ]
+    alike = [i for i, gold in enumerate(pairs.gold) if gold >= ALIKE and pairs.pairs[i][0] != pairs.pairs[i][1]]
     found: list[list[int]] = []
     waiting: list[int] = []
     while len(found) < steps:
@@ -185,8 +177,7 @@ def random_encoder(pairs: PairSet) -> Encoder:
     tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.train_from_iterator(
-        pairs.texts(),
-        trainers.WordLevelTrainer(vocab_size=2000, special_tokens=SPECIAL, show_progress=False),
+        pairs.texts(), trainers.WordLevelTrainer(vocab_size=2000, special_tokens=SPECIAL, show_progress=False)
     )
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[(name, SPECIAL.index(name)) for name in ("[CLS]", "[SEP]")]
@@ -222,12 +213,9 @@ def report(before: Run, runs: list[Run], pairs: PairSet) -> str:
     def mean(of: Any, digits: int) -> list[str]:
         return [f"{np.mean([of(run) for run in column]):.{digits}f}" for column in columns]
 
-    lines = [
-        changed(plain, other, pairs) for plain, other in zip(arms["plain"], arms["penalty"], strict=True)
-    ]
+    lines = [changed(plain, other, pairs) for plain, other in zip(arms["plain"], arms["penalty"], strict=True)]
     trained = [
-        ["-", *(f"{np.mean([of(run) for run in arm]):{form}}" for arm in arms.values())]
-        for of, form in OF_TRAINING
+        ["-", *(f"{np.mean([of(run) for run in arm]):{form}}" for arm in arms.values())] for of, form in OF_TRAINING
     ]
     floor, last = before.scores, arms["plain"][0].track.records[-1]
     lines += [
@@ -266,9 +254,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument(
-        "--data", type=Path, default=Path("../shared/data/sts"), help="folder of the STS Benchmark"
-    )
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/sts"), help="folder of the STS Benchmark")
     parser.add_argument(
         "--encoder", type=Path, help="folder of a BERT with tokenizer.json; without, the packaged MiniLM"
     )
@@ -284,9 +270,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=5e-5)
     parser.add_argument("--weight", type=float, default=1.0, help="of the entropy")
     parser.add_argument("--all-bars", action="store_true", help="instead of the prominent ones")
-    parser.add_argument(
-        "--output", type=Path, help="file for what is printed after the training, beside the terminal"
-    )
+    parser.add_argument("--output", type=Path, help="file for what is printed after the training, beside the terminal")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     return parser.parse_args(argv)
 

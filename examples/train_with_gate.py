@@ -71,9 +71,7 @@ class Run:
 def train(run: Run, batches: Tensor, args: argparse.Namespace) -> None:
     """The training loop. Without a gate, too, the model is attached, so that both losses are computed in the same way."""
     optimizer = make_optimizer(run.model, args)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: warm_up_and_decay(step, len(batches))
-    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warm_up_and_decay(step, len(batches)))
     run.model.train()
     start, said = time.thread_time(), time.monotonic()
     with uncone.attach(run.model, gate=run.gate) as attached:
@@ -113,9 +111,7 @@ def perplexity(model: Any, text: Text, split: str, batch: int) -> dict[str, floa
         loss = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
         sums.index_add_(0, text.group[targets], loss.double())
         counts += torch.bincount(text.group[targets], minlength=len(GROUPS))
-    means = {"all": float(sums.sum() / counts.sum())} | dict(
-        zip(GROUPS, (sums / counts).tolist(), strict=True)
-    )
+    means = {"all": float(sums.sum() / counts.sum())} | dict(zip(GROUPS, (sums / counts).tolist(), strict=True))
     return {name: math.exp(mean) for name, mean in means.items()}
 
 
@@ -141,16 +137,12 @@ def read_text(folder: Path, vocab_size: int) -> Text:
         sys.exit(
             f"expected train.txt.xz, valid.txt.xz and test.txt.xz in {folder}, got no {', '.join(missing)}: give --data FOLDER"
         )
-    lines = {
-        name: lzma.decompress((folder / f"{name}.txt.xz").read_bytes()).decode().splitlines()
-        for name in TEXTS
-    }
+    lines = {name: lzma.decompress((folder / f"{name}.txt.xz").read_bytes()).decode().splitlines() for name in TEXTS}
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.train_from_iterator(
-        lines["train"],
-        trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=SPECIAL, show_progress=False),
+        lines["train"], trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=SPECIAL, show_progress=False)
     )
     splits = {}
     for name, paragraphs in lines.items():
@@ -199,18 +191,14 @@ def report(runs: list[Run], text: Text, args: argparse.Namespace) -> None:
         ("isotropy I(W), centred", [f"{run.geometry['isotropy']:.4f}" for run in runs]),
         ("mean cosine, raw", [f"{run.geometry['cosine']:.4f}" for run in runs]),
         ("mean cosine of rare rows, raw", [f"{run.geometry['rare cosine']:.4f}" for run in runs]),
-        (
-            "tokens a second of one core",
-            [f"{args.steps * args.batch * LENGTH / run.seconds:,.0f}" for run in runs],
-        ),
+        ("tokens a second of one core", [f"{args.steps * args.batch * LENGTH / run.seconds:,.0f}" for run in runs]),
     ]
     for name, cells in rows:
         print(f"{name:30}" + "".join(f"{cell:>12}" for cell in cells))
     sizes = [int((text.group == i).sum()) for i in range(len(GROUPS))]
     targets = torch.bincount(text.group[text.windows(args.split)[:, 1:].flatten()], minlength=len(GROUPS))
     shares = [
-        f"{name} {size:,} ids, {n:,} targets"
-        for name, size, n in zip(GROUPS, sizes, targets.tolist(), strict=True)
+        f"{name} {size:,} ids, {n:,} targets" for name, size, n in zip(GROUPS, sizes, targets.tolist(), strict=True)
     ]
     print(
         f"\nPerplexity is on the {args.split} text; a uniform guess has {text.vocab_size:,}. Groups by count in the training text: {'; '.join(shares)}."
@@ -246,9 +234,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument(
-        "--data", type=Path, default=Path("../shared/data/lm/wikitext-2"), help="folder of the text"
-    )
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/lm/wikitext-2"), help="folder of the text")
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--batch", type=int, default=8, help=f"windows of {LENGTH} tokens a step")
     parser.add_argument("--vocab", type=int, default=8192, help="ids of the tokenizer")
@@ -257,10 +243,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--modes", nargs="+", default=["relative"], help="of the gate; a run for each")
     parser.add_argument("--window", type=int, default=1000, help="steps that the gate counts over")
     parser.add_argument(
-        "--optimizer",
-        choices=("adamw", "sgd"),
-        default="adamw",
-        help="adamw rescales what the gate held back",
+        "--optimizer", choices=("adamw", "sgd"), default="adamw", help="adamw rescales what the gate held back"
     )
     parser.add_argument("--lr", type=float, help="2e-3 with adamw, 1 with sgd")
     parser.add_argument("--split", choices=("valid", "test"), default="test", help="text of the perplexities")

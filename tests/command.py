@@ -7,9 +7,7 @@ import pytest
 from uncone import cli
 
 
-def run_command(
-    verb: str, capsys: pytest.CaptureFixture[str], *arguments: str | Path
-) -> tuple[int, str, str]:
+def run_command(verb: str, capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
     """The exit status, and what was printed to standard output and error."""
     try:
         cli.main([verb, *map(str, arguments)])

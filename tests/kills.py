@@ -78,9 +78,7 @@ def _text(target: Path, version: int) -> None:
 def file_writers(folder: Path) -> dict[str, Writer]:
     """Everything that writes a file."""
     found: dict[str, Writer] = {
-        "record.json": lambda target, version: (
-            make_diagnosis().save(target) if version else _text(target, version)
-        ),
+        "record.json": lambda target, version: make_diagnosis().save(target) if version else _text(target, version),
         "page.html": lambda target, version: (
             write_html(make_diagnosis(), target) if version else _text(target, version)
         ),
@@ -90,9 +88,7 @@ def file_writers(folder: Path) -> dict[str, Writer]:
         "gate.safetensors": _gate,
     }
     np.save(folder / "source.npy", rows(0).numpy())
-    (folder / "words.vec").write_text(
-        f"{N} {D}\n" + "".join(f"w{i} " + " ".join(["1"] * D) + "\n" for i in range(N))
-    )
+    (folder / "words.vec").write_text(f"{N} {D}\n" + "".join(f"w{i} " + " ".join(["1"] * D) + "\n" for i in range(N)))
     for form in FORMATS:
         source = "words.vec" if form in ("vec", "txt.gz", "bin") else "source.npy"
         found[f"repaired.{form}"] = _repaired(folder / source)
@@ -156,9 +152,7 @@ def _again(write: Writer, folder: Path, name: str, whole: bool, ready: int) -> N
         i += 1
 
 
-def kill(
-    write: Writer, folder: Path, name: str, references: list[bytes], wait: random.Random, *, whole: bool
-) -> str:
+def kill(write: Writer, folder: Path, name: str, references: list[bytes], wait: random.Random, *, whole: bool) -> str:
     """Kill one writer. Returns what was left: "old or new", "absent", or what is wrong."""
     reading, ready = os.pipe()
     pid = _child(lambda: _again(write, folder, name, whole, ready))
@@ -169,9 +163,7 @@ def kill(
     os.kill(pid, signal.SIGKILL)
     if os.waitpid(pid, 0)[1] != signal.SIGKILL:
         return "the writer failed"
-    targets = [
-        path for path in folder.iterdir() if path.name.endswith(name) and not path.name.startswith(".")
-    ]
+    targets = [path for path in folder.iterdir() if path.name.endswith(name) and not path.name.startswith(".")]
     if any(content(target) not in references for target in targets):
         return "half written"
     left = list(folder.rglob(".*.tmp"))
@@ -182,9 +174,7 @@ def kill(
     after = list(folder.rglob(".*.tmp"))
     if not whole and after:
         return "the next writer left a temporary file"
-    return (
-        f"{'old or new' if targets else 'absent'}{', a temporary file removed' if left and not after else ''}"
-    )
+    return f"{'old or new' if targets else 'absent'}{', a temporary file removed' if left and not after else ''}"
 
 
 def _rewrite(write: Writer, target: Path, whole: bool) -> None:
@@ -212,9 +202,7 @@ def main(arguments: list[str] | None = None) -> int:
             folder.mkdir()
             for version in (0, 1):
                 (folder / str(version)).mkdir()
-                if os.waitpid(
-                    _child(lambda f=folder / str(version), n=name, w=write, v=version: w(f / n, v)), 0
-                )[1]:  # type: ignore[misc]
+                if os.waitpid(_child(lambda f=folder / str(version), n=name, w=write, v=version: w(f / n, v)), 0)[1]:  # type: ignore[misc]
                     raise SystemExit(f"{name} cannot be written")
             found = [content(folder / str(version) / name) for version in (0, 1)]
             references[name] = [one for one in found if one is not None] + (

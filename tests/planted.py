@@ -62,15 +62,10 @@ FAULTS = {
 }
 
 
-def write_model(
-    folder: Path, table: Tensor, head: Tensor | None = None, *, tokens: list[str] | None = None
-) -> Path:
+def write_model(folder: Path, table: Tensor, head: Tensor | None = None, *, tokens: list[str] | None = None) -> Path:
     """A GPT-NeoX-like checkpoint: config.json, model.safetensors (an untied head if given), vocab.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {
-        "gpt_neox.embed_in.weight": table,
-        "gpt_neox.final_layer_norm.weight": torch.ones(table.shape[1]),
-    }
+    tensors = {"gpt_neox.embed_in.weight": table, "gpt_neox.final_layer_norm.weight": torch.ones(table.shape[1])}
     config = {
         "model_type": "gpt_neox",
         "architectures": ["GPTNeoXForCausalLM"],

@@ -44,9 +44,7 @@ def plant(
     return Planted(x, _labels(n, unused), unused, hidden)
 
 
-def plant_short(
-    *, n: int = 4000, d: int = 64, reserved: int = 10, planted: int = 40, seed: int = 0
-) -> Planted:
+def plant_short(*, n: int = 4000, d: int = 64, reserved: int = 10, planted: int = 40, seed: int = 0) -> Planted:
     """An input table of its own: untrained rows kept their small start, a fifth of the length of the others."""
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     unused, hidden = order[:reserved].sort().values, order[reserved : reserved + planted].sort().values

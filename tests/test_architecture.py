@@ -32,34 +32,20 @@ BELOW: dict[str, set[str]] = {
     "measure": {"moments", "rows", "records", "statistics"},
     "transforms": {"measure", "model", "moments", "rows", "records", "statistics", "atomic"},
     "report": {"records", "atomic"},
-    "diagnosis": set(), "comparison": set(), "calibration": set(), "evaluation": set(), "repairs": set(),
-    "edits": set(), "tokens": set(), "saturation": set(), "training": set(),
+    "diagnosis": set(),
+    "comparison": set(),
+    "calibration": set(),
+    "evaluation": set(),
+    "repairs": set(),
+    "edits": set(),
+    "tokens": set(),
+    "saturation": set(),
+    "training": set(),
     "cli": {"report", "model", "records", "atomic"},
-}  # fmt: skip
-GROUND = {
-    "statistics",
-    "atomic",
-    "sealed",
-    "tensors",
-    "transforms",
-    "measure",
-    "model",
-    "moments",
-    "rows",
-    "records",
 }
+GROUND = {"statistics", "atomic", "sealed", "tensors", "transforms", "measure", "model", "moments", "rows", "records"}
 """What every question may know, beside `ANY`."""
-ASKED = {
-    "diagnosis",
-    "comparison",
-    "calibration",
-    "evaluation",
-    "repairs",
-    "edits",
-    "tokens",
-    "saturation",
-    "training",
-}
+ASKED = {"diagnosis", "comparison", "calibration", "evaluation", "repairs", "edits", "tokens", "saturation", "training"}
 """Folders of questions: one knows of another its public functions and its records."""
 PUBLIC = {f"uncone.{file}" for file in (*OBJECTS.values(), *(of[0] for of in QUESTIONS.values()))}
 ANY = {"errors", "arguments", "version", "lazy", "memory", "regular", "threads", "questions", "roles"}
@@ -106,9 +92,7 @@ OF_TORCH = {
     "saturation/head/rank/mixture.py",
 }
 """Files of theirs that need it, and that are imported inside a function."""
-COMPILED = {
-    "training/bars/kernels.py",
-}  # decorated by numba, and itself imported inside a function
+COMPILED = {"training/bars/kernels.py"}  # decorated by numba, and itself imported inside a function
 
 
 def _room(path: Path) -> str:
@@ -130,9 +114,7 @@ def _imports(path: Path) -> list[tuple[str, bool]]:
     return found
 
 
-FILES = sorted(
-    p for p in SOURCE.rglob("*.py") if p.name not in ("__init__.py", "__main__.py") or p.parent != SOURCE
-)
+FILES = sorted(p for p in SOURCE.rglob("*.py") if p.name not in ("__init__.py", "__main__.py") or p.parent != SOURCE)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
@@ -147,9 +129,7 @@ def test_imports_go_downward(path: Path) -> None:
         if module.startswith("uncone.") and module.split(".")[1] not in allowed:
             assert room in ASKED | {"cli"}, f"{path} imports {module}"
             assert module.split(".")[1] in ASKED, f"{path} imports {module}"
-            assert module in PUBLIC or module.endswith(".record"), (
-                f"{path} imports {module}, which is not public"
-            )
+            assert module in PUBLIC or module.endswith(".record"), f"{path} imports {module}, which is not public"
 
 
 RECORDS = [path for path in FILES if path.name == "record.py" and _room(path) != "records"]
@@ -161,9 +141,7 @@ def test_a_record_imports_records_and_the_standard_library(path: Path) -> None:
         assert top, f"{path} imports {module} inside a function"
         ours = module.split(".")[0] == "uncone"
         allowed = (
-            module.split(".")[1] in ("records", "errors", "arguments") or module.endswith(".record")
-            if ours
-            else True
+            module.split(".")[1] in ("records", "errors", "arguments") or module.endswith(".record") if ours else True
         )
         assert allowed, f"{path} imports {module}"
         assert ours or module.split(".")[0] in sys.stdlib_module_names, f"{path} imports {module}"
@@ -174,9 +152,7 @@ def test_the_table_of_questions_imports_nothing() -> None:
 
 
 def test_folders_of_questions_load_nothing() -> None:
-    assert not [
-        path for path in FILES if path.name == "__init__.py" and _room(path) in ASKED and path.read_text()
-    ]
+    assert not [path for path in FILES if path.name == "__init__.py" and _room(path) in ASKED and path.read_text()]
 
 
 def test_the_table_is_without_cycles() -> None:
@@ -233,9 +209,7 @@ def test_optional_packages_are_imported_inside_functions(path: Path) -> None:
     assert not at_top & OPTIONAL or str(path.relative_to(SOURCE)) in COMPILED
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in FILES if _room(p) in CORE], ids=lambda p: str(p.relative_to(SOURCE))
-)
+@pytest.mark.parametrize("path", [p for p in FILES if _room(p) in CORE], ids=lambda p: str(p.relative_to(SOURCE)))
 def test_the_core_imports_no_torch(path: Path) -> None:
     if str(path.relative_to(SOURCE)) not in OF_TORCH:
         theirs = {f"uncone.{file.removesuffix('.py').replace('/', '.')}" for file in OF_TORCH}
@@ -271,9 +245,7 @@ def test_libraries_of_hugging_face_are_told_to_stay_on_this_machine() -> None:
             if isinstance(node, ast.Call):
                 name = getattr(node.func, "attr", getattr(node.func, "id", ""))
                 told = {keyword.arg or ast.unparse(keyword.value) for keyword in node.keywords}
-                is_ours = name == "from_pretrained" and isinstance(
-                    node.func, ast.Name
-                )  # of model/hugging_face.py
+                is_ours = name == "from_pretrained" and isinstance(node.func, ast.Name)  # of model/hugging_face.py
                 if name in ("from_pretrained", "SentenceTransformer", "snapshot_download") and not is_ours:
                     calls.append((str(path.relative_to(SOURCE)), name))
                     assert told & {"LOCAL", "local_files_only"}, calls[-1]
@@ -283,9 +255,7 @@ def test_libraries_of_hugging_face_are_told_to_stay_on_this_machine() -> None:
 
 
 def test_importing_the_package_or_its_cli_loads_neither_torch_nor_numpy() -> None:
-    code = (
-        "import sys, uncone, uncone.cli; assert not {'torch', 'numpy', 'transformers'} & set(sys.modules), 1"
-    )
+    code = "import sys, uncone, uncone.cli; assert not {'torch', 'numpy', 'transformers'} & set(sys.modules), 1"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -94,12 +94,7 @@ def test_kill_9_at_any_time_of_a_diagnosis_leaves_whole_files(tmp_path: Path) ->
     import numpy as np
 
     np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((20_000, 64), dtype=np.float32))
-    command = [
-        sys.executable,
-        "-c",
-        KILLED,
-        *(str(tmp_path / name) for name in ("x.npy", "d.json", "d.html")),
-    ]
+    command = [sys.executable, "-c", KILLED, *(str(tmp_path / name) for name in ("x.npy", "d.json", "d.html"))]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert int(done.stdout) > 5
 
@@ -122,8 +117,7 @@ def test_a_full_disk_is_said_with_the_file_and_loses_nothing(tmp_path: Path) -> 
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
         with pytest.raises(
-            InputError,
-            match=r"cannot write .*x.json: File too large: nothing of it was written; free some space",
+            InputError, match=r"cannot write .*x.json: File too large: nothing of it was written; free some space"
         ):
             atomic.write_text(tmp_path / "x.json", "x" * 20_000)
     finally:
@@ -170,29 +164,25 @@ def test_long_names_can_be_written(tmp_path: Path) -> None:
     assert (tmp_path / ("n" * 250)).read_text() == "x"
 
 
-def test_what_cannot_be_written_is_said_before_the_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_written_is_said_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tmp_path / "m"
     model.mkdir()
     (tmp_path / "link").symlink_to(model)
     for out, message in (
-        (model, "which exists"), (model / "o", "expected a place outside the model"), (tmp_path / "no" / "o", "there is no folder"),
+        (model, "which exists"),
+        (model / "o", "expected a place outside the model"),
+        (tmp_path / "no" / "o", "there is no folder"),
         (tmp_path / "link" / "o", "expected a place outside the model"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(InputError, match=message):
             atomic.creatable(out, outside=model)
     assert atomic.creatable(tmp_path / "m2", outside=model) == tmp_path / "m2"
     monkeypatch.setattr(
         "os.access", lambda *_: False
     )  # as on a file system that is read-only; root may write elsewhere
-    with pytest.raises(
-        InputError, match=r"cannot create .*o: the folder .* is read-only: give a writable folder"
-    ):
+    with pytest.raises(InputError, match=r"cannot create .*o: the folder .* is read-only: give a writable folder"):
         atomic.creatable(tmp_path / "o")
-    with pytest.raises(
-        InputError, match=r"cannot write .*o: the folder .* is read-only: give a writable folder"
-    ):
+    with pytest.raises(InputError, match=r"cannot write .*o: the folder .* is read-only: give a writable folder"):
         atomic.writable(tmp_path / "o")
 
 
@@ -202,10 +192,7 @@ def test_the_next_writer_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     _kill_in_the_middle(FOLDER_WRITER, folder)
     assert len(list(tmp_path.iterdir())) == 2
     atomic.write_text(target, "new")
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [
-        ".json",
-        ".tmp",
-    ]  # the folder's is not this target's
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".tmp"]  # the folder's is not this target's
     with atomic.new_directory(folder):
         pass
     assert sorted(tmp_path.iterdir()) == [target, folder]
@@ -227,9 +214,7 @@ def test_what_another_writer_of_the_same_target_is_writing_stays(tmp_path: Path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.json", "o", "out"]
 
 
-def test_without_locks_files_are_written_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_locks_files_are_written_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atomic, "fcntl", None)
     _kill_in_the_middle(WRITER, tmp_path / "d.json")
     atomic.write_text(tmp_path / "d.json", "new")

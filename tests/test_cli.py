@@ -39,9 +39,7 @@ def test_a_model_from_start_to_files(tmp_path: Path) -> None:
     done = _run("diagnose", model, "--json", tmp_path / "d.json", "--html", tmp_path / "d.html")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert " ".join(done.stdout.split()).startswith(
-        "WARNING The input token table shows no defect as a whole"
-    )
+    assert " ".join(done.stdout.split()).startswith("WARNING The input token table shows no defect as a whole")
     assert f"wrote {tmp_path / 'd.json'}" in done.stdout
     d = Diagnosis.load(tmp_path / "d.json")
     assert d.verdict.replace("&", "&amp;") in (tmp_path / "d.html").read_text()
@@ -67,15 +65,9 @@ def test_rows_that_are_not_finite(tmp_path: Path) -> None:
 
 def test_errors_are_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no file or folder" in _fails(capsys, "diagnose", tmp_path / "nothing")
-    assert "of another kind" in _fails(
-        capsys, "diagnose", write_model(tmp_path / "m", gaussian(20, 4)) / "vocab.json"
-    )
-    assert "folder that exists" in _fails(
-        capsys, "diagnose", tmp_path / "m", "--html", tmp_path / "no" / "d.html"
-    )
-    assert "twice" in _fails(
-        capsys, "diagnose", tmp_path / "m", "--html", tmp_path / "d", "--json", tmp_path / "d"
-    )
+    assert "of another kind" in _fails(capsys, "diagnose", write_model(tmp_path / "m", gaussian(20, 4)) / "vocab.json")
+    assert "folder that exists" in _fails(capsys, "diagnose", tmp_path / "m", "--html", tmp_path / "no" / "d.html")
+    assert "twice" in _fails(capsys, "diagnose", tmp_path / "m", "--html", tmp_path / "d", "--json", tmp_path / "d")
     assert "expected --text with --device" in _fails(capsys, "diagnose", tmp_path / "m", "--device", "cuda")
     (tmp_path / "d.json").write_text("{}")
     assert "schema" in _fails(capsys, "report", tmp_path / "d.json")
@@ -100,16 +92,12 @@ def test_debug_gives_the_traceback(tmp_path: Path) -> None:
     assert "InputError" in done.stderr
 
 
-def test_a_defect_is_one_line_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_defect_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken(*_: object, **__: object) -> None:
         raise KeyError("oh")
 
     monkeypatch.setattr(type(program.app), "parse_args", broken)
-    assert "unexpected KeyError: 'oh': a defect in uncone; --debug shows where" in _fails(
-        capsys, "diagnose", "x"
-    )
+    assert "unexpected KeyError: 'oh': a defect in uncone; --debug shows where" in _fails(capsys, "diagnose", "x")
 
 
 def test_version() -> None:
@@ -127,10 +115,7 @@ def test_long_work_shows_progress(tmp_path: Path) -> None:
     code = f"from uncone.cli import answer, main; answer.PROGRESS_AFTER_S = 0.0; main(['diagnose', {str(tmp_path / 'x.npy')!r}])"
     main, side = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stderr=side,
-        stdout=subprocess.DEVNULL,
-        env=os.environ | {"TERM": "xterm"},
+        [sys.executable, "-c", code], stderr=side, stdout=subprocess.DEVNULL, env=os.environ | {"TERM": "xterm"}
     )
     os.close(side)
     seen = b""
@@ -151,8 +136,7 @@ def test_long_work_shows_progress(tmp_path: Path) -> None:
 def test_json_is_the_gold_one(tmp_path: Path) -> None:
     """Every field name and every reading of a fixed matrix, rounded to the digits that any BLAS keeps."""
     rounded = json.loads(
-        Diagnosis.to_json(__import__("uncone").diagnose(_fixed())),
-        parse_float=lambda text: float(f"{float(text):.4g}"),
+        Diagnosis.to_json(__import__("uncone").diagnose(_fixed())), parse_float=lambda text: float(f"{float(text):.4g}")
     )
     rounded["versions"] = {}
     gold = Path(__file__).parent / "gold" / "diagnosis.json"

@@ -47,9 +47,7 @@ def _roles(verb: str, wanted: tuple[Role, ...]) -> list[str]:
     return [name for name, parameter in _parameters(verb).items() if role_of(parameter) in wanted]
 
 
-PAIRS = [
-    (verb, read, write) for verb in VERBS for read in _roles(verb, READING) for write in _roles(verb, WRITING)
-]
+PAIRS = [(verb, read, write) for verb in VERBS for read in _roles(verb, READING) for write in _roles(verb, WRITING)]
 
 
 def _arguments(verb: str, given: dict[str, Path | str]) -> list[str]:
@@ -125,13 +123,7 @@ def _relative(source: Path) -> str:
     return os.path.relpath(source)
 
 
-SPELLINGS: tuple[Callable[[Path], Path | str], ...] = (
-    lambda source: source,
-    _link,
-    _hard_link,
-    _roundabout,
-    _relative,
-)
+SPELLINGS: tuple[Callable[[Path], Path | str], ...] = (lambda source: source, _link, _hard_link, _roundabout, _relative)
 
 
 @pytest.fixture
@@ -169,12 +161,8 @@ def test_no_command_writes_over_a_file_that_it_reads(
         assert "expected another file to write than what is read" in error, (arguments, error)
 
 
-@pytest.mark.parametrize(
-    "verb", [verb for verb in VERBS if Role.SPEC in map(role_of, _parameters(verb).values())]
-)
-def test_a_part_of_a_source_is_the_source(
-    verb: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if Role.SPEC in map(role_of, _parameters(verb).values())])
+def test_a_part_of_a_source_is_the_source(verb: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez("parts.npz", a=np.ones((9, 3)), b=np.ones((9, 3)))
     spec = _roles(verb, (Role.SPEC,))[0]
     for write in _roles(verb, WRITING):
@@ -193,22 +181,23 @@ def models(folder: Path) -> Path:
     (folder / "blobs").mkdir()
     (folder / "blobs" / "0123").write_bytes(b"weights")
     (model / "model-00001-of-00001.safetensors").symlink_to(folder / "blobs" / "0123")
-    for name in (
-        "config.json",
-        "tokenizer.json",
-        "model.safetensors.index.json",
-        "sub/notes.txt",
-        "sub/x.safetensors",
-    ):
+    for name in ("config.json", "tokenizer.json", "model.safetensors.index.json", "sub/notes.txt", "sub/x.safetensors"):
         (model / name).write_text('{"model_type": "gpt2"}')
     return folder
 
 
 SPEC_VERBS = [(verb, spec) for verb in VERBS for spec in _roles(verb, (Role.SPEC,))]
 IN_A_MODEL = (
-    "model/config.json", "model/tokenizer.json", "model/model-00001-of-00001.safetensors", "blobs/0123", "model/sub/notes.txt",
-    "model/new.html", "model/sub/new.json", "linked/new.html", "MODEL/../model/new.html",
-)  # fmt: skip
+    "model/config.json",
+    "model/tokenizer.json",
+    "model/model-00001-of-00001.safetensors",
+    "blobs/0123",
+    "model/sub/notes.txt",
+    "model/new.html",
+    "model/sub/new.json",
+    "linked/new.html",
+    "MODEL/../model/new.html",
+)
 
 
 @pytest.mark.parametrize(("verb", "spec"), SPEC_VERBS)
@@ -225,11 +214,7 @@ def test_nothing_is_written_into_a_model(
             before = _content(models)
             status, _, error = run_command(verb, capsys, *_arguments(verb, {spec: source, write: target}))
             assert (status, _content(models)) == (1, before), (write, target, error)
-            assert "than what is read" in error or "outside the model" in error, (
-                write,
-                target,
-                error,
-            )
+            assert "than what is read" in error or "outside the model" in error, (write, target, error)
 
 
 def test_a_model_in_parts_keeps_them_all(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -277,9 +262,7 @@ def test_two_results_are_two_files_in_any_case(folder: Path, capsys: pytest.Capt
         assert "expected two files to write" in error
 
 
-def test_results_beside_their_source_are_written_twice(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_beside_their_source_are_written_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         assert run_command("diagnose", capsys, "source.npy", "--json", "d.json", "--html", "d.html")[0] == 0
 
@@ -328,29 +311,9 @@ def test_a_folder_of_files_takes_no_new_one_that_would_be_read(
 def test_kept_vectors_are_no_target(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "cache").mkdir()
     (folder / "cache" / "0123.npy").write_bytes(b"kept")
-    arguments = (
-        "source.npy",
-        "--task",
-        "sts",
-        "--data",
-        "cache",
-        "--cache",
-        "cache2",
-        "--json",
-        "cache/0123.npy",
-    )
+    arguments = ("source.npy", "--task", "sts", "--data", "cache", "--cache", "cache2", "--json", "cache/0123.npy")
     assert "than what is read" in run_command("evaluate", capsys, *arguments)[2]
-    arguments = (
-        "source.npy",
-        "--task",
-        "sts",
-        "--data",
-        "other",
-        "--cache",
-        "cache",
-        "--json",
-        "cache/0123.npy",
-    )
+    arguments = ("source.npy", "--task", "sts", "--data", "other", "--cache", "cache", "--json", "cache/0123.npy")
     assert "than what is read" in run_command("evaluate", capsys, *arguments)[2]
 
 
@@ -363,11 +326,7 @@ def test_an_unrelated_config_makes_no_model(folder: Path, capsys: pytest.Capture
     assert "outside the model" in run_command("diagnose", capsys, "v.safetensors", "--json", "new.json")[2]
 
 
-ENDINGS = {
-    "html": ("page.html", "PAGE.HTM"),
-    "json": ("record.json",),
-    "markdown": ("note.md", "note.markdown"),
-}
+ENDINGS = {"html": ("page.html", "PAGE.HTM"), "json": ("record.json",), "markdown": ("note.md", "note.markdown")}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -378,11 +337,7 @@ def test_an_ending_of_another_kind_is_refused_before_any_work(
     Path("x.npy").write_bytes(b"no rows: who read them would say so")
     given: dict[str, Path | str] = {"source": "x.npy", "out": "out"}
     for option in ENDINGS.keys() & _parameters(verb).keys():
-        others = (
-            "page",
-            "page.npy",
-            *(name for kind, names in ENDINGS.items() if kind != option for name in names),
-        )
+        others = ("page", "page.npy", *(name for kind, names in ENDINGS.items() if kind != option for name in names))
         for name in others:
             status, _, error = run_command(verb, capsys, *_arguments(verb, given | {option: name}))
             assert status == 1

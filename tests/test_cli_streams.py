@@ -43,9 +43,7 @@ def _ends(*arguments: str, out: str) -> tuple[int, str]:
     else:
         pytest.skip("there is no /dev/full here")
     error = target if out == "both" else subprocess.PIPE
-    done = subprocess.run(
-        command, stdout=target, stderr=error, text=True, env=environment, timeout=60, check=False
-    )
+    done = subprocess.run(command, stdout=target, stderr=error, text=True, env=environment, timeout=60, check=False)
     os.close(target)
     return done.returncode, done.stderr or ""
 
@@ -82,8 +80,7 @@ def test_numbers_within_their_bars_are_status_1_if_that_cannot_be_printed(saved:
 
 
 @pytest.mark.parametrize(
-    "command",
-    ["check {} --max input.mean_cosine=0.5", "report {}", "measures", "--help", "report --help", "--version"],
+    "command", ["check {} --max input.mean_cosine=0.5", "report {}", "measures", "--help", "report --help", "--version"]
 )
 def test_a_reader_that_left_is_no_failure(saved: str, command: str) -> None:
     """As of `uncone ... | head`."""
@@ -142,8 +139,13 @@ def test_a_command_that_is_stopped_says_so(
 
 def _shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["sh", "-c", command, "sh", sys.executable], capture_output=True, text=True, env=os.environ | environment, timeout=120, check=False
-    )  # fmt: skip
+        ["sh", "-c", command, "sh", sys.executable],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        timeout=120,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "2>&- >/dev/null", "<&- 2>&-", "<&- >/dev/null 2>&-"])
@@ -159,9 +161,7 @@ def test_closed_standard_streams_stop_no_command(tmp_path: Path, closed: str) ->
 
 
 @pytest.mark.parametrize("verb", ["diagnose", "repair"])
-def test_a_closed_standard_output_is_said_and_what_was_asked_for_is_written(
-    tmp_path: Path, verb: str
-) -> None:
+def test_a_closed_standard_output_is_said_and_what_was_asked_for_is_written(tmp_path: Path, verb: str) -> None:
     np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((200, 8), dtype=np.float32))
     command = {"diagnose": "diagnose x.npy", "repair": "repair x.npy y.npy --method center"}[verb]
     done = _shell(f"cd {tmp_path} && $1 -m uncone {command} --json r.json >&-")
@@ -199,17 +199,11 @@ program.main(["wait"])
 """
 
 
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
-)
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
 def test_a_signal_leaves_nothing_half_written(tmp_path: Path, number: signal.Signals, status: int) -> None:
     (tmp_path / "file").write_text("old")
     process = subprocess.Popen(
-        [sys.executable, "-c", WAITING],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", WAITING], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     try:
@@ -248,9 +242,7 @@ program.main(["busy"])
 
 
 def test_a_signal_ends_a_command_whose_thread_is_in_a_long_product() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", BUSY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         assert process.stdout.readline() == "busy\n"
@@ -307,9 +299,7 @@ def test_a_page_that_cannot_be_drawn_leaves_the_other_file_of_a_report(
 def test_a_number_that_json_has_not_is_named_and_the_rest_is_there(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    measured = replace(
-        make_subject("input").measurements[0], value=float("nan"), details={"n": [1.0, -math.inf]}
-    )
+    measured = replace(make_subject("input").measurements[0], value=float("nan"), details={"n": [1.0, -math.inf]})
     subject = replace(make_subject("input"), measurements=(measured,))
     record = replace(make_diagnosis(), subjects=(subject,))
     with pytest.raises(InputError) as told:
@@ -320,7 +310,5 @@ def test_a_number_that_json_has_not_is_named_and_the_rest_is_there(
     assert "severely degenerate" in capsys.readouterr().out
     assert [file.name for file in tmp_path.iterdir()] == ["d.html"]
     finite = replace(record, subjects=(replace(subject, measurements=(replace(measured, value=0.5),)),))
-    with pytest.raises(
-        InputError, match=r"got -inf at diagnosis\.subjects\[0\]\.measurements\[0\]\.details\.n\[1\]"
-    ):
+    with pytest.raises(InputError, match=r"got -inf at diagnosis\.subjects\[0\]\.measurements\[0\]\.details\.n\[1\]"):
         finite.to_json()

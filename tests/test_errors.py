@@ -72,10 +72,7 @@ def test_long_words_are_cut_before_the_sentence_is() -> None:
 
 
 def test_long_names_of_tensors_labels_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save_file(
-        {LONG: np.eye(3, dtype=np.float32), f"{LONG}2": np.eye(3, dtype=np.float32)},
-        tmp_path / "x.safetensors",
-    )
+    save_file({LONG: np.eye(3, dtype=np.float32), f"{LONG}2": np.eye(3, dtype=np.float32)}, tmp_path / "x.safetensors")
     found = diagnose(np.eye(8, dtype=np.float32))
     (tmp_path / "d.json").write_text(json.dumps({LONG: 1, "schema": "uncone.diagnosis/1"}))
     np.save(tmp_path / "x.npy", np.eye(4, dtype=np.float32))

@@ -41,8 +41,7 @@ def made_up(tmp_path: Path) -> Path:
     words = ["".join(dice.choices("abcdefghij", k=dice.randint(2, 6))) for _ in range(400)]
     for name, lines in (("train", 400), ("valid", 40), ("test", 40)):
         text = "\n".join(
-            " ".join(dice.choices(words, [1 / (i + 1) for i in range(len(words))], k=12)) + " ."
-            for _ in range(lines)
+            " ".join(dice.choices(words, [1 / (i + 1) for i in range(len(words))], k=12)) + " ." for _ in range(lines)
         )
         (tmp_path / f"{name}.txt.xz").write_bytes(lzma.compress(text.encode()))
     return tmp_path
@@ -60,15 +59,10 @@ def check(printed: str, runs: int) -> dict[str, list[float]]:
     rare, everything = found["perplexity, rare"], found["perplexity, all"]
     assert f"rare targets from {rare[0]:.1f} to {rare[1]:.1f}" in printed
     assert f"all targets from {everything[0]:.1f} to {everything[1]:.1f}" in printed
-    targets = {
-        name: int(n.replace(",", ""))
-        for name, n in re.findall(r"(\w+) [\d,]+ ids, ([\d,]+) targets", printed)
-    }
+    targets = {name: int(n.replace(",", "")) for name, n in re.findall(r"(\w+) [\d,]+ ids, ([\d,]+) targets", printed)}
     assert tuple(targets) == GROUPS
     for i in range(runs):
-        nats = sum(n * math.log(found[f"perplexity, {name}"][i]) for name, n in targets.items()) / sum(
-            targets.values()
-        )
+        nats = sum(n * math.log(found[f"perplexity, {name}"][i]) for name, n in targets.items()) / sum(targets.values())
         assert math.exp(nats) == pytest.approx(everything[i], rel=2e-3)
         assert 0 < found["isotropy I(W), centred"][i] <= 1
         assert -1 <= found["mean cosine, raw"][i] <= 1
@@ -91,9 +85,7 @@ def test_a_small_training_prints_all(
 
 def test_a_missing_text_is_named(main: Callable[[list[str]], None], made_up: Path) -> None:
     (made_up / "valid.txt.xz").unlink()
-    with pytest.raises(
-        SystemExit, match=r"expected train.txt.xz, .* in .*, got no valid.txt.xz: give --data FOLDER"
-    ):
+    with pytest.raises(SystemExit, match=r"expected train.txt.xz, .* in .*, got no valid.txt.xz: give --data FOLDER"):
         main(["--data", str(made_up)])
 
 

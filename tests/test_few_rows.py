@@ -66,9 +66,7 @@ def test_spectra_and_directions_are_those_of_the_rows(n: int, d: int, weighted: 
     assert directions.shape == (d, n + 1)
     assert not values[n:].any()
     assert (values >= 0).all()
-    np.testing.assert_allclose(
-        values[:n], np.square(np.linalg.svd(raw, compute_uv=False)), atol=1e-13 * scale
-    )
+    np.testing.assert_allclose(values[:n], np.square(np.linalg.svd(raw, compute_uv=False)), atol=1e-13 * scale)
     np.testing.assert_allclose(directions.T @ directions, np.eye(n + 1), atol=1e-13)
     rebuilt = (directions * values[: n + 1]) @ directions.T
     np.testing.assert_allclose(rebuilt, raw.T @ raw, atol=1e-13 * scale)
@@ -96,18 +94,13 @@ def test_small_eigenvalues_have_the_digits_of_float64(offset: float) -> None:
 @pytest.mark.parametrize(("n", "d"), SHAPES[1:])
 @pytest.mark.parametrize("drift", [0.0, 2.0, 300.0])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 2e-5), (np.float64, 1e-9)])
-def test_measures_are_those_of_the_products(
-    n: int, d: int, drift: float, dtype: type, tolerance: float
-) -> None:
+def test_measures_are_those_of_the_products(n: int, d: int, drift: float, dtype: type, tolerance: float) -> None:
     x = cloud(n, d, drift=drift, dtype=dtype)
     kept, products = Moments.of(x, unit_second=True), of_products(x, unit_second=True)
     assert kept.keeps_rows
     assert not products.keeps_rows
     for name, function in measure.everything.MEASURES:
-        a, b = (
-            measure.everything.read(name, function, kept),
-            measure.everything.read(name, function, products),
-        )
+        a, b = (measure.everything.read(name, function, kept), measure.everything.read(name, function, products))
         if a.value is None or b.value is None:
             assert a.value is b.value, name
             assert a.reason.split(" is ")[0] == b.reason.split(" is ")[0]

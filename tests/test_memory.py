@@ -43,9 +43,7 @@ def test_a_tensor_takes_the_same_memory(dtype: torch.dtype) -> None:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the resident memory of Linux")
 def test_large_memory_goes_back_to_the_system_when_it_is_freed() -> None:
     def resident() -> int:
-        line = next(
-            line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")
-        )
+        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
         return int(line.split()[1]) * 1024
 
     size = 64 * 2**20
@@ -135,9 +133,7 @@ class TestWhatWorkMayTake:
             check_memory(7 * 10**8, "work", "make it smaller")
         for told in ("lots", "nan", "inf"):
             monkeypatch.setenv("UNCONE_MEMORY_GB", told)
-            with pytest.raises(
-                InputError, match=rf"expected a number of GB in UNCONE_MEMORY_GB, got '{told}'"
-            ):
+            with pytest.raises(InputError, match=rf"expected a number of GB in UNCONE_MEMORY_GB, got '{told}'"):
                 check_memory(7 * 10**8, "work", "make it smaller")
 
     def test_a_system_that_says_nothing_refuses_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,11 +147,7 @@ class TestWhatWorkMayTake:
         found = free_bytes()
         assert found is not None
         assert 10**7 < found < 10**14
-        for name, content in (
-            ("max", "5000"),
-            ("now", "3000"),
-            ("memory.stat", "anon 1\ninactive_file 500\n"),
-        ):
+        for name, content in (("max", "5000"), ("now", "3000"), ("memory.stat", "anon 1\ninactive_file 500\n")):
             (tmp_path / name).write_text(content)
         monkeypatch.setattr("uncone.memory._CGROUPS", ((tmp_path, "max", "now"),))
         assert free_bytes() == 2500

@@ -32,9 +32,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_missing_tokenizers_is_answered_with_the_command(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_tokenizers_is_answered_with_the_command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _hide(monkeypatch, "tokenizers")
     file = folder / "tokenizer.json"
     for read in (lambda: open_tokenizer(folder), lambda: _read(file), lambda: _tokenizer(file)):
@@ -91,12 +89,8 @@ def test_any_other_package_is_named_at_the_command_line(
 
 
 def test_the_command_line_without_its_parser_ends_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [
-        name for name in sys.modules if name.partition(".")[0] == "cyclopts" or name.startswith("uncone.cli")
-    ]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "cyclopts" or name.startswith("uncone.cli")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cyclopts", None)
-    with pytest.raises(
-        SystemExit, match=r"^uncone: the command line needs cyclopts, got none: pip install cyclopts$"
-    ):
+    with pytest.raises(SystemExit, match=r"^uncone: the command line needs cyclopts, got none: pip install cyclopts$"):
         import uncone.cli  # noqa: F401

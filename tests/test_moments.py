@@ -86,8 +86,7 @@ def test_sums_are_those_of_their_definition(dtype: torch.dtype, tolerance: float
 
 def test_covariance_and_spectra_agree_with_numpy() -> None:
     x = (
-        gaussian(500, 6, dtype=torch.float64)
-        @ torch.diag(torch.tensor([5.0, 3, 2, 1, 0.5, 0.1], dtype=torch.float64))
+        gaussian(500, 6, dtype=torch.float64) @ torch.diag(torch.tensor([5.0, 3, 2, 1, 0.5, 0.1], dtype=torch.float64))
         + 7
     )
     m = Moments.of(x)
@@ -209,9 +208,7 @@ def test_threads_and_alignment_change_no_byte(d: int, weighted: bool, second: bo
         with threadpool_limits(threads):
             found += [Moments.of(rows, w, second=second, unit_second=second) for rows in (x, shifted)]
     for again in found[1:]:
-        assert all(
-            equal(getattr(again, name), getattr(found[0], name)) for name in (SUMS if second else FIRST)
-        )
+        assert all(equal(getattr(again, name), getattr(found[0], name)) for name in (SUMS if second else FIRST))
         assert all(getattr(again, name) == getattr(found[0], name) for name in SCALARS)
 
 
@@ -334,9 +331,7 @@ def test_saved_moments_come_back_with_the_same_bytes(tmp_path: Path, kind: str) 
         mine, other = getattr(m, name), getattr(back, name)
         assert (mine is None) == (other is None)
         assert mine is None or equal(mine, other)
-    assert all(
-        getattr(m, name) == getattr(back, name) for name in (*SCALARS, "norm_min", "norm_max", "epsilon")
-    )
+    assert all(getattr(m, name) == getattr(back, name) for name in (*SCALARS, "norm_min", "norm_max", "epsilon"))
     if m.n:
         assert kind == "no unit" or float(measure.mean_cosine(back)) == float(measure.mean_cosine(m))
         assert equal(back.merge(m).mean(), m.merge(back).mean())
@@ -463,8 +458,7 @@ class TestMessages:
         save_file({"first": torch.ones(2)}, tmp_path / "b")
         for name in ("a", "b", "c"):
             with pytest.raises(
-                InputError,
-                match=r"expected moments.*write it with Moments\.save|cannot read .*c: No such file",
+                InputError, match=r"expected moments.*write it with Moments\.save|cannot read .*c: No such file"
             ):
                 Moments.load(tmp_path / name)
 
@@ -489,9 +483,7 @@ def test_rows_without_numbers_are_refused() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize(
-    "name", ["first", "second", "rounding", "shift", "unit_first", "unit_square", "scalars"]
-)
+@pytest.mark.parametrize("name", ["first", "second", "rounding", "shift", "unit_first", "unit_square", "scalars"])
 def test_a_file_of_sums_that_are_not_finite_is_refused(name: str, value: float, tmp_path) -> None:
     Moments.of(gaussian(50, 4)).save(tmp_path / "m.safetensors")
     tensors = load_file(tmp_path / "m.safetensors")

@@ -31,15 +31,7 @@ def test_the_sums_are_those_of_arrays(device: str, dtype: torch.dtype, weighted:
     here, there = Moments.of(x, w, unit_second=True), _by_torch(x.to(device), w, unit_second=True)
     tolerance = 1e-12 if dtype == torch.float64 else 2e-6
     assert (there.n, there.zero_rows) == (here.n, 1)
-    for name in (
-        "weight",
-        "weight_square",
-        "unit_weight",
-        "norm_sum",
-        "norm_square_sum",
-        "norm_min",
-        "norm_max",
-    ):
+    for name in ("weight", "weight_square", "unit_weight", "norm_sum", "norm_square_sum", "norm_min", "norm_max"):
         assert getattr(there, name) == pytest.approx(getattr(here, name), rel=tolerance), name
     for mine, other in [(there.mean(), here.mean()), (there.second_moment(), here.second_moment())] + [
         (getattr(there, name), getattr(here, name)) for name in SUMS[2:]

@@ -109,14 +109,7 @@ CASES = [
         "2 of its rows are far longer than usual",
         "Giant rows, as a share of all",
     ),
-    Case(
-        "zero rows",
-        zero_rows,
-        "warning",
-        "zero_rows",
-        "40 of its rows are zero",
-        "Zero rows, as a share of all",
-    ),
+    Case("zero rows", zero_rows, "warning", "zero_rows", "40 of its rows are zero", "Zero rows, as a share of all"),
     Case(
         "equal rows",
         equal_rows,
@@ -126,12 +119,7 @@ CASES = [
         "Equal rows, as a share of all",
     ),
     Case(
-        "rank loss",
-        low_rank,
-        "severe",
-        "low_effective_rank",
-        "its rows fill 8.39 of 64 dimensions",
-        "Effective rank",
+        "rank loss", low_rank, "severe", "low_effective_rank", "its rows fill 8.39 of 64 dimensions", "Effective rank"
     ),
     Case(
         "rogue feature",
@@ -150,9 +138,7 @@ CASES = [
         "Mean cosine",
         cap=30.0,
     ),
-    Case(
-        "untied", healthy, "healthy", "no_defect", "shows no defect", "Mean cosine", head=lambda: drifted(3)
-    ),
+    Case("untied", healthy, "healthy", "no_defect", "shows no defect", "Mean cosine", head=lambda: drifted(3)),
     Case(
         "untied, faulty head",
         healthy,
@@ -262,9 +248,7 @@ class TestAllSayTheSame:
         for head in others:
             assert worst(head).level == (case.of_head or case.level), head.findings
             without_effect = any(f.level == "no_effect" for f in head.findings)
-            assert without_effect == (
-                not case.cap and ("drift" in case.name or case.name in ("drift", "untied"))
-            )
+            assert without_effect == (not case.cap and ("drift" in case.name or case.name in ("drift", "untied")))
         assert ("degenerate" in d.verdict or "has a defect" in d.verdict) == _is_defective(d)
 
     def test_badge_and_page(self, case: Case, folder: Path) -> None:
@@ -290,13 +274,9 @@ class TestAllSayTheSame:
 
     def test_captions(self, case: Case, folder: Path) -> None:
         for subject in diagnosed(case.name, folder).subjects:
-            said = next(
-                b.caption for b in subject.blocks() if isinstance(b, Figure) and b.title == "The picture"
-            )
+            said = next(b.caption for b in subject.blocks() if isinstance(b, Figure) and b.title == "The picture")
             defects = [f.cause.replace("_", " ") for f in subject.findings if f.is_defect]
-            assert said.startswith(
-                "Found in these rows: " if defects else RANDOM if case.name == "random" else FINE
-            )
+            assert said.startswith("Found in these rows: " if defects else RANDOM if case.name == "random" else FINE)
             assert all(cause in said for cause in defects)
             assert ("changes no probability" in said) == any(f.level == "no_effect" for f in subject.findings)
 
@@ -355,18 +335,12 @@ def advised(d: Diagnosis) -> list[tuple[str, Finding]]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_advice_is_run_as_it_is_pasted(
-    case: Case,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     findings = advised(diagnosed(case.name, folder))
     assert all(bool(f.repair) == f.is_defect for _, f in findings if f.level != "note")
     if case.is_model:
-        assert not re.search(
-            "quer|document|search", " ".join(f.repair for _, f in findings).replace("docs/", "")
-        )
+        assert not re.search("quer|document|search", " ".join(f.repair for _, f in findings).replace("docs/", ""))
     write(case, tmp_path, case.make(), case.head and case.head())
     monkeypatch.chdir(tmp_path)
     for command in dict.fromkeys(f.command for _, f in findings if f.command):
@@ -390,8 +364,11 @@ COMMANDS = {
     "rogue feature": "uncone repair 'model#input' standardized.npy --method standardize",
     "zero rows": "uncone repair-tokens model model-filled --tokens zero --method covariance",
     "tail": "uncone repair-tokens model model-repaired",
-    "giant rows": "", "equal rows": "", "healthy": "", "random": "",
-}  # fmt: skip
+    "giant rows": "",
+    "equal rows": "",
+    "healthy": "",
+    "random": "",
+}
 
 
 @pytest.mark.parametrize(("name", "command"), COMMANDS.items())
@@ -450,9 +427,7 @@ def test_hostile_paths_are_quoted(name: str, tmp_path: Path, monkeypatch: pytest
     program, verb, path, *_ = shlex.split(command)
     assert (program, verb) == ("uncone", "repair")
     assert Path(path) == Path(f"{name}.npy")
-    printed = subprocess.run(
-        ["sh", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True
-    )
+    printed = subprocess.run(["sh", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True)
     assert printed.stdout.splitlines() == shlex.split(command)
     assert {p.name for p in tmp_path.iterdir()} == {f"{name}.npy"}
 

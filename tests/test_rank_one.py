@@ -57,9 +57,7 @@ def test_any_scale_of_values_and_of_the_vector(seed: int, d: int, scale: float, 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.data())
 @settings(deadline=None)
 def test_values_that_are_equal_and_parts_that_are_zero(values: list[int], data: st.DataObject) -> None:
-    parts = data.draw(
-        st.lists(st.sampled_from([0.0, 1e-9, -1.0, 0.5]), min_size=len(values), max_size=len(values))
-    )
+    parts = data.draw(st.lists(st.sampled_from([0.0, 1e-9, -1.0, 0.5]), min_size=len(values), max_size=len(values)))
     agrees(np.array(values, np.float64), np.array(parts))
 
 
@@ -105,9 +103,7 @@ def test_leading_values_without_a_decomposition(monkeypatch: pytest.MonkeyPatch)
             found = m.leading_spectrum(k, centered=centered)
             assert np.allclose(found, [*values[:k], values[k:].sum()], rtol=1e-12)
         for name in (measure.stable_rank, measure.anisotropy):
-            assert float(name(m, centered=centered)) == pytest.approx(
-                float(name(other, centered=centered)), rel=1e-12
-            )
+            assert float(name(m, centered=centered)) == pytest.approx(float(name(other, centered=centered)), rel=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1e-130, 1e130])
@@ -120,9 +116,7 @@ def test_extreme_scales(d: int, scale: float) -> None:
     assert np.allclose(scaled.leading_spectrum(2, centered=False) / expected, 1, rtol=1e-12)
     directions = scaled.directions()
     assert np.abs(directions.T @ directions - np.eye(d)).max() <= 1e-13
-    assert np.allclose(
-        scaled.spectrum(centered=False)[:9] / scale / scale, m.spectrum(centered=False)[:9], rtol=1e-12
-    )
+    assert np.allclose(scaled.spectrum(centered=False)[:9] / scale / scale, m.spectrum(centered=False)[:9], rtol=1e-12)
 
 
 def test_one_decomposition_for_spectra_and_directions(monkeypatch: pytest.MonkeyPatch) -> None:

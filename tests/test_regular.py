@@ -46,9 +46,7 @@ def test_what_cannot_be_opened_is_an_input_error(tmp_path: Path) -> None:
 def test_a_misspelt_name_is_told_with_the_name_beside_it(tmp_path: Path) -> None:
     for name in ("docs.npy", "qrels.tsv", "other\n\x1b.npy"):
         (tmp_path / name).write_bytes(b"")
-    with pytest.raises(
-        InputError, match=r"no file or folder .*dosc\.npy.*: did you mean 'docs\.npy'\? expected"
-    ):
+    with pytest.raises(InputError, match=r"no file or folder .*dosc\.npy.*: did you mean 'docs\.npy'\? expected"):
         uncone.open_rows(tmp_path / "dosc.npy")
     with pytest.raises(InputError, match=r"No such file or directory: did you mean 'qrels\.tsv'\? give"):
         open_regular(tmp_path / "qerls.tsv")
@@ -114,8 +112,7 @@ def _readers() -> dict[str, Callable[[Path], object]]:
 
 
 @pytest.mark.parametrize(
-    "make",
-    [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path), lambda path: os.symlink(path, path)],
+    "make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path), lambda path: os.symlink(path, path)]
 )
 def test_every_reader_refuses_what_is_no_file_and_waits_for_nothing(
     tmp_path: Path, make: Callable[[Path], None]

@@ -63,9 +63,7 @@ def test_a_small_training_prints_all(
 
 def test_the_document_quotes_what_was_printed_and_says_no_more() -> None:
     page = (
-        (EXAMPLE.parent.parent / "docs/persistent_entropy.md")
-        .read_text(encoding="utf-8")
-        .partition("## An example")[2]
+        (EXAMPLE.parent.parent / "docs/persistent_entropy.md").read_text(encoding="utf-8").partition("## An example")[2]
     )
     kept = (EXAMPLE.parent / "results/train_sentence_encoder.txt").read_text(encoding="utf-8")
     assert re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) == [kept]
@@ -81,8 +79,7 @@ def test_the_document_quotes_what_was_printed_and_says_no_more() -> None:
 
 def test_what_is_missing_is_named(main: Callable[[list[str]], None], made_up: Path) -> None:
     with pytest.raises(
-        SystemExit,
-        match=r"expected 500 pairs of different sentences scored 4.0 or more, got \d+: give a smaller",
+        SystemExit, match=r"expected 500 pairs of different sentences scored 4.0 or more, got \d+: give a smaller"
     ):
         main(["--data", str(made_up), "--tiny", "--batch", "500"])
     (made_up / "stsb_train.tsv").unlink()

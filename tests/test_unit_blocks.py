@@ -55,10 +55,7 @@ def test_the_interval_covers_the_truth() -> None:
     truth = _mean_cosine_of_many()
     held = 0
     for seed in range(60):
-        low, high = _filled(_rows(20 * STRETCH, seed=seed + 1), cut=STRETCH).mean_cosine_interval(0) or (
-            0.0,
-            0.0,
-        )
+        low, high = _filled(_rows(20 * STRETCH, seed=seed + 1), cut=STRETCH).mean_cosine_interval(0) or (0.0, 0.0)
         held += low <= truth <= high
     assert 51 <= held <= 60
 

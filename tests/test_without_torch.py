@@ -72,12 +72,16 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         *files,
         _model(folder / "tied", "GPT2LMHeadModel", {"wte.weight": TABLE}, model_type="gpt2"),
         _model(
-            folder / "untied", "LlamaForCausalLM", tables,
-            model_type="llama", tie_word_embeddings=False, hidden_size=TABLE.shape[1],
+            folder / "untied",
+            "LlamaForCausalLM",
+            tables,
+            model_type="llama",
+            tie_word_embeddings=False,
+            hidden_size=TABLE.shape[1],
         ),
         _sentence_transformers(folder / "static"),
         _adapter(folder / "adapter"),
-    ]  # fmt: skip
+    ]
 
 
 def _run(code: str, *arguments: object) -> str:
@@ -133,12 +137,7 @@ def test_every_command_that_looks_runs_from_end_to_end(tmp_path: Path) -> None:
 
     np.save(tmp_path / "x.npy", X + 0.5)
     for step in (1, 2):
-        _model(
-            tmp_path / f"checkpoint-{step}",
-            "GPT2LMHeadModel",
-            {"wte.weight": step * TABLE},
-            model_type="gpt2",
-        )
+        _model(tmp_path / f"checkpoint-{step}", "GPT2LMHeadModel", {"wte.weight": step * TABLE}, model_type="gpt2")
     tokenizer = Tokenizer(WordLevel({f"t{i}": i for i in range(V)}, unk_token="t0"))
     tokenizer.pre_tokenizer = Whitespace()
     tokenizer.save(str(tmp_path / "checkpoint-1" / "tokenizer.json"))
@@ -172,17 +171,7 @@ def test_every_command_that_looks_runs_from_end_to_end(tmp_path: Path) -> None:
             assert sys.modules.get("torch") is None, command
     """
     _run(HIDDEN + textwrap.dedent(code), tmp_path, commands)
-    for name in (
-        "d.json",
-        "d.html",
-        "c.html",
-        "k.json",
-        "y.npy",
-        "d.md",
-        "counts.npy",
-        "s.json",
-        "spectra.jsonl",
-    ):
+    for name in ("d.json", "d.html", "c.html", "k.json", "y.npy", "d.md", "counts.npy", "s.json", "spectra.jsonl"):
         assert (tmp_path / name).stat().st_size, name
 
 

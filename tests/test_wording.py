@@ -33,14 +33,7 @@ def test_a_share_is_rounded_and_reaches_no_limit(share: float) -> None:
 
 @pytest.mark.parametrize(
     ("share", "shown"),
-    [
-        (0.0, "0%"),
-        (1.0, "100%"),
-        (1.0000001, ">100%"),
-        (1.004, "100.4%"),
-        (0.99999, "99.999%"),
-        (-1e-9, "<0%"),
-    ],
+    [(0.0, "0%"), (1.0, "100%"), (1.0000001, ">100%"), (1.004, "100.4%"), (0.99999, "99.999%"), (-1e-9, "<0%")],
 )
 def test_shares_at_the_limits(share: float, shown: str) -> None:
     assert percent(share) == shown
@@ -79,14 +72,7 @@ def _reports(subject: uncone.Subject) -> str:
 
 def test_one_row_in_reports() -> None:
     found = UnderTrained(
-        1,
-        indicator="norm",
-        definition="norm",
-        rate=0.01,
-        tested=200,
-        reference="rows",
-        known=1,
-        known_found=1,
+        1, indicator="norm", definition="norm", rate=0.01, tested=200, reference="rows", known=1, known_found=1
     )
     subject = replace(make_diagnosis().subjects[0], n=1, d=1, left_out=1, under_trained=found)
     text = _reports(subject)
@@ -118,15 +104,9 @@ def test_one_row_in_findings_and_errors() -> None:
 def test_one_line_of_counts(tmp_path: Path) -> None:
     table = tmp_path / "c.tsv"
     table.write_text("id\ttoken\tcount\n0\tx\t5\n")
-    with pytest.raises(
-        uncone.InputError, match=r"got 'x' for id 0 in line 2 of c.tsv, which is 'a': count with"
-    ):
+    with pytest.raises(uncone.InputError, match=r"got 'x' for id 0 in line 2 of c.tsv, which is 'a': count with"):
         as_counts(str(table), 2, ["a", "b"])
-    with pytest.raises(
-        uncone.InputError, match=r"got 'x' for id 0 in line 2 of c.tsv, which has no token: count with"
-    ):
+    with pytest.raises(uncone.InputError, match=r"got 'x' for id 0 in line 2 of c.tsv, which has no token: count with"):
         as_counts(str(table), 2, [None, "b"])
     table.write_text("token\tcount\na\t5\n")
-    assert as_counts(str(table), 2, ["a", "b"]).notes == (
-        "1 row is not named in c.tsv: its count is taken as 0.",
-    )
+    assert as_counts(str(table), 2, ["a", "b"]).notes == ("1 row is not named in c.tsv: its count is taken as 0.",)

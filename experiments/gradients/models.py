@@ -58,9 +58,7 @@ def gpt2(name: str, steps: int = STEPS) -> tuple[Any, Any, torch.Tensor]:
     counts = torch.bincount(batches[..., 1:].flatten(), minlength=text.vocab_size)
     kept = BUILD / f"{name}-{steps}.pt"
     if name != "untrained" and not kept.exists():
-        gate = (
-            None if name == "plain" else uncone.RareTokenGate(text.vocab_size, mode=name, window=args.window)
-        )
+        gate = None if name == "plain" else uncone.RareTokenGate(text.vocab_size, mode=name, window=args.window)
         example.train(example.Run(name, gate, model), batches, args)
         torch.save(model.state_dict(), kept)
     elif name != "untrained":
@@ -79,9 +77,7 @@ def gpt2_states(name: str, windows: int, steps: int = STEPS) -> tuple[States, to
     n = sum(map(len, labels))
     head = model.get_output_embeddings().weight.detach().clone()
     places = torch.arange(n) // LENGTH
-    return States(
-        torch.cat(states), torch.cat(labels), head, None, None, 1.0, f"gpt2, {name}", places
-    ), counts
+    return States(torch.cat(states), torch.cat(labels), head, None, None, 1.0, f"gpt2, {name}", places), counts
 
 
 def stories_states(most: int) -> States:

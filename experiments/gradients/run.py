@@ -42,10 +42,7 @@ def measure(name: str) -> dict[str, Any]:
     kept = RESULTS / f"{name}.json"
     if not kept.exists():
         states, counts = SUBJECTS[name]()
-        found = {
-            "ledger": plain(gradient_ledger(states, counts=counts)),
-            "margins": plain(margin_claim(states)),
-        }
+        found = {"ledger": plain(gradient_ledger(states, counts=counts)), "margins": plain(margin_claim(states))}
         kept.write_text(json.dumps(found, indent=1) + "\n")
     read: dict[str, Any] = json.loads(kept.read_text())
     return read
@@ -92,7 +89,14 @@ def _table(heads: list[str], rows: list[list[Any]]) -> list[str]:
 
 def tables(found: dict[str, dict[str, Any]], lines: list[dict[str, Any]]) -> str:
     """The results as Markdown."""
-    text = ["# Where the push comes from", "", "`python experiments/gradients/run.py`", "", "## Parts of the gradient", ""]  # fmt: skip
+    text = [
+        "# Where the push comes from",
+        "",
+        "`python experiments/gradients/run.py`",
+        "",
+        "## Parts of the gradient",
+        "",
+    ]
     parts, means, margins = list[list[Any]](), list[list[Any]](), list[list[Any]]()
     for name, both in found.items():
         ledger = both["ledger"]
@@ -102,46 +106,131 @@ def tables(found: dict[str, dict[str, Any]], lines: list[dict[str, Any]]) -> str
             pushed = group["pushed_by_frequent"] + group["pushed_by_rare"]
             net = group["net"]
             width = (net["interval"][1] - net["interval"][0]) / 2
-            parts.append([
-                name, group["name"], group["rows"], group["targets"], *(_cell(group[x], ".2g") for x in ("pull_norm", "frequent_norm", "rare_norm")),
-                _cell(100 * group["pulled"]), _cell(100 * pushed), f"{group['pushed_by_rare'] / pushed:.1%}", f"{100 * net['value']:.2g} ± {100 * width:.2g}",
-                *(_cell(group[x]) for x in ("cosine", "push_cosine", "along", "toward")), _cell(group["adam"], ".2g"),
-            ])  # fmt: skip
+            parts.append(
+                [
+                    name,
+                    group["name"],
+                    group["rows"],
+                    group["targets"],
+                    *(_cell(group[x], ".2g") for x in ("pull_norm", "frequent_norm", "rare_norm")),
+                    _cell(100 * group["pulled"]),
+                    _cell(100 * pushed),
+                    f"{group['pushed_by_rare'] / pushed:.1%}",
+                    f"{100 * net['value']:.2g} ± {100 * width:.2g}",
+                    *(_cell(group[x]) for x in ("cosine", "push_cosine", "along", "toward")),
+                    _cell(group["adam"], ".2g"),
+                ]
+            )
         adam = ledger["drifts"][1]
-        means.append([
-            name, ledger["tokens"], _cell(ledger["nats"], ".4g"), _cell(ledger["zero_sum"], ".1g"),
-            *(_cell(one["share"], ".2g") for one in ledger["drifts"]), _cell(adam["to_mean_state"]), _cell(adam["to_mean_row"]),
-            *(_cell(ledger[x]) for x in ("mean_state_share", "mean_row_share", "state_to_minus_row", "logit_of_mean_row")),
-        ])  # fmt: skip
+        means.append(
+            [
+                name,
+                ledger["tokens"],
+                _cell(ledger["nats"], ".4g"),
+                _cell(ledger["zero_sum"], ".1g"),
+                *(_cell(one["share"], ".2g") for one in ledger["drifts"]),
+                _cell(adam["to_mean_state"]),
+                _cell(adam["to_mean_row"]),
+                *(
+                    _cell(ledger[x])
+                    for x in ("mean_state_share", "mean_row_share", "state_to_minus_row", "logit_of_mean_row")
+                ),
+            ]
+        )
         margins += [
-            [name, head["name"], _cell(head["margin"], ".4g"), _cell(head["by_norm"]), f"{head['positive']:.2%}", _cell(head["nats"], ".4g"),
-             _cell(head["change"], ".2g")]
+            [
+                name,
+                head["name"],
+                _cell(head["margin"], ".4g"),
+                _cell(head["by_norm"]),
+                f"{head['positive']:.2%}",
+                _cell(head["nats"], ".4g"),
+                _cell(head["change"], ".2g"),
+            ]
             for head in both["margins"]["heads"]
-        ]  # fmt: skip
+        ]
     text += _table(
-        ["subject", "rows of", "rows", "targets", "pull (a)", "push of frequent (b)", "push of rare (c)", "pulled, %", "pushed, %", "of it by rare",
-         "net, %", "cosine", "of pushes", "along mean state", "cosine with it", "Adam along it"], parts,
-    )  # fmt: skip
+        [
+            "subject",
+            "rows of",
+            "rows",
+            "targets",
+            "pull (a)",
+            "push of frequent (b)",
+            "push of rare (c)",
+            "pulled, %",
+            "pushed, %",
+            "of it by rare",
+            "net, %",
+            "cosine",
+            "of pushes",
+            "along mean state",
+            "cosine with it",
+            "Adam along it",
+        ],
+        parts,
+    )
     text += ["## The mean", ""]
     text += _table(
-        ["subject", "targets", "nats", "sum of gradients", "drift SGD", "Adam", "coupled Adam", "Adam's cosine to mean state", "to mean row",
-         "mean state over norm", "mean row over norm", "cos(mean state, -mean row)", "mean of abs. h . mean row"], means,
-    )  # fmt: skip
-    text += ["## Margins", ""]
-    text += _table(
-        ["subject", "head", "mean margin", "over rows' norm", "above 0", "nats", "largest change"], margins
+        [
+            "subject",
+            "targets",
+            "nats",
+            "sum of gradients",
+            "drift SGD",
+            "Adam",
+            "coupled Adam",
+            "Adam's cosine to mean state",
+            "to mean row",
+            "mean state over norm",
+            "mean row over norm",
+            "cos(mean state, -mean row)",
+            "mean of abs. h . mean row",
+        ],
+        means,
     )
+    text += ["## Margins", ""]
+    text += _table(["subject", "head", "mean margin", "over rows' norm", "above 0", "nats", "largest change"], margins)
     text += ["## One training run, read by the monitor", ""]
     rows = [
-        [line["step"], _cell(line["nats"], ".4g"), *(_cell(line.get(f"rare.{x}"), ".2g") for x in ("pull_norm", "frequent_norm", "rare_norm")),
-         *(_cell(line.get(f"{x}.push_cosine")) for x in ("frequent", "rare", "never")), _cell(line.get("rare.toward")),
-         *(_cell(line[x]) for x in ("mean_state_share", "drift.adam", "drift.adam_to_mean_row", "state_to_minus_row", "mean_row_norm"))]
+        [
+            line["step"],
+            _cell(line["nats"], ".4g"),
+            *(_cell(line.get(f"rare.{x}"), ".2g") for x in ("pull_norm", "frequent_norm", "rare_norm")),
+            *(_cell(line.get(f"{x}.push_cosine")) for x in ("frequent", "rare", "never")),
+            _cell(line.get("rare.toward")),
+            *(
+                _cell(line[x])
+                for x in (
+                    "mean_state_share",
+                    "drift.adam",
+                    "drift.adam_to_mean_row",
+                    "state_to_minus_row",
+                    "mean_row_norm",
+                )
+            ),
+        ]
         for line in lines
-    ]  # fmt: skip
+    ]
     text += _table(
-        ["step", "nats", "rare rows: pull", "push of frequent", "push of rare", "cosine of pushes, frequent", "rare", "never", "rare: cosine with mean state",
-         "mean state over norm", "drift Adam", "to mean row", "cos(mean state, -mean row)", "norm of mean row"], rows,
-    )  # fmt: skip
+        [
+            "step",
+            "nats",
+            "rare rows: pull",
+            "push of frequent",
+            "push of rare",
+            "cosine of pushes, frequent",
+            "rare",
+            "never",
+            "rare: cosine with mean state",
+            "mean state over norm",
+            "drift Adam",
+            "to mean row",
+            "cos(mean state, -mean row)",
+            "norm of mean row",
+        ],
+        rows,
+    )
     return "\n".join(text)
 
 

@@ -23,13 +23,7 @@ def minilm(most: int) -> LayerProfile:
 
     counts = read_counts(DATA / "frequency/bert-base-uncased_lm1b_token_counts.tsv", 30522).counts
     return profile_layers(
-        get_model_path(),
-        open_texts(TEXT),
-        counts=counts,
-        most=most,
-        width=None,
-        pictured=(0, -1),
-        progress=tell,
+        get_model_path(), open_texts(TEXT), counts=counts, most=most, width=None, pictured=(0, -1), progress=tell
     )
 
 

@@ -124,9 +124,16 @@ def pool(cells: Sequence[tuple[Sequence[float], Sequence[float]]], seed: int = 0
     p = alone[0] if len(alone) == 1 else float((1 + extreme) / (_DRAWS + 1))
     rho = float(np.mean([spearman(x, y) for x, y in defined]))
     return Pooled(
-        float(np.mean(values)), float(low), float(high), p, rho, len(values), len(cells) - len(defined),
-        tuple(values), tuple(alone),
-    )  # fmt: skip
+        float(np.mean(values)),
+        float(low),
+        float(high),
+        p,
+        rho,
+        len(values),
+        len(cells) - len(defined),
+        tuple(values),
+        tuple(alone),
+    )
 
 
 def holm(p: Sequence[float]) -> list[float]:

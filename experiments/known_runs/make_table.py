@@ -64,11 +64,7 @@ def of_runs() -> Iterator[Line]:
             rate, size = int(line["learning_rate_label"]) * 1e-4, int(line["parameters"])
             kind = {"input": "untied input table", "head": "untied head"}[line["table"]]
             ratio = f"{float(line['max_norm']) / float(line['mean_norm']):.2f}"  # three digits: the source has as many
-            named = (
-                (ONE_SIGN, line["isotropy"]),
-                ("mean_shift", line["mean_shift"]),
-                (LARGEST_OVER_MEAN, ratio),
-            )
+            named = ((ONE_SIGN, line["isotropy"]), ("mean_shift", line["mean_shift"]), (LARGEST_OVER_MEAN, ratio))
             for measure, value in named:
                 model = f"GPT {size // 10**6}M, learning rate {rate:g}"
                 is_gone = "yes" if (size // 10**6, rate) in gone else "no"
@@ -85,8 +81,10 @@ def of_paper() -> Iterator[Line]:
     source = paper.SOURCE.format(1)
     for row in paper.TABLE_1:
         named = (
-            (STORED, ONE_SIGN, row.isotropy), (STORED, "mean_shift", row.ratio), (REMOVED, ONE_SIGN, row.isotropy_centred),
-        )  # fmt: skip
+            (STORED, ONE_SIGN, row.isotropy),
+            (STORED, "mean_shift", row.ratio),
+            (REMOVED, ONE_SIGN, row.isotropy_centred),
+        )
         for rows, measure, value in named:
             yield row.label, "", "tied table", rows, measure, f"{value:.2f}", "no", source
     cosine = f"{paper.STATED['mean cosine']:.2f}"
@@ -99,9 +97,7 @@ def of_model(name: str, directory: Path) -> Iterator[Line]:
     for subject in d.subjects:
         kind = kind_of(subject, d.subjects)
         for rows, measure, value in _own(subject):
-            seen_before = (
-                kind == "tied table" and subject.name == "head" and (rows == STORED or measure == "isoscore")
-            )
+            seen_before = kind == "tied table" and subject.name == "head" and (rows == STORED or measure == "isoscore")
             if not seen_before and not (subject.name == "head" and measure == EFFECTIVE_RANK_SHARE):
                 yield name, parameters, kind, rows, measure, f"{value:.6f}", "no", OWN
 

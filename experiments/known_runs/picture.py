@@ -19,12 +19,7 @@ def draw(found: dict[str, Any]) -> str:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    style = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "known_runs",
-        "font.family": "sans-serif",
-        "font.size": 10,
-    }
+    style = {"svg.fonttype": "none", "svg.hashsalt": "known_runs", "font.family": "sans-serif", "font.size": 10}
     with plt.rc_context(style):
         figure, axes = plt.subplots(1, 2, figsize=(10, 4.6), sharey=True, layout="constrained")
         for panel, (kind, title, below) in zip(axes, _PANELS, strict=True):

@@ -41,9 +41,7 @@ def main() -> None:
     # As the kept file gives it: its keys are texts.
     found = json.loads(json.dumps(rounded(found), allow_nan=False))
     RESULTS.mkdir(exist_ok=True)
-    atomic.write_text(
-        RESULTS / "results.json", json.dumps(found, separators=(",", ":")).replace("},", "},\n") + "\n"
-    )
+    atomic.write_text(RESULTS / "results.json", json.dumps(found, separators=(",", ":")).replace("},", "},\n") + "\n")
     atomic.write_text(RESULTS / "picture.svg", draw(found))
     atomic.write_text(RESULTS / "tables.md", all_tables(found))
     before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
@@ -54,9 +52,7 @@ def main() -> None:
 def in_order(runs: list[Run]) -> list[Run]:
     """By size, remedy, strength and learning rate, so that tables come out in this order."""
     kinds = ("baseline", "muloss", "zloss", "mucentering")
-    return sorted(
-        runs, key=lambda run: (run.size, kinds.index(run.remedy[0]), float(run.remedy[1]), run.learning_rate)
-    )
+    return sorted(runs, key=lambda run: (run.size, kinds.index(run.remedy[0]), float(run.remedy[1]), run.learning_rate))
 
 
 def rounded(value: Any) -> Any:
@@ -162,13 +158,17 @@ def correct(found: dict[str, Any]) -> dict[str, Any]:
         one["holm"] = corrected
     cells = [p for one in tests for p in one["p_by_cell"]]
     return {
-        "tests": len(tests), "without_a_value": sum(one is None for of in single for one in of.values()),
-        "below_0.05": sum(one["p"] < 0.05 for one in tests), "expected_below_0.05": round(0.05 * len(tests), 1),
+        "tests": len(tests),
+        "without_a_value": sum(one is None for of in single for one in of.values()),
+        "below_0.05": sum(one["p"] < 0.05 for one in tests),
+        "expected_below_0.05": round(0.05 * len(tests), 1),
         "holm_below_0.05": sum(one["holm"] < 0.05 for one in tests),
         "holm_of_z_loss_100": sum(one["holm"] < 0.05 for one in families[0]["z-loss 100"].values() if one),
         "holm_positive": sum(one["holm"] < 0.05 and one["tau"] > 0 for one in tests),
-        "cells": len(cells), "cells_below_0.05": sum(p < 0.05 for p in cells), "expected_cells_below_0.05": round(0.05 * len(cells), 1),
-    }  # fmt: skip
+        "cells": len(cells),
+        "cells_below_0.05": sum(p < 0.05 for p in cells),
+        "expected_cells_below_0.05": round(0.05 * len(cells), 1),
+    }
 
 
 def summary(runs: Sequence[Run]) -> dict[str, Any]:
@@ -178,19 +178,19 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
     with_rate = {}
     for reading in READINGS:
         cells = over_learning_rates(runs)[ALL]
-        found = pool(
-            [([run.readings[reading] for run in cell], [run.learning_rate for run in cell]) for cell in cells]
-        )
-        with_rate[reading] = (
-            None if found is None else {"tau": found.tau, "low": found.low, "high": found.high}
-        )
+        found = pool([([run.readings[reading] for run in cell], [run.learning_rate for run in cell]) for cell in cells])
+        with_rate[reading] = None if found is None else {"tau": found.tau, "low": found.low, "high": found.high}
     above = sorted(round(run.loss - best[run.size], 3) for run in without)
     return {
-        "runs": len(runs), "readings": 2 * len(runs), "diverged": len(gone),
+        "runs": len(runs),
+        "readings": 2 * len(runs),
+        "diverged": len(gone),
         "isotropy_0.000": {m: sum(run.readings[f"{m} isotropy"] == 0 for run in runs) for m in ("input", "head")},
-        "isotropy_nan": len(without), "of_them_diverged": sum(run in gone for run in without), "their_losses_above_the_best": above,
+        "isotropy_nan": len(without),
+        "of_them_diverged": sum(run in gone for run in without),
+        "their_losses_above_the_best": above,
         "correlation_with_the_learning_rate": with_rate,
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

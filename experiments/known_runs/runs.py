@@ -52,9 +52,7 @@ def read(path: Path = TABLE) -> list[Run]:
 def _run(size: int, remedy: Remedy, learning_rate: float, by_matrix: dict[str, dict[str, str]]) -> Run:
     losses = {line["test_loss_nats"] for line in by_matrix.values()}
     if set(by_matrix) != set(MATRICES) or len(losses) != 1:
-        raise ValueError(
-            f"expected an input table and a head with one loss, got {sorted(by_matrix)} with {losses}"
-        )
+        raise ValueError(f"expected an input table and a head with one loss, got {sorted(by_matrix)} with {losses}")
     readings, overflowed = {}, set()
     for matrix, line in by_matrix.items():
         isotropy, largest, mean = (float(line[name]) for name in ("isotropy", "max_norm", "mean_norm"))

@@ -4,10 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 NAMES = {
-    "head isotropy": "I(W), head", "input isotropy": "I(W), input", "head mean_shift": "mean shift, head", "input mean_shift": "mean shift, input",
-    "head largest_row": "largest row, head", "input largest_row": "largest row, input",
-    "head largest_over_mean": "largest / mean row, head", "input largest_over_mean": "largest / mean row, input",
-}  # fmt: skip
+    "head isotropy": "I(W), head",
+    "input isotropy": "I(W), input",
+    "head mean_shift": "mean shift, head",
+    "input mean_shift": "mean shift, input",
+    "head largest_row": "largest row, head",
+    "input largest_row": "largest row, input",
+    "head largest_over_mean": "largest / mean row, head",
+    "input largest_over_mean": "largest / mean row, input",
+}
 
 
 def all_tables(found: dict[str, Any]) -> str:
@@ -21,12 +26,10 @@ def all_tables(found: dict[str, Any]) -> str:
         "## How many by chance\n\n" + _multiplicity(found["multiplicity"]),
         "## By size\n\nThe mean over the ten remedies, and over the seven learning rates.\n\n"
         + _groups(found["by_size"]),
-        "## Spearman's correlation beside tau-b\n\nMeans over all cells.\n\n"
-        + _spearman(of_rates, of_remedies),
+        "## Spearman's correlation beside tau-b\n\nMeans over all cells.\n\n" + _spearman(of_rates, of_remedies),
         "## Other choices of runs\n\n" + _sensitivity(found["sensitivity"]),
         "## Prediction\n\n" + _prediction(found["prediction"]),
-        "## Chosen by its reading\n\nNats above the best run of the size.\n\n"
-        + _chosen(found["chosen_by_reading"]),
+        "## Chosen by its reading\n\nNats above the best run of the size.\n\n" + _chosen(found["chosen_by_reading"]),
         "## With the learning rate itself\n\nMean of tau-b between a reading and the learning rate, within a size and remedy.\n\n"
         + _with_rate(found["runs"]["correlation_with_the_learning_rate"]),
     ]
@@ -38,15 +41,11 @@ def in_short(found: dict[str, Any]) -> str:
     name, runs, chance = "head isotropy", found["runs"], found["multiplicity"]
     over, fixed = found["over_learning_rates"]["all"][name], found["at_fixed_learning_rate"]["all"][name]
     rate, prices = runs["correlation_with_the_learning_rate"][name], found["chosen_by_reading"]
-    alone, of_rate, both = (
-        found["prediction"][way] for way in (name, "learning rate", f"{name}, rate given")
-    )
+    alone, of_rate, both = (found["prediction"][way] for way in (name, "learning rate", f"{name}, rate given"))
     sizes = list(prices[name])
     least, most = min(prices[name].values()), max(prices[name].values())
     worse = sum(prices[name][size] > prices["the median run"][size] for size in sizes)
-    first, last = (
-        found["by_size"][f"{size} M, over learning rates"][name]["tau"] for size in (sizes[0], sizes[-1])
-    )
+    first, last = (found["by_size"][f"{size} M, over learning rates"][name]["tau"] for size in (sizes[0], sizes[-1]))
     return (
         f"In {runs['runs']} models of {sizes[0]} to {sizes[-1]} M parameters (Stollenwerk 2026), compared within a size, I(W) of the untied head has "
         f"Kendall's tau-b with the test loss of {_plain(over)} over learning rates, which hides {first:+.2f} at {sizes[0]} M and {last:+.2f} at "
@@ -78,8 +77,7 @@ def _multiplicity(of: dict[str, Any]) -> str:
 
 def _groups(of: dict[str, Any]) -> str:
     return table(
-        ("", *NAMES.values()),
-        [[group, *(_tau(readings[name]) for name in NAMES)] for group, readings in of.items()],
+        ("", *NAMES.values()), [[group, *(_tau(readings[name]) for name in NAMES)] for group, readings in of.items()]
     )
 
 
@@ -130,9 +128,7 @@ def _prediction(of: dict[str, Any]) -> str:
 def _chosen(of: dict[str, Any]) -> str:
     sizes = list(of["the median run"])
     words = {"head isotropy": "highest I(W) of the head", "input isotropy": "highest I(W) of the input table"}
-    lines = [
-        [words.get(name, name), *(f"{prices[size]:.3f}" for size in sizes)] for name, prices in of.items()
-    ]
+    lines = [[words.get(name, name), *(f"{prices[size]:.3f}" for size in sizes)] for name, prices in of.items()]
     return table(("the run with", *(f"{size} M" for size in sizes)), lines)
 
 

@@ -39,9 +39,16 @@ _LAYERS = {
 }
 _GPT = {"n_embd": D, "n_layer": 2, "n_head": 4, "n_positions": 64}
 _BART = {
-    "d_model": D, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_position_embeddings": 64, "decoder_start_token_id": 2,
-}  # fmt: skip
+    "d_model": D,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "max_position_embeddings": 64,
+    "decoder_start_token_id": 2,
+}
 CASES: tuple[tuple[str, str, dict[str, Any], bool], ...] = (
     ("GPT-2, tied", "GPT2LMHeadModel", _GPT, False),
     ("GPT-2, untied", "GPT2LMHeadModel", _GPT | {"tie_word_embeddings": False}, False),
@@ -86,12 +93,7 @@ def edits(models: list[Path], text: Path | None) -> Iterator[tuple[str, str, Hea
                 source, kind = Path(folder) / "m", str(dtype).removeprefix("torch.")
                 planted(name, settings, dtype).save_pretrained(source)
                 edit = _edit(Path(folder), source, untie, None, None)
-                yield (
-                    label,
-                    kind,
-                    edit,
-                    math.nan if isinstance(edit, str) else whole_rounding(source, kind, None),
-                )
+                yield (label, kind, edit, math.nan if isinstance(edit, str) else whole_rounding(source, kind, None))
     for path in models:
         for kind in ("float32", "bfloat16", "float16"):
             with tempfile.TemporaryDirectory() as folder:
@@ -135,29 +137,37 @@ def tables(found: list[tuple[str, str, HeadEdit | str, float]]) -> str:
             f"| {label} | {dtype} | {edit.way}{into} | {p.rounding:.2g} | {p.rounding_edited:.2g} | {p.rounding_edited / p.rounding:.2f} | {p.allowed:.2g} "
             f"| {p.difference:.2g} | {p.ties} of {p.positions} |"
         )
-        wholes.append(
-            f"| {label} | {dtype} | {p.difference:.2g} | {whole:.2g} | {p.difference / whole:.2f} |"
-        )
+        wholes.append(f"| {label} | {dtype} | {p.difference:.2g} | {whole:.2g} | {p.difference / whole:.2f} |")
         errors = {str(e.kind): f"{e.before:.2g} -> {e.after:.2g}" for e in edit.effects}
         cosine = f"{edit.before.mean_cosine:.3f} -> {edit.after.mean_cosine:.3f}"
-        effects.append(
-            f"| {label} | {dtype} | {' | '.join(errors.get(kind, '') for kind in KINDS)} | {cosine} |"
-        )
+        effects.append(f"| {label} | {dtype} | {' | '.join(errors.get(kind, '') for kind in KINDS)} | {cosine} |")
     return "\n".join(
         [
-            "# Centred heads", "",
+            "# Centred heads",
+            "",
             f"`python experiments/model_edits/run.py`, uncone {__version__}, torch {torch.__version__}, transformers {transformers.__version__}, "
-            f"Python {platform.python_version()}, CPU.", "",
-            "## Proofs", "",
+            f"Python {platform.python_version()}, CPU.",
+            "",
+            "## Proofs",
+            "",
             "Nats. *Error*: the largest of a log-probability, of either model against the original without its rounding. The edited model may err by 1.5 "
-            "times the original's error and what it takes to write a logit: *allowed*. *Difference*: the largest between the two.", "", *proofs, "",
-            "The same difference beside the rounding of the whole original in that dtype: its largest error against itself in float64.", "",
-            *wholes, "",
-            "## Rounding, before -> after", "",
+            "times the original's error and what it takes to write a logit: *allowed*. *Difference*: the largest between the two.",
+            "",
+            *proofs,
+            "",
+            "The same difference beside the rounding of the whole original in that dtype: its largest error against itself in float64.",
+            "",
+            *wholes,
+            "",
+            "## Rounding, before -> after",
+            "",
             "The error of the logits' differences, root mean square as a share of their standard deviation. The small models have a planted drift; only "
-            "the last rows are of a trained model.", "", *effects, "",
+            "the last rows are of a trained model.",
+            "",
+            *effects,
+            "",
         ]
-    )  # fmt: skip
+    )
 
 
 def main() -> None:

@@ -35,12 +35,7 @@ def written_text(model_dir: Path, samples: int = 24, length: int = 200) -> str:
     start = torch.full((samples, 1), tokenizer.bos_token_id)
     torch.manual_seed(0)
     ids = model.generate(
-        start,
-        attention_mask=torch.ones_like(start),
-        max_new_tokens=length,
-        do_sample=True,
-        top_k=0,
-        pad_token_id=2,
+        start, attention_mask=torch.ones_like(start), max_new_tokens=length, do_sample=True, top_k=0, pad_token_id=2
     )
     return "\n".join(tokenizer.batch_decode(ids, skip_special_tokens=True))
 
@@ -63,9 +58,7 @@ def losses(folder: Path, token: int, text: Path) -> dict[str, float]:
     save_file(weights, file, metadata={"format": "pt"})
     found = {}
     for method in METHODS:
-        loss = reinitialise_tokens(
-            folder / "m", folder / f"{token}-{method}", [token], method=method, text=text
-        ).loss
+        loss = reinitialise_tokens(folder / "m", folder / f"{token}-{method}", [token], method=method, text=text).loss
         assert loss is not None
         found |= {"damaged": loss.before, method: loss.after}
     weights[TABLE] = original
@@ -98,18 +91,21 @@ def main() -> None:
             cells = " | ".join(f"{found[-1][key]:.3f}" for key in ("damaged", *METHODS))
             lines.append(f"| `{token}` | {count} | {whole.before:.3f} | {cells} |")
     means = {key: sum(f[key] for f in found) / len(found) for key in ("damaged", *METHODS)}
-    lines.append(
-        f"| mean | | {whole.before:.3f} | {' | '.join(f'{value:.3f}' for value in means.values())} |"
-    )
+    lines.append(f"| mean | | {whole.before:.3f} | {' | '.join(f'{value:.3f}' for value in means.values())} |")
     page = "\n".join(
         [
-            "# Rows set anew", "",
+            "# Rows set anew",
+            "",
             f"`python experiments/model_edits/tokens.py`, uncone {__version__}, torch {torch.__version__}, transformers {transformers.__version__}, CPU; "
-            f"{given.model.name}, {whole.targets} targets of its own text.", "",
+            f"{given.model.name}, {whole.targets} targets of its own text.",
+            "",
             "Mean loss in nats of a token: with the row as it was trained, with noise in its place, and with a new row by each method, without any "
-            "training. *Times* is how often the token occurs.", "", *lines, "",
+            "training. *Times* is how often the token occurs.",
+            "",
+            *lines,
+            "",
         ]
-    )  # fmt: skip
+    )
     (HERE / "results" / "tokens.md").write_text(page, encoding="utf-8")
     print(page)
 

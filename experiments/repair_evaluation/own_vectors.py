@@ -80,9 +80,7 @@ def write_sample(out: Path) -> None:
     asked = generator.choice(SIZE, QUERIES, replace=False)
     np.save(out / "sample.npy", documents)
     np.save(out / "sample_queries.npy", _unit(_noisy(documents[asked], 0.08, generator)))
-    _write_judgements(
-        out / "sample.tsv", [(str(query), str(document), 1) for query, document in enumerate(asked)]
-    )
+    _write_judgements(out / "sample.tsv", [(str(query), str(document), 1) for query, document in enumerate(asked)])
 
 
 def _noisy(x: np.ndarray, scale: float, generator: np.random.Generator) -> np.ndarray:
@@ -96,9 +94,12 @@ def _unit(x: np.ndarray) -> np.ndarray:
 def measured(command: list[str]) -> dict[str, float]:
     """Processor seconds of all threads, start included, and peak resident MiB of `uncone COMMAND` in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-c", _MEASURED, *command], stdout=subprocess.PIPE, text=True, check=True,
+        [sys.executable, "-c", _MEASURED, *command],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
         env={**os.environ, "OMP_WAIT_POLICY": "passive"},  # a thread that waits takes no time
-    )  # fmt: skip
+    )
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -114,10 +115,13 @@ def measure_size(out: Path) -> Mapping[str, object]:
         commands[name] = measured(["evaluate", *own, *options])
         print(f"{name}: {commands[name]}", flush=True)
     return {
-        "documents": SIZE, "queries": QUERIES, "d": int(np.load(out / "sample.npy", mmap_mode="r").shape[1]),
-        "commands": commands, "machine": f"{platform.machine()}, {os.cpu_count()} processors",
+        "documents": SIZE,
+        "queries": QUERIES,
+        "d": int(np.load(out / "sample.npy", mmap_mode="r").shape[1]),
+        "commands": commands,
+        "machine": f"{platform.machine()}, {os.cpu_count()} processors",
         "versions": versions("scikit-learn", "ir-measures"),
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
@@ -126,9 +130,7 @@ def main() -> None:
     parser.add_argument("--retrieval", type=Path, help="a directory in the layout of BEIR")
     parser.add_argument("--cache", type=Path, help="where vectors of texts are kept")
     parser.add_argument("--out", type=Path, required=True, help="where vectors and judgements are written")
-    parser.add_argument(
-        "--size", action="store_true", help=f"measure the commands on {SIZE:,} documents instead"
-    )
+    parser.add_argument("--size", action="store_true", help=f"measure the commands on {SIZE:,} documents instead")
     given = parser.parse_args()
     if given.size:
         write_sample(given.out)
@@ -143,10 +145,14 @@ def main() -> None:
     write_vectors(directory, given.retrieval, given.cache, given.out)
     for judgements, kind in (("all", "own_vectors"), ("test", "own_vectors_test")):
         record = evaluate(
-            queries=given.out / "queries.npy", query_ids=given.out / "queries.ids",
-            documents=given.out / "documents.npy", ids=given.out / "documents.ids",
-            qrels=given.out / f"{judgements}.tsv", repairs=REPAIRS, resamples=RESAMPLES,
-        )  # fmt: skip
+            queries=given.out / "queries.npy",
+            query_ids=given.out / "queries.ids",
+            documents=given.out / "documents.npy",
+            ids=given.out / "documents.ids",
+            qrels=given.out / f"{judgements}.tsv",
+            repairs=REPAIRS,
+            resamples=RESAMPLES,
+        )
         keep(record, f"{name}.{kind}")
 
 

@@ -35,9 +35,7 @@ def keep(record: object, name: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True, help="NAME=DIR of a Sentence Transformers model")
-    parser.add_argument(
-        "--sts", type=Path, required=True, help="the directory of STS12 to 16 and the STS Benchmark"
-    )
+    parser.add_argument("--sts", type=Path, required=True, help="the directory of STS12 to 16 and the STS Benchmark")
     parser.add_argument("--retrieval", type=Path, required=True, help="a directory in the layout of BEIR")
     parser.add_argument("--cache", type=Path, required=True, help="where vectors of texts are kept")
     parser.add_argument("--only", nargs="*", choices=KINDS, help="the records to make; all by default")

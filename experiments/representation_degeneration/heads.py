@@ -48,9 +48,7 @@ def direction_row(name: str, found: object) -> str:
         one = clouds.get(cloud)
         if one is None:
             return "-"
-        return (
-            f"yes, {one.margin:.4f}" if one.exists else said[one.exists] + (", exactly" if one.exact else "")
-        )
+        return f"yes, {one.margin:.4f}" if one.exists else said[one.exists] + (", exactly" if one.exact else "")
 
     norm = "-" if found.norm is None else f"{found.norm.share:.4f} ({found.norm.violations} violate)"
     cosine = "-" if found.cosine_to_mean is None else f"{found.cosine_to_mean:.3f}"
@@ -86,9 +84,7 @@ def main() -> None:
     for name in MODELS:
         given = states(name)
         directions.append(
-            direction_row(
-                name, uniformly_negative_direction(given.states, norm=given.norm, windows=given.windows)
-            )
+            direction_row(name, uniformly_negative_direction(given.states, norm=given.norm, windows=given.windows))
         )
         print(directions[-1], flush=True)
         one, two = head_rows(name, given.head.numpy(), given)
@@ -102,15 +98,18 @@ def main() -> None:
         "# A direction that all states avoid\n",
         "| states | searched | effective rank | exists | margin | held-out violate | cosine to -mean | -mean fails on "
         "| unit length | random signs | no outliers | norm's own |",
-        "|---" * 12 + "|", *directions,
+        "|---" * 12 + "|",
+        *directions,
         "\nMargins are shares of the mean norm.\n\n# Tokens that can never be predicted\n",
         "| head | V x D | reachable | never (beyond all rounding) | can only tie | undecided | most likely on the text | CPU seconds |",
-        "|---" * 8 + "|", *reached,
+        "|---" * 8 + "|",
+        *reached,
         "\n# Tokens that a state can set freely\n",
         "| head | random tokens | a head of normal rows, by theory | most likely tokens of a state | undecided sets | CPU seconds |",
-        "|---" * 6 + "|", *settable,
+        "|---" * 6 + "|",
+        *settable,
         "\nThe largest size of which at least half of 20 sets are proven settable.",
-    ]  # fmt: skip
+    ]
     write_text(RESULTS / "heads.md", "\n".join(lines) + "\n")
 
 

@@ -16,12 +16,7 @@ from subjects import RESULTS, states
 from uncone.atomic import write_text
 from uncone.diagnosis.why.direction.cone import separate
 
-SUBJECTS = (
-    "stories260K, own stories",
-    "stories260K, WikiText-2",
-    "example without gate",
-    "example with gate",
-)
+SUBJECTS = ("stories260K, own stories", "stories260K, WikiText-2", "example without gate", "example with gate")
 STATES, STEPS = 2000, 6000
 DECAYS = (0.1, 1.0)
 RATE, EPS, BETAS = 1e-2, 1e-8, (0.9, 0.98)
@@ -62,9 +57,7 @@ def lone(given: object) -> Lone:
     return Lone(h, top + np.log(np.exp(logits - top[:, None]).sum(1)), head[row])
 
 
-def flow(
-    problem: Lone, largest: float = 1e60, decay: float = 0.0, gate: float = 1.0
-) -> Iterator[tuple[float, Array]]:
+def flow(problem: Lone, largest: float = 1e60, decay: float = 0.0, gate: float = 1.0) -> Iterator[tuple[float, Array]]:
     """Gradient descent whose steps are as long as the curvature allows: (time, row) until the time is large."""
     w, t = problem.start.copy(), 0.0
     squares = np.square(problem.h).sum(1)
@@ -101,11 +94,7 @@ def minimum(problem: Lone, decay: float) -> Array:
     """Of the loss with decay / 2 |w|^2: what descent has to end at."""
     d = problem.h.shape[1]
     return newton(
-        problem,
-        problem.start,
-        lambda w: 0.5 * decay * float(w @ w),
-        lambda w: decay * w,
-        lambda _: np.full(d, decay),
+        problem, problem.start, lambda w: 0.5 * decay * float(w @ w), lambda w: decay * w, lambda _: np.full(d, decay)
     )
 
 
@@ -123,17 +112,17 @@ def adamw_end(problem: Lone, decay: float) -> Array:
         return EPS * decay * w / (1 - decay * np.abs(w))
 
     return newton(
-        problem,
-        np.zeros_like(problem.start),
-        barrier,
-        slope,
-        lambda w: EPS * decay / (1 - decay * np.abs(w)) ** 2,
+        problem, np.zeros_like(problem.start), barrier, slope, lambda w: EPS * decay / (1 - decay * np.abs(w)) ** 2
     )
 
 
 def newton(
-    problem: Lone, start: Array, value: Callable[[Array], float], slope: Callable[[Array], Array], bend: Callable[[Array], Array]
-) -> Array:  # fmt: skip
+    problem: Lone,
+    start: Array,
+    value: Callable[[Array], float],
+    slope: Callable[[Array], Array],
+    bend: Callable[[Array], Array],
+) -> Array:
     """The minimum of the loss and a convex term, by Newton's method with steps that lower the sum."""
 
     def total(w: Array) -> float:
@@ -160,9 +149,7 @@ def cosine(a: Array, b: Array) -> float:
     return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
-def growth(
-    problem: Lone, path: Callable[[], Iterator[tuple[float, Array]]], v: Array, margin: float
-) -> list[str]:
+def growth(problem: Lone, path: Callable[[], Iterator[tuple[float, Array]]], v: Array, margin: float) -> list[str]:
     """Norm, cosine and slope of the norm over ln t, by time; the slope beside 1 / margin."""
     lines, marks = [], [10.0**k for k in (2, 4, 8, 16, 32, 60)]
     before = (0.0, 0.0)
@@ -199,10 +186,7 @@ def subject(name: str) -> list[str]:
         (f"Adam, {STEPS:,} steps", adam(problem)),
     ]
     for decay in DECAYS:
-        ends += [
-            (f"AdamW, decay {decay}", adam(problem, decay)),
-            ("its end by theory", adamw_end(problem, decay)),
-        ]
+        ends += [(f"AdamW, decay {decay}", adam(problem, decay)), ("its end by theory", adamw_end(problem, decay))]
     ends += [(f"Adam, gate {GATE}", adam(problem, gate=GATE)), ("Adam, gate 0", adam(problem, gate=0.0))]
     lines += [
         "\n| trained by | norm | largest entry | cosine to the direction | largest probability of the word | log10 |",
@@ -254,10 +238,7 @@ def gated(problem: Lone, v: Array) -> str:
 
 
 def main() -> None:
-    lines = [
-        "# The row of a word that never occurs\n",
-        *(line for name in SUBJECTS for line in subject(name)),
-    ]
+    lines = ["# The row of a word that never occurs\n", *(line for name in SUBJECTS for line in subject(name))]
     write_text(RESULTS / "lone_word.md", "\n".join(lines))
     print("\n".join(lines))
 

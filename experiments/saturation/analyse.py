@@ -26,16 +26,14 @@ ENDS = 3
 DOUBLED = 2.0
 """Times its minimum: the paper's spectra pass it on their way to rank one, where KL is ln D."""
 LAST = {
-    "head: mean cosine": ("head", "mean_cosine"), "head: partition isotropy": ("head", "partition_isotropy"),
-    "head: mean norm": ("head", "mean_norm"), "table: mean cosine": ("table", "mean_cosine"),
-    "table: partition isotropy": ("table", "partition_isotropy"), "states: mean cosine": ("state_anisotropy",),
-}  # fmt: skip
-CHANGED = {
-    "excess": ("excess",),
-    "raw KL": RAW,
-    "centred KL": CENTRED,
-    "head: mean cosine": LAST["head: mean cosine"],
+    "head: mean cosine": ("head", "mean_cosine"),
+    "head: partition isotropy": ("head", "partition_isotropy"),
+    "head: mean norm": ("head", "mean_norm"),
+    "table: mean cosine": ("table", "mean_cosine"),
+    "table: partition isotropy": ("table", "partition_isotropy"),
+    "states: mean cosine": ("state_anisotropy",),
 }
+CHANGED = {"excess": ("excess",), "raw KL": RAW, "centred KL": CENTRED, "head: mean cosine": LAST["head: mean cosine"]}
 READING = f"""\
 Turns are those of `uncone saturation checkpoints`: isotonic parts, AR(1) noise, a level of {LEVEL:g} after Holm's correction over the loss and the two
 spectra of a run; the share of the run is the mean over the runs that turned. A spectrum doubled if it turned and ends (mean of the last {ENDS} checkpoints)
@@ -70,9 +68,7 @@ class Run:
         """Of the loss and of both spectra."""
         names = {"loss": (self.loss,)} | dict(SPECTRA.values())
         steps = self.of("step")
-        rows, _ = find_turns(
-            {one: list(zip(steps, self.of(*path), strict=True)) for one, path in names.items()}
-        )
+        rows, _ = find_turns({one: list(zip(steps, self.of(*path), strict=True)) for one, path in names.items()})
         return {row.name: row for row in rows}
 
     def end(self, names: Sequence[str]) -> float:
@@ -151,9 +147,7 @@ def effects(runs: list[Run]) -> str:
     for changed, fixed in (("batch", "decay"), ("decay", "batch")):
         for (width, value), some in groups(runs, "width", fixed):
             pairs = [
-                sorted(two, key=lambda run: run.settings[changed])
-                for _, two in groups(some, "seed")
-                if len(two) == 2
+                sorted(two, key=lambda run: run.settings[changed]) for _, two in groups(some, "seed") if len(two) == 2
             ]
             if not pairs:
                 continue
@@ -171,8 +165,7 @@ def sweep(path: Path) -> str:
     found = {(one["width"], one["batch"], one["peak"]): f"{one['excess']:.4f}" for one in lines}
     cells = sorted({key[:2] for key in found})
     return table(
-        ["D", "batch", *map(str, peaks)],
-        [[*key, *(found.get((*key, peak), "") for peak in peaks)] for key in cells],
+        ["D", "batch", *map(str, peaks)], [[*key, *(found.get((*key, peak), "") for peak in peaks)] for key in cells]
     )
 
 

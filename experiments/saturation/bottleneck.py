@@ -71,9 +71,7 @@ def own_stories(work: Path) -> list[str]:
     model = AutoModelForCausalLM.from_pretrained(folder)
     torch.manual_seed(0)
     start = torch.full((STORIES, 1), 1)
-    ids = model.generate(
-        start, do_sample=True, temperature=1.0, top_k=0, max_new_tokens=STORY_TOKENS, pad_token_id=2
-    )
+    ids = model.generate(start, do_sample=True, temperature=1.0, top_k=0, max_new_tokens=STORY_TOKENS, pad_token_id=2)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     written = list[str]()
     for row in ids[:, 1:].tolist():
@@ -98,9 +96,7 @@ def example_models(work: Path) -> dict[str, Path]:
     assert first == text.splits["test"][: len(first)].tolist(), "another tokenizer than the example's"
     batches = example.make_batches(text, args)
     for name, folder in folders.items():
-        gate = (
-            None if name == "plain" else uncone.RareTokenGate(text.vocab_size, mode=name, window=args.window)
-        )
+        gate = None if name == "plain" else uncone.RareTokenGate(text.vocab_size, mode=name, window=args.window)
         run = example.Run(name, gate, example.make_model(text.vocab_size, args))
         example.train(run, batches, args)
         run.model.save_pretrained(folder)

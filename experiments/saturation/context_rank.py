@@ -90,9 +90,7 @@ def table(records: dict[str, ContextRank]) -> str:
     for cell, record in records.items():
         for kind in ("all", "seen", "weighted"):
             curves = {curve.source: curve for curve in record.curves if curve.kind == kind}
-            last = {
-                d.source: d for d in record.differences if d.kind == kind
-            }  # the last of each is at the end
+            last = {d.source: d for d in record.differences if d.kind == kind}  # the last of each is at the end
             if len(curves) < 3:
                 continue
             told = []

@@ -101,11 +101,14 @@ def held(name: str, noise: float, number: int) -> tuple[dict[str, bool], float]:
 def table(cells: list[dict[str, Any]]) -> str:
     """One row for each cell and interval."""
     lines = [
-        "# How often do the intervals of a scaling law hold the planted constants?", "",
-        f"`python experiments/saturation/coverage.py`. {RESAMPLES} resamples a fit. \"Held\" is a share of the fits that have the interval, "
-        f"with Wilson's 95 % limits. Below {LEAST:.0%} a row is marked \"too rarely\", above {CONSERVATIVE:.0%} \"conservative\".", "",
-        "| design | noise | interval | fits | have it | open on a side | held | 95 % limits | |", "|---|---|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
+        "# How often do the intervals of a scaling law hold the planted constants?",
+        "",
+        f'`python experiments/saturation/coverage.py`. {RESAMPLES} resamples a fit. "Held" is a share of the fits that have the interval, '
+        f'with Wilson\'s 95 % limits. Below {LEAST:.0%} a row is marked "too rarely", above {CONSERVATIVE:.0%} "conservative".',
+        "",
+        "| design | noise | interval | fits | have it | open on a side | held | 95 % limits | |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
     for cell in cells:
         for called, (hits, of) in cell["counts"].items():
             if called.endswith(" open"):

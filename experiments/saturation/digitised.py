@@ -21,12 +21,7 @@ from uncone.saturation.checkpoints.turns import Turn
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "../shared/data/pythia/godey2024_digitised.csv"
 MODELS = ("14m", "31m", "70m", "160m", "410m")
-NAMES = {
-    "loss": "loss",
-    "text_loss": "WikiText",
-    "states_anisotropy": "anisotropy",
-    "head_entropy": "singular entropy",
-}
+NAMES = {"loss": "loss", "text_loss": "WikiText", "states_anisotropy": "anisotropy", "head_entropy": "singular entropy"}
 ANISOTROPIC, COLLAPSED = 0.5, 2.0
 """The note's events: anisotropy above, and a singular entropy of so many times its minimum, after it."""
 Points = list[tuple[float, float]]
@@ -53,17 +48,13 @@ def read() -> dict[str, dict[str, Points]]:
 
 def events(series: dict[str, Points]) -> dict[str, float | None]:
     """The note's order: both minima as read, and the first crossing of either bar."""
-    least = {
-        name: min(series[name], key=lambda point: point[1]) for name in ("loss", "text_loss", "head_entropy")
-    }
+    least = {name: min(series[name], key=lambda point: point[1]) for name in ("loss", "text_loss", "head_entropy")}
     turned = least["head_entropy"]
     return {
         "loss_minimum": least["loss"][0],
         "wikitext_minimum": least["text_loss"][0],
         "anisotropic": next((x for x, y in series["states_anisotropy"] if y > ANISOTROPIC), None),
-        "collapsed": next(
-            (x for x, y in series["head_entropy"] if x > turned[0] and y > COLLAPSED * turned[1]), None
-        ),
+        "collapsed": next((x for x, y in series["head_entropy"] if x > turned[0] and y > COLLAPSED * turned[1]), None),
     }
 
 
@@ -81,9 +72,7 @@ def measure() -> dict[str, Any]:
         found[model] = {
             "events": known,
             "turns": {row.name: {k: v for k, v in vars(row).items() if k != "name"} for row in rows},
-            "loss_before": {
-                name: earlier(turns.get("loss"), known[name]) for name in ("anisotropic", "collapsed")
-            },
+            "loss_before": {name: earlier(turns.get("loss"), known[name]) for name in ("anisotropic", "collapsed")},
         }
     return found
 
@@ -91,19 +80,25 @@ def measure() -> dict[str, Any]:
 def tables(found: dict[str, Any]) -> str:
     """Both tables as Markdown, in thousands of steps."""
     lines = [
-        "# The digitised figures of Godey et al. (2024)", "", "`python experiments/saturation/digitised.py`; thousands of steps.", "",
-        "The events as read. P is the share of draws in which the loss turned before the event.", "",
+        "# The digitised figures of Godey et al. (2024)",
+        "",
+        "`python experiments/saturation/digitised.py`; thousands of steps.",
+        "",
+        "The events as read. P is the share of draws in which the loss turned before the event.",
+        "",
         "| model | loss least | WikiText least | anisotropy > .5 | entropy > 2 x least | P before anisotropy | P before collapse |",
         "|---|---:|---:|---:|---:|---:|---:|",
-    ]  # fmt: skip
+    ]
     for model, one in found.items():
         cells = [*one["events"].values(), *one["loss_before"].values()]
         lines.append(f"| {model} | {' | '.join('-' if c is None else f'{c:.3g}' for c in cells)} |")
     lines += [
-        "", "The turns with their 95 % intervals; p is corrected for the series of a model. The order is beside the loss.", "",
+        "",
+        "The turns with their 95 % intervals; p is corrected for the series of a model. The order is beside the loss.",
+        "",
         "| model | series | points | turned at | interval | p | correlation | P(before the loss) | order |",
         "|---|---|---:|---:|---:|---:|---:|---:|---|",
-    ]  # fmt: skip
+    ]
     for model, one in found.items():
         lines += [_line(model, SeriesTurn(name, **row)) for name, row in one["turns"].items()]
     return "\n".join(lines) + "\n"

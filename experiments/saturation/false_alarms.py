@@ -42,12 +42,7 @@ SIZES = (1, 2, 3, 4, 6, 8, 12)
 
 def shape_of(name: str, steps: np.ndarray) -> np.ndarray:
     u = steps / steps[-1]
-    shapes = {
-        "plateau": 0 * u,
-        "rise then flat": 1 - np.exp(-10 * u),
-        "power law": -0.3 * u**-0.3,
-        "linear": u,
-    }
+    shapes = {"plateau": 0 * u, "rise then flat": 1 - np.exp(-10 * u), "power law": -0.3 * u**-0.3, "linear": u}
     return RISE * shapes[name]
 
 
@@ -78,18 +73,12 @@ def cells() -> Iterator[tuple[str, dict[str, Any]]]:
         for shape in SHAPES:
             for correlation in CORRELATIONS:
                 for errors in ("none", "right"):
-                    yield (
-                        "single",
-                        {"grid": grid, "shape": shape, "correlation": correlation, "errors": errors},
-                    )
+                    yield ("single", {"grid": grid, "shape": shape, "correlation": correlation, "errors": errors})
     for shape in SHAPES:
         for correlation in reversed(CORRELATIONS):  # what is hardest comes first
             for grid in GRIDS:
                 for errors in ERRORS:
-                    yield (
-                        "family",
-                        {"grid": grid, "shape": shape, "correlation": correlation, "errors": errors},
-                    )
+                    yield ("family", {"grid": grid, "shape": shape, "correlation": correlation, "errors": errors})
     for grid in GRIDS:
         for correlation in CORRELATIONS[1:]:
             yield "mixed", {"grid": grid, "correlation": correlation, "errors": "right for the others"}
@@ -100,13 +89,7 @@ def cells() -> Iterator[tuple[str, dict[str, Any]]]:
                     for size in SIZES:
                         yield (
                             "power",
-                            {
-                                "of": kind,
-                                "grid": grid,
-                                "correlation": correlation,
-                                "errors": errors,
-                                "jitters": size,
-                            },
+                            {"of": kind, "grid": grid, "correlation": correlation, "errors": errors, "jitters": size},
                         )
     for grid in GRIDS:
         for correlation in CORRELATIONS:
@@ -171,11 +154,7 @@ def bend(cell: dict[str, Any], steps: np.ndarray, sims: int, random: np.random.G
     verdicts, _ = judge(curves)
     inside = np.array([v.change_low <= steps[knot] <= v.change_high for v in verdicts])
     width = np.array([(v.change_high - v.change_low) / steps[-1] for v in verdicts])
-    return {
-        "n": sims,
-        "held": round(float(inside.mean()), 4),
-        "mean_width_of_training": round(float(width.mean()), 4),
-    }
+    return {"n": sims, "held": round(float(inside.mean()), 4), "mean_width_of_training": round(float(width.mean()), 4)}
 
 
 def main() -> None:

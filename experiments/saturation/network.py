@@ -46,11 +46,7 @@ class Batch:
     def of(cls, contexts: np.ndarray, tokens: np.ndarray, vocabulary: int) -> "Batch":
         """From the numbers of contexts of two tokens (B,), or rows of contexts (B, n), which are not looked through for equals."""
         if contexts.ndim == 2:
-            distinct, at, shares = (
-                contexts,
-                np.arange(len(contexts)),
-                np.full(len(contexts), 1 / len(contexts)),
-            )
+            distinct, at, shares = (contexts, np.arange(len(contexts)), np.full(len(contexts), 1 / len(contexts)))
         else:
             counts = np.bincount(contexts, minlength=vocabulary**2)
             numbers = np.flatnonzero(counts)

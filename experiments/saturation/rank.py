@@ -51,12 +51,7 @@ def stories() -> States:
         texts: list[str] = []
         for _ in range(4):
             ids = model.generate(
-                torch.full((64, 1), 1),
-                do_sample=True,
-                top_k=0,
-                max_new_tokens=255,
-                pad_token_id=0,
-                eos_token_id=None,
+                torch.full((64, 1), 1), do_sample=True, top_k=0, max_new_tokens=255, pad_token_id=0, eos_token_id=None
             )
             texts += tokenizer.batch_decode(ids, skip_special_tokens=True)
         return states_of(place, texts)
@@ -98,8 +93,7 @@ def figures() -> dict[str, Any]:
             drawn = losses + np.random.default_rng(0).normal(0, error, (2000, len(losses)))
             one = kink(tuple(ranks), full, losses[:-1] - losses[-1], drawn[:, :-1] - drawn[:, -1:])
             within = {
-                str(m): next(r for r in (*ranks, full) if curve[r] <= losses[-1] * (1 + m))
-                for m in (0.01, 0.02, 0.05)
+                str(m): next(r for r in (*ranks, full) if curve[r] <= losses[-1] * (1 + m)) for m in (0.01, 0.02, 0.05)
             }
             cell = {"model": model, "full": full, "error": error, "within": within, **dataclasses.asdict(one)}
             found[f"{model} {error}"] = cell
@@ -123,11 +117,7 @@ def tables() -> str:
         for one in json.loads(file.read_text()).values():
             at = f"{one['rank']:.0f} ({one['low']:.0f} to {one['high']:.0f})"
             cells = [one["model"], one["error"], "yes" if one["found"] else "no", at, f"{one['turn']:+.2f}"]
-            cells += [
-                f"{one['broken']:.3f}",
-                f"{one['smooth']:.3f}",
-                ", ".join(map(str, one["within"].values())),
-            ]
+            cells += [f"{one['broken']:.3f}", f"{one['smooth']:.3f}", ", ".join(map(str, one["within"].values()))]
             lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join([*lines, ""])
 
@@ -135,28 +125,16 @@ def tables() -> str:
 def _curve_table(name: str, curve: RankCurve) -> list[str]:
     heads = [NAMES[line.method] for line in curve.lines]
     lines = [f"## {name}: V {curve.v}, D {curve.d}, {curve.tokens} tokens", "", curve.verdict, ""]
-    lines += [
-        f"Full head {curve.full_loss:.4f} ± {curve.full_error:.4f}, margin {curve.margin_nats:.4f} nats.",
-        "",
-    ]
-    lines += [
-        "| rank | " + " | ".join(heads) + " | bound (data-aware) | spectral |",
-        "|---" * (len(heads) + 3) + "|",
-    ]
+    lines += [f"Full head {curve.full_loss:.4f} ± {curve.full_error:.4f}, margin {curve.margin_nats:.4f} nats.", ""]
+    lines += ["| rank | " + " | ".join(heads) + " | bound (data-aware) | spectral |", "|---" * (len(heads) + 3) + "|"]
     bounds = curve.lines[1].bounds
     for i, rank in enumerate(curve.ranks):
-        cells = [
-            f"{line.losses[i]:.3f} ({line.excess[i]:+.3f} ± {line.errors[i]:.3f})" for line in curve.lines
-        ]
-        lines.append(
-            f"| {rank} | " + " | ".join(cells) + f" | {bounds[i].on_states:.3g} | {bounds[i].spectral:.3g} |"
-        )
+        cells = [f"{line.losses[i]:.3f} ({line.excess[i]:+.3f} ± {line.errors[i]:.3f})" for line in curve.lines]
+        lines.append(f"| {rank} | " + " | ".join(cells) + f" | {bounds[i].on_states:.3g} | {bounds[i].spectral:.3g} |")
     lines += [""]
     for line in curve.lines:
         one = line.smallest
-        lines.append(
-            f"- {NAMES[line.method]}: smallest rank {one.rank} ({one.low} to {one.high}). {line.kink.reason}"
-        )
+        lines.append(f"- {NAMES[line.method]}: smallest rank {one.rank} ({one.low} to {one.high}). {line.kink.reason}")
     if curve.remedy is not None:
         one = curve.remedy
         told = f"{one.difference:+.4f} nats ({one.low:+.4f} to {one.high:+.4f})"

@@ -49,12 +49,7 @@ class Cell:
         tokens = max(least, PER_PARAMETER * shape.parameters)
         peak = PEAKS[self.batch][self.width]
         return Training(
-            shape,
-            self.batch,
-            -(-tokens // max(BATCHES)) * max(BATCHES) // self.batch,
-            peak,
-            self.decay,
-            self.seed,
+            shape, self.batch, -(-tokens // max(BATCHES)) * max(BATCHES) // self.batch, peak, self.decay, self.seed
         )
 
 
@@ -70,13 +65,8 @@ def plan() -> Iterator[Cell]:
 class Stream:
     """`Streams` as batches with equal contexts put together."""
 
-    def __init__(
-        self, source: Source, n: int, seed: int, contexts: np.ndarray | None = None, read: int = 0
-    ) -> None:
-        self.streams, self.vocabulary = (
-            Streams(source, n, seed, contexts=contexts, read=read),
-            source.vocabulary,
-        )
+    def __init__(self, source: Source, n: int, seed: int, contexts: np.ndarray | None = None, read: int = 0) -> None:
+        self.streams, self.vocabulary = (Streams(source, n, seed, contexts=contexts, read=read), source.vocabulary)
 
     @property
     def read(self) -> int:
@@ -116,9 +106,10 @@ class Judge:
         square = float((self.counts * log_q.square()).sum()) / n
         return {
             "excess": round(float((self.weighted * (self.log_p - log_q)).sum()), 8),
-            "loss": round(loss, 6), "loss_error": round(((square - loss**2) / n) ** 0.5, 6),
+            "loss": round(loss, 6),
+            "loss_error": round(((square - loss**2) / n) ** 0.5, 6),
             "state_anisotropy": anisotropy(states.numpy()[self.contexts[:CLOUD]]),
-        }  # fmt: skip
+        }
 
 
 def run(
@@ -137,28 +128,16 @@ def run(
         return Stream(source, cell.batch, cell.seed, contexts, read)
 
     lines = train(training, feed, judge, state, tell, keep)
-    about = {
-        "vocabulary": source.vocabulary,
-        "rank": source.rank,
-        "spread": source.spread,
-        "seed": source.seed,
-    }
+    about = {"vocabulary": source.vocabulary, "rank": source.rank, "spread": source.spread, "seed": source.seed}
     about |= {"entropy": round(source.entropy, 6), "unigram_entropy": round(source.unigram_entropy, 6)}
-    settings = asdict(training) | {
-        "parameters": training.shape.parameters,
-        "tokens": training.steps * training.batch,
-    }
+    settings = asdict(training) | {"parameters": training.shape.parameters, "tokens": training.steps * training.batch}
     return [{"cell": cell.name, "source": about, "training": settings, "torch": torch.__version__}, *lines]
 
 
 def main() -> None:
     """Go through the plan; finished cells, and cells of another process, are passed over."""
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    options.add_argument(
-        "--keep", metavar="CELL", help="run this cell again and write its checkpoints as models"
-    )
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--keep", metavar="CELL", help="run this cell again and write its checkpoints as models")
     options.add_argument("--widths", type=int, nargs="+", default=WIDTHS, help="models of these widths alone")
     given = options.parse_args()
     keep = given.keep
@@ -177,16 +156,12 @@ def main() -> None:
             if not ours or (keep is None and target.exists()):
                 continue
             began = time.process_time()
-            lines = run(
-                cell, judge, state, lambda text, cell=cell: print(cell.name, text, flush=True), folders
-            )
+            lines = run(cell, judge, state, lambda text, cell=cell: print(cell.name, text, flush=True), folders)
             if keep is None:
                 write_lines(target, lines)
                 state.unlink()
             took = time.process_time() - began
-            print(
-                f"{cell.name} done, {lines[0]['training']['tokens'] / took / 1e6:.2f} M tokens/s", flush=True
-            )
+            print(f"{cell.name} done, {lines[0]['training']['tokens'] / took / 1e6:.2f} M tokens/s", flush=True)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,17 @@ FIXED = {"B": 410.7, "beta": 0.28, "E": 1.69}
 PAPER = Law(119.09, 0.246, **FIXED)
 SMALLEST = 4e8
 FAMILY = {  # model: layers, width; its vocabulary is padded
-    "14m": (6, 128, 50_304), "31m": (6, 256, 50_304), "70m": (6, 512, 50_304), "160m": (12, 768, 50_304), "410m": (24, 1024, 50_304),
-    "1b": (16, 2048, 50_304), "1.4b": (24, 2048, 50_304), "2.8b": (32, 2560, 50_304), "6.9b": (32, 4096, 50_432), "12b": (36, 5120, 50_688),
-}  # fmt: skip
+    "14m": (6, 128, 50_304),
+    "31m": (6, 256, 50_304),
+    "70m": (6, 512, 50_304),
+    "160m": (12, 768, 50_304),
+    "410m": (24, 1024, 50_304),
+    "1b": (16, 2048, 50_304),
+    "1.4b": (24, 2048, 50_304),
+    "2.8b": (32, 2560, 50_304),
+    "6.9b": (32, 4096, 50_432),
+    "12b": (36, 5120, 50_688),
+}
 
 
 def parameters(model: str, *, total: bool) -> int:
@@ -54,9 +62,11 @@ def table(
     """The runs; with `at_best` the small ones at the checkpoint of least loss."""
     at = {model: best[model] if at_best and model in best else (STEPS, loss) for model, loss in final.items()}
     return {
-        "model": list(at), "n": [parameters(model, total=total) for model in at], "t": [step * BATCH for step, _ in at.values()],
+        "model": list(at),
+        "n": [parameters(model, total=total) for model in at],
+        "t": [step * BATCH for step, _ in at.values()],
         "loss": [loss for _, loss in at.values()],
-    }  # fmt: skip
+    }
 
 
 def mean_gap(law: Law, runs: dict[str, list[Any]], smallest: float) -> tuple[float, list[float]]:
@@ -73,12 +83,7 @@ def leave_one_out(runs: dict[str, list[Any]], smallest: float) -> list[dict[str,
         kept = (n >= smallest) & (np.arange(len(n)) != place)
         law = fit(n[kept], t[kept], loss[kept], fixed=FIXED)
         out.append(
-            {
-                "without": runs["model"][place],
-                "A": law.A,
-                "alpha": law.alpha,
-                "gap": mean_gap(law, runs, smallest)[0],
-            }
+            {"without": runs["model"][place], "A": law.A, "alpha": law.alpha, "gap": mean_gap(law, runs, smallest)[0]}
         )
     return out
 
@@ -90,9 +95,7 @@ def study(path: Path) -> tuple[dict[str, Any], list[ScalingLaw]]:
     for at_best in (False, True):
         named = "best" if at_best else "final"
         runs = table(final, best, total=True, at_best=at_best)
-        results[f"paper's law, {named}"] = dict(
-            zip(("gap", "gaps"), mean_gap(PAPER, runs, SMALLEST), strict=True)
-        )
+        results[f"paper's law, {named}"] = dict(zip(("gap", "gaps"), mean_gap(PAPER, runs, SMALLEST), strict=True))
         for total in (True, False):
             runs = table(final, best, total=total, at_best=at_best)
             smallest = SMALLEST if total else parameters("410m", total=False)
@@ -117,27 +120,18 @@ def main() -> None:
     results, records = study(parser.parse_args().data)
     (HERE / "results").mkdir(exist_ok=True)
     (HERE / "results/scaling_law.json").write_text(json.dumps(results, indent=1) + "\n")
-    lines = [
-        "| law | A | alpha | mean gap of the four small models | 14M, 31M, 70M, 160M |",
-        "|---|---|---|---|---|",
-    ]
+    lines = ["| law | A | alpha | mean gap of the four small models | 14M, 31M, 70M, 160M |", "|---|---|---|---|---|"]
     for name, found in results.items():
         if isinstance(found, list):
-            low, high = (
-                [pick(one[key] for one in found) for key in ("A", "alpha", "gap")] for pick in (min, max)
-            )
+            low, high = ([pick(one[key] for one in found) for key in ("A", "alpha", "gap")] for pick in (min, max))
             ends = [f"{a:.4g} to {b:.4g}" for a, b in zip(low[:2], high[:2], strict=True)]
             lines.append(f"| {name} | {ends[0]} | {ends[1]} | {low[2]:+.2%} to {high[2]:+.2%} | |")
             continue
         constants = found.get("constants", {"A": [PAPER.A], "alpha": [PAPER.alpha]})
-        cells = [
-            f"{c[0]:.5g}" + (f" ({c[1]:.3g} to {c[2]:.3g})" if len(c) > 1 else "") for c in constants.values()
-        ]
+        cells = [f"{c[0]:.5g}" + (f" ({c[1]:.3g} to {c[2]:.3g})" if len(c) > 1 else "") for c in constants.values()]
         gap = found["gap"] if isinstance(found["gap"], list) else [found["gap"]]
         told = f"{gap[0]:+.2%}" + (f" ({gap[1]:+.1%} to {gap[2]:+.1%})" if len(gap) > 1 else "")
-        lines.append(
-            f"| {name} | {' | '.join(cells)} | {told} | {', '.join(f'{one:+.1%}' for one in found['gaps'])} |"
-        )
+        lines.append(f"| {name} | {' | '.join(cells)} | {told} | {', '.join(f'{one:+.1%}' for one in found['gaps'])} |")
     text = "\n".join(lines) + "\n"
     (HERE / "results/scaling_law.md").write_text(text)
     print(text)

@@ -80,9 +80,7 @@ class Source:
 class Streams:
     """`n` streams side by side, each read once. What comes depends on the seed and on how much was read, so that a run can go on."""
 
-    def __init__(
-        self, source: Source, n: int, seed: int, *, contexts: Array | None = None, read: int = 0
-    ) -> None:
+    def __init__(self, source: Source, n: int, seed: int, *, contexts: Array | None = None, read: int = 0) -> None:
         self.source, self.n, self.seed, self.read = source, n, seed, read
         self.contexts = np.zeros(n, dtype=np.int32) if contexts is None else contexts
         for _ in range(WARM_UP if contexts is None else 0):

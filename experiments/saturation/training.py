@@ -71,9 +71,7 @@ def train(
             model.gradients(text.batch())
             model.adamw(learning_rate(model.steps, training.steps, training.peak), training.decay)
         rate = learning_rate(max(0, stop - 1), training.steps, training.peak)
-        lines.append(
-            {"step": stop, "tokens": stop * training.batch, "learning_rate": _short(rate)} | judge(model)
-        )
+        lines.append({"step": stop, "tokens": stop * training.batch, "learning_rate": _short(rate)} | judge(model))
         lines[-1] |= geometry(model)
         _save(state, model, text, lines)
         if keep is not None:
@@ -160,9 +158,7 @@ def _save(path: Path, model: Model, text: Feed, lines: list[Line]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays = {name: getattr(model, name).numpy() for name in ("vector", "first", "second")}
     with atomic.replacing(path) as file:
-        np.savez(
-            file, steps=model.steps, read=text.read, text=text.state(), lines=json.dumps(lines), **arrays
-        )
+        np.savez(file, steps=model.steps, read=text.read, text=text.state(), lines=json.dumps(lines), **arrays)
 
 
 def _restore(path: Path, model: Model, feed: Callable[..., Feed]) -> tuple[Feed, list[Line]]:

@@ -96,16 +96,12 @@ def upper(hits: int, n: int) -> float:
 
 
 def table(found: dict[str, dict[str, Any]]) -> str:
-    rows = [
-        "| series | AR(1) | turned (upper 95 % limit) | the interval holds the turn | of those that turned |"
-    ]
+    rows = ["| series | AR(1) | turned (upper 95 % limit) | the interval holds the turn | of those that turned |"]
     rows += ["|---|---|---|---|---|"]
     for name, one in found.items():
         shape, correlation = name.rsplit(", ", 1)
         held = (f"{one[key]:.1%}" if key in one else "" for key in ("held", "held_of_turned"))
-        rows.append(
-            f"| {shape} | {correlation} | {one['turned']:.1%} ({one['upper_95']:.1%}) | {' | '.join(held)} |"
-        )
+        rows.append(f"| {shape} | {correlation} | {one['turned']:.1%} ({one['upper_95']:.1%}) | {' | '.join(held)} |")
     return "\n".join(rows) + f"\n\n{one['sims']} series a cell, {len(X)} checkpoints, level {LEVEL}.\n"
 
 
@@ -129,8 +125,9 @@ def main() -> None:
     sims = parser.parse_args().sims
     tables = []
     for out, shapes, work, drawn in (
-        (OUT, SHAPES, simulated, table), (OUT.with_name("phases.json"), PHASES, phases_of, table_of_phases),
-    ):  # fmt: skip
+        (OUT, SHAPES, simulated, table),
+        (OUT.with_name("phases.json"), PHASES, phases_of, table_of_phases),
+    ):
         found = json.loads(out.read_text()) if out.exists() else {}
         for name, shape, correlation in ((f"{s}, {c}", s, c) for c in CORRELATIONS for s in shapes):
             if name not in found:

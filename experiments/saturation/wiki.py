@@ -92,21 +92,18 @@ class Judge:
 
     def __init__(self, tokens: np.ndarray, unseen: int = UNSEEN) -> None:
         windows = np.lib.stride_tricks.sliding_window_view(tokens.astype(np.int64), CONTEXT + 1)[:unseen]
-        self.contexts, self.tokens = (
-            torch.from_numpy(one.copy()) for one in (windows[:, :-1], windows[:, -1])
-        )
+        self.contexts, self.tokens = (torch.from_numpy(one.copy()) for one in (windows[:, :-1], windows[:, -1]))
 
     def __call__(self, model: Model) -> Line:
         cuts = zip(self.contexts.split(8192), self.tokens.split(8192), strict=True)
-        losses = torch.cat(
-            [-model.log_probabilities(c).gather(1, t[:, None])[:, 0].double() for c, t in cuts]
-        )
+        losses = torch.cat([-model.log_probabilities(c).gather(1, t[:, None])[:, 0].double() for c, t in cuts])
         states = model.states(self.contexts[:CLOUD])[0].numpy()
         error = float(losses.std()) / len(losses) ** 0.5
         return {
-            "loss": round(float(losses.mean()), 6), "loss_error": round(error, 6),
+            "loss": round(float(losses.mean()), 6),
+            "loss_error": round(error, 6),
             "state_anisotropy": anisotropy(states),
-        }  # fmt: skip
+        }
 
 
 def main() -> None:
@@ -132,10 +129,7 @@ def main() -> None:
             settings = asdict(training) | {"parameters": training.shape.parameters, "tokens": steps * BATCH}
             write_lines(target, [{"cell": name, "training": settings, "torch": torch.__version__}, *lines])
             state.unlink()
-            print(
-                f"{name} done, {steps * BATCH / (time.process_time() - began) / 1e6:.2f} M tokens/s",
-                flush=True,
-            )
+            print(f"{name} done, {steps * BATCH / (time.process_time() - began) / 1e6:.2f} M tokens/s", flush=True)
 
 
 def _articles(file: Path) -> Iterator[str]:

@@ -13,7 +13,5 @@ ARMS: dict[str, Callable[[], Penalty | None]] = {
     "none": lambda: None,
     "selected": lambda: PersistentEntropy(select=True),
     "all": lambda: PersistentEntropy(select=False),
-    "length": lambda: PersistentEntropy(
-        weight=0.0, select=True, length_weight=0.5
-    ),  # 0.5: the official code's default
+    "length": lambda: PersistentEntropy(weight=0.0, select=True, length_weight=0.5),  # 0.5: the official code's default
 }

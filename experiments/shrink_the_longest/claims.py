@@ -29,18 +29,49 @@ CLAIMS = (
     Claim("selected bars lower A1 of training batches, raw", "none", "selected", (*_BATCH, "raw", 0), -1),
     Claim("selected bars lower A1 of training batches, centred", "none", "selected", (*_BATCH, "centred", 0), -1),
     Claim("all bars lower A1 of training batches, centred", "none", "all", (*_BATCH, "centred", 0), -1),
-    Claim("selected bars lower A1 more than all bars do, training batches, centred", "all", "selected", (*_BATCH, "centred", 0), -1),
+    Claim(
+        "selected bars lower A1 more than all bars do, training batches, centred",
+        "all",
+        "selected",
+        (*_BATCH, "centred", 0),
+        -1,
+    ),
     Claim("selected bars lower A1 of held-out items, centred", "none", "selected", (*_HELD_OUT, "centred", 0), -1),
-    Claim("selected bars lower A1 of held-out items within classes: not the class direction alone", "none", "selected", (*_HELD_OUT, "within_class", 0), -1),
+    Claim(
+        "selected bars lower A1 of held-out items within classes: not the class direction alone",
+        "none",
+        "selected",
+        (*_HELD_OUT, "within_class", 0),
+        -1,
+    ),
     Claim("selected bars raise the task metric", "none", "selected", None, 1),
     Claim("all bars raise the task metric", "none", "all", None, 1),
     Claim("selected bars raise the task metric more than all bars", "all", "selected", None, 1),
-    Claim("classes lie farther apart with selected bars, held out: silhouette", "none", "selected", (*_CLUSTERS, "silhouette"), 1),
-    Claim("the length term alone lowers A1 more than selected bars, training batches, centred", "selected", "length", (*_BATCH, "centred", 0), -1),
+    Claim(
+        "classes lie farther apart with selected bars, held out: silhouette",
+        "none",
+        "selected",
+        (*_CLUSTERS, "silhouette"),
+        1,
+    ),
+    Claim(
+        "the length term alone lowers A1 more than selected bars, training batches, centred",
+        "selected",
+        "length",
+        (*_BATCH, "centred", 0),
+        -1,
+    ),
     Claim("the length term alone costs task metric", "none", "length", None, -1),
-    Claim("with few examples selected bars lower A1, held out, centred", "none", "selected", (*_HELD_OUT, "centred", 0), -1, ("300", "1000")),
+    Claim(
+        "with few examples selected bars lower A1, held out, centred",
+        "none",
+        "selected",
+        (*_HELD_OUT, "centred", 0),
+        -1,
+        ("300", "1000"),
+    ),
     Claim("with few examples selected bars raise the task metric", "none", "selected", None, 1, ("300", "1000")),
-)  # fmt: skip
+)
 
 
 def claims(found: list[Group]) -> str:
@@ -67,12 +98,7 @@ def in_short(found: list[Group]) -> str:
     if not sum(count.values()):
         return "No claim can be judged yet: that takes two seeds of two arms."
     first = f"Of {sum(count.values())} comparisons: claim holds {count['holds']}, contradicted {count['contradicted']}, undecided {count['undecided']}."
-    lines = [
-        line
-        for name, texts in said.items()
-        if texts
-        for line in (f"{_HEADS[name]}:", "", *_listed(texts), "")
-    ]
+    lines = [line for name, texts in said.items() if texts for line in (f"{_HEADS[name]}:", "", *_listed(texts), "")]
     return "\n".join([first, "", *lines]).rstrip()
 
 

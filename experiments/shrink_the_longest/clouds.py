@@ -28,18 +28,11 @@ def mean_scores(each: list[dict[str, Any]]) -> dict[str, Any]:
     """The mean of the scores of several clouds of one size."""
     if not each:
         raise InputError("expected at least one cloud, got none")
-    found: dict[str, Any] = {
-        "clouds": len(each),
-        "n": each[0]["n"],
-        "d": each[0]["d"],
-        "floor": each[0]["floor"],
-    }
+    found: dict[str, Any] = {"clouds": len(each), "n": each[0]["n"], "d": each[0]["d"], "floor": each[0]["floor"]}
     for kind in KINDS:
         defined = [one[kind] for one in each if one[kind] is not None]
         found[kind] = (
-            [round(sum(column) / len(column), 6) for column in zip(*defined, strict=True)]
-            if defined
-            else None
+            [round(sum(column) / len(column), 6) for column in zip(*defined, strict=True)] if defined else None
         )
     return found
 
@@ -59,11 +52,7 @@ def clusters(points: Tensor, labels: Tensor) -> dict[str, float | None]:
     from sklearn.metrics import silhouette_score
 
     x = points.double()
-    distances = (
-        torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
-        if len(x) <= 4096
-        else torch.cdist(x, x)
-    )
+    distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist") if len(x) <= 4096 else torch.cdist(x, x)
     same = labels[:, None] == labels[None]
     pair = torch.ones_like(same).triu(1)
     within, between = distances[same & pair], distances[~same & pair]

@@ -26,14 +26,10 @@ def curves(group: Group) -> str:
         f".arm{place % len(_COLOURS)} {{ stroke: {_COLOURS[place % len(_COLOURS)]}; stroke-dasharray: {_DASHES[place % len(_DASHES)] or 'none'} }} "
         for place in range(len(arms))
     )
-    body = element("style", _STYLE + rules) + element(
-        "rect", width=f"{size[0]:g}", height=f"{size[1]:g}", fill="#fff"
-    )
+    body = element("style", _STYLE + rules) + element("rect", width=f"{size[0]:g}", height=f"{size[1]:g}", fill="#fff")
     body += "".join(_key(arm, len(group.arms[arm]), place) for place, arm in enumerate(arms))
     for place, (kind, name) in enumerate(KINDS.items()):
-        body += element(
-            "g", _panel(group, kind, name), transform=f"translate({place * (SIZE[0] + GAP):g} {_HEAD:g})"
-        )
+        body += element("g", _panel(group, kind, name), transform=f"translate({place * (SIZE[0] + GAP):g} {_HEAD:g})")
     title = f"A1 over the steps: {group.task}, {group.size} training examples"
     described = "Bold: 64 fixed held-out items without dropout. Thin: the training batch of 64 with dropout, mean of nine steps. Means over seeds."
     return svg(f"a1-{group.task}-{group.size}", title, described, size, body) + "\n"
@@ -94,10 +90,6 @@ def _mean_curve(each: list[list[tuple[float, float | None]]]) -> list[tuple[floa
 def _smoothed(curve: list[tuple[float, float | None]], width: int = 9) -> list[tuple[float, float | None]]:
     smooth = list[tuple[float, float | None]]()
     for place, (step, _) in enumerate(curve):
-        near = [
-            value
-            for _, value in curve[max(0, place - width // 2) : place + width // 2 + 1]
-            if value is not None
-        ]
+        near = [value for _, value in curve[max(0, place - width // 2) : place + width // 2 + 1] if value is not None]
         smooth.append((step, sum(near) / len(near) if near else None))
     return smooth

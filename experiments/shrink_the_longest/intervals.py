@@ -27,27 +27,16 @@ def intervals(found: list[Group], *, metric: bool) -> str | None:
     height = _TOP + ROW * len(rows) + _BELOW
     x = Axis(*widened(min(0.0, *ends), max(0.0, *ends)), _TEXT, WIDTH - 20)
     unit = "task metric, hundredths" if metric else "A1 or silhouette"
-    body = (
-        element("style", _STYLE)
-        + element("rect", width=f"{WIDTH:g}", height=f"{height:g}", fill="#fff")
-        + _key()
-    )
+    body = element("style", _STYLE) + element("rect", width=f"{WIDTH:g}", height=f"{height:g}", fill="#fff") + _key()
     body += _scale(x, height - _BELOW, f"difference in {unit}")
     body += "".join(_row(row, x, _TOP + ROW * (place + 0.5), scale) for place, row in enumerate(rows))
     described = "Each line is a difference of two arms with its 95 % interval. Green: on the claimed side of 0. Orange: on the other. Grey: undecided."
-    return (
-        svg(f"claims-{'metric' if metric else 'shape'}", f"Claims: {unit}", described, (WIDTH, height), body)
-        + "\n"
-    )
+    return svg(f"claims-{'metric' if metric else 'shape'}", f"Claims: {unit}", described, (WIDTH, height), body) + "\n"
 
 
 def _rows(claim: Claim, found: list[Group]) -> list[Row]:
     return [
-        (
-            f"{claim.text} ({group.task}, {group.size}; {result.seeds} seeds)",
-            result,
-            verdict(result, claim.sign),
-        )
+        (f"{claim.text} ({group.task}, {group.size}; {result.seeds} seeds)", result, verdict(result, claim.sign))
         for group, result in results(claim, found)
         if result.low is not None
     ]
@@ -70,9 +59,7 @@ def _row(row: Row, x: Axis, at: float, scale: float) -> str:
 
 def _scale(x: Axis, bottom: float, name: str) -> str:
     ticks = x.ticks(8)
-    grid = element(
-        "path", class_="grid", d="".join(f"M{x.at(tick):.1f} {_TOP:.1f}V{bottom:.1f}" for tick in ticks)
-    )
+    grid = element("path", class_="grid", d="".join(f"M{x.at(tick):.1f} {_TOP:.1f}V{bottom:.1f}" for tick in ticks))
     zero = element("path", class_="zero", d=f"M{x.at(0):.1f} {_TOP:.1f}V{bottom:.1f}")
     numbers = "".join(label(f"{tick:g}", x.at(tick), bottom + 15, css="tick") for tick in ticks)
     return grid + zero + numbers + label(name, (x.start + x.stop) / 2, bottom + 33)

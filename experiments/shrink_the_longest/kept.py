@@ -24,9 +24,7 @@ class Kept:
 
     def save(self, name: str, asked: dict[str, Any], found: dict[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_text(
-            self.folder / f"{name}.json", json.dumps({"format": FORMAT, "asked": asked, **found}) + "\n"
-        )
+        write_text(self.folder / f"{name}.json", json.dumps({"format": FORMAT, "asked": asked, **found}) + "\n")
 
     def runs(self) -> list[dict[str, Any]]:
         """All training runs, in the order of their names; not those of the pilot."""

@@ -64,19 +64,27 @@ SCHEDULES = {
     "paper": Schedule(
         {"mrpc": (8e-5, 8e-6), "cola": (5e-5, 5e-6)},
         {
-            ("mrpc", None): 570, ("mrpc", 300): 40, ("mrpc", 1000): 150,
-            ("cola", None): 1330, ("cola", 300): 40, ("cola", 1000): 150,
+            ("mrpc", None): 570,
+            ("mrpc", 300): 40,
+            ("mrpc", 1000): 150,
+            ("cola", None): 1330,
+            ("cola", 300): 40,
+            ("cola", 1000): 150,
         },
     ),
     # The packaged MiniLM's, chosen by the pilot: see README.md.
     "packaged": Schedule(
         {"mrpc": (3e-4, 8e-6), "cola": (2e-4, 5e-6)},
         {
-            ("mrpc", None): 114, ("mrpc", 300): 40, ("mrpc", 1000): 60,
-            ("cola", None): 200, ("cola", 300): 40, ("cola", 1000): 60,
+            ("mrpc", None): 114,
+            ("mrpc", 300): 40,
+            ("mrpc", 1000): 60,
+            ("cola", None): 200,
+            ("cola", 300): 40,
+            ("cola", 1000): 60,
         },
     ),
-}  # fmt: skip
+}
 SEEDS = {"none": 10, "selected": 10, "all": 10, "length": 3}
 SEEDS_OF_SMALL = {"none": 3, "selected": 3, "all": 3}
 """What six CPU hours leave."""
@@ -104,9 +112,7 @@ def cells() -> Iterator[Cell]:
             if examples is None:
                 yield from (Cell(task, arm, seed) for arm, seeds in SEEDS.items() if seed < seeds)
             else:
-                yield from (
-                    Cell(task, arm, seed, examples) for arm, seeds in SEEDS_OF_SMALL.items() if seed < seeds
-                )
+                yield from (Cell(task, arm, seed, examples) for arm, seeds in SEEDS_OF_SMALL.items() if seed < seeds)
 
 
 def parse_examples(text: str) -> int | None:

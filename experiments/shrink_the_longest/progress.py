@@ -8,10 +8,7 @@ from scoring import spread
 def progress(kept: Kept) -> str:
     """A table of the kinds of runs, with CPU hours spent and, from the mean of what is done, to come."""
     done = {_key(one["asked"]): float(one["cpu_seconds"]["whole"]) for one in kept.runs()}
-    lines = [
-        "| task | examples | runs | done | CPU seconds a run | CPU hours missing |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = ["| task | examples | runs | done | CPU seconds a run | CPU hours missing |", "|---|---|---|---|---|---|"]
     missing_hours, unknown = 0.0, False
     planned = list(cells())
     for kind in dict.fromkeys((cell.task, cell.size) for cell in planned):
@@ -26,11 +23,7 @@ def progress(kept: Kept) -> str:
             f"| {'not known' if hours is None else f'{hours:.2f}'} |"
         )
     spent = kept.cpu_seconds() / 3600
-    to_come = (
-        f"at least {missing_hours:.2f}, kinds without a run not counted"
-        if unknown
-        else f"{missing_hours:.2f}"
-    )
+    to_come = f"at least {missing_hours:.2f}, kinds without a run not counted" if unknown else f"{missing_hours:.2f}"
     return "\n".join([*lines, "", f"Spent {spent:.2f} CPU hours, pilot included; missing {to_come}."])
 
 

@@ -44,19 +44,13 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--task", choices=list(TASKS), help="for run and pilot")
     parser.add_argument("--arm", choices=list(ARMS), default="none", help="for run")
     parser.add_argument("--seed", type=int, default=0, help="for run and pilot")
-    parser.add_argument(
-        "--examples", default="all", metavar="N|all", help="training examples, for run and pilot"
-    )
+    parser.add_argument("--examples", default="all", metavar="N|all", help="training examples, for run and pilot")
     parser.add_argument("--model", metavar="NAME=DIR", help=f"an encoder; by default the packaged {PACKAGED}")
     parser.add_argument(
         "--data", type=Path, default=default_data(HERE), metavar="DIR", help="the folder of MRPC/ and CoLA/"
     )
-    parser.add_argument(
-        "--out", type=Path, default=HERE / "results", metavar="DIR", help="where results are kept"
-    )
-    parser.add_argument(
-        "--precision", choices=["bf16", "fp32"], default="bf16", help="of the encoder's products"
-    )
+    parser.add_argument("--out", type=Path, default=HERE / "results", metavar="DIR", help="where results are kept")
+    parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16", help="of the encoder's products")
     parser.add_argument(
         "--schedule",
         choices=list(SCHEDULES),
@@ -66,18 +60,13 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, help="a learning rate other than the schedule's; for pilot")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument(
-        "--cpu-hours",
-        type=float,
-        default=MOST_CPU_HOURS,
-        help="for all: start no run once the kept ones took so much",
+        "--cpu-hours", type=float, default=MOST_CPU_HOURS, help="for all: start no run once the kept ones took so much"
     )
     chosen = parser.parse_args(arguments)
     if chosen.command in ("run", "pilot") and chosen.task is None:
         parser.error(f"{chosen.command} needs a --task")
     if chosen.command != "pilot" and chosen.rate is not None:
-        parser.error(
-            "--rate is for pilot: a run takes its rate from the schedule, so that runs can be compared"
-        )
+        parser.error("--rate is for pilot: a run takes its rate from the schedule, so that runs can be compared")
     if chosen.command == "all" and chosen.steps is not None:
         parser.error("all takes its --steps from the schedule: choose one with --schedule")
     if chosen.seed < 0 or chosen.threads < 1 or (chosen.steps is not None and chosen.steps < 1):
@@ -100,9 +89,7 @@ def _model(chosen: argparse.Namespace) -> tuple[str, str]:
         or not all(letter.isalnum() or letter in "-_." for letter in name)
         or name.startswith(".")
     ):
-        raise InputError(
-            f"expected --model NAME=DIR with a name of letters, digits, - _ and ., got {chosen.model!r}"
-        )
+        raise InputError(f"expected --model NAME=DIR with a name of letters, digits, - _ and ., got {chosen.model!r}")
     return name, directory
 
 
@@ -201,8 +188,10 @@ def _pilot(chosen: argparse.Namespace) -> None:
         f"{cell.name}_{how.rate:g}_{how.steps}_{how.precision}", asked, found | {"made_by": _made_by()}
     )
     values = ", ".join(f"{what} {value:.4f}" for what, value in metrics(found["confusion"]).items())
-    _tell(f"pilot {cell.name}, rate {how.rate:g}, {how.steps} steps, {how.precision}: {values}, loss {found['loss']:.4f}, "
-          f"{found['cpu_seconds']['training'] / how.steps:.2f} CPU seconds a step")  # fmt: skip
+    _tell(
+        f"pilot {cell.name}, rate {how.rate:g}, {how.steps} steps, {how.precision}: {values}, loss {found['loss']:.4f}, "
+        f"{found['cpu_seconds']['training'] / how.steps:.2f} CPU seconds a step"
+    )
 
 
 def _plan(chosen: argparse.Namespace) -> None:
@@ -239,14 +228,16 @@ def _made_by() -> dict[str, str]:
     import transformers
 
     def git(*words: str) -> str:
-        return subprocess.run(
-            ["git", *words], capture_output=True, text=True, cwd=HERE, check=False
-        ).stdout.strip()
+        return subprocess.run(["git", *words], capture_output=True, text=True, cwd=HERE, check=False).stdout.strip()
 
     return {
-        "commit": git("rev-parse", "--short", "HEAD"), "python": platform.python_version(), "torch": torch.__version__,
-        "transformers": transformers.__version__, "machine": platform.machine(), "threads": str(torch.get_num_threads()),
-    }  # fmt: skip
+        "commit": git("rev-parse", "--short", "HEAD"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "machine": platform.machine(),
+        "threads": str(torch.get_num_threads()),
+    }
 
 
 if __name__ == "__main__":

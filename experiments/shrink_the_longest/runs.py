@@ -42,8 +42,7 @@ class Group:
     def paired(self, first: str, second: str, *path: str | int) -> Paired | None:
         """A number of the second arm's runs less the first's; None without a seed where both have it."""
         found = [
-            (at(self.arms[first][seed], path), at(self.arms[second][seed], path))
-            for seed in self.shared(first, second)
+            (at(self.arms[first][seed], path), at(self.arms[second][seed], path)) for seed in self.shared(first, second)
         ]
         pairs = [(a, b) for a, b in found if a is not None and b is not None]
         return paired([a for a, _ in pairs], [b for _, b in pairs]) if pairs else None
@@ -76,9 +75,7 @@ def groups(kept: Kept, data: Path) -> list[Group]:
     found: dict[tuple[str, str], dict[str, dict[int, Run]]] = {}
     for run in kept.runs():
         asked = run["asked"]
-        found.setdefault((asked["task"], asked["examples"]), {}).setdefault(asked["arm"], {})[
-            asked["seed"]
-        ] = run
+        found.setdefault((asked["task"], asked["examples"]), {}).setdefault(asked["arm"], {})[asked["seed"]] = run
     kinds = [*dict.fromkeys((cell.task, cell.size) for cell in cells()), *found]
     tasks = {name: load(name, data) for name in {kind[0] for kind in found}}
     made = list[Group]()
@@ -87,9 +84,7 @@ def groups(kept: Kept, data: Path) -> list[Group]:
         _check([run for seeds in arms.values() for run in seeds.values()], tasks[task].digest)
         order = [*dict.fromkeys([cell.arm for cell in cells()]), *arms]
         sorted_arms = {arm: dict(sorted(arms[arm].items())) for arm in dict.fromkeys(order) if arm in arms}
-        made.append(
-            Group(task, size, sorted_arms, (tasks[task].evaluation.labels == 1).numpy(), kept.before(task))
-        )
+        made.append(Group(task, size, sorted_arms, (tasks[task].evaluation.labels == 1).numpy(), kept.before(task)))
     return made
 
 

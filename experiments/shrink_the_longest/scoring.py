@@ -66,15 +66,10 @@ def compare(correct_a: Flags, correct_b: Flags, gold: Flags, *, seed: int = 0) -
     generator = np.random.default_rng(seed)
     point = _differences(correct_a, correct_b, gold, np.ones((n, 1)))
     if seeds < 2:
-        return {
-            name: Difference(float(value.mean()), None, None, None, seeds) for name, value in point.items()
-        }
+        return {name: Difference(float(value.mean()), None, None, None, seeds) for name, value in point.items()}
     items = generator.multinomial(n, np.full(n, 1 / n), RESAMPLES).T.astype(np.float64)
     shares = generator.multinomial(seeds - 1, np.full(seeds, 1 / seeds), RESAMPLES).T / (seeds - 1)
-    drawn = {
-        name: (value * shares).sum(0)
-        for name, value in _differences(correct_a, correct_b, gold, items).items()
-    }
+    drawn = {name: (value * shares).sum(0) for name, value in _differences(correct_a, correct_b, gold, items).items()}
     return {name: _interval(point[name][:, 0], drawn[name]) for name in METRICS}
 
 
@@ -87,11 +82,7 @@ def _interval(by_seed: Array, drawn: Array) -> Difference:
     beyond, power = t.ppf([0.975, _FOUND], min(freedom, 1e9))
     error = math.sqrt(variance)
     return Difference(
-        value,
-        value - float(beyond) * error,
-        value + float(beyond) * error,
-        float(beyond + power) * error,
-        seeds,
+        value, value - float(beyond) * error, value + float(beyond) * error, float(beyond + power) * error, seeds
     )
 
 

@@ -99,8 +99,12 @@ def _made_by(found: list[Group]) -> str:
         for group in found
     ]
     return "\n".join(
-        [f"Commits {', '.join(commits)}; {'; '.join(versions)}; {', '.join(sorted({r['made_by']['threads'] for r in runs}))} thread.", "", *lines]
-    )  # fmt: skip
+        [
+            f"Commits {', '.join(commits)}; {'; '.join(versions)}; {', '.join(sorted({r['made_by']['threads'] for r in runs}))} thread.",
+            "",
+            *lines,
+        ]
+    )
 
 
 def _said(settings: dict[str, object]) -> str:
@@ -116,13 +120,15 @@ def _metrics(group: Group) -> str:
     for arm, seeds in group.arms.items():
         compared = group.compared("none", arm) if arm != "none" else None
         rows.append(
-            [arm, str(len(seeds)), *(_spread(spread(group.metric(arm, name)), 100) for name in METRICS),
-             *("" if compared is None else _difference(compared[name]) for name in METRICS)]
-        )  # fmt: skip
+            [
+                arm,
+                str(len(seeds)),
+                *(_spread(spread(group.metric(arm, name)), 100) for name in METRICS),
+                *("" if compared is None else _difference(compared[name]) for name in METRICS),
+            ]
+        )
     share = 100 * max(group.gold.mean(), 1 - group.gold.mean())
-    return f"### {_title(group)}, {len(group.gold)} items, larger class {share:.1f} %\n\n" + _table(
-        head, rows
-    )
+    return f"### {_title(group)}, {len(group.gold)} items, larger class {share:.1f} %\n\n" + _table(head, rows)
 
 
 def _anisotropy(group: Group) -> str:
@@ -135,9 +141,15 @@ def _anisotropy(group: Group) -> str:
                 change = group.paired("none", arm, *path, 0) if arm != "none" else None
                 floor = at(next(iter(seeds.values())), ("training", "last_steps", place, "floor", kind, 0))
                 rows.append(
-                    [said, kind.replace("_", " "), arm, *(f"{spread(one).mean:.3f}" if one else "undefined" for one in scores),
-                     _paired(change, 3), f"{floor:.3f}"]
-                )  # fmt: skip
+                    [
+                        said,
+                        kind.replace("_", " "),
+                        arm,
+                        *(f"{spread(one).mean:.3f}" if one else "undefined" for one in scores),
+                        _paired(change, 3),
+                        f"{floor:.3f}",
+                    ]
+                )
     return f"### {_title(group)}\n\n" + _table(
         ["cloud", "kind", "arm", "A1", "A2", "A3", "A1 less that of `none`", "floor"], rows
     )
@@ -145,8 +157,20 @@ def _anisotropy(group: Group) -> str:
 
 def _held_out(group: Group) -> str:
     n = len(group.gold)
-    head = ["arm", f"A1 raw, n = {n}", "centred", "within class", "A1 raw, n = 64", "centred", "within class",
-            "silhouette", "within", "between", "ratio", "silhouette less that of `none`"]  # fmt: skip
+    head = [
+        "arm",
+        f"A1 raw, n = {n}",
+        "centred",
+        "within class",
+        "A1 raw, n = 64",
+        "centred",
+        "within class",
+        "silhouette",
+        "within",
+        "between",
+        "ratio",
+        "silhouette less that of `none`",
+    ]
     paths: list[tuple[str, ...]] = [(cloud, kind) for cloud in ("whole", "clouds_of_64") for kind in KINDS]
     paths += [("clusters", name) for name in ("silhouette", "within", "between", "ratio")]
     rows = list[list[str]]()
@@ -176,10 +200,7 @@ def _beside(group: Group) -> str:
                     [
                         model,
                         kind,
-                        *(
-                            " / ".join(f"{known[k][paper.ARMS.index(arm)]:.3f}" for k in range(3))
-                            for arm in arms
-                        ),
+                        *(" / ".join(f"{known[k][paper.ARMS.index(arm)]:.3f}" for k in range(3)) for arm in arms),
                     ]
                 )
         ours = [

@@ -30,9 +30,7 @@ class History:
     probes: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
 
 
-def train(
-    cell: Cell, settings: Settings, task: Task, directory: str, tell: Callable[[str], None]
-) -> dict[str, Any]:
+def train(cell: Cell, settings: Settings, task: Task, directory: str, tell: Callable[[str], None]) -> dict[str, Any]:
     """The numbers of one cell.
 
     The seed decides which examples are drawn, their order, the head and the dropout; arms of one seed share all four, so that they can be paired.
@@ -66,9 +64,10 @@ def train(
     trained = time.process_time() - began
     found = _judged(model, held_out, task.evaluation)
     return {
-        "training": _told(history, settings), **found,
+        "training": _told(history, settings),
+        **found,
         "cpu_seconds": {"training": round(trained, 1), "whole": round(time.process_time() - began, 1)},
-    }  # fmt: skip
+    }
 
 
 def start(task: Task, directory: str, settings: Settings) -> dict[str, Any]:
@@ -78,9 +77,7 @@ def start(task: Task, directory: str, settings: Settings) -> dict[str, Any]:
     tokens = model.tokens(task.evaluation.texts, settings.longest)
     states = _states(model, tokens)
     cloud = probe_rows(len(task.evaluation))
-    found = whole(states, task.evaluation.labels) | {
-        "probe": scores(states[cloud], task.evaluation.labels[cloud])
-    }
+    found = whole(states, task.evaluation.labels) | {"probe": scores(states[cloud], task.evaluation.labels[cloud])}
     return found | {"cpu_seconds": {"whole": round(time.process_time() - began, 1)}}
 
 
@@ -119,9 +116,7 @@ def _drawn(items: Items, cell: Cell) -> Items:
 def _batches(n: int, settings: Settings, seed: int) -> Iterator[Tensor]:
     """Shuffled anew each epoch; what does not fill a batch is dropped."""
     if n < settings.batch:
-        raise InputError(
-            f"expected at least {settings.batch} training examples, got {n}: a batch is one cloud"
-        )
+        raise InputError(f"expected at least {settings.batch} training examples, got {n}: a batch is one cloud")
     generator, left = torch.Generator().manual_seed(seed), settings.steps
     while left > 0:
         order = torch.randperm(n, generator=generator)
@@ -149,9 +144,7 @@ def _optimiser(model: Encoder, settings: Settings) -> tuple[torch.optim.Optimize
 
 
 def _told(history: History, settings: Settings) -> dict[str, Any]:
-    first = settings.steps - max(
-        1, round(settings.steps * settings.last)
-    )  # steps after this one are the last 30 %
+    first = settings.steps - max(1, round(settings.steps * settings.last))  # steps after this one are the last 30 %
     return {
         "loss": history.loss,
         "penalty": history.penalty,
@@ -177,13 +170,14 @@ def _judged(model: Encoder, tokens: list[dict[str, Any]], items: Items) -> dict[
         logits = model.logits(states)
         loss = float(torch.nn.functional.cross_entropy(logits, items.labels))
     predicted = logits.argmax(1)
-    confusion = [
-        int(((predicted == p) & (items.labels == g)).sum()) for p, g in ((1, 1), (1, 0), (0, 1), (0, 0))
-    ]
+    confusion = [int(((predicted == p) & (items.labels == g)).sum()) for p, g in ((1, 1), (1, 0), (0, 1), (0, 0))]
     return {
-        "items": len(items), "correct": bits(predicted == items.labels), "loss": round(loss, 5),
-        "confusion": dict(zip(("tp", "fp", "fn", "tn"), confusion, strict=True)), "held_out": whole(states, items.labels),
-    }  # fmt: skip
+        "items": len(items),
+        "correct": bits(predicted == items.labels),
+        "loss": round(loss, 5),
+        "confusion": dict(zip(("tp", "fp", "fn", "tn"), confusion, strict=True)),
+        "held_out": whole(states, items.labels),
+    }
 
 
 def bits(flags: Tensor) -> str:

@@ -20,11 +20,16 @@ NAMES = ("dim", "hidden_dim", "n_layers", "n_heads", "n_kv_heads", "vocab_size",
 SPECIAL = ("<unk>", "<s>", "</s>")
 FIRST_BYTE = 3  # the ids of the 256 single bytes follow the three special tokens
 IN_TRANSFORMERS = {
-    "attention_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
-    "attention.wq": "self_attn.q_proj", "attention.wk": "self_attn.k_proj", "attention.wv": "self_attn.v_proj",
+    "attention_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attention.wq": "self_attn.q_proj",
+    "attention.wk": "self_attn.k_proj",
+    "attention.wv": "self_attn.v_proj",
     "attention.wo": "self_attn.o_proj",
-    "feed_forward.w1": "mlp.gate_proj", "feed_forward.w2": "mlp.down_proj", "feed_forward.w3": "mlp.up_proj",
-}  # fmt: skip
+    "feed_forward.w1": "mlp.gate_proj",
+    "feed_forward.w2": "mlp.down_proj",
+    "feed_forward.w3": "mlp.up_proj",
+}
 TEXT = "Once upon a time, there was a little girl named Lily. She loved to play outside with her dog."
 CLOSE = 1e-4
 
@@ -37,11 +42,21 @@ def shapes(sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
     size = d // sizes["n_heads"]
     kv, angles = size * sizes["n_kv_heads"], (sizes["seq_len"], size // 2)
     return {
-        "tok_embeddings": (v, d), "attention_norm": (n, d), "attention.wq": (n, d, d), "attention.wk": (n, kv, d),
-        "attention.wv": (n, kv, d), "attention.wo": (n, d, d), "ffn_norm": (n, d), "feed_forward.w1": (n, h, d),
-        "feed_forward.w2": (n, d, h), "feed_forward.w3": (n, h, d), "norm": (d,), "freqs_cos": angles, "freqs_sin": angles,
+        "tok_embeddings": (v, d),
+        "attention_norm": (n, d),
+        "attention.wq": (n, d, d),
+        "attention.wk": (n, kv, d),
+        "attention.wv": (n, kv, d),
+        "attention.wo": (n, d, d),
+        "ffn_norm": (n, d),
+        "feed_forward.w1": (n, h, d),
+        "feed_forward.w2": (n, d, h),
+        "feed_forward.w3": (n, h, d),
+        "norm": (d,),
+        "freqs_cos": angles,
+        "freqs_sin": angles,
         "output": (v, d),
-    }  # fmt: skip
+    }
 
 
 def read_model(path: Path) -> tuple[dict[str, int], Tensors]:
@@ -79,11 +94,19 @@ def read_tokenizer(path: Path, n: int) -> tuple[list[bytes], list[float]]:
 def to_model(sizes: dict[str, int], tensors: Tensors) -> Any:
     """The same model as transformers has it: features that are turned in pairs lie half a head apart there."""
     config = transformers.LlamaConfig(
-        vocab_size=sizes["vocab_size"], hidden_size=sizes["dim"], intermediate_size=sizes["hidden_dim"],
-        num_hidden_layers=sizes["n_layers"], num_attention_heads=sizes["n_heads"], num_key_value_heads=sizes["n_kv_heads"],
-        max_position_embeddings=sizes["seq_len"], rms_norm_eps=1e-5, rope_theta=10000.0,  # constants of run.c
-        tie_word_embeddings="output" not in tensors, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
+        vocab_size=sizes["vocab_size"],
+        hidden_size=sizes["dim"],
+        intermediate_size=sizes["hidden_dim"],
+        num_hidden_layers=sizes["n_layers"],
+        num_attention_heads=sizes["n_heads"],
+        num_key_value_heads=sizes["n_kv_heads"],
+        max_position_embeddings=sizes["seq_len"],
+        rms_norm_eps=1e-5,
+        rope_theta=10000.0,  # constants of run.c
+        tie_word_embeddings="output" not in tensors,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
     state = {"model.embed_tokens.weight": tensors["tok_embeddings"], "model.norm.weight": tensors["norm"]}
     state["lm_head.weight"] = tensors.get("output", tensors["tok_embeddings"])
     size = sizes["dim"] // sizes["n_heads"]
@@ -106,24 +129,21 @@ def to_tokenizer(pieces: list[bytes], scores: list[float], longest: int) -> Any:
     known = set(merged)
     splits = ((piece[:cut], piece[cut:]) for piece in order for cut in range(1, len(piece)))
     merges = [(left, right) for left, right in splits if left in known and right in known]
-    own = Tokenizer(
-        models.BPE(vocab=ids, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
-    )
+    own = Tokenizer(models.BPE(vocab=ids, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     own.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     own.post_processor = processors.TemplateProcessing("<s> $A", "<s> $A <s>:1 $B:1", [("<s>", 1)])
     own.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
     own.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in SPECIAL])
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=own, unk_token="<unk>", bos_token="<s>", eos_token="</s>", model_max_length=longest,
+        tokenizer_object=own,
+        unk_token="<unk>",
+        bos_token="<s>",
+        eos_token="</s>",
+        model_max_length=longest,
         clean_up_tokenization_spaces=False,
-    )  # fmt: skip
+    )
 
 
 def _is_byte(index: int) -> bool:
@@ -162,9 +182,7 @@ def main() -> None:
     given = parser.parse_args()
     difference = convert(given.source, given.out)
     if not difference <= CLOSE:
-        raise SystemExit(
-            f"expected the logits of run.c in {given.out}, got some that differ by {difference:.2g}"
-        )
+        raise SystemExit(f"expected the logits of run.c in {given.out}, got some that differ by {difference:.2g}")
     print(f"wrote {given.out}; its logits differ from those of run.c by at most {difference:.1e}")
 
 

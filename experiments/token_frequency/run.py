@@ -20,10 +20,7 @@ PAPER = {0.3: "13", 0.5: "85", 0.98: "nearly 15,000"}
 
 
 def coverage(found: uncone.TokenFrequencies) -> str:
-    lines = [
-        "| share of the text | tokens, wiki-en-2018 | words | tokens, CNN News (paper) |",
-        "|---|---|---|---|",
-    ]
+    lines = ["| share of the text | tokens, wiki-en-2018 | words | tokens, CNN News (paper) |", "|---|---|---|---|"]
     assert found.words is not None
     for tokens, words in zip(found.tokens.coverage, found.words.coverage, strict=True):
         paper = PAPER.get(tokens.share, "")
@@ -32,10 +29,7 @@ def coverage(found: uncone.TokenFrequencies) -> str:
 
 
 def law(found: uncone.TokenFrequencies) -> str:
-    lines = [
-        "| of | exponent | 95% interval | gap | ranks | different | total |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    lines = ["| of | exponent | 95% interval | gap | ranks | different | total |", "|---|---|---|---|---|---|---|---|"]
     for kind in (found.tokens, found.words):
         assert kind is not None
         assert kind.law.gap is not None
@@ -65,17 +59,9 @@ def bins(counts: Path) -> str:
             one.partition_isotropy_drawn,
         )
         lines.append(
-            f"| {one.name} | {one.n:,} | "
-            + " | ".join("-" if v is None else f"{v:.3f}" for v in readings)
-            + " |"
+            f"| {one.name} | {one.n:,} | " + " | ".join("-" if v is None else f"{v:.3f}" for v in readings) + " |"
         )
-    lines += [
-        "",
-        found.verdict,
-        "",
-        "| rank correlation of the count with | value | 95% interval |",
-        "|---|---|---|",
-    ]
+    lines += ["", found.verdict, "", "| rank correlation of the count with | value | 95% interval |", "|---|---|---|"]
     for one in found.correlations:
         low, high = one.correlation.interval or (0.0, 0.0)
         lines.append(f"| {one.reading} | {one.correlation.value:.3f} | {low:.3f} to {high:.3f} |")

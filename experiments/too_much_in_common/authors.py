@@ -21,9 +21,7 @@ def eigenvectors(w: Array) -> Array:
 
 def isotropy(w: Array, c: Array) -> float:
     """min Z(c) / max Z(c) over the columns of `c`, one sign each, with Z(c) = sum_i exp(w_i . c)."""
-    parts = [
-        np.exp(w @ c[:, start : start + _COLUMNS]).sum(axis=0) for start in range(0, c.shape[1], _COLUMNS)
-    ]
+    parts = [np.exp(w @ c[:, start : start + _COLUMNS]).sum(axis=0) for start in range(0, c.shape[1], _COLUMNS)]
     z = np.concatenate(parts)
     return float(z.min() / z.max())
 

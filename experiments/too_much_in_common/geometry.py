@@ -34,15 +34,11 @@ def table_1(rows: Rows, moments: Moments, *, oracle: bool = True) -> dict[str, A
         "directions_removed": math.ceil(rows.shape[1] / 100),
         "mean_cosine": float(mean_cosine(moments)),
         "cosine_of_top_eigenvector_to_mean": abs(float(top @ mean)) / float(np.linalg.norm(mean)),
-        "spearman_of_norm_and_id": correlation(
-            norms, np.arange(len(norms), dtype=np.float64), kind="spearman"
-        ),
+        "spearman_of_norm_and_id": correlation(norms, np.arange(len(norms), dtype=np.float64), kind="spearman"),
     }
 
 
-def _isotropy(
-    rows: Rows, moments: Moments, repair: str | None, theirs: tuple[float, Any] | None
-) -> dict[str, float]:
+def _isotropy(rows: Rows, moments: Moments, repair: str | None, theirs: tuple[float, Any] | None) -> dict[str, float]:
     """`theirs` is the authors' value and the eigenvectors they took: only along these can one sign be compared to the digit."""
     if repair is not None:
         rows = repair_named(repair, d=rows.shape[1]).fit(moments).transform(rows)

@@ -50,16 +50,12 @@ def _figure_1(name: str, pairs: dict[str, tuple[Rows, Moments]], out: Path) -> s
             edgecolors="none",
             rasterized=True,
         )
-        axis.set(
-            title=f"{name}, rows {title}", xlabel="along the first singular vector", ylabel="along the second"
-        )
+        axis.set(title=f"{name}, rows {title}", xlabel="along the first singular vector", ylabel="along the second")
         axis.axhline(0, lw=0.5, color="0.6")
         axis.axvline(0, lw=0.5, color="0.6")
     bar = figure.colorbar(drawn, ax=axes[1], label="row id")
     bar.solids.set_alpha(1)
-    for (title, (_, moments)), color, style in zip(
-        pairs.items(), (ORIGINAL, CENTRED), ("--", "-"), strict=True
-    ):
+    for (title, (_, moments)), color, style in zip(pairs.items(), (ORIGINAL, CENTRED), ("--", "-"), strict=True):
         values = np.sqrt(moments.spectrum(centered=False))
         axes[2].plot(np.arange(1, len(values) + 1), values / values[0], style, color=color, label=title)
     axes[2].set(title="singular values", xlabel="index", ylabel="share of the largest", ylim=(0, 1.02))
@@ -137,9 +133,7 @@ def draw_norms(models: Sequence[dict[str, Any]], out: Path) -> list[str]:
     axis.set(title="norms of the rows", xlabel="norm", ylabel="density", ylim=(0, None))
     axis.legend(frameon=False)
     files = [_saved(figure, out / "figure_5.png")]
-    figure, row = plt.subplots(
-        1, len(models), figsize=(4 * len(models), 3.4), layout="constrained", squeeze=False
-    )
+    figure, row = plt.subplots(1, len(models), figsize=(4 * len(models), 3.4), layout="constrained", squeeze=False)
     for axis, one in zip(row[0], models, strict=True):
         norms = one["norms"]
         axis.plot(norms["at"], norms["original"], "--", color=ORIGINAL, label="as they are")

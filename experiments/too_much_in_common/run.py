@@ -41,9 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     text = all_tables(
         shown,
-        json.loads(planted.read_text())["rows"]
-        if planted.is_file() and (chosen.planted or chosen.readme)
-        else None,
+        json.loads(planted.read_text())["rows"] if planted.is_file() and (chosen.planted or chosen.readme) else None,
     )
     print(text)
     if chosen.pictures and shown:
@@ -57,21 +55,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
-    parser.add_argument(
-        "--models", nargs="+", default=[], metavar="[NAME=]DIR", help="token tables to measure"
-    )
-    parser.add_argument(
-        "--data", type=Path, help="directory of the word-similarity sets; without it no Tables 2 and 3"
-    )
-    parser.add_argument(
-        "--counts", type=Path, help="token counts of the models' vocabulary, for the Zipfian repairs"
-    )
-    parser.add_argument(
-        "--planted", action="store_true", help="matrices with the paper's means and norms, too"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=HERE / "results", metavar="DIR", help="where results are kept"
-    )
+    parser.add_argument("--models", nargs="+", default=[], metavar="[NAME=]DIR", help="token tables to measure")
+    parser.add_argument("--data", type=Path, help="directory of the word-similarity sets; without it no Tables 2 and 3")
+    parser.add_argument("--counts", type=Path, help="token counts of the models' vocabulary, for the Zipfian repairs")
+    parser.add_argument("--planted", action="store_true", help="matrices with the paper's means and norms, too")
+    parser.add_argument("--out", type=Path, default=HERE / "results", metavar="DIR", help="where results are kept")
     parser.add_argument(
         "--pictures",
         type=Path,
@@ -82,13 +70,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--again", action="store_true", help="compute anew what is kept")
     parser.add_argument(
-        "--no-oracle",
-        action="store_true",
-        help="without the authors' program, which holds the whole table in memory",
+        "--no-oracle", action="store_true", help="without the authors' program, which holds the whole table in memory"
     )
-    parser.add_argument(
-        "--readme", action="store_true", help="write the tables of all kept results into README.md"
-    )
+    parser.add_argument("--readme", action="store_true", help="write the tables of all kept results into README.md")
     chosen = parser.parse_args(arguments)
     if not chosen.models and not chosen.planted and not chosen.readme:
         parser.error("name models with --models, or ask for --planted or --readme")
@@ -112,12 +96,18 @@ def _model(spec: str, chosen: argparse.Namespace, out: Path) -> dict[str, Any]:
     found = _kept(file, fitted.sha256, options) if not chosen.again else None
     if found is None:
         found = {
-            "format": FORMAT, "name": name, "n": rows.shape[0], "d": rows.shape[1], "sha256": fitted.sha256,
-            "options": options, "table_1": table_1(rows, moments, oracle=not chosen.no_oracle),
+            "format": FORMAT,
+            "name": name,
+            "n": rows.shape[0],
+            "d": rows.shape[1],
+            "sha256": fitted.sha256,
+            "options": options,
+            "table_1": table_1(rows, moments, oracle=not chosen.no_oracle),
             "norms": norm_densities(rows, repair_named("center", d=rows.shape[1]).fit(moments).transform(rows)),
             "words": _words(source, rows, moments, chosen) if chosen.data else None,
-            "made_by": _made_by(), "seconds": time.perf_counter() - began,
-        }  # fmt: skip
+            "made_by": _made_by(),
+            "seconds": time.perf_counter() - began,
+        }
         _save(file, found)
     if chosen.pictures:
         chosen.pictures.mkdir(parents=True, exist_ok=True)
@@ -162,9 +152,7 @@ def _options(chosen: argparse.Namespace) -> dict[str, Any]:
     if chosen.counts is not None and not chosen.counts.is_file():
         raise SystemExit(f"expected a file of token counts, got {chosen.counts}: name one with --counts")
     sets = (
-        None
-        if chosen.data is None
-        else repr([(one.name, one.pairs, one.gold) for one in read_word_sets(chosen.data)])
+        None if chosen.data is None else repr([(one.name, one.pairs, one.gold) for one in read_word_sets(chosen.data)])
     )
     return {
         "data": None if sets is None else hashlib.sha256(sets.encode()).hexdigest(),
@@ -187,9 +175,7 @@ def _planted(out: Path, *, again: bool) -> None:
     file = out / "planted.json"
     kept = json.loads(file.read_text()) if file.is_file() and not again else {}
     done = kept.get("rows", {}) if kept.get("format") == FORMAT_OF_PLANTED else {}
-    all_rows(
-        done, lambda rows: _save(file, {"format": FORMAT_OF_PLANTED, "made_by": _made_by(), "rows": rows})
-    )
+    all_rows(done, lambda rows: _save(file, {"format": FORMAT_OF_PLANTED, "made_by": _made_by(), "rows": rows}))
 
 
 def _save(file: Path, found: dict[str, Any]) -> None:
@@ -207,9 +193,13 @@ def _made_by() -> dict[str, str]:
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE, check=False
     ).stdout
     return {
-        "commit": commit.strip(), "python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__,
-        "scikit-learn": sklearn.__version__, "machine": platform.machine(),
-    }  # fmt: skip
+        "commit": commit.strip(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "scikit-learn": sklearn.__version__,
+        "machine": platform.machine(),
+    }
 
 
 def _write_readme(text: str) -> None:

@@ -26,20 +26,23 @@ def all_tables(models: Sequence[dict[str, Any]], planted: dict[str, Any] | None)
 def table_1(models: Sequence[dict[str, Any]]) -> str:
     """I(W) by the authors' program and by uncone, and the norms; the paper's row under a model of its name, then the others."""
     head = (
-        "model", "raw, one sign", "centred", "removed", "raw, both signs", "centred", "removed",
-        "mean norm", "norm of the mean", "ratio",
-    )  # fmt: skip
+        "model",
+        "raw, one sign",
+        "centred",
+        "removed",
+        "raw, both signs",
+        "centred",
+        "removed",
+        "mean norm",
+        "norm of the mean",
+        "ratio",
+    )
     lines = []
     for one in models:
         t = one["table_1"]
-        single = [
-            f"{_four(t[v].get('authors'))} / {_four(t[v].get('same_signs_as_the_authors'))}"
-            for v in _VARIANTS
-        ]
+        single = [f"{_four(t[v].get('authors'))} / {_four(t[v].get('same_signs_as_the_authors'))}" for v in _VARIANTS]
         both = [_four(t[v]["both_signs"]) for v in _VARIANTS]
-        lines.append(
-            [one["name"], *single, *both, *(f"{t[k]:.4g}" for k in ("mean_norm", "norm_of_mean", "ratio"))]
-        )
+        lines.append([one["name"], *single, *both, *(f"{t[k]:.4g}" for k in ("mean_norm", "norm_of_mean", "ratio"))])
         known = paper.table_1_row(one["name"])
         if known is not None:
             lines.append(_paper_line(known))
@@ -63,20 +66,33 @@ def _paper_line(row: paper.PaperRow) -> list[str]:
 
 def beside_table_1(models: Sequence[dict[str, Any]]) -> str:
     head = (
-        "model", "rows x d", "D removed", "I(W), one sign: lowest to highest", "c . mean >= 0", "variance along the mean", "mean cosine",
-        "cosine of the top eigenvector to the mean", "Spearman of norm and id",
-    )  # fmt: skip
+        "model",
+        "rows x d",
+        "D removed",
+        "I(W), one sign: lowest to highest",
+        "c . mean >= 0",
+        "variance along the mean",
+        "mean cosine",
+        "cosine of the top eigenvector to the mean",
+        "Spearman of norm and id",
+    )
     lines = []
     for one in models:
         t = one["table_1"]
-        lines.append([
-            one["name"], f"{one['n']} x {one['d']}", str(t["directions_removed"]),
-            f"{_four(t['raw']['low'])} to {_four(t['raw']['high'])}", _four(t["raw"]["toward_the_mean"]), f"{t['variance_along_mean']:.3g}",
-            f"{t['mean_cosine']:.4f}", f"{t['cosine_of_top_eigenvector_to_mean']:.4f}", f"{t['spearman_of_norm_and_id']:.3f}",
-        ])  # fmt: skip
-    cosine, top = (
-        f"{paper.STATED[key]:.2f}" for key in ("mean cosine", "cosine of the top eigenvector to the mean")
-    )
+        lines.append(
+            [
+                one["name"],
+                f"{one['n']} x {one['d']}",
+                str(t["directions_removed"]),
+                f"{_four(t['raw']['low'])} to {_four(t['raw']['high'])}",
+                _four(t["raw"]["toward_the_mean"]),
+                f"{t['variance_along_mean']:.3g}",
+                f"{t['mean_cosine']:.4f}",
+                f"{t['cosine_of_top_eigenvector_to_mean']:.4f}",
+                f"{t['spearman_of_norm_and_id']:.3f}",
+            ]
+        )
+    cosine, top = (f"{paper.STATED[key]:.2f}" for key in ("mean cosine", "cosine of the top eigenvector to the mean"))
     lines.append(["paper: roberta-large", *[DASH] * 5, cosine, top, DASH])
     text = "### Beside Table 1\n\n" + _markdown(head, lines)
     return text + "\n\n" + _across(models)
@@ -175,9 +191,7 @@ def table_3(models: Sequence[dict[str, Any]]) -> str:
 
 def _paper_lines_3(name: str) -> list[list[str]]:
     rows = paper.TABLE_3.get(name, {}).items()
-    return [
-        [f"paper: {name}", method, *(" / ".join(_pair(pair)) for pair in pairs)] for method, pairs in rows
-    ]
+    return [[f"paper: {name}", method, *(" / ".join(_pair(pair)) for pair in pairs)] for method, pairs in rows]
 
 
 def field(models: Sequence[dict[str, Any]]) -> str:
@@ -233,9 +247,19 @@ def _width(widths: dict[str, float]) -> float:
 
 def planted_table(planted: dict[str, Any]) -> str:
     head = (
-        "matrix", "rows x d", "norm of the mean", "mean norm", "paper", "exp(-m)", "authors' program", "c . mean >= 0",
-        "c . mean < 0", "exp(-2m)", "both signs", "one sign: lowest to highest",
-    )  # fmt: skip
+        "matrix",
+        "rows x d",
+        "norm of the mean",
+        "mean norm",
+        "paper",
+        "exp(-m)",
+        "authors' program",
+        "c . mean >= 0",
+        "c . mean < 0",
+        "exp(-2m)",
+        "both signs",
+        "one sign: lowest to highest",
+    )
     lines = []
     for name, one in planted.items():
         runs = one["runs"]
@@ -243,12 +267,22 @@ def planted_table(planted: dict[str, Any]) -> str:
             key: _spread([run[key] for run in runs])
             for key in ("authors", "toward_the_mean", "away_from_the_mean", "both_signs")
         }
-        lines.append([
-            name, f"{one['n']} x {one['d']}", f"{runs[0]['norm_of_mean']:.3f}", f"{runs[0]['mean_norm']:.3f}", f"{one['paper']:.2f}",
-            _four(one["law_one_sign"]), spread["authors"], spread["toward_the_mean"], spread["away_from_the_mean"],
-            _four(one["law_both_signs"]), spread["both_signs"],
-            f"{_four(min(run['low'] for run in runs))} to {_four(max(run['high'] for run in runs))}",
-        ])  # fmt: skip
+        lines.append(
+            [
+                name,
+                f"{one['n']} x {one['d']}",
+                f"{runs[0]['norm_of_mean']:.3f}",
+                f"{runs[0]['mean_norm']:.3f}",
+                f"{one['paper']:.2f}",
+                _four(one["law_one_sign"]),
+                spread["authors"],
+                spread["toward_the_mean"],
+                spread["away_from_the_mean"],
+                _four(one["law_both_signs"]),
+                spread["both_signs"],
+                f"{_four(min(run['low'] for run in runs))} to {_four(max(run['high'] for run in runs))}",
+            ]
+        )
     seeds = len(next(iter(planted.values()))["runs"])
     return (
         f"### Planted matrices of the paper's norms\n\nm is the norm of the mean. Each number is the range over {seeds} seeds.\n\n"

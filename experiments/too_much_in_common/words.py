@@ -40,9 +40,7 @@ def similarity(
     found = {}
     for protocol in PROTOCOLS:
         scores = word_similarity(rows, vocabulary, sets, repairs, protocol=protocol)
-        differences = {
-            name: _differences(by_repair, KIND[protocol]) for name, by_repair in scores.scores.items()
-        }
+        differences = {name: _differences(by_repair, KIND[protocol]) for name, by_repair in scores.scores.items()}
         found[protocol] = {
             "vocabulary": scores.vocabulary,
             "correlation": KIND[protocol],
@@ -60,9 +58,7 @@ def _differences(scores: Any, kind: str) -> dict[str, dict[str, float]]:
         return {}
     stacked = np.stack([scores[name].cosine for name in others])
     try:
-        found = correlation_bootstraps(
-            original.cosine, stacked, original.gold, kind=kind, resamples=RESAMPLES
-        )
+        found = correlation_bootstraps(original.cosine, stacked, original.gold, kind=kind, resamples=RESAMPLES)
     except UndefinedMeasure:
         return {}
     return {

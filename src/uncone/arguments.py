@@ -42,10 +42,7 @@ def share(value: Any, name: str) -> float:
 
 def flag(value: Any, name: str) -> bool:
     """`value` as a bool: 0 and 1 are, but no text, whatever it says, and no array."""
-    is_number = isinstance(value, Real) or type(value).__name__ in (
-        "bool",
-        "bool_",
-    )  # NumPy's two names of one
+    is_number = isinstance(value, Real) or type(value).__name__ in ("bool", "bool_")  # NumPy's two names of one
     if not is_number or value not in (0, 1):
         raise InputError(f"expected {name} to be True or False, got {shown(value)}: choose one of them")
     return bool(value)

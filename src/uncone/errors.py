@@ -70,11 +70,19 @@ class StepWarning(UserWarning):
 
 
 _INSTALLED_BY = {
-    "torch": "'uncone[torch]'", "transformers": "'uncone[hf]'", "sentence_transformers": "'uncone[sentence]'",
-    "pyarrow": "'uncone[parquet]'", "sklearn": "'uncone[cluster]'", "faiss": "'uncone[faiss]'", "numba": "'uncone[topology]'",
-    "gguf": "'uncone[gguf]'", "zstandard": "'uncone[zst]'", "matplotlib": "'uncone[plot]'", "triton": "'uncone[triton]'",
+    "torch": "'uncone[torch]'",
+    "transformers": "'uncone[hf]'",
+    "sentence_transformers": "'uncone[sentence]'",
+    "pyarrow": "'uncone[parquet]'",
+    "sklearn": "'uncone[cluster]'",
+    "faiss": "'uncone[faiss]'",
+    "numba": "'uncone[topology]'",
+    "gguf": "'uncone[gguf]'",
+    "zstandard": "'uncone[zst]'",
+    "matplotlib": "'uncone[plot]'",
+    "triton": "'uncone[triton]'",
     "ir_measures": "'uncone[evaluate]'",
-}  # fmt: skip
+}
 """What pip installs a package by, where it is not its own name."""
 
 

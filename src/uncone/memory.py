@@ -39,9 +39,7 @@ def check_memory(size: int, what: str, way_out: str) -> None:
     try:
         allowed = int(float(told) * 1e9) if told else free_bytes()
     except (ValueError, OverflowError) as error:
-        raise InputError(
-            f"expected a number of GB in {MEMORY_GB}, got {told[:40]!r}: set one such as 16"
-        ) from error
+        raise InputError(f"expected a number of GB in {MEMORY_GB}, got {told[:40]!r}: set one such as 16") from error
     if allowed is not None and size > allowed:
         of_all = f"{size / 1e9:.1f} GB of the {allowed / 1e9:.1f} GB that are {'allowed' if told else 'free'}"
         raise InputError(
@@ -117,9 +115,7 @@ class Buffer:
 
     def get(self, rows: int) -> npt.NDArray[Any]:
         """An array (rows, D) with anything in it."""
-        free = next(
-            (i for i, kept in enumerate(self._kept) if sys.getrefcount(kept.base) <= self._alone), None
-        )
+        free = next((i for i, kept in enumerate(self._kept) if sys.getrefcount(kept.base) <= self._alone), None)
         if free is None:
             self._kept = [*self._kept[-1:], uninitialised(self._shape, self._dtype)]
             free = len(self._kept) - 1

@@ -4,23 +4,98 @@ This table imports nothing. The package, the loader of saved records, the comman
 """
 
 QUESTIONS = {
-    "diagnose": ("diagnosis.diagnose", "diagnosis.record.Diagnosis", "diagnose SPEC", "Say how degenerate a token table and an output head are, why, and what to do next."),
-    "compare": ("comparison.compare", "comparison.record.Comparison", "compare BASELINE OTHER...", "Show which defects came or went between models or saved diagnoses, and what changed."),
-    "check": ("comparison.bars.check", "comparison.bars.record.Check", "check DIAGNOSIS", "Hold a saved diagnosis against bars: exit status 2 beyond one."),
-    "calibrate": ("calibration.calibrate", "calibration.record.Calibration", "calibrate VECTORS", "Say what a similarity score of these vectors means: how often random pairs reach it, and thresholds."),
-    "evaluate": ("evaluation.evaluate", "evaluation.record.Evaluation", "evaluate [SPEC]", "Say what each repair does to a task: similarity, retrieval or quantised search."),
+    "diagnose": (
+        "diagnosis.diagnose",
+        "diagnosis.record.Diagnosis",
+        "diagnose SPEC",
+        "Say how degenerate a token table and an output head are, why, and what to do next.",
+    ),
+    "compare": (
+        "comparison.compare",
+        "comparison.record.Comparison",
+        "compare BASELINE OTHER...",
+        "Show which defects came or went between models or saved diagnoses, and what changed.",
+    ),
+    "check": (
+        "comparison.bars.check",
+        "comparison.bars.record.Check",
+        "check DIAGNOSIS",
+        "Hold a saved diagnosis against bars: exit status 2 beyond one.",
+    ),
+    "calibrate": (
+        "calibration.calibrate",
+        "calibration.record.Calibration",
+        "calibrate VECTORS",
+        "Say what a similarity score of these vectors means: how often random pairs reach it, and thresholds.",
+    ),
+    "evaluate": (
+        "evaluation.evaluate",
+        "evaluation.record.Evaluation",
+        "evaluate [SPEC]",
+        "Say what each repair does to a task: similarity, retrieval or quantised search.",
+    ),
     "select_repair": ("evaluation.select_repair", "evaluation.record.Selection", "", ""),
-    "repair": ("repairs.repair", "repairs.record.Repaired", "repair SPEC OUT", "Write a repaired copy of vectors or of an encoder, and say what that changed and what it cost."),
-    "center_head": ("edits.center_head", "edits.record.HeadEdit", "center-head MODEL OUT", "Write a copy of a language model whose head has no mean row, and prove that no probability changed."),
-    "repair_tokens": ("edits.repair_tokens", "edits.record.TokenEdit", "repair-tokens MODEL OUT", "Write a copy of a language model in which rows of tokens that no text has trained are set anew."),
-    "count": ("tokens.count", "tokens.record.TokenFrequencies", "count MODEL TEXT...", "Count how often each token of a model occurs in texts, which --counts of every command takes."),
-    "judge_curves": ("saturation.curves.judge_curves", "saturation.curves.record.CurveVerdicts", "saturation curves SOURCE", "Say which curves over the checkpoints of a training decline late."),
-    "fit_scaling_law": ("saturation.law.fit_scaling_law", "saturation.law.record.ScalingLaw", "saturation law SOURCE", "Fit the loss of runs by parameters and tokens, and say how far each lies from the law."),
-    "trace_checkpoints": ("saturation.checkpoints.trace_checkpoints", "saturation.checkpoints.record.CheckpointTrace", "saturation checkpoints DIRECTORIES...", "Say when spectra of heads and states turn, and whether before the loss."),
-    "examine_head": ("saturation.head.examine_head", "saturation.head.record.HeadExamination", "saturation head MODEL TEXT", "Say what the rank of a model's head costs on a text."),
-    "context_rank": ("saturation.contexts.context_rank", "saturation.contexts.record.ContextRank", "saturation contexts SOURCE", "Say how many dimensions the contexts of a text need, beside shuffled tokens."),
-    "measures": ("diagnosis.measures", "records.measures.Measures", "measures [NAME]", "List all measures with range and direction, or describe one."),
-}  # fmt: skip
+    "repair": (
+        "repairs.repair",
+        "repairs.record.Repaired",
+        "repair SPEC OUT",
+        "Write a repaired copy of vectors or of an encoder, and say what that changed and what it cost.",
+    ),
+    "center_head": (
+        "edits.center_head",
+        "edits.record.HeadEdit",
+        "center-head MODEL OUT",
+        "Write a copy of a language model whose head has no mean row, and prove that no probability changed.",
+    ),
+    "repair_tokens": (
+        "edits.repair_tokens",
+        "edits.record.TokenEdit",
+        "repair-tokens MODEL OUT",
+        "Write a copy of a language model in which rows of tokens that no text has trained are set anew.",
+    ),
+    "count": (
+        "tokens.count",
+        "tokens.record.TokenFrequencies",
+        "count MODEL TEXT...",
+        "Count how often each token of a model occurs in texts, which --counts of every command takes.",
+    ),
+    "judge_curves": (
+        "saturation.curves.judge_curves",
+        "saturation.curves.record.CurveVerdicts",
+        "saturation curves SOURCE",
+        "Say which curves over the checkpoints of a training decline late.",
+    ),
+    "fit_scaling_law": (
+        "saturation.law.fit_scaling_law",
+        "saturation.law.record.ScalingLaw",
+        "saturation law SOURCE",
+        "Fit the loss of runs by parameters and tokens, and say how far each lies from the law.",
+    ),
+    "trace_checkpoints": (
+        "saturation.checkpoints.trace_checkpoints",
+        "saturation.checkpoints.record.CheckpointTrace",
+        "saturation checkpoints DIRECTORIES...",
+        "Say when spectra of heads and states turn, and whether before the loss.",
+    ),
+    "examine_head": (
+        "saturation.head.examine_head",
+        "saturation.head.record.HeadExamination",
+        "saturation head MODEL TEXT",
+        "Say what the rank of a model's head costs on a text.",
+    ),
+    "context_rank": (
+        "saturation.contexts.context_rank",
+        "saturation.contexts.record.ContextRank",
+        "saturation contexts SOURCE",
+        "Say how many dimensions the contexts of a text need, beside shuffled tokens.",
+    ),
+    "measures": (
+        "diagnosis.measures",
+        "records.measures.Measures",
+        "measures [NAME]",
+        "List all measures with range and direction, or describe one.",
+    ),
+}
 """The function: its file, its record, its command with what it is asked of, and the command's line in the list."""
 
 GROUPS = {"saturation": "Say whether training stops to help, and what the rank of a head costs."}

@@ -91,9 +91,7 @@ def open_regular(path: Path_, *, how: str = "give a file that exists and can be 
         raise InputError(f"cannot read {os.fspath(path)!r}: {error}: {how}") from error
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise InputError(
-                f"cannot read {os.fspath(path)}: expected a file, got a folder, a pipe or a device: {how}"
-            )
+            raise InputError(f"cannot read {os.fspath(path)}: expected a file, got a folder, a pipe or a device: {how}")
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)

@@ -180,20 +180,13 @@ def moved(model: Any, device: torch.device, dtype: torch.dtype) -> Any:
         ) from error
 
 
-DTYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 """By the names that rows give them."""
 
 
 def dtype_named(dtype: str | torch.dtype | None) -> torch.dtype:
     """The dtype to run a model in, by its name; None is float32."""
-    known = (
-        [torch.float32] if dtype is None else [own for name, own in DTYPES.items() if dtype in (name, own)]
-    )
+    known = [torch.float32] if dtype is None else [own for name, own in DTYPES.items() if dtype in (name, own)]
     if not known:
         raise InputError(f"expected a dtype to run the model in, got {dtype!r}: choose {', '.join(DTYPES)}")
     return known[0]
@@ -221,9 +214,7 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device
     return _made(memory.zeros, shape, dtype, device)
 
 
-def _made(
-    make: Callable[..., Any], shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device
-) -> Tensor:
+def _made(make: Callable[..., Any], shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device) -> Tensor:
     if torch.device(device).type != "cpu":
         on_gpu = torch.zeros if make is memory.zeros else torch.empty
         return on_gpu(shape, dtype=dtype, device=device)

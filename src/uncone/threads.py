@@ -145,9 +145,7 @@ def _help(work: Callable[[], None]) -> Future[None]:
     return _pool(_mine.threads).submit(run)
 
 
-def shared(
-    tasks: list[Callable[[], T]], threads: int, submit: Callable[[Callable[[], None]], Future[None]]
-) -> list[T]:
+def shared(tasks: list[Callable[[], T]], threads: int, submit: Callable[[Callable[[], None]], Future[None]]) -> list[T]:
     """The results of the tasks: `submit` gives work to another thread, of up to `threads` with this one."""
     results: list[Any] = [None] * len(tasks)
     waiting = deque(enumerate(tasks))

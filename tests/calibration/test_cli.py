@@ -47,9 +47,7 @@ def test_from_vectors_to_an_answer_and_files(
     assert found.function.strip() in out
     shares = dict[str, object]()
     exec(found.function, shares)
-    (last, rate) = re.findall(r"From ([\d.]+) on the function gives (\S+), since few", " ".join(out.split()))[
-        0
-    ]
+    (last, rate) = re.findall(r"From ([\d.]+) on the function gives (\S+), since few", " ".join(out.split()))[0]
     of = shares["false_match_rate"]
     assert callable(of)
     assert f"{of(float(last) + 0.1):.1e}" == rate
@@ -79,9 +77,7 @@ def test_drift_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert Calibration.load(tmp_path / "d.json").drift is not None
 
 
-@pytest.mark.parametrize(
-    ("level", "found"), [("none", False), ("unclear", False), ("small", True), ("large", True)]
-)
+@pytest.mark.parametrize(("level", "found"), [("none", False), ("unclear", False), ("small", True), ("large", True)])
 def test_which_levels_of_drift_are_a_drift(level: str, found: bool) -> None:
     x = np.random.default_rng(0).normal(size=(200, 8))
     drift = calibrate(x, against=calibrate(x)).drift
@@ -94,14 +90,8 @@ def test_which_levels_of_drift_are_a_drift(level: str, found: bool) -> None:
     [
         (("no.npy",), "no.npy"),
         (("{x}", "--metric", "euclidean"), "euclidean"),
-        (
-            ("{x}", "--ids", "ids.txt"),
-            "expected --pairs with --ids, --query-ids, --match-at or --prior, got none",
-        ),
-        (
-            ("{x}", "--prior", "0.2"),
-            "expected --pairs with --ids, --query-ids, --match-at or --prior, got none",
-        ),
+        (("{x}", "--ids", "ids.txt"), "expected --pairs with --ids, --query-ids, --match-at or --prior, got none"),
+        (("{x}", "--prior", "0.2"), "expected --pairs with --ids, --query-ids, --match-at or --prior, got none"),
         (("{x}", "--against", "{x}"), "expected JSON in UTF-8"),
         (("{x}", "--json", "{x}"), "expected another file to write than what is read"),
         (("{x}", "--json", "nowhere/c.json"), "there is no folder"),
@@ -142,9 +132,7 @@ def test_the_terminal_says_what_the_record_holds(found: Calibration) -> None:
     assert found.drift is not None
     assert found.drift.summary in " ".join(out.split())
     assert "LARGE DRIFT" in out
-    assert "No threshold for 0.001%: needs at least 1,000,000 pairs, 19,900 were counted" in " ".join(
-        out.split()
-    )
+    assert "No threshold for 0.001%: needs at least 1,000,000 pairs, 19,900 were counted" in " ".join(out.split())
     assert all(len(line) <= 80 for line in out.splitlines() if not line.startswith("    "))
     assert _printed(found, encoding="ascii")
 
@@ -167,11 +155,7 @@ def test_the_page_stands_alone_and_is_whole(found: Calibration) -> None:
     assert page.count('<svg class="chart"') == 2
     assert len(set(re.findall(r'id="([^"]+)"', page))) == len(re.findall(r'id="([^"]+)"', page))
     bare = replace(
-        found,
-        drift=None,
-        meanings=(),
-        function="",
-        thresholds=(ScoreThreshold(0.01, None, reason="too few"),),
+        found, drift=None, meanings=(), function="", thresholds=(ScoreThreshold(0.01, None, reason="too few"),)
     )
     assert "No threshold for 1%: too few." in to_html(bare)
 
@@ -179,11 +163,7 @@ def test_the_page_stands_alone_and_is_whole(found: Calibration) -> None:
 def test_no_share_is_rounded_onto_a_limit(found: Calibration) -> None:
     data = json.loads(found.to_json())
     data["meanings"] = [
-        {
-            "score": 0.9,
-            "percentile": 99.9999999,
-            "false_match_rate": {"value": 1e-9, "low": 0.0, "high": 2e-9},
-        }
+        {"score": 0.9, "percentile": 99.9999999, "false_match_rate": {"value": 1e-9, "low": 0.0, "high": 2e-9}}
     ]
     out = _printed(Calibration.from_json(json.dumps(data)))
     assert "<100" in out

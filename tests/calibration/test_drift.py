@@ -22,8 +22,7 @@ def test_other_rows_drawn_alike_are_no_drift() -> None:
     assert found.largest_difference < 0.05
     assert abs(found.mean_shift_in_deviations or 0) < 0.1
     levels = [
-        drift(uncone.calibrate(_rows(2 * seed)), uncone.calibrate(_rows(2 * seed + 1))).level
-        for seed in range(4)
+        drift(uncone.calibrate(_rows(2 * seed)), uncone.calibrate(_rows(2 * seed + 1))).level for seed in range(4)
     ]
     assert levels.count("none") >= 3
 

@@ -44,10 +44,7 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -
     [
         (_rows(1), "expected at least two rows with a score, got 1 of 1 in array"),
         (np.zeros((9, 4), np.float32), r"expected at least two rows with a score, got 0 of 9 in array"),
-        (
-            np.array([[1.0, 2], [np.nan, 1], [2, 1]], np.float32),
-            r"got 1 row of 3 with NaN or inf in array \(row 1\)",
-        ),
+        (np.array([[1.0, 2], [np.nan, 1], [2, 1]], np.float32), r"got 1 row of 3 with NaN or inf in array \(row 1\)"),
         (np.zeros((0, 4), np.float32), "expected at least one row"),
     ],
 )
@@ -91,8 +88,7 @@ def test_equal_rows_are_counted_and_told() -> None:
     assert found.false_match_rate(1.0) >= 5 / found.pairs
     inner = uncone.calibrate(repeated, metric="inner_product")
     assert any(
-        "of two equal rows (0.0025 of all) and score what a row does with itself" in note
-        for note in inner.notes
+        "of two equal rows (0.0025 of all) and score what a row does with itself" in note for note in inner.notes
     )
     assert uncone.calibrate(x, queries=x).equal_pairs == 60
     assert uncone.calibrate(x, queries=_rows(seed=1)).equal_pairs == 0
@@ -117,9 +113,7 @@ def test_pairs_by_row_numbers_from_1_are_a_caution(tmp_path: Path) -> None:
     generator = np.random.default_rng(1)
     queries = x[::-2] + 0.3 * generator.normal(size=x[::-2].shape).astype(x.dtype)
     for first in (0, 1):
-        lines = (
-            f"{q + first}\t{len(x) - 1 - 2 * q + first}\t1\n" for q in range(first, len(queries) - first)
-        )
+        lines = (f"{q + first}\t{len(x) - 1 - 2 * q + first}\t1\n" for q in range(first, len(queries) - first))
         (tmp_path / f"{first}.tsv").write_text("".join(lines))
     right, wrong = (uncone.calibrate(x, queries=queries, pairs=tmp_path / f"{first}.tsv") for first in (0, 1))
     assert right.caution == ""
@@ -162,9 +156,7 @@ def test_queries_of_another_model_are_suspected() -> None:
     x, q = _rows(400, 24) @ shape, _rows(300, 24, seed=1) @ shape
     assert not any("same model" in note for note in uncone.calibrate(x, queries=q).notes)
     reversed_ = q[:, ::-1].copy()
-    assert any(
-        "are they from the same model?" in note for note in uncone.calibrate(x, queries=reversed_).notes
-    )
+    assert any("are they from the same model?" in note for note in uncone.calibrate(x, queries=reversed_).notes)
     longer = uncone.calibrate(x, queries=10 * q, metric="inner_product")
     assert any(re.match("Queries are (9.8|9.9|10) times as long as rows", note) for note in longer.notes)
 
@@ -174,10 +166,7 @@ def test_too_few_pairs_for_a_rate_is_said_not_guessed() -> None:
     assert "none of 435 random pairs reaches it (the 95% interval ends at 1 in " in found.verdict
     assert found.thresholds[0].score is not None
     assert found.thresholds[1].score is None
-    assert (
-        found.thresholds[1].reason
-        == "needs at least 10,000 pairs, 435 were counted: calibrate with more rows"
-    )
+    assert found.thresholds[1].reason == "needs at least 10,000 pairs, 435 were counted: calibrate with more rows"
     assert any("rest on little" in note for note in found.notes)
 
 
@@ -204,9 +193,7 @@ def test_rows_that_are_all_equal_have_one_score() -> None:
         (b"\xff\xfe", "expected UTF-8"),
     ],
 )
-def test_a_bad_table_of_pairs_is_refused_with_its_line(
-    lines: str | bytes, message: str, tmp_path: Path
-) -> None:
+def test_a_bad_table_of_pairs_is_refused_with_its_line(lines: str | bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_bytes(lines if isinstance(lines, bytes) else lines.encode())
     with pytest.raises(InputError, match=message):
         uncone.calibrate(_rows(), pairs=tmp_path / "p.tsv")

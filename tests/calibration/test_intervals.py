@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from uncone.calibration.scores.counting import (
-    Grid,
-    clustered,
-    count_pairs,
-    curve_of,
-    hoeffding,
-    student,
-    wilson,
-)
+from uncone.calibration.scores.counting import Grid, clustered, count_pairs, curve_of, hoeffding, student, wilson
 
 GRID = Grid(-1.0, 2e-3, 1000)
 
@@ -49,9 +41,7 @@ def test_intervals_cover_and_those_of_independent_pairs_do_not(queries: int | No
             one, (low, high) = curve.at_edge(edge), curve.span(share[edge])
             covered[place] += one.low <= share[edge] <= one.high
             spans[place] += low - 1e-9 <= GRID.low + GRID.width * edge <= high + 1e-9
-            naive[place] += abs(one.value - share[edge]) <= 1.96 * math.sqrt(
-                one.value * (1 - one.value) / pairs
-            )
+            naive[place] += abs(one.value - share[edge]) <= 1.96 * math.sqrt(one.value * (1 - one.value) / pairs)
     assert (covered / repeats > 0.86).all(), covered / repeats
     assert (covered / repeats < 0.995).all(), covered / repeats
     assert (spans / repeats > 0.86).all(), spans / repeats

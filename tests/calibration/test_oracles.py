@@ -169,7 +169,5 @@ def test_labels_of_rows_and_files_of_ids_name_rows(tmp_path: Path) -> None:
     named = uncone.calibrate(x, pairs=tmp_path / "p.tsv", ids=tmp_path / "ids.txt")
     assert named.histogram == uncone.calibrate(x, pairs=tmp_path / "plain.tsv").histogram
     with open(tmp_path / "v.vec", "w") as out:
-        out.write(
-            "40 12\n" + "".join(f"doc{i} {' '.join(map(str, row.tolist()))}\n" for i, row in enumerate(x))
-        )
+        out.write("40 12\n" + "".join(f"doc{i} {' '.join(map(str, row.tolist()))}\n" for i, row in enumerate(x)))
     assert uncone.calibrate(str(tmp_path / "v.vec"), pairs=tmp_path / "p.tsv").histogram == named.histogram

@@ -60,9 +60,7 @@ def test_merged_histograms_count_both(one: tuple[int, list[int]], other: tuple[i
     assert both == b.merge(a)
     for number in range(-60, 60):
         score = number / 10
-        if score < min(x.edge(len(x.counts) - 1) for x in (a, b)) or score > max(
-            x.edge(len(x.counts)) for x in (a, b)
-        ):
+        if score < min(x.edge(len(x.counts) - 1) for x in (a, b)) or score > max(x.edge(len(x.counts)) for x in (a, b)):
             expected = (a.reached(score) * a.pairs + b.reached(score) * b.pairs) / both.pairs
             assert both.reached(score) == pytest.approx(expected, abs=1e-9)
 
@@ -143,6 +141,4 @@ def test_the_pasted_function_is_as_near_as_it_says(found: Calibration) -> None:
     assert told < 0.2
     assert function(-5) == 1
     assert function(5) == function(1)
-    assert (
-        len(found.function.partition("def ")[2].splitlines()) == 6
-    )  # the line of def, a sentence and four lines
+    assert len(found.function.partition("def ")[2].splitlines()) == 6  # the line of def, a sentence and four lines

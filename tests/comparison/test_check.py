@@ -17,13 +17,7 @@ from hypothesis import strategies as st
 
 import uncone
 from tests.command import run_command
-from tests.report.records_example import (
-    HOSTILE,
-    make_diagnosis,
-    make_hostile,
-    make_measurements,
-    make_subject,
-)
+from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile, make_measurements, make_subject
 from uncone import cli
 from uncone.comparison.bars.record import Check
 from uncone.diagnosis.record import Diagnosis
@@ -47,13 +41,7 @@ def _one_subject() -> Diagnosis:
 
 def test_within_all_bars_is_status_0(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = _run(
-        capsys,
-        saved,
-        "--max",
-        "input.mean_cosine=0.3",
-        "--min",
-        "input.isoscore=0.2",
-        "--max=head.isoscore=1",
+        capsys, saved, "--max", "input.mean_cosine=0.3", "--min", "input.isoscore=0.2", "--max=head.isoscore=1"
     )
     assert (status, err) == (0, "")
     lines = [line.split() for line in out.splitlines()]
@@ -75,7 +63,10 @@ def test_beyond_a_bar_is_status_2(saved: str, capsys: pytest.CaptureFixture[str]
     ("arguments", "message"),
     [
         ((), "expected at least one bar or fail_on, got neither: give one such as --max mean_cosine=0.3"),
-        (("--max", "input.two_nn=3"), "input.two_nn is undefined here: more than half of the rows have a duplicate: take its bar out"),
+        (
+            ("--max", "input.two_nn=3"),
+            "input.two_nn is undefined here: more than half of the rows have a duplicate: take its bar out",
+        ),
         (("--max", "input.mean_cosin=3"), "got 'input.mean_cosin': the nearest are input.mean_cosine"),
         (("--max", "input.mean_cosine.=3"), "got 'input.mean_cosine.'"),
         (("--max", "mean_cosine=3"), "got 'mean_cosine': the nearest are input.mean_cosine, head.mean_cosine"),
@@ -86,15 +77,21 @@ def test_beyond_a_bar_is_status_2(saved: str, capsys: pytest.CaptureFixture[str]
         (("--min", "=1"), "expected --min NAME=VALUE, got '=1'"),
         (("--max", "input.mean_cosine=nan"), "expected a finite number as the max of input.mean_cosine, got nan"),
         (("--max", "input.isoscore=1", "--max", "input.isoscore=2"), "expected one --max of input.isoscore, got two"),
-        (("--max", "input.rogue_dimensions.dimensions=3"), "expected a finite number at input.rogue_dimensions.dimensions, got [3, 1]"),
-        (("--max", "input.rogue_dimensions.exact=3"), "expected a finite number at input.rogue_dimensions.exact, got True"),
+        (
+            ("--max", "input.rogue_dimensions.dimensions=3"),
+            "expected a finite number at input.rogue_dimensions.dimensions, got [3, 1]",
+        ),
+        (
+            ("--max", "input.rogue_dimensions.exact=3"),
+            "expected a finite number at input.rogue_dimensions.exact, got True",
+        ),
         (("--max", "input.rogue_dimensions.dimensions.2=3"), "there are items 0 to 1"),
         (("--max", f"input.rogue_dimensions.dimensions.{'1' * 5000}=3"), "there are items 0 to 1"),
         (("--max", "input.rogue_dimensions.nothing=3"), "there is dimensions, shares, exact, map"),
         (("--max", "input.isoscore.nothing=3"), "there is nothing further"),
         (("--nope",), "Unknown option: --nope. See `uncone --help`."),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_measured_is_status_1(
     saved: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
@@ -128,10 +125,14 @@ def test_the_result_as_json(saved: str, tmp_path: Path, capsys: pytest.CaptureFi
     assert status == 2
     assert f"wrote {target}" in out.replace("\n", "")
     assert json.loads(target.read_text()) == {
-        "name": "example-model", "ok": False, "schema": "uncone.check/1",
+        "name": "example-model",
+        "ok": False,
+        "schema": "uncone.check/1",
         "bars": [{"name": "input.mean_cosine", "value": 0.0181, "kind": "max", "bar": 0.01, "ok": False}],
-        "verdict": make_diagnosis().verdict, "level": "severe", "fail_on": None,
-    }  # fmt: skip
+        "verdict": make_diagnosis().verdict,
+        "level": "severe",
+        "fail_on": None,
+    }
     assert Check.load(target).to_json() == target.read_text()
     target.unlink()
     assert _run(capsys, saved, "--max", "no=1", "--json", str(target))[0] == 1
@@ -141,12 +142,16 @@ def test_the_result_as_json(saved: str, tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("level", "fail_on", "status", "words"),
     [
-        ("severe", "severe", 2, "has a severe defect"), ("warning", "severe", 0, "has no severe defect"),
-        ("severe", "warning", 2, "has a defect"), ("warning", "warning", 2, "has a defect"),
-        ("note", "warning", 0, "has no defect"), ("structure", "warning", 0, "has no defect"),
-        ("no_effect", "warning", 0, "has no defect"), ("healthy", "severe", 0, "has no severe defect"),
+        ("severe", "severe", 2, "has a severe defect"),
+        ("warning", "severe", 0, "has no severe defect"),
+        ("severe", "warning", 2, "has a defect"),
+        ("warning", "warning", 2, "has a defect"),
+        ("note", "warning", 0, "has no defect"),
+        ("structure", "warning", 0, "has no defect"),
+        ("no_effect", "warning", 0, "has no defect"),
+        ("healthy", "severe", 0, "has no severe defect"),
     ],
-)  # fmt: skip
+)
 def test_a_defect_as_bad_as_asked_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], level: str, fail_on: str, status: int, words: str
 ) -> None:
@@ -180,20 +185,16 @@ def test_a_check_of_an_older_file_is_still_drawn() -> None:
 
 def test_names() -> None:
     d = make_diagnosis()
-    found = uncone.check(
-        d, max={"input.rogue_dimensions.dimensions.0": 3, "head.without_effect.mean_cosine": 0.7}
-    )
+    found = uncone.check(d, max={"input.rogue_dimensions.dimensions.0": 3, "head.without_effect.mean_cosine": 0.7})
     assert [(bar.name, bar.value) for bar in found.bars] == [
-        ("input.rogue_dimensions.dimensions.0", 3.0), ("head.without_effect.mean_cosine", 0.613),
-    ]  # fmt: skip
+        ("input.rogue_dimensions.dimensions.0", 3.0),
+        ("head.without_effect.mean_cosine", 0.613),
+    ]
     assert (
-        uncone.check(_one_subject(), max={"mean_cosine": 1, "input.mean_cosine": 1}).bars[0].name
-        == "input.mean_cosine"
+        uncone.check(_one_subject(), max={"mean_cosine": 1, "input.mean_cosine": 1}).bars[0].name == "input.mean_cosine"
     )
     dotted = replace(
-        make_subject(),
-        name="a.b",
-        measurements=(Measurement("c.d", 1.0, details={"e": 2}), Measurement("c", 3.0)),
+        make_subject(), name="a.b", measurements=(Measurement("c.d", 1.0, details={"e": 2}), Measurement("c", 3.0))
     )
     found = uncone.check(replace(d, subjects=(dotted,)), min={"a.b.c.d": 0, "a.b.c.d.e": 0, "c": 0})
     assert [bar.value for bar in found.bars] == [1.0, 2.0, 3.0]
@@ -214,8 +215,7 @@ def test_a_number_that_is_not_finite_is_refused(value: float) -> None:
 @pytest.mark.parametrize("bar", [math.inf, 10**400, True, "0.3"])
 def test_a_bar_that_is_no_number_is_refused(bar: object) -> None:
     with pytest.raises(
-        (InputError, Exception),
-        match=r"expected a finite number as the max of mean_cosine|violates type hint",
+        (InputError, Exception), match=r"expected a finite number as the max of mean_cosine|violates type hint"
     ):
         uncone.check(_one_subject(), max={"mean_cosine": bar})  # type: ignore[dict-item]
 
@@ -256,9 +256,7 @@ def test_printed_numbers_stand_on_their_side_of_the_bar(value: float, bar: float
     from uncone.records.blocks import Table
 
     (table,) = (
-        b
-        for b in Check("d", True, (Bar("a.b", value, "max", bar, value <= bar),)).blocks()
-        if isinstance(b, Table)
+        b for b in Check("d", True, (Bar("a.b", value, "max", bar, value <= bar),)).blocks() if isinstance(b, Table)
     )
     _, _, cell, words = table.rows[0]
     shown = cell.text
@@ -281,9 +279,7 @@ def test_either_side_of_a_bar(value: float, bar: float) -> None:
 def test_hostile_names_are_text(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     hostile = make_hostile(text)
     (subject,) = hostile.subjects
-    replace(hostile, subjects=(replace(subject, measurements=subject.measurements[:1]),)).save(
-        tmp_path / "d.json"
-    )
+    replace(hostile, subjects=(replace(subject, measurements=subject.measurements[:1]),)).save(tmp_path / "d.json")
     for bar, status in ((f"{text}=1", 0), (f"{text}=0", 2), ("nothing=0", 1)):
         found, out, err = _run(capsys, str(tmp_path / "d.json"), f"--max={bar}")
         if text.strip() == text and "\ud800" not in text:
@@ -356,7 +352,5 @@ for bar in ("0.3", None, 1j, np.complex64(1), np.True_, [0.3], np.array(0.3)):
     except uncone.InputError as error:
         print(str(error).startswith("expected a finite number as the max of input.mean_cosine"))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == ["True"] * 7

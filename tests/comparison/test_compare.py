@@ -45,14 +45,7 @@ NONE = _finding("healthy", None, "no_defect")
 
 
 def _reading(value: float | None, name: str = "mean_cosine", **given: object) -> Measurement:
-    standing = {
-        "range": (-1.0, 1.0),
-        "better": "lower",
-        "reference": 0.0,
-        "n": 100,
-        "d": 8,
-        "centered": False,
-    }
+    standing = {"range": (-1.0, 1.0), "better": "lower", "reference": 0.0, "n": 100, "d": 8, "centered": False}
     return Measurement(name, value, **(standing | given))  # type: ignore[arg-type]
 
 
@@ -94,23 +87,36 @@ BEFORE, AFTER = (_finding(extent=0.3), NONE), (NONE, _finding(extent=0.3))
 @pytest.mark.parametrize(
     ("found", "better", "after", "direction"),
     [
-        (AFTER, "lower", 0.5, "worse"), (AFTER, "lower", 0.1, "changed"), (AFTER, "higher", 0.1, "worse"),
-        (AFTER, "higher", 0.5, "changed"), (AFTER, "neither", 0.5, "changed"), (AFTER, "lower", 0.2, "equal"),
-        (BEFORE, "lower", 0.1, "better"), (BEFORE, "lower", 0.5, "changed"), (BEFORE, "higher", 0.5, "better"),
-        (BEFORE, "higher", 0.1, "changed"), (BEFORE, "neither", 0.1, "changed"),
-        ((NONE, NONE), "lower", 0.5, "changed"), ((_finding(), _finding()), "lower", 0.5, "changed"),
-        ((NONE, _finding("structure", None)), "lower", 0.5, "changed"), ((NONE, _finding("note")), "lower", 0.5, "changed"),
+        (AFTER, "lower", 0.5, "worse"),
+        (AFTER, "lower", 0.1, "changed"),
+        (AFTER, "higher", 0.1, "worse"),
+        (AFTER, "higher", 0.5, "changed"),
+        (AFTER, "neither", 0.5, "changed"),
+        (AFTER, "lower", 0.2, "equal"),
+        (BEFORE, "lower", 0.1, "better"),
+        (BEFORE, "lower", 0.5, "changed"),
+        (BEFORE, "higher", 0.5, "better"),
+        (BEFORE, "higher", 0.1, "changed"),
+        (BEFORE, "neither", 0.1, "changed"),
+        ((NONE, NONE), "lower", 0.5, "changed"),
+        ((_finding(), _finding()), "lower", 0.5, "changed"),
+        ((NONE, _finding("structure", None)), "lower", 0.5, "changed"),
+        ((NONE, _finding("note")), "lower", 0.5, "changed"),
     ],
-)  # fmt: skip
+)
 def test_the_evidence_of_a_defect_is_worse_where_it_came_and_better_where_it_went(
     found: tuple[Finding, Finding], better: str, after: float, direction: str
 ) -> None:
     """And only where it moved with the defect."""
     sides = zip((0.2, after), found, strict=True)
-    compared = uncone.compare([
-        _diagnosis(_subject(_reading(value, better=better), _reading(value, "isoscore", better=better), findings=(one,)))
-        for value, one in sides
-    ])  # fmt: skip
+    compared = uncone.compare(
+        [
+            _diagnosis(
+                _subject(_reading(value, better=better), _reading(value, "isoscore", better=better), findings=(one,))
+            )
+            for value, one in sides
+        ]
+    )
     cosine, other = (measure.changes[1] for measure in compared.subjects[0].measures)
     assert cosine is not None
     assert other is not None
@@ -121,17 +127,28 @@ def test_the_evidence_of_a_defect_is_worse_where_it_came_and_better_where_it_wen
 @pytest.mark.parametrize(
     ("before", "after", "change"),
     [
-        (NONE, _finding(), "new"), (_finding(), NONE, "gone"), (_finding("note"), _finding(), "new"),
-        (_finding(), _finding("note"), "gone"), (_finding(), _finding("severe"), "grew"), (_finding("severe"), _finding(), "shrank"),
+        (NONE, _finding(), "new"),
+        (_finding(), NONE, "gone"),
+        (_finding("note"), _finding(), "new"),
+        (_finding(), _finding("note"), "gone"),
+        (_finding(), _finding("severe"), "grew"),
+        (_finding("severe"), _finding(), "shrank"),
         (_finding("severe", 0.9), _finding("warning", 0.95), "shrank"),  # the level decides
-        (_finding(extent=0.3), _finding(extent=0.3 + 0.021), "grew"), (_finding(extent=0.3), _finding(extent=0.3 + 0.019), ""),
-        (_finding(extent=0.3), _finding(extent=0.3 - 0.021), "shrank"), (_finding(extent=0.3), _finding(extent=0.3 - 0.019), ""),
-        (_finding(extent=0.0), _finding(extent=0.02), "grew"), (_finding(extent=0.02), _finding(extent=0.0), "shrank"),
-        (_finding(extent=None), _finding(extent=0.9), ""), (_finding(extent=0.9), _finding(extent=None), ""),  # older files
-        (_finding("structure"), _finding("structure", 0.9), ""), (NONE, _finding("note"), ""), (_finding("no_effect"), NONE, ""),
-        (Finding("not_measured", "note", "s"), _finding(), ""), (_finding(), Finding("not_measured", "note", "s"), ""),
+        (_finding(extent=0.3), _finding(extent=0.3 + 0.021), "grew"),
+        (_finding(extent=0.3), _finding(extent=0.3 + 0.019), ""),
+        (_finding(extent=0.3), _finding(extent=0.3 - 0.021), "shrank"),
+        (_finding(extent=0.3), _finding(extent=0.3 - 0.019), ""),
+        (_finding(extent=0.0), _finding(extent=0.02), "grew"),
+        (_finding(extent=0.02), _finding(extent=0.0), "shrank"),
+        (_finding(extent=None), _finding(extent=0.9), ""),
+        (_finding(extent=0.9), _finding(extent=None), ""),  # older files
+        (_finding("structure"), _finding("structure", 0.9), ""),
+        (NONE, _finding("note"), ""),
+        (_finding("no_effect"), NONE, ""),
+        (Finding("not_measured", "note", "s"), _finding(), ""),
+        (_finding(), Finding("not_measured", "note", "s"), ""),
     ],
-)  # fmt: skip
+)
 def test_what_became_of_a_defect(before: Finding, after: Finding, change: str) -> None:
     found = uncone.compare([_diagnosis(_subject(_reading(0.2), findings=(one,))) for one in (before, after)])
     (drift,) = [finding for finding in found.subjects[0].findings if finding.cause in ("drift",)] or [None]
@@ -148,9 +165,7 @@ def test_a_side_without_findings_concludes_nothing() -> None:
     for sides in ((bare, faulty), (faulty, bare)):
         found = uncone.compare([_diagnosis(side) for side in sides])
         assert not found.worse
-        assert found.verdict.startswith(
-            "model (2) is neither worse nor better than model; changed: mean cosine "
-        )
+        assert found.verdict.startswith("model (2) is neither worse nor better than model; changed: mean cosine ")
     head = replace(faulty, name="head")
     found = uncone.compare([_diagnosis(bare), _diagnosis(bare, head)])
     assert (found.worse, found.verdict) == (False, "model (2) differs little from model.")
@@ -173,9 +188,7 @@ def test_an_untrained_baseline_is_said() -> None:
     random = Finding("untrained", "structure", "s")
     sides = [
         _diagnosis(_subject(_reading(0.0), name="input", findings=(random,)), name="new"),
-        _diagnosis(
-            _subject(_reading(0.6), name="input", findings=(_finding("severe", 0.6),)), name="trained"
-        ),
+        _diagnosis(_subject(_reading(0.6), name="input", findings=(_finding("severe", 0.6),)), name="trained"),
     ]
     assert uncone.compare(sides).verdict == (
         "new looks untrained: what changed is what training did. trained is worse than new: drift new "
@@ -195,16 +208,16 @@ def test_a_defect_that_a_side_cannot_show_is_not_gone() -> None:
     tail = Finding("degenerate_tail", "warning", "s", extent=0.1)
     untrained = Finding("under_trained_tokens", "warning", "s", extent=0.1)
     named, unnamed = (Groups(10, "reserved", None, (), by_name) for by_name in (True, False))
-    model = replace(
-        _subject(_reading(0.0), findings=(tail, untrained)), groups=named, under_trained=UnderTrained(5)
-    )
+    model = replace(_subject(_reading(0.0), findings=(tail, untrained)), groups=named, under_trained=UnderTrained(5))
     vectors = replace(_subject(_reading(0.0), findings=(NONE,)), groups=unnamed)
     other = replace(vectors, groups=named, under_trained=UnderTrained(0))
     for second, change in ((vectors, ""), (other, "gone")):
         found = uncone.compare([_diagnosis(model), _diagnosis(second)]).subjects[0].findings
         assert {f.cause: f.changes[1] for f in found} == {
-            "degenerate_tail": change, "under_trained_tokens": change, "no_defect": ""
-        }  # fmt: skip
+            "degenerate_tail": change,
+            "under_trained_tokens": change,
+            "no_defect": "",
+        }
     found = uncone.compare([_diagnosis(vectors), _diagnosis(model)])
     assert not found.worse
 
@@ -271,9 +284,7 @@ finite = st.floats(-1e6, 1e6, allow_nan=False)
 
 
 @given(finite, finite, st.sampled_from(("higher", "lower", "neither")), st.floats(0, 10), st.floats(0, 10))
-def test_swapping_the_sides_turns_every_sign(
-    a: float, b: float, better: str, wide: float, narrow: float
-) -> None:
+def test_swapping_the_sides_turns_every_sign(a: float, b: float, better: str, wide: float, narrow: float) -> None:
     one = _reading(a, better=better, range=(None, None), interval=(a - wide, a + narrow))
     other = _reading(b, better=better, range=(None, None), interval=(b - narrow, b + wide))
     there, back = _compared(one, other).changes[1], _compared(other, one).changes[1]
@@ -288,15 +299,12 @@ def test_swapping_the_sides_turns_every_sign(
 extreme = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@given(
-    st.lists(st.none() | extreme, min_size=2, max_size=6), st.none() | extreme, st.tuples(extreme, extreme)
-)
+@given(st.lists(st.none() | extreme, min_size=2, max_size=6), st.none() | extreme, st.tuples(extreme, extreme))
 def test_any_finite_numbers_give_a_record_that_can_be_saved(
     values: list[float | None], reference: float | None, interval: tuple[float, float]
 ) -> None:
     readings = [
-        _reading(value, reference=reference, interval=interval, reason="none", range=(None, 1.0))
-        for value in values
+        _reading(value, reference=reference, interval=interval, reason="none", range=(None, 1.0)) for value in values
     ]
     found = uncone.compare([_diagnosis(_subject(reading)) for reading in readings])
     assert Comparison.from_json(found.to_json()) == found
@@ -306,20 +314,11 @@ def test_a_diagnosis_against_itself_has_no_difference() -> None:
     found = uncone.compare([make_diagnosis()] * 6)
     for subject in found.subjects:
         for measure in (*subject.measures, *subject.without_effect):
-            assert {None if change is None else change.difference for change in measure.changes} <= {
-                None,
-                0.0,
-            }
-            assert {None if change is None else change.direction for change in measure.changes} <= {
-                None,
-                "equal",
-            }
+            assert {None if change is None else change.difference for change in measure.changes} <= {None, 0.0}
+            assert {None if change is None else change.direction for change in measure.changes} <= {None, "equal"}
             assert not any(measure.cautions)
     assert "differs little" in found.verdict
-    assert [d.name for d in found.diagnoses] == [
-        "example-model",
-        *(f"example-model ({k})" for k in range(2, 7)),
-    ]
+    assert [d.name for d in found.diagnoses] == ["example-model", *(f"example-model ({k})" for k in range(2, 7))]
     assert found.notes == ()
 
 
@@ -348,20 +347,14 @@ def test_subjects_are_matched_by_name_and_the_others_said() -> None:
 
 
 def test_single_subjects_of_other_names_are_compared_and_said() -> None:
-    found = uncone.compare(
-        [_diagnosis(_subject(_reading(0.1), name="input")), _diagnosis(_subject(_reading(0.3)))]
-    )
+    found = uncone.compare([_diagnosis(_subject(_reading(0.1), name="input")), _diagnosis(_subject(_reading(0.3)))])
     (subject,) = found.subjects
-    assert subject.notes == (
-        "named 'input' in A, 'rows' in B: compared, since each diagnosis has one subject",
-    )
+    assert subject.notes == ("named 'input' in A, 'rows' in B: compared, since each diagnosis has one subject",)
     assert subject.measures[0].changes[1] is not None
 
 
 def test_a_head_is_compared_with_heads_only() -> None:
-    found = uncone.compare(
-        [_diagnosis(_subject(_reading(0.1), name="head")), _diagnosis(_subject(_reading(0.3)))]
-    )
+    found = uncone.compare([_diagnosis(_subject(_reading(0.1), name="head")), _diagnosis(_subject(_reading(0.3)))])
     assert [subject.name for subject in found.subjects] == ["head", "rows"]
     assert found.verdict == "model and model (2) have no subject in common, so nothing could be compared."
     assert "no subject is in all diagnoses" in found.notes[0]
@@ -370,18 +363,16 @@ def test_a_head_is_compared_with_heads_only() -> None:
 def test_readings_of_other_rows_are_not_subtracted() -> None:
     compared = _compared(_reading(0.1), _reading(0.2, centered=True))
     assert compared.changes == (None, None)
-    assert compared.cautions[1] == (
-        "read from other rows: rows as stored in A, the mean row subtracted in B",
-    )
+    assert compared.cautions[1] == ("read from other rows: rows as stored in A, the mean row subtracted in B",)
 
 
 def test_another_definition_is_a_caution() -> None:
     compared = _compared(_reading(0.1, definition="z = 0.2"), _reading(0.2, definition="z = 0.3"))
     assert compared.cautions[1] == ("defined otherwise in A and B: compare the definitions",)
     scale = "I(W); not scale-free: read at mean norm {}"
-    assert not _compared(
-        _reading(0.1, definition=scale.format(1)), _reading(0.2, definition=scale.format(2))
-    ).cautions[1]
+    assert not _compared(_reading(0.1, definition=scale.format(1)), _reading(0.2, definition=scale.format(2))).cautions[
+        1
+    ]
 
 
 def test_the_finite_sample_bias_of_isoscore_is_a_caution_where_it_explains_the_difference() -> None:
@@ -401,30 +392,27 @@ def test_the_finite_sample_bias_of_isoscore_is_a_caution_where_it_explains_the_d
 
 
 def test_the_scale_of_rows_is_a_caution_for_the_partition_function() -> None:
-    readings = [
-        _reading(value, "partition_isotropy", better="higher", range=(0.0, 1.0)) for value in (0.9, 0.3)
-    ]
-    found = uncone.compare(
-        [_diagnosis(_subject(r, norm=norm)) for r, norm in zip(readings, (1.0, 2.5), strict=True)]
-    )
+    readings = [_reading(value, "partition_isotropy", better="higher", range=(0.0, 1.0)) for value in (0.9, 0.3)]
+    found = uncone.compare([_diagnosis(_subject(r, norm=norm)) for r, norm in zip(readings, (1.0, 2.5), strict=True)])
     assert found.subjects[0].measures[0].cautions[1] == (
         "it depends on the scale of the rows (mean norm 1 in A, 2.50 in B)",
     )
     near = 1 + 0.9 * SCALE_APART
-    same = uncone.compare(
-        [_diagnosis(_subject(r, norm=norm)) for r, norm in zip(readings, (1.0, near), strict=True)]
-    )
+    same = uncone.compare([_diagnosis(_subject(r, norm=norm)) for r, norm in zip(readings, (1.0, near), strict=True)])
     assert not same.subjects[0].measures[0].cautions[1]
     assert "changed: partition isotropy down from 0.900 to 0.300" in same.verdict
 
 
 def test_verdict_names_the_largest_changes_both_ways() -> None:
     def side(cosine: float, isoscore: float, rank: float) -> Diagnosis:
-        return _diagnosis(_subject(
-            _reading(cosine), _reading(isoscore, "isoscore", better="higher", range=(0.0, 1.0)),
-            _reading(isoscore - 0.01, "isoscore_star", better="higher", range=(0.0, 1.0)),
-            _reading(rank, "effective_rank", better="higher", range=(1.0, 8.0)),
-        ))  # fmt: skip
+        return _diagnosis(
+            _subject(
+                _reading(cosine),
+                _reading(isoscore, "isoscore", better="higher", range=(0.0, 1.0)),
+                _reading(isoscore - 0.01, "isoscore_star", better="higher", range=(0.0, 1.0)),
+                _reading(rank, "effective_rank", better="higher", range=(1.0, 8.0)),
+            )
+        )
 
     found = uncone.compare([side(0.1, 0.9, 7.0), side(0.7, 0.5, 7.5)], names=["before", "after"])
     assert found.verdict == (
@@ -433,25 +421,24 @@ def test_verdict_names_the_largest_changes_both_ways() -> None:
     )
     little = uncone.compare([side(0.1, 0.9, 7.0), side(0.1 + MEANINGFUL, 0.9, 7.0)])
     assert little.verdict == "model (2) differs little from model."
-    three = uncone.compare(
-        [side(0.1, 0.9, 7.0), side(0.1, 0.9, 7.0), side(0.6, 0.9, 7.0)], names=["a", "b", "c"]
-    )
+    three = uncone.compare([side(0.1, 0.9, 7.0), side(0.1, 0.9, 7.0), side(0.6, 0.9, 7.0)], names=["a", "b", "c"])
     assert three.verdict == (
         "Against a: b differs little; c is neither worse nor better; changed: mean cosine up from 0.100 to 0.600."
     )
 
 
 def test_verdict_tells_findings_that_came_and_went() -> None:
-    found = uncone.compare([
-        _diagnosis(replace(_subject(_reading(0.1)), findings=(Finding("rogue_dimensions", "warning", "s"),))),
-        _diagnosis(replace(_subject(_reading(0.1)), findings=(Finding("degenerate_tail", "severe", "s"),))),
-    ])  # fmt: skip
+    found = uncone.compare(
+        [
+            _diagnosis(replace(_subject(_reading(0.1)), findings=(Finding("rogue_dimensions", "warning", "s"),))),
+            _diagnosis(replace(_subject(_reading(0.1)), findings=(Finding("degenerate_tail", "severe", "s"),))),
+        ]
+    )
     assert found.verdict == (
         "model (2) is worse than model: degenerate tail new (severe), but better: rogue dimensions gone."
     )
     worse = [
-        replace(_subject(_reading(0.1)), findings=(Finding("drift", level, "s"),))
-        for level in ("warning", "severe")
+        replace(_subject(_reading(0.1)), findings=(Finding("drift", level, "s"),)) for level in ("warning", "severe")
     ]
     assert uncone.compare([_diagnosis(side) for side in worse]).verdict == (
         "model (2) is worse than model: drift grew (severe)."
@@ -462,16 +449,12 @@ def test_verdict_tells_findings_that_came_and_went() -> None:
 def test_versions_that_differ_are_said() -> None:
     one = _diagnosis(_subject(_reading(0.1)), versions={"uncone": "0.1.0", "torch": "2.13.0"})
     other = _diagnosis(_subject(_reading(0.1)), versions={"uncone": "0.2.0", "torch": "2.13.0"})
-    assert uncone.compare([one, other]).notes == (
-        "made with different versions of uncone: 0.1.0 (A), 0.2.0 (B)",
-    )
+    assert uncone.compare([one, other]).notes == ("made with different versions of uncone: 0.1.0 (A), 0.2.0 (B)",)
 
 
 @pytest.mark.parametrize("count", [0, 1, 7])
 def test_two_to_six(count: int) -> None:
-    with pytest.raises(
-        InputError, match=f"expected 2 to 6 diagnoses to compare, got {count}: give the baseline first"
-    ):
+    with pytest.raises(InputError, match=f"expected 2 to 6 diagnoses to compare, got {count}: give the baseline first"):
         uncone.compare([make_diagnosis()] * count)
 
 
@@ -547,14 +530,8 @@ def test_readings_of_tokens_by_hand() -> None:
         "after is neither worse nor better than before; changed: share that looks untrained up from 0.100 to 0.750 "
         "and mean cosine of rare rows up from 0.200 to 0.500."
     )
-    assert uncone.compare([one, _with_tokens(Estimate(0.2), None)]).subjects[0].tokens[-1].changes == (
-        None,
-        None,
-    )
-    assert (
-        uncone.check(other, max={"rare.mean_cosine": 0.5, "rows.under_trained_share": 0.5}).bars[1].value
-        == 0.75
-    )
+    assert uncone.compare([one, _with_tokens(Estimate(0.2), None)]).subjects[0].tokens[-1].changes == (None, None)
+    assert uncone.check(other, max={"rare.mean_cosine": 0.5, "rows.under_trained_share": 0.5}).bars[1].value == 0.75
 
 
 @pytest.mark.slow
@@ -562,9 +539,7 @@ def test_readings_of_groups_are_compared_with_their_intervals(tmp_path: Path) ->
     """The intervals of a diagnosis' own groups: those of the difference are wider than either, and hold the difference."""
     tables = {"healthy": healthy(0, 3000, 32), "faulty": healthy(0, 3000, 32), "twin": healthy(3, 3000, 32)}
     tables["faulty"][-600:] += 0.6 * tables["faulty"][0]
-    diagnoses = {
-        name: uncone.diagnose(str(write_model(tmp_path / name, table))) for name, table in tables.items()
-    }
+    diagnoses = {name: uncone.diagnose(str(write_model(tmp_path / name, table))) for name, table in tables.items()}
     found = uncone.compare([diagnoses["healthy"], diagnoses["faulty"]]).subjects[0]
     rare = next(measure for measure in found.tokens if measure.name == "rare.mean_cosine")
     change, readings = rare.changes[1], found.readings("rare.mean_cosine", part="tokens")
@@ -574,9 +549,7 @@ def test_readings_of_groups_are_compared_with_their_intervals(tmp_path: Path) ->
     assert change.interval[0] < change.difference < change.interval[1]
     widths = [r.interval[1] - r.interval[0] for r in readings if r is not None and r.interval is not None]
     assert change.interval[1] - change.interval[0] >= max(widths)
-    assert (
-        uncone.check(diagnoses["faulty"], max={"input.rare.mean_cosine": 0.9}).bars[0].value == rare.values[1]
-    )
+    assert uncone.check(diagnoses["faulty"], max={"input.rare.mean_cosine": 0.9}).bars[0].value == rare.values[1]
     same = uncone.compare([diagnoses["healthy"], diagnoses["twin"]]).subjects[0]
     ways = [m.changes[1].direction for m in same.tokens if m.better == "lower" and m.changes[1] is not None]
     assert ways.count("unclear") >= len(ways) - 1, "healthy twins differ within their intervals"
@@ -637,9 +610,7 @@ def test_what_one_side_alone_can_show_is_named() -> None:
 
 def test_readings_without_effect_are_counted_where_nothing_else_changed() -> None:
     sides = [
-        _diagnosis(
-            replace(_subject(_reading(0.2), name="head", findings=(NONE,)), without_effect=(_reading(x),))
-        )
+        _diagnosis(replace(_subject(_reading(0.2), name="head", findings=(NONE,)), without_effect=(_reading(x),)))
         for x in (0.4, 0.0)
     ]
     verdict = uncone.compare(sides).verdict
@@ -653,8 +624,7 @@ def test_healthy_tables_drawn_anew_differ_little(twin: Diagnosis) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "moved", "is_told"),
-    [(101, 0.56, False), (101, 0.57, True), (10_001, 0.056, False), (10_001, 0.057, True)],
+    ("n", "moved", "is_told"), [(101, 0.56, False), (101, 0.57, True), (10_001, 0.056, False), (10_001, 0.057, True)]
 )
 def test_a_rank_correlation_changes_beyond_its_scatter(n: int, moved: float, is_told: bool) -> None:
     """Four times sqrt(1 / 100 + 1 / 100), 0.566 of 101 rows each."""
@@ -679,5 +649,7 @@ def test_comparing_saved_records_loads_no_tensors() -> None:
     import subprocess
     import sys
 
-    code = "import sys, uncone; uncone.compare, uncone.check; assert not {'torch', 'numpy', 'rich'} & set(sys.modules), 1"
+    code = (
+        "import sys, uncone; uncone.compare, uncone.check; assert not {'torch', 'numpy', 'rich'} & set(sys.modules), 1"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

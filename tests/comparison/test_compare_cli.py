@@ -33,9 +33,7 @@ def saved(tmp_path: Path) -> tuple[Path, Path]:
     subject = make_subject("input")
     cosine = replace(subject.measurements[0], value=0.61, interval=(0.6, 0.62))
     drift = Finding("common_direction_drift", "severe", "It drifts.", measures=("mean_cosine",), extent=0.61)
-    drifted = replace(
-        subject, measurements=(cosine, *subject.measurements[1:]), findings=(*subject.findings, drift)
-    )
+    drifted = replace(subject, measurements=(cosine, *subject.measurements[1:]), findings=(*subject.findings, drift))
     make_diagnosis().save(tmp_path / "a.json")
     replace(make_diagnosis(), name="drifted", subjects=(drifted,)).save(tmp_path / "b.json")
     return tmp_path / "a.json", tmp_path / "b.json"
@@ -116,9 +114,7 @@ def test_models_and_matrices_are_diagnosed_and_mix_with_saved_diagnoses(
 
     x = np.random.default_rng(0).normal(size=(200, 8))
     np.save(tmp_path / "x.npy", x)
-    status, shown, err = _run(
-        capsys, tmp_path / "x.npy", tmp_path / "x.npy", sources[0], "--names", "a", "b", "c"
-    )
+    status, shown, err = _run(capsys, tmp_path / "x.npy", tmp_path / "x.npy", sources[0], "--names", "a", "b", "c")
     assert (status, err) == (0, "")
     assert uncone.compare([x, x + 1]).verdict == uncone.compare(map(uncone.diagnose, (x, x + 1))).verdict
 
@@ -162,11 +158,14 @@ def test_errors_are_one_clear_line(
         ((saved[0], tmp_path / "x.npy"), "x.npy"),
         ((saved[0], tmp_path / "b.bin"), "b.bin: expected a diagnosis in JSON, got text that does not parse"),
         ((saved[0], tmp_path / "e.json"), "e.json: expected a diagnosis in JSON, got text that does not parse"),
-        ((saved[0], tmp_path / "c.json"), "c.json: expected a diagnosis of schema 'uncone.diagnosis/1', got 'uncone.comparison/1'"),
+        (
+            (saved[0], tmp_path / "c.json"),
+            "c.json: expected a diagnosis of schema 'uncone.diagnosis/1', got 'uncone.comparison/1'",
+        ),
         ((*saved, "--names", "a"), "expected 2 different names, one for each diagnosis, got 'a'"),
         ((*saved, "--html", tmp_path / "no" / "c.html"), "folder that exists"),
         ((*saved, "--zzzz"), "Unknown option: --zzzz."),
-    ):  # fmt: skip
+    ):
         status, out, err = _run(capsys, *arguments)
         assert (status, out) == (1, ""), arguments
         assert err.startswith("uncone: ")
@@ -185,10 +184,7 @@ def test_the_workflow_is_valid_and_its_commands_exist() -> None:
     commands = [tokens[1:] for tokens in ran if tokens[0] == "uncone"]
     assert [tokens[0] for tokens in commands] == ["diagnose", "compare", "check"]
     written = {
-        tokens[place + 1]
-        for tokens in commands
-        for place, token in enumerate(tokens)
-        if token in ("--json", "--html")
+        tokens[place + 1] for tokens in commands for place, token in enumerate(tokens) if token in ("--json", "--html")
     }
     for tokens in commands:
         command, bound, _ = cli.app.parse_args(tokens, exit_on_error=False, print_error=False)

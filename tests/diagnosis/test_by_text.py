@@ -93,22 +93,14 @@ def test_a_head_is_judged_by_its_logits(causal: tuple[Path, uncone.Diagnosis]) -
     assert logits is not None
     assert float(d["head.logit_effective_rank"]) == logits.effective_rank
     causes = {finding.cause for finding in d.subjects[-1].findings}
-    assert not causes & {
-        "rogue_dimensions",
-        "low_effective_rank",
-        "dominant_direction",
-        "less_even_than_noise",
-    }
+    assert not causes & {"rogue_dimensions", "low_effective_rank", "dominant_direction", "less_even_than_noise"}
     assert ("low_logit_rank" in causes) is (logits.level != "healthy")
 
 
 @pytest.mark.parametrize(
-    ("share", "level"),
-    [(0.19, "severe"), (0.21, "warning"), (0.49, "warning"), (0.51, "healthy")],
+    ("share", "level"), [(0.19, "severe"), (0.21, "warning"), (0.49, "warning"), (0.51, "healthy")]
 )
-def test_the_bars_of_logits_from_both_sides(
-    causal: tuple[Path, uncone.Diagnosis], share: float, level: Any
-) -> None:
+def test_the_bars_of_logits_from_both_sides(causal: tuple[Path, uncone.Diagnosis], share: float, level: Any) -> None:
     from uncone.diagnosis.why.layers.logits import judge, rank_of_logits
 
     _, d = causal
@@ -193,14 +185,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     (tmp_path / "a.jsonl").write_text("\n".join(rows))
     capsys.readouterr()
     status, out, error = run_command(
-        "diagnose",
-        capsys,
-        path,
-        "--text",
-        tmp_path / "a.txt",
-        f"{tmp_path / 'a.jsonl'}#body",
-        "--tokens",
-        "500",
+        "diagnose", capsys, path, "--text", tmp_path / "a.txt", f"{tmp_path / 'a.jsonl'}#body", "--tokens", "500"
     )
     assert (status, error) == (0, "")
     assert "Counted: a.txt, a.jsonl#body." in out
@@ -262,9 +247,7 @@ def test_device_and_dtype_are_those_of_every_run(
 
 
 def test_of_an_encoder_and_a_decoder_it_says_what_was_read(tmp_path: Path) -> None:
-    why = _explained(
-        uncone.diagnose(_model(tmp_path / "m", "T5ForConditionalGeneration"), text=tmp_path / "a.txt")
-    )
+    why = _explained(uncone.diagnose(_model(tmp_path / "m", "T5ForConditionalGeneration"), text=tmp_path / "a.txt"))
     assert why.layers is not None
     assert "only the encoder was read" in why.layers.no_logits
     assert any("only the encoder was read" in note for note in why.notes)

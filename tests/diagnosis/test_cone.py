@@ -100,9 +100,7 @@ def test_the_point_nearest_to_zero_is_known() -> None:
 def test_zero_inside_and_zero_on_the_edge_are_told_apart() -> None:
     triangle = np.array([[0.0, 2.0], [1.0, -1.0], [-1.0, -1.0]])
     assert separate(triangle).is_inside
-    edge = separate(
-        triangle + np.array([0.0, 1.0])
-    )  # on an edge no direction has a margin, but 0 is not inside
+    edge = separate(triangle + np.array([0.0, 1.0]))  # on an edge no direction has a margin, but 0 is not inside
     assert edge.exists is False
     assert not edge.is_inside
 

@@ -44,9 +44,7 @@ def test_a_healthy_twin_is_left_alone(tmp_path: Path, seed: int) -> None:
     for subject in d.subjects:
         assert _causes(subject) == []
         assert [f.cause for f in subject.findings] == ["no_defect"]
-    assert d.verdict.startswith(
-        "The input token table shows no defect (mean cosine 0.00, effective rank 63 of 64); "
-    )
+    assert d.verdict.startswith("The input token table shows no defect (mean cosine 0.00, effective rank 63 of 64); ")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -98,9 +96,7 @@ class TestHead:
         assert all(m.centered for m in output.measurements)
         assert table.without_effect == ()
 
-    @pytest.mark.parametrize(
-        "fault", ["rogue_dimensions", "low_effective_rank", "norm_id_coupling", "degenerate_tail"]
-    )
+    @pytest.mark.parametrize("fault", ["rogue_dimensions", "low_effective_rank", "norm_id_coupling", "degenerate_tail"])
     def test_the_gauge_changes_nothing(self, tmp_path: Path, fault: str) -> None:
         head = FAULTS[fault](0)
         moved = head + 3 * gaussian(1, D, seed=5)
@@ -108,9 +104,7 @@ class TestHead:
         second = uncone.diagnose(write_model(tmp_path / "b", healthy(), moved)).subjects[1]
         level = "structure" if fault == "norm_id_coupling" else "warning"
         assert fault in _causes(first, level, "severe")
-        told = [
-            [(f.cause, f.level) for f in one.findings if f.level != "no_effect"] for one in (first, second)
-        ]
+        told = [[(f.cause, f.level) for f in one.findings if f.level != "no_effect"] for one in (first, second)]
         assert told[0] == told[1]
         assert "common_direction_of_the_head" in _causes(second, "no_effect")
         for a, b in zip(first.measurements, second.measurements, strict=True):
@@ -118,9 +112,7 @@ class TestHead:
                 slack = max(promised(a), promised(b)) if a.name == "condition_number" else 1e-3
                 assert slack <= 0.1
                 assert b.value == pytest.approx(a.value, rel=slack, abs=1e-5), a.name
-        numbers = [
-            float(uncone.measure.condition_number(one.double(), centered=True)) for one in (head, moved)
-        ]
+        numbers = [float(uncone.measure.condition_number(one.double(), centered=True)) for one in (head, moved)]
         assert numbers[0] == pytest.approx(numbers[1], rel=1e-6)  # float64 has the digits
 
     def test_a_tied_head_is_the_table_with_its_mean_removed(self, tmp_path: Path) -> None:
@@ -133,12 +125,19 @@ class TestHead:
     @pytest.mark.parametrize(
         ("settings", "cap"),
         [
-            ({"final_logit_softcapping": 30.0}, 30.0), ({"logits_soft_cap": 15}, 15.0), ({"output_logit_soft_cap": 5}, 5.0),
-            ({"text_config": {"final_logit_softcapping": 30}}, 30.0), ({"logits_soft_cap": None}, None),
-            ({"final_logit_softcapping": 0}, None), ({"final_logit_softcapping": -1}, None), ({"logits_soft_cap": 1e7}, None),
-            ({"final_logit_softcapping": "30"}, None), ({"final_logit_softcapping": True}, None), ({}, None),
+            ({"final_logit_softcapping": 30.0}, 30.0),
+            ({"logits_soft_cap": 15}, 15.0),
+            ({"output_logit_soft_cap": 5}, 5.0),
+            ({"text_config": {"final_logit_softcapping": 30}}, 30.0),
+            ({"logits_soft_cap": None}, None),
+            ({"final_logit_softcapping": 0}, None),
+            ({"final_logit_softcapping": -1}, None),
+            ({"logits_soft_cap": 1e7}, None),
+            ({"final_logit_softcapping": "30"}, None),
+            ({"final_logit_softcapping": True}, None),
+            ({}, None),
         ],
-    )  # fmt: skip
+    )
     def test_a_head_whose_logits_are_capped_is_read_as_stored(
         self, tmp_path: Path, settings: dict[str, object], cap: float | None
     ) -> None:
@@ -153,11 +152,7 @@ class TestHead:
             output = d.subjects[-1]
             assert _causes(output) == (["common_direction_drift"] if cap else [])
             assert bool(output.without_effect) == (cap is None)
-            assert (
-                any(note.startswith(said) for note in d.notes)
-                if cap
-                else not any("caps" in n for n in d.notes)
-            )
+            assert any(note.startswith(said) for note in d.notes) if cap else not any("caps" in n for n in d.notes)
         raw = float(measure.mean_cosine(Moments.of(head)))
         assert float(output.measurement("mean_cosine")) == pytest.approx(raw if cap else 0.0, abs=2e-3)
         assert not any("caps" in note for note in uncone.diagnose(f"{folder}#input").notes)
@@ -167,9 +162,7 @@ class TestHead:
         assert [s.name for s in uncone.diagnose(f"{folder}#head").subjects] == ["head"]
         assert [s.name for s in uncone.diagnose(f"{folder}#input").subjects] == ["input"]
         assert [s.name for s in uncone.diagnose(f"{folder}#embed_out.weight").subjects] == ["head"]
-        assert (
-            uncone.diagnose(f"{folder}#embed_out.weight").verdict == uncone.diagnose(f"{folder}#head").verdict
-        )
+        assert uncone.diagnose(f"{folder}#embed_out.weight").verdict == uncone.diagnose(f"{folder}#head").verdict
 
 
 class TestMiniLM:
@@ -281,9 +274,7 @@ class TestRecord:
         groups = uncone.diagnose(x, skip_nonfinite=True).subjects[0].groups
         assert groups is not None
         bins = [(g.start, g.stop, g.n) for g in groups.bins]
-        assert bins == [
-            (k, min(k + 200, 1500), 200 - (k == 1200) - 100 * (k == 1400)) for k in range(0, 1500, 200)
-        ]
+        assert bins == [(k, min(k + 200, 1500), 200 - (k == 1200) - 100 * (k == 1400)) for k in range(0, 1500, 200)]
 
     def test_rows_left_out_are_counted(self) -> None:
         x = healthy()
@@ -356,22 +347,13 @@ class TestBrokenRecords:
                 lambda d: d["subjects"][0]["findings"][0].update(level="fine"),
                 "expected one of 'severe', 'warning', 'note', 'healthy', 'structure', 'no_effect' at",
             ),
-            (
-                lambda d: d["subjects"][0]["picture"].update(raw="!!"),
-                "expected base64 in the picture's 'raw'",
-            ),
+            (lambda d: d["subjects"][0]["picture"].update(raw="!!"), "expected base64 in the picture's 'raw'"),
             (lambda d: d["subjects"][0]["picture"].update(raw=""), "expected 30 rows of three int16"),
             (lambda d: d["subjects"][0]["picture"]["groups"].__setitem__(0, 9), "expected groups below 4"),
             (lambda d: d["subjects"][0]["picture"]["labels"].pop(), "expected 30 labels and groups"),
             (lambda d: d["subjects"][0]["picture"].update(raw_scale=1e308), "expected scales of the picture"),
-            (
-                lambda d: d["subjects"][0]["measurements"][0].update(value=10**400),
-                "expected a finite number at",
-            ),
-            (
-                lambda d: d["subjects"][0]["measurements"][0].update(details=_nested(700)),
-                "expected at most 20 levels",
-            ),
+            (lambda d: d["subjects"][0]["measurements"][0].update(value=10**400), "expected a finite number at"),
+            (lambda d: d["subjects"][0]["measurements"][0].update(details=_nested(700)), "expected at most 20 levels"),
             (
                 lambda d: d["subjects"][0]["measurements"][0].update(details={"a": [10**400]}),
                 "expected finite numbers and integers below",
@@ -394,9 +376,7 @@ class TestBrokenRecords:
         """Every integer of a record counts rows, names one, or is a place: set to -1, each is refused by its name."""
         whole = json.loads(json.dumps(self.base))
         whole["subjects"][0]["under_trained"] = dataclasses.asdict(
-            UnderTrained(
-                3, tested=7, tokens=(UnderTrainedToken(5, "a", 0.1, 0.1, 0.1, 1.0, None, None, count=2),)
-            )
+            UnderTrained(3, tested=7, tokens=(UnderTrainedToken(5, "a", 0.1, 0.1, 0.1, 1.0, None, None, count=2),))
         )
         whole = json.loads(json.dumps(whole))
         places = [place for place in _integers_in(whole, ()) if "details" not in place]
@@ -418,9 +398,7 @@ class TestBrokenRecords:
                 inner = inner[key]
             inner[place[-1]] = -1
             name = "diagnosis" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place)
-            with pytest.raises(
-                InputError, match=re.escape(f"expected a whole number from 0 up at {name}, got -1")
-            ):
+            with pytest.raises(InputError, match=re.escape(f"expected a whole number from 0 up at {name}, got -1")):
                 Diagnosis.from_json(json.dumps(data))
 
     def test_a_number_that_is_read_as_infinite(self) -> None:
@@ -451,9 +429,7 @@ def _integers_in(data: object, place: tuple[str | int, ...]) -> Iterator[tuple[s
     """Where integers lie in parsed JSON; of a list the first and the last."""
     if isinstance(data, int) and not isinstance(data, bool):
         yield place
-    items = (
-        data.items() if isinstance(data, dict) else list(enumerate(data)) if isinstance(data, list) else []
-    )
+    items = data.items() if isinstance(data, dict) else list(enumerate(data)) if isinstance(data, list) else []
     items = items if isinstance(data, dict) or len(items) < 3 else [items[0], items[-1]]
     for key, value in items:
         yield from _integers_in(value, (*place, key))
@@ -464,9 +440,7 @@ def test_labels_of_a_megabyte_are_cut_in_the_record(tmp_path: Path, suffix: str)
     """16 rows with labels of 1 MB each made a JSON of 16 MB. Words are still looked up by all they are."""
     x, path = gaussian(40, 4), tmp_path / f"x.{suffix}"
     x[20:] *= 1e-3  # found to be untrained, as the reserved rows are
-    words = [
-        f"[unused{'0' * (10**6 if i > 30 else 0)}{i}]" if i > 25 else f"{'w' * 10**6}{i}" for i in range(40)
-    ]
+    words = [f"[unused{'0' * (10**6 if i > 30 else 0)}{i}]" if i > 25 else f"{'w' * 10**6}{i}" for i in range(40)]
     if suffix == "parquet":
         pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
         pq.write_table(
@@ -478,16 +452,12 @@ def test_labels_of_a_megabyte_are_cut_in_the_record(tmp_path: Path, suffix: str)
         )
     else:
         path.write_text(
-            "".join(
-                f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, x.tolist(), strict=True)
-            )
+            "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, x.tolist(), strict=True))
         )
     rows = uncone.open_rows(path)
     d = uncone.diagnose(rows, counts=torch.arange(40), neighbours=True)
     assert len(d.to_json()) < 200_000
-    assert {len(label or "") for label in d.subjects[0].picture.labels} <= (
-        {200, 10} if suffix == "txt" else {80, 10}
-    )
+    assert {len(label or "") for label in d.subjects[0].picture.labels} <= ({200, 10} if suffix == "txt" else {80, 10})
     assert suffix == "parquet" or rows.labels == words
 
 
@@ -495,9 +465,7 @@ def test_tokens_of_a_megabyte_are_cut_among_the_untrained() -> None:
     x = gaussian(300, 64)
     x[:20] *= 1e-3
     rows = uncone.open_rows(x)
-    labels: list[str | None] = [
-        None if i < 10 else f"{'w' * 10**6}{i}" if i < 20 else str(i) for i in range(300)
-    ]
+    labels: list[str | None] = [None if i < 10 else f"{'w' * 10**6}{i}" if i < 20 else str(i) for i in range(300)]
     rows.load_labels = lambda: labels
     found = measure.under_trained_tokens(rows, prefer="norm")
     assert {len(token.token or "") for token in found.tokens} == {0, 200}

@@ -115,9 +115,7 @@ def test_many_untrained_tokens_are_a_warning(found: int, expected: str) -> None:
 
 def groups(*cosines: float, within: float = 0.9, n: int = 1_000) -> Groups:
     """Bins with these cosines to 100 reserved rows whose mean cosine among themselves is `within`."""
-    bins = tuple(
-        Group(f"ids {i}", i * n, (i + 1) * n, n, 0, 1.0, 0.1, 0.0, cosine) for i, cosine in enumerate(cosines)
-    )
+    bins = tuple(Group(f"ids {i}", i * n, (i + 1) * n, n, 0, 1.0, 0.1, 0.0, cosine) for i, cosine in enumerate(cosines))
     return Groups(n, "[unused]", Group("[unused]", 0, 100, 100, 0, 1.0, 0.1, within, None), bins)
 
 
@@ -145,39 +143,33 @@ def alike(*cosines: float, toward: float = 0.0, reserved: int = 0, by_name: bool
         for i, cosine in enumerate(cosines)
     )
     return Groups(
-        1000,
-        "[unused]",
-        Group("[unused]", 0, 100, 100, 0, 1.0, 0.1, 0.1, None),
-        bins,
-        reserved_by_name=by_name,
+        1000, "[unused]", Group("[unused]", 0, 100, 100, 0, 1.0, 0.1, 0.1, None), bins, reserved_by_name=by_name
     )
 
 
 @pytest.mark.parametrize(
     ("cosine", "groups", "found"),
     [
-        (0.0, alike(0.1, 0.499), False), (0.0, alike(0.1, 0.501), True),
-        (0.4, alike(0.1, 0.599), False), (0.4, alike(0.1, 0.601), True),
+        (0.0, alike(0.1, 0.499), False),
+        (0.0, alike(0.1, 0.501), True),
+        (0.4, alike(0.1, 0.599), False),
+        (0.4, alike(0.1, 0.601), True),
         (0.0, alike(0.9, toward=0.9), False),  # a tail, which is told of
-        (0.0, alike(0.9, reserved=499), True), (0.0, alike(0.9, reserved=500), False),
+        (0.0, alike(0.9, reserved=499), True),
+        (0.0, alike(0.9, reserved=500), False),
         (0.0, alike(0.9, reserved=500, by_name=False), True),
     ],
-)  # fmt: skip
+)
 def test_bins_of_near_copies_are_told_of(cosine: float, groups: Groups, found: bool) -> None:
     by_cause = named(*healthy(mean_cosine=cosine), groups=groups)
     assert ("near_copies" in by_cause) == found
 
 
 def test_near_copies_are_a_defect_of_a_vocabulary_and_a_note_of_vectors() -> None:
-    for advice, level_, words in (
-        (TOKENS, "warning", "no text trained"),
-        (VECTORS, "note", "sorted by what"),
-    ):
+    for advice, level_, words in ((TOKENS, "warning", "no text trained"), (VECTORS, "note", "sorted by what")):
         finding = named(*healthy(), groups=alike(0.0, 0.9, 0.9), advice=advice)["near_copies"]
         assert (finding.level, finding.extent) == (level_, 2 / 3)
-        assert finding.summary.startswith(
-            "The 2,000 rows of ids 1,000 to 2,999 are near-copies of one vector"
-        )
+        assert finding.summary.startswith("The 2,000 rows of ids 1,000 to 2,999 are near-copies of one vector")
         assert words in finding.summary
 
 
@@ -220,10 +212,16 @@ def test_a_rogue_dimension_needs_a_mean_cosine_of_a_twentieth(cosine: float) -> 
     assert ("rogue_dimensions" in found) == (cosine > 0.05)
 
 
-@pytest.mark.parametrize(("head", "changed", "expected"), [
-    (False, {}, True), (True, {}, False), (False, {"mean_cosine": 0.3}, True), (False, {"effective_rank": 40.0}, False),
-    (False, {"dominant_dimension": 0.3}, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("head", "changed", "expected"),
+    [
+        (False, {}, True),
+        (True, {}, False),
+        (False, {"mean_cosine": 0.3}, True),
+        (False, {"effective_rank": 40.0}, False),
+        (False, {"dominant_dimension": 0.3}, False),
+    ],
+)
 def test_a_direction_is_named_where_nothing_else_explains_it(
     head: bool, changed: dict[str, float], expected: bool
 ) -> None:
@@ -277,17 +275,13 @@ def test_odd_rows_are_told_with_ids_and_tokens() -> None:
     assert finding.evidence == ("the longest has 41.2 times the median", "the longest first: 5")
     about = named(*healthy(), odd=odd("equal", 64, sampled=32))["equal_rows"]
     assert about.summary.startswith("About 64 rows are equal to an earlier row")
-    assert named(*healthy(), odd=odd("zero", 0, reserved=1))["zero_rows"].summary.startswith(
-        "Reserved rows are zero"
-    )
+    assert named(*healthy(), odd=odd("zero", 0, reserved=1))["zero_rows"].summary.startswith("Reserved rows are zero")
 
 
 @pytest.mark.parametrize(
     ("left_out", "expected"), [(0, None), (1, "warning"), (N // 4, "warning"), (N // 4 + 1, "severe")]
 )
-def test_rows_left_out_are_a_defect_and_severe_from_a_fifth_of_all_rows_on(
-    left_out: int, expected: str | None
-) -> None:
+def test_rows_left_out_are_a_defect_and_severe_from_a_fifth_of_all_rows_on(left_out: int, expected: str | None) -> None:
     finding = named(*healthy(), left_out=left_out).get("nonfinite_rows")
     assert (finding and finding.level) == expected
     assert finding is None or finding.extent == left_out / (N + left_out)
@@ -304,9 +298,11 @@ def random_rows(
     quantile = chi.ppf(scipy.stats.norm.cdf(sigmas)) if sigmas < 0 else chi.isf(scipy.stats.norm.sf(sigmas))
     spread = 2 * float(quantile) / (d * (n - 1))
     values = {
-        "participation_ratio": (d / (1 + spread), float(d)), "mean_cosine": (cosine, 0.0), "isoscore": (1.0, 1.0),
+        "participation_ratio": (d / (1 + spread), float(d)),
+        "mean_cosine": (cosine, 0.0),
+        "isoscore": (1.0, 1.0),
         "effective_rank": (d * 0.99, d * 0.99),
-    }  # fmt: skip
+    }
     rows = [Measurement(name, value, reference=even, n=n, d=d) for name, (value, even) in values.items()]
     return (*rows, Measurement("norm_id_correlation", order, "no order of norms", reference=0.0, n=n, d=d))
 
@@ -318,12 +314,20 @@ COSINE_BAR = 6 * math.sqrt(2 / D) / 40_000  # six standard errors of the mean co
     ("changed", "expected"),
     [
         ({}, True),
-        ({"sigmas": 5.9}, True), ({"sigmas": 6.1}, False), ({"sigmas": -5.9}, True), ({"sigmas": -6.1}, False),
-        ({"cosine": 0.98 * COSINE_BAR}, True), ({"cosine": 1.02 * COSINE_BAR}, False), ({"cosine": -0.05}, True),
-        ({"order": 0.0199}, True), ({"order": 0.0201}, False), ({"order": -0.0199}, True), ({"order": -0.0201}, False),
+        ({"sigmas": 5.9}, True),
+        ({"sigmas": 6.1}, False),
+        ({"sigmas": -5.9}, True),
+        ({"sigmas": -6.1}, False),
+        ({"cosine": 0.98 * COSINE_BAR}, True),
+        ({"cosine": 1.02 * COSINE_BAR}, False),
+        ({"cosine": -0.05}, True),
+        ({"order": 0.0199}, True),
+        ({"order": 0.0201}, False),
+        ({"order": -0.0199}, True),
+        ({"order": -0.0201}, False),
         ({"order": None}, True),
     ],
-)  # fmt: skip
+)
 def test_each_trace_of_training_alone_denies_that_a_table_is_untrained(
     changed: dict[str, float | None], expected: bool
 ) -> None:
@@ -334,23 +338,16 @@ def test_each_trace_of_training_alone_denies_that_a_table_is_untrained(
         assert found["untrained"].level == "structure"
 
 
-@pytest.mark.parametrize(
-    ("raw", "expected"), [(0.98 * COSINE_BAR, True), (1.02 * COSINE_BAR, False), (None, True)]
-)
+@pytest.mark.parametrize(("raw", "expected"), [(0.98 * COSINE_BAR, True), (1.02 * COSINE_BAR, False), (None, True)])
 def test_the_stored_rows_of_an_untrained_head_share_no_direction(raw: float | None, expected: bool) -> None:
     stored = Measurement("mean_cosine", raw, "undefined", reference=0.0, n=40_001, d=D)
     assert ("untrained" in named(*random_rows(), raw=(stored,), head=True)) == expected
 
 
 def test_a_random_table_is_told_by_what_it_is() -> None:
-    assert (
-        "those of a new model, before training" in named(*random_rows(), advice=TOKENS)["untrained"].summary
-    )
+    assert "those of a new model, before training" in named(*random_rows(), advice=TOKENS)["untrained"].summary
     assert "as noise" in named(*random_rows())["untrained"].summary
-    assert (
-        "to 3.0 standard deviations, where 6 are allowed"
-        in named(*random_rows(sigmas=-3))["untrained"].evidence[0]
-    )
+    assert "to 3.0 standard deviations, where 6 are allowed" in named(*random_rows(sigmas=-3))["untrained"].evidence[0]
 
 
 def test_an_untrained_table_with_odd_rows_has_both_findings() -> None:
@@ -393,21 +390,16 @@ def test_structure_is_told_beside_other_findings_but_not_beside_a_low_rank() -> 
     assert "less_even_than_noise" not in named(*healthy(isoscore=0.5, effective_rank=40.0))
 
 
-@pytest.mark.parametrize(
-    ("n", "correlation", "expected"), [(50, 0.56, False), (50, 0.58, True), (N, 0.5, True)]
-)
+@pytest.mark.parametrize(("n", "correlation", "expected"), [(50, 0.56, False), (50, 0.58, True), (N, 0.5, True)])
 def test_few_rows_are_allowed_their_noise_of_ranks(n: int, correlation: float, expected: bool) -> None:
     """Spearman's coefficient of unrelated ranks scatters by 1 / sqrt(n - 1): four times that is 0.571 of 50 rows."""
     order = measurement("norm_id_correlation", correlation, n=n)
     assert (
-        "norm_id_coupling"
-        in named(*(measurement(m.name, float(m), m.reference, n) for m in healthy()), order)
+        "norm_id_coupling" in named(*(measurement(m.name, float(m), m.reference, n) for m in healthy()), order)
     ) == expected
 
 
-@pytest.mark.parametrize(
-    ("cosine", "expected"), [(0.1 - STEP, False), (0.1 + STEP, True), (0.9, True), (None, False)]
-)
+@pytest.mark.parametrize(("cosine", "expected"), [(0.1 - STEP, False), (0.1 + STEP, True), (0.9, True), (None, False)])
 def test_the_common_direction_of_a_head_has_no_effect(cosine: float | None, expected: bool) -> None:
     raw = Measurement("mean_cosine", cosine, "undefined", reference=0.0, n=N, d=D)
     found = named(*healthy(), raw=(raw,), head=True)
@@ -431,18 +423,22 @@ def test_a_head_does_not_drift() -> None:
 def test_findings_come_worst_first() -> None:
     found = named(
         *healthy(mean_cosine=0.6, isoscore=0.5, norm_id_correlation=0.6, dominant_dimension=0.4),
-        odd=odd("equal", 5), raw=(measurement("mean_cosine", 0.6),),
-    )  # fmt: skip
+        odd=odd("equal", 5),
+        raw=(measurement("mean_cosine", 0.6),),
+    )
     assert [finding.level for finding in found.values()] == [
-        "severe", "warning", "note", "structure", "structure", "no_effect",
-    ]  # fmt: skip
+        "severe",
+        "warning",
+        "note",
+        "structure",
+        "structure",
+        "no_effect",
+    ]
     assert [f.is_defect for f in found.values()] == [f.level in DEFECTS for f in found.values()]
 
 
 @pytest.mark.parametrize(("found", "with_tail", "expected"), [(101, False, "warning"), (101, True, "note")])
-def test_a_tail_that_is_named_makes_untrained_tokens_a_note(
-    found: int, with_tail: bool, expected: str
-) -> None:
+def test_a_tail_that_is_named_makes_untrained_tokens_a_note(found: int, with_tail: bool, expected: str) -> None:
     table = UnderTrained(
         found, tested=10_000, rate=0.05, tokens=(UnderTrainedToken(5, "a", 0.1, 0.1, 0.1, 1.0, None, None),)
     )
@@ -508,9 +504,7 @@ def test_at_a_twentieth_a_mean_cosine_can_be_carried() -> None:
 @pytest.mark.parametrize(
     ("everywhere", "within", "expected"), [(0.0, 0.5, "note"), (0.35, 0.55, "note"), (0.35, 0.549, None)]
 )
-def test_near_copies_are_far_closer_than_rows_are(
-    everywhere: float, within: float, expected: str | None
-) -> None:
+def test_near_copies_are_far_closer_than_rows_are(everywhere: float, within: float, expected: str | None) -> None:
     found = level("degenerate_tail", *healthy(mean_cosine=everywhere), groups=groups(0.0, within=within))
     assert found == expected
 
@@ -519,9 +513,7 @@ def test_a_lean_counts_from_its_noise_on() -> None:
     """4 / sqrt(d n m): of 1,000 rows and 100 reserved ones of 100 features, 0.00126 beyond the fifth."""
     at = 0.2 + 4 / math.sqrt(D * 1_000 * 100)
     for cosine, expected in ((at - 1e-6, "note"), (at, "warning")):
-        assert (
-            level("degenerate_tail", *healthy(), groups=groups(0.0, 0.0, 0.0, 0.0, 0.0, cosine)) == expected
-        )
+        assert level("degenerate_tail", *healthy(), groups=groups(0.0, 0.0, 0.0, 0.0, 0.0, cosine)) == expected
 
 
 def test_a_spectrum_six_deviations_off_is_still_a_random_one() -> None:

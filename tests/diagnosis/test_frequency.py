@@ -21,9 +21,7 @@ def _zipf_counts(n: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).poisson(2e4 / np.arange(1, n + 1) ** 1.3)
 
 
-def _diagnosed(
-    tmp_path: Path, table: Array, counts: Array, head: Array | None = None, **options: bool
-) -> Diagnosis:
+def _diagnosed(tmp_path: Path, table: Array, counts: Array, head: Array | None = None, **options: bool) -> Diagnosis:
     import torch
 
     model = write_model(tmp_path / "m", torch.tensor(table), None if head is None else torch.tensor(head))
@@ -174,8 +172,9 @@ def test_isotropy_of_a_bin_stands_beside_that_of_as_many_rows_drawn() -> None:
     assert bins is not None
     pairs = [
         (one.n, one.partition_isotropy, one.partition_isotropy_drawn)
-        for one in bins.bins if one.partition_isotropy is not None and one.partition_isotropy_drawn is not None
-    ]  # fmt: skip
+        for one in bins.bins
+        if one.partition_isotropy is not None and one.partition_isotropy_drawn is not None
+    ]
     assert len(pairs) > 5
     small, large = min(pairs), max(pairs)
     assert small[1] < large[1] - 0.05

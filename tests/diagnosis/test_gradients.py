@@ -21,20 +21,12 @@ from uncone.records.rebuild import build_record
 Tensor = torch.Tensor
 
 
-def _states(
-    n: int = 60, v: int = 23, d: int = 5, seed: int = 0, dtype: Any = torch.float64, **more: Any
-) -> States:
+def _states(n: int = 60, v: int = 23, d: int = 5, seed: int = 0, dtype: Any = torch.float64, **more: Any) -> States:
     random = torch.Generator().manual_seed(seed)
     labels = (torch.rand(n, generator=random) ** 3 * (v - 2)).long()
     head, states = (torch.randn(k, d, generator=random, dtype=dtype) for k in (v, n))
     bias = torch.randn(v, generator=random, dtype=dtype) if more.pop("biased", False) else None
-    given_ = {
-        "bias": bias,
-        "cap": None,
-        "scale": 1.0,
-        "name": "planted",
-        "windows": torch.arange(n) * 5 // n,
-    } | more
+    given_ = {"bias": bias, "cap": None, "scale": 1.0, "name": "planted", "windows": torch.arange(n) * 5 // n} | more
     return States(states=states, labels=labels, head=head, **given_)
 
 
@@ -138,11 +130,16 @@ def _slow(states: States, counts: Tensor) -> dict[str, float | Tensor]:
                 budget["pushed"] += float(p[i, row]) / n
     mu = states.head.mean(0)
     return budget | {
-        "cosine": sum(pairs) / len(pairs), "along": float(((g @ d) ** 2).sum() / (g**2).sum()), "toward": float((unit @ d).mean()),
-        "norm": float(g.norm(dim=1).mean()), "sgd": -float((g @ d).mean()),
-        "state_share": float(mean.norm() / states.states.norm(dim=1).mean()), "row_share": float(mu.norm() / states.head.norm(dim=1).mean()),
-        "to_row": float(-(mu @ mean) / mu.norm() / mean.norm()), "logit": float((states.states @ mu).abs().mean()),
-    }  # fmt: skip
+        "cosine": sum(pairs) / len(pairs),
+        "along": float(((g @ d) ** 2).sum() / (g**2).sum()),
+        "toward": float((unit @ d).mean()),
+        "norm": float(g.norm(dim=1).mean()),
+        "sgd": -float((g @ d).mean()),
+        "state_share": float(mean.norm() / states.states.norm(dim=1).mean()),
+        "row_share": float(mu.norm() / states.head.norm(dim=1).mean()),
+        "to_row": float(-(mu @ mean) / mu.norm() / mean.norm()),
+        "logit": float((states.states @ mu).abs().mean()),
+    }
 
 
 def test_readings_of_all_rows_are_those_of_slow_loops() -> None:
@@ -191,12 +188,8 @@ def test_a_ledger_in_float32_is_that_in_float64_whatever_the_logits_and_the_scal
             "adam",
             "sgd",
         ):
-            largest = (
-                1 if name in ("pulled", "pushed_by_frequent", "pushed_by_rare", "adam") else spread * size
-            )
-            assert getattr(one, name) == pytest.approx(getattr(other, name), rel=2e-4, abs=2e-5 * largest), (
-                name
-            )
+            largest = 1 if name in ("pulled", "pushed_by_frequent", "pushed_by_rare", "adam") else spread * size
+            assert getattr(one, name) == pytest.approx(getattr(other, name), rel=2e-4, abs=2e-5 * largest), name
         for name in ("cosine", "push_cosine", "along", "toward"):
             value = getattr(one, name)
             assert value is None or -1.00001 <= value <= 1.00001
@@ -244,11 +237,7 @@ def test_steps_of_each_optimiser_are_those_of_its_formula() -> None:
     ledger = gradient_ledger(states, micro_batches=5)
     g = _autograd(states)
     second = gradient_parts(states, _rare(states), micro_batches=5).squares
-    steps = {
-        "SGD": -g,
-        "Adam": -g / (second.sqrt() + EPS),
-        "coupled Adam": -g / (second.mean(0).sqrt() + EPS),
-    }
+    steps = {"SGD": -g, "Adam": -g / (second.sqrt() + EPS), "coupled Adam": -g / (second.mean(0).sqrt() + EPS)}
     mean_state, mean_row = states.states.mean(0), states.head.mean(0)
     for drift, field in zip(ledger.drifts, ("sgd", "adam", "coupled_adam"), strict=True):
         step = steps[drift.optimiser]
@@ -258,9 +247,7 @@ def test_steps_of_each_optimiser_are_those_of_its_formula() -> None:
         assert getattr(ledger.groups[0], field) == pytest.approx(along, abs=1e-12)
         if drift.optimiser == "Adam":
             assert share > 1e-3
-            cosines = [
-                torch.nn.functional.cosine_similarity(step.sum(0), to, 0) for to in (mean_state, mean_row)
-            ]
+            cosines = [torch.nn.functional.cosine_similarity(step.sum(0), to, 0) for to in (mean_state, mean_row)]
             assert (drift.to_mean_state, drift.to_mean_row) == pytest.approx(tuple(map(float, cosines)))
         else:
             assert share < 1e-12
@@ -341,9 +328,7 @@ def test_the_record_goes_to_json_and_back_and_shows_its_verdict_first() -> None:
 def test_bad_input_is_refused() -> None:
     states = _states()
     with pytest.raises(InputError, match=r"expected a target and a micro-batch, got 0 and 8"):
-        gradient_ledger(
-            replace(states, states=states.states[:0], labels=states.labels[:0]), counts=torch.ones(23)
-        )
+        gradient_ledger(replace(states, states=states.states[:0], labels=states.labels[:0]), counts=torch.ones(23))
     with pytest.raises(InputError, match=r"expected targets from 0 to 22, got -100 to"):
         gradient_ledger(replace(states, labels=states.labels.index_fill(0, torch.tensor([3]), -100)))
     with pytest.raises(InputError, match=r"expected finite states and a finite head"):

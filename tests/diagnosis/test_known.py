@@ -37,9 +37,7 @@ UNTIED = "of 16 to 221 M parameters"
 
 
 def _table() -> list[dict[str, str]]:
-    text = (
-        resources.files("uncone.diagnosis.known").joinpath("known_readings.csv").read_text(encoding="utf-8")
-    )
+    text = resources.files("uncone.diagnosis.known").joinpath("known_readings.csv").read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 
 
@@ -81,31 +79,25 @@ class TestCounts:
     @pytest.mark.parametrize(("value", "equal"), [(0.0, 15), (0.0005, 15), (0.00051, 0)])
     def test_0_000_is_anything_below_half_a_thousandth(self, value: float, equal: int) -> None:
         zeros = [
-            line for line in _table()
+            line
+            for line in _table()
             if line["value"] == "0.000" and line["kind"] == "untied head" and line["diverged"] == "no"
-        ]  # fmt: skip
+        ]
         found = place_value(ONE_SIGN, value, "untied head", shape=SHAPE)
         assert len(zeros) == 15
         assert (found.equal, found.below) == (equal, 15 - equal)
 
-    def test_another_kind_another_measure_and_centred_rows_are_not_mixed(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_another_kind_another_measure_and_centred_rows_are_not_mixed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         others = (
-            _reading(0.1, "untied input table"), _reading(0.1, "tied table"), _reading(0.1, measure="isoscore"),
-            _reading(0.1, centered=True), _reading(0.1, diverged=True),
-        )  # fmt: skip
-        monkeypatch.setattr(
-            known, "known_readings", lambda: (*others, _reading(0.3), _reading(0.9, source="b"))
+            _reading(0.1, "untied input table"),
+            _reading(0.1, "tied table"),
+            _reading(0.1, measure="isoscore"),
+            _reading(0.1, centered=True),
+            _reading(0.1, diverged=True),
         )
+        monkeypatch.setattr(known, "known_readings", lambda: (*others, _reading(0.3), _reading(0.9, source="b")))
         found = place_value("mean_shift", 0.5, "untied head", shape=SHAPE)
-        assert (found.below, found.equal, found.above, found.left_out, found.sources) == (
-            1,
-            0,
-            1,
-            1,
-            ("a", "b"),
-        )
+        assert (found.below, found.equal, found.above, found.left_out, found.sources) == (1, 0, 1, 1, ("a", "b"))
         centred = place_value("mean_shift", 0.5, "untied head", shape=SHAPE, centered=True)
         assert (centred.below, centred.total, centred.how) == (1, 1, "with the mean row removed")
 
@@ -135,10 +127,14 @@ class TestRefusals:
         [
             ("mean_shft", "untied head", "a measure of the known readings, got 'mean_shft': did you mean 'mean_shift'"),
             ("hubness", "untied head", f"got 'hubness': give one of .*'{EFFECTIVE_RANK_SHARE}'"),
-            ("mean_shift", "untied heads", "a kind of the known readings, got 'untied heads': did you mean 'untied head'"),
+            (
+                "mean_shift",
+                "untied heads",
+                "a kind of the known readings, got 'untied heads': did you mean 'untied head'",
+            ),
             ("mean_shift", "foo", "got 'foo': give one of .*'table without a head'"),
         ],
-    )  # fmt: skip
+    )
     def test_of_names(self, measure: str, kind: str, told: str) -> None:
         with pytest.raises(InputError, match=told):
             known._checked(measure, 0.5, kind)  # beartype would refuse the kind first
@@ -146,11 +142,16 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("measure", "value", "span"),
         [
-            ("mean_shift", 2.0, "from 0 to 1"), ("mean_shift", -0.01, "from 0 to 1"), ("mean_shift", math.nan, "from 0 to 1"),
-            ("mean_shift", (0.2, math.nan), "from 0 to 1"), ("mean_shift", (0.4, 0.2), "lowest, highest"),
-            ("mean_cosine", -1.01, "from -1 to 1"), (LARGEST_OVER_MEAN, 0.99, "from 1 up"), (LARGEST_OVER_MEAN, math.inf, "from 1 up"),
+            ("mean_shift", 2.0, "from 0 to 1"),
+            ("mean_shift", -0.01, "from 0 to 1"),
+            ("mean_shift", math.nan, "from 0 to 1"),
+            ("mean_shift", (0.2, math.nan), "from 0 to 1"),
+            ("mean_shift", (0.4, 0.2), "lowest, highest"),
+            ("mean_cosine", -1.01, "from -1 to 1"),
+            (LARGEST_OVER_MEAN, 0.99, "from 1 up"),
+            (LARGEST_OVER_MEAN, math.inf, "from 1 up"),
         ],
-    )  # fmt: skip
+    )
     def test_of_values(self, measure: str, value: float | tuple[float, float], span: str) -> None:
         with pytest.raises(InputError, match=rf"expected {measure} .*{span}.*, got .*give the value"):
             place_value(measure, value, "untied head", shape=SHAPE)
@@ -172,12 +173,8 @@ class TestRefusals:
 class TestItself:
     """A matrix is not compared with its own readings in the table."""
 
-    def _placed(
-        self, monkeypatch: pytest.MonkeyPatch, moved: dict[str, float], source: str = "uncone"
-    ) -> Placed:
-        subject = uncone.diagnose(
-            torch.randn(60, 4, generator=torch.Generator().manual_seed(1)) + 0.5
-        ).subjects[0]
+    def _placed(self, monkeypatch: pytest.MonkeyPatch, moved: dict[str, float], source: str = "uncone") -> Placed:
+        subject = uncone.diagnose(torch.randn(60, 4, generator=torch.Generator().manual_seed(1)) + 0.5).subjects[0]
         values = {
             m.name: float(m)
             for m in subject.measurements
@@ -194,13 +191,9 @@ class TestItself:
             }
             readings.append(_reading(0, "collection", source=source, **changed))
         monkeypatch.setattr(
-            known,
-            "known_readings",
-            lambda: (*readings, _reading(0.9, "collection", source="b", model="other")),
+            known, "known_readings", lambda: (*readings, _reading(0.9, "collection", source="b", model="other"))
         )
-        (shift,) = [
-            one for one in known.placed_among_known((subject,))[0].placed if one.measure == "mean_shift"
-        ]
+        (shift,) = [one for one in known.placed_among_known((subject,))[0].placed if one.measure == "mean_shift"]
         return shift
 
     def test_a_partition_of_too_short_rows_is_not_placed(self) -> None:
@@ -214,9 +207,7 @@ class TestItself:
         assert (found.total, found.itself) == (1, True)
 
     @pytest.mark.parametrize("moved", [{"partition_isotropy": 0.5}, {"mean_shift": 0.999}])
-    def test_stays_where_one_reading_differs(
-        self, monkeypatch: pytest.MonkeyPatch, moved: dict[str, float]
-    ) -> None:
+    def test_stays_where_one_reading_differs(self, monkeypatch: pytest.MonkeyPatch, moved: dict[str, float]) -> None:
         found = self._placed(monkeypatch, moved)
         assert (found.total, found.itself) == (2, False)
 
@@ -282,9 +273,7 @@ class TestKinds:
                 if measurement.name in ("isoscore", "mean_shift") and measurement.value is not None:
                     assert place(measurement, kind_of(subject, subjects)).equal >= 1  # its own line
             assert subject.placed
-            assert all(
-                one.itself and "itself left out" in one.sentence for one in subject.placed if one.total
-            )
+            assert all(one.itself and "itself left out" in one.sentence for one in subject.placed if one.total)
 
 
 class TestWords:
@@ -296,14 +285,8 @@ class TestWords:
             ((0, 0, 30), f"lower than all 30 known untied heads {UNTIED}"),
             ((15, 15, 0), f"higher than 15 of 30 known untied heads {UNTIED}, as high as 15"),
             ((15, 0, 15), f"lower than 15 of 30 known untied heads {UNTIED}"),
-            (
-                (0, 30, 0),
-                f"not to be told apart from all 30 known untied heads {UNTIED} at the digits published",
-            ),
-            (
-                (0, 1, 0),
-                f"not to be told apart from the one known untied head {UNTIED} at the digits published",
-            ),
+            ((0, 30, 0), f"not to be told apart from all 30 known untied heads {UNTIED} at the digits published"),
+            ((0, 1, 0), f"not to be told apart from the one known untied head {UNTIED} at the digits published"),
             ((1, 0, 0), f"higher than the one known untied head {UNTIED}"),
             ((0, 0, 0), "no reading of mean_shift is known for untied heads"),
         ],
@@ -314,14 +297,8 @@ class TestWords:
 
     def test_of_one_and_of_several_matrices_of_two_kinds(self) -> None:
         whom = place_value("mean_shift", 0.5, "table without a head", shape=SHAPE).whom
-        assert (
-            Placed("m", whom, below=1).sentence
-            == "higher than the one known tied table or table without a head"
-        )
-        assert (
-            Placed("m", whom, below=2).sentence
-            == "higher than all 2 known tied tables and tables without a head"
-        )
+        assert Placed("m", whom, below=1).sentence == "higher than the one known tied table or table without a head"
+        assert Placed("m", whom, below=2).sentence == "higher than all 2 known tied tables and tables without a head"
         older = Placed("m", "tied or headless table", below=2)
         assert older.sentence == "higher than all 2 known tied or headless tables"
 
@@ -335,9 +312,7 @@ class TestWords:
         assert Placed("mean_shift", "tied table").about == ""
 
     def test_of_doubts(self) -> None:
-        found = Placed(
-            "m", "untied head", "", 1, 0, 2, left_out=1, note="this model is larger than any of them"
-        )
+        found = Placed("m", "untied head", "", 1, 0, 2, left_out=1, note="this model is larger than any of them")
         assert found.sentence == (
             "lower than 2 of 3 known untied heads (1 diverged run left out; this model is larger than any of them)"
         )
@@ -366,9 +341,7 @@ class TestWords:
             (None, (221_001, 1000), "this matrix alone is larger than any of their models"),
         ],
     )
-    def test_a_model_of_another_size_is_said(
-        self, parameters: int | None, shape: tuple[int, int], note: str
-    ) -> None:
+    def test_a_model_of_another_size_is_said(self, parameters: int | None, shape: tuple[int, int], note: str) -> None:
         assert place_value("mean_shift", 0.5, "untied head", shape=shape, parameters=parameters).note == note
 
 
@@ -382,7 +355,5 @@ def test_the_table_is_small_and_whole() -> None:
     assert resources.files("uncone.diagnosis.known").joinpath("known_readings.csv").stat().st_size <= 60_000  # type: ignore[attr-defined]
     assert len(known.known_readings()) == len(lines)
     assert all(line["value"] or line["diverged"] == "yes" for line in lines)
-    assert len({tuple(line[name] for name in ("model", "kind", "rows", "measure")) for line in lines}) == len(
-        lines
-    )
+    assert len({tuple(line[name] for name in ("model", "kind", "rows", "measure")) for line in lines}) == len(lines)
     assert len({line["model"] for line in lines}) == 45

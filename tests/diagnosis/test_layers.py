@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 
 from uncone.diagnosis.findings import LOW_RANK, VERY_LOW_RANK
 from uncone.diagnosis.why.layers.cluster_cosine import cluster_cosine, silhouette, within_clusters
-from uncone.diagnosis.why.layers.contexts import (
-    context_readings,
-    explained,
-    intra_similarity,
-    self_similarity,
-)
+from uncone.diagnosis.why.layers.contexts import context_readings, explained, intra_similarity, self_similarity
 from uncone.diagnosis.why.layers.layers import (
     EDGES,
     cosine_histogram,
@@ -125,8 +120,9 @@ def test_cosines_within_clusters_are_those_of_loops() -> None:
             same = [_cosine(own[a], own[b]) for a, b in pairs if tokens[a] == tokens[b] == token]
             intra += [np.mean(same)] if same else []
     assert within_clusters(x, ids, labels) == (
-        pytest.approx(np.mean(inter), abs=1e-6), pytest.approx(np.mean(intra), abs=1e-6),
-    )  # fmt: skip
+        pytest.approx(np.mean(inter), abs=1e-6),
+        pytest.approx(np.mean(intra), abs=1e-6),
+    )
 
 
 def test_a_cluster_of_two_does_not_outweigh_the_others() -> None:
@@ -160,9 +156,7 @@ def test_the_histogram_counts_every_pair() -> None:
     assert cosine_histogram(np.zeros((3, 2))) == ()
 
 
-@pytest.mark.parametrize(
-    ("share", "expected"), [(0.5, 1), (0.6, 1), (0.61, 2), (0.9, 2), (0.99, 3), (1.0, 3)]
-)
+@pytest.mark.parametrize(("share", "expected"), [(0.5, 1), (0.6, 1), (0.61, 2), (0.9, 2), (0.99, 3), (1.0, 3)])
 def test_dimensions_for_a_share(share: float, expected: int) -> None:
     assert dimensions_for(np.array([6.0, 3.0, 1.0]), share) == expected
     assert dimensions_for(np.zeros(3), share) is None
@@ -173,12 +167,22 @@ def _states(
 ) -> LayerStates:
     sample = Sample(tuple(layers.values()), ids, segments, np.arange(len(ids)), segments)
     fields: dict[str, Any] = {
-        "name": "planted", "layers": tuple(layers), "moments": tuple(Moments.of(x) for x in layers.values()),
-        "intervals": (None,) * len(layers), "sample": sample, "counts": np.bincount(ids, minlength=20),
-        "apart": np.zeros((2, 1 + len(layers))), "labels": tuple(f"t{i}" for i in range(20)), "causal": False,
-        "sequences": 9, "stopped": False, "head": head, "read": None if head is None else len(layers) - 1,
-        "why_no_head": "" if head else "the model has no output head", "notes": (),
-    }  # fmt: skip
+        "name": "planted",
+        "layers": tuple(layers),
+        "moments": tuple(Moments.of(x) for x in layers.values()),
+        "intervals": (None,) * len(layers),
+        "sample": sample,
+        "counts": np.bincount(ids, minlength=20),
+        "apart": np.zeros((2, 1 + len(layers))),
+        "labels": tuple(f"t{i}" for i in range(20)),
+        "causal": False,
+        "sequences": 9,
+        "stopped": False,
+        "head": head,
+        "read": None if head is None else len(layers) - 1,
+        "why_no_head": "" if head else "the model has no output head",
+        "notes": (),
+    }
     return LayerStates(**(fields | more))
 
 
@@ -292,9 +296,7 @@ def test_what_changes_no_probability_changes_no_logit_spectrum() -> None:
     r = np.linalg.qr(random.standard_normal((32, 32)))[0] * np.geomspace(0.5, 2, 32)
     mapped = (states.sample.layers[1] @ np.linalg.inv(r)).astype(np.float32)
     weight = states.head.weight @ r.T + 5 * random.standard_normal(32)
-    other = replace(
-        states, moments=(states.moments[0], Moments.of(mapped)), head=Head(weight.astype(np.float32), None)
-    )
+    other = replace(states, moments=(states.moments[0], Moments.of(mapped)), head=Head(weight.astype(np.float32), None))
     a, b = spectrum_of_logits(states), spectrum_of_logits(other)
     assert not isinstance(a, str)
     assert not isinstance(b, str)
@@ -316,8 +318,11 @@ def test_a_head_of_few_directions_is_severe_and_a_capped_one_is_read_as_stored()
 
 def test_verdicts_from_both_sides_of_each_threshold() -> None:
     assert [judge(bar + by) for bar in (LOW_RANK, VERY_LOW_RANK) for by in (-1e-9, 0.0)] == [
-        "warning", "healthy", "severe", "warning",
-    ]  # fmt: skip
+        "warning",
+        "healthy",
+        "severe",
+        "warning",
+    ]
 
 
 @pytest.mark.parametrize(("v", "n", "d"), [(400, 3000, 64), (2000, 500, 64), (100, 4000, 40)])

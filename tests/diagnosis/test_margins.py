@@ -42,8 +42,10 @@ def test_the_mean_row_is_without_effect_and_other_directions_are_not() -> None:
     assert centred.nats == pytest.approx(stored.nats, rel=1e-5)
     assert abs(centred.by_norm) > 1.5 * abs(stored.by_norm)
     assert [head.name for head in others] == [
-        "without the mean row's direction", "without the first direction of centred rows", "without the first 3 directions of centred rows",
-    ]  # fmt: skip
+        "without the mean row's direction",
+        "without the first direction of centred rows",
+        "without the first 3 directions of centred rows",
+    ]
     assert all(head.change > 0.05 for head in others)
     assert "shrinks no softmax margin" in claim.verdict
 

@@ -66,23 +66,13 @@ def test_one_is_shown_wholly(capsys: pytest.CaptureFixture[str], monkeypatch: py
     monkeypatch.setenv("COLUMNS", "200")
     status, printed, _ = run_command("measures", capsys, "anisotropy_1_raw")
     assert status == 0
-    for told in (
-        "anisotropy",
-        "s_k^2 / sum s^2",
-        "0 to 1/k",
-        "lower is better",
-        "Razzhigaev",
-        "Reads badly when",
-    ):
+    for told in ("anisotropy", "s_k^2 / sum s^2", "0 to 1/k", "lower is better", "Razzhigaev", "Reads badly when"):
         assert told in printed
 
 
 def test_printed_it_says_formula_and_source() -> None:
     (one,) = (one for one in ALL if one.name == "mean_shift")
-    assert (
-        str(uncone.measures("mean_shift"))
-        == f"mean_shift: {one.says}\n\n    {one.formula}\n\nSource: {one.source}"
-    )
+    assert str(uncone.measures("mean_shift")) == f"mean_shift: {one.says}\n\n    {one.formula}\n\nSource: {one.source}"
     assert str(uncone.measures()).splitlines() == [f"{one.name}: {one.says}" for one in ALL]
 
 
@@ -94,9 +84,7 @@ def test_every_view_shows_the_formula() -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(
-        InputError, match=r"expected the name of a measure, got 'isoscor': did you mean 'isoscore'"
-    ):
+    with pytest.raises(InputError, match=r"expected the name of a measure, got 'isoscor': did you mean 'isoscore'"):
         uncone.measures("isoscor")
     status, _, error = run_command("measures", capsys, "xyzzy")
     assert status == 1

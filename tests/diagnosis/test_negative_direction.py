@@ -155,9 +155,7 @@ def test_lengths_of_states_change_the_margin_and_not_the_answer() -> None:
     scaled = states * np.random.default_rng(1).lognormal(0, 0.3, (1000, 1))
     before, after = uniformly_negative_direction(states), uniformly_negative_direction(scaled)
     assert before.exists is after.exists is True
-    cosine = [
-        next(one.margin for one in found.clouds if one.name == "unit length") for found in (before, after)
-    ]
+    cosine = [next(one.margin for one in found.clouds if one.name == "unit length") for found in (before, after)]
     assert cosine[0] == pytest.approx(cosine[1], rel=0.02)
 
 

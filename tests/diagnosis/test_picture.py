@@ -81,11 +81,7 @@ def test_a_sample_holds_all_reserved_rows_and_no_more_than_there_is_room_for(
     more: int, some: set[int], many: bool
 ) -> None:
     n = MOST_POINTS + more
-    reserved = (
-        np.arange(0, n, 2)[: MOST_POINTS // 2]
-        if many
-        else np.array(sorted(i for i in some if i < n), np.int64)
-    )
+    reserved = np.arange(0, n, 2)[: MOST_POINTS // 2] if many else np.array(sorted(i for i in some if i < n), np.int64)
     ids = _draw(torch.zeros(n, 1), reserved).ids
     assert len(ids) == MOST_POINTS
     assert list(ids) == sorted(set(ids))

@@ -33,9 +33,7 @@ def _causes(subject: uncone.Subject, *levels: str) -> list[str]:
 class TestRoles:
     def test_of_a_tied_model_the_head_is_read(self, tmp_path: Path) -> None:
         planted = plant(reserved=30, drift=1.1)
-        table, head = uncone.diagnose(
-            write_model(tmp_path / "m", planted.table, tokens=planted.labels)
-        ).subjects
+        table, head = uncone.diagnose(write_model(tmp_path / "m", planted.table, tokens=planted.labels)).subjects
         assert table.under_trained == UnderTrained(None, TIED)
         assert head.under_trained is not None
         assert head.under_trained.indicator == "cosine"
@@ -51,12 +49,7 @@ class TestRoles:
         for subject in (table, head):
             assert len(_news(subject.under_trained) & set(short.planted.tolist())) >= 36
             assert subject.frequency_groups is not None
-            assert [g.name for g in subject.frequency_groups.groups] == [
-                "frequent",
-                "medium",
-                "rare",
-                "reserved",
-            ]
+            assert [g.name for g in subject.frequency_groups.groups] == ["frequent", "medium", "rare", "reserved"]
 
     def test_a_collection_has_neither_unless_it_is_counted(self) -> None:
         x = gaussian(300, 5)
@@ -80,9 +73,13 @@ class TestRoles:
         """A GPT-NeoX with a head of its own, saved by transformers, with rows that were never trained."""
         transformers = pytest.importorskip("transformers")
         config = transformers.GPTNeoXConfig(
-            vocab_size=2000, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64,
+            vocab_size=2000,
+            hidden_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=64,
             tie_word_embeddings=False,
-        )  # fmt: skip
+        )
         model = transformers.GPTNeoXForCausalLM(config)
         planted, short = (
             plant(n=2000, d=32, reserved=20, planted=30, pull=1.2),
@@ -92,9 +89,7 @@ class TestRoles:
             model.get_input_embeddings().weight.copy_(short.table)
             model.get_output_embeddings().weight.copy_(planted.table)
         model.save_pretrained(tmp_path / "m")
-        (tmp_path / "m" / "vocab.json").write_text(
-            json.dumps({label: i for i, label in enumerate(planted.labels)})
-        )
+        (tmp_path / "m" / "vocab.json").write_text(json.dumps({label: i for i, label in enumerate(planted.labels)}))
         found = {s.name: s.under_trained for s in uncone.diagnose(tmp_path / "m").subjects}
         for name in ("input", "head"):
             assert len(_news(found[name]) & set(planted.planted.tolist())) >= 27, name
@@ -103,9 +98,7 @@ class TestRoles:
 class TestCounts:
     def test_a_file_by_token(self, tmp_path: Path) -> None:
         planted = plant(reserved=20)
-        lines = [
-            f"{label}\t{4000 - i}" for i, label in enumerate(planted.labels) if not label.startswith("[")
-        ]
+        lines = [f"{label}\t{4000 - i}" for i, label in enumerate(planted.labels) if not label.startswith("[")]
         (tmp_path / "c.tsv").write_text("token\tcount\n" + "\n".join(lines))
         folder = write_model(tmp_path / "m", planted.table, tokens=planted.labels)
         table, head = uncone.diagnose(folder, counts=tmp_path / "c.tsv").subjects
@@ -135,9 +128,7 @@ class TestFinding:
     )
 
     def test_few_are_a_note_and_many_a_warning(self) -> None:
-        (many,), (few,) = (
-            find_under_trained(replace(self.found, found=k), tail_is_named=False) for k in (50, 1)
-        )
+        (many,), (few,) = (find_under_trained(replace(self.found, found=k), tail_is_named=False) for k in (50, 1))
         assert (many.level, few.level) == ("warning", "note")
         assert many.summary.startswith("50 tokens look as if no text had trained them")
         assert few.summary.startswith("1 token looks as if no text had trained it")

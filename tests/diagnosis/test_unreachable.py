@@ -26,9 +26,7 @@ def _programme(head: Array, bias: Array | None) -> list[int]:
         # (h, s, t): the last is the margin, s > 0 stands before the biases
         last = np.append(np.zeros(d), [-1.0, 1.0])
         bounds = [(-1, 1)] * (d + 1) + [(None, 1)]
-        best = linprog(
-            np.append(np.zeros(d + 1), -1.0), A_ub=np.vstack([rows, last]), b_ub=np.zeros(v), bounds=bounds
-        )
+        best = linprog(np.append(np.zeros(d + 1), -1.0), A_ub=np.vstack([rows, last]), b_ub=np.zeros(v), bounds=bounds)
         if -best.fun <= 1e-9:
             found.append(i)
     return found
@@ -49,9 +47,7 @@ def _proven(found: UnreachableTokens, head: Array, bias: Array | None) -> None:
         assert len(set(others)) == len(others)
         assert weights.min() > 0
         assert weights.sum() == pytest.approx(1)
-        np.testing.assert_allclose(
-            weights @ head[others].astype(np.float64), head[one.id], atol=1e-5 * spread
-        )
+        np.testing.assert_allclose(weights @ head[others].astype(np.float64), head[one.id], atol=1e-5 * spread)
         size = max(1.0, *np.abs(offsets[[*others, one.id]]))
         assert one.higher_bias >= 0
         assert weights @ offsets[others] - offsets[one.id] == pytest.approx(one.higher_bias, abs=1e-5 * size)
@@ -230,12 +226,7 @@ def test_a_bias_decides_between_equal_rows_and_lifts_rows_inside() -> None:
 def test_equal_rows_and_rows_of_zeros() -> None:
     head = np.vstack([np.eye(4), np.eye(4)[:2], np.zeros((2, 4))])
     found = unreachable_tokens(head)
-    assert (found.reachable, found.tied, found.zero, found.unreachable) == (
-        2,
-        6,
-        2,
-        0,
-    )  # -(1, 1, 1, 1) has 0 on top
+    assert (found.reachable, found.tied, found.zero, found.unreachable) == (2, 6, 2, 0)  # -(1, 1, 1, 1) has 0 on top
     assert found.tied_ids == (0, 1, 4, 5, 6, 7)
     assert "can only tie" in found.verdict
     inside = unreachable_tokens(np.vstack([np.eye(3), -np.eye(3), np.zeros((2, 3))]))
@@ -307,11 +298,7 @@ def test_random_heads_of_real_size_are_all_reachable() -> None:
 
 def test_what_was_seen_on_a_text_is_by_the_models_own_logits() -> None:
     random = np.random.default_rng(0)
-    rows, bias, states = (
-        random.standard_normal((60, 8)),
-        random.standard_normal(60),
-        random.standard_normal((500, 8)),
-    )
+    rows, bias, states = (random.standard_normal((60, 8)), random.standard_normal(60), random.standard_normal((500, 8)))
     for scale in (0.1, 1.0):
         expected = len(np.unique((scale * states @ rows.T + bias).argmax(1)))
         assert unreachable_tokens(rows, bias, states=states, scale=scale).seen == expected

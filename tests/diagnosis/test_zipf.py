@@ -31,9 +31,7 @@ def test_the_exponent_is_that_of_greatest_likelihood(s: float) -> None:
         norm = sum(r**-s for r in range(1, len(kept) + 1))
         return -sum(n * np.log(r**-s / norm) for r, n in enumerate(kept, 1))
 
-    found = optimize.minimize_scalar(
-        minus_log_likelihood, bounds=(0, 4), method="bounded", options={"xatol": 1e-9}
-    )
+    found = optimize.minimize_scalar(minus_log_likelihood, bounds=(0, 4), method="bounded", options={"xatol": 1e-9})
     assert law.exponent.value == pytest.approx(found.x, abs=1e-6)
     assert law.exponent.interval is None
 
@@ -46,8 +44,7 @@ def test_the_gap_is_that_of_kolmogorov_and_smirnov() -> None:
     assert law.gap is not None
     norm = sum(r**-s for r in range(1, len(kept) + 1))
     gaps = [
-        abs(sum(kept[:k]) / sum(kept) - sum(r**-s for r in range(1, k + 1)) / norm)
-        for k in range(1, len(kept) + 1)
+        abs(sum(kept[:k]) / sum(kept) - sum(r**-s for r in range(1, k + 1)) / norm) for k in range(1, len(kept) + 1)
     ]
     assert law.gap == pytest.approx(max(gaps), abs=1e-12)
 
@@ -86,9 +83,7 @@ def test_what_does_not_follow_the_law_has_a_gap() -> None:
 def test_too_little_text() -> None:
     few = fit_zipf(np.array([1000] * 9 + [3] * 500))
     assert (few.exponent.value, few.gap) == (None, None)
-    assert (
-        few.reason == "9 ranks of tokens that occur at least 100 times, where 10 are needed: count more text"
-    )
+    assert few.reason == "9 ranks of tokens that occur at least 100 times, where 10 are needed: count more text"
     assert fit_zipf(np.array([1000] * 10 + [3] * 500)).exponent.value is not None
     blocks = _planted(1.0, 100_000, 0, blocks=FEWEST_BLOCKS - 1)
     assert fit_zipf(blocks.sum(0), blocks).exponent.interval is None
@@ -102,9 +97,7 @@ def test_coverage_is_the_fewest(counts: list[int], share: float) -> None:
         return
     (found,) = coverage(np.array(counts), (share,))
     falling = sorted(counts, reverse=True)
-    slow = next(
-        k for k in range(1, len(falling) + 1) if sum(falling[:k]) >= share * sum(falling) * (1 - 1e-12)
-    )
+    slow = next(k for k in range(1, len(falling) + 1) if sum(falling[:k]) >= share * sum(falling) * (1 - 1e-12))
     assert found.tokens == slow
 
 

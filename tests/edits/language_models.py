@@ -12,9 +12,7 @@ __all__ = ["TEXT", "D", "V", "add_tokenizer", "drifted", "saved"]
 TEXT = "the cat sat on the mat and the dog sat on the log; a man saw the cat, the dog and the log. " * 6
 
 
-def drifted(
-    name: str, *, dtype: torch.dtype = torch.float32, seed: int = 0, size: float = 0.3, **config: Any
-) -> Any:
+def drifted(name: str, *, dtype: torch.dtype = torch.float32, seed: int = 0, size: float = 0.3, **config: Any) -> Any:
     """A model of `name` whose head's rows share one random vector."""
     model = build(name, dtype=torch.float32, **config)
     vector = size * torch.randn(

@@ -20,14 +20,7 @@ from tests.edits.language_models import V, drifted, saved
 from uncone.edits.center_head import center_head, shifted
 from uncone.errors import InputError
 from uncone.model import open_model_files
-from uncone.model.directory import (
-    NewTensor,
-    compare_untouched,
-    edited_copy,
-    open_directory,
-    rounded_once,
-    shard_name,
-)
+from uncone.model.directory import NewTensor, compare_untouched, edited_copy, open_directory, rounded_once, shard_name
 from uncone.rows.safetensors import Entry
 
 HEAD = "lm_head.weight"
@@ -56,9 +49,7 @@ def test_only_the_named_tensor_changes(tmp_path, shard):
         assert compare_untouched(files, copy.files, frozenset([HEAD])) == len(files.tensors) - 1
     before, after = digests(tmp_path / "m"), digests(tmp_path / "o")
     assert {name for name in before if before[name] != after[name]} == {HEAD}
-    assert sorted(p.name for p in (tmp_path / "o").iterdir()) == sorted(
-        p.name for p in (tmp_path / "m").iterdir()
-    )
+    assert sorted(p.name for p in (tmp_path / "o").iterdir()) == sorted(p.name for p in (tmp_path / "m").iterdir())
     for file in (tmp_path / "m").glob("*.json"):
         if "index" not in file.name:
             assert (tmp_path / "o" / file.name).read_bytes() == file.read_bytes()
@@ -74,9 +65,7 @@ def test_a_tensor_is_added_to_the_file_of_another(tmp_path):
     files = open_directory(saved(tmp_path / "m", "GPT2LMHeadModel", max_shard_size="30KB"))
     table = "transformer.wte.weight"
     added = NewTensor("F32", (V, 3), lambda: iter([torch.ones(V, 2), torch.zeros(V, 1)]))
-    with edited_copy(
-        files, tmp_path / "o", {"new.weight": added}, beside=table, config={"model_type": "gpt2", "a": 1}
-    ):
+    with edited_copy(files, tmp_path / "o", {"new.weight": added}, beside=table, config={"model_type": "gpt2", "a": 1}):
         pass
     index = json.loads((tmp_path / "o" / "model.safetensors.index.json").read_text())
     assert index["weight_map"]["new.weight"] == index["weight_map"][table]
@@ -129,14 +118,7 @@ def test_what_lies_beside_the_weights(tmp_path):
     (model / "1_Pooling").mkdir(parents=True)
     (model / "onnx").mkdir()
     save_file({"w": torch.ones(2, 2)}, model / "model.safetensors")
-    for name in (
-        "config.json",
-        "1_Pooling/config.json",
-        "onnx/model.onnx",
-        "pytorch_model.bin",
-        "tf_model.h5",
-        "real",
-    ):
+    for name in ("config.json", "1_Pooling/config.json", "onnx/model.onnx", "pytorch_model.bin", "tf_model.h5", "real"):
         (model / name).write_text('{"x": 1}')
     (model / "link.txt").symlink_to(model / "real")
     files = open_model_files(model)
@@ -146,17 +128,11 @@ def test_what_lies_beside_the_weights(tmp_path):
     assert found == ["1_Pooling/config.json", "config.json", "link.txt", "model.safetensors", "real"]
     assert not (tmp_path / "o" / "link.txt").is_symlink()
     os.mkfifo(model / "pipe")
-    with (
-        pytest.raises(InputError, match="expected only files and folders"),
-        edited_copy(files, tmp_path / "p", {}),
-    ):
+    with pytest.raises(InputError, match="expected only files and folders"), edited_copy(files, tmp_path / "p", {}):
         pass
     (model / "pipe").unlink()
     (model / "loop").symlink_to(model)
-    with (
-        pytest.raises(InputError, match="expected only files and folders"),
-        edited_copy(files, tmp_path / "p", {}),
-    ):
+    with pytest.raises(InputError, match="expected only files and folders"), edited_copy(files, tmp_path / "p", {}):
         pass
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m", "o"]
 
@@ -238,8 +214,7 @@ def test_names_of_files():
 
 
 @given(
-    st.lists(st.floats(width=64, allow_nan=False), min_size=1, max_size=30),
-    st.sampled_from(["float16", "bfloat16"]),
+    st.lists(st.floats(width=64, allow_nan=False), min_size=1, max_size=30), st.sampled_from(["float16", "bfloat16"])
 )
 def test_numbers_are_rounded_once(values, name):
     x = torch.tensor(values, dtype=torch.float64)
@@ -266,8 +241,7 @@ def test_torchs_own_rounding_would_be_wrong_here():
     assert float(x.to(torch.bfloat16)) == 1.0
     assert float(rounded_once(x, torch.bfloat16)) == 1 + 2.0**-7
     assert torch.equal(
-        rounded_once(torch.tensor([float("nan"), -0.0]).double(), torch.bfloat16).isnan(),
-        torch.tensor([True, False]),
+        rounded_once(torch.tensor([float("nan"), -0.0]).double(), torch.bfloat16).isnan(), torch.tensor([True, False])
     )
 
 
@@ -335,15 +309,10 @@ print(peak - before)
 @pytest.mark.slow
 def test_no_shard_is_held_whole(tmp_path):
     (tmp_path / "m").mkdir()
-    save_file(
-        {"w": torch.ones(100_000, 1024), "x": torch.ones(50_000, 1024)}, tmp_path / "m" / "model.safetensors"
-    )
+    save_file({"w": torch.ones(100_000, 1024), "x": torch.ones(50_000, 1024)}, tmp_path / "m" / "model.safetensors")
     (tmp_path / "m" / "config.json").write_text("{}")
     out = subprocess.run(
-        [sys.executable, "-c", PEAK, tmp_path / "m", tmp_path / "o"],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", PEAK, tmp_path / "m", tmp_path / "o"], capture_output=True, text=True, check=True
     )
     assert int(out.stdout) < 150 * 2**20, f"{int(out.stdout) / 2**20:.0f} MiB for a file of 586"
 

@@ -69,16 +69,12 @@ def test_the_mean_of_a_tied_table_goes_where_it_is_added_again(tmp_path, name):
     assert_same(tmp_path, name, edit)
 
 
-@pytest.mark.parametrize(
-    "name", [also_slow("LlamaForCausalLM"), also_slow("GPTNeoXForCausalLM"), "GraniteForCausalLM"]
-)
+@pytest.mark.parametrize("name", [also_slow("LlamaForCausalLM"), also_slow("GPTNeoXForCausalLM"), "GraniteForCausalLM"])
 def test_a_head_of_its_own_is_centred_alone(tmp_path, name):
     edit = center_head(saved(tmp_path / "m", name), tmp_path / "o")
     assert (edit.way, edit.folded_into, edit.added) == ("untied", (), ())
     assert_same(tmp_path, name, edit)
-    assert any("multiplies its logits by 0.125" in note for note in edit.notes) == (
-        name == "GraniteForCausalLM"
-    )
+    assert any("multiplies its logits by 0.125" in note for note in edit.notes) == (name == "GraniteForCausalLM")
 
 
 @pytest.mark.parametrize(
@@ -123,8 +119,7 @@ def test_models_that_cannot_be_centred_are_refused_with_their_reason(tmp_path):
         center_head(tmp_path / "gemma", tmp_path / "o", untie=True)
     saved(tmp_path / "llama", "LlamaForCausalLM", tie_word_embeddings=True)
     with pytest.raises(
-        UnsupportedModel,
-        match=r"store the head apart with --untie \(untie=True\), which adds 97 x 32 numbers",
+        UnsupportedModel, match=r"store the head apart with --untie \(untie=True\), which adds 97 x 32 numbers"
     ):
         center_head(tmp_path / "llama", tmp_path / "o")
     saved(tmp_path / "t5", "T5ForConditionalGeneration")
@@ -151,8 +146,7 @@ def test_adapters_and_quantised_weights_are_refused(tmp_path):
         json.dumps(config | {"quantization_config": {"quant_method": "gptq", "bits": 4}})
     )
     with pytest.raises(
-        UnsupportedModel,
-        match=r"whose config\.json has a quantization_config: give the model that was quantised",
+        UnsupportedModel, match=r"whose config\.json has a quantization_config: give the model that was quantised"
     ):
         center_head(tmp_path / "m", tmp_path / "o")
 
@@ -176,8 +170,10 @@ def test_where_it_cannot_be_written_is_said_before_the_model_is_loaded(tmp_path,
     monkeypatch.setattr("uncone.edits.center_head.open_directory", lambda *_: pytest.fail("opened first"))
     monkeypatch.setattr("uncone.edits.tokens.open_directory", lambda *_: pytest.fail("opened first"))
     for out, message in (
-        (tmp_path / "no" / "o", "there is no folder"), (tmp_path / "m", "which exists"), (tmp_path / "m" / "o", "outside the model"),
-    ):  # fmt: skip
+        (tmp_path / "no" / "o", "there is no folder"),
+        (tmp_path / "m", "which exists"),
+        (tmp_path / "m" / "o", "outside the model"),
+    ):
         for edit in (center_head, lambda model, out: reinitialise_tokens(model, out, [1])):
             with pytest.raises(InputError, match=message):
                 edit(tmp_path / "m", out)
@@ -189,9 +185,7 @@ def test_what_reads_raw_logits_is_warned_of(tmp_path):
     (tmp_path / "m" / "config.json").write_text(
         json.dumps(config | {"z_loss_coefficient": 1e-4, "router_z_loss_coef": 1.0})
     )
-    (tmp_path / "m" / "generation_config.json").write_text(
-        json.dumps({"repetition_penalty": 1.2, "temperature": 0.7})
-    )
+    (tmp_path / "m" / "generation_config.json").write_text(json.dumps({"repetition_penalty": 1.2, "temperature": 0.7}))
     edit = center_head(tmp_path / "m", tmp_path / "o")
     assert len(edit.warnings) == 2
     assert "repetition_penalty to 1.2" in edit.warnings[0]
@@ -219,17 +213,13 @@ def test_the_proof_runs_on_text_where_there_is_a_tokenizer(tmp_path):
     (tmp_path / "t.txt").write_text(TEXT)
     edit = center_head(tmp_path / "m", tmp_path / "o", text=tmp_path / "t.txt")
     assert edit.proof.text == "t.txt"
-    assert (tmp_path / "o" / "tokenizer.json").read_bytes() == (
-        tmp_path / "m" / "tokenizer.json"
-    ).read_bytes()
+    assert (tmp_path / "o" / "tokenizer.json").read_bytes() == (tmp_path / "m" / "tokenizer.json").read_bytes()
     (tmp_path / "empty.txt").write_text("")
     with pytest.raises(InputError, match="at least two tokens, got 0"):
         center_head(tmp_path / "m", tmp_path / "p", text=tmp_path / "empty.txt")
     with pytest.raises(InputError, match=r"cannot read .*unheard_of.md: no such file: give a text in UTF-8"):
         center_head(tmp_path / "m", tmp_path / "p", text=tmp_path / "unheard_of.md")
-    with pytest.raises(
-        InputError, match=r"cannot read .*t.xz: Input format not supported.*: give a text in UTF-8"
-    ):
+    with pytest.raises(InputError, match=r"cannot read .*t.xz: Input format not supported.*: give a text in UTF-8"):
         center_head(tmp_path / "m", tmp_path / "p", text=shutil.copy(tmp_path / "t.txt", tmp_path / "t.xz"))
     with pytest.raises(InputError, match="expected the dtype of the proof to be one of"):
         center_head(tmp_path / "m", tmp_path / "p", dtype="float64")  # nothing wider is left
@@ -248,9 +238,7 @@ def test_rows_that_are_not_finite_are_refused(tmp_path):
     with torch.no_grad():
         model.lm_head.weight[5, 3] = float("nan")
     model.save_pretrained(tmp_path / "m")
-    with pytest.raises(
-        InputError, match=r"NaN or inf in 1 \(5\): set them anew first, with `uncone repair-tokens`"
-    ):
+    with pytest.raises(InputError, match=r"NaN or inf in 1 \(5\): set them anew first, with `uncone repair-tokens`"):
         center_head(tmp_path / "m", tmp_path / "o")
 
 
@@ -264,10 +252,7 @@ def test_rounding_errors_against_a_loop():
     found = {
         e.kind: e
         for e in rounding.rounding_errors(
-            (as_rows(weight), as_rows(centred)),
-            mean,
-            hidden,
-            (float(weight.abs().max()), float(centred.abs().max())),
+            (as_rows(weight), as_rows(centred)), mean, hidden, (float(weight.abs().max()), float(centred.abs().max()))
         )
     }
     assert list(found) == ["int8_tensor", "int8_rows", "float16", "bfloat16", "logits_bfloat16"]
@@ -286,9 +271,7 @@ def test_rounding_errors_against_a_loop():
         error(weight, torch.round(weight.double() / step) * step), rel=1e-4
     )
     assert found["bfloat16"].before == pytest.approx(error(weight, weight.bfloat16()), rel=1e-4)
-    assert found["bfloat16"].after == pytest.approx(
-        error(weight.double() - mean, centred.bfloat16()), rel=1e-2
-    )
+    assert found["bfloat16"].after == pytest.approx(error(weight.double() - mean, centred.bfloat16()), rel=1e-2)
     assert all(e.after < e.before for e in found.values())  # the mean is most of these rows
 
 
@@ -358,8 +341,5 @@ def test_the_real_model_of_260_thousand_parameters(stories, tmp_path, dtype):
     )  # the largest number grew: a loss that the record shows
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "o")
     start = tokenizer("Once upon a time", return_tensors="pt")
-    said = [
-        loaded(path).generate(**start, max_new_tokens=40, do_sample=False)
-        for path in (stories, tmp_path / "o")
-    ]
+    said = [loaded(path).generate(**start, max_new_tokens=40, do_sample=False) for path in (stories, tmp_path / "o")]
     assert torch.equal(*said)

@@ -40,9 +40,7 @@ def test_the_edited_model_may_err_by_half_as_much_again_and_no_more():
     for edited, holds in ((2.8e-3, True), (-2.8e-3, True), (3.2e-3, False), (-3.2e-3, False)):
         found = proof(original, run([edited, 0.0]), exact)
         assert found.difference <= found.rounding + found.rounding_edited
-        found = found.__class__(
-            **{**vars(found), "same_first": 1, "ties": 0}
-        )  # what comes first is another matter
+        found = found.__class__(**{**vars(found), "same_first": 1, "ties": 0})  # what comes first is another matter
         if holds:
             require(found)
         else:

@@ -110,9 +110,7 @@ def test_word_pieces():
 def test_unigrams_against_every_split():
     scores = {"a": -3.0, "b": -3.2, "ab": -4.0, "ba": -4.1, "aba": -5.0, "abab": -6.0, "<unk>": 0.0}
     pieces = list(scores)
-    tokenizer = Tokenizer(
-        models.Unigram(list(scores.items()), unk_id=pieces.index("<unk>"), byte_fallback=False)
-    )
+    tokenizer = Tokenizer(models.Unigram(list(scores.items()), unk_id=pieces.index("<unk>"), byte_fallback=False))
     for removed in (["abab"], ["abab", "aba"], ["ab"], ["aba", "ab", "ba"]):
         found = sub_tokens(tokenizer, [pieces.index(p) for p in removed])
         for word in removed:

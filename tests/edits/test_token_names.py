@@ -5,22 +5,7 @@ import pytest
 from uncone.edits.token_names import TokenNames, are_ids
 from uncone.errors import InputError
 
-LABELS = [
-    "<pad>",
-    "a",
-    "-",
-    ",",
-    "a,b",
-    "7",
-    "<|user|>",
-    "<|end-of-turn|>",
-    "Hello",
-    " b ",
-    "a,b,c",
-    None,
-    "3-4",
-    "b",
-]
+LABELS = ["<pad>", "a", "-", ",", "a,b", "7", "<|user|>", "<|end-of-turn|>", "Hello", " b ", "a,b,c", None, "3-4", "b"]
 NAMES = TokenNames(lambda: LABELS)
 
 
@@ -49,15 +34,7 @@ def test_a_list_of_names(text: str, ids: list[int]) -> None:
 
 
 def test_the_lines_of_a_file_are_ids_or_one_string_each() -> None:
-    assert NAMES.in_lines(["3 4, 8-9\n", "\n", "a,b\n".rstrip("\n"), " b ", "<|user|>"]) == [
-        3,
-        4,
-        8,
-        9,
-        4,
-        9,
-        6,
-    ]
+    assert NAMES.in_lines(["3 4, 8-9\n", "\n", "a,b\n".rstrip("\n"), " b ", "<|user|>"]) == [3, 4, 8, 9, 4, 9, 6]
 
 
 def test_a_byte_level_vocabulary_is_read_as_spelled_and_as_text() -> None:
@@ -77,9 +54,7 @@ def test_a_name_of_no_token_or_of_two_is_refused() -> None:
     ):
         with pytest.raises(InputError, match=message):
             NAMES.in_list(text)
-    with pytest.raises(
-        InputError, match="expected a token string of one id, got 'x' of ids 0, 1: give the id"
-    ):
+    with pytest.raises(InputError, match="expected a token string of one id, got 'x' of ids 0, 1: give the id"):
         TokenNames(lambda: ["x", "x"]).in_list("x")
     with pytest.raises(InputError, match="no tokenizer file that gives its token strings"):
         TokenNames(lambda: None).in_list("x")

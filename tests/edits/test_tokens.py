@@ -88,11 +88,7 @@ def test_only_the_rows_that_were_named_change(llama, tmp_path, method):
     assert edit.edited == 3
     assert {t.token for t in edit.tokens} == {"cat", "dog", "▁"}
     if method == "sub_tokens":
-        assert {t.token: t.way for t in edit.tokens} == {
-            "cat": "sub_tokens",
-            "dog": "sub_tokens",
-            "▁": "mean",
-        }
+        assert {t.token: t.way for t in edit.tokens} == {"cat": "sub_tokens", "dog": "sub_tokens", "▁": "mean"}
         assert edit.notes == (
             "1 of 3 tokens cannot be written with others; their rows are the mean of all trained rows.",
         )
@@ -133,9 +129,7 @@ def test_zero_rows_and_rows_that_are_not_finite_are_found(tmp_path):
     assert [t.id for t in edit.tokens] == [7, 9]
     assert edit.tensors[1].mean_norm_before is None
     assert all(bool(torch.isfinite(t).all()) for t in tensors(tmp_path / "o").values())
-    with pytest.raises(
-        InputError, match=r"expected a token whose row is zero or not finite in .*, got none: give ids"
-    ):
+    with pytest.raises(InputError, match=r"expected a token whose row is zero or not finite in .*, got none: give ids"):
         reinitialise_tokens(tmp_path / "o", tmp_path / "p", method="mean")
     with pytest.raises(InputError, match=r"NaN or inf in 1 \(9\): name them too"):
         reinitialise_tokens(tmp_path / "m", tmp_path / "p", [7], method="mean")
@@ -156,8 +150,7 @@ def test_what_cannot_be(llama, tmp_path):
         reinitialise_tokens(llama, tmp_path / "o", [1])
     (llama / "tokenizer.json").write_text("{}")
     with pytest.raises(
-        InputError,
-        match=r"expected a tokenizer in .* use the method 'mean' or 'covariance' \(--method mean\)$",
+        InputError, match=r"expected a tokenizer in .* use the method 'mean' or 'covariance' \(--method mean\)$"
     ):
         reinitialise_tokens(llama, tmp_path / "p", [1])
     assert not (tmp_path / "p").exists()
@@ -254,9 +247,9 @@ def test_rows_are_drawn_where_the_plain_covariance_has_no_factor():
     trained = trained_rows(as_rows(x), torch.arange(10), with_covariance=True)
     made = new_rows(as_rows(x), range(4000), {}, trained, seed=3)
     torch.testing.assert_close(made.mean(0), trained.mean, rtol=0, atol=0.01)
-    assert float(
-        ((made - trained.mean) / SPREAD).T.cov().trace() / trained.covariance.trace()
-    ) == pytest.approx(1, rel=0.05)
+    assert float(((made - trained.mean) / SPREAD).T.cov().trace() / trained.covariance.trace()) == pytest.approx(
+        1, rel=0.05
+    )
     assert torch.equal(made, new_rows(as_rows(x), range(4000), {}, trained, seed=3))
 
 
@@ -278,8 +271,7 @@ def test_a_damaged_row_of_a_real_model_is_mended(stories, tmp_path):
     weights[TABLE][token] = 3 * torch.randn(64, generator=torch.Generator().manual_seed(0))
     save_file(weights, file, metadata={"format": "pt"})
     (tmp_path / "t.txt").write_text(
-        "One day, Lily went to the park. It was a sunny day. She was happy all day. The next day, it rained. "
-        * 20
+        "One day, Lily went to the park. It was a sunny day. She was happy all day. The next day, it rained. " * 20
     )
     losses = {}
     for method in ("sub_tokens", "mean", "covariance"):

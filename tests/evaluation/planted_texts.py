@@ -51,9 +51,7 @@ def write_retrieval(directory: Path, *, documents: int = 240, queries: int = 80,
     (directory / "qrels").mkdir(parents=True)
     generator = np.random.default_rng(2)
     topics = generator.integers(0, TOPICS, documents)
-    corpus = [
-        {"_id": f"d{at}", "title": "", "text": _text(generator, topic, 6)} for at, topic in enumerate(topics)
-    ]
+    corpus = [{"_id": f"d{at}", "title": "", "text": _text(generator, topic, 6)} for at, topic in enumerate(topics)]
     (directory / "corpus.jsonl").write_text("".join(json.dumps(one) + "\n" for one in corpus))
     asked = generator.integers(0, TOPICS, queries)
     lines = [{"_id": f"q{at}", "text": _text(generator, topic, 3)} for at, topic in enumerate(asked)]
@@ -61,7 +59,5 @@ def write_retrieval(directory: Path, *, documents: int = 240, queries: int = 80,
     for split, part in (("train", range(0, queries, 2)), ("test", range(1, queries, 2))):
         if split == "test" or train:
             rows = [f"q{q}\td{d}\t1" for q in part for d in range(documents) if topics[d] == asked[q]]
-            (directory / "qrels" / f"{split}.tsv").write_text(
-                "query-id\tcorpus-id\tscore\n" + "\n".join(rows) + "\n"
-            )
+            (directory / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(rows) + "\n")
     return directory

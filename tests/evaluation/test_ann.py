@@ -19,9 +19,7 @@ def test_signs_by_hand() -> None:
     documents = np.array([[1.0, 2.0], [-1.0, 3.0], [1.0, -1.0], [-2.0, -2.0]])
     assert quantised_neighbours(np.array([[3.0, 1.0]]), documents, "binary", k=4).tolist() == [[0, 2, 1, 3]]
     # Hamming distances 0, 1, 1, 2: of equal ones the first.
-    assert quantised_neighbours(np.array([[3.0, 1.0]]), documents, "binary_hamming", k=4).tolist() == [
-        [0, 1, 2, 3]
-    ]
+    assert quantised_neighbours(np.array([[3.0, 1.0]]), documents, "binary_hamming", k=4).tolist() == [[0, 1, 2, 3]]
 
 
 @pytest.mark.parametrize("quantiser", QUANTISERS)

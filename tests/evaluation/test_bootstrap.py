@@ -47,9 +47,14 @@ def test_as_scipy_bootstraps_a_mean() -> None:
     a = generator.random(60)
     b = a + generator.normal(0.05, 0.2, 60)
     theirs = scipy.stats.bootstrap(
-        (a, b), lambda x, y, axis: np.mean(y - x, axis=axis), paired=True, vectorized=True, n_resamples=20_000,
-        method="percentile", rng=np.random.default_rng(1),
-    ).confidence_interval  # fmt: skip
+        (a, b),
+        lambda x, y, axis: np.mean(y - x, axis=axis),
+        paired=True,
+        vectorized=True,
+        n_resamples=20_000,
+        method="percentile",
+        rng=np.random.default_rng(1),
+    ).confidence_interval
     ours = paired_bootstrap(a, b, resamples=20_000)
     assert ours.difference == pytest.approx(np.mean(b - a))
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.002)
@@ -62,9 +67,14 @@ def test_as_scipy_bootstraps_a_difference_of_correlations(kind: str) -> None:
     a, b = gold + generator.normal(0, 2, 50), gold + generator.normal(0, 1, 50)
     function = scipy.stats.spearmanr if kind == "spearman" else scipy.stats.pearsonr
     theirs = scipy.stats.bootstrap(
-        (a, b, gold), lambda x, y, z: function(y, z)[0] - function(x, z)[0], paired=True, vectorized=False,
-        n_resamples=500, method="percentile", rng=np.random.default_rng(3),
-    ).confidence_interval  # fmt: skip
+        (a, b, gold),
+        lambda x, y, z: function(y, z)[0] - function(x, z)[0],
+        paired=True,
+        vectorized=False,
+        n_resamples=500,
+        method="percentile",
+        rng=np.random.default_rng(3),
+    ).confidence_interval
     ours = correlation_bootstrap(a, b, gold, kind=kind, resamples=4000)
     assert ours.difference == pytest.approx(function(b, gold)[0] - function(a, gold)[0], abs=1e-12)
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.035)
@@ -77,10 +87,7 @@ def test_a_mean_over_two_subsets_by_all_resamples() -> None:
 
     def every(system: np.ndarray, items: np.ndarray) -> np.ndarray:
         return np.array(
-            [
-                _by_ranks(system[items[list(c)]], gold[items[list(c)]])
-                for c in itertools.product(range(4), repeat=4)
-            ]
+            [_by_ranks(system[items[list(c)]], gold[items[list(c)]]) for c in itertools.product(range(4), repeat=4)]
         )
 
     places = (np.arange(0, 8, 2), np.arange(1, 8, 2))
@@ -110,9 +117,7 @@ def test_a_mean_over_subsets_keeps_their_sizes_and_draws_them_apart() -> None:
     assert (both.difference, both.low, both.high) == pytest.approx(expected, abs=0.012)
     # The same items twice: independent draws make the mean's interval narrower by the square root of 2.
     twice = [np.tile(one[:40], 2) for one in (a, b, gold)]
-    (narrow,) = correlation_bootstraps(
-        twice[0], twice[1][None], twice[2], subsets=[0] * 40 + [1] * 40, resamples=8000
-    )
+    (narrow,) = correlation_bootstraps(twice[0], twice[1][None], twice[2], subsets=[0] * 40 + [1] * 40, resamples=8000)
     assert (alone.high - alone.low) / (narrow.high - narrow.low) == pytest.approx(2**0.5, rel=0.06)
 
 
@@ -197,9 +202,7 @@ def test_many_systems_at_once_are_each_alone() -> None:
 
 def test_large_common_offsets_lose_no_digits() -> None:
     x, gold = np.random.default_rng(8).random((2, 40))
-    assert correlation(x + 1e6, gold - 1e6, kind="pearson") == pytest.approx(
-        scipy.stats.pearsonr(x, gold)[0], abs=1e-8
-    )
+    assert correlation(x + 1e6, gold - 1e6, kind="pearson") == pytest.approx(scipy.stats.pearsonr(x, gold)[0], abs=1e-8)
 
 
 def test_refusals_say_what_came() -> None:

@@ -26,9 +26,7 @@ def _words(tmp_path: Path) -> Encoding:
 def test_means_of_words_by_hand(tmp_path: Path) -> None:
     vectors = _words(tmp_path).encode(["water house", "Water, (house)!", "Time time", "nothing known", ""])
     assert vectors.tolist() == [[2, 1.5], [2, 1.5], [0, 1], [0, 0], [0, 0]]
-    with pytest.raises(
-        InputError, match=r"expected words of .*words\.vec in the texts, got none in 2: another"
-    ):
+    with pytest.raises(InputError, match=r"expected words of .*words\.vec in the texts, got none in 2: another"):
         _words(tmp_path).encode(["nothing", "known"])
 
 
@@ -102,8 +100,7 @@ def test_a_cache_on_a_full_disk_is_said(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
         with pytest.raises(
-            InputError,
-            match=r"cannot write .*npy: File too large: nothing of it was written; free some space",
+            InputError, match=r"cannot write .*npy: File too large: nothing of it was written; free some space"
         ):
             Encoding("counting", "1", _Counting(), cache=tmp_path).vectors(["a"] * 5000)
     finally:
@@ -143,9 +140,13 @@ def _bert(directory: Path) -> Path:
     (directory / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
     BertTokenizerFast(str(directory / "vocab.txt")).save_pretrained(directory)
     config = BertConfig(
-        vocab_size=len(VOCABULARY), hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        vocab_size=len(VOCABULARY),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
         max_position_embeddings=12,
-    )  # fmt: skip
+    )
     BertModel(config).save_pretrained(directory)
     return directory
 
@@ -155,11 +156,7 @@ def test_a_transformers_model_is_pooled_over_its_tokens(tmp_path: Path) -> None:
     from transformers import AutoModel, AutoTokenizer
 
     directory = _bert(tmp_path / "bert")
-    texts = [
-        "water time .",
-        "house",
-        "people small water time house people small water time house people small time",
-    ]
+    texts = ["water time .", "house", "people small water time house people small water time house people small time"]
     ticks: list[tuple[int, int]] = []
     vectors = open_encoder(directory).encode(texts, tick=lambda *done: ticks.append(done))
     assert ticks == [(3, 3)]
@@ -188,9 +185,7 @@ def test_sentence_transformers_without_their_last_normalisation(minilm: Path) ->
     texts = ["A man is eating.", "Two dogs run through a very long field of grass and flowers.", "x"]
     encoder = open_encoder(minilm)
     vectors = encoder.encode(texts)
-    theirs = sentence_transformers.SentenceTransformer(str(minilm), device="cpu").encode(
-        texts, show_progress_bar=False
-    )
+    theirs = sentence_transformers.SentenceTransformer(str(minilm), device="cpu").encode(texts, show_progress_bar=False)
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     assert encoder.normalizes
     assert np.abs(norms - 1).max() > 0.1

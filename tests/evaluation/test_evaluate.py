@@ -56,9 +56,7 @@ def test_means_over_subsets_have_intervals_in_json_and_print(planted: Path, tmp_
     lines = (planted / "sts" / "stsb_test.tsv").read_text().splitlines()[1:]
     for name, subsets in (("sts12", "ab"), ("sts13", "abc")):
         rows = [f"{line}\t{subsets[at % len(subsets)]}" for at, line in enumerate(lines)]
-        (tmp_path / f"{name}.tsv").write_text(
-            "\n".join(["sentence1\tsentence2\tscore\tsubset", *rows]) + "\n"
-        )
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["sentence1\tsentence2\tscore\tsubset", *rows]) + "\n")
     (tmp_path / "stsb_test.tsv").write_text((planted / "sts" / "stsb_test.tsv").read_text())
     found = evaluate(planted / "spoiled.vec", task="sts", data=tmp_path, repairs=FEW, resamples=300)
     mean = "spearman_cosine_subset_mean"
@@ -66,9 +64,7 @@ def test_means_over_subsets_have_intervals_in_json_and_print(planted: Path, tmp_
         numbers = found.results["sts"][name]
         for repair in FEW:
             interval = found.differences["sts"][name][repair][mean]
-            assert interval.difference == pytest.approx(
-                numbers[repair][mean] - numbers["original"][mean], abs=1e-9
-            )
+            assert interval.difference == pytest.approx(numbers[repair][mean] - numbers["original"][mean], abs=1e-9)
             assert interval.low <= interval.difference <= interval.high
         assert found.differences["sts"][name]["all_but_the_top_2"][mean].low > 0
     assert mean not in found.differences["sts"]["stsb"]["center"]
@@ -85,20 +81,14 @@ def test_a_subset_too_small_for_an_interval_leaves_the_others(planted: Path, tmp
     for first, has_mean in ((2, True), (1, False)):
         rows = [f"{line}\t{'b' if at >= first else 'a'}" for at, line in enumerate(lines)]
         (tmp_path / "sts12.tsv").write_text("\n".join(["sentence1\tsentence2\tscore\tsubset", *rows]) + "\n")
-        found = evaluate(
-            planted / "spoiled.vec", task="sts", data=tmp_path, repairs=["center"], resamples=300
-        )
+        found = evaluate(planted / "spoiled.vec", task="sts", data=tmp_path, repairs=["center"], resamples=300)
         assert set(found.differences["sts"]["sts12"]["center"]) >= {"spearman_cosine", "pearson_cosine"}
         assert "spearman_cosine_subset_mean" not in found.differences["sts"]["sts12"]["center"]
-        assert (
-            found.results["sts"]["sts12"]["center"]["spearman_cosine_subset_mean"] is not None
-        ) == has_mean
+        assert (found.results["sts"]["sts12"]["center"]["spearman_cosine_subset_mean"] is not None) == has_mean
 
 
 def test_sts_is_computed_from_the_vectors_by_hand(planted: Path) -> None:
-    found = evaluate(
-        planted / "healthy.vec", task="sts", data=planted / "sts", repairs=["center"], resamples=100
-    )
+    found = evaluate(planted / "healthy.vec", task="sts", data=planted / "sts", repairs=["center"], resamples=100)
     lines = (planted / "healthy.vec").read_text().splitlines()[1:]
     vectors = {line.split()[0]: np.array(line.split()[1:], float) for line in lines}
     rows = [line.split("\t") for line in (planted / "sts" / "stsb_test.tsv").read_text().splitlines()[1:]]
@@ -125,14 +115,20 @@ def test_retrieval_and_its_record(planted: Path, tmp_path: Path) -> None:
     )
     numbers = found.results["retrieval"]["retrieval"]
     assert set(numbers["center"]) == {
-        "ndcg10", "recall10", "recall100", "ndcg10_inner", "recall10_inner", "recall100_inner", "ndcg10_inner_documents",
-        "recall10_inner_documents", "recall100_inner_documents", "n",
-    }  # fmt: skip
+        "ndcg10",
+        "recall10",
+        "recall100",
+        "ndcg10_inner",
+        "recall10_inner",
+        "recall100_inner",
+        "ndcg10_inner_documents",
+        "recall10_inner_documents",
+        "recall100_inner_documents",
+        "n",
+    }
     assert "ndcg10_inner_documents" not in numbers["whiten_pca"]
     # Subtracting one vector from the documents alone moves all scores of a query alike.
-    assert numbers["center"]["ndcg10_inner_documents"] == pytest.approx(
-        numbers["original"]["ndcg10_inner"], abs=0.02
-    )
+    assert numbers["center"]["ndcg10_inner_documents"] == pytest.approx(numbers["original"]["ndcg10_inner"], abs=0.02)
     assert numbers["all_but_the_top_2"]["ndcg10"] > numbers["original"]["ndcg10"]
     assert numbers["original"]["n"] == 40
     found.save(tmp_path / "e.json")
@@ -149,9 +145,7 @@ def test_ann_of_texts_and_of_stored_vectors(planted: Path, tmp_path: Path) -> No
     np.save(tmp_path / "x.npy", x)
     found = evaluate(tmp_path / "x.npy", task="ann", data=None, repairs=["center"], resamples=200)
     assert list(found.results["ann"]) == ["int8", "int8_uniform", "binary", "binary_hamming"]
-    assert any(
-        "Product quantisation is left out: it needs 256 documents, got 198" in note for note in found.notes
-    )
+    assert any("Product quantisation is left out: it needs 256 documents, got 198" in note for note in found.notes)
     binary = found.results["ann"]["binary"]
     assert binary["original"]["n"] == 22
     assert binary["center"]["recall10_own"] > binary["original"]["recall10_own"] + 0.1
@@ -159,8 +153,11 @@ def test_ann_of_texts_and_of_stored_vectors(planted: Path, tmp_path: Path) -> No
     hamming = found.results["ann"]["binary_hamming"]
     assert "recall10_inner_documents" not in hamming["center"]
     assert found.differences["ann"]["binary"]["center"].keys() == {
-        "recall10", "recall10_own", "recall10_inner", "recall10_inner_documents",
-    }  # fmt: skip
+        "recall10",
+        "recall10_own",
+        "recall10_inner",
+        "recall10_inner_documents",
+    }
     assert binary["original"]["recall10_inner"] == binary["original"]["recall10_inner_documents"]
     turned = evaluate(
         tmp_path / "x.npy", task="ann", data=None, repairs=["whiten_pca", "center"], resamples=200
@@ -178,9 +175,9 @@ def test_ann_of_texts_and_of_stored_vectors(planted: Path, tmp_path: Path) -> No
     assert found.provenance["documents_sha256"] != found.provenance["queries_sha256"]
     np.save(tmp_path / "q.npy", x[:5])
     assert (
-        evaluate(
-            tmp_path / "x.npy", task="ann", data=tmp_path / "q.npy", repairs=[], resamples=200
-        ).provenance["queries"]
+        evaluate(tmp_path / "x.npy", task="ann", data=tmp_path / "q.npy", repairs=[], resamples=200).provenance[
+            "queries"
+        ]
         == 5
     )
     np.save(tmp_path / "wide.npy", np.ones((5, 9), np.float32))
@@ -195,11 +192,7 @@ def test_what_cannot_be_fitted_is_said_and_left_out(planted: Path, tmp_path: Pat
     assert list(found.results["ann"]["binary"]) == ["original", "center"]
     assert any(note.startswith("whiten is left out: expected at least 45 rows") for note in found.notes)
     found = evaluate(
-        planted / "healthy.vec",
-        task="sts",
-        data=planted / "sts",
-        repairs=["center", "scaled_center"],
-        resamples=100,
+        planted / "healthy.vec", task="sts", data=planted / "sts", repairs=["center", "scaled_center"], resamples=100
     )
     assert list(found.results["sts"]["stsb"]) == ["original", "center"]
     assert (
@@ -225,8 +218,7 @@ def test_a_text_is_the_mean_of_its_repaired_words(planted: Path) -> None:
     for name in ("all_but_the_top_original_2", "whiten"):
         words = repair_named(name, d=16).fit(as_rows(table)).transform(table)
         expected = [
-            words[[place[word] for word in text.split()]].mean(0) if "t" in text[0] else np.zeros(16)
-            for text in texts
+            words[[place[word] for word in text.split()]].mean(0) if "t" in text[0] else np.zeros(16) for text in texts
         ]
         assert fitted.apply(name, vectors).cosine == pytest.approx(np.array(expected), abs=2e-4)
 
@@ -235,9 +227,7 @@ def test_pairs_with_a_sentence_of_no_known_word_are_left_out_and_told(planted: P
     (tmp_path / "sts").mkdir()
     for split in ("train", "dev", "test"):
         lines = (planted / "sts" / f"stsb_{split}.tsv").read_text()
-        (tmp_path / "sts" / f"stsb_{split}.tsv").write_text(
-            f"{lines}nothing known\tt1w1 t1w2\t3\nt1w1\tnothing\t2\n"
-        )
+        (tmp_path / "sts" / f"stsb_{split}.tsv").write_text(f"{lines}nothing known\tt1w1 t1w2\t3\nt1w1\tnothing\t2\n")
     whole, more = (
         evaluate(planted / "spoiled.vec", task="sts", data=data, repairs=["center"], resamples=300)
         for data in (planted / "sts", tmp_path / "sts")
@@ -246,9 +236,7 @@ def test_pairs_with_a_sentence_of_no_known_word_are_left_out_and_told(planted: P
     assert more.differences == whole.differences
     assert "stsb: 2 pairs with a sentence of no direction: left out." in more.notes
     assert not any("no direction" in note for note in whole.notes)
-    found = select_repair(
-        planted / "spoiled.vec", task="sts", data=tmp_path / "sts", repairs=FEW, resamples=1000
-    )
+    found = select_repair(planted / "spoiled.vec", task="sts", data=tmp_path / "sts", repairs=FEW, resamples=1000)
     assert (found.chosen, found.development_n, found.test_n) == ("all_but_the_top_2", 120, 120)
     assert "2 development pairs with a sentence of no direction: left out." in found.notes
     (tmp_path / "sts/stsb_test.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t1\nt1w1\td\t2\n")
@@ -257,28 +245,18 @@ def test_pairs_with_a_sentence_of_no_known_word_are_left_out_and_told(planted: P
 
 
 def test_selection_finds_the_fault_and_leaves_the_healthy_twin(planted: Path, tmp_path: Path) -> None:
-    found = select_repair(
-        planted / "spoiled.vec", task="sts", data=planted / "sts", repairs=FEW, resamples=1000
-    )
+    found = select_repair(planted / "spoiled.vec", task="sts", data=planted / "sts", repairs=FEW, resamples=1000)
     assert found.chosen == found.candidate == "all_but_the_top_2"
     assert not found.leaves_it
     assert found.test is not None
     assert found.test.low > 0
     assert found.test.level == 0.95
     assert found.development["center"].level == pytest.approx(1 - 0.05 / 3)
-    assert {
-        "development_sha256",
-        "test_sha256",
-        "encoder_sha256",
-        "seed",
-        "versions",
-    } <= found.provenance.keys()
+    assert {"development_sha256", "test_sha256", "encoder_sha256", "seed", "versions"} <= found.provenance.keys()
     assert found.verdict.startswith("Repair ")
     found.save(tmp_path / "s.json")
     assert Selection.load(tmp_path / "s.json") == found
-    healthy = select_repair(
-        planted / "healthy.vec", task="sts", data=planted / "sts", repairs=FEW, resamples=1000
-    )
+    healthy = select_repair(planted / "healthy.vec", task="sts", data=planted / "sts", repairs=FEW, resamples=1000)
     assert healthy.leaves_it
     assert "as it is" in healthy.verdict
 
@@ -291,9 +269,7 @@ def test_selection_by_retrieval_on_train_queries_or_halves(planted: Path, tmp_pa
     assert found.chosen == "all_but_the_top_2"
     assert "the 40 queries of qrels/train.tsv" in found.splits
     shutil.copytree(planted / "retrieval", tmp_path / "shared")
-    rows = [
-        (tmp_path / "shared/qrels" / f"{split}.tsv").read_text().splitlines() for split in ("train", "test")
-    ]
+    rows = [(tmp_path / "shared/qrels" / f"{split}.tsv").read_text().splitlines() for split in ("train", "test")]
     (tmp_path / "shared/qrels/train.tsv").write_text("\n".join([*rows[0], *rows[1][1:]]) + "\n")
     shared = select_repair(
         planted / "spoiled.vec", task="retrieval", data=tmp_path / "shared", repairs=FEW, resamples=1000
@@ -370,10 +346,17 @@ def test_verdicts() -> None:
 
     def said(*intervals: Interval, others: int = 0) -> str:
         repairs = {"center": 0.0} | {f"r{at}": -1.0 for at in range(others)}
-        return verdict("m", "retrieval", "ndcg10", {
-            f"s{at}": {r: {"ndcg10": Interval(one.difference + x, one.low + x, one.high + x)} for r, x in repairs.items()}
-            for at, one in enumerate(intervals)
-        })  # fmt: skip
+        return verdict(
+            "m",
+            "retrieval",
+            "ndcg10",
+            {
+                f"s{at}": {
+                    r: {"ndcg10": Interval(one.difference + x, one.low + x, one.high + x)} for r, x in repairs.items()
+                }
+                for at, one in enumerate(intervals)
+            },
+        )
 
     assert said(up) == "m, retrieval: center changes nDCG@10 by +0.0200 (95%: +0.0100 to +0.0300)."
     assert said(up, others=2).startswith(
@@ -401,14 +384,10 @@ def test_verdicts() -> None:
 
 
 def test_a_record_that_was_edited(planted: Path) -> None:
-    found = evaluate(
-        planted / "healthy.vec", task="sts", data=planted / "sts", repairs=["center"], resamples=100
-    )
+    found = evaluate(planted / "healthy.vec", task="sts", data=planted / "sts", repairs=["center"], resamples=100)
     data = json.loads(found.to_json())
     data["results"]["sts"]["stsb"]["center"]["n"] = "many"
-    with pytest.raises(
-        InputError, match=r"finite number or null at results\.sts\.stsb\.center\.n, got 'many'"
-    ):
+    with pytest.raises(InputError, match=r"finite number or null at results\.sts\.stsb\.center\.n, got 'many'"):
         Evaluation.from_json(json.dumps(data))
     data = json.loads(found.to_json())
     data["differences"]["sts"]["stsb"]["center"]["spearman_cosine"]["low"] = 1e9

@@ -23,19 +23,7 @@ DATA = Path(__file__).parents[2] / "../shared/data"
 def test_a_task_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=True), write_sts(tmp_path / "sts")
     given = ["--repairs", "center", "all_but_the_top_2", "--cache", str(tmp_path / "cache")]
-    main(
-        [
-            "evaluate",
-            str(words),
-            "--task",
-            "sts",
-            "--data",
-            str(sts),
-            *given,
-            "--json",
-            str(tmp_path / "e.json"),
-        ]
-    )
+    main(["evaluate", str(words), "--task", "sts", "--data", str(sts), *given, "--json", str(tmp_path / "e.json")])
     printed = capsys.readouterr().out
     assert "all_but_the_top_2 does best" in " ".join(printed.split())
     assert "wrote" in printed
@@ -52,16 +40,7 @@ def test_a_table_of_pairs_and_its_columns(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "own.csv").write_text(
         "n,left,right,gold\n" + "".join(f"1,{line}\n".replace("\t", ",") for line in lines)
     )
-    asked = [
-        "evaluate",
-        str(words),
-        "--task",
-        "sts",
-        "--repairs",
-        "center",
-        "--json",
-        str(tmp_path / "e.json"),
-    ]
+    asked = ["evaluate", str(words), "--task", "sts", "--repairs", "center", "--json", str(tmp_path / "e.json")]
     for columns in (["left", "right", "gold"], ["2", "3", "4"]):
         main([*asked, "--data", str(tmp_path / "own.csv"), "--columns", *columns])
         assert "own" in capsys.readouterr().out
@@ -77,15 +56,7 @@ def test_a_choice_without_a_repair(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], spoiled: bool, chosen: str
 ) -> None:
     words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=spoiled), write_sts(tmp_path / "sts")
-    given = [
-        "--method",
-        "auto",
-        "--repairs",
-        "center",
-        "all_but_the_top_2",
-        "--json",
-        str(tmp_path / "s.json"),
-    ]
+    given = ["--method", "auto", "--repairs", "center", "all_but_the_top_2", "--json", str(tmp_path / "s.json")]
     main(["evaluate", str(words), "--task", "sts", "--data", str(sts), *given])
     printed = " ".join(capsys.readouterr().out.split())
     assert ("words.vec with all_but_the_top_2: on the test split" in printed) == spoiled
@@ -116,10 +87,7 @@ def test_a_choice_without_a_repair(
             ["--task", "wordsim", "--data", ".", "--method", "auto"],
             "expected --method auto with the task sts or retrieval, got it with wordsim",
         ),
-        (
-            ["--task", "sts", "--method", "auto"],
-            "expected a directory or a table of data for the task sts, got none",
-        ),
+        (["--task", "sts", "--method", "auto"], "expected a directory or a table of data for the task sts, got none"),
         (
             ["--task", "sts", "--data", ".", "--method", "auto", "--protocol", "paper"],
             "expected the protocol 'paper' with",
@@ -127,20 +95,14 @@ def test_a_choice_without_a_repair(
         (["--task", "sts", "--data", ".", "--method", "center"], "Invalid value"),
         (["--task", "sts", "--data", "words.vec", "--columns", "1", "2"], "expected 3 columns"),
         (["--task", "sts", "--data", "words.vec"], "expected at least 3 columns in line 1 of words.vec"),
-        (
-            ["--task", "sts", "--data", ".", "--columns", "1", "2", "3"],
-            "with a table as data of wordsim or sts",
-        ),
+        (["--task", "sts", "--data", ".", "--columns", "1", "2", "3"], "with a table as data of wordsim or sts"),
         (
             ["--task", "sts", "--data", "x.tsv", "--columns", "1", "2", "3", "--method", "auto"],
             "expected --columns without --method auto",
         ),
         ([], "expected a spec and a task out of wordsim, sts, retrieval, ann, or own vectors (--queries, "),
         (["--method", "auto"], "expected --method auto with the task sts or retrieval, got it with None"),
-        (
-            ["--qrels", "q.tsv"],
-            "expected --queries, --documents and --qrels together, got --qrels without --queries",
-        ),
+        (["--qrels", "q.tsv"], "expected --queries, --documents and --qrels together, got --qrels without --queries"),
         (
             ["--queries", "words.vec", "--qrels", "q.tsv", "--data", "."],
             "expected either --queries and --qrels or --data, got both",
@@ -183,31 +145,14 @@ def test_own_vectors_with_own_judgements(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "qrels.txt").write_text("".join(lines))
     (tmp_path / "d.ids").write_text("".join(f"doc{at}\n" for at in range(len(documents))))
     (tmp_path / "q.ids").write_text("".join(f"query{at}\n" for at in range(len(queries))))
-    options = {
-        "queries": "q.npy",
-        "documents": "d.npy",
-        "qrels": "qrels.txt",
-        "ids": "d.ids",
-        "query-ids": "q.ids",
-    }
+    options = {"queries": "q.npy", "documents": "d.npy", "qrels": "qrels.txt", "ids": "d.ids", "query-ids": "q.ids"}
     own = [word for name, file in options.items() for word in (f"--{name}", str(tmp_path / file))]
     main(["evaluate", *own, "--repairs", "center", "all_but_the_top_2", "--json", str(tmp_path / "e.json")])
     assert "all_but_the_top_2 does best" in " ".join(capsys.readouterr().out.split())
     found = Evaluation.load(tmp_path / "e.json")
     assert found.results["retrieval"]["d"]["original"]["n"] == len(queries)
     assert found.name == f"{tmp_path.name}/d.npy"
-    main(
-        [
-            "evaluate",
-            *own,
-            "--method",
-            "auto",
-            "--repairs",
-            "all_but_the_top_2",
-            "--json",
-            str(tmp_path / "s.json"),
-        ]
-    )
+    main(["evaluate", *own, "--method", "auto", "--repairs", "all_but_the_top_2", "--json", str(tmp_path / "s.json")])
     chosen = Selection.load(tmp_path / "s.json")
     assert chosen.chosen == "all_but_the_top_2"
     capsys.readouterr()
@@ -216,17 +161,7 @@ def test_own_vectors_with_own_judgements(tmp_path: Path, capsys: pytest.CaptureF
         np.save(tmp_path / "healthy.npy", healthy[0])
         np.save(tmp_path / "q.npy", queries if written else healthy[1])
         own[3] = str(tmp_path / name)
-        main(
-            [
-                "repair",
-                own[3],
-                str(tmp_path / "y.npy"),
-                *own,
-                "--json",
-                str(tmp_path / "r.json"),
-                "--overwrite",
-            ]
-        )
+        main(["repair", own[3], str(tmp_path / "y.npy"), *own, "--json", str(tmp_path / "r.json"), "--overwrite"])
         printed = capsys.readouterr().out
         assert printed.count("REPAIR IT") == (1 if written else 0)
         assert ("wrote" in printed.partition("r.json")[2]) == written

@@ -27,9 +27,7 @@ def test_the_document_quotes_the_kept_results() -> None:
         for block in re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
         for line in block.splitlines()
     ]
-    printed = {
-        line for path in RESULTS.glob("*.txt") for line in path.read_text(encoding="utf-8").splitlines()
-    }
+    printed = {line for path in RESULTS.glob("*.txt") for line in path.read_text(encoding="utf-8").splitlines()}
     assert len(quoted) > 30
     assert set(quoted) <= printed | {"..."}
 
@@ -70,9 +68,7 @@ def test_the_table_of_own_vectors_is_the_kept_results() -> None:
     assert numbers["original"]["n"] == 1109
     assert "All 1,109 queries, with 95% intervals of 10,000 resamples" in told
     assert of_the_test_split["original"]["n"] == 300
-    assert (
-        f"With the 300 test queries alone its change of nDCG@10, {_cell(changes['center']['ndcg10'])}" in told
-    )
+    assert f"With the 300 test queries alone its change of nDCG@10, {_cell(changes['center']['ndcg10'])}" in told
 
 
 def test_the_price_of_own_vectors_is_the_kept_one() -> None:
@@ -80,12 +76,9 @@ def test_the_price_of_own_vectors_is_the_kept_one() -> None:
     told = " ".join(_own_section().split())
     took = {name: f"{one['processor_s']:.0f} seconds" for name, one in kept["commands"].items()}
     peak = {name: f"{one['peak_mib']:,} MiB" for name, one in kept["commands"].items()}
+    assert f"With {kept['documents']:,} documents and {kept['queries']:,} queries of {kept['d']} numbers" in told
     assert (
-        f"With {kept['documents']:,} documents and {kept['queries']:,} queries of {kept['d']} numbers" in told
-    )
-    assert (
-        f"all repairs took {took['all repairs']} of one processor's time and at most {peak['all repairs']} of"
-        in told
+        f"all repairs took {took['all repairs']} of one processor's time and at most {peak['all repairs']} of" in told
     )
     for name, words in (
         ("center", "`--repairs center` alone took"),

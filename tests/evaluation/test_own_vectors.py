@@ -61,8 +61,10 @@ def test_all_three_ways_by_hand() -> None:
     x, y = documents.astype(np.float64), queries.astype(np.float64)
     mean, spread = x.mean(0), x.std(0, ddof=1)
     moved: dict[str, Any] = {
-        "original": lambda z: z, "center": lambda z: z - mean, "standardize": lambda z: (z - mean) / spread
-    }  # fmt: skip
+        "original": lambda z: z,
+        "center": lambda z: z - mean,
+        "standardize": lambda z: (z - mean) / spread,
+    }
     for name, function in moved.items():
         numbers = found.results["retrieval"]["documents"][name]
         a, b = function(y), function(x)
@@ -73,9 +75,7 @@ def test_all_three_ways_by_hand() -> None:
     assert (found.name, found.task) == ("documents", "retrieval")
     price = found.prices["documents"]["center"]
     assert (price.fitted_n, price.fitted_on) == (N, "the documents alone")
-    assert any(
-        "fitted on the documents alone, and applied to documents and queries" in n for n in found.notes
-    )
+    assert any("fitted on the documents alone, and applied to documents and queries" in n for n in found.notes)
     assert Evaluation.from_json(found.to_json()) == found
 
 
@@ -115,9 +115,7 @@ def test_every_form_of_ids_and_judgements_says_the_same(form: dict[str, str], tm
     _write(tmp_path, documents, queries, judged)
     given = {name: tmp_path / file for name, file in form.items()}
     found = uncone.evaluate(**given, repairs=["center"], resamples=200)
-    plain = uncone.evaluate(
-        queries=queries, documents=documents, qrels=judged, repairs=["center"], resamples=200
-    )
+    plain = uncone.evaluate(queries=queries, documents=documents, qrels=judged, repairs=["center"], resamples=200)
     assert found.results["retrieval"]["d"] == plain.results["retrieval"]["documents"]
     assert found.differences["retrieval"]["d"] == plain.differences["retrieval"]["documents"]
     assert found.provenance["d_sha256"] == plain.provenance["documents_sha256"]
@@ -127,12 +125,7 @@ def test_numbers_counted_from_1_are_a_caution_and_row_numbers_are_said() -> None
     documents, queries, judged = planted(spoiled=False)
     judged = {q: dict(list(of.items())[:2]) for q, of in judged.items()}
     from_1 = {q + 1: {d + 1: 1 for d in of if d < N - 1} for q, of in judged.items() if q < M - 1}
-    given: dict[str, Any] = {
-        "queries": queries,
-        "documents": documents,
-        "repairs": ["center"],
-        "resamples": 200,
-    }
+    given: dict[str, Any] = {"queries": queries, "documents": documents, "repairs": ["center"], "resamples": 200}
     right, wrong = (uncone.evaluate(qrels=qrels, **given) for qrels in (judged, from_1))
     assert right.caution == ""
     assert wrong.caution.startswith("Matching pairs have a mean cosine of ")
@@ -150,9 +143,7 @@ def test_numbers_counted_from_1_are_a_caution_and_row_numbers_are_said() -> None
     )
     assert named.caution == ""
     assert not any("row numbers" in one for one in named.notes)
-    chosen = uncone.select_repair(
-        queries=queries, documents=documents, qrels=from_1, repairs=["center"], resamples=200
-    )
+    chosen = uncone.select_repair(queries=queries, documents=documents, qrels=from_1, repairs=["center"], resamples=200)
     assert f"Caution: {wrong.caution}" in chosen.notes
 
 
@@ -162,9 +153,7 @@ def test_a_column_of_ids_of_parquet_comes_before_its_texts(tmp_path: Path) -> No
     for name, ids in (("numbers", np.arange(5000, 5000 + N)), ("words", [f"d{i}" for i in range(N)])):
         columns = {"text": ["same"] * N, "id": ids, "vector": list(documents)}
         pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet", row_group_size=100)
-        named = {
-            q: {f"{5000 + d}" if name == "numbers" else f"d{d}": 1 for d in of} for q, of in judged.items()
-        }
+        named = {q: {f"{5000 + d}" if name == "numbers" else f"d{d}": 1 for d in of} for q, of in judged.items()}
         found = uncone.evaluate(
             queries=queries, documents=tmp_path / f"{name}.parquet", qrels=named, repairs=[], resamples=200
         )
@@ -182,9 +171,7 @@ def test_ids_as_a_sequence_and_words_as_ids(tmp_path: Path) -> None:
     found = uncone.evaluate(documents=tmp_path / "d.vec", repairs=["center"], **given)
     same = uncone.evaluate(tmp_path / "d.vec", repairs=["center"], **given)  # in place of documents=
     assert (found.results, found.provenance) == (same.results, same.provenance)
-    plain = uncone.evaluate(
-        queries=queries, documents=documents, qrels=judged, repairs=["center"], resamples=200
-    )
+    plain = uncone.evaluate(queries=queries, documents=documents, qrels=judged, repairs=["center"], resamples=200)
     assert found.results["retrieval"]["d"] == plain.results["retrieval"]["documents"]
 
 
@@ -193,12 +180,7 @@ def test_documents_that_are_read_anew_by_every_repair_say_the_same(
 ) -> None:
     documents, queries, judged = planted(spoiled=True)
     _write(tmp_path, documents, queries, judged)
-    given: dict[str, Any] = {
-        "queries": queries,
-        "qrels": judged,
-        "repairs": ["center", "whiten"],
-        "resamples": 200,
-    }
+    given: dict[str, Any] = {"queries": queries, "qrels": judged, "repairs": ["center", "whiten"], "resamples": 200}
     held = uncone.evaluate(documents=tmp_path / "d.npy", **given)
     monkeypatch.setattr(own_vectors, "_HELD_BYTES", 0)
     streamed = uncone.evaluate(documents=tmp_path / "d.npy", **given)
@@ -218,9 +200,13 @@ def test_queries_without_a_relevant_document_are_counted_and_left_out() -> None:
 def test_a_query_that_is_a_document_is_not_its_own_answer() -> None:
     x = np.array([[1, 0], [0.9, 0.1], [0, 1]], np.float32)
     given: dict[str, Any] = {
-        "queries": x[[0, 2]], "documents": x, "query_ids": ["a", "c"], "ids": ["a", "b", "c"],
-        "qrels": {"a": {"b": 1}, "c": {"b": 1}}, "repairs": [],
-    }  # fmt: skip
+        "queries": x[[0, 2]],
+        "documents": x,
+        "query_ids": ["a", "c"],
+        "ids": ["a", "b", "c"],
+        "qrels": {"a": {"b": 1}, "c": {"b": 1}},
+        "repairs": [],
+    }
     assert uncone.evaluate(**given).results["retrieval"]["documents"]["original"]["ndcg10"] == 1.0
     others = uncone.evaluate(**given | {"query_ids": ["x", "y"], "qrels": {"x": {"b": 1}, "y": {"b": 1}}})
     second = 1 / math.log2(3)
@@ -239,9 +225,13 @@ def test_the_fault_is_undone_and_the_healthy_twin_left(tmp_path: Path) -> None:
     assert "halves of trec.txt, 50 and 50 queries" in chosen.splits
     np.save(tmp_path / "more.npy", documents[::2] + 1)
     found = uncone.repair(
-        tmp_path / "more.npy", tmp_path / "y.npy", method="auto", save=tmp_path / "t.safetensors",
-        documents=tmp_path / "d.npy", **given,
-    )  # fmt: skip
+        tmp_path / "more.npy",
+        tmp_path / "y.npy",
+        method="auto",
+        save=tmp_path / "t.safetensors",
+        documents=tmp_path / "d.npy",
+        **given,
+    )
     assert isinstance(found, uncone.Repaired)
     assert found.selection == chosen
     assert found.method == chosen.chosen
@@ -251,14 +241,15 @@ def test_the_fault_is_undone_and_the_healthy_twin_left(tmp_path: Path) -> None:
     assert "whether it helps is not known" not in found.verdict
     uncone.repair(tmp_path / "q.npy", tmp_path / "z.npy", load=tmp_path / "t.safetensors")
     after = uncone.evaluate(
-        queries=tmp_path / "z.npy", documents=repair_named(chosen.chosen, d=D).fit_transform(documents),
-        qrels=judged, repairs=[], resamples=200,
-    )  # fmt: skip
+        queries=tmp_path / "z.npy",
+        documents=repair_named(chosen.chosen, d=D).fit_transform(documents),
+        qrels=judged,
+        repairs=[],
+        resamples=200,
+    )
     both = uncone.evaluate(documents=documents, repairs=[chosen.chosen], **given)
     repaired = both.results["retrieval"]["documents"][chosen.chosen]
-    assert after.results["retrieval"]["documents"]["original"]["ndcg10"] == pytest.approx(
-        repaired["ndcg10"], abs=1e-6
-    )
+    assert after.results["retrieval"]["documents"]["original"]["ndcg10"] == pytest.approx(repaired["ndcg10"], abs=1e-6)
 
     arrays = uncone.repair(
         tmp_path / "more.npy", tmp_path / "again.npy", queries=queries, documents=documents, qrels=judged
@@ -283,9 +274,7 @@ def _shared(folder: Path) -> str:
 
 def test_a_difference_that_chance_explains_is_called_so() -> None:
     documents, queries, judged = planted(spoiled=False)
-    found = uncone.evaluate(
-        queries=queries, documents=documents, qrels=judged, repairs=["center"], resamples=500
-    )
+    found = uncone.evaluate(queries=queries, documents=documents, qrels=judged, repairs=["center"], resamples=500)
     interval = found.differences["retrieval"]["documents"]["center"]["ndcg10"]
     assert interval.low <= 0 <= interval.high
     assert found.verdict.endswith("no difference that 100 queries can show. Leave it as it is.")
@@ -299,18 +288,18 @@ def test_a_difference_that_chance_explains_is_called_so() -> None:
 
 def test_where_the_original_is_perfect_there_is_no_room_above() -> None:
     x = np.random.default_rng(0).standard_normal((60, D))
-    found = uncone.evaluate(
-        queries=x, documents=x, qrels={at: {at: 1} for at in range(60)}, repairs=["center"]
-    )
+    found = uncone.evaluate(queries=x, documents=x, qrels={at: {at: 1} for at in range(60)}, repairs=["center"])
     assert found.verdict == (
         "documents, retrieval: no repair helps: nDCG@10 is 1 as it is, and no value is higher. Leave it as it is."
     )
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"qrels": {0: {9999: 1, 8888: 1, 1: 1}, 1: {7777: 1}}},
-     r"the document '9999' in qrels\[0\] and 2 more \('8888' and '7777'\): the ids of 240 documents are like "
-     r"'0', '1', '2'; give others with --ids FILE"),
+    (
+        {"qrels": {0: {9999: 1, 8888: 1, 1: 1}, 1: {7777: 1}}},
+        r"the document '9999' in qrels\[0\] and 2 more \('8888' and '7777'\): the ids of 240 documents are like "
+        r"'0', '1', '2'; give others with --ids FILE",
+    ),
     ({"qrels": {"q1": {0: 1}}}, r"the query 'q1' in .*: the ids of 100 queries are like '0', .* --query-ids FILE"),
     ({"qrels": {0: {0: 0}, 1: {1: -1}}}, "a relevance above 0 in qrels, got none in 2 queries"),
     ({"qrels": {}}, "a relevance above 0 in qrels, got none in 0 queries"),
@@ -321,25 +310,23 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"queries": np.full((4, D), np.nan, np.float32)}, "expected finite rows, got 4 of 4"),
     ({"ids": ["a", "b"]}, "expected 240 lines in the ids, one per row of documents, got 2"),
     ({"ids": ["a"] * N}, "expected each id once in the ids, got 239 lines that repeat one"),
-    ({"queries": None}, "--queries, --documents and --qrels together, got --qrels, --documents without --queries: add it"),
+    (
+        {"queries": None},
+        "--queries, --documents and --qrels together, got --qrels, --documents without --queries: add it",
+    ),
     ({"queries": None, "qrels": None}, "got --documents without --queries, --qrels: add them"),
     ({"task": "sts"}, "expected the task retrieval with --queries and --qrels, got sts"),
     ({"data": "."}, "expected either --queries and --qrels or --data, got both"),
     ({"cache": "c"}, "or --cache, got both"),
     ({"spec": "d.npy"}, "expected one set of documents, got d.npy and --documents"),
     ({"repairs": ["centre"]}, "expected repairs out of"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("changed", "message"), REFUSED, ids=lambda x: x if isinstance(x, str) else "")
 def test_refusals(changed: dict[str, Any], message: str) -> None:
     documents, queries, judged = planted(spoiled=False)
-    given: dict[str, Any] = {
-        "queries": queries,
-        "documents": documents,
-        "qrels": judged,
-        "repairs": ["center"],
-    }
+    given: dict[str, Any] = {"queries": queries, "documents": documents, "qrels": judged, "repairs": ["center"]}
     with pytest.raises(InputError, match=message):
         uncone.evaluate(**given | changed)
 
@@ -403,22 +390,14 @@ def test_what_repair_refuses_with_own_judgements(tmp_path: Path) -> None:
         ({"fit_on": "d.npy"}, "expected no --fit-on with --queries"),
         ({"load": "t.safetensors"}, "expected no --load with --queries"),
         ({"counts": "c.npy"}, "expected no --counts with --queries"),
-        (
-            {"queries": None},
-            "got --documents, --qrels without --queries|--qrels, --documents without --queries",
-        ),
-        (
-            {"documents": np.ones((5, D + 1), np.float32)},
-            "expected documents of 16 features like .*d.npy, got 17",
-        ),
+        ({"queries": None}, "got --documents, --qrels without --queries|--qrels, --documents without --queries"),
+        ({"documents": np.ones((5, D + 1), np.float32)}, "expected documents of 16 features like .*d.npy, got 17"),
     ):
         with pytest.raises(InputError, match=message):
             uncone.repair(tmp_path / "d.npy", tmp_path / "y.npy", **given | changed)
     np.save(tmp_path / "q.npy", queries)
     with pytest.raises(InputError, match="expected another file to write than what is read"):
-        uncone.repair(
-            tmp_path / "d.npy", tmp_path / "q.npy", queries=tmp_path / "q.npy", qrels=judged, overwrite=True
-        )
+        uncone.repair(tmp_path / "d.npy", tmp_path / "q.npy", queries=tmp_path / "q.npy", qrels=judged, overwrite=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.npy", "q.npy", "wide.npy"]
 
 

@@ -40,9 +40,7 @@ def test_the_columns_of_each_layout(tmp_path: Path) -> None:
         "word1\tword2\tPOS\tSimLex999\tconc(w1)\r\nold\tnew\tA\t1.58\t2.72\r\nre-do\tmake\tV\t4\t1\r\n"
     )
     (tmp_path / "rw.txt").write_text("provincialism\tnarrow-mindedness\t8.11\t9\t7\n")
-    (tmp_path / "ws353_sim.tsv").write_bytes(
-        b"\xef\xbb\xbfword1\tword2\tscore\ntiger\ttiger\t10.00\n\ntiger  cat 7.35"
-    )
+    (tmp_path / "ws353_sim.tsv").write_bytes(b"\xef\xbb\xbfword1\tword2\tscore\ntiger\ttiger\t10.00\n\ntiger  cat 7.35")
     men, rw, simlex, similar = read_word_sets(tmp_path)
     assert men.pairs == (("well-known", "sun"), ("moon", "sun"))  # the tag goes, the word's own hyphen stays
     assert men.gold == (50.0, 3.0)
@@ -57,11 +55,7 @@ def test_the_columns_of_each_layout(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        (
-            "rw.txt",
-            "a b 1\nc d\n",
-            r"at least 3 columns in line 2 of .*rw.txt, got 2 \(\['c', 'd'\]\): mend it",
-        ),
+        ("rw.txt", "a b 1\nc d\n", r"at least 3 columns in line 2 of .*rw.txt, got 2 \(\['c', 'd'\]\): mend it"),
         ("rw.txt", "a b nan\n", r"score in line 1 of .*rw.txt, got 'nan'"),
         ("rw.txt", "a b 1\nword1 word2 score\n", r"score in line 2 of .*rw.txt, got 'score'"),
         ("SimLex-999.txt", "old new A\n", r"at least 4 columns in line 1 of .*SimLex-999.txt"),
@@ -74,9 +68,7 @@ def test_the_columns_of_each_layout(tmp_path: Path) -> None:
         ("rw.txt", "word1 word2 score\n", r"expected pairs with scores in .*rw.txt, got none"),
     ],
 )
-def test_a_line_that_does_not_fit_is_named_by_its_number(
-    tmp_path: Path, file: str, text: str, message: str
-) -> None:
+def test_a_line_that_does_not_fit_is_named_by_its_number(tmp_path: Path, file: str, text: str, message: str) -> None:
     (tmp_path / file).write_text(text)
     with pytest.raises(InputError, match=message):
         read_word_sets(tmp_path)
@@ -92,8 +84,7 @@ def test_sets_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"expected a directory of word-similarity sets, got .*nowhere"):
         read_word_sets(tmp_path / "nowhere")
     with pytest.raises(
-        InputError,
-        match=r"got no file of them: looked for MEN_dataset_lemma_form_full or men3000.tsv; rw.txt",
+        InputError, match=r"got no file of them: looked for MEN_dataset_lemma_form_full or men3000.tsv; rw.txt"
     ):
         read_word_sets(tmp_path)
     (tmp_path / "rw.txt.gz").write_bytes(gzip.compress(b"a b 1\n"))
@@ -102,9 +93,7 @@ def test_sets_that_are_not_there(tmp_path: Path) -> None:
         InputError, match=r"expected simlex999 in .* looked for SimLex-999.txt or simlex999.tsv; put it there"
     ):
         read_word_sets(tmp_path, sets=("rw", "simlex999"))
-    with pytest.raises(
-        InputError, match="expected sets out of men, rw, simlex999, wordsim_sim, wordsim_rel, got mc30"
-    ):
+    with pytest.raises(InputError, match="expected sets out of men, rw, simlex999, wordsim_sim, wordsim_rel, got mc30"):
         read_word_sets(tmp_path, sets=("mc30",))
 
 
@@ -145,9 +134,7 @@ def test_the_three_layouts_of_sts(tmp_path: Path) -> None:
         ("sts-test.csv", "a\tb\n", "at least 7 columns in line 1 .* got 2"),
     ],
 )
-def test_a_line_of_sts_that_does_not_fit_is_named(
-    tmp_path: Path, file: str, content: str, message: str
-) -> None:
+def test_a_line_of_sts_that_does_not_fit_is_named(tmp_path: Path, file: str, content: str, message: str) -> None:
     (tmp_path / file).write_text(content)
     with pytest.raises(InputError, match=message):
         read_sts(tmp_path)
@@ -166,8 +153,13 @@ def test_sts_sets_that_are_not_there(tmp_path: Path) -> None:
 def test_the_real_sets_have_their_published_sizes() -> None:
     sizes = {one.name: (len(one), len({*one.subset} or {""})) for one in read_sts(STS_DATA)}
     assert sizes == {
-        "sts12": (3108, 5), "sts13": (1500, 3), "sts14": (3750, 6), "sts15": (3000, 5), "sts16": (1186, 5), "stsb": (1379, 1),
-    }  # fmt: skip
+        "sts12": (3108, 5),
+        "sts13": (1500, 3),
+        "sts14": (3750, 6),
+        "sts15": (3000, 5),
+        "sts16": (1186, 5),
+        "stsb": (1379, 1),
+    }
 
 
 PAIRS = (("cat", "dog"), ("New York", 'a, "b"'))
@@ -192,10 +184,7 @@ OBJECTS = (
         ("no_suffix", ROWS),
         ("plain.csv", QUOTED),
         ("spaced.csv", QUOTED.replace("cat,dog", "cat , dog")),
-        (
-            "semicolons.csv",
-            QUOTED.replace("cat,dog,3", "cat;dog;3").replace(",0.5", ";0.5").replace("York,", "York;"),
-        ),
+        ("semicolons.csv", QUOTED.replace("cat,dog,3", "cat;dog;3").replace(",0.5", ";0.5").replace("York,", "York;")),
         ("header.csv", "a,b,c\n" + QUOTED),
         ("tabs.csv", ROWS),
         ("commas.txt", QUOTED),
@@ -223,10 +212,7 @@ def test_any_table_of_two_texts_and_a_score(tmp_path: Path, name: str, content: 
         ('id\tx\ta\tb\tgold\n1\tx\tcat\tdog\t3\n2\ty\tNew York\ta, "b"\t.5\n', ("a", "b", "gold")),
         ('id\tx\ta\tb\tgold\n1\tx\tcat\tdog\t3\n2\ty\tNew York\ta, "b"\t.5\n', (3, 4, 5)),
         ('3\tdog\tcat\n.5\ta, "b"\tNew York\n', (3, 2, 1)),
-        (
-            '{"x": "cat", "y": "dog", "s": 3}\n{"x": "New York", "y": "a, \\"b\\"", "s": 0.5}\n',
-            ("x", "y", "s"),
-        ),
+        ('{"x": "cat", "y": "dog", "s": 3}\n{"x": "New York", "y": "a, \\"b\\"", "s": 0.5}\n', ("x", "y", "s")),
     ],
 )
 def test_columns_by_name_or_number(tmp_path: Path, content: str, columns: tuple[str | int, ...]) -> None:
@@ -260,12 +246,7 @@ def test_repeated_pairs_count_as_often_as_they_stand_there_and_subsets_are_kept(
         ("t.tsv", "", None, r"at least two pairs with scores in .*t\.tsv, got none"),
         ("t.tsv", b"a\tb\t1\ncaf\xe9\tb\t1\n", None, r"expected UTF-8, got .*t\.tsv, whose line 2 is not"),
         ("t.tsv", "a\tb\t1\na\tb\t2\n", (1, 2, 4), r"at least 4 columns in line 1 of .*, got 3"),
-        (
-            "t.tsv",
-            "a\tb\tc\nx\ty\t2\n",
-            ("a", "b", "score"),
-            r"columns a, b, score in line 1 of .*, got 'a b c'",
-        ),
+        ("t.tsv", "a\tb\tc\nx\ty\t2\n", ("a", "b", "score"), r"columns a, b, score in line 1 of .*, got 'a b c'"),
         ("t.tsv", "a\tb\t1\na\tb\t2\n", (1, 2), r"3 columns \(text, text, score\), got \(1, 2\)"),
         ("t.tsv", "a\tb\t1\na\tb\t2\n", (0, 1, 2), r"3 columns \(text, text, score\)"),
         ("t.csv", 'a,b,1\n"c,d,1\n', None, r"expected a table, got line 2 of .*t\.csv: "),
@@ -277,18 +258,8 @@ def test_repeated_pairs_count_as_often_as_they_stand_there_and_subsets_are_kept(
             ("x", "y", "s"),
             r"score in line 2 of .*, got ''",
         ),
-        (
-            "t.jsonl",
-            '{"x": "a", "y": "b", "s": true}\n',
-            ("x", "y", "s"),
-            r"score in line 1 of .*, got 'True'",
-        ),
-        (
-            "t.jsonl",
-            '{"x": ["a"], "y": "b", "s": 1}\n',
-            ("x", "y", "s"),
-            r"two texts in line 1 of .*, got '' and 'b'",
-        ),
+        ("t.jsonl", '{"x": "a", "y": "b", "s": true}\n', ("x", "y", "s"), r"score in line 1 of .*, got 'True'"),
+        ("t.jsonl", '{"x": ["a"], "y": "b", "s": 1}\n', ("x", "y", "s"), r"two texts in line 1 of .*, got '' and 'b'"),
         ("t.jsonl", '{"x": "a", "y": "b", "s": NaN}\n', ("x", "y", "s"), r"score in line 1 of .*, got 'nan'"),
         (
             "t.jsonl",

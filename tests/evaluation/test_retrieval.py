@@ -30,12 +30,7 @@ def _data(documents: int, judged: dict[str, dict[str, int]]) -> RetrievalData:
 
 
 def retrieve(
-    queries: npt.NDArray[Any],
-    documents: npt.NDArray[Any],
-    data: RetrievalData,
-    asked: Sequence[str],
-    *,
-    split: str,
+    queries: npt.NDArray[Any], documents: npt.NDArray[Any], data: RetrievalData, asked: Sequence[str], *, split: str
 ) -> dict[str, Scores]:
     """The scores of an exact search, one place deeper than the deepest measure: a query may find itself."""
     return scores_of(nearest(queries, documents, 101), data, asked, split=split)
@@ -70,9 +65,7 @@ def test_as_a_slow_loop() -> None:
     for at, relevant in enumerate(judged.values()):
         order = sorted(range(200), key=lambda d: -float(queries[at] @ documents[d]))
         gain = sum(relevant.get(f"d{d}", 0) / math.log2(rank + 2) for rank, d in enumerate(order[:10]))
-        best = sum(
-            g / math.log2(rank + 2) for rank, g in enumerate(sorted(relevant.values(), reverse=True)[:10])
-        )
+        best = sum(g / math.log2(rank + 2) for rank, g in enumerate(sorted(relevant.values(), reverse=True)[:10]))
         assert scores["ndcg10"][at] == pytest.approx(gain / best)
         positive = {name for name, grade in relevant.items() if grade > 0}
         found = positive & {f"d{d}" for d in order[:100]}
@@ -86,9 +79,7 @@ def test_a_query_is_not_its_own_answer() -> None:
     x = np.array([[1.0, 0.0], [0.5, 0.5]])
     assert retrieve(x[:1], x, data, ["a"], split="test")["ndcg10"][0] == 1.0
     same_id_alone = RetrievalData("other", ("a", "b"), ("x", "y"), {"a": "z"}, {"test": {"a": {"b": 1}}})
-    assert retrieve(x[:1], x, same_id_alone, ["a"], split="test")["ndcg10"][0] == pytest.approx(
-        1 / math.log2(3)
-    )
+    assert retrieve(x[:1], x, same_id_alone, ["a"], split="test")["ndcg10"][0] == pytest.approx(1 / math.log2(3))
 
 
 @given(st.integers(1, 5), st.integers(1, 60), st.integers(1, 30), st.integers(0, 2**31))
@@ -168,9 +159,7 @@ def test_bad_data_is_named(tmp_path: Path, file: str, content: str | bytes, mess
 def test_missing_data_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected a directory in BEIR's layout"):
         read_retrieval(tmp_path / "nowhere")
-    with pytest.raises(
-        InputError, match=r"expected corpus\.jsonl, queries\.jsonl, qrels/test\.tsv in .*no such file"
-    ):
+    with pytest.raises(InputError, match=r"expected corpus\.jsonl, queries\.jsonl, qrels/test\.tsv in .*no such file"):
         read_retrieval(tmp_path)
     (tmp_path / "corpus.jsonl.xz").write_bytes(b"no archive")
     (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "x"}\n')

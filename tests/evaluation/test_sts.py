@@ -23,9 +23,7 @@ def test_numbers_are_those_of_scipy() -> None:
     vectors = np.random.default_rng(1).standard_normal((120, 6)).astype(np.float32)
     place = {sentence: at for at, sentence in enumerate(pairs.texts())}
     scores = pair_scores(pairs, place, vectors, 2 * vectors, total=60)
-    left, right = (
-        vectors[[place[s] for s in side]].astype(np.float64) for side in zip(*pairs.pairs, strict=True)
-    )
+    left, right = (vectors[[place[s] for s in side]].astype(np.float64) for side in zip(*pairs.pairs, strict=True))
     inner = (left * right).sum(1)
     cosine = inner / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
     assert scores.cosine == pytest.approx(cosine)

@@ -69,9 +69,7 @@ def test_planted_rows_have_the_paper_s_norms_and_follow_the_law(experiment: Any)
     assert run["both_signs"] < run["low"] <= run["authors"] * (1 + 1e-4)
     assert math.log(run["both_signs"]) / math.log(run["toward_the_mean"]) == pytest.approx(2, abs=0.25)
     wide = planted.measured(row, n=4000, d=128, seeds=(0,), along_mean=2.8)["runs"][0]
-    assert (
-        wide["away_from_the_mean"] > 5 * wide["toward_the_mean"]
-    )  # here the sign alone makes the difference
+    assert wide["away_from_the_mean"] > 5 * wide["toward_the_mean"]  # here the sign alone makes the difference
     assert wide["both_signs"] == pytest.approx(math.exp(-2 * 2.04), rel=0.2)
 
 
@@ -80,8 +78,7 @@ def _words(tmp_path: Path) -> tuple[Path, Path]:
     x = np.random.default_rng(3).normal(0.2, 1.0, (200, 30)).astype(np.float32)
     vectors = tmp_path / "words.vec"
     vectors.write_text(
-        "200 30\n"
-        + "".join(f"{w} {' '.join(f'{v:.5f}' for v in r)}\n" for w, r in zip(words, x, strict=True))
+        "200 30\n" + "".join(f"{w} {' '.join(f'{v:.5f}' for v in r)}\n" for w, r in zip(words, x, strict=True))
     )
     data = tmp_path / "sets"
     data.mkdir()
@@ -100,13 +97,7 @@ def test_a_run_prints_the_tables_keeps_its_numbers_and_takes_them_up(
     asked = ["--models", f"gpt2-medium={vectors}", "--data", str(data), "--out", str(tmp_path / "out")]
     run.main(asked)
     printed = capsys.readouterr().out
-    for heading in (
-        "### Table 1",
-        "### Beside Table 1",
-        "### Table 2",
-        "### Table 3",
-        "### The usual protocol",
-    ):
+    for heading in ("### Table 1", "### Beside Table 1", "### Table 2", "### Table 3", "### The usual protocol"):
         assert heading in printed
     lines = printed.splitlines()
     ours = next(k for k, line in enumerate(lines) if line.startswith("| gpt2-medium | "))
@@ -140,9 +131,7 @@ def test_the_halves_of_wordsim_are_not_taken_as_independent(experiment: Any) -> 
         return {"center": {"difference": 1.0, "low": 1.0 - low, "high": 1.0 + high}}
 
     sets = {name: known(3.0, 4.0) for name in ("men", "rw", "simlex999")}
-    found = tables.mean_differences(sets | {"wordsim_sim": known(1.0, 3.0), "wordsim_rel": known(2.0, 1.0)})[
-        "center"
-    ]
+    found = tables.mean_differences(sets | {"wordsim_sim": known(1.0, 3.0), "wordsim_rel": known(2.0, 1.0)})["center"]
     assert found["difference"] == 1.0
     assert found["low"] == pytest.approx(1 - math.sqrt(3 * 3.0**2 + (1.0 + 2.0) ** 2) / 5)
     assert found["high"] == pytest.approx(1 + math.sqrt(3 * 4.0**2 + (3.0 + 1.0) ** 2) / 5)
@@ -172,9 +161,7 @@ def test_the_readme_holds_the_tables_of_the_kept_results(experiment: Any) -> Non
     readme = (HERE / "README.md").read_text(encoding="utf-8")
     run = experiment("run")
     assert readme.partition(run.BEGIN)[2].partition(run.END)[0].strip() == text.strip()
-    shown = [
-        line.partition("(pictures/")[2].rstrip(")") for line in readme.splitlines() if line.startswith("![")
-    ]
+    shown = [line.partition("(pictures/")[2].rstrip(")") for line in readme.splitlines() if line.startswith("![")]
     assert sorted(shown) == sorted(file.name for file in (HERE / "pictures").glob("*.png"))
 
 
@@ -196,15 +183,11 @@ def test_rows_without_the_directions_of_their_cluster(experiment: Any) -> None:
     """Three flat clusters far apart: without means the rows are flat, and without two directions nothing is left."""
     clusters, generator = experiment("clusters"), np.random.default_rng(0)
     clusters.CLUSTERS = 3
-    flat = generator.normal(size=(3, 40, 2)) @ np.linalg.qr(generator.normal(size=(3, 6, 2)))[0].transpose(
-        0, 2, 1
-    )
+    flat = generator.normal(size=(3, 40, 2)) @ np.linalg.qr(generator.normal(size=(3, 6, 2)))[0].transpose(0, 2, 1)
     x = (flat - flat.mean(axis=1, keepdims=True) + 100 * np.eye(3, 6)[:, None]).astype(np.float32)
     centred = clusters.moved_by_scikit_learn(x.reshape(-1, 6), seed=0, directions=0)
     assert centred.reshape(x.shape) == pytest.approx(flat - flat.mean(axis=1, keepdims=True), abs=1e-4)
-    assert clusters.moved_by_scikit_learn(x.reshape(-1, 6), seed=0, directions=2) == pytest.approx(
-        0, abs=1e-4
-    )
+    assert clusters.moved_by_scikit_learn(x.reshape(-1, 6), seed=0, directions=2) == pytest.approx(0, abs=1e-4)
 
 
 @pytest.mark.slow
@@ -229,19 +212,18 @@ def test_minilm_as_the_authors_program_has_it(
     rows = uncone.open_rows(f"{minilm}#input")
     w = experiment("geometry").whole(rows)
     made = {
-        "original": w, "center": authors.centred(w), "scaled_center": authors.scaled_centred(w),
-        "all_but_the_top_2": authors.without_top(w, 2), "all_but_the_top_d100": authors.without_top(w, 4),
+        "original": w,
+        "center": authors.centred(w),
+        "scaled_center": authors.scaled_centred(w),
+        "all_but_the_top_2": authors.without_top(w, 2),
+        "all_but_the_top_d100": authors.without_top(w, 4),
         "all_but_the_top_original_2": authors.without_top(w, 2, of_centred=False),
-    }  # fmt: skip
+    }
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
     for one in read_word_sets(DATA):
-        ids = [
-            [tokenizer.convert_tokens_to_ids(tokenizer.tokenize(word)) for word in pair] for pair in one.pairs
-        ]
+        ids = [[tokenizer.convert_tokens_to_ids(tokenizer.tokenize(word)) for word in pair] for pair in one.pairs]
         kept = [
-            k
-            for k, two in enumerate(ids)
-            if all(len(each) == 1 and each != [tokenizer.unk_token_id] for each in two)
+            k for k, two in enumerate(ids) if all(len(each) == 1 and each != [tokenizer.unk_token_id] for each in two)
         ]
         gold = [one.gold[k] for k in kept]
         for method, x in made.items():
@@ -292,8 +274,7 @@ def test_pictures_are_drawn(experiment: Any, minilm: Path, tmp_path: Path) -> No
     moments = Moments.of(rows)
     assert pictures.draw("minilm", rows, moments, tmp_path) == ["minilm_figure_1.png", "minilm_figure_3.png"]
     assert all(
-        (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-        for name in ("minilm_figure_1.png", "minilm_figure_3.png")
+        (tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("minilm_figure_1.png", "minilm_figure_3.png")
     )
     centred = uncone.transforms.repair_named("center", d=384).fit(moments).transform(rows)
     bins = pictures.cosines_to_unused(rows, centred)
@@ -314,9 +295,6 @@ def test_norms_and_isotropy_are_correlated_from_three_models_on(experiment: Any)
     for n in (3, 7, 8):
         told = tables._across(models[:n])
         expected = np.corrcoef(norms[:n], isotropy[:n])[0, 1]
-        assert (
-            f"Over the {n} models here, I(W) with both signs: {expected:.2f} for the norm of the mean, "
-            in told
-        )
+        assert f"Over the {n} models here, I(W) with both signs: {expected:.2f} for the norm of the mean, " in told
         assert told.endswith("So few models say little.") == (n < 8)
     assert "nan for the norm of the mean" in tables._across(models[:1] * 3)

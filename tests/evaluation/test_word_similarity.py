@@ -60,11 +60,7 @@ def test_the_paper_keeps_single_tokens_and_the_field_takes_means_of_pieces() -> 
     tokenizer = wordpiece(["the", *PROBES])
     x = torch.randn(tokenizer.get_vocab_size(), 6, generator=torch.Generator().manual_seed(3))
     one = pairs(
-        ("water", "river", 9),
-        ("cat", "dog", 7),
-        ("cat", "naïve", 1),
-        ("small", "house", 2),
-        ("dog", "world", 0),
+        ("water", "river", 9), ("cat", "dog", 7), ("cat", "naïve", 1), ("small", "house", 2), ("dog", "world", 0)
     )
     paper = word_similarity(x, vocabulary_of(tokenizer), [one]).scores["rw"]["original"]
     field = word_similarity(x, vocabulary_of(tokenizer), [one], protocol="field").scores["rw"]["original"]
@@ -87,9 +83,7 @@ def test_it_is_the_table_that_is_repaired_and_not_the_words() -> None:
     tokenizer = wordpiece(["the", *PROBES])
     x = torch.randn(tokenizer.get_vocab_size(), 4, generator=torch.Generator().manual_seed(4))
     one = pairs(("water", "river", 9), ("cat", "rivers", 7))
-    found = word_similarity(x, vocabulary_of(tokenizer), [one], {"unit": Unit()}, protocol="field").scores[
-        "rw"
-    ]["unit"]
+    found = word_similarity(x, vocabulary_of(tokenizer), [one], {"unit": Unit()}, protocol="field").scores["rw"]["unit"]
     pieces = tokenizer.encode("river", add_special_tokens=False).ids
     river = torch.stack([x[piece] / x[piece].norm() for piece in pieces]).mean(0)
     water = x[tokenizer.token_to_id("water")]
@@ -118,9 +112,7 @@ def test_a_common_direction_is_what_hides_the_words_and_centring_brings_them_bac
     generator = torch.Generator().manual_seed(5)
     clean = torch.randn(len(WORDS), 8, generator=generator)
     shift = 30 * torch.ones(8)
-    gold = [
-        (a, b, float(clean[i] @ clean[j])) for i, a in enumerate(WORDS) for j, b in enumerate(WORDS) if i < j
-    ]
+    gold = [(a, b, float(clean[i] @ clean[j])) for i, a in enumerate(WORDS) for j, b in enumerate(WORDS) if i < j]
     repairs = {"center": Linear(shift)}
     numbers = word_similarity(clean + shift, vocabulary_of(WORDS), [pairs(*gold)], repairs).results()["rw"]
     assert numbers["center"]["pearson_inner"] == pytest.approx(100, abs=1e-3)
@@ -141,13 +133,16 @@ def test_undefined_correlations_are_none_and_zero_rows_are_left_out() -> None:
     x, labels, _ = hand()
     x = torch.cat([x, torch.zeros(1, 2)])
     one = pairs(("a", "b", 10), ("a", "e", 5), ("b", "a", 5))
-    found = word_similarity(
-        x, vocabulary_of([*labels, "e"]), [one], {"zero": Linear(torch.tensor([1.0, 0.0]))}
-    )
+    found = word_similarity(x, vocabulary_of([*labels, "e"]), [one], {"zero": Linear(torch.tensor([1.0, 0.0]))})
     assert found.scores["rw"]["original"].gold.tolist() == [10, 5]
     assert found.results()["rw"]["original"] == {
-        "pearson_cosine": None, "pearson_inner": None, "spearman_cosine": None, "spearman_inner": None, "n": 2, "pairs": 3,
-    }  # fmt: skip
+        "pearson_cosine": None,
+        "pearson_inner": None,
+        "spearman_cosine": None,
+        "spearman_inner": None,
+        "n": 2,
+        "pairs": 3,
+    }
     assert np.isnan(found.scores["rw"]["zero"].cosine).all()  # the repair has made the row of "a" zero
     assert found.results()["rw"]["zero"]["pearson_cosine"] is None
 
@@ -191,9 +186,7 @@ def test_minilm_against_a_slow_loop_with_other_libraries(minilm: Path, protocol:
             assert numbers[f"{kind}_inner"] == pytest.approx(100 * function(inner, gold)[0], abs=1e-3)
 
 
-def _slow(
-    one: PairSet, tokenizer: Any, table: Any, protocol: str
-) -> tuple[list[float], list[float], list[float]]:
+def _slow(one: PairSet, tokenizer: Any, table: Any, protocol: str) -> tuple[list[float], list[float], list[float]]:
     gold: list[float] = []
     cosine: list[float] = []
     inner: list[float] = []

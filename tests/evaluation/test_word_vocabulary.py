@@ -58,9 +58,7 @@ def test_unknown_words_have_no_ids() -> None:
 
 def test_a_tokenizer_that_fails_on_a_word_has_no_ids_for_it() -> None:
     """WordPiece without its unknown token raises on letters it lacks."""
-    tokenizer = Tokenizer(
-        models.WordPiece({word: index for index, word in enumerate(WORDS)}, unk_token="[UNK]")
-    )
+    tokenizer = Tokenizer(models.WordPiece({word: index for index, word in enumerate(WORDS)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     found = vocabulary_of(tokenizer)
     assert found.ids("naïve") == ()
@@ -121,9 +119,7 @@ def test_the_files_of_a_slow_tokenizer_are_opened_by_transformers(minilm: Path, 
         whole.ids(word) for word in ("River", "provincialism", "日本")
     ]
     (tmp_path / "vocab.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(
-        InputError, match=r"expected a tokenizer in .*vocab.txt, got none .*save it as tokenizer.json"
-    ):
+    with pytest.raises(InputError, match=r"expected a tokenizer in .*vocab.txt, got none .*save it as tokenizer.json"):
         vocabulary_of(tmp_path)
 
 

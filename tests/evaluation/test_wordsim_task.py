@@ -25,9 +25,7 @@ def planted(tmp_path: Path) -> tuple[Path, np.ndarray, list[tuple[int, int]], np
     pairs = [tuple(sorted(generator.choice(40, 2, replace=False).tolist())) for _ in range(60)]
     unit = clean / np.linalg.norm(clean, axis=1, keepdims=True)
     gold = np.array([unit[a] @ unit[b] for a, b in pairs])
-    rows = "".join(
-        f"{WORDS[a]}\t{WORDS[b]}\t{score:.4f}\n" for (a, b), score in zip(pairs, gold, strict=True)
-    )
+    rows = "".join(f"{WORDS[a]}\t{WORDS[b]}\t{score:.4f}\n" for (a, b), score in zip(pairs, gold, strict=True))
     (tmp_path / "rg").mkdir()
     (tmp_path / "rg" / "men3000.tsv").write_text("word1\tword2\tscore\n" + rows)
     return tmp_path, vectors, pairs, gold
@@ -53,9 +51,7 @@ def test_numbers_differences_and_prices(
         100 * scipy.stats.spearmanr(cosine, gold)[0], abs=0.2
     )
     change = found.differences["wordsim"]["men"]["all_but_the_top_2"][measure]
-    assert change.difference == pytest.approx(
-        numbers["all_but_the_top_2"][measure] - numbers["original"][measure]
-    )
+    assert change.difference == pytest.approx(numbers["all_but_the_top_2"][measure] - numbers["original"][measure])
     assert change.low > 0
     assert found.provenance["measure"] == measure
     assert found.provenance["rows_sha256"] == hashlib.sha256(vectors.astype(np.float32).tobytes()).hexdigest()
@@ -81,22 +77,13 @@ def test_a_set_of_which_no_pair_is_left_is_told(planted: tuple[Path, np.ndarray,
     assert not any(note.startswith("men:") for note in found.notes)
 
 
-def test_a_table_of_pairs_is_a_set_of_its_own_name(
-    planted: tuple[Path, np.ndarray, list, np.ndarray],
-) -> None:
+def test_a_table_of_pairs_is_a_set_of_its_own_name(planted: tuple[Path, np.ndarray, list, np.ndarray]) -> None:
     folder, *_ = planted
     named = evaluate(folder / "w.vec", task="wordsim", data=folder / "rg", repairs=["center"], resamples=300)
     lines = (folder / "rg" / "men3000.tsv").read_text().splitlines()[1:]
-    (folder / "mine.csv").write_text(
-        "\n".join(["gold,a,b", *(",".join(line.split("\t")[::-1]) for line in lines)])
-    )
+    (folder / "mine.csv").write_text("\n".join(["gold,a,b", *(",".join(line.split("\t")[::-1]) for line in lines)]))
     own = evaluate(
-        folder / "w.vec",
-        task="wordsim",
-        data=folder / "mine.csv",
-        columns=(3, 2, 1),
-        repairs=["center"],
-        resamples=300,
+        folder / "w.vec", task="wordsim", data=folder / "mine.csv", columns=(3, 2, 1), repairs=["center"], resamples=300
     )
     assert list(own.results["wordsim"]) == ["mine"]
     assert own.results["wordsim"]["mine"] == named.results["wordsim"]["men"]
@@ -107,7 +94,5 @@ def test_a_table_of_pairs_is_a_set_of_its_own_name(
 def test_columns_are_of_a_table(planted: tuple[Path, np.ndarray, list, np.ndarray]) -> None:
     folder, *_ = planted
     for task, data in (("wordsim", folder / "rg"), ("ann", folder / "w.vec"), ("sts", None)):
-        with pytest.raises(
-            InputError, match=r"expected columns \(--columns\) with a table as data of wordsim or sts"
-        ):
+        with pytest.raises(InputError, match=r"expected columns \(--columns\) with a table as data of wordsim or sts"):
             evaluate(folder / "w.vec", task=task, data=data, columns=(1, 2, 3))

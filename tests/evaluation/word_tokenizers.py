@@ -37,18 +37,14 @@ def wordpiece(words: Sequence[str] = WORDS, *, lowercase: bool = False) -> Any:
 
 def metaspace(words: Sequence[str] = WORDS, *, prepend: str = "always") -> Any:
     """As T5 and newer Llama files: SentencePiece's space mark, put before the text or not."""
-    tokenizer = _merged(
-        [SPACE + word for word in words], [SPACE, *(chr(code) for code in range(33, 127))], unk="<unk>"
-    )
+    tokenizer = _merged([SPACE + word for word in words], [SPACE, *(chr(code) for code in range(33, 127))], unk="<unk>")
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=prepend)
     return tokenizer
 
 
 def normalised_spaces(words: Sequence[str] = WORDS) -> Any:
     """As Llama 2: the mark is put there by the normaliser, and nothing cuts the text before the merges."""
-    tokenizer = _merged(
-        [SPACE + word for word in words], [SPACE, *(chr(code) for code in range(33, 127))], unk="<unk>"
-    )
+    tokenizer = _merged([SPACE + word for word in words], [SPACE, *(chr(code) for code in range(33, 127))], unk="<unk>")
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)])
     return tokenizer
 

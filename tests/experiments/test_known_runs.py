@@ -68,9 +68,7 @@ def test_holm_as_in_a_worked_example(known: Load) -> None:
 
 
 @pytest.mark.parametrize(("x", "told"), [([0, 0, 0, 1], True), ([0, 0, 0, 0, 1], False), ([1, 2], True)])
-def test_a_cell_with_more_than_half_of_its_pairs_tied_is_left_out(
-    known: Load, x: list[int], told: bool
-) -> None:
+def test_a_cell_with_more_than_half_of_its_pairs_tied_is_left_out(known: Load, x: list[int], told: bool) -> None:
     found = known("correlations").pool([(x, range(len(x))), (range(7), range(7))])
     assert (found.cells, found.left_out) == (2, 0) if told else (1, 1)
     assert known("correlations").pool([([0] * 7, range(7))]) is None
@@ -90,18 +88,17 @@ def _runs(known: Load, loss: Callable[[float, int], float]) -> list[Any]:
     """Two sizes of ten remedies at seven learning rates; readings of chance."""
     chance, runs = random.Random(0), known("runs")
     return [
-        runs.Run(size, (f"remedy {r}", ""), rate, loss(rate, r), dict.fromkeys(runs.READINGS, chance.random()), frozenset())
+        runs.Run(
+            size, (f"remedy {r}", ""), rate, loss(rate, r), dict.fromkeys(runs.READINGS, chance.random()), frozenset()
+        )
         for size in (1, 2)
         for r in range(10)
         for rate in range(7)
-    ]  # fmt: skip
+    ]
 
 
 def test_what_decides_the_loss_predicts_it_and_chance_does_not(known: Load) -> None:
-    number = {
-        "learning rate": lambda run: run.learning_rate,
-        "chance": lambda run: run.readings["head isotropy"],
-    }
+    number = {"learning rate": lambda run: run.learning_rate, "chance": lambda run: run.readings["head isotropy"]}
     found = known("prediction").skills(_runs(known, lambda rate, r: abs(rate - 3.2) + 1e-3 * r), number)
     assert found["learning rate"].value > 0.95
     assert found["chance"].high < 0.1
@@ -113,19 +110,13 @@ def test_the_table_has_350_runs_of_two_matrices(known: Load) -> None:
     runs = known("runs").read()
     assert len(runs) == 350
     assert len({(run.size, run.remedy, run.learning_rate) for run in runs}) == 350
-    assert (
-        sum(bool(run.overflowed) for run in runs) == sum(line["isotropy"] == "nan" for line in _lines()) == 15
-    )
+    assert sum(bool(run.overflowed) for run in runs) == sum(line["isotropy"] == "nan" for line in _lines()) == 15
     (one,) = [
         run
         for run in runs
         if (run.size, run.remedy[0]) == (16, "baseline") and run.learning_rate == pytest.approx(1e-3)
     ]
-    assert (one.loss, one.readings["head isotropy"], one.readings["input mean_shift"]) == (
-        3.881,
-        0.124,
-        0.051,
-    )
+    assert (one.loss, one.readings["head isotropy"], one.readings["input mean_shift"]) == (3.881, 0.124, 0.051)
     assert one.readings["head largest_over_mean"] == pytest.approx(4.758 / 2.435)
 
 
@@ -145,10 +136,7 @@ def test_a_run_whose_lines_contradict_is_refused(known: Load, tmp_path: Path, fa
 
 def test_diverged_runs_lie_beyond_one_nat_of_the_best_of_their_size(known: Load) -> None:
     runs = _runs(known, lambda rate, r: 3.0 + (1.01 if (rate, r) == (6, 0) else 0.99 if rate == 6 else 0.0))
-    assert [(run.size, run.remedy[0]) for run in known("runs").diverged(runs)] == [
-        (1, "remedy 0"),
-        (2, "remedy 0"),
-    ]
+    assert [(run.size, run.remedy[0]) for run in known("runs").diverged(runs)] == [(1, "remedy 0"), (2, "remedy 0")]
 
 
 COLUMN = {"isotropy": "isotropy", "mean_shift": "mean_shift", "largest_row": "max_norm"}

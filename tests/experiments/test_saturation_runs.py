@@ -88,8 +88,7 @@ def test_the_step_is_that_of_torch(saturation: Load) -> None:
     model = module.Model(module.Shape(12, 6), seed=0)
     parts = {name: one.clone().requires_grad_() for name, one in model.p.items()}
     groups = [
-        {"params": [parts[name] for name in of], "weight_decay": decay}
-        for of, decay in (("EMABW", 0.1), ("bg", 0.0))
+        {"params": [parts[name] for name in of], "weight_decay": decay} for of, decay in (("EMABW", 0.1), ("bg", 0.0))
     ]
     rival = torch.optim.AdamW(groups, lr=0.01, betas=module.BETAS, eps=module.EPS)
     for seed in range(5):
@@ -199,11 +198,7 @@ def test_every_cell_of_the_plan_keeps_to_the_bars(saturation: Load) -> None:
 
 def made_run(saturation: Load, **curves: np.ndarray) -> Any:
     lines = [
-        {
-            "step": 10 * i,
-            "excess": loss,
-            "head": {"singular_entropy": raw, "singular_entropy_centred": centred},
-        }
+        {"step": 10 * i, "excess": loss, "head": {"singular_entropy": raw, "singular_entropy_centred": centred}}
         for i, (loss, raw, centred) in enumerate(zip(*curves.values(), strict=True))
     ]
     return saturation("analyse").Run({"steps": lines[-1]["step"], "width": 8}, lines)
@@ -237,9 +232,7 @@ def test_the_kept_runs_give_the_kept_tables(saturation: Load) -> None:
         assert np.isfinite(run.of("excess")).all()
 
 
-def test_wiki_is_read_once_and_judged_on_the_other_articles(
-    saturation: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wiki_is_read_once_and_judged_on_the_other_articles(saturation: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     wiki, network = saturation("wiki"), saturation("network")
     monkeypatch.setattr(wiki, "BATCH", 10)
     monkeypatch.setattr(wiki, "VOCABULARY", 512)

@@ -19,10 +19,7 @@ def _group(shrink: Load, low: float | None, high: float | None) -> Any:
     found = scoring.Paired(value, low, high, 5)
     metric = scoring.Difference(value, low, high, 0.1, 5)
     return SimpleNamespace(
-        task="mrpc",
-        size="all",
-        paired=lambda *_: found,
-        compared=lambda *_: {"accuracy": metric, "matthews": metric},
+        task="mrpc", size="all", paired=lambda *_: found, compared=lambda *_: {"accuracy": metric, "matthews": metric}
     )
 
 
@@ -34,9 +31,7 @@ def test_each_claim_is_a_line_in_the_colour_of_its_verdict(shrink: Load, metric:
     spans = [path for path in tree.iter(f"{SVG}path") if path.get("class") == "span"]
     texts = [text.text for text in tree.iter(f"{SVG}text") if text.text and "5 seeds" in text.text]
     assert texts == [f"{claim.text} (mrpc, all; 5 seeds)" for claim in shown]
-    assert [span.get("stroke") for span in spans] == [
-        "#0f766e" if claim.sign < 0 else "#c2410c" for claim in shown
-    ]
+    assert [span.get("stroke") for span in spans] == ["#0f766e" if claim.sign < 0 else "#c2410c" for claim in shown]
 
 
 @pytest.mark.parametrize(("metric", "scale"), [(True, 100), (False, 1)])

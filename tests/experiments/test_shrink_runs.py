@@ -29,9 +29,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     BertTokenizerFast(str(place / "vocab.txt")).save_pretrained(place)
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    BertModel(BertConfig(vocab_size=len(WORDS) + 5, max_position_embeddings=32, **sizes)).save_pretrained(
-        place
-    )
+    BertModel(BertConfig(vocab_size=len(WORDS) + 5, max_position_embeddings=32, **sizes)).save_pretrained(place)
     return place
 
 
@@ -59,35 +57,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _arguments(encoder: Path, data: Path, out: Path, *words: str) -> list[str]:
-    return [
-        *words,
-        "--model",
-        f"tiny={encoder}",
-        "--data",
-        str(data),
-        "--out",
-        str(out),
-        "--precision",
-        "fp32",
-    ]
+    return [*words, "--model", f"tiny={encoder}", "--data", str(data), "--out", str(out), "--precision", "fp32"]
 
 
-def _run(
-    shrink: Load, encoder: Path, data: Path, out: Path, arm: str, seed: int, steps: int = 4
-) -> dict[str, Any]:
-    words = [
-        "run",
-        "--task",
-        "cola",
-        "--arm",
-        arm,
-        "--seed",
-        str(seed),
-        "--examples",
-        "128",
-        "--steps",
-        str(steps),
-    ]
+def _run(shrink: Load, encoder: Path, data: Path, out: Path, arm: str, seed: int, steps: int = 4) -> dict[str, Any]:
+    words = ["run", "--task", "cola", "--arm", arm, "--seed", str(seed), "--examples", "128", "--steps", str(steps)]
     shrink("run").main(_arguments(encoder, data, out, *words))
     found: dict[str, Any] = json.loads((out / f"tiny/cola_128_{arm}_{seed:02d}.json").read_text())
     return found
@@ -99,9 +73,7 @@ def test_from_runs_to_a_report(
     asked = [("none", 0), ("none", 1), ("selected", 0), ("selected", 1), ("length", 0)]
     found = {(arm, seed): _run(shrink, encoder, data, tmp_path, arm, seed) for arm, seed in asked}
     plain, penalised = found["none", 0], found["selected", 0]
-    assert (
-        plain["training"]["loss"][0] == penalised["training"]["loss"][0]
-    )  # one seed: same head, examples and dropout
+    assert plain["training"]["loss"][0] == penalised["training"]["loss"][0]  # one seed: same head, examples and dropout
     assert plain["training"]["loss"] != penalised["training"]["loss"]
     assert plain["training"]["penalty"] == [0.0] * 4
     assert all(value < 0 for value in penalised["training"]["penalty"])
@@ -169,9 +141,7 @@ def test_hours_that_are_spent_stop_no_run_that_is_kept(
 def test_a_pilot_is_kept_apart(
     shrink: Load, encoder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shrink("run").main(
-        _arguments(encoder, data, tmp_path, "pilot", "--task", "mrpc", "--steps", "2", "--rate", "1e-3")
-    )
+    shrink("run").main(_arguments(encoder, data, tmp_path, "pilot", "--task", "mrpc", "--steps", "2", "--rate", "1e-3"))
     assert "rate 0.001, 2 steps" in capsys.readouterr().err
     found = json.loads((tmp_path / "tiny/pilot/mrpc_all_none_00_0.001_2_fp32.json").read_text())
     assert found["items"] == 20
@@ -196,9 +166,9 @@ def test_an_encoder_of_another_kind(shrink: Load, encoder: Path, data: Path, tmp
 
     DistilBertTokenizerFast(str(encoder / "vocab.txt")).save_pretrained(tmp_path)
     sizes = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32, "max_position_embeddings": 32}
-    DistilBertModel(
-        DistilBertConfig(vocab_size=len(WORDS) + 5, seq_classif_dropout=0.3, **sizes)
-    ).save_pretrained(tmp_path)
+    DistilBertModel(DistilBertConfig(vocab_size=len(WORDS) + 5, seq_classif_dropout=0.3, **sizes)).save_pretrained(
+        tmp_path
+    )
     model = shrink("encoder").Encoder(str(tmp_path), precision="bf16", seed=0)
     states = model.states(model.tokens(shrink("glue").load("mrpc", data).evaluation.texts[:20], 24))
     assert (states.shape, states.dtype, model.dropout.p) == ((20, 16), torch.float32, 0.3)
@@ -238,9 +208,7 @@ def test_what_cannot_be_read_is_said(shrink: Load, encoder: Path, data: Path, tm
         run.main(["run", "--task", "cola", "--examples", "10"])
     with pytest.raises(InputError, match="at most 130 examples"):
         run.main(
-            _arguments(
-                encoder, data, tmp_path / "out", "run", "--task", "mrpc", "--examples", "5000", "--steps", "1"
-            )
+            _arguments(encoder, data, tmp_path / "out", "run", "--task", "mrpc", "--examples", "5000", "--steps", "1")
         )
 
 

@@ -124,9 +124,7 @@ def test_verdicts(shrink: Load, low: float, high: float, sign: int, expected: st
 
 
 def test_one_seed_is_not_judged(shrink: Load) -> None:
-    assert (
-        shrink("claims").verdict(shrink("scoring").Paired(-0.3, None, None, 1), -1) == "one seed: not judged"
-    )
+    assert shrink("claims").verdict(shrink("scoring").Paired(-0.3, None, None, 1), -1) == "one seed: not judged"
 
 
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -20,9 +20,7 @@ TOKENS = [1, 5, 299, 7, 7, 120, 0, 44]
 
 def _tensors(*, tied: bool) -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
-    found = {
-        name: random.standard_normal(shape).astype("f4") for name, shape in convert.shapes(SIZES).items()
-    }
+    found = {name: random.standard_normal(shape).astype("f4") for name, shape in convert.shapes(SIZES).items()}
     if tied:
         del found["output"]
     return found
@@ -92,9 +90,7 @@ def test_the_real_model_tells_a_story(stories: Path) -> None:
 
     tokenizer, model = AutoTokenizer.from_pretrained(stories), AutoModelForCausalLM.from_pretrained(stories)
     prompt = tokenizer("Once upon a time", return_tensors="pt")
-    told = tokenizer.decode(
-        model.generate(**prompt, max_new_tokens=40, do_sample=False)[0], skip_special_tokens=True
-    )
+    told = tokenizer.decode(model.generate(**prompt, max_new_tokens=40, do_sample=False)[0], skip_special_tokens=True)
     assert told.startswith("Once upon a time, there was a little girl named Lily. She loved to play outside")
 
 

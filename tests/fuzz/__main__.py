@@ -64,9 +64,7 @@ class _Worker:
                 self.comparing, self.since = True, time.monotonic()
                 return None
             return found
-        return (
-            self._lost(f"took longer than {SECONDS:g} s") if time.monotonic() - self.since > SECONDS else None
-        )
+        return self._lost(f"took longer than {SECONDS:g} s") if time.monotonic() - self.since > SECONDS else None
 
     def _lost(self, why: str) -> Case:
         """Of an independent reader's crash uncone is not to blame."""
@@ -96,9 +94,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--readers", nargs="*", help="only these, by default all")
-    parser.add_argument(
-        "--found", type=Path, default=Path("build/fuzz-found"), help="the folder for files that fail"
-    )
+    parser.add_argument("--found", type=Path, default=Path("build/fuzz-found"), help="the folder for files that fail")
     parser.add_argument("--again", type=Path, metavar="FOLDER", help="read one kept file again")
     asked = parser.parse_args()
     if asked.again is not None:
@@ -164,12 +160,8 @@ def _keep(case: Case, worker: _Worker, found: Path) -> None:
     print(f"FAILED {case.reader}: {case.told}\n  python -m tests.fuzz --again {target}", flush=True)
 
 
-def _table(
-    counts: dict[str, Counter[str]], seconds: Counter[str], failures: Counter[Any], alone: Counter[Any]
-) -> int:
-    print(
-        f"\n{'reader':<16}{'files':>8}{'opened':>8}{'refused':>9}{'alone':>7}{'failures':>10}{'files/s':>9}"
-    )
+def _table(counts: dict[str, Counter[str]], seconds: Counter[str], failures: Counter[Any], alone: Counter[Any]) -> int:
+    print(f"\n{'reader':<16}{'files':>8}{'opened':>8}{'refused':>9}{'alone':>7}{'failures':>10}{'files/s':>9}")
     for kind, ended in counts.items():
         files = sum(ended.values())
         opened = ended["opened"] + ended["alone"]

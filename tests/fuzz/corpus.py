@@ -44,9 +44,7 @@ def make(root: Path) -> list[Seed]:
     """Write all of them under `root`, each in a folder of its own."""
     seeds: list[Seed] = []
 
-    def add(
-        reader: str, opened: str, write: Callable[[Path], object], parts: tuple[str, ...] = ("",)
-    ) -> None:
+    def add(reader: str, opened: str, write: Callable[[Path], object], parts: tuple[str, ...] = ("",)) -> None:
         folder = root / f"{reader.replace(' ', '_')}_{len(seeds)}"
         folder.mkdir(parents=True)
         write(folder / opened if opened else folder)
@@ -64,13 +62,7 @@ def make(root: Path) -> list[Seed]:
         add("record", f"{number}.json", lambda path, text=text: path.write_text(text), (kind,))
     for made in _transformations():
         add("transformation", "t.safetensors", made.save)
-    add(
-        "moments",
-        "m.safetensors",
-        Moments.of(
-            torch.from_numpy(rows()),
-        ).save,
-    )
+    add("moments", "m.safetensors", Moments.of(torch.from_numpy(rows())).save)
     return seeds
 
 
@@ -108,8 +100,12 @@ def _tensors(add: Add) -> None:
     nested = {"model": many, "step": 3, "name": "x", "tied": x.t()}
     for zipped in (True, False):
         for kept, parts in ((x, ("",)), (many, ("a.weight", "b.weight", "c")), (nested, ("model.a.weight",))):
-            add("checkpoint", "x.pt", lambda path, kept=kept, zipped=zipped: torch.save(
-                kept, path, _use_new_zipfile_serialization=zipped), parts)  # fmt: skip
+            add(
+                "checkpoint",
+                "x.pt",
+                lambda path, kept=kept, zipped=zipped: torch.save(kept, path, _use_new_zipfile_serialization=zipped),
+                parts,
+            )
     add("checkpoint", "pytorch_model.bin", lambda path: torch.save(many, path), ("a.weight", "b.weight", "c"))
 
 
@@ -136,10 +132,12 @@ def _parquet(add: Add) -> None:
     named = {"id": pa.array([f"r{i}" for i in range(N)]), "x": lists}
     for columns, options in (
         ({"id": pa.array(range(N)), "x": fixed}, {"row_group_size": 30}),
-        ({"x": fixed}, {}), ({"x": lists}, {"use_dictionary": False}), (named, {"compression": "zstd", "row_group_size": 10}),
+        ({"x": fixed}, {}),
+        ({"x": lists}, {"use_dictionary": False}),
+        (named, {"compression": "zstd", "row_group_size": 10}),
         ({"x": pa.array(list(x.astype("float64")))}, {"compression": "gzip", "data_page_version": "2.0"}),
         ({"x": fixed}, {"compression": "none", "use_dictionary": False, "data_page_size": 64}),
-    ):  # fmt: skip
+    ):
         add("parquet", "x.parquet", lambda path, c=columns, o=options: pq.write_table(pa.table(c), path, **o))
 
 
@@ -149,8 +147,9 @@ def _models(add: Add) -> None:
     tokens = [f"t{i}" for i in range(N)]
     eight = gguf.quants.quantize(wide, kinds.Q8_0)
     for tensors in (
-        {"token_embd.weight": (x, None), "output.weight": (x.astype("float16"), None)}, {"token_embd.weight": (eight, kinds.Q8_0)},
-    ):  # fmt: skip
+        {"token_embd.weight": (x, None), "output.weight": (x.astype("float16"), None)},
+        {"token_embd.weight": (eight, kinds.Q8_0)},
+    ):
         add(
             "gguf",
             "x.gguf",
@@ -158,8 +157,18 @@ def _models(add: Add) -> None:
             tuple(tensors),
         )
     add("model", "", lambda path: _hf(path, "GPT2LMHeadModel", "gpt2", {"wte.weight": 1}), ("input",))
-    add("model", "", lambda path: _hf(path, "LlamaForCausalLM", "llama", {
-        "model.embed_tokens.weight": 1, "lm_head.weight": 2}, tie_word_embeddings=False), ("input", "head"))  # fmt: skip
+    add(
+        "model",
+        "",
+        lambda path: _hf(
+            path,
+            "LlamaForCausalLM",
+            "llama",
+            {"model.embed_tokens.weight": 1, "lm_head.weight": 2},
+            tie_word_embeddings=False,
+        ),
+        ("input", "head"),
+    )
     add(
         "model",
         "",
@@ -180,13 +189,21 @@ def _hf(folder: Path, architecture: str, kind: str, tensors: dict[str, int], **c
         "vocab_size": N,
     }
     gpt2 = {"n_embd": D, "n_layer": 1, "n_head": 2, "vocab_size": N}
-    written = {"architectures": [architecture], "model_type": kind, "max_position_embeddings": 16, "torch_dtype": "float32",
-               "bos_token_id": 0, "eos_token_id": [1], "id2label": {"0": "a"}} | (gpt2 if kind == "gpt2" else sizes) | config  # fmt: skip
-    (folder / "config.json").write_text(json.dumps(written))
-    save_file(
-        {name: torch.from_numpy(rows()) * times for name, times in tensors.items()},
-        folder / "model.safetensors",
+    written = (
+        {
+            "architectures": [architecture],
+            "model_type": kind,
+            "max_position_embeddings": 16,
+            "torch_dtype": "float32",
+            "bos_token_id": 0,
+            "eos_token_id": [1],
+            "id2label": {"0": "a"},
+        }
+        | (gpt2 if kind == "gpt2" else sizes)
+        | config
     )
+    (folder / "config.json").write_text(json.dumps(written))
+    save_file({name: torch.from_numpy(rows()) * times for name, times in tensors.items()}, folder / "model.safetensors")
     _tokenizer(folder)
 
 
@@ -213,9 +230,7 @@ def _texts(add: Add) -> None:
     add(
         "counts",
         "c.tsv",
-        lambda path: path.write_text(
-            "id\ttoken\tcount\n" + "".join(f"{i}\tw{i}\t{i * i}\n" for i in range(N))
-        ),
+        lambda path: path.write_text("id\ttoken\tcount\n" + "".join(f"{i}\tw{i}\t{i * i}\n" for i in range(N))),
     )
     add(
         "counts",
@@ -226,9 +241,7 @@ def _texts(add: Add) -> None:
     add(
         "pairs",
         "p.tsv",
-        lambda path: path.write_text(
-            "a\tb\tlabel\n" + "".join(f"id{i}\tid{i + 1}\t{i % 2}\n" for i in range(30))
-        ),
+        lambda path: path.write_text("a\tb\tlabel\n" + "".join(f"id{i}\tid{i + 1}\t{i % 2}\n" for i in range(30))),
     )
     judged = [(f"id{i}", f"id{i + 1}", i % 2) for i in range(30)]
     for name, text in (
@@ -249,10 +262,15 @@ def _texts(add: Add) -> None:
 def _transformations() -> list[transforms.Affine | transforms.Normalized | transforms.Transformation]:
     x = torch.from_numpy(rows())
     fitted = (
-        transforms.Center(), transforms.ScaledCenter(), transforms.RemoveMeanDirection(),
-        transforms.AllButTheTop(2), transforms.AllButTheTop(2, centered=False),
-        transforms.Whiten("pca", 1.0, n_components=3), transforms.Standardize(), transforms.ClusterCenter(3, 2),
-    )  # fmt: skip
+        transforms.Center(),
+        transforms.ScaledCenter(),
+        transforms.RemoveMeanDirection(),
+        transforms.AllButTheTop(2),
+        transforms.AllButTheTop(2, centered=False),
+        transforms.Whiten("pca", 1.0, n_components=3),
+        transforms.Standardize(),
+        transforms.ClusterCenter(3, 2),
+    )
     return [
         transforms.Affine(x[0].double(), x[:D].double(), offset=x[1].double()),
         transforms.Normalized(transforms.Whiten().fit(x)),

@@ -31,9 +31,28 @@ _EXTREMES = (
     -(2**63),
 )
 _WORDS = (
-    b"", b"nan", b"inf", b"-inf", b"1e999", b"0x10", b"1_0", b"\xd9\xa1", b"9" * 400, b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"-1", b"0",
-    b"x" * 100_000, b"\xe2\x80\xa8", b"\r", b"\t", b"\n", b"99999999999999999999", b"<script>",
-)  # fmt: skip
+    b"",
+    b"nan",
+    b"inf",
+    b"-inf",
+    b"1e999",
+    b"0x10",
+    b"1_0",
+    b"\xd9\xa1",
+    b"9" * 400,
+    b"\0",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"-1",
+    b"0",
+    b"x" * 100_000,
+    b"\xe2\x80\xa8",
+    b"\r",
+    b"\t",
+    b"\n",
+    b"99999999999999999999",
+    b"<script>",
+)
 
 
 def flip_bits(content: bytes, other: bytes, rng: random.Random) -> bytes:
@@ -112,9 +131,16 @@ def numpy_header(content: bytes, other: bytes, rng: random.Random) -> bytes:
         ("-1", "0", "1", "1.0", "True", "2**9", "9" * 30, "'3'", "()", "1" * 5000, "37L", "None", str(HUGE))
     )
     swaps = (
-        ("(41,", f"({number},"), (", 8)", f", {number})"), ("False", rng.choice(("True", "1", "None"))), ("'<f", rng.choice(("'>f", "'<i", "'|O"))),
-        ("'shape'", "'shap'"), ("}", ", 'more': 1}"), ("(41, 8)", "(41, 8, 1)"), ("(41, 8)", "(8, 37)"), ("(41, 8)", "(" * 300),
-    )  # fmt: skip
+        ("(41,", f"({number},"),
+        (", 8)", f", {number})"),
+        ("False", rng.choice(("True", "1", "None"))),
+        ("'<f", rng.choice(("'>f", "'<i", "'|O"))),
+        ("'shape'", "'shap'"),
+        ("}", ", 'more': 1}"),
+        ("(41, 8)", "(41, 8, 1)"),
+        ("(41, 8)", "(8, 37)"),
+        ("(41, 8)", "(" * 300),
+    )
     header = header.replace(*rng.choice(swaps)).rstrip() + "\n"
     return content[:8] + len(header).to_bytes(2, "little") + header.encode("latin-1") + content[10 + length :]
 
@@ -134,14 +160,7 @@ def zip_entries(content: bytes, other: bytes, rng: random.Random) -> bytes:
         del entries[at]
     else:
         damage = rng.choice(
-            (
-                flip_bits,
-                overwrite,
-                cut,
-                extend,
-                set_integer,
-                numpy_header if name.endswith(".npy") else insert,
-            )
+            (flip_bits, overwrite, cut, extend, set_integer, numpy_header if name.endswith(".npy") else insert)
         )
         entries[at] = (name, b"" if way == 3 else damage(inner, inner, rng) if inner else b"x")
     packing = rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
@@ -271,25 +290,17 @@ def _near_an_end(length: int, rng: random.Random) -> int:
 def _damaged_json(text: bytes, rng: random.Random) -> bytes:
     way = rng.randrange(10)
     if way < 7:
-        return json.dumps(mutant(json.loads(text), rng, times=rng.choice((1, 1, 2)))).encode(
-            "utf-8", "surrogatepass"
-        )
+        return json.dumps(mutant(json.loads(text), rng, times=rng.choice((1, 1, 2)))).encode("utf-8", "surrogatepass")
     values = [json.dumps(value) for value in SPIKES]
     shown = text.decode("utf-8", "replace")
     if way == 7:  # keys that stand twice
         keys = [part for part in shown.split('"')[1::2] if part]
         return (
-            shown.replace("{", f'{{"{rng.choice(keys)}": {rng.choice(values)}, ', 1).encode(
-                "utf-8", "surrogatepass"
-            )
+            shown.replace("{", f'{{"{rng.choice(keys)}": {rng.choice(values)}, ', 1).encode("utf-8", "surrogatepass")
             if keys
             else text
         )
-    whole = rng.choice(
-        (nested(), "[" * 100_000, '{"a":' * 10_000 + "1" + "}" * 10_000, "9" * 10_000, *values)
-    )
+    whole = rng.choice((nested(), "[" * 100_000, '{"a":' * 10_000 + "1" + "}" * 10_000, "9" * 10_000, *values))
     if way == 8:
         return whole.encode("utf-8", "surrogatepass")
-    return shown.replace(rng.choice(("1", "0", "null", "true", "[]")), whole, 1).encode(
-        "utf-8", "surrogatepass"
-    )
+    return shown.replace(rng.choice(("1", "0", "null", "true", "[]")), whole, 1).encode("utf-8", "surrogatepass")

@@ -32,23 +32,23 @@ PAGED = ("diagnosis", "comparison", "calibration")
 @cache
 def examples() -> dict[str, str]:
     """The JSON of each kind of record, by its name."""
-    check = Check(
-        "model", False, (Bar("input.isoscore", 0.4, "min", 0.5, False), Bar("rows.n", 4.0, "max", 5.0, True))
-    )
+    check = Check("model", False, (Bar("input.isoscore", 0.4, "min", 0.5, False), Bar("rows.n", 4.0, "max", 5.0, True)))
     selection = replace(
-        SELECTION,
-        chosen="center",
-        candidate="center",
-        test_original=0.6,
-        test=Interval(0.01, 0.0, 0.02),
-        test_n=9,
+        SELECTION, chosen="center", candidate="center", test_original=0.6, test=Interval(0.01, 0.0, 0.02), test_n=9
     )
     made: dict[str, Record] = {
-        "diagnosis": _diagnosis(), "comparison": make_comparison(3), "tokens compared": compare([_diagnosis(), _diagnosis()]),
-        "calibration": _calibration(), "check": check, "evaluation": _evaluation("stsb", "sick"), "selection": selection,
-        "repair": replace(REPAIRED, selection=selection, options={"n_components": 2}), "head edit": HEAD, "token edit": TOKENS,
+        "diagnosis": _diagnosis(),
+        "comparison": make_comparison(3),
+        "tokens compared": compare([_diagnosis(), _diagnosis()]),
+        "calibration": _calibration(),
+        "check": check,
+        "evaluation": _evaluation("stsb", "sick"),
+        "selection": selection,
+        "repair": replace(REPAIRED, selection=selection, options={"n_components": 2}),
+        "head edit": HEAD,
+        "token edit": TOKENS,
         "curves": make_curves(),
-    }  # fmt: skip
+    }
     known = {type(record) for record in made.values()}
     made |= {kind.KIND: Maker((0.5, 0.25, 0.75)).make(kind) for kind in KINDS if kind not in known}
     made["whole diagnosis"] = Maker((0.5, 0.25, 0.75), length=1).make(Diagnosis)

@@ -45,10 +45,7 @@ def _sources() -> Path:
         at.mkdir(parents=True)
         (at / "config.json").write_text(json.dumps(config))
         draw = torch.Generator().manual_seed(step)
-        weights = {
-            name: torch.randn(20, 6, generator=draw)
-            for name in ("lm_head.weight", "model.embed_tokens.weight")
-        }
+        weights = {name: torch.randn(20, 6, generator=draw) for name in ("lm_head.weight", "model.embed_tokens.weight")}
         save_file(weights, at / "model.safetensors")
     return folder
 

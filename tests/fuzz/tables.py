@@ -66,9 +66,11 @@ def _results(folder: Path) -> None:
         at.mkdir()
         found = {"alias": "t", "acc,none": 0.3 + step / 50, "acc_stderr,none": 0.005, "ppl,none": 9.0 - step}
         content = {
-            "results": {"t": found}, "n-shot": {"t": 0}, "higher_is_better": {"t": {"acc": True, "ppl": False}},
+            "results": {"t": found},
+            "n-shot": {"t": 0},
+            "higher_is_better": {"t": {"acc": True, "ppl": False}},
             "config": {"model_args": f"pretrained=lab/m,revision=step{100 * step}"},
-        }  # fmt: skip
+        }
         (at / "results_1.json").write_text(json.dumps(content))
 
 

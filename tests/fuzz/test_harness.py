@@ -53,11 +53,7 @@ def _raise(error: BaseException) -> Callable[..., None]:
     ],
 )
 def test_how_a_case_ends(
-    found: Callable[..., object],
-    ended: str,
-    seeds: list[Seed],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    found: Callable[..., object], ended: str, seeds: list[Seed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "x.npy").write_bytes(b"x")
     monkeypatch.setattr(worker, "use", found)

@@ -110,9 +110,7 @@ def _safetensors(path: Path, part: str) -> Array:
     found = load_file(path)
     if not part:  # without a name the only matrix of floats is opened, whatever it is called
         (part,) = (
-            name
-            for name, tensor in found.items()
-            if tensor.ndim == 2 and tensor.is_floating_point() and tensor.numel()
+            name for name, tensor in found.items() if tensor.ndim == 2 and tensor.is_floating_point() and tensor.numel()
         )
     return found[part].double().numpy()
 
@@ -188,9 +186,16 @@ def _model(path: Path, part: str) -> list[Array]:
 
 
 _ORACLES: dict[str, Callable[[Path, str], Any]] = {
-    "npy": lambda path, part: np.load(path, allow_pickle=False), "npz": _npz, "safetensors": _safetensors, "checkpoint": _checkpoint,
-    "parquet": _parquet, "words text": _words, "words binary": _binary, "gguf": _gguf, "model": _model,
-}  # fmt: skip
+    "npy": lambda path, part: np.load(path, allow_pickle=False),
+    "npz": _npz,
+    "safetensors": _safetensors,
+    "checkpoint": _checkpoint,
+    "parquet": _parquet,
+    "words text": _words,
+    "words binary": _binary,
+    "gguf": _gguf,
+    "model": _model,
+}
 
 
 def _transformation(path: Path) -> Callable[[], None]:
@@ -247,12 +252,25 @@ def _tokens(path: Path) -> None:
 
 
 _OTHERS: dict[str, Callable[[Path], Callable[[], None] | None]] = {
-    "table": use_curves, "results": use_curves, "trainer state": use_curves, "events": use_curves, "runs": use_runs, "losses": use_losses,
-    "text pairs": use_pairs, "count state": use_count, "layer state": use_layers, "kept checkpoints": use_checkpoints,
-    "gate state": use_gate, "track": use_track,
-    "record": _record, "transformation": _transformation, "moments": _moments, "sentences": _sentences, "tokens": _tokens,
+    "table": use_curves,
+    "results": use_curves,
+    "trainer state": use_curves,
+    "events": use_curves,
+    "runs": use_runs,
+    "losses": use_losses,
+    "text pairs": use_pairs,
+    "count state": use_count,
+    "layer state": use_layers,
+    "kept checkpoints": use_checkpoints,
+    "gate state": use_gate,
+    "track": use_track,
+    "record": _record,
+    "transformation": _transformation,
+    "moments": _moments,
+    "sentences": _sentences,
+    "tokens": _tokens,
     "counts": lambda path: (read_counts(path, N, [f"w{i}" for i in range(N)]), None)[1],
     "pairs": lambda path: (read_labels(path, IDS, None, match_at=None), None)[1],
     "judgements": lambda path: (read_judgements(path, IDS, IDS), None)[1],
     "ids": lambda path: (places_of(as_rows(np.eye(N)), path), None)[1],
-}  # fmt: skip
+}

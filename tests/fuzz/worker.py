@@ -63,9 +63,7 @@ def _damage(case: Case, seeds: list[Seed], target: Path) -> Path:
 
 
 def _run(case: Case, seed: Seed, path: Path, pipe: Connection | None) -> Case:
-    size = sum(
-        file.stat().st_size for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()
-    )
+    size = sum(file.stat().st_size for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
     before = _forget_peak()
     try:
         compare = use(seed, path)
@@ -78,9 +76,7 @@ def _run(case: Case, seed: Seed, path: Path, pipe: Connection | None) -> Case:
         return replace(case, ended="failed", told=_brief(error))
     taken = _status("VmHWM") - before
     if before and taken > 4 * size + SPARE_BYTES:
-        return replace(
-            case, ended="failed", told=f"memory: took {taken >> 20} MiB for a file of {size} bytes"
-        )
+        return replace(case, ended="failed", told=f"memory: took {taken >> 20} MiB for a file of {size} bytes")
     if compare is not None:
         if pipe is not None:
             pipe.send(("comparing", None))
@@ -94,11 +90,7 @@ def _run(case: Case, seed: Seed, path: Path, pipe: Connection | None) -> Case:
 
 
 def _brief(error: BaseException) -> str:
-    ours = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if f"{os.sep}uncone{os.sep}" in frame.filename
-    ]
+    ours = [frame for frame in traceback.extract_tb(error.__traceback__) if f"{os.sep}uncone{os.sep}" in frame.filename]
     place = f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else "outside"
     return f"{type(error).__name__} at {place}: {str(error)[:200]}"
 

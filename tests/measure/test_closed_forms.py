@@ -61,9 +61,7 @@ class TestGivenSpectrum:
     def test_shares_and_entropy(self) -> None:
         for k in range(1, 7):
             assert float(measure.anisotropy(self.m, k)) == pytest.approx(float(EIGENVALUES[k - 1]) / 18.26)
-        assert float(measure.singular_entropy(self.m)) == pytest.approx(
-            -float((self.p2 * self.p2.log()).sum())
-        )
+        assert float(measure.singular_entropy(self.m)) == pytest.approx(-float((self.p2 * self.p2.log()).sum()))
         assert float(measure.condition_number(self.m)) == pytest.approx(30.0)
 
 
@@ -117,11 +115,7 @@ def test_the_shifted_sphere(shift: float) -> None:
     angle = torch.arange(n, dtype=torch.float64) * 2 * math.pi / n
     x = torch.stack([angle.cos() + shift, angle.sin()], dim=1)
     m = Moments.of(x)
-    unit = (
-        (x[:, 0] / x.norm(dim=1)).mean()
-        if shift != 1.0
-        else (x[:, 0] / x.norm(dim=1).clamp_min(1e-300)).mean()
-    )
+    unit = (x[:, 0] / x.norm(dim=1)).mean() if shift != 1.0 else (x[:, 0] / x.norm(dim=1).clamp_min(1e-300)).mean()
     assert float(measure.mean_cosine(m)) == pytest.approx((float(unit) ** 2 * n - 1) / (n - 1), abs=2e-3)
     assert float(measure.isoscore(m)) == pytest.approx(1.0)  # mean-agnostic: it must not see the shift
     assert float(measure.mean_shift(m)) == pytest.approx(shift / float(x.norm(dim=1).mean()), abs=1e-12)
@@ -147,9 +141,7 @@ def test_references_are_what_isotropic_clouds_give(n: int, d: int) -> None:
         mean, reference = sum(values) / len(values), references[name]
         if name == "gaussian_isotropy":  # an exponential: compare the exponents
             mean, reference = math.log(mean), math.log(reference)
-        slack = (
-            0.15 if name in ("gaussian_isotropy", "mean_shift") else 0.05
-        )  # edges of so few rows fluctuate
+        slack = 0.15 if name in ("gaussian_isotropy", "mean_shift") else 0.05  # edges of so few rows fluctuate
         assert mean == pytest.approx(reference, rel=slack), name
 
 

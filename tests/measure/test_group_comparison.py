@@ -60,9 +60,7 @@ class TestMembership:
         assert "because no counts were given" in cut.definition
 
     @given(st.integers(1, 200), st.data())
-    def test_every_row_is_in_one_group_and_none_is_rarer_than_its_group(
-        self, n: int, data: st.DataObject
-    ) -> None:
+    def test_every_row_is_in_one_group_and_none_is_rarer_than_its_group(self, n: int, data: st.DataObject) -> None:
         counts = torch.tensor(data.draw(st.lists(st.integers(0, 5), min_size=n, max_size=n)))
         counts[0] = 5
         groups = frequency_membership(n, None, counts).groups
@@ -101,15 +99,11 @@ class TestReadings:
         assert self._estimate(name, "mean_norm").value == pytest.approx(
             float(rows.double().norm(dim=1).mean()), rel=1e-6
         )
-        assert self._estimate(name, "cosine_to_common").value == pytest.approx(
-            float((u @ common).mean()), rel=1e-5
-        )
+        assert self._estimate(name, "cosine_to_common").value == pytest.approx(float((u @ common).mean()), rel=1e-5)
         assert _by_name(self.found)[name].occurrences == int(self.counts[self.cut.groups == g].sum())  # type: ignore[attr-defined]
         if g < 3:
             products = u @ _unit(self._of(3)).T
-            assert self._estimate(name, "cosine_to_reserved").value == pytest.approx(
-                float(products.mean()), rel=1e-5
-            )
+            assert self._estimate(name, "cosine_to_reserved").value == pytest.approx(float(products.mean()), rel=1e-5)
         else:
             assert self._estimate(name, "cosine_to_reserved") == Estimate(None)
 
@@ -196,9 +190,7 @@ class TestRandomGroups:
         x = gaussian(6, 3, dtype=torch.float64)
         padded = torch.cat([x, torch.zeros(2, 3, dtype=torch.float64)])
         with_zeros, without = (PairSums.of(Moments.of(one, unit_second=True)).null(3) for one in (padded, x))
-        assert with_zeros == pytest.approx(
-            without, rel=1e-12
-        )  # a BLAS sums another number of rows in another order
+        assert with_zeros == pytest.approx(without, rel=1e-12)  # a BLAS sums another number of rows in another order
 
     def test_excess_and_chance(self) -> None:
         x = gaussian(400, 8)
@@ -229,16 +221,12 @@ class TestPermutation:
         found = permutation_test(x, group, seed=1, permutations=4999)
         assert float(found) == pytest.approx(own)
         assert found.reference == pytest.approx(_pairs(x))
-        assert found.details["p"] == pytest.approx(
-            exact, abs=3 * math.sqrt(exact * (1 - exact) / 4999) + 2e-4
-        )
+        assert found.details["p"] == pytest.approx(exact, abs=3 * math.sqrt(exact * (1 - exact) / 4999) + 2e-4)
         assert found.details["null_std"] == pytest.approx(statistics.pstdev(drawn), rel=0.05)
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     @pytest.mark.parametrize("spread", [1e-2, 1e-4])
-    def test_an_effect_far_below_the_common_direction_is_found(
-        self, spread: float, dtype: torch.dtype
-    ) -> None:
+    def test_an_effect_far_below_the_common_direction_is_found(self, spread: float, dtype: torch.dtype) -> None:
         """All cosines are 1 but for spread^2 or so; the group is half as wide as the rest."""
         x = spread * gaussian(2000, 16, dtype=torch.float64)
         x[:200] *= 0.5
@@ -314,9 +302,7 @@ class TestPermutation:
             permutation_test(gaussian(9, 3), members, seed=0)
 
     def test_too_little(self) -> None:
-        with pytest.raises(
-            UndefinedMeasure, match="expected at least two rows with a direction in the group, got 1"
-        ):
+        with pytest.raises(UndefinedMeasure, match="expected at least two rows with a direction in the group, got 1"):
             permutation_test(gaussian(9, 3), torch.tensor([1]), seed=0)
         with pytest.raises(InputError, match="expected at least one permutation, got 0"):
             permutation_test(gaussian(9, 3), torch.arange(3), seed=0, permutations=0)
@@ -339,9 +325,7 @@ def test_intervals_cover(drift: float, low: float, high: float) -> None:
         for group in found.groups:
             assert group.mean_cosine.interval is not None
             held[group.name] += group.mean_cosine.interval[0] <= truth <= group.mean_cosine.interval[1]
-        (difference,) = [
-            d.difference for d in found.differences if (d.first, d.reading) == ("medium", "mean_cosine")
-        ]
+        (difference,) = [d.difference for d in found.differences if (d.first, d.reading) == ("medium", "mean_cosine")]
         assert difference.interval is not None
         held["difference"] += difference.interval[0] <= 0 <= difference.interval[1]
     for name, count in held.items():
@@ -384,9 +368,7 @@ def test_a_null_within_rounding_is_none() -> None:
         unit = torch.nn.functional.normalize(x.double())
         h = unit @ unit.T
         h.fill_diagonal_(0.0)
-        exact = PairSums(2000, float(h.sum()), float(h.square().sum()), float(h.sum(1).square().sum())).null(
-            400
-        )[1]
+        exact = PairSums(2000, float(h.sum()), float(h.square().sum()), float(h.sum(1).square().sum())).null(400)[1]
         found = PairSums.of(Moments.of(x, unit_second=True)).null(400)[1]
         assert found == (pytest.approx(exact, rel=0.1) if spread >= 0.1 else 0.0)
 
@@ -406,9 +388,7 @@ def test_counts_of_no_rows_are_refused() -> None:
 def test_rows_of_nearly_one_direction_keep_their_digits(spread: float) -> None:
     x = gaussian(1, 8, seed=1) + spread * gaussian(20_000, 8, seed=2)
     for group in compare_groups(x, frequency_membership(len(x))).groups[:3]:
-        at = {"frequent": slice(0, 6000), "medium": slice(6000, 16_000), "rare": slice(16_000, 20_000)}[
-            group.name
-        ]
+        at = {"frequent": slice(0, 6000), "medium": slice(6000, 16_000), "rare": slice(16_000, 20_000)}[group.name]
         u = torch.nn.functional.normalize(x[at].double())
         n = len(u)
         exact = float((u.sum(0).square().sum() - n) / (n * (n - 1)))

@@ -26,9 +26,7 @@ def _star(n: int) -> Tensor:
 
 
 def _slow_counts(x: Tensor, k: int) -> np.ndarray:
-    squares = torch.stack([(x.double() - row).square().sum(1) for row in x.double()]).fill_diagonal_(
-        torch.inf
-    )
+    squares = torch.stack([(x.double() - row).square().sum(1) for row in x.double()]).fill_diagonal_(torch.inf)
     return np.bincount(squares.sort(dim=1, stable=True).indices[:, :k].flatten().numpy(), minlength=len(x))
 
 
@@ -51,18 +49,14 @@ def test_the_centre_of_a_star_is_everybodys_neighbour() -> None:
     [
         (simplex(6), 6),  # everybody has everybody else
         (
-            torch.stack(
-                [torch.cos(torch.arange(12) * math.pi / 6), torch.sin(torch.arange(12) * math.pi / 6)], 1
-            ),
+            torch.stack([torch.cos(torch.arange(12) * math.pi / 6), torch.sin(torch.arange(12) * math.pi / 6)], 1),
             2,
         ),  # a ring
         (torch.cartesian_prod(*[torch.tensor([-1.0, 1.0])] * 4), 4),  # the corners of a cube and their edges
     ],
 )
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_figures_that_look_alike_from_each_point_have_no_hubs(
-    x: Tensor, k: int, metric: measure.points.Metric
-) -> None:
+def test_figures_that_look_alike_from_each_point_have_no_hubs(x: Tensor, k: int, metric: measure.points.Metric) -> None:
     reading = measure.hubness(x, k=k, metric=metric)
     assert float(reading) == 0
     assert reading.details["robin_hood"] == reading.details["antihub_share"] == 0
@@ -73,11 +67,7 @@ def test_hubness_is_scipys_skewness_of_scikit_learns_neighbours(metric: measure.
     neighbors = pytest.importorskip("sklearn.neighbors", reason="pip install scikit-learn")
     skew = pytest.importorskip("scipy.stats").skew
     x = gaussian(800, 30, dtype=F64) + 0.2
-    lists = (
-        neighbors.NearestNeighbors(n_neighbors=10, metric=metric, algorithm="brute")
-        .fit(x.numpy())
-        .kneighbors()[1]
-    )
+    lists = neighbors.NearestNeighbors(n_neighbors=10, metric=metric, algorithm="brute").fit(x.numpy()).kneighbors()[1]
     counts = np.bincount(lists.ravel(), minlength=800)
     reading = measure.hubness(x, metric=metric)
     assert float(reading) == pytest.approx(skew(counts), rel=1e-9)
@@ -110,9 +100,7 @@ def test_counts_with_copies_and_ties_are_those_of_a_slow_loop(seed: int) -> None
     counts = _slow_counts(x, 5)
     reading = measure.hubness(x, k=5, metric="euclidean")
     assert reading.details["hub_counts"] == sorted(counts.tolist(), reverse=True)[:10]
-    assert float(reading) == pytest.approx(
-        ((counts - 5.0) ** 3).mean() / ((counts - 5.0) ** 2).mean() ** 1.5, rel=1e-9
-    )
+    assert float(reading) == pytest.approx(((counts - 5.0) ** 3).mean() / ((counts - 5.0) ** 2).mean() ** 1.5, rel=1e-9)
     assert any("of copies, the first are listed" in warning for warning in reading.warnings)
 
 
@@ -151,9 +139,7 @@ def test_factorial_moments_of_a_sample_are_right_on_average() -> None:
 
 
 def test_a_sample_whose_unbiased_variance_is_nothing_but_rounding() -> None:
-    lists = (
-        np.arange(999)[:, None] + np.arange(1, 11)
-    ) % 1000  # of all 1,000, every row would occur ten times
+    lists = (np.arange(999)[:, None] + np.arange(1, 11)) % 1000  # of all 1,000, every row would occur ten times
     with pytest.raises(UndefinedMeasure, match="take a larger sample"):
         _sampled_skewness(lists, 1000, 998 / math.sqrt(999), 0)
 

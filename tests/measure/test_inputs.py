@@ -23,9 +23,7 @@ ROWS = STATES[MASK]
 OF_ROWS: dict[str, Callable[..., Measurement]] = {
     "hubness": lambda x, **rest: measure.hubness(x, k=3, **rest),
     "levina_bickel": lambda x, **rest: measure.levina_bickel(x, k=3, **rest),
-    "permutation_test": lambda x, **rest: measure.permutation_test(
-        x, [0, 2, 3], seed=0, permutations=19, **rest
-    ),
+    "permutation_test": lambda x, **rest: measure.permutation_test(x, [0, 2, 3], seed=0, permutations=19, **rest),
     **{name: getattr(measure, name) for name in ("partition_isotropy", "two_nn", "uniformity_exact")},
 }
 OF_TWO = {"cosine_between"}
@@ -49,12 +47,7 @@ def test_every_measure_has_a_mask() -> None:
     for name, function in BOTH.items():
         if name not in ("hubness", "levina_bickel", "permutation_test"):  # lambdas here
             assert inspect.signature(function).parameters["mask"].kind is inspect.Parameter.KEYWORD_ONLY
-    for function in (
-        measure.hubness,
-        measure.levina_bickel,
-        measure.permutation_test,
-        measure.nearest_neighbours,
-    ):
+    for function in (measure.hubness, measure.levina_bickel, measure.permutation_test, measure.nearest_neighbours):
         assert inspect.signature(function).parameters["mask"].kind is inspect.Parameter.KEYWORD_ONLY
 
 
@@ -64,11 +57,7 @@ def test_rows_of_any_kind_and_states_with_a_mask_read_alike(name: str) -> None:
     wanted = function(ROWS)
     for x in (ROWS.numpy(), ROWS.tolist(), uncone.open_rows(ROWS), list(ROWS), ROWS.clone().requires_grad_()):
         _same(function(x), wanted)
-    for states, mask in (
-        (STATES, MASK),
-        (STATES.numpy(), MASK.numpy()),
-        (STATES.tolist(), MASK.long().tolist()),
-    ):
+    for states, mask in ((STATES, MASK), (STATES.numpy(), MASK.numpy()), (STATES.tolist(), MASK.long().tolist())):
         _same(function(states, mask=mask), wanted)
     _same(function(STATES.flatten(0, 1), mask=MASK.flatten()), wanted)
     if name in OF_MOMENTS:
@@ -87,8 +76,7 @@ def test_threads_change_no_bit(name: str) -> None:
 @pytest.mark.parametrize("name", BOTH)
 def test_states_without_a_mask_are_refused_with_the_way_out(name: str) -> None:
     with pytest.raises(
-        InputError,
-        match=r"got shape \(7, 5, 4\) from tensor: each of 35 positions is a row in x.reshape\(-1, 4\)",
+        InputError, match=r"got shape \(7, 5, 4\) from tensor: each of 35 positions is a row in x.reshape\(-1, 4\)"
     ):
         BOTH[name](STATES)
     with pytest.raises(InputError, match=r"expected a mask of shape \(7, 5\)"):
@@ -107,9 +95,7 @@ def test_integers_and_frames_read_as_their_floats(name: str) -> None:
 def test_rows_that_are_not_finite_are_left_out_as_the_error_says() -> None:
     x = ROWS.clone()
     x[3, 1] = float("nan")
-    with pytest.raises(
-        InputError, match=r"in Python with (uncone\.open_rows\(x, skip_nonfinite=True\))$"
-    ) as told:
+    with pytest.raises(InputError, match=r"in Python with (uncone\.open_rows\(x, skip_nonfinite=True\))$") as told:
         measure.isoscore(x)
     kept = eval(str(told.value).rpartition(" with ")[2], {"uncone": uncone, "x": x})
     _same(measure.isoscore(kept), measure.isoscore(torch.cat([ROWS[:3], ROWS[4:]])))
@@ -129,9 +115,7 @@ def test_all_readings_make_a_table() -> None:
 def test_padding_would_have_changed_the_value() -> None:
     padded = torch.where(MASK[..., None], STATES, -100.0)
     assert float(measure.mean_cosine(padded, mask=MASK)) == pytest.approx(float(measure.mean_cosine(ROWS)))
-    assert float(measure.mean_cosine(padded.flatten(0, 1))) != pytest.approx(
-        float(measure.mean_cosine(ROWS)), abs=0.1
-    )
+    assert float(measure.mean_cosine(padded.flatten(0, 1))) != pytest.approx(float(measure.mean_cosine(ROWS)), abs=0.1)
 
 
 @pytest.mark.parametrize("name", OF_MOMENTS)

@@ -24,18 +24,14 @@ def _cube(n: int, d: int, *, within: int = 12, seed: int = 0) -> Tensor:
 
 
 def _distances(x: Tensor) -> Tensor:
-    return (
-        torch.cdist(x.double(), x.double(), compute_mode="donot_use_mm_for_euclid_dist").sort(1).values[:, 1:]
-    )
+    return torch.cdist(x.double(), x.double(), compute_mode="donot_use_mm_for_euclid_dist").sort(1).values[:, 1:]
 
 
 def test_the_gamma_quantile_is_that_of_scipy() -> None:
     gamma = pytest.importorskip("scipy.stats").gamma
     for shape in (1, 2, 17, 8192, 50257, 10**6):
         for probability in (0.025, 0.5, 0.975):
-            assert gamma_quantile(probability, shape) == pytest.approx(
-                gamma.ppf(probability, shape), rel=1e-9
-            )
+            assert gamma_quantile(probability, shape) == pytest.approx(gamma.ppf(probability, shape), rel=1e-9)
 
 
 def test_two_nn_counted_by_hand() -> None:
@@ -69,9 +65,7 @@ def test_two_nn_has_the_values_of_scikit_dimension() -> None:
         id_.TwoNN(method="mle", discard_fraction=0.0).fit(x.numpy()).dimension_, rel=1e-5
     )
     assert reading.details["linear_fit"] == pytest.approx(id_.TwoNN().fit(x.numpy()).dimension_, rel=1e-5)
-    assert reading.details["censored"] == pytest.approx(
-        id_.TwoNN(method="mle").fit(x.numpy()).dimension_, rel=1e-5
-    )
+    assert reading.details["censored"] == pytest.approx(id_.TwoNN(method="mle").fit(x.numpy()).dimension_, rel=1e-5)
 
 
 def test_two_nn_is_the_formula_written_out() -> None:
@@ -82,9 +76,7 @@ def test_two_nn_is_the_formula_written_out() -> None:
     reading = measure.two_nn(x)
     assert float(reading) == pytest.approx(299 / sum(ratios), rel=1e-12)
     assert reading.details["censored"] == pytest.approx(269 / (sum(kept) + 30 * kept[-1]), rel=1e-12)
-    line = sum(-math.log(1 - (i + 1) / 300) * value for i, value in enumerate(kept)) / sum(
-        value**2 for value in kept
-    )
+    line = sum(-math.log(1 - (i + 1) / 300) * value for i, value in enumerate(kept)) / sum(value**2 for value in kept)
     assert reading.details["linear_fit"] == pytest.approx(line, rel=1e-12)
 
 
@@ -94,9 +86,9 @@ def test_levina_bickel_is_the_formula_written_out() -> None:
     local = [1 / (sum(math.log(row[-1] / t) for t in row[:-1]) / 19) for row in near]
     reading = measure.levina_bickel(x, k=20)
     assert float(reading) == pytest.approx(1 / (sum(1 / m for m in local) / 150), rel=1e-12)
-    assert measure.local_dimensions(
-        measure.nearest_neighbours(x, 20, distinct=True)
-    ).tolist() == pytest.approx(local, rel=1e-12)
+    assert measure.local_dimensions(measure.nearest_neighbours(x, 20, distinct=True)).tolist() == pytest.approx(
+        local, rel=1e-12
+    )
     assert reading.details["local_median"] == pytest.approx(sorted(local)[75], rel=0.05)
     assert reading.interval is None
 
@@ -137,16 +129,11 @@ def test_copies_are_left_out_and_counted(function) -> None:
 def test_what_intrinsic_dimensions_keep(function, seed: int) -> None:
     x = gaussian(120, 4, seed=seed, dtype=F64) * torch.tensor([3.0, 1.0, 1.0, 0.2], dtype=F64)
     value = float(function(x))
-    moved = (
-        2.5 * x[torch.randperm(120, generator=torch.Generator().manual_seed(seed))] @ rotation(4, seed=seed)
-        + 7
-    )
+    moved = 2.5 * x[torch.randperm(120, generator=torch.Generator().manual_seed(seed))] @ rotation(4, seed=seed) + 7
     assert float(function(moved)) == pytest.approx(value, rel=1e-8)
     padded = torch.nn.functional.pad(x, (0, 3))
     assert float(function(padded)) == pytest.approx(value, rel=1e-8)
-    assert float(function(x * torch.tensor([1.0, 9.0, 1.0, 1.0], dtype=F64))) != pytest.approx(
-        value, rel=1e-8
-    )
+    assert float(function(x * torch.tensor([1.0, 9.0, 1.0, 1.0], dtype=F64))) != pytest.approx(value, rel=1e-8)
 
 
 @pytest.mark.parametrize("function", [measure.two_nn, measure.levina_bickel])
@@ -198,9 +185,7 @@ def test_wrong_searches_are_refused() -> None:
     x = gaussian(30, 3)
     with pytest.raises(InputError, match="expected k of 2 or more, got 1"):
         measure.levina_bickel(x, k=1)
-    with pytest.raises(
-        InputError, match="with distinct=True, got a search of 30 rows, euclidean, with distinct=False"
-    ):
+    with pytest.raises(InputError, match="with distinct=True, got a search of 30 rows, euclidean, with distinct=False"):
         measure.two_nn(x, neighbours=measure.nearest_neighbours(x, 5))
     with pytest.raises(InputError, match="got a search of 29 rows"):
         measure.two_nn(x, neighbours=measure.nearest_neighbours(x[:29], 5, distinct=True))

@@ -142,17 +142,13 @@ def test_distinct_rows_are_the_first_of_equal_ones(k: int) -> None:
 
 def test_whether_the_last_neighbour_is_tied_is_counted() -> None:
     assert nearest_neighbours(gaussian(50, 4), 3).tied == 0
-    assert (
-        nearest_neighbours(torch.arange(10.0)[:, None], 1).tied == 8
-    )  # all but the ends have one on each side
+    assert nearest_neighbours(torch.arange(10.0)[:, None], 1).tied == 8  # all but the ends have one on each side
     assert nearest_neighbours(torch.arange(10.0)[:, None], 2).tied == 0
     assert nearest_neighbours(torch.ones(5, 2), 3).tied == 5
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize(
-    "cloud", ["Gaussian", "copies", "lattice", "mean of 10,000 spreads", "Gaussian in float64"]
-)
+@pytest.mark.parametrize("cloud", ["Gaussian", "copies", "lattice", "mean of 10,000 spreads", "Gaussian in float64"])
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_rows_that_do_not_fit_are_read_in_stripes_with_the_same_result(
     monkeypatch: pytest.MonkeyPatch, cloud: str, metric: points.Metric
@@ -185,9 +181,7 @@ def test_products_worse_than_float32_are_noticed_and_taken_again(monkeypatch: py
     x, multiply, asked = CLOUDS["Gaussian"], tiles.Tiles.multiply, []
     search_all = search._search_all
 
-    def counted(
-        p: points.Points, k: int, queries: np.ndarray, enough: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def counted(p: points.Points, k: int, queries: np.ndarray, enough: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         asked.append(len(queries))
         return search_all(p, k, queries, enough)
 
@@ -254,10 +248,7 @@ def test_what_cannot_be_searched_is_said() -> None:
     cases = [
         (lambda: nearest_neighbours(x, 0), "expected at least one neighbour, got k = 0"),
         (lambda: nearest_neighbours(x, 3, sample=0), "expected a sample of at least one row, got 0"),
-        (
-            lambda: nearest_neighbours(x, 3, Moments.of(x[:5])),
-            "expected unweighted moments of the same 20 rows",
-        ),
+        (lambda: nearest_neighbours(x, 3, Moments.of(x[:5])), "expected unweighted moments of the same 20 rows"),
         (lambda: nearest_neighbours(bad, 3), "expected finite rows, got 1 row of 20"),
     ]
     for function, message in cases:
@@ -269,10 +260,7 @@ def test_what_cannot_be_searched_is_said() -> None:
             lambda: nearest_neighbours(torch.zeros(9, 3), 1, metric="cosine"),
             "expected at least two rows with a direction, got 0",
         ),
-        (
-            lambda: nearest_neighbours(torch.ones(9, 3), 1, distinct=True),
-            "expected at least two different rows, got 1",
-        ),
+        (lambda: nearest_neighbours(torch.ones(9, 3), 1, distinct=True), "expected at least two different rows, got 1"),
     ]:
         with pytest.raises(UndefinedMeasure, match=re.escape(message)):
             function()

@@ -254,9 +254,7 @@ def repeated(seed: int, n: int = 4000) -> npt.NDArray[np.float32]:
     return draw.permutation(np.repeat(distinct, draw.choice([1, 1, 1, 2, 3, 5], n), axis=0))
 
 
-def test_of_more_rows_than_are_kept_the_number_of_equal_ones_is_estimated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_more_rows_than_are_kept_the_number_of_equal_ones_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a bias: over 40 clouds the mean of estimate less count is within three of its standard errors."""
     monkeypatch.setattr(odd_rows, "MOST_KEYS", 2000)
     off = []

@@ -21,18 +21,14 @@ Tensor = torch.Tensor
 
 def _drifted(n: int, d: int, seed: int = 0) -> Tensor:
     spread = torch.arange(1, d + 1, dtype=torch.float64) ** -0.35
-    return gaussian(n, d, seed=seed, dtype=torch.float64) * spread + torch.linspace(
-        0.3, 0, d, dtype=torch.float64
-    )
+    return gaussian(n, d, seed=seed, dtype=torch.float64) * spread + torch.linspace(0.3, 0, d, dtype=torch.float64)
 
 
 def test_mean_cosine_is_the_mean_over_all_pairs() -> None:
     x = _drifted(80, 5)
     unit = torch.nn.functional.normalize(x, dim=1)
     pairs = [float(unit[i] @ unit[j]) for i in range(80) for j in range(80) if i != j]
-    assert float(measure.mean_cosine(Moments.of(x, second=False))) == pytest.approx(
-        sum(pairs) / len(pairs), rel=1e-12
-    )
+    assert float(measure.mean_cosine(Moments.of(x, second=False))) == pytest.approx(sum(pairs) / len(pairs), rel=1e-12)
 
 
 def test_weighted_mean_cosine_is_the_weighted_mean_over_all_pairs() -> None:
@@ -143,9 +139,7 @@ class TestPartition:
         assert float(reading) == pytest.approx(direct["value"], rel=tolerance)
         assert reading.details["one_sign"] == pytest.approx(direct["one_sign"], rel=tolerance)
         assert set(reading.details) == {"one_sign", "low", "high"}
-        assert (
-            float(reading) <= reading.details["low"] <= reading.details["one_sign"] <= reading.details["high"]
-        )
+        assert float(reading) <= reading.details["low"] <= reading.details["one_sign"] <= reading.details["high"]
         assert "not scale-free: read at mean norm" in reading.definition
 
     def test_where_float32_overflows(self) -> None:
@@ -163,9 +157,7 @@ class TestPartition:
         x, directions = _drifted(500, 10), np.eye(10)
         rows = uncone.open_rows(x)
         for plain, logs in zip(
-            log_partition(rows, directions, longest=1.0),
-            log_partition(rows, directions, longest=1e3),
-            strict=True,
+            log_partition(rows, directions, longest=1.0), log_partition(rows, directions, longest=1e3), strict=True
         ):
             assert plain == pytest.approx(logs, rel=1e-12)
 
@@ -188,8 +180,7 @@ class TestPartition:
         """Along the mean of three times a frame of 64, Z(c) is 64 exp(3 / 8), and Z(-c) its inverse times 64 squared."""
         frame = torch.eye(64, dtype=torch.float64) * 3
         readings = [
-            measure.partition_isotropy((frame @ q).to(dtype))
-            for q in (frame / 3, rotation(64), rotation(64, seed=3))
+            measure.partition_isotropy((frame @ q).to(dtype)) for q in (frame / 3, rotation(64), rotation(64, seed=3))
         ]
         for reading in readings:
             assert reading.details["tied"] == 64
@@ -209,19 +200,13 @@ class TestPartition:
         found = []
         for angle in np.linspace(0, math.pi, 1001):
             plane = torch.tensor(
-                [[0, math.cos(angle), math.sin(angle)], [0, -math.sin(angle), math.cos(angle)]],
-                dtype=torch.float64,
+                [[0, math.cos(angle), math.sin(angle)], [0, -math.sin(angle), math.cos(angle)]], dtype=torch.float64
             )
             c = torch.cat([torch.eye(3, dtype=torch.float64)[:1], plane])
             z = torch.cat([(x @ c.T).exp().sum(0), (-x @ c.T).exp().sum(0)])
             found.append(float(z.min() / z.max()))
         assert reading.details["tied"] == 2
-        assert (
-            min(found) - 1e-9
-            <= reading.details["tied_low"]
-            < reading.details["tied_high"]
-            <= max(found) + 1e-9
-        )
+        assert min(found) - 1e-9 <= reading.details["tied_low"] < reading.details["tied_high"] <= max(found) + 1e-9
         assert reading.details["tied_high"] - reading.details["tied_low"] > 0.5 * (max(found) - min(found))
 
     def test_a_dense_spectrum_is_not_taken_for_tied(self) -> None:
@@ -251,18 +236,12 @@ class TestPartition:
     def test_the_gaussian_value_of_a_frame_is_unique(self, dtype: torch.dtype) -> None:
         for q in (torch.eye(64, dtype=torch.float64), rotation(64), rotation(64, seed=3)):
             frame = (3 * q).to(dtype)
-            assert float(measure.gaussian_isotropy(Moments.of(frame))) == pytest.approx(
-                math.exp(-0.75), rel=1e-5
-            )
+            assert float(measure.gaussian_isotropy(Moments.of(frame))) == pytest.approx(math.exp(-0.75), rel=1e-5)
 
     def test_gaussian_rows_have_the_gaussian_value(self) -> None:
-        x = gaussian(200_000, 4, dtype=torch.float64) * 0.5 + torch.tensor(
-            [0.5, 0, 0, 0.0], dtype=torch.float64
-        )
+        x = gaussian(200_000, 4, dtype=torch.float64) * 0.5 + torch.tensor([0.5, 0, 0, 0.0], dtype=torch.float64)
         m = Moments.of(x)
-        assert float(measure.gaussian_isotropy(m)) == pytest.approx(
-            float(measure.partition_isotropy(x, m)), rel=0.02
-        )
+        assert float(measure.gaussian_isotropy(m)) == pytest.approx(float(measure.partition_isotropy(x, m)), rel=0.02)
 
     def test_moments_that_are_not_of_these_rows(self) -> None:
         x = gaussian(30, 3)
@@ -379,15 +358,7 @@ class TestGroups:
         assert float(found) == pytest.approx(expected)
 
     @pytest.mark.parametrize(
-        "token",
-        [
-            "[unused7]",
-            "<unused12>",
-            "<|reserved_special_token_3|>",
-            "madeupword0001",
-            "<|extra_5|>",
-            "[PAD12]",
-        ],
+        "token", ["[unused7]", "<unused12>", "<|reserved_special_token_3|>", "madeupword0001", "<|extra_5|>", "[PAD12]"]
     )
     def test_reserved_tokens_are_found(self, token: str) -> None:
         labels = ["the"] * 50 + [token] * 20 + ["unused", "[unused", None, "<|endoftext|>"]

@@ -89,9 +89,7 @@ def test_scale_free_measures_are_so_over_the_range_of_float32(k: int, seed: int)
 def _assert_alike(x: torch.Tensor, y: torch.Tensor, tolerance: float) -> None:
     m, scaled = Moments.of(x, unit_second=True), Moments.of(y, unit_second=True)
     for name, function in SCALE_FREE.items():
-        assert float(function(scaled)) == pytest.approx(float(function(m)), rel=tolerance, abs=tolerance), (
-            name
-        )
+        assert float(function(scaled)) == pytest.approx(float(function(m)), rel=tolerance, abs=tolerance), name
 
 
 @pytest.mark.parametrize("k", [-1000, -560, -500])
@@ -99,14 +97,7 @@ def test_rows_too_short_for_float64_squares_are_refused_by_name(k: int) -> None:
     x = _cloud(0)
     y = x * 2.0**k
     m = Moments.of(y, unit_second=True)
-    for name in (
-        "isoscore",
-        "effective_rank",
-        "stable_rank",
-        "rankme",
-        "dominant_dimension",
-        "condition_number",
-    ):
+    for name in ("isoscore", "effective_rank", "stable_rank", "rankme", "dominant_dimension", "condition_number"):
         with pytest.raises(
             InputError, match=r"expected a row longer than 1e-140, got \S+e-\d+ at most: scale the rows"
         ):
@@ -126,10 +117,7 @@ def test_rows_too_short_for_float64_squares_are_refused_by_name(k: int) -> None:
 @given(seed=st.integers(0, 10**6))
 def test_partition_isotropy_depends_on_scale_and_place(change: str, seed: int) -> None:
     x = _cloud(seed)
-    before, after = (
-        float(measure.partition_isotropy(x)),
-        float(measure.partition_isotropy(CHANGES[change](x))),
-    )
+    before, after = (float(measure.partition_isotropy(x)), float(measure.partition_isotropy(CHANGES[change](x))))
     assert (after == pytest.approx(before, rel=1e-6)) == (change in ("rotation", "permutation"))
 
 

@@ -49,15 +49,9 @@ READ: dict[str, dict[str, Callable[[Tensor, Moments], Measurement]]] = {
         "raw": _of(measure.anisotropy, centered=False),
         "2": _of(measure.anisotropy, k=2),
     },
-    "condition_number": {
-        "": _of(measure.condition_number),
-        "centered": _of(measure.condition_number, centered=True),
-    },
+    "condition_number": {"": _of(measure.condition_number), "centered": _of(measure.condition_number, centered=True)},
     "cosine_between": {"": _between},
-    "dominant_dimension": {
-        "": _of(measure.dominant_dimension),
-        "raw": _of(measure.dominant_dimension, centered=False),
-    },
+    "dominant_dimension": {"": _of(measure.dominant_dimension), "raw": _of(measure.dominant_dimension, centered=False)},
     "effective_rank": {"": _of(measure.effective_rank), "raw": _of(measure.effective_rank, centered=False)},
     "gaussian_isotropy": {"": _of(measure.gaussian_isotropy)},
     "hubness": {
@@ -70,10 +64,7 @@ READ: dict[str, dict[str, Callable[[Tensor, Moments], Measurement]]] = {
     "levina_bickel": {"": measure.levina_bickel, "sample": _half(measure.levina_bickel)},
     "mean_cosine": {"": _of(measure.mean_cosine)},
     "mean_shift": {"": _of(measure.mean_shift)},
-    "outlier_dimensions": {
-        "": _of(measure.outlier_dimensions),
-        "1": _of(measure.outlier_dimensions, sigmas=1.0),
-    },
+    "outlier_dimensions": {"": _of(measure.outlier_dimensions), "1": _of(measure.outlier_dimensions, sigmas=1.0)},
     "participation_ratio": {
         "": _of(measure.participation_ratio),
         "debiased": _of(measure.participation_ratio, debiased=True),
@@ -84,17 +75,11 @@ READ: dict[str, dict[str, Callable[[Tensor, Moments], Measurement]]] = {
     },
     "rankme": {"": _of(measure.rankme)},
     "rogue_dimensions": {"": _of(measure.rogue_dimensions)},
-    "singular_entropy": {
-        "": _of(measure.singular_entropy),
-        "raw": _of(measure.singular_entropy, centered=False),
-    },
+    "singular_entropy": {"": _of(measure.singular_entropy), "raw": _of(measure.singular_entropy, centered=False)},
     "stable_rank": {"": _of(measure.stable_rank), "centered": _of(measure.stable_rank, centered=True)},
     "two_nn": {"": measure.two_nn, "sample": _half(measure.two_nn)},
     "uniformity": {"": _of(measure.uniformity)},
-    "uniformity_exact": {
-        "": measure.uniformity_exact,
-        "sample": _half(measure.uniformity_exact),
-    },
+    "uniformity_exact": {"": measure.uniformity_exact, "sample": _half(measure.uniformity_exact)},
 }
 NO_MEASURES = {
     "DESCRIPTIONS",
@@ -156,18 +141,12 @@ CLOUDS: dict[str, Callable[[int, int, int], Tensor]] = {
     "opposite rows": lambda n, d, seed: _signs(n) * _noise(n, d, seed)[torch.arange(n) // 2],
     "identity minus its mean": lambda n, d, seed: (torch.eye(n, dtype=F64) - 1 / n)[:, :d],
     "frame": lambda n, d, seed: rotation(max(n, d), seed=seed)[:n, :d],
-    "frame and its opposite": lambda n, d, seed: torch.cat([rotation(d, seed=seed), -rotation(d, seed=seed)])[
-        :n
-    ],
+    "frame and its opposite": lambda n, d, seed: torch.cat([rotation(d, seed=seed), -rotation(d, seed=seed)])[:n],
     "simplex": lambda n, d, seed: (
-        (torch.eye(n, dtype=F64) - 1 / n) @ rotation(n, seed=seed)[:, :d]
-        if d <= n
-        else torch.eye(n, d, dtype=F64)
+        (torch.eye(n, dtype=F64) - 1 / n) @ rotation(n, seed=seed)[:, :d] if d <= n else torch.eye(n, d, dtype=F64)
     ),
     "constant columns": _constant_columns,
-    "large differences of length": lambda n, d, seed: (
-        _noise(n, d, seed) * torch.logspace(-6, 6, n, dtype=F64)[:, None]
-    ),
+    "large differences of length": lambda n, d, seed: _noise(n, d, seed) * torch.logspace(-6, 6, n, dtype=F64)[:, None],
 }
 SCALES = {torch.float32: (1.0, 1e-30, 1e-6, 1e4, 1e18), torch.float64: (1.0, 1e-200, 1e-9, 1e6, 1e150)}
 
@@ -180,9 +159,7 @@ SCALES = {torch.float32: (1.0, 1e-30, 1e-6, 1e4, 1e18), torch.float64: (1.0, 1e-
     seed=st.integers(0, 10**6),
     scaled=st.sampled_from([(dtype, scale) for dtype, scales in SCALES.items() for scale in scales]),
 )
-def test_no_measure_leaves_its_range(
-    cloud: str, n: int, d: int, seed: int, scaled: tuple[torch.dtype, float]
-) -> None:
+def test_no_measure_leaves_its_range(cloud: str, n: int, d: int, seed: int, scaled: tuple[torch.dtype, float]) -> None:
     dtype, scale = scaled
     x = (CLOUDS[cloud](n, d, seed) * scale).to(dtype)
     try:

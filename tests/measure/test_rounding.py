@@ -77,9 +77,7 @@ def test_a_spectrum_below_the_rounding_says_how_many_digits_are_left(d: int, las
         for function in (measure.effective_rank, measure.rankme):
             found, expected = function(m), float(function(exact))
             assert float(found) == pytest.approx(expected, rel=promised(found))
-            assert (promised(found) > ROUNDED) >= (
-                last == -6 and is_turned
-            )  # small features keep their digits
+            assert (promised(found) > ROUNDED) >= (last == -6 and is_turned)  # small features keep their digits
 
 
 SPECTRA = (
@@ -117,10 +115,7 @@ def test_the_digits_that_are_left_are_those_of_singular_values_in_float64(kind: 
     double = x.astype(np.float64)
     values = np.linalg.svd(np.linalg.qr(double - double.mean(0), mode="r"), compute_uv=False)
     p = values / values.sum()
-    truth = {
-        measure.effective_rank: math.exp(-(p * np.log(p)).sum()),
-        measure.condition_number: values[0] / values[-1],
-    }
+    truth = {measure.effective_rank: math.exp(-(p * np.log(p)).sum()), measure.condition_number: values[0] / values[-1]}
     for function, expected in truth.items():
         read = partial(function, centered=True)
         found = [one for m in clouds if (one := _read(read, m)) is not None]
@@ -128,9 +123,7 @@ def test_the_digits_that_are_left_are_those_of_singular_values_in_float64(kind: 
         limits = [promised(one) for one in found]
         assert off <= min(limits, default=math.inf)
         if not any("count as 0" in text for one in found for text in one.warnings):
-            assert all(
-                min(limit, 1) <= max(100 * off, ROUNDED) for limit in limits
-            )  # one digit, and one cut off
+            assert all(min(limit, 1) <= max(100 * off, ROUNDED) for limit in limits)  # one digit, and one cut off
 
 
 def _read(function: object, m: Moments) -> Measurement | None:
@@ -161,11 +154,7 @@ def test_uniformity_over_pairs_keeps_its_digits_in_a_narrow_cone(offset: float, 
     u = u - u.mean(0)
     i, j = torch.triu_indices(500, 500, 1)
     exponents = -t * (u[i] - u[j]).square().sum(1)
-    expected = (
-        math.log1p(float(torch.expm1(exponents).mean()))
-        if offset
-        else math.log(float(exponents.exp().mean()))
-    )
+    expected = math.log1p(float(torch.expm1(exponents).mean())) if offset else math.log(float(exponents.exp().mean()))
     assert float(measure.uniformity_exact(x, t=t)) == pytest.approx(expected, rel=1e-6)
     sampled = measure.uniformity_exact(x, t=t, sample=400)
     assert sampled.interval is not None
@@ -192,16 +181,10 @@ def test_how_many_digits_are_left() -> None:
     assert m.epsilon == 2.0**-23
     error = 8 * m.epsilon
     assert rounding_warnings(1.0, m, error) == ()
-    assert rounding_warnings(-0.01, m, error) == (
-        "about 4 digits are left after rounding: pass float64 rows for more",
-    )
-    assert rounding_warnings(2e-5, m, error) == (
-        "about 1 digit is left after rounding: pass float64 rows for more",
-    )
+    assert rounding_warnings(-0.01, m, error) == ("about 4 digits are left after rounding: pass float64 rows for more",)
+    assert rounding_warnings(2e-5, m, error) == ("about 1 digit is left after rounding: pass float64 rows for more",)
     assert rounding_warnings(1e-9, m, error) == rounding_warnings(0.0, m, error)
-    assert rounding_warnings(0.0, m, error) == (
-        "no digit is left after rounding: pass float64 rows for more",
-    )
+    assert rounding_warnings(0.0, m, error) == ("no digit is left after rounding: pass float64 rows for more",)
     exact = Moments.of(gaussian(10, 2, dtype=torch.float64))
     assert rounding_warnings(1e-5, exact, 8 * exact.epsilon) == ()
     assert rounding_warnings(1e-13, exact, 8 * exact.epsilon) == ("about 1 digit is left after rounding",)

@@ -69,10 +69,7 @@ class TestCosine:
     def test_a_head_has_the_same_finds_whatever_its_gauge(self) -> None:
         planted = plant()
         moved = planted.table + 3 * gaussian(1, 64, seed=5)
-        heads = [
-            CenteredRows(ArrayRows(t, name="head"), t.double().mean(0).numpy())
-            for t in (planted.table, moved)
-        ]
+        heads = [CenteredRows(ArrayRows(t, name="head"), t.double().mean(0).numpy()) for t in (planted.table, moved)]
         found = []
         for head in heads:
             head._rows.load_labels = lambda: planted.labels
@@ -94,9 +91,7 @@ class TestCosine:
     def test_scale_and_order_of_rows_change_nothing(self, seed: int, scale: float) -> None:
         planted = plant(n=600, planted=12, seed=seed)
         order = torch.randperm(600, generator=torch.Generator().manual_seed(seed))
-        moved = Planted(
-            scale * planted.table[order], [planted.labels[i] for i in order.tolist()], order, order
-        )
+        moved = Planted(scale * planted.table[order], [planted.labels[i] for i in order.tolist()], order, order)
         first, second = under_trained_tokens(_rows(planted)), under_trained_tokens(_rows(moved))
         assert {planted.labels[i] for i in _found(first)} == {moved.labels[i] for i in _found(second)}
 
@@ -120,9 +115,7 @@ class TestOffset:
     @pytest.mark.parametrize(("dtype", "drift"), [("float32", 1e9), ("bfloat16", 1e4), ("float16", 3e4)])
     def test_where_rounding_took_the_differences_it_is_said(self, dtype: str, drift: float) -> None:
         planted = plant(drift=drift)
-        moved = Planted(
-            planted.table.to(getattr(torch, dtype)), planted.labels, planted.unused, planted.planted
-        )
+        moved = Planted(planted.table.to(getattr(torch, dtype)), planted.labels, planted.unused, planted.planted)
         with pytest.raises(
             UndefinedMeasure, match=f"differ by more than {dtype} rounds off, .* subtract the mean row before"
         ):
@@ -256,9 +249,7 @@ class TestRecord:
     ],
 )
 def test_the_false_discovery_rate_is_held_and_planted_rows_are_found(
-    make: Callable[..., Planted],
-    prefer: under_trained.Indicator,
-    options: dict[str, float],
+    make: Callable[..., Planted], prefer: under_trained.Indicator, options: dict[str, float]
 ) -> None:
     """Realised rate at most 1% within its error, and power above 0.9, over 60 tables."""
     false, power = [], []
@@ -280,8 +271,7 @@ def test_the_false_discovery_rate_is_held_and_planted_rows_are_found(
 def test_tables_without_planted_rows_have_hardly_any_finds() -> None:
     """Then every find is false: in at most a few of 100 tables is there one."""
     with_finds = sum(
-        bool(_found(under_trained_tokens(_rows(plant(planted=0, reserved=30, seed=seed)))))
-        for seed in range(100)
+        bool(_found(under_trained_tokens(_rows(plant(planted=0, reserved=30, seed=seed))))) for seed in range(100)
     )
     assert with_finds <= 4
 

@@ -55,31 +55,23 @@ def test_a_simplex_has_one_distance(d: int) -> None:
 
 def test_equal_rows_have_the_worst_value_and_opposite_ones_the_best() -> None:
     assert float(measure.uniformity_exact(torch.ones(50, 4))) == 0
-    assert float(measure.uniformity_exact(torch.tensor([[1.0, 2.0], [-2.0, -4.0]]))) == pytest.approx(
-        -8, rel=1e-6
-    )
+    assert float(measure.uniformity_exact(torch.tensor([[1.0, 2.0], [-2.0, -4.0]]))) == pytest.approx(-8, rel=1e-6)
 
 
 def test_the_moment_form_differs_on_opposite_cones() -> None:
     x = CLOUDS["opposite cones"]
-    assert (
-        float(measure.uniformity(Moments.of(x, unit_second=True))) > float(measure.uniformity_exact(x)) + 0.3
-    )
+    assert float(measure.uniformity(Moments.of(x, unit_second=True))) > float(measure.uniformity_exact(x)) + 0.3
     even = gaussian(2000, 64)
     by_moments = float(measure.uniformity(Moments.of(even, unit_second=True)))
     assert float(measure.uniformity_exact(even)) == pytest.approx(by_moments, abs=2e-3)
-    assert measure.uniformity_exact(even).reference == pytest.approx(
-        float(measure.uniformity_exact(even)), abs=1e-2
-    )
+    assert measure.uniformity_exact(even).reference == pytest.approx(float(measure.uniformity_exact(even)), abs=1e-2)
 
 
 def test_zero_rows_are_left_out_and_said() -> None:
     x = gaussian(60, 4)
     x[5:9] = 0
     reading = measure.uniformity_exact(x)
-    assert float(reading) == pytest.approx(
-        float(measure.uniformity_exact(torch.cat([x[:5], x[9:]]))), rel=1e-6
-    )
+    assert float(reading) == pytest.approx(float(measure.uniformity_exact(torch.cat([x[:5], x[9:]]))), rel=1e-6)
     assert any("4 rows are all zero" in warning for warning in reading.warnings)
 
 
@@ -89,9 +81,7 @@ def test_what_exact_uniformity_keeps(seed: int) -> None:
     x = gaussian(70, 5, seed=seed, dtype=F64) + 0.4
     value = float(measure.uniformity_exact(x))
     lengths = torch.rand(70, 1, dtype=F64, generator=torch.Generator().manual_seed(seed)) + 0.1
-    moved = (lengths * x)[torch.randperm(70, generator=torch.Generator().manual_seed(seed))] @ rotation(
-        5, seed=seed
-    )
+    moved = (lengths * x)[torch.randperm(70, generator=torch.Generator().manual_seed(seed))] @ rotation(5, seed=seed)
     assert float(measure.uniformity_exact(moved)) == pytest.approx(value, abs=1e-6)
     assert float(measure.uniformity_exact(x + 1)) > value
 

@@ -21,9 +21,7 @@ def plant(tmp_path: Path) -> Plant:
         (directory / "config.json").write_text(json.dumps(config))
         rng = np.random.default_rng(0)
         values = {
-            key: np.asarray(value)
-            if hasattr(value, "shape")
-            else rng.standard_normal(value, dtype=np.float32)
+            key: np.asarray(value) if hasattr(value, "shape") else rng.standard_normal(value, dtype=np.float32)
             for key, value in tensors.items()
         }
         save_file(values, directory / "model.safetensors")
@@ -43,9 +41,7 @@ def plant_shards(tmp_path: Path) -> Plant:
         for file, tensors in shards.items():
             save_file({key: np.ones(shape, np.float32) for key, shape in tensors.items()}, directory / file)
         placed = (
-            {key: file for file, tensors in shards.items() for key in tensors}
-            if weight_map is None
-            else weight_map
+            {key: file for file, tensors in shards.items() for key in tensors} if weight_map is None else weight_map
         )
         (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": placed}))
         return directory

@@ -66,9 +66,7 @@ def trained(base: Path, folder: Path, **options: Any) -> Path:
 
 @pytest.mark.filterwarnings("ignore")
 def test_tables_that_peft_saved_whole_are_read(base: Path, tmp_path: Path) -> None:
-    path = trained(
-        base, tmp_path / "a", target_modules=["q_proj"], modules_to_save=["lm_head", "embed_tokens"]
-    )
+    path = trained(base, tmp_path / "a", target_modules=["q_proj"], modules_to_save=["lm_head", "embed_tokens"])
     stored = load_file(path / "adapter_model.safetensors")
     for kind, module in (("input", TABLE), ("head", HEAD)):
         rows = uncone.open_rows(f"{path}#{kind}")
@@ -82,9 +80,7 @@ def test_tables_that_peft_saved_whole_are_read(base: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_one_whole_table_is_read_and_the_other_one_is_said_to_be_the_bases(
-    base: Path, tmp_path: Path
-) -> None:
+def test_one_whole_table_is_read_and_the_other_one_is_said_to_be_the_bases(base: Path, tmp_path: Path) -> None:
     path = trained(base, tmp_path / "a", target_modules=["q_proj"], modules_to_save=["lm_head"])
     found = uncone.diagnose(path)
     assert [subject.name for subject in found.subjects] == ["head"]
@@ -92,9 +88,7 @@ def test_one_whole_table_is_read_and_the_other_one_is_said_to_be_the_bases(
     assert found.notes[0] == f"This is an adapter of PEFT (LORA) for {where}: the output head in it is read."
     assert found.notes[1] == "The token table is that of the base: diagnose it too."
     assert str(base.parent) not in found.to_json(), "a record that is passed on names no path of this machine"
-    with pytest.raises(
-        InputError, match=f"expected the token table, got .*: run uncone diagnose {base}; other"
-    ):
+    with pytest.raises(InputError, match=f"expected the token table, got .*: run uncone diagnose {base}; other"):
         uncone.open_rows(f"{path}#input")
 
 
@@ -140,16 +134,12 @@ def test_a_table_that_is_changed_in_part_is_to_be_merged_by_a_command_that_runs(
 @pytest.mark.parametrize("name", [f"{HEAD}.lora_B.weight", f"{HEAD}.base_layer.weight"])
 def test_a_matrix_that_is_a_part_of_the_head_is_never_taken_for_it(adapter: Written, name: str) -> None:
     path = adapter({name: (8, 3), f"{HEAD}.lora_A.weight": (3, 3)})
-    with pytest.raises(
-        InputError, match=r"got .* that does not hold either whole; it changes the output head in"
-    ):
+    with pytest.raises(InputError, match=r"got .* that does not hold either whole; it changes the output head in"):
         open_subjects(path)
 
 
 def test_modules_below_one_of_a_heads_name_are_not_the_head(adapter: Written) -> None:
-    path = adapter(
-        {"base_model.model.bert.layer.0.output.dense.lora_A.weight": (3, 3), f"{HEAD}.weight": (8, 3)}
-    )
+    path = adapter({"base_model.model.bert.layer.0.output.dense.lora_A.weight": (3, 3), f"{HEAD}.weight": (8, 3)})
     assert [name for name, _ in open_subjects(path).rows] == ["head"]
 
 
@@ -202,9 +192,7 @@ def test_a_checkpoint_of_torch_is_read_and_a_pickle_is_not(adapter: Written) -> 
 def test_a_whole_model_beside_an_adapter_stays_a_model(adapter: Written) -> None:
     path = adapter({LOW_RANK: (2, 3)})
     save_file({"wte.weight": torch.randn(8, 3)}, path / "model.safetensors")
-    (path / "config.json").write_text(
-        '{"vocab_size": 8, "architectures": ["GPT2Model"], "model_type": "gpt2"}'
-    )
+    (path / "config.json").write_text('{"vocab_size": 8, "architectures": ["GPT2Model"], "model_type": "gpt2"}')
     assert uncone.open_rows(f"{path}#input").shape == (8, 3)
 
 

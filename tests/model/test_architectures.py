@@ -27,9 +27,7 @@ BERT = COMMON | {"max_position_embeddings": 32}
 ALBERT = BERT | {"embedding_size": 8}
 DISTILBERT = shapes("dim", "n_layers", "n_heads", hidden_dim=32, max_position_embeddings=32)
 GPT2 = shapes("n_embd", "n_layer", "n_head", n_positions=32)
-NEO = shapes(
-    "hidden_size", "num_layers", "num_heads", attention_types=[[["global"], 1]], max_position_embeddings=32
-)
+NEO = shapes("hidden_size", "num_layers", "num_heads", attention_types=[[["global"], 1]], max_position_embeddings=32)
 OPT = shapes("hidden_size", "num_hidden_layers", "num_attention_heads", ffn_dim=32, word_embed_proj_dim=8)
 XGLM = shapes("d_model", "num_layers", "attention_heads", ffn_dim=32, max_position_embeddings=32)
 T5 = shapes("d_model", "num_layers", "num_heads", d_kv=8, d_ff=32)
@@ -37,11 +35,7 @@ SEQ2SEQ = shapes("d_model", "encoder_layers", "encoder_attention_heads", encoder
     "d_model", "decoder_layers", "decoder_attention_heads", decoder_ffn_dim=32
 )
 BART = SEQ2SEQ | {"max_position_embeddings": 32}
-LED = SEQ2SEQ | {
-    "max_encoder_position_embeddings": 32,
-    "max_decoder_position_embeddings": 32,
-    "attention_window": 4,
-}
+LED = SEQ2SEQ | {"max_encoder_position_embeddings": 32, "max_decoder_position_embeddings": 32, "attention_window": 4}
 MARIAN = BART | {"decoder_start_token_id": 0}
 TWO_VOCABULARIES = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": V - 8}
 WHISPER = SEQ2SEQ | {"max_source_positions": 16, "max_target_positions": 16, "decoder_start_token_id": 1}
@@ -179,9 +173,7 @@ def stored(files, tensor: str) -> torch.Tensor:
     return torch.from_numpy(np.concatenate(list(rows.blocks())))
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"), CASES, ids=[f"{i}-{name}" for i, (name, _) in enumerate(CASES)]
-)
+@pytest.mark.parametrize(("name", "settings"), CASES, ids=[f"{i}-{name}" for i, (name, _) in enumerate(CASES)])
 def test_the_tensors_found_are_the_models_own(tmp_path, name, settings):
     model = built(name, settings)
     model.save_pretrained(tmp_path)
@@ -209,13 +201,7 @@ def test_shards(tmp_path, settings):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "GPT2LMHeadModel",
-        "BertForMaskedLM",
-        "LlamaForCausalLM",
-        "GPTNeoXForCausalLM",
-        "T5ForConditionalGeneration",
-    ],
+    ["GPT2LMHeadModel", "BertForMaskedLM", "LlamaForCausalLM", "GPTNeoXForCausalLM", "T5ForConditionalGeneration"],
 )
 def test_a_config_without_the_flag_follows_the_class(tmp_path, name):
     settings = next(settings for case, settings in CASES if case == name)

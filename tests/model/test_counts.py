@@ -30,9 +30,7 @@ class TestTables:
     def test_by_id_alone_and_without_labels(self, tmp_path: Path) -> None:
         path = _table(tmp_path, "ID\tCount\r\n0\t3\r\n1\t0\r\n\r\n")
         assert read_counts(path, 2).counts.tolist() == [3, 0]
-        assert read_counts(
-            _table(tmp_path, "\ufeffid\ttoken\tcount\n0\tanything\t3\n"), 1
-        ).counts.tolist() == [3]
+        assert read_counts(_table(tmp_path, "\ufeffid\ttoken\tcount\n0\tanything\t3\n"), 1).counts.tolist() == [3]
 
     def test_by_token(self, tmp_path: Path) -> None:
         found = read_counts(_table(tmp_path, "word\tcount\nthe\t5\nelse\t9\n##x\t2\n"), 5, LABELS)
@@ -59,10 +57,7 @@ class TestTables:
             ("id\tcount\n1\t3\n1\t4\n", "expected each id once, got '1' again in line 3"),
             ("token\tcount\nthe\t3\nthe\t4\n", "expected each token once, got 'the' again in line 3"),
             ("id\tcount\n1\t0\n", "expected a count above 0, got none in counts.tsv"),
-            (
-                "word\tcount\nnothing\t4\n",
-                "expected tokens of this vocabulary, got none of them in 1 line of",
-            ),
+            ("word\tcount\nnothing\t4\n", "expected tokens of this vocabulary, got none of them in 1 line of"),
             (
                 "id\ttoken\tcount\n1\tof\t4\n2\tthe\t4\n",
                 "got 'of' for id 1 in line 2 of counts.tsv, which is 'the', and 1 more",
@@ -70,9 +65,7 @@ class TestTables:
             (b"id\tcount\n1\t\xff\n", "expected UTF-8, got .*, whose line 2 is not"),
         ],
     )
-    def test_what_does_not_fit_is_said_with_its_line(
-        self, tmp_path: Path, text: str | bytes, message: str
-    ) -> None:
+    def test_what_does_not_fit_is_said_with_its_line(self, tmp_path: Path, text: str | bytes, message: str) -> None:
         with pytest.raises(InputError, match=message):
             read_counts(_table(tmp_path, text), 5, LABELS)
 
@@ -106,9 +99,7 @@ class TestTables:
         st.binary(max_size=80)
         | st.text("idtokencu\t\n0123456789-", max_size=80).map(lambda t: ("id\tcount\n" + t).encode())
     )
-    def test_any_bytes_are_read_or_refused(
-        self, tmp_path_factory: pytest.TempPathFactory, content: bytes
-    ) -> None:
+    def test_any_bytes_are_read_or_refused(self, tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
         path = tmp_path_factory.mktemp("fuzz") / "counts.tsv"
         path.write_bytes(content)
         try:

@@ -13,17 +13,26 @@ from tests.model.conftest import Plant
 from uncone import InputError, UnconeError, UnsupportedModel, open_rows
 
 CONFIG = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "intermediate_size": 16, "vocab_size": 12, "max_position_embeddings": 16, "tie_word_embeddings": False, "eos_token_id": [1],
-    "torch_dtype": "float32", "id2label": {"0": "a"}, "rope_scaling": None,
-}  # fmt: skip
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "vocab_size": 12,
+    "max_position_embeddings": 16,
+    "tie_word_embeddings": False,
+    "eos_token_id": [1],
+    "torch_dtype": "float32",
+    "id2label": {"0": "a"},
+    "rope_scaling": None,
+}
 TENSORS = {"model.embed_tokens.weight": (12, 8), "lm_head.weight": (12, 8)}
 VALUES = (None, True, 1, 0.5, -1, HUGE, "x", [], ["x"], [[]], {}, {"x": 1}, 1e308)
 
 
 @pytest.mark.parametrize(
-    "key",
-    [*CONFIG, "text_config", "auto_map", "quantization_config", "base_model_prefix", "decoder_vocab_size"],
+    "key", [*CONFIG, "text_config", "auto_map", "quantization_config", "base_model_prefix", "decoder_vocab_size"]
 )
 def test_a_setting_of_another_type(key: str, plant: Plant) -> None:
     directory = plant(CONFIG, TENSORS)
@@ -44,15 +53,12 @@ def test_a_model_type_that_is_no_text_where_transformers_asks_for_it(kind: objec
 
 
 @pytest.mark.parametrize(
-    "file",
-    ["modules.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "generation_config.json"],
+    "file", ["modules.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "generation_config.json"]
 )
 def test_other_files_of_a_model_with_values_of_another_type(file: str, plant: Plant) -> None:
     directory = plant({**CONFIG, "tie_word_embeddings": True}, {"model.embed_tokens.weight": (12, 8)})
     tree = {
-        "modules.json": [
-            {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
-        ],
+        "modules.json": [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}],
         "tokenizer.json": {
             "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"},
             "added_tokens": [],

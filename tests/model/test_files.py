@@ -91,8 +91,7 @@ def test_a_config_is_needed(tmp_path):
 def test_weights_are_needed(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(
-        InputError,
-        match=r"expected model\.safetensors, pytorch_model\.bin or an index of shards .* got none",
+        InputError, match=r"expected model\.safetensors, pytorch_model\.bin or an index of shards .* got none"
     ):
         open_model_files(tmp_path)
 
@@ -117,9 +116,7 @@ def test_a_pickled_model_is_refused(tmp_path):
 def test_a_model_that_torch_saved_is_read(tmp_path):
     weight = torch.arange(24, dtype=torch.float32).reshape(8, 3)
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 8}))
-    torch.save(
-        {"wte.weight": weight, "proj": weight.T, "bias": torch.ones(8)}, tmp_path / "pytorch_model.bin"
-    )
+    torch.save({"wte.weight": weight, "proj": weight.T, "bias": torch.ones(8)}, tmp_path / "pytorch_model.bin")
     (tmp_path / "vocab.txt").write_text("a\nb\n")
     files = open_model_files(tmp_path)
     assert np.array_equal(rows_of(files, "wte.weight").read(0, 8), weight)
@@ -150,9 +147,7 @@ def test_shards_that_torch_saved_are_read_through_their_index(tmp_path):
 def test_another_safetensors_file_is_named(plant):
     directory = plant({}, {"a": (2, 2)})
     (directory / "model.safetensors").rename(directory / "adapter_model.safetensors")
-    with pytest.raises(
-        InputError, match=r"got 'adapter_model\.safetensors': open one tensor as .*#tensor\.name"
-    ):
+    with pytest.raises(InputError, match=r"got 'adapter_model\.safetensors': open one tensor as .*#tensor\.name"):
         open_model_files(directory)
 
 
@@ -193,9 +188,7 @@ def test_a_huge_config_is_refused(tmp_path, monkeypatch):
     ],
 )
 def test_shard_names_that_are_no_plain_names_are_refused(plant_shards, shard):
-    with pytest.raises(
-        InputError, match=r"expected plain names of \.safetensors files in .*: do not trust it"
-    ):
+    with pytest.raises(InputError, match=r"expected plain names of \.safetensors files in .*: do not trust it"):
         open_model_files(plant_shards({}, {"a": shard}))
 
 
@@ -203,17 +196,14 @@ def test_a_missing_shard_is_named(plant_shards):
     with pytest.raises(InputError, match=r"lists the shard model-2\.safetensors, which is missing"):
         open_model_files(
             plant_shards(
-                {"model-1.safetensors": {"a": (2, 2)}},
-                {"a": "model-1.safetensors", "b": "model-2.safetensors"},
+                {"model-1.safetensors": {"a": (2, 2)}}, {"a": "model-1.safetensors", "b": "model-2.safetensors"}
             )
         )
 
 
 def test_a_tensor_missing_from_its_shard_is_named(plant_shards):
     with pytest.raises(InputError, match=r"places tensor 'b' in m\.safetensors, which lacks it"):
-        open_model_files(
-            plant_shards({"m.safetensors": {"a": (2, 2)}}, {"a": "m.safetensors", "b": "m.safetensors"})
-        )
+        open_model_files(plant_shards({"m.safetensors": {"a": (2, 2)}}, {"a": "m.safetensors", "b": "m.safetensors"}))
 
 
 @pytest.mark.parametrize("placed", [{}, [], {"a": 3}, "x"])

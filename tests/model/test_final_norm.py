@@ -19,12 +19,7 @@ def _gpt2() -> object:
 
 def test_gpt2_and_neox_have_one_and_every_state_avoids_its_direction() -> None:
     neox = transformers.GPTNeoXConfig(
-        vocab_size=40,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        **IDS_,
+        vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, **IDS_
     )
     models = [
         (_gpt2(), "transformer.ln_f"),
@@ -49,12 +44,7 @@ def test_gpt2_and_neox_have_one_and_every_state_avoids_its_direction() -> None:
 
 def test_a_norm_that_does_not_centre_is_none() -> None:
     config = transformers.LlamaConfig(
-        vocab_size=40,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        **IDS_,
+        vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, **IDS_
     )
     model = transformers.LlamaForCausalLM(config).eval()
     assert final_layer_norm(model, model.lm_head, IDS) is None

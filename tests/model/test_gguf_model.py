@@ -28,18 +28,14 @@ def planted(
     **keys: bool,
 ) -> Path:
     kind = Q8 if quantised else None
-    content = {
-        name: (gguf.quants.quantize(value, Q8) if quantised else value, kind)
-        for name, value in tensors.items()
-    }
+    content = {name: (gguf.quants.quantize(value, Q8) if quantised else value, kind) for name, value in tensors.items()}
     told = {key.replace("__", "."): value for key, value in keys.items()}
     return write_gguf(path, content, arch=arch, tokens=[f"▁{index}" for index in range(tokens)], keys=told)
 
 
 def test_table_and_head_with_their_tokens(tmp_path: Path) -> None:
     path = planted(
-        tmp_path / "x.gguf",
-        {"token_embd.weight": TABLE, "output.weight": HEAD, "blk.0.attn_q.weight": TABLE[:D]},
+        tmp_path / "x.gguf", {"token_embd.weight": TABLE, "output.weight": HEAD, "blk.0.attn_q.weight": TABLE[:D]}
     )
     found = open_subjects(path)
     assert [name for name, _ in found.rows] == ["input", "head"]
@@ -68,9 +64,7 @@ def test_an_encoder_has_no_head(tmp_path: Path, arch: str, keys: dict[str, bool]
     assert open_subjects(path).notes == (
         f"{arch} is an encoder: the GGUF file holds no output head over the vocabulary",
     )
-    with pytest.raises(
-        InputError, match=r"expected a model with an output head, got .*; its token table is .*#input"
-    ):
+    with pytest.raises(InputError, match=r"expected a model with an output head, got .*; its token table is .*#input"):
         uncone.open_rows(f"{path}#head")
 
 
@@ -83,9 +77,7 @@ def test_quantised_rows_are_said_to_be(tmp_path: Path) -> None:
 
 def test_a_diagnosis_reads_a_quantised_file(tmp_path: Path) -> None:
     table = np.random.default_rng(0).standard_normal((300, D)).astype("f4")
-    d = uncone.diagnose(
-        planted(tmp_path / "x.gguf", {"token_embd.weight": table}, tokens=300, quantised=True)
-    )
+    d = uncone.diagnose(planted(tmp_path / "x.gguf", {"token_embd.weight": table}, tokens=300, quantised=True))
     assert [subject.dtype for subject in d.subjects] == ["Q8_0", "Q8_0"]
     exact = uncone.diagnose(table).subjects[0]
     for measurement, other in zip(d.subjects[0].measurements, exact.measurements, strict=True):
@@ -114,8 +106,7 @@ def test_a_folder_of_one_file_is_opened_and_one_of_several_is_not(tmp_path: Path
     assert [name for name, _ in open_subjects(tmp_path).rows] == ["input", "head"]
     (tmp_path / "y.gguf").write_bytes(b"")
     with pytest.raises(
-        InputError,
-        match=r"expected one GGUF model in .*, got 2 \('x\.gguf', 'y\.gguf'\): give the file",
+        InputError, match=r"expected one GGUF model in .*, got 2 \('x\.gguf', 'y\.gguf'\): give the file"
     ):
         open_subjects(tmp_path)
     (tmp_path / "config.json").write_text("{}")

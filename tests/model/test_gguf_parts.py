@@ -24,9 +24,7 @@ TENSORS = {
 }
 
 
-def split(
-    folder: Path, *, name: str = "m", each: int = 1, tensors: dict[str, np.ndarray] = TENSORS
-) -> list[Path]:
+def split(folder: Path, *, name: str = "m", each: int = 1, tensors: dict[str, np.ndarray] = TENSORS) -> list[Path]:
     """The parts that the package gguf writes."""
     folder.mkdir(exist_ok=True)
     content = {key: (value, None) for key, value in tensors.items()}
@@ -43,9 +41,7 @@ def part(path: Path, number: int, count: int, told: int, tensors: dict[str, np.n
 @pytest.mark.parametrize("each", [1, 2, 3])
 def test_any_part_and_the_folder_open_the_whole(tmp_path: Path, each: int) -> None:
     parts = split(tmp_path / "model", each=each)
-    assert [path.name for path in parts] == [
-        f"m-{i + 1:05}-of-{len(parts):05}.gguf" for i in range(-(-4 // each))
-    ]
+    assert [path.name for path in parts] == [f"m-{i + 1:05}-of-{len(parts):05}.gguf" for i in range(-(-4 // each))]
     for spec in (*parts, tmp_path / "model"):
         found = open_subjects(spec)
         assert [name for name, _ in found.rows] == ["input", "head"]
@@ -59,9 +55,7 @@ def test_any_part_and_the_folder_open_the_whole(tmp_path: Path, each: int) -> No
 
 
 def test_a_head_is_tied_only_if_no_part_holds_one(tmp_path: Path) -> None:
-    parts = split(
-        tmp_path, tensors={name: value for name, value in TENSORS.items() if name != "output.weight"}
-    )
+    parts = split(tmp_path, tensors={name: value for name, value in TENSORS.items() if name != "output.weight"})
     assert "is tied to the token table" in open_subjects(parts[-1]).notes[0]
 
 
@@ -75,8 +69,7 @@ def test_two_models_in_a_folder_are_not_joined(tmp_path: Path) -> None:
     split(tmp_path, each=2)
     other = split(tmp_path, name="n", each=2)
     with pytest.raises(
-        InputError,
-        match=r"expected one GGUF model in .*, got 4 \('m-00001-of-00002\.gguf', .*give the file",
+        InputError, match=r"expected one GGUF model in .*, got 4 \('m-00001-of-00002\.gguf', .*give the file"
     ):
         open_subjects(tmp_path)
     assert [name for name, _ in open_subjects(other[1]).rows] == ["input", "head"]
@@ -91,9 +84,7 @@ def test_all_parts_are_closed_with_the_rows(tmp_path: Path) -> None:
         rows.read(0, 3)
         del rows
         links = [f"/proc/self/fd/{entry}" for entry in os.listdir("/proc/self/fd")]
-        assert not [
-            link for link in links if os.path.exists(link) and os.readlink(link).startswith(str(tmp_path))
-        ]
+        assert not [link for link in links if os.path.exists(link) and os.readlink(link).startswith(str(tmp_path))]
     finally:
         gc.enable()
 
@@ -112,9 +103,7 @@ class TestMessages:
         with pytest.raises(InputError, match=r"got none of 'm-00001-of-00004.gguf', 'm-00002-of-00004.gguf'"):
             open_subjects(tmp_path)
 
-    @pytest.mark.parametrize(
-        "name", ["x.gguf", "m-00002-of-00004.gguf", "m-00001-of-00003.gguf", "m-1-of-4.gguf"]
-    )
+    @pytest.mark.parametrize("name", ["x.gguf", "m-00002-of-00004.gguf", "m-00001-of-00003.gguf", "m-1-of-4.gguf"])
     def test_a_part_under_another_name(self, tmp_path: Path, name: str) -> None:
         path = split(tmp_path / "a")[0].rename(tmp_path / name)
         with pytest.raises(
@@ -127,8 +116,7 @@ class TestMessages:
         parts = split(tmp_path)
         shutil.copy(parts[1], parts[2])
         with pytest.raises(
-            InputError,
-            match=r"expected part 3 of 4 of a split model in .*, got part 2 of 4: the file was renamed",
+            InputError, match=r"expected part 3 of 4 of a split model in .*, got part 2 of 4: the file was renamed"
         ):
             open_subjects(parts[0])
 
@@ -148,27 +136,21 @@ class TestMessages:
     def test_another_number_of_tensors(self, tmp_path: Path) -> None:
         part(tmp_path / "m-00001-of-00002.gguf", 0, 2, 3, {"w": TENSORS["output.weight"]})
         part(tmp_path / "m-00002-of-00002.gguf", 1, 2, 3, {"v": TENSORS["output.weight"]})
-        with pytest.raises(
-            InputError,
-            match=r"expected 3 tensors in 2 parts of .*, got 2: the parts belong",
-        ):
+        with pytest.raises(InputError, match=r"expected 3 tensors in 2 parts of .*, got 2: the parts belong"):
             open_subjects(tmp_path)
 
     @pytest.mark.parametrize("number", [-1, 2, 70000])
     def test_a_number_that_no_part_has(self, tmp_path: Path, number: int) -> None:
         path = part(tmp_path / "m-00001-of-00002.gguf", number, 2, 1, {"w": TENSORS["output.weight"]})
         with pytest.raises(
-            InputError,
-            match=f"the header of .* lies: part {number} of 2 \\(counted from 0\\); copy it again",
+            InputError, match=f"the header of .* lies: part {number} of 2 \\(counted from 0\\); copy it again"
         ):
             open_subjects(path)
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(-(2**31), 2**31 - 1), st.integers(-(2**31), 2**31 - 1))
-def test_any_numbers_are_refused_or_read(
-    tmp_path_factory: pytest.TempPathFactory, number: int, count: int
-) -> None:
+def test_any_numbers_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory, number: int, count: int) -> None:
     path = part(
         tmp_path_factory.mktemp("fuzz") / "m-00001-of-00002.gguf",
         number,

@@ -43,9 +43,14 @@ def bert(tmp_path: Path) -> Path:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     config = transformers.BertConfig(
-        vocab_size=len(FRAME + WORDS), hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=24,
-        max_position_embeddings=40, initializer_range=0.5,
-    )  # fmt: skip
+        vocab_size=len(FRAME + WORDS),
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=40,
+        initializer_range=0.5,
+    )
     model, path = transformers.BertForMaskedLM(config).eval(), tmp_path / "bert"
     model.save_pretrained(path)
     tokenizer = Tokenizer(models.WordPiece({w: i for i, w in enumerate(FRAME + WORDS)}, unk_token="[UNK]"))
@@ -90,9 +95,7 @@ def test_an_encoders_sums_are_those_of_all_states_stored(bert: Path, lines: Path
         assert m.n == len(x) == found.tokens
         np.testing.assert_allclose(m.mean(), x.mean(0), atol=1e-5)
         np.testing.assert_allclose(m.covariance(), np.cov(x.T), atol=1e-4)
-        np.testing.assert_allclose(
-            m.unit_sums()[0], (x / np.linalg.norm(x, axis=1, keepdims=True)).sum(0), atol=1e-2
-        )
+        np.testing.assert_allclose(m.unit_sums()[0], (x / np.linalg.norm(x, axis=1, keepdims=True)).sum(0), atol=1e-2)
     assert found.apart[0, 0] == 2 * found.sequences
     assert found.apart[1, 0] == 0
     assert found.counts[2] == found.counts[3] == found.sequences
@@ -117,12 +120,8 @@ def test_the_head_makes_the_models_logits_of_what_it_reads(bert: Path, lines: Pa
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["GPT2LMHeadModel", "LlamaForCausalLM", "OPTForCausalLM", "GPTNeoXForCausalLM"]
-)
-def test_a_decoders_layers_are_before_and_after_its_final_norm(
-    tmp_path: Path, lines: Path, name: str
-) -> None:
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "LlamaForCausalLM", "OPTForCausalLM", "GPTNeoXForCausalLM"])
+def test_a_decoders_layers_are_before_and_after_its_final_norm(tmp_path: Path, lines: Path, name: str) -> None:
     path = _decoder(tmp_path / "m", name)
     found = open_layered(path)
     assert found.causal
@@ -335,18 +334,14 @@ def test_bfloat16_is_near(bert: Path, lines: Path) -> None:
 
 def test_bad_input_is_refused(bert: Path, lines: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n \n")
-    with pytest.raises(
-        UndefinedMeasure, match="expected at least two tokens beside those that stand apart, got 0"
-    ):
+    with pytest.raises(UndefinedMeasure, match="expected at least two tokens beside those that stand apart, got 0"):
         hidden_states_of(bert, open_texts(tmp_path / "empty.txt"))
     with pytest.raises(InputError, match="expected at least 2 tokens to read, got 1"):
         hidden_states_of(bert, open_texts(lines), most=1)
     other = _decoder(tmp_path / "other", "GPT2LMHeadModel")
     add_tokenizer(other, added=tuple(f"new{i}" for i in range(99)))
     (tmp_path / "new.txt").write_text("new98 " + TEXT)
-    with pytest.raises(
-        InputError, match=r"expected ids below \d+, got \d+: the tokenizer belongs to another"
-    ):
+    with pytest.raises(InputError, match=r"expected ids below \d+, got \d+: the tokenizer belongs to another"):
         hidden_states_of(other, open_texts(tmp_path / "new.txt"))
     (bert / "tokenizer.json").unlink()
     with pytest.raises(InputError, match="expected a tokenizer in"):

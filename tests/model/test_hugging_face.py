@@ -80,10 +80,7 @@ def test_the_cache_is_where_the_environment_says(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in names}
     code = "from uncone.model.hugging_face import cached_snapshot; print(cached_snapshot('gpt2'))"
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment | {"HF_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", code], env=environment | {"HF_HOME": str(tmp_path)}, capture_output=True, text=True
     )
     assert done.stdout.strip() == str(snapshot), done.stderr
 
@@ -96,9 +93,28 @@ def test_a_reference_to_something_else_than_a_commit_is_not_followed(hub: Path) 
 
 @pytest.mark.parametrize(
     "name",
-    ["", ".", "..", "../x", "a/../b", "/etc", "a/b/c", "a//b", "a--b", "-a", "a.", "a b", "a\0b", "a\n", "x" * 97, "a@../b",
-     "a@b/../c", "a@b\0c", "é"],
-)  # fmt: skip
+    [
+        "",
+        ".",
+        "..",
+        "../x",
+        "a/../b",
+        "/etc",
+        "a/b/c",
+        "a//b",
+        "a--b",
+        "-a",
+        "a.",
+        "a b",
+        "a\0b",
+        "a\n",
+        "x" * 97,
+        "a@../b",
+        "a@b/../c",
+        "a@b\0c",
+        "é",
+    ],
+)
 def test_what_is_no_name_gives_nothing(hub: Path, name: str) -> None:
     assert cached_snapshot(name) is None
 
@@ -122,9 +138,7 @@ def test_a_panic_of_a_library_is_a_message_and_an_interrupt_stays_one() -> None:
         """As the command's own, which asks it to end."""
 
     with (
-        pytest.raises(
-            UnsupportedModel, match=r"^transformers cannot do it \(PanicException: index out of range\)$"
-        ),
+        pytest.raises(UnsupportedModel, match=r"^transformers cannot do it \(PanicException: index out of range\)$"),
         asked("do it"),
     ):
         raise PanicException("index out of range\nnote: a backtrace")
@@ -174,9 +188,7 @@ class TestOffline:
 
     @pytest.mark.parametrize("spec", [REMOTE, f"{REMOTE}@v1#head", "gpt2"])
     def test_a_name_that_is_not_cached(self, spec: str) -> None:
-        with pytest.raises(
-            InputError, match=r"no model of that name in the Hugging Face cache.*downloads nothing"
-        ):
+        with pytest.raises(InputError, match=r"no model of that name in the Hugging Face cache.*downloads nothing"):
             uncone.open_rows(spec)
 
     def test_a_model_whose_config_names_others(self, tmp_path: Path) -> None:
@@ -229,9 +241,7 @@ class TestOffline:
         ],
     )
     @pytest.mark.parametrize("name", ["vocab.txt", "tokenizer.model"])
-    def test_a_tokenizer_without_tokenizer_json(
-        self, tmp_path: Path, name: str, settings: dict[str, object]
-    ) -> None:
+    def test_a_tokenizer_without_tokenizer_json(self, tmp_path: Path, name: str, settings: dict[str, object]) -> None:
         path = _bert(tmp_path / "m")
         (path / "vocab.txt").rename(path / name)
         (path / "tokenizer_config.json").write_text(json.dumps(settings))
@@ -239,9 +249,7 @@ class TestOffline:
             assert open_tokenizer(path).encode("a b", add_special_tokens=False).ids == [5, 6]
 
     @pytest.mark.parametrize("missing", ["0_Transformer", "1_Pooling", "both", "nothing"])
-    def test_sentence_transformers_that_name_a_module_which_is_elsewhere(
-        self, tmp_path: Path, missing: str
-    ) -> None:
+    def test_sentence_transformers_that_name_a_module_which_is_elsewhere(self, tmp_path: Path, missing: str) -> None:
         pytest.importorskip("sentence_transformers", reason="the extra [sentence] is not installed")
         path = tmp_path / "m"
         for folder, kind in (("0_Transformer", "Transformer"), ("1_Pooling", "Pooling")):
@@ -254,12 +262,7 @@ class TestOffline:
                 (path / folder / "config.json").write_text('{"word_embedding_dimension": 8}')
         path.mkdir(exist_ok=True)
         modules = [
-            {
-                "idx": 0,
-                "name": "0",
-                "path": "0_Transformer",
-                "type": "sentence_transformers.models.Transformer",
-            },
+            {"idx": 0, "name": "0", "path": "0_Transformer", "type": "sentence_transformers.models.Transformer"},
             {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
         ]
         (path / "modules.json").write_text(json.dumps(modules))
@@ -272,9 +275,7 @@ class TestOffline:
 
 
 @pytest.mark.parametrize("kind", ["transformers", "sentence_transformers"])
-def test_an_encoder_with_a_short_record_is_refused_before_the_library_maps_it(
-    tmp_path: Path, kind: str
-) -> None:
+def test_an_encoder_with_a_short_record_is_refused_before_the_library_maps_it(tmp_path: Path, kind: str) -> None:
     """transformers and Sentence Transformers took the bytes that follow for weights."""
     path = _bert(tmp_path / "m")
     weights = load_file(path / "model.safetensors")
@@ -293,9 +294,7 @@ def test_an_encoder_with_a_short_record_is_refused_before_the_library_maps_it(
         modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
         (path / "modules.json").write_text(json.dumps(modules))
         load = load_sentence_transformer
-    with pytest.raises(
-        InputError, match=r"pytorch_model.bin, which torch cannot read \(record data/3 has 54 bytes"
-    ):
+    with pytest.raises(InputError, match=r"pytorch_model.bin, which torch cannot read \(record data/3 has 54 bytes"):
         load(path)
     with pytest.raises(InputError, match="record data/3 has 54 bytes"):
         uncone.open_rows(f"{path}#input")
@@ -308,8 +307,13 @@ def _bert(path: Path, **settings: object) -> Path:
     from transformers import BertConfig, BertModel
 
     config = BertConfig(
-        vocab_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, max_position_embeddings=16
-    )  # fmt: skip
+        vocab_size=8,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        max_position_embeddings=16,
+    )
     BertModel(config).save_pretrained(path)
     written = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps(written | settings))

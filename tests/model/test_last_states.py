@@ -26,8 +26,7 @@ def _saved(path: Path, name: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["GPT2LMHeadModel", "GPTJForCausalLM", "Gemma2ForCausalLM", "CohereForCausalLM", "GraniteForCausalLM"],
+    "name", ["GPT2LMHeadModel", "GPTJForCausalLM", "Gemma2ForCausalLM", "CohereForCausalLM", "GraniteForCausalLM"]
 )
 def test_the_models_own_loss_follows(tmp_path: Path, name: str) -> None:
     model, tokenizer = _saved(tmp_path, name)
@@ -41,9 +40,7 @@ def test_the_models_own_loss_follows(tmp_path: Path, name: str) -> None:
                 logits = model(input_ids=window[None]).logits[0, :-1]
                 losses.append(torch.nn.functional.cross_entropy(logits, window[1:], reduction="none"))
     ours = [
-        torch.nn.functional.cross_entropy(
-            found.logits(found.states[part]), found.labels[part], reduction="none"
-        )
+        torch.nn.functional.cross_entropy(found.logits(found.states[part]), found.labels[part], reduction="none")
         for part in found.chunks(1000)
     ]
     assert torch.allclose(torch.cat(ours), torch.cat(losses), atol=2e-4)

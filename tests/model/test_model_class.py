@@ -18,9 +18,16 @@ pytestmark = pytest.mark.slow
 
 V, D = 32, 8
 LLAMA = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": V, "hidden_size": D, "intermediate_size": 16,
-    "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": False,
-}  # fmt: skip
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": V,
+    "hidden_size": D,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "tie_word_embeddings": False,
+}
 PAIR = {"model.embed_tokens.weight": (V, D), "lm_head.weight": (V, D)}
 
 
@@ -41,28 +48,15 @@ def test_the_class_decides_where_names_mislead(plant):
 
 
 def test_a_vocabulary_size_that_only_the_class_knows(plant):
-    config = {
-        "architectures": ["GPT2LMHeadModel"],
-        "model_type": "gpt2",
-        "n_embd": D,
-        "n_layer": 1,
-        "n_head": 2,
-    }
+    config = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": D, "n_layer": 1, "n_head": 2}
     places = find_places(opened(plant, config, {"transformer.wte.weight": (50257, D)}))
-    assert (places.input, places.head, places.tied) == (
-        "transformer.wte.weight",
-        "transformer.wte.weight",
-        True,
-    )
+    assert (places.input, places.head, places.tied) == ("transformer.wte.weight", "transformer.wte.weight", True)
 
 
 def test_a_head_that_the_checkpoint_lacks_is_no_head(plant):
     places = find_places(opened(plant, LLAMA, {"model.embed_tokens.weight": (V, D)}))
     assert places.head is None
-    assert (
-        places.why
-        == "LlamaForCausalLM has an output head of its own, but the checkpoint holds no tensor for it"
-    )
+    assert places.why == "LlamaForCausalLM has an output head of its own, but the checkpoint holds no tensor for it"
 
 
 def test_a_table_that_the_checkpoint_lacks_is_refused_with_a_way_out(plant):
@@ -105,9 +99,7 @@ def test_an_unknown_model_type_is_refused(plant, kind):
 
 
 def test_code_in_the_directory_is_not_run(plant, tmp_path):
-    directory = plant(
-        LLAMA | {"auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}}, PAIR
-    )
+    directory = plant(LLAMA | {"auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}}, PAIR)
     (directory / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     assert find_places(open_model_files(directory)).head == "lm_head.weight"
     assert not (tmp_path / "ran").exists()
@@ -147,10 +139,7 @@ def test_a_config_that_cannot_be_built_is_refused_in_one_line(plant, more):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (
-            {"num_hidden_layers": 10**6},
-            "expected num_hidden_layers of at most 1024 in config.json, got 1000000",
-        ),
+        ({"num_hidden_layers": 10**6}, "expected num_hidden_layers of at most 1024 in config.json, got 1000000"),
         ({"text_config": {"n_layer": 5000}}, "expected n_layer of at most 1024"),
         ({"num_labels": 10**9}, "expected num_labels of at most 131072"),
         ({"max_position_embeddings": 10**4000}, "got a number of 13288 bits"),
@@ -202,9 +191,7 @@ def test_transformers_is_kept_quiet_and_its_settings_are_given_back(plant, capfd
 
     before = logging.getLogger("transformers").level, hub.HF_HUB_OFFLINE
     with caplog.at_level(logging.DEBUG):
-        locate(
-            opened(plant, LLAMA | {"bos_token_id": 10**6, "rope_scaling": {"type": "linear", "factor": 2.0}})
-        )
+        locate(opened(plant, LLAMA | {"bos_token_id": 10**6, "rope_scaling": {"type": "linear", "factor": 2.0}}))
     assert (logging.getLogger("transformers").level, hub.HF_HUB_OFFLINE) == before
     assert capfd.readouterr() == ("", "")
     assert not [record for record in caplog.records if record.name.startswith("transformers")]
@@ -212,6 +199,8 @@ def test_transformers_is_kept_quiet_and_its_settings_are_given_back(plant, capfd
 
 def test_nothing_is_printed_in_a_fresh_process_with_warnings_as_errors(plant):
     directory = plant(LLAMA | {"bos_token_id": 10**6}, PAIR)
-    code = f"from uncone.model import find_places, open_model_files as o; assert find_places(o({str(directory)!r})).head"
+    code = (
+        f"from uncone.model import find_places, open_model_files as o; assert find_places(o({str(directory)!r})).head"
+    )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -39,19 +39,10 @@ def config(architecture, **more):
     [
         (config("GPT2LMHeadModel", model_type="gpt2"), "wte.weight"),
         (config("GPT2LMHeadModel", model_type="gpt2", tie_word_embeddings=True), "transformer.wte.weight"),
-        (
-            config("BertForMaskedLM", model_type="bert", type_vocab_size=2),
-            "bert.embeddings.word_embeddings.weight",
-        ),
-        (
-            config("LlamaForCausalLM", model_type="llama", tie_word_embeddings=True),
-            "model.embed_tokens.weight",
-        ),
+        (config("BertForMaskedLM", model_type="bert", type_vocab_size=2), "bert.embeddings.word_embeddings.weight"),
+        (config("LlamaForCausalLM", model_type="llama", tie_word_embeddings=True), "model.embed_tokens.weight"),
         (config("T5ForConditionalGeneration", model_type="t5"), "shared.weight"),
-        (
-            config("BartForConditionalGeneration", model_type="bart", tie_word_embeddings=True),
-            "model.shared.weight",
-        ),
+        (config("BartForConditionalGeneration", model_type="bart", tie_word_embeddings=True), "model.shared.weight"),
         (config("GemmaForCausalLM", model_type="gemma"), "model.embed_tokens.weight"),
         (config("MyForCausalLM", auto_map={"AutoModel": "m.M"}, tie_word_embeddings=True), "some.table"),
     ],
@@ -63,9 +54,7 @@ def test_one_matrix_of_a_tied_language_model_is_table_and_head(plant, settings, 
 
 
 @pytest.mark.usefixtures("no_transformers")
-@pytest.mark.parametrize(
-    "architecture", ["BertModel", "GPT2Model", "T5EncoderModel", "AlbertModel", "LlamaModel"]
-)
+@pytest.mark.parametrize("architecture", ["BertModel", "GPT2Model", "T5EncoderModel", "AlbertModel", "LlamaModel"])
 def test_a_bare_model_has_no_head(plant, architecture):
     places = find_places(open_model_files(plant(config(architecture), {"table": (V, D), "other": (D, V)})))
     assert (places.input, places.head, places.tied) == ("table", None, False)
@@ -75,9 +64,7 @@ def test_a_bare_model_has_no_head(plant, architecture):
 @pytest.mark.usefixtures("no_transformers")
 def test_a_classifier_has_no_head_over_the_vocabulary(plant):
     places = find_places(
-        open_model_files(
-            plant(config("BertForSequenceClassification"), {"table": (V, D), "classifier.weight": (2, D)})
-        )
+        open_model_files(plant(config("BertForSequenceClassification"), {"table": (V, D), "classifier.weight": (2, D)}))
     )
     assert places.head is None
     assert places.why == "BertForSequenceClassification has no output head over the vocabulary"
@@ -87,10 +74,7 @@ def test_a_classifier_has_no_head_over_the_vocabulary(plant):
 @pytest.mark.parametrize(
     ("settings", "tensors"),
     [
-        (
-            config("LlamaForCausalLM", model_type="llama"),
-            {"table": (V, D)},
-        ),  # untied by default: where is the head?
+        (config("LlamaForCausalLM", model_type="llama"), {"table": (V, D)}),  # untied by default: where is the head?
         (config("LlamaForCausalLM", model_type="llama", tie_word_embeddings=False), {"table": (V, D)}),
         (config("GPT2LMHeadModel", model_type="gpt2", tie_word_embeddings="yes"), {"table": (V, D)}),
         (config("GPT2LMHeadModel", model_type="gpt2"), {"lm_head.weight": (V, D)}),
@@ -98,17 +82,11 @@ def test_a_classifier_has_no_head_over_the_vocabulary(plant):
         (config("GPT2LMHeadModel", model_type="gpt2"), {"padded": (V + 3, D), "less": (D, D)}),
         (config("MarianMTModel", model_type="marian", tie_word_embeddings=True), {"table": (V, D)}),
         (config("BartForConditionalGeneration", model_type="bart", decoder_vocab_size=9), {"table": (V, D)}),
-        (
-            config("WhisperForConditionalGeneration", model_type="whisper", tie_word_embeddings=True),
-            {"table": (V, D)},
-        ),
+        (config("WhisperForConditionalGeneration", model_type="whisper", tie_word_embeddings=True), {"table": (V, D)}),
         (config("ElectraForPreTraining", model_type="electra"), {"table": (V, D)}),
         (config("GPT2DoubleHeadsModel", model_type="gpt2"), {"table": (V, D)}),
         (config("EncoderDecoderModel"), {"table": (V, D)}),
-        (
-            config("GPT2LMHeadModel", model_type="gpt2", text_config={"tie_word_embeddings": True}),
-            {"table": (V, D)},
-        ),
+        (config("GPT2LMHeadModel", model_type="gpt2", text_config={"tie_word_embeddings": True}), {"table": (V, D)}),
         (config("BertModel") | {"architectures": ["BertModel", "BertForMaskedLM"]}, {"table": (V, D)}),
         (config("BertModel") | {"architectures": None, "model_type": ["bert"]}, {"table": (V, D)}),
         (config("BertModel") | {"architectures": "BertModel"}, {"table": (V, D)}),
@@ -119,17 +97,14 @@ def test_where_there_is_a_doubt_transformers_is_asked(plant, settings, tensors):
     directory = plant(settings, tensors)
     name = next(iter(tensors))
     with pytest.raises(
-        UnsupportedModel,
-        match=rf"pip install 'uncone\[hf\]'; or name the tensor yourself, .*#{name}.*'{name}'",
+        UnsupportedModel, match=rf"pip install 'uncone\[hf\]'; or name the tensor yourself, .*#{name}.*'{name}'"
     ):
         find_places(open_model_files(directory))
 
 
 @pytest.mark.usefixtures("no_transformers")
 def test_a_checkpoint_without_float_matrices_says_so(plant):
-    directory = plant(
-        config("GPT2LMHeadModel", model_type="gpt2"), {"table": torch.zeros(V, D, dtype=torch.int8)}
-    )
+    directory = plant(config("GPT2LMHeadModel", model_type="gpt2"), {"table": torch.zeros(V, D, dtype=torch.int8)})
     with pytest.raises(
         UnsupportedModel, match=r"and no tensor of .* is a matrix of floats: dequantise or convert it first"
     ):
@@ -157,9 +132,7 @@ def test_without_transformers_well_known_names_decide(plant, table, head):
 @pytest.mark.usefixtures("no_transformers")
 def test_two_equal_matrices_are_tied_whatever_the_flag_says(plant):
     weight = torch.ones(V, D)
-    files = open_model_files(
-        plant(config("X"), {"embed_tokens.weight": weight, "lm_head.weight": weight.clone()})
-    )
+    files = open_model_files(plant(config("X"), {"embed_tokens.weight": weight, "lm_head.weight": weight.clone()}))
     places = find_places(files)
     assert (places.input, places.head, places.tied) == ("embed_tokens.weight", "lm_head.weight", True)
 
@@ -168,18 +141,14 @@ def test_two_equal_matrices_are_tied_whatever_the_flag_says(plant):
 @pytest.mark.parametrize("third", ["shared.weight", "decoder.embed_tokens.weight", "positions.weight"])
 def test_names_that_leave_a_choice_do_not_decide(plant, third):
     names = ["embed_tokens.weight", third, "lm_head.weight"]
-    with pytest.raises(
-        UnsupportedModel, match=r"there are 'decoder\.embed|there are 'embed_tokens"
-    ) as raised:
+    with pytest.raises(UnsupportedModel, match=r"there are 'decoder\.embed|there are 'embed_tokens") as raised:
         find_places(open_model_files(plant(config("X"), dict.fromkeys(names, (V, D)))))
     assert all(repr(name) in str(raised.value) for name in names)
 
 
 @pytest.mark.usefixtures("no_transformers")
 def test_of_a_custom_encoder_the_table_is_known_and_the_head_is_not(plant):
-    files = open_model_files(
-        plant(config("FooModel", auto_map={"AutoModel": "foo.FooModel"}), {"table": (V, D)})
-    )
+    files = open_model_files(plant(config("FooModel", auto_map={"AutoModel": "foo.FooModel"}), {"table": (V, D)}))
     places = find_places(files)
     assert (places.input, places.head) == ("table", None)
     assert places.why.startswith("whether FooModel has an output head is not known, since")
@@ -191,17 +160,10 @@ def test_an_input_error_of_the_class_is_not_hidden_by_names(plant, monkeypatch):
 
     monkeypatch.setattr(places_module, "locate", contradict)
     with pytest.raises(InputError, match="contradict"):
-        find_places(
-            open_model_files(plant(config("X"), {"embed_tokens.weight": (V, D), "lm_head.weight": (V, D)}))
-        )
+        find_places(open_model_files(plant(config("X"), {"embed_tokens.weight": (V, D), "lm_head.weight": (V, D)})))
 
 
-ODD = (
-    st.none()
-    | st.booleans()
-    | st.integers(-1, V)
-    | st.sampled_from(["gpt2", "BertModel", "GPT2LMHeadModel", ""])
-)
+ODD = st.none() | st.booleans() | st.integers(-1, V) | st.sampled_from(["gpt2", "BertModel", "GPT2LMHeadModel", ""])
 SETTINGS = st.fixed_dictionaries(
     {},
     optional={
@@ -217,9 +179,7 @@ SETTINGS = st.fixed_dictionaries(
 
 @given(SETTINGS)
 def test_an_odd_config_gives_an_answer_or_our_error(settings):
-    files = ModelFiles(
-        Path("nowhere"), settings, {"table": (LocalFile(__file__), Entry("F32", (V, D), 0, 4 * V * D))}
-    )
+    files = ModelFiles(Path("nowhere"), settings, {"table": (LocalFile(__file__), Entry("F32", (V, D), 0, 4 * V * D))})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(places_module, "locate", refused)
         try:

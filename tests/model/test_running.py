@@ -17,9 +17,7 @@ transformers = pytest.importorskip("transformers")
 def edited(path: Path, **changes: object) -> Path:
     """The directory with other settings in its config.json; None takes one out."""
     config = json.loads((path / "config.json").read_text()) | changes
-    (path / "config.json").write_text(
-        json.dumps({key: value for key, value in config.items() if value is not None})
-    )
+    (path / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
     return path
 
 
@@ -56,11 +54,7 @@ def test_weights_that_are_missing_are_not_made_up(tmp_path):
 def test_classes_that_transformers_does_not_know_are_not_run(tmp_path):
     saved(tmp_path / "m", "LlamaForCausalLM")
     (tmp_path / "m" / "evil.py").write_text("raise SystemExit('run')")
-    edited(
-        tmp_path / "m",
-        architectures=["EvilForCausalLM"],
-        auto_map={"AutoModelForCausalLM": "evil.EvilForCausalLM"},
-    )
+    edited(tmp_path / "m", architectures=["EvilForCausalLM"], auto_map={"AutoModelForCausalLM": "evil.EvilForCausalLM"})
     with pytest.raises(UnsupportedModel, match="code that comes with a model is never run"):
         load_model(open_model_files(tmp_path / "m"))
 
@@ -68,9 +62,7 @@ def test_classes_that_transformers_does_not_know_are_not_run(tmp_path):
 def test_settings_that_choose_other_files_or_kernels_are_left_out(tmp_path):
     saved(tmp_path / "m", "LlamaForCausalLM")
     edited(
-        tmp_path / "m",
-        _attn_implementation="kernels-community/evil",
-        auto_map={"AutoModelForCausalLM": "evil.Evil"},
+        tmp_path / "m", _attn_implementation="kernels-community/evil", auto_map={"AutoModelForCausalLM": "evil.Evil"}
     )
     assert load_model(open_model_files(tmp_path / "m")).config._attn_implementation == "eager"
 

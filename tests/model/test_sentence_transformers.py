@@ -18,18 +18,14 @@ from uncone.model.open import open_subjects
 
 V, D = 16, 4
 TABLE = torch.arange(V * D, dtype=torch.float32).reshape(V, D)
-TRANSFORMER, STATIC = (
-    "sentence_transformers.models.Transformer",
-    "sentence_transformers.models.StaticEmbedding",
-)
+TRANSFORMER, STATIC = ("sentence_transformers.models.Transformer", "sentence_transformers.models.StaticEmbedding")
 
 
 def modules(directory: Path, kind: str, folder: object, *others: str) -> Path:
     directory.mkdir(exist_ok=True)
     listed = [{"idx": 0, "name": "0", "path": folder, "type": kind}]
     listed += [
-        {"idx": 1, "name": "1", "path": other, "type": "sentence_transformers.models.Pooling"}
-        for other in others
+        {"idx": 1, "name": "1", "path": other, "type": "sentence_transformers.models.Pooling"} for other in others
     ]
     (directory / "modules.json").write_text(json.dumps(listed))
     return directory
@@ -39,9 +35,7 @@ def transformer(folder: Path, architecture: str = "BertModel", **settings: objec
     folder.mkdir(exist_ok=True)
     config = {"architectures": [architecture], "model_type": "bert", "vocab_size": V, **settings}
     (folder / "config.json").write_text(json.dumps(config))
-    save_file(
-        {"embeddings.word_embeddings.weight": TABLE, "other": torch.ones(3, 3)}, folder / "model.safetensors"
-    )
+    save_file({"embeddings.word_embeddings.weight": TABLE, "other": torch.ones(3, 3)}, folder / "model.safetensors")
     (folder / "vocab.txt").write_text("".join(f"t{index}\n" for index in range(V)))
 
 
@@ -75,9 +69,7 @@ def test_a_head_that_is_not_used_is_none(tmp_path: Path) -> None:
 
 def test_a_head_that_is_used_stays(tmp_path: Path) -> None:
     """SPLADE reads its output head."""
-    transformer(
-        modules(tmp_path, "sentence_transformers.sparse_encoder.models.MLMTransformer", ""), "BertForMaskedLM"
-    )
+    transformer(modules(tmp_path, "sentence_transformers.sparse_encoder.models.MLMTransformer", ""), "BertForMaskedLM")
     assert [name for name, _ in open_subjects(tmp_path).rows] == ["input", "head"]
 
 
@@ -165,9 +157,7 @@ class TestMessages:
 
 
 @given(st.binary(max_size=200))
-def test_no_list_raises_anything_but_our_errors(
-    tmp_path_factory: pytest.TempPathFactory, text: bytes
-) -> None:
+def test_no_list_raises_anything_but_our_errors(tmp_path_factory: pytest.TempPathFactory, text: bytes) -> None:
     directory = tmp_path_factory.mktemp("modules")
     (directory / "modules.json").write_bytes(text)
     with pytest.raises(uncone.UnconeError):

@@ -117,9 +117,11 @@ def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
             _pieces(path)
     (tmp_path / "b.txt").write_text("x")
     for given_, message in (
-        (tmp_path, "a folder"), (tmp_path / "bb.txt", r"did you mean 'b\.txt'"),
-        (f"{tmp_path / 'b.txt'}#field", "without parts"), ([], "expected a text, got none"),
-    ):  # fmt: skip
+        (tmp_path, "a folder"),
+        (tmp_path / "bb.txt", r"did you mean 'b\.txt'"),
+        (f"{tmp_path / 'b.txt'}#field", "without parts"),
+        ([], "expected a text, got none"),
+    ):
         with pytest.raises(InputError, match=message):
             open_texts(given_)
 

@@ -159,9 +159,7 @@ def test_a_killed_run_goes_on_and_equals_the_uninterrupted(tokenizer: Path, tmp_
     child.send_signal(signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL
     steps = list[int]()
-    again = count_tokens(
-        tokenizer, texts, resume=state, progress=lambda what, done, total: steps.append(done)
-    )
+    again = count_tokens(tokenizer, texts, resume=state, progress=lambda what, done, total: steps.append(done))
     assert steps[0] > 2**16, "it began anew"
     assert again.notes == ()
     assert again.counts.tolist() == whole.counts.tolist()

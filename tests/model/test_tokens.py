@@ -14,15 +14,7 @@ def test_tokenizer_json_gives_its_tokens_added_ones_too(tmp_path):
     tokenizer.add_tokens(["<added>"])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     found = token_labels(tmp_path, 7)
-    assert found.labels == [
-        "a",
-        "b",
-        None,
-        "<added>",
-        None,
-        None,
-        None,
-    ]  # the added token took the id of "Ġc"
+    assert found.labels == ["a", "b", None, "<added>", None, None, None]  # the added token took the id of "Ġc"
     assert found.labels == [tokenizer.id_to_token(index) for index in range(7)]
     assert found.note is None
 
@@ -50,16 +42,7 @@ def test_nothing_there(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b"\xff\xfe",
-        b'{"model": {"type": "BPE"}}',
-        b'{"version": "1.0", "model": 3}',
-    ],
+    "text", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"model": {"type": "BPE"}}', b'{"version": "1.0", "model": 3}']
 )
 def test_a_broken_tokenizer_is_passed_over_and_said(tmp_path, text):
     (tmp_path / "tokenizer.json").write_bytes(text)

@@ -35,9 +35,7 @@ def _parts(value: Any) -> Iterator[Any]:
     if dataclasses.is_dataclass(value):
         yield value
         value = [getattr(value, field.name) for field in dataclasses.fields(value)]
-    for item in (
-        value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    ):
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
         yield from _parts(item)
 
 
@@ -45,9 +43,7 @@ def _fits(text: str) -> None:
     lines = text.split("\n")
     assert len(lines) <= LINES
     assert max(map(len, lines)) <= WIDTH
-    assert not [
-        c for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
-    ]
+    assert not [c for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")]
 
 
 def test_the_records_and_all_their_parts_are_shown_so() -> None:
@@ -134,9 +130,7 @@ def test_a_diagnosis_that_is_printed_gives_its_verdict_and_headline_numbers() ->
         "Rogue dimensions 2.50e-5 (isotropic 0.125)",
         "Mean cosine 0.0181 (isotropic 0)",
     ]
-    undefined = replace(
-        make_subject(), groups=None, measurements=(Measurement("isoscore", None, "one\nrow"),)
-    )
+    undefined = replace(make_subject(), groups=None, measurements=(Measurement("isoscore", None, "one\nrow"),))
     assert str(replace(make_diagnosis(), subjects=(undefined,))).endswith("\nIsoScore undefined: one\\nrow")
 
 

@@ -142,9 +142,7 @@ def test_what_is_no_regular_file_is_refused_at_once(
     np.save(tmp_path / "x.npy", np.eye(4, dtype=np.float32))
     verb, *rest = (part.format(tmp_path / place, tmp_path / "x.npy") for part in command)
     for more in (
-        ((), ("--json", str(tmp_path / "out.json")))
-        if verb != "report"
-        else ((), ("--html", str(tmp_path / "o.html")))
+        ((), ("--json", str(tmp_path / "out.json"))) if verb != "report" else ((), ("--html", str(tmp_path / "o.html")))
     ):
         status, _, err = run_command(verb, capsys, *rest, *more)
         assert (status, err.count("\n")) == (1, 1)

@@ -37,9 +37,7 @@ def test_a_detail_is_a_plain_value() -> None:
 def test_every_name_is_one_that_check_takes(d: Diagnosis) -> None:
     names = d.keys()
     assert len(names) == len(set(names))
-    assert {f"{m.name}" for s in d.subjects for m in s.measurements} <= {
-        name.partition(".")[2] for name in names
-    }
+    assert {f"{m.name}" for s in d.subjects for m in s.measurements} <= {name.partition(".")[2] for name in names}
     for name in names:
         assert name in d
         one = d[name]
@@ -63,14 +61,20 @@ def test_every_completion_is_there(d: Diagnosis) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("input.mean_cosin", "expected a number of this diagnosis, got 'input.mean_cosin': the nearest are input.mean_cosine"),
+        (
+            "input.mean_cosin",
+            "expected a number of this diagnosis, got 'input.mean_cosin': the nearest are input.mean_cosine",
+        ),
         ("mean_cosine", "the nearest are input.mean_cosine, head.mean_cosine"),
         ("input.mean_cosine.", "got 'input.mean_cosine.'"),
-        ("input.rogue_dimensions.nothing", "expected a detail of input.rogue_dimensions, got 'nothing': there is dimensions"),
+        (
+            "input.rogue_dimensions.nothing",
+            "expected a detail of input.rogue_dimensions, got 'nothing': there is dimensions",
+        ),
         ("input.rogue_dimensions.dimensions.2", "there are items 0 to 1"),
         ("", "got ''"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_there_is_a_key_error_with_the_nearest_names(name: str, message: str) -> None:
     for kind in (KeyError, InputError, UnknownName):
         with pytest.raises(kind) as told:
@@ -93,9 +97,7 @@ def test_a_diagnosis_is_no_sequence() -> None:
 
 def test_a_loop_over_a_diagnosis_ends_without_the_tests_type_checker() -> None:
     code = "import uncone\nd = uncone.Diagnosis('n', 'v', ())\ntry:\n    list(d)\nexcept TypeError as error:\n    print(error)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "'Diagnosis' object is not iterable\n"
 
 

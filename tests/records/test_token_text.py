@@ -29,10 +29,7 @@ def test_bytes_that_are_no_text_alone_stay_visible() -> None:
 @given(st.text(max_size=40))
 def test_spelled_bytes_are_read_as_the_tokenizers_library_reads_them(text: str) -> None:
     spelled = "".join(
-        piece
-        for piece, _ in pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(
-            text
-        )
+        piece for piece, _ in pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
     )
     assert _texts(spelled) == [decoders.ByteLevel().decode([spelled])] == [text]
 
@@ -48,7 +45,7 @@ def test_spelled_bytes_are_read_as_the_tokenizers_library_reads_them(text: str) 
         [],
         [""],
     ],
-)  # fmt: skip
+)
 def test_other_vocabularies_are_left_alone(labels: list[str | None]) -> None:
     assert not is_byte_level(labels)
     assert token_texts(labels, range(len(labels))) == labels
@@ -70,10 +67,18 @@ def test_texts_are_cut_and_missing_labels_stay_missing() -> None:
 @pytest.mark.parametrize(
     ("token", "shown"),
     [
-        (" the", "␣the"), ("the ", "the␣"), ("    ", "␣␣␣␣"), ("New York", "New York"), ("a  b", "a␣␣b"),
-        ("\n", "\\n"), ("▁the", "▁the"), ("##ing", "##ing"), ("\u202e", "\\u202e"), ("", ""),
+        (" the", "␣the"),
+        ("the ", "the␣"),
+        ("    ", "␣␣␣␣"),
+        ("New York", "New York"),
+        ("a  b", "a␣␣b"),
+        ("\n", "\\n"),
+        ("▁the", "▁the"),
+        ("##ing", "##ing"),
+        ("\u202e", "\\u202e"),
+        ("", ""),
     ],
-)  # fmt: skip
+)
 def test_spaces_are_seen_at_an_end_and_beside_each_other(token: str, shown: str) -> None:
     assert shown_token(token) == shown
 

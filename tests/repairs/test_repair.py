@@ -69,9 +69,7 @@ def test_a_cone_is_centred_and_the_gain_is_said(cone: Path, tmp_path: Path) -> N
         assert value["mean_cosine"] == pytest.approx(
             float(uncone.measure.mean_cosine(uncone.Moments.of(rows))), abs=1e-6
         )
-        assert value["partition_isotropy"] == pytest.approx(
-            float(uncone.measure.partition_isotropy(rows)), rel=1e-5
-        )
+        assert value["partition_isotropy"] == pytest.approx(float(uncone.measure.partition_isotropy(rows)), rel=1e-5)
     assert found.gains is True
     assert "center takes the mean cosine from 0.5" in found.verdict
     assert found.cost.relative_change == pytest.approx(
@@ -180,9 +178,7 @@ def test_rows_that_lose_their_unit_length_are_named_first(tmp_path: Path) -> Non
     assert found.lengths_before.is_unit
     assert not found.lengths_after.is_unit
     lengths = found.lengths_after
-    assert (lengths.mean, lengths.smallest, lengths.largest) == pytest.approx(
-        (norms.mean(), norms.min(), norms.max())
-    )
+    assert (lengths.mean, lengths.smallest, lengths.largest) == pytest.approx((norms.mean(), norms.min(), norms.max()))
     assert f"Its rows had length 1 and are {norms.mean():.3g} long on average now." in found.verdict
     caution = next(block for block in found.blocks() if getattr(block, "tone", "") == "caution")
     assert found.blocks().index(caution) == 2
@@ -320,11 +316,7 @@ def test_rows_that_are_not_finite_are_refused_or_left_out_as_asked(cone: Path, t
     np.save(tmp_path / "counts.npy", np.ones(2000))
     with pytest.raises(InputError, match="expected finite rows with --counts"):
         repair(
-            tmp_path / "x.npy",
-            tmp_path / "z.npy",
-            skip_nonfinite=True,
-            counts=tmp_path / "counts.npy",
-            method="center",
+            tmp_path / "x.npy", tmp_path / "z.npy", skip_nonfinite=True, counts=tmp_path / "counts.npy", method="center"
         )
 
 
@@ -390,9 +382,7 @@ def test_many_rows_are_measured_by_evenly_spaced_ones(monkeypatch: pytest.Monkey
     found = compare(x, x - 1)
     assert found.measured == 100
     chosen = x[[i * 1000 // 99 for i in range(100)]]
-    assert found.before[0].value == pytest.approx(
-        float(uncone.measure.mean_cosine(uncone.Moments.of(chosen)))
-    )
+    assert found.before[0].value == pytest.approx(float(uncone.measure.mean_cosine(uncone.Moments.of(chosen))))
     assert Center().fit(x).affine_.rank_lost() == 0
 
 
@@ -408,9 +398,7 @@ def test_kinds_of_specs(tmp_path: Path, cone: Path) -> None:
 
 
 class TestTheCommand:
-    def test_from_a_file_to_a_file(
-        self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_from_a_file_to_a_file(self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         _run(cone, tmp_path / "y.npy", "--method", "center", "--json", tmp_path / "r.json")
         told = " ".join(capsys.readouterr().out.split())
         assert told.startswith("ROUNDER ")
@@ -429,32 +417,19 @@ class TestTheCommand:
         (encoder / "modules.json").write_text("[]")
         before = sorted(tmp_path.iterdir())
         for arguments, message in (
-            (
-                (encoder, y, "--data", tmp_path, "--text", cone, "--overwrite"),
-                "expected no --overwrite with a model",
-            ),
+            ((encoder, y, "--data", tmp_path, "--text", cone, "--overwrite"), "expected no --overwrite with a model"),
             ((encoder, y, "--data", tmp_path), "give --text F with one a line, --fit-on VECTORS"),
             ((cone, cone, "--method", "center", "--overwrite"), "another file to write than what is read"),
             ((cone, y, "--json", cone), "it would be replaced"),
             (
-                (
-                    cone,
-                    y,
-                    "--fit-on",
-                    f"{model / 'model.safetensors'}#x",
-                    "--json",
-                    model / "model.safetensors",
-                ),
+                (cone, y, "--fit-on", f"{model / 'model.safetensors'}#x", "--json", model / "model.safetensors"),
                 "it would be replaced",
             ),
             ((cone, y, "--json", y), "expected two files to write"),
             ((cone, y, "--method", "sorcery"), "expected one of center, scaled_center"),
             ((cone, y, "--method", "centre"), "got 'centre': did you mean 'center'?"),
             ((cone, y, "--method", "abtt"), "got 'abtt': did you mean 'all_but_the_top_d100'?"),
-            (
-                (encoder, y, "--method", "center", "--text", cone, "--normalize"),
-                "expected no --normalize with a model",
-            ),
+            ((encoder, y, "--method", "center", "--text", cone, "--normalize"), "expected no --normalize with a model"),
             ((cone, y, "--method", "center", "--load", cone), "expected either --load or --method, got both"),
             ((cone, y, "--load", cone), "expected a safetensors"),
             ((cone, y, "--method", "center", "--text", cone), "expected no --text with vectors"),
@@ -475,22 +450,13 @@ class TestTheCommand:
             ),
             ((model, y, "--method", "center"), "got the language model"),
             ((cone, tmp_path / "no" / "y.npy", "--method", "center"), "there is no folder"),
-            (
-                (cone, tmp_path / "y.xlsx", "--method", "center"),
-                "expected a name that ends in .npy",
-            ),
+            ((cone, tmp_path / "y.xlsx", "--method", "center"), "expected a name that ends in .npy"),
             ((cone, tmp_path / "y.npy#a", "--method", "center"), "expected a file name without '#'"),
             ((cone, tmp_path / "no" / "y.npy", "--data", tmp_path / "m"), "there is no folder"),
             ((cone, cone, "--data", tmp_path / "m"), "another file to write than what is read"),
             ((cone, y, "--data", tmp_path, "--text", cone), "expected no --text with vectors"),
-            (
-                (encoder, encoder / "o", "--data", tmp_path, "--text", cone),
-                "expected a place outside the model",
-            ),
-            (
-                (encoder, encoder / "o", "--method", "center", "--text", cone),
-                "expected a place outside the model",
-            ),
+            ((encoder, encoder / "o", "--data", tmp_path, "--text", cone), "expected a place outside the model"),
+            ((encoder, encoder / "o", "--method", "center", "--text", cone), "expected a place outside the model"),
             ((tmp_path / "nothing.npy", y, "--method", "center"), "no file or folder"),
             (("", y, "--method", "center"), "no file or folder"),
         ):
@@ -504,15 +470,11 @@ class TestTheCommand:
             assert message in _fails(capsys, *more, verb=verb), (verb, more)
         assert sorted(tmp_path.iterdir()) == before
 
-    def test_edits_of_a_language_model_are_handed_on(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_edits_of_a_language_model_are_handed_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         model, asked = write_model(tmp_path / "m", healthy()), list[tuple[object, ...]]()
 
         def stop(*arguments: object, **options: object) -> None:
-            asked.append(
-                (*map(_plain, arguments), options["text"], options.get("untie", options.get("method")))
-            )
+            asked.append((*map(_plain, arguments), options["text"], options.get("untie", options.get("method"))))
             raise InputError("far enough")
 
         monkeypatch.setattr("uncone.edits.center_head.center_head", stop)
@@ -520,17 +482,25 @@ class TestTheCommand:
         (tmp_path / "ids").write_text("4\n5\n")
         out, text = tmp_path / "out", tmp_path / "text"
         for verb, *flags in (
-            ("center-head", "--untie"), ("center-head", "--text", text), ("repair-tokens", "--tokens", "zero"),
-            ("repair-tokens", "--tokens", "added"), ("repair-tokens", "--tokens", "3,17"),
-            ("repair-tokens", "--tokens", tmp_path / "ids", "--method", "covariance"), ("repair-tokens", "--tokens", "7,10-12,9"),
-        ):  # fmt: skip
+            ("center-head", "--untie"),
+            ("center-head", "--text", text),
+            ("repair-tokens", "--tokens", "zero"),
+            ("repair-tokens", "--tokens", "added"),
+            ("repair-tokens", "--tokens", "3,17"),
+            ("repair-tokens", "--tokens", tmp_path / "ids", "--method", "covariance"),
+            ("repair-tokens", "--tokens", "7,10-12,9"),
+        ):
             with pytest.raises(SystemExit):
                 _run(model, out, *flags, verb=str(verb))
         assert asked == [
-            (model, out, None, True), (model, out, text, False), (model, out, "zero", None, "sub_tokens"), (model, out, "added", None, "sub_tokens"),
-            (model, out, [3, 17], None, "sub_tokens"), (model, out, [4, 5], None, "covariance"),
+            (model, out, None, True),
+            (model, out, text, False),
+            (model, out, "zero", None, "sub_tokens"),
+            (model, out, "added", None, "sub_tokens"),
+            (model, out, [3, 17], None, "sub_tokens"),
+            (model, out, [4, 5], None, "covariance"),
             (model, out, [7, 10, 11, 12, 9], None, "sub_tokens"),
-        ]  # fmt: skip
+        ]
 
     def test_a_task_chooses_or_leaves_it(
         self, cone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -541,31 +511,11 @@ class TestTheCommand:
         def choose(spec: str, **options: object) -> Selection:
             assert (spec, options["task"], options["data"]) == (str(cone), "sts", data)
             return Selection(
-                "Told.",
-                "cone",
-                "sts",
-                "spearman_cosine",
-                chosen,
-                "whiten",
-                50.0,
-                {"whiten": step},
-                90,
-                51.0,
-                step,
-                80,
+                "Told.", "cone", "sts", "spearman_cosine", chosen, "whiten", 50.0, {"whiten": step}, 90, 51.0, step, 80
             )
 
         monkeypatch.setattr("uncone.evaluation.select_repair.select_repair", choose)
-        asked = (
-            cone,
-            tmp_path / "y.npy",
-            "--task",
-            "sts",
-            "--data",
-            data,
-            "--json",
-            tmp_path / "r.json",
-        )
+        asked = (cone, tmp_path / "y.npy", "--task", "sts", "--data", data, "--json", tmp_path / "r.json")
         chosen = "original"
         _run(*asked)
         assert not (tmp_path / "y.npy").exists()
@@ -615,8 +565,7 @@ def test_ids_of_tokens_are_numbers_or_a_file_of_them(tmp_path: Path) -> None:
         ):
             repair_tokens(model, tmp_path / "out", tokens=given)
     with pytest.raises(
-        InputError,
-        match=r"cannot tell which tokens of .* are untrained: .*; give ids or token strings such as 3,90",
+        InputError, match=r"cannot tell which tokens of .* are untrained: .*; give ids or token strings such as 3,90"
     ):
         repair_tokens(model, tmp_path / "out")
     with pytest.raises(InputError, match=r"expected --counts .counts=. with tokens that are found"):
@@ -626,9 +575,7 @@ def test_ids_of_tokens_are_numbers_or_a_file_of_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("known_by", ["name", "count"])
-def test_all_untrained_tokens_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_by: str
-) -> None:
+def test_all_untrained_tokens_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_by: str) -> None:
     one, asked = plant(planted=300), list[list[int]]()
     tokens = one.labels if known_by == "name" else [f"token{i}" for i in range(len(one.table))]
     model = write_model(tmp_path / "m", one.table, tokens=tokens)
@@ -679,16 +626,10 @@ def test_of_a_long_text_some_sentences_are_drawn_from_all_of_it(tmp_path: Path) 
     lines = [f"{'even' if i % 2 == 0 else 'odd'} {i}" for i in range(20_000)]
     path.write_bytes(gzip.compress("\n".join([*lines, *lines[:50]]).encode()))
     found = read_sentences(path, most=2000)
-    assert (len(found.lines), len(set(found.lines)), found.lines) == (
-        2000,
-        2000,
-        read_sentences(path, most=2000).lines,
-    )
+    assert (len(found.lines), len(set(found.lines)), found.lines) == (2000, 2000, read_sentences(path, most=2000).lines)
     numbers = [int(line.split()[1]) for line in found.lines[:-50]]  # the end may hold those that came twice
     assert numbers == sorted(numbers)
-    assert (
-        max(abs(a - 10 * i) for i, a in enumerate(numbers)) < 1000
-    )  # five standard deviations of an even draw
+    assert max(abs(a - 10 * i) for i, a in enumerate(numbers)) < 1000  # five standard deviations of an even draw
     assert sum(line.startswith("odd") for line in found.lines) == pytest.approx(
         1000, abs=110
     )  # also of lines that alternate
@@ -720,18 +661,18 @@ def test_an_encoder_needs_something_to_fit_on_and_an_affine_repair(tmp_path: Pat
     (tmp_path / "m" / "modules.json").write_text("[]")
     with pytest.raises(InputError, match="expected sentences to fit on, got none"):
         repair(tmp_path / "m", tmp_path / "out", method="center")
-    with pytest.raises(
-        InputError, match="expected an affine transformation for a Sentence Transformers model"
-    ):
+    with pytest.raises(InputError, match="expected an affine transformation for a Sentence Transformers model"):
         repair(tmp_path / "m", tmp_path / "out", method="scaled_center", text=tmp_path / "t")
     with pytest.raises(InputError, match="expected a repair of sentences, got zipf_center"):
         repair(tmp_path / "m", tmp_path / "out", method="zipf_center", text=tmp_path / "t")
     (tmp_path / "there").mkdir()
     for out, message in (
-        (tmp_path / "no" / "out", "there is no folder"), (tmp_path / "there", "which exists"), (tmp_path / "m", "than what is read"),
+        (tmp_path / "no" / "out", "there is no folder"),
+        (tmp_path / "there", "which exists"),
+        (tmp_path / "m", "than what is read"),
         (tmp_path / "m" / "out", "expected a place outside the model"),
         (tmp_path / "m" / ".." / "m" / "out", "expected a place outside the model"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(InputError, match=message):  # said before anything is read, which is not there
             repair(tmp_path / "m", out, method="center", text=tmp_path / "t")
 
@@ -747,9 +688,7 @@ def test_an_encoder_in_16_bits_is_held_to_its_own_rounding() -> None:
         expected * float("nan"),
         expected[:, :3],
     ):  # 0.01 in 32 coordinates: 0.057 of the length
-        with pytest.raises(
-            InputError, match=r"up to the rounding of bfloat16, .* save the model in float32 first"
-        ):
+        with pytest.raises(InputError, match=r"up to the rounding of bfloat16, .* save the model in float32 first"):
             told_of_rounding(got, expected, torch.bfloat16)
 
 
@@ -760,8 +699,7 @@ def test_a_real_encoder_in_bfloat16_is_repaired(tmp_path: Path, minilm: Path) ->
 
     model = Path(shutil.copytree(minilm, tmp_path / "m"))
     tensors = {
-        name: x.bfloat16() if x.is_floating_point() else x
-        for name, x in load_file(model / "model.safetensors").items()
+        name: x.bfloat16() if x.is_floating_point() else x for name, x in load_file(model / "model.safetensors").items()
     }
     save_file(tensors, model / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((model / "config.json").read_text()) | {"dtype": "bfloat16"}
@@ -799,19 +737,12 @@ def test_a_real_encoder_is_repaired_from_sentences(tmp_path: Path, minilm: Path)
     with lzma.open(data, "rt", encoding="utf-8") as file:
         lines = [line.split("\t")[0] for line in file][1:301]
     (tmp_path / "text").write_text("\n".join(lines), encoding="utf-8")
-    found = repair(
-        minilm, tmp_path / "out", text=tmp_path / "text", save=tmp_path / "t.safetensors", method="center"
-    )
+    found = repair(minilm, tmp_path / "out", text=tmp_path / "text", save=tmp_path / "t.safetensors", method="center")
     assert found.before[0].value is not None
     assert found.after[0].value is not None
     assert abs(found.after[0].value) < abs(found.before[0].value)
     modules = json.loads((tmp_path / "out" / "modules.json").read_text())
-    assert [module["type"].rpartition(".")[2] for module in modules] == [
-        "Transformer",
-        "Pooling",
-        "Dense",
-        "Normalize",
-    ]
+    assert [module["type"].rpartition(".")[2] for module in modules] == ["Transformer", "Pooling", "Dense", "Normalize"]
     assert found.fitted is not None
     assert found.fitted.n + found.measured == len(dict.fromkeys(lines))
     few = repair(minilm, tmp_path / "few", text=tmp_path / "text", method="center", most_sentences=40)

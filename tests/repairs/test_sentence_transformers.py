@@ -29,11 +29,7 @@ def _directory(path: Path, kinds: list[str], *, d: int = 4) -> Path:
         place = "" if i == 0 else f"{i}_{kind}"
         (path / place).mkdir(exist_ok=True)
         if kind == "Pooling":
-            config = {
-                "word_embedding_dimension": d,
-                "pooling_mode_mean_tokens": True,
-                "pooling_mode_cls_token": False,
-            }
+            config = {"word_embedding_dimension": d, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
             (path / place / "config.json").write_text(json.dumps(config))
         modules.append({"idx": i, "name": str(i), "path": place, "type": OLD + kind})
     (path / "modules.json").write_text(json.dumps(modules))
@@ -66,11 +62,7 @@ def test_one_dense_stands_before_the_normalize_at_the_end(tmp_path: Path, kinds:
     modules = json.loads((out / "modules.json").read_text())
     assert [module["type"].removeprefix(OLD) for module in modules] == [*kinds[:at], "Dense", *kinds[at:]]
     assert [module["idx"] for module in modules] == list(range(len(kinds) + 1))
-    assert (
-        len({module["name"] for module in modules})
-        == len({module["path"] for module in modules})
-        == len(modules)
-    )
+    assert len({module["name"] for module in modules}) == len({module["path"] for module in modules}) == len(modules)
     dense = out / modules[at]["path"]
     config = json.loads((dense / "config.json").read_text())
     assert config == {
@@ -123,12 +115,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(tmp_path: Path) -> Non
             "expected an affine transformation .* got ScaledCenter, which depends",
         ),
         (source, Center(), tmp_path / "out", "expected a fitted Center"),
-        (
-            source,
-            _fitted(5),
-            tmp_path / "out",
-            "expected a transformation of rows of 4 features, .* got one of 5",
-        ),
+        (source, _fitted(5), tmp_path / "out", "expected a transformation of rows of 4 features, .* got one of 5"),
         (source, _fitted(), tmp_path / "there", "expected a new folder"),
         (source, _fitted(), source / "inside", "outside the model"),
         (
@@ -197,23 +184,14 @@ assert "uncone" not in sys.modules
 
 
 @pytest.mark.slow
-def test_the_saved_directory_loads_without_uncone_and_gives_the_repaired_vectors(
-    tmp_path: Path, minilm: Path
-) -> None:
+def test_the_saved_directory_loads_without_uncone_and_gives_the_repaired_vectors(tmp_path: Path, minilm: Path) -> None:
     pytest.importorskip("sentence_transformers", reason="the extra [sentence] is not installed")
     from uncone.repairs.sentence_transformers import embed, without_normalize
 
     x = embed(without_normalize(load_sentence_transformer(minilm)), SENTENCES)
     fitted = Affine(torch.randn(384), torch.randn(384, 300) / 20)
     insert_into_directory(minilm, fitted, tmp_path / "out")
-    command = [
-        sys.executable,
-        "-W",
-        "error::DeprecationWarning:sentence_transformers",
-        "-c",
-        _ALONE,
-        tmp_path / "out",
-    ]
+    command = [sys.executable, "-W", "error::DeprecationWarning:sentence_transformers", "-c", _ALONE, tmp_path / "out"]
     subprocess.run([*command, tmp_path / "y.npy", *SENTENCES], check=True, capture_output=True)
     expected = torch.nn.functional.normalize(fitted.transform(x))
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected.numpy(), atol=1e-5)
@@ -243,9 +221,7 @@ def test_code_of_a_model_is_never_run(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers", reason="the extra [sentence] is not installed")
 
     source = _directory(tmp_path / "m", ["Transformer"])
-    (source / "modules.json").write_text(
-        json.dumps([{"idx": 0, "name": "0", "path": "", "type": "evil.Module"}])
-    )
+    (source / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "evil.Module"}]))
     (source / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     with pytest.raises(
         UnsupportedModel,

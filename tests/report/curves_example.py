@@ -15,16 +15,7 @@ def make_rows() -> list[dict[str, object]]:
         for step in STEPS[: 5 if model == "d" else None]:
             u = step / STEPS[-1]
             value = 0.4 - 0.3 * np.exp(-20 * u) - fall * max(u - 0.4, 0) + 0.002 * random.standard_normal()
-            rows.append(
-                {
-                    "model": model,
-                    "task": "lambada",
-                    "metric": "acc",
-                    "suite": "v1",
-                    "shots": "0",
-                    "step": step,
-                }
-            )
+            rows.append({"model": model, "task": "lambada", "metric": "acc", "suite": "v1", "shots": "0", "step": step})
             rows[-1] |= {"value": value, "stderr": 0.005, "batch_size": "1024"}
     return rows
 

@@ -23,9 +23,13 @@ class Maker:
     of `words`, and each tuple of any length has `length` items. What may be None is, where it is `sparse`."""
 
     def __init__(
-        self, floats: tuple[float, ...], integers: tuple[int, ...] = (1, 2, 5), length: int = 3,
-        words: tuple[str, ...] = _MEASURES, sparse: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        floats: tuple[float, ...],
+        integers: tuple[int, ...] = (1, 2, 5),
+        length: int = 3,
+        words: tuple[str, ...] = _MEASURES,
+        sparse: bool = False,
+    ) -> None:
         self.floats, self.integers, self.words = cycle(floats), cycle(integers), cycle(words)
         self.length, self.sparse, self.made = length, sparse, set[type]()
 
@@ -59,9 +63,13 @@ class Maker:
         if origin is not None and issubclass(origin, Mapping):
             return {next(self.words): self.value(arguments[1])}
         made: dict[Any, Callable[[], Any]] = {
-            float: lambda: next(self.floats), int: lambda: next(self.integers), bool: lambda: True, str: lambda: next(self.words),
-            Any: lambda: next(self.floats), object: lambda: next(self.floats),
-        }  # fmt: skip
+            float: lambda: next(self.floats),
+            int: lambda: next(self.integers),
+            bool: lambda: True,
+            str: lambda: next(self.words),
+            Any: lambda: next(self.floats),
+            object: lambda: next(self.floats),
+        }
         return made[kind]()
 
     def several(self, cls: type) -> tuple[Any, ...]:
@@ -86,13 +94,16 @@ def _estimate(maker: Maker, values: dict[str, Any]) -> dict[str, Any]:
 
 def _picture(maker: Maker, values: dict[str, Any]) -> dict[str, Any]:
     n = maker.length
-    scales = {
-        name: min(abs(values[name]) or 1.0, 1e289) for name in ("raw_scale", "centered_scale", "norm_scale")
-    }
+    scales = {name: min(abs(values[name]) or 1.0, 1e289) for name in ("raw_scale", "centered_scale", "norm_scale")}
     return {
-        "ids": tuple(range(n)), "groups": tuple(place % n for place in range(n)), "total": n, **scales,
-        "raw": _int16(3 * n), "centered": _int16(3 * n), "norms": None if maker.sparse else _int16(n),
-    }  # fmt: skip
+        "ids": tuple(range(n)),
+        "groups": tuple(place % n for place in range(n)),
+        "total": n,
+        **scales,
+        "raw": _int16(3 * n),
+        "centered": _int16(3 * n),
+        "norms": None if maker.sparse else _int16(n),
+    }
 
 
 def _results(maker: Maker, values: dict[str, Any]) -> dict[str, Any]:
@@ -110,13 +121,20 @@ def _results(maker: Maker, values: dict[str, Any]) -> dict[str, Any]:
 
 _FITS: dict[type, Callable[[Maker, dict[str, Any]], dict[str, Any]]] = {
     parts.Estimate: _estimate,
-    parts.Interval: lambda _, v: dict(zip(("low", "difference", "high"), _rising((v["low"], v["difference"], v["high"])), strict=True)),
-    parts.Share: lambda _, v: dict(zip(("low", "value", "high"), _rising((v["low"], v["value"], v["high"])), strict=True)),
+    parts.Interval: lambda _, v: dict(
+        zip(("low", "difference", "high"), _rising((v["low"], v["difference"], v["high"])), strict=True)
+    ),
+    parts.Share: lambda _, v: dict(
+        zip(("low", "value", "high"), _rising((v["low"], v["value"], v["high"])), strict=True)
+    ),
     parts.Group: lambda m, v: {"start": 10 * v["n"], "stop": 10 * v["n"] + 10},
     parts.Norms: lambda m, v: {"edges": _rising((*v["edges"], m.value(float)))},
     parts.Picture: _picture,
     parts.RankCurve: lambda m, v: {
-        "lines": tuple(dataclasses.replace(one, smallest=dataclasses.replace(one.smallest, rank=v["ranks"][0])) for one in v["lines"]),
+        "lines": tuple(
+            dataclasses.replace(one, smallest=dataclasses.replace(one.smallest, rank=v["ranks"][0]))
+            for one in v["lines"]
+        )
     },
     parts.LayerProfile: lambda m, v: {"edges": _rising((*v["edges"], m.value(float)))},
     parts.ScoreHistogram: lambda m, v: {"width": abs(v["width"])},
@@ -126,19 +144,26 @@ _FITS: dict[type, Callable[[Maker, dict[str, Any]], dict[str, Any]]] = {
     },
     parts.LawRun: lambda _, v: {name: abs(v[name]) for name in ("n", "t", "loss")},
     parts.ScalingLaw: lambda _, v: {
-        "constants": tuple(dataclasses.replace(one, name=name) for one, name in zip(v["constants"], ("A", "alpha", "B", "beta", "E"), strict=False)),
+        "constants": tuple(
+            dataclasses.replace(one, name=name)
+            for one, name in zip(v["constants"], ("A", "alpha", "B", "beta", "E"), strict=False)
+        )
     },
     parts.Repaired: lambda _, v: {
-        "after": tuple(dataclasses.replace(one, name=other.name) for one, other in zip(v["after"], v["before"], strict=True)),
+        "after": tuple(
+            dataclasses.replace(one, name=other.name) for one, other in zip(v["after"], v["before"], strict=True)
+        )
     },
     parts.Checkpoint: lambda m, v: {"values": {name: m.value(float) for name in NAMED}},
     parts.SeriesTurn: lambda m, _: {"name": "head_entropy"},
     parts.CheckpointTrace: lambda m, v: {
         "checkpoints": tuple(
             dataclasses.replace(one, step=step, failed="" if place else one.failed)
-            for place, (one, step) in enumerate(zip(v["checkpoints"], accumulate(1 + one.step for one in v["checkpoints"]), strict=True))
-        ),
+            for place, (one, step) in enumerate(
+                zip(v["checkpoints"], accumulate(1 + one.step for one in v["checkpoints"]), strict=True)
+            )
+        )
     },
     parts.CurveVerdict: lambda _, v: {"peak_step": v["steps"][0] if v["steps"] else None},
     parts.Evaluation: _results,
-}  # fmt: skip
+}

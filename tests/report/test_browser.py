@@ -54,14 +54,10 @@ MEASURE_TEXT = """() => [...document.querySelectorAll('svg.chart')].filter(svg =
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Headless Chromium from the system."""
-    found = [
-        path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))
-    ]
+    found = [path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))]
     if not found:
         pytest.skip("no Chromium on PATH: install chromium, chromium-browser or google-chrome")
-    api = pytest.importorskip(
-        "playwright.sync_api", reason="the extra [dev] with playwright is not installed"
-    )
+    api = pytest.importorskip("playwright.sync_api", reason="the extra [dev] with playwright is not installed")
     with api.sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=found[0], args=ARGUMENTS)
         yield launched
@@ -72,9 +68,7 @@ class _Visit:
     """One page opened from disk, with everything it said, threw and asked for."""
 
     def __init__(self, browser: Any, path: Path, width: int, scheme: str, **options: Any) -> None:
-        self.context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, **options
-        )
+        self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **options)
         self.page = self.context.new_page()
         self.said: list[str] = []
         self.asked: list[str] = []
@@ -108,9 +102,7 @@ def test_page_is_quiet_and_fits(browser: Any, tmp_path: Path, width: int, scheme
     page.evaluate("document.querySelectorAll('details').forEach(element => element.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "an open detail is too wide"
     drawings = page.evaluate(MEASURE_TEXT)
-    assert len(drawings) == (10 if scripts else 14), (
-        "with scripts the picture to explore stands in for the drawn cones"
-    )
+    assert len(drawings) == (10 if scripts else 14), "with scripts the picture to explore stands in for the drawn cones"
     for drawing in drawings:
         assert drawing["smallest"] >= 9.5
         assert drawing["cut"] == []
@@ -166,18 +158,22 @@ def _trained_gpt2(out: Path) -> Path:
         pytest.skip("the shared WikiText-2 is not there")
     tokenizers = pytest.importorskip("tokenizers", reason="the extra [hf] is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra [hf] is not installed")
-    texts = [
-        line for line in lzma.decompress(TEXT.read_bytes()).decode().splitlines(keepends=True) if line.strip()
-    ]
+    texts = [line for line in lzma.decompress(TEXT.read_bytes()).decode().splitlines(keepends=True) if line.strip()]
     made, special = tokenizers.ByteLevelBPETokenizer(), [f"<|{k}|>" for k in range(20)]
     made.train_from_iterator(texts, vocab_size=4000, special_tokens=special, show_progress=False)
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made._tokenizer, eos_token=special[0])
     ids = torch.tensor(tokenizer("".join(texts), verbose=False)["input_ids"])
     rows = ids[: len(ids) // 64 * 64].view(-1, 64)
     config = transformers.GPT2Config(
-        vocab_size=len(tokenizer), n_positions=64, n_embd=96, n_layer=2, n_head=4, tie_word_embeddings=False,
-        bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        n_positions=64,
+        n_embd=96,
+        n_layer=2,
+        n_head=4,
+        tie_word_embeddings=False,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     model = transformers.GPT2LMHeadModel(config)
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(90):
@@ -201,8 +197,7 @@ def test_the_page_of_a_real_model_takes_few_screens(
     visit, _ = _visit(browser, diagnosis, tmp_path, 1440, "light")
     assert visit.page.evaluate("document.documentElement.scrollHeight") <= most * 900
     order = [
-        visit.page.locator(css).first.bounding_box()["y"]
-        for css in ("h1", ".keys", ".finding", ".stage", "table")
+        visit.page.locator(css).first.bounding_box()["y"] for css in ("h1", ".keys", ".finding", ".stage", "table")
     ]
     assert order == sorted(order), "verdict, headline numbers, findings and picture come first"
     assert order[3] < 2 * 900
@@ -223,9 +218,14 @@ def test_measures_are_folded_by_question_and_the_first_of_each_is_open(
 ) -> None:
     visit, _ = _visit(browser, diagnose(minilm), tmp_path, 1440, "light", java_script_enabled=False)
     assert _readings(visit.page) == [
-        "Mean cosine, raw", "IsoScore, centred", "Effective rank, centred", "Rogue dimensions, raw", "Partition isotropy, raw",
-        "Uniformity, raw", "Correlation of norm and id, raw",
-    ]  # fmt: skip
+        "Mean cosine, raw",
+        "IsoScore, centred",
+        "Effective rank, centred",
+        "Rogue dimensions, raw",
+        "Partition isotropy, raw",
+        "Uniformity, raw",
+        "Correlation of norm and id, raw",
+    ]
     visit.page.locator(".fold summary").first.focus()
     visit.page.keyboard.press("Enter")
     assert _readings(visit.page)[:3] == ["Mean cosine, raw", "Mean shift, raw", "IsoScore, centred"]
@@ -244,9 +244,7 @@ def test_wide_tables_scroll_inside_themselves_on_a_phone(
         write_html(record, path)
         visit = _Visit(browser, path, 375, scheme)
         for is_open in (False, True):
-            visit.page.evaluate(
-                "now => document.querySelectorAll('details').forEach(one => one.open = now)", is_open
-            )
+            visit.page.evaluate("now => document.querySelectorAll('details').forEach(one => one.open = now)", is_open)
             assert visit.page.evaluate("document.documentElement.scrollWidth") == 375
         wide = visit.page.locator(".scroll:has(table)").evaluate_all(
             "all => all.filter(one => one.checkVisibility()).map(one => one.scrollWidth - one.clientWidth)"
@@ -280,18 +278,14 @@ def test_names_beside_their_lines_fit(browser: Any, tmp_path: Path, width: int) 
 @pytest.mark.parametrize("blocked", [False, True], ids=["clipboard", "no-clipboard"])
 def test_a_button_copies_a_command_and_says_so(browser: Any, tmp_path: Path, blocked: bool) -> None:
     command = "uncone repair-tokens MODEL OUT --tokens <auto> & more"
-    finding = Finding(
-        "degenerate_tail", "severe", "S.", (f"`{command}`",), f"Set them anew: `{command}`, or train on."
-    )
+    finding = Finding("degenerate_tail", "severe", "S.", (f"`{command}`",), f"Set them anew: `{command}`, or train on.")
     diagnosis = replace(make_diagnosis(), subjects=(replace(make_subject(), findings=(finding,)),))
     visit, address = _visit(
         browser, diagnosis, tmp_path, 375, "light", permissions=["clipboard-read", "clipboard-write"]
     )
     page = visit.page
     if blocked:
-        page.evaluate(
-            "() => { navigator.clipboard.writeText = () => Promise.reject(new Error('not allowed')) }"
-        )
+        page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('not allowed')) }")
     (button,) = page.locator(".copy").all()  # none for the evidence, which may be of a token
     assert page.get_by_role("button", name="Copy uncone repair-tokens").is_visible()
     button.focus()
@@ -348,13 +342,7 @@ def test_few_points_are_dots_of_their_own_colours(browser: Any, tmp_path: Path) 
     assert figure.locator("path.line").count() == 0
     assert figure.locator(".chart path.dots").count() == 3 + 3 + 4  # the fourth bin has no cosines
     assert (
-        len(
-            set(
-                figure.locator(".chart path.dots").evaluate_all(
-                    "all => all.map(one => getComputedStyle(one).stroke)"
-                )
-            )
-        )
+        len(set(figure.locator(".chart path.dots").evaluate_all("all => all.map(one => getComputedStyle(one).stroke)")))
         == 2
     )
     visit.context.close()

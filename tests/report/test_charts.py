@@ -35,16 +35,9 @@ def _charts() -> list[Drawing]:
     assert subject.spectrum is not None
     assert subject.norms is not None
     shapes = (spectrum_chart(subject.spectrum), norms_chart(subject.norms))
-    charts = [
-        *bin_charts([("bins", "bins", subject.groups.bins)]),
-        *(chart for chart in shapes if chart is not None),
-    ]
+    charts = [*bin_charts([("bins", "bins", subject.groups.bins)]), *(chart for chart in shapes if chart is not None)]
     changes = Intervals(
-        "c",
-        "Changes",
-        "change",
-        (("center", 0.1, -0.1, 0.3), ("whiten", -0.5, -0.6, -0.4)),
-        caption="A caption.",
+        "c", "Changes", "change", (("center", 0.1, -0.1, 0.3), ("whiten", -0.5, -0.6, -0.4)), caption="A caption."
     )
     intervals = (changes.title, draw(changes, "i"), changes.caption)
     return [*cone_panels(subject.picture, "c"), *map(_drawn, charts), intervals]
@@ -52,9 +45,15 @@ def _charts() -> list[Drawing]:
 
 def test_every_chart_is_there() -> None:
     assert [title for title, _, _ in _charts()] == [
-        "As stored", "Mean row subtracted", "Cosine to reserved rows", "Cosine within the bin", "Norm", "Spectrum", "Norms",
+        "As stored",
+        "Mean row subtracted",
+        "Cosine to reserved rows",
+        "Cosine within the bin",
+        "Norm",
+        "Spectrum",
+        "Norms",
         "Changes",
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("chart", _charts(), ids=lambda chart: chart[0])
@@ -63,9 +62,7 @@ def test_chart_is_accessible_xml(chart: Drawing) -> None:
     root = ET.fromstring(svg)
     assert root.tag == SVG + "svg"
     assert root.get("role") == "img"
-    names = {
-        element.get("id"): element.text for element in root if element.tag in (SVG + "title", SVG + "desc")
-    }
+    names = {element.get("id"): element.text for element in root if element.tag in (SVG + "title", SVG + "desc")}
     assert list(names) == (root.get("aria-labelledby") or "").split()
     assert all(names.values())
     words = " ".join(element.text or "" for element in root.iter(SVG + "text"))
@@ -137,10 +134,7 @@ def test_bins_show_their_values_and_mark_the_reserved() -> None:
 def test_bins_without_reserved_rows_have_no_such_panel() -> None:
     groups = make_groups()
     plain = Groups(1000, "", None, tuple(replace(group, cosine_to_reserved=None) for group in groups.bins))
-    assert [chart.title for chart in bin_charts([("bins", "bins", plain.bins)])] == [
-        "Cosine within the bin",
-        "Norm",
-    ]
+    assert [chart.title for chart in bin_charts([("bins", "bins", plain.bins)])] == ["Cosine within the bin", "Norm"]
     assert bin_charts([("bins", "bins", ())]) == []
 
 
@@ -283,9 +277,7 @@ def test_an_axis_begins_at_zero_or_is_seen_to_be_broken(
 def test_no_break_is_drawn_on_logarithms_or_ids() -> None:
     far = Curve("v", (1000.0, 1001.0), (0.0, 1.0))
     assert 'class="broken"' in draw(Chart("c", "C", "x", "y", (far,)), "c")
-    assert 'class="broken"' not in draw(
-        Chart("c", "C", "row id", "y", (far,), x_limits=(1000.0, 1001.0)), "c"
-    )
+    assert 'class="broken"' not in draw(Chart("c", "C", "row id", "y", (far,), x_limits=(1000.0, 1001.0)), "c")
     assert 'class="broken"' not in draw(_chart((98.0, 99.0, 100.0), log_y=True), "c")
 
 
@@ -304,9 +296,7 @@ def test_a_shade_lies_between_its_lines_and_within_the_axes() -> None:
     assert (x_low, x_high) == (1.0, 100.0)
     assert y_low <= 1.0
     assert y_high >= 9.0
-    band = next(
-        one for one in ET.fromstring(draw(chart, "u")).iter(SVG + "path") if one.get("class") == "band"
-    )
+    band = next(one for one in ET.fromstring(draw(chart, "u")).iter(SVG + "path") if one.get("class") == "band")
     points = [tuple(map(float, at.split())) for at in (band.get("d") or "").strip("MZ").split("L")]
     across, down = zip(*points, strict=True)
     assert across == tuple(reversed(across))
@@ -317,10 +307,7 @@ def test_a_shade_lies_between_its_lines_and_within_the_axes() -> None:
 def test_dots_without_a_line() -> None:
     places, values = tuple(map(float, range(9))), tuple(map(float, range(9)))
     with_line, without = (
-        draw(
-            Chart("c", "C", "x", "y", (Curve("a", places, values, dots=True, tips=("t",) * 9, line=line),)),
-            "u",
-        )
+        draw(Chart("c", "C", "x", "y", (Curve("a", places, values, dots=True, tips=("t",) * 9, line=line),)), "u")
         for line in (True, False)
     )
     assert 'class="line raw"' in with_line

@@ -21,9 +21,7 @@ def test_page_is_quiet_and_fits(browser: Any, tmp_path: Path, width: int, scheme
     report.write_html(make_comparison(count), path)
     visit = _Visit(browser, path, width, scheme)
     page = visit.page
-    assert (
-        page.title() == f"example-model and drifted{' and 4 more' if count == 6 else ''} · uncone comparison"
-    )
+    assert page.title() == f"example-model and drifted{' and 4 more' if count == 6 else ''} · uncone comparison"
     page.evaluate("document.querySelectorAll('details').forEach(element => element.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "an open detail is too wide"
     drawings = page.evaluate(MEASURE_TEXT)

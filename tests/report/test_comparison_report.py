@@ -35,14 +35,15 @@ def make_other() -> Diagnosis:
     isoscore = replace(subject.measurements[1], value=0.9997)
     drift = Finding("common_direction_drift", "severe", "It drifts.", measures=("mean_cosine",), extent=0.61)
     groups = make_groups()
-    bins = tuple(
-        replace(g, mean_cosine=0.5, cosine_to_reserved=None if g.start == 3000 else 0.6) for g in groups.bins
-    )
+    bins = tuple(replace(g, mean_cosine=0.5, cosine_to_reserved=None if g.start == 3000 else 0.6) for g in groups.bins)
     moved = replace(
-        subject, measurements=(cosine, isoscore, *subject.measurements[2:]), findings=(*subject.findings[2:], drift),
-        groups=replace(groups, bins=bins), norms=Norms(0.8, 1.5, 2.0, (0.8, 1.4, 1.6, 2.0), (1000, 3000, 2000)),
+        subject,
+        measurements=(cosine, isoscore, *subject.measurements[2:]),
+        findings=(*subject.findings[2:], drift),
+        groups=replace(groups, bins=bins),
+        norms=Norms(0.8, 1.5, 2.0, (0.8, 1.4, 1.6, 2.0), (1000, 3000, 2000)),
         spectrum=Spectrum((20.0, *(2.0 / (k + 1) for k in range(1, 8))), tuple(2.0 / (k + 1) for k in range(8)), ()),
-    )  # fmt: skip
+    )
     return Diagnosis("drifted", "It drifts.", (moved,), (), {"uncone": "0.1.1"})
 
 
@@ -56,9 +57,7 @@ def _hostile(text: str) -> Diagnosis:
     hostile = make_hostile(text)
     (subject,) = hostile.subjects
     first, second = subject.measurements
-    return replace(
-        hostile, subjects=(replace(subject, measurements=(first, replace(second, name=f"{text}!"))),)
-    )
+    return replace(hostile, subjects=(replace(subject, measurements=(first, replace(second, name=f"{text}!"))),))
 
 
 def _printed(comparison: Comparison, *, width: int = 80, encoding: str = "utf-8") -> str:
@@ -79,8 +78,14 @@ def test_the_terminal_has_verdict_values_differences_and_distances() -> None:
     wide = _printed(make_comparison(), width=200)
     row = next(line for line in wide.splitlines() if line.startswith("Mean cosine"))
     assert re.split(r"\s{2,}", row.strip()) == [
-        "Mean cosine", "0.0181", "0.610", "+0.592", "↑ worse", "+0.0181", "+0.610",
-    ]  # fmt: skip
+        "Mean cosine",
+        "0.0181",
+        "0.610",
+        "+0.592",
+        "↑ worse",
+        "+0.0181",
+        "+0.610",
+    ]
     below = wide.splitlines()[wide.splitlines().index(row) + 1]
     assert "+0.582 to +0.602" in below
     assert re.search(r"Degenerate tail +severe +- *\n +gone", wide)
@@ -130,21 +135,24 @@ def test_the_page_is_complete_and_policed() -> None:
     identifiers = [value for name, value in reader.attributes if name == "id"]
     assert len(identifiers) == len(set(identifiers))
     labelled = [
-        part
-        for name, value in reader.attributes
-        if name == "aria-labelledby"
-        for part in (value or "").split()
+        part for name, value in reader.attributes if name == "aria-labelledby" for part in (value or "").split()
     ]
     assert set(labelled) <= set(identifiers)
     for words in (
-        comparison.verdict, "+0.592", "+0.582 to +0.602", "0.9996", "Degenerate tail", "only in A; B has none",
-        "undefined: more than half", "It drifts.", "0.1.1", "MOVER",
-    ):  # fmt: skip
+        comparison.verdict,
+        "+0.592",
+        "+0.582 to +0.602",
+        "0.9996",
+        "Degenerate tail",
+        "only in A; B has none",
+        "undefined: more than half",
+        "It drifts.",
+        "0.1.1",
+        "MOVER",
+    ):
         assert words in reader.text
     assert (
-        page.index(comparison.verdict.replace("&", "&amp;"))
-        < page.index("Findings")
-        < page.index("Spectra and norms")
+        page.index(comparison.verdict.replace("&", "&amp;")) < page.index("Findings") < page.index("Spectra and norms")
     )
 
 
@@ -194,14 +202,7 @@ def test_records_with_next_to_nothing() -> None:
     assert "have no subject in common" in report.to_html(found)
     assert "have no subject in common" in _printed(found)
     bare = replace(
-        make_subject(),
-        measurements=(),
-        findings=(),
-        groups=None,
-        spectrum=None,
-        norms=None,
-        picture=None,
-        n=0,
+        make_subject(), measurements=(), findings=(), groups=None, spectrum=None, norms=None, picture=None, n=0
     )
     for other in (bare, make_subject()):
         found = compare([Diagnosis("n", "v", (bare,)), Diagnosis("m", "v", (other,))])
@@ -215,43 +216,35 @@ reading = st.none() | number
 
 
 spectrum = st.none() | st.tuples(*[st.lists(number, max_size=4)] * 3)
-side = st.fixed_dictionaries({
-    "n": st.integers(-1, 10**15), "value": reading, "low": reading, "high": reading, "reference": reading,
-    "interval": st.none() | st.tuples(number, number), "spectrum": spectrum,
-    "edges": st.lists(number, min_size=2, max_size=4).map(sorted), "counts": st.lists(st.integers(-3, 10**12), min_size=3, max_size=3),
-    "bins": st.lists(st.tuples(st.integers(0, 10**12), st.integers(1, 10**9), reading, reading, reading), max_size=3),
-})  # fmt: skip
+side = st.fixed_dictionaries(
+    {
+        "n": st.integers(-1, 10**15),
+        "value": reading,
+        "low": reading,
+        "high": reading,
+        "reference": reading,
+        "interval": st.none() | st.tuples(number, number),
+        "spectrum": spectrum,
+        "edges": st.lists(number, min_size=2, max_size=4).map(sorted),
+        "counts": st.lists(st.integers(-3, 10**12), min_size=3, max_size=3),
+        "bins": st.lists(
+            st.tuples(st.integers(0, 10**12), st.integers(1, 10**9), reading, reading, reading), max_size=3
+        ),
+    }
+)
 
 
 def _subject(of: dict[str, Any]) -> Subject:
     """A subject whose numbers are anything that a file can hold."""
     measured = Measurement(
-        "isoscore",
-        of["value"],
-        "r",
-        (of["low"], of["high"]),
-        "higher",
-        of["reference"],
-        of["interval"],
-        of["n"],
-        8,
+        "isoscore", of["value"], "r", (of["low"], of["high"]), "higher", of["reference"], of["interval"], of["n"], 8
     )
     bins = tuple(Group("g", start, start + size, 1, 0, a, None, b, c) for start, size, a, b, c in of["bins"])
     spectra = None if of["spectrum"] is None else Spectrum(*(tuple(values) for values in of["spectrum"]))
     edges = tuple(of["edges"])
     norms = Norms(edges[0], edges[0], edges[-1], edges, tuple(of["counts"][: len(edges) - 1]))
     return Subject(
-        "rows",
-        "s",
-        of["n"],
-        8,
-        "float32",
-        (measured,),
-        (),
-        Groups(1000, "r", None, bins),
-        spectra,
-        norms,
-        None,
+        "rows", "s", of["n"], 8, "float32", (measured,), (), Groups(1000, "r", None, bins), spectra, norms, None
     )
 
 

@@ -12,9 +12,7 @@ from uncone.report import print_record
 
 def _evaluation(*sets: str, name: str = "m") -> Evaluation:
     up, down, flat = Interval(1.5, 0.5, 2.5), Interval(-3.0, -4.0, -2.0), Interval(0.25, -1.0, 1.5)
-    numbers = {
-        "original": 70.0, "all_but_the_top_original_d100": 71.5, "whiten": 67.0, "center": 70.25,
-    }  # fmt: skip
+    numbers = {"original": 70.0, "all_but_the_top_original_d100": 71.5, "whiten": 67.0, "center": 70.25}
     changes = {"all_but_the_top_original_d100": up, "whiten": down, "center": flat}
     return Evaluation(
         verdict="No repair helps.",
@@ -35,14 +33,9 @@ def _evaluation(*sets: str, name: str = "m") -> Evaluation:
             }
         },
         differences={
-            "sts": {
-                one: {repair: {"spearman_cosine": change} for repair, change in changes.items()}
-                for one in sets
-            }
+            "sts": {one: {repair: {"spearman_cosine": change} for repair, change in changes.items()} for one in sets}
         },
-        prices={
-            one: {"whiten": Price(2.0, 0.001, 10, 100), "center": Price(0.5, 0.001, 10, 100)} for one in sets
-        },
+        prices={one: {"whiten": Price(2.0, 0.001, 10, 100), "center": Price(0.5, 0.001, 10, 100)} for one in sets},
         notes=("a note",),
         intervals="Intervals: 95%.",
         provenance={"measure": "spearman_cosine"},
@@ -104,9 +97,13 @@ def test_an_interval_beyond_chance_does_not_end_at_a_printed_0() -> None:
     change = {"ndcg10": Interval(0.0006, 0.00002, 0.0017), "recall10": Interval(0.0, -0.00002, 0.00001)}
     numbers = {"ndcg10": 0.5, "recall10": 0.25, "n": 90}
     record = Evaluation(
-        "v", "m", "retrieval", "", {"retrieval": {"s": {"original": numbers, "center": numbers}}},
+        "v",
+        "m",
+        "retrieval",
+        "",
+        {"retrieval": {"s": {"original": numbers, "center": numbers}}},
         {"retrieval": {"s": {"center": change}}},
-    )  # fmt: skip
+    )
     told = _printed(record)
     assert re.search(r"center +0\.5000 +\+0\.0006 +\+0\.00002 to \+0\.00170 +\+", told)
     assert re.search(r"center +0\.2500 +\+0\.0000 +-0\.0000 to \+0\.0000 *$", told, re.MULTILINE)

@@ -66,9 +66,7 @@ def _shades(picture: Picture, name: str) -> list[int]:
 
 
 def _with_norms(picture: Picture, norms: list[int]) -> Picture:
-    return replace(
-        picture, norms=base64.b64encode(struct.pack(f"<{len(norms)}H", *norms)).decode(), norm_scale=0.01
-    )
+    return replace(picture, norms=base64.b64encode(struct.pack(f"<{len(norms)}H", *norms)).decode(), norm_scale=0.01)
 
 
 @pytest.mark.parametrize("name", ["cone.js", "copy.js"])
@@ -78,9 +76,28 @@ def test_the_script_is_short_and_calls_for_nothing(name: str) -> None:
     assert len(code.splitlines()) <= 300
     assert max(map(len, code.splitlines())) <= 160
     assert code.startswith('"use strict";')
-    for word in ("</script", "<!--", "]]>", "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(",
-                 "setTimeout(", "fetch", "XMLHttp", "WebSocket", "sendBeacon", "import(", "http", "localStorage", "cookie", "window.open",
-                 "location"):  # fmt: skip
+    for word in (
+        "</script",
+        "<!--",
+        "]]>",
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "Function(",
+        "setTimeout(",
+        "fetch",
+        "XMLHttp",
+        "WebSocket",
+        "sendBeacon",
+        "import(",
+        "http",
+        "localStorage",
+        "cookie",
+        "window.open",
+        "location",
+    ):
         assert word not in code, word
 
 
@@ -123,10 +140,7 @@ def test_any_token_reads_the_same_and_cannot_end_the_element(texts: list[str]) -
 
 def test_the_numbers_are_those_of_the_record() -> None:
     picture = replace(
-        _with_norms(make_picture(), list(range(60))),
-        total=99,
-        ids=tuple(range(7, 127, 2)),
-        counts=tuple(range(60)),
+        _with_norms(make_picture(), list(range(60))), total=99, ids=tuple(range(7, 127, 2)), counts=tuple(range(60))
     )
     data = _data(picture)
     assert list(accumulate(data["steps"])) == list(picture.ids)
@@ -189,8 +203,7 @@ def test_a_known_cone_has_its_rim() -> None:
     tilt, far = math.radians(20), 3.0
     around = [math.tau * k / 40 for k in range(40)]
     points = [
-        (far * math.cos(tilt), far * math.sin(tilt) * math.cos(t), far * math.sin(tilt) * math.sin(t))
-        for t in around
+        (far * math.cos(tilt), far * math.sin(tilt) * math.cos(t), far * math.sin(tilt) * math.sin(t)) for t in around
     ]
     raw, scale = coordinates(points)
     picture = replace(make_picture(40), raw=raw, raw_scale=scale)
@@ -238,9 +251,7 @@ def test_the_page_of_the_packaged_model_is_small(minilm: Path) -> None:
     picture = diagnosis.subjects[0].picture
     assert picture is not None
     counts = tuple(10_000_000 // (1 + i) for i in picture.ids)
-    counted = replace(
-        diagnosis, subjects=(replace(diagnosis.subjects[0], picture=replace(picture, counts=counts)),)
-    )
+    counted = replace(diagnosis, subjects=(replace(diagnosis.subjects[0], picture=replace(picture, counts=counts)),))
     assert len(picture.ids) == 30_522
     assert len(to_html(counted).encode()) <= 3e6
 
@@ -248,13 +259,8 @@ def test_the_page_of_the_packaged_model_is_small(minilm: Path) -> None:
 @pytest.mark.parametrize("scale", [5e-324, 1e-300, 9e289])
 def test_extreme_scales_give_finite_numbers(scale: float) -> None:
     picture = replace(
-        _with_norms(make_picture(60), list(range(60))),
-        raw_scale=scale,
-        centered_scale=scale,
-        norm_scale=scale,
+        _with_norms(make_picture(60), list(range(60))), raw_scale=scale, centered_scale=scale, norm_scale=scale
     )
     data = _data(picture)
-    numbers = [
-        x for mode in ("raw", "centered") for rim in data["rims"][mode] for point in rim for x in point
-    ]
+    numbers = [x for mode in ("raw", "centered") for rim in data["rims"][mode] for point in rim for x in point]
     assert all(map(math.isfinite, [*numbers, *data["frames"]["raw"]["mean"]]))

@@ -24,9 +24,7 @@ N = 600
 def _picture(n: int = N, **changes: Any) -> Picture:
     """A picture that has norms and counts too."""
     norms = base64.b64encode(struct.pack(f"<{n}H", *(100 + i for i in range(n)))).decode()
-    return replace(
-        make_picture(n), **({"norms": norms, "norm_scale": 0.01, "counts": tuple(range(n))} | changes)
-    )
+    return replace(make_picture(n), **({"norms": norms, "norm_scale": 0.01, "counts": tuple(range(n))} | changes))
 
 
 def _diagnosis(picture: Picture) -> Diagnosis:
@@ -47,9 +45,7 @@ class _Explorer:
 
     def settle(self) -> None:
         """Two frames: what was asked for is drawn."""
-        self.page.evaluate(
-            "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-        )
+        self.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def choose(self, value: str) -> None:
         self.box.locator(f'label:has(input[value="{value}"])').click()
@@ -99,9 +95,7 @@ def _open(
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_every_view_fits_and_is_kept_as_a_screenshot(
-    browser: Any, tmp_path: Path, width: int, scheme: str
-) -> None:
+def test_every_view_fits_and_is_kept_as_a_screenshot(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
     SCREENSHOTS.mkdir(exist_ok=True)
     with _open(browser, tmp_path, width=width, scheme=scheme) as seen:
         for mode in ("raw", "centered"):
@@ -191,12 +185,7 @@ def test_search_counts_marks_and_steps(browser: Any, tmp_path: Path) -> None:
         assert [text.partition(":")[0] for text in said] == [
             f"{k} of {len(found)} found" for k in (1, 2, 1, len(found))
         ]
-        assert [int(text.split("token")[1].split(":")[0]) for text in said] == [
-            found[0],
-            found[1],
-            found[0],
-            found[-1],
-        ]
+        assert [int(text.split("token")[1].split(":")[0]) for text in said] == [found[0], found[1], found[0], found[-1]]
         seen.box.get_by_label("Next row").click()
         assert seen.said.inner_text().startswith("1 of")
         box.fill("no such token")
@@ -245,9 +234,7 @@ def test_all_of_it_works_from_the_keyboard(browser: Any, tmp_path: Path) -> None
 def test_steps_go_by_id_or_from_the_outside_in(browser: Any, tmp_path: Path) -> None:
     points = make_picture(N).coordinates(centered=False)
     mean = [sum(axis) / N for axis in zip(*points, strict=True)]
-    outside_in = sorted(
-        range(N), key=lambda i: -sum((v - m) ** 2 for v, m in zip(points[i], mean, strict=True))
-    )
+    outside_in = sorted(range(N), key=lambda i: -sum((v - m) ** 2 for v, m in zip(points[i], mean, strict=True)))
     with _open(browser, tmp_path) as seen:
         for order, expected in (("far", outside_in), ("id", list(range(N)))):
             seen.press("Escape")
@@ -295,10 +282,7 @@ def test_dragging_moves_in_the_plane_and_turns_in_space(browser: Any, tmp_path: 
             seen.page.mouse.move(middle[0] + 30, middle[1] + 20, steps=3)
             seen.page.mouse.up()
             seen.settle()
-            return [
-                (seen.place(i)[0] - x, seen.place(i)[1] - y)
-                for i, (x, y) in zip((3, 400), before, strict=True)
-            ]
+            return [(seen.place(i)[0] - x, seen.place(i)[1] - y) for i, (x, y) in zip((3, 400), before, strict=True)]
 
         assert drag() == [pytest.approx((30, 20), abs=1e-3)] * 2
         whole = seen.pixels()
@@ -384,9 +368,7 @@ def test_it_is_as_sharp_as_the_screen(browser: Any, tmp_path: Path) -> None:
 
 
 def test_several_pictures_each_wait_until_they_are_seen(browser: Any, tmp_path: Path) -> None:
-    diagnosis = replace(
-        make_diagnosis(), subjects=(replace(make_subject(), picture=_picture()), make_subject("head"))
-    )
+    diagnosis = replace(make_diagnosis(), subjects=(replace(make_subject(), picture=_picture()), make_subject("head")))
     with _open(browser, tmp_path, diagnosis) as seen:
         alive = "() => [...document.querySelectorAll('.marks')].map(marks => Boolean(marks.place))"
         assert seen.page.evaluate(alive) == [True, False]
@@ -405,8 +387,7 @@ def test_paper_and_readers_without_scripts_get_the_drawings(browser: Any, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "picture",
-    [_picture(2), make_picture(2), replace(make_picture(3), raw=base64.b64encode(bytes(18)).decode())],
+    "picture", [_picture(2), make_picture(2), replace(make_picture(3), raw=base64.b64encode(bytes(18)).decode())]
 )
 def test_small_and_empty_clouds_draw(browser: Any, tmp_path: Path, picture: Picture) -> None:
     with _open(browser, tmp_path, _diagnosis(picture)) as seen:

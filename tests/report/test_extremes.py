@@ -19,19 +19,7 @@ from tests.report.records_example import HOSTILE, make_picture
 from tests.report.test_html import _assert_harmless
 from uncone import report
 from uncone.errors import InputError
-from uncone.records.blocks import (
-    Block,
-    Chart,
-    Cloud,
-    Curve,
-    Figure,
-    Heading,
-    HeatMap,
-    Intervals,
-    Mark,
-    Shade,
-    Text,
-)
+from uncone.records.blocks import Block, Chart, Cloud, Curve, Figure, Heading, HeatMap, Intervals, Mark, Shade, Text
 from uncone.records.brief import LINES
 from uncone.records.record import Record
 from uncone.records.text import visible
@@ -40,10 +28,21 @@ from uncone.report.drawable import AnyChart
 from uncone.report.plot import charts_of
 
 EXTREMES: dict[str, tuple[float, ...]] = {
-    "0": (0.0,), "-0": (-0.0,), "1e-308": (1e-308,), "5e-324": (5e-324,), "1e308": (1e308,), "-1e308": (-1e308,), "0.37": (0.37,), "-3": (-3.0,),
-    "some 0": (0.5, 0.0, 0.7, 0.3, 0.2), "both ends": (1e308, -1e308), "neighbours": (1.0, 1 + 2e-16), "far": (1e15, 1e15 + 0.125),
-    "above 0": (0.0, 1e-308, 1e308, 0.5, 3.0, 1e-300), "mixed": (0.0, 1e-308, -1e308, 0.5, 1e308, 3.0, -2.5, 5e-324, 1e-300),
-}  # fmt: skip
+    "0": (0.0,),
+    "-0": (-0.0,),
+    "1e-308": (1e-308,),
+    "5e-324": (5e-324,),
+    "1e308": (1e308,),
+    "-1e308": (-1e308,),
+    "0.37": (0.37,),
+    "-3": (-3.0,),
+    "some 0": (0.5, 0.0, 0.7, 0.3, 0.2),
+    "both ends": (1e308, -1e308),
+    "neighbours": (1.0, 1 + 2e-16),
+    "far": (1e15, 1e15 + 0.125),
+    "above 0": (0.0, 1e-308, 1e308, 0.5, 3.0, 1e-300),
+    "mixed": (0.0, 1e-308, -1e308, 0.5, 1e308, 3.0, -2.5, 5e-324, 1e-300),
+}
 _USUAL = ("0", "1e-308", "1e308", "0.37", "-3", "some 0", "mixed")
 _NO_NUMBER = re.compile(r'="[^"]*(?<![a-z])(?:nan|inf)(?![a-z])[^"]*"')
 _DEFECT = "drawing it failed"
@@ -134,8 +133,17 @@ def test_hostile_words_in_every_field_of_every_record_stay_words(first: int) -> 
 # Charts: a value that an axis has no place for, one that has none at all, and a drawing that fails.
 
 _X = (1.0, 2.0, 3.0, 4.0)
-ZEROS = Chart("c", "Spectrum", "rank", "eigenvalue", (Curve("a", _X, (4.0, 0.0, None, -1e-9), dots=True, tips=("t",) * 4),),
-              log_x=True, log_y=True, spark="eigenvalue", caption="A caption.")  # fmt: skip
+ZEROS = Chart(
+    "c",
+    "Spectrum",
+    "rank",
+    "eigenvalue",
+    (Curve("a", _X, (4.0, 0.0, None, -1e-9), dots=True, tips=("t",) * 4),),
+    log_x=True,
+    log_y=True,
+    spark="eigenvalue",
+    caption="A caption.",
+)
 NOTHING = replace(ZEROS, title="Nothing", curves=(Curve("a", _X, (0.0, None, 0.0, -1.0)),))
 _LEFT = "Not drawn: 2 values of 0 or less, which a logarithmic axis cannot show."
 _WHY = "Nothing cannot be drawn: it has only 3 values of 0 or less, which a logarithmic axis cannot show."
@@ -184,12 +192,15 @@ def test_a_chart_without_a_value_on_its_axes_is_a_sentence_beside_the_others() -
         (replace(ZEROS, curves=(Curve("a", (1.0,), (1e308,)),)), "1 value beyond what an axis can show"),
         (replace(ZEROS, curves=(Curve("a", (1.0,), (math.nan,)),)), "1 value beyond what an axis can show"),
         (replace(ZEROS, curves=()), "it has no values"),
-        (HeatMap("h", "H", "x", "y", "v", (0.0, 1.0), (1.0,), ((math.inf, None),), spark="h"), "1 value beyond what an axis can show"),
+        (
+            HeatMap("h", "H", "x", "y", "v", (0.0, 1.0), (1.0,), ((math.inf, None),), spark="h"),
+            "1 value beyond what an axis can show",
+        ),
         (HeatMap("h", "H", "x", "y", "v", (2.0, 1.0), (1.0,), ((0.5, 0.5),), spark="h"), "its places do not rise"),
         (HeatMap("h", "H", "x", "y", "v", (), (), (), spark="h"), "it has no values"),
     ],
     ids=range(7),
-)  # fmt: skip
+)
 def test_why_a_chart_cannot_be_drawn(chart: AnyChart, why: str) -> None:
     assert all(f"cannot be drawn: {'it has only ' * why[0].isdigit()}{why}" in view for view in _views(chart))
 

@@ -18,9 +18,17 @@ from uncone.report.markdown import markdown_of
 from uncone.report.terminal import print_document
 
 MAP = HeatMap(
-    "profiles", "Profiles", "step", "rank", "share", (0.0, 10.0, 30.0), (1.0, 4.0),
-    ((1.0, 1.0, 1.0), (0.5, None, 0.0)), caption="Dark is much.", spark="spectrum",
-)  # fmt: skip
+    "profiles",
+    "Profiles",
+    "step",
+    "rank",
+    "share",
+    (0.0, 10.0, 30.0),
+    (1.0, 4.0),
+    ((1.0, 1.0, 1.0), (0.5, None, 0.0)),
+    caption="Dark is much.",
+    spark="spectrum",
+)
 
 
 def _document(chart: HeatMap) -> Document:
@@ -59,9 +67,7 @@ def test_the_page_has_a_shade_for_each_number_and_none_for_a_blank() -> None:
 
 def test_thousands_of_cells_take_few_bytes() -> None:
     x, y = tuple(map(float, range(150))), tuple(map(float, range(1, 25)))
-    large = replace(
-        MAP, x=x, y=y, values=tuple(tuple((i * j) % 7 / 7 for i in range(150)) for j in range(24))
-    )
+    large = replace(MAP, x=x, y=y, values=tuple(tuple((i * j) % 7 / 7 for i in range(150)) for j in range(24)))
     assert len(to_page(_document(large))) - len(to_page(_document(MAP))) < 150_000
 
 

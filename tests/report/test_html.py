@@ -105,9 +105,7 @@ def _assert_harmless(page: str) -> _Reader:
     assert set(reader.tags) <= ALLOWED
     assert page.count("<script>") <= 1
     assert not [name for name, _ in reader.attributes if name.startswith("on")]
-    addresses = [
-        value or "" for name, value in reader.attributes if name in ("href", "src", "action", "xlink:href")
-    ]
+    addresses = [value or "" for name, value in reader.attributes if name in ("href", "src", "action", "xlink:href")]
     assert all(address.startswith(("#s", "data:image/svg+xml,")) for address in addresses)
     return reader
 
@@ -116,9 +114,7 @@ def test_page_is_the_gold() -> None:
     page = to_html(make_diagnosis())
     if os.environ.get("UNCONE_WRITE_GOLD") == "1":
         GOLD.write_text(page, encoding="utf-8")
-    assert page == GOLD.read_text(encoding="utf-8"), (
-        "the page changed: look at it, then run with UNCONE_WRITE_GOLD=1"
-    )
+    assert page == GOLD.read_text(encoding="utf-8"), "the page changed: look at it, then run with UNCONE_WRITE_GOLD=1"
 
 
 def test_page_is_well_formed_and_policed() -> None:
@@ -133,10 +129,7 @@ def test_page_is_well_formed_and_policed() -> None:
     identifiers = [value for name, value in reader.attributes if name == "id"]
     assert len(identifiers) == len(set(identifiers))
     labelled = [
-        part
-        for name, value in reader.attributes
-        if name == "aria-labelledby"
-        for part in (value or "").split()
+        part for name, value in reader.attributes if name == "aria-labelledby" for part in (value or "").split()
     ]
     assert set(labelled) <= set(identifiers)
 
@@ -157,9 +150,7 @@ def _tiles(*findings: Finding, **changed: object) -> list[tuple[str, str]]:
 
 
 def test_numbers_that_defects_rest_on_come_first_in_their_colour() -> None:
-    drift = Finding(
-        "common_direction_drift", "warning", "s", measures=("mean_cosine", "mean_shift"), extent=0.3
-    )
+    drift = Finding("common_direction_drift", "warning", "s", measures=("mean_cosine", "mean_shift"), extent=0.3)
     rank = Finding("low_effective_rank", "severe", "s", measures=("effective_rank", "isoscore"), extent=0.9)
     uneven = Finding("less_even_than_noise", "structure", "s", measures=("isoscore", "effective_rank"))
     zero = Finding("zero_rows", "warning", "s", extent=0.005)
@@ -170,11 +161,7 @@ def test_numbers_that_defects_rest_on_come_first_in_their_colour() -> None:
     assert _tiles(drift) == [(cosine, "warning"), (effective, ""), (iso, "")]
     assert _tiles(drift, rank) == [(effective, "severe"), (cosine, "warning"), (iso, "severe")]
     assert _tiles(uneven, rank) == [(effective, "severe"), (cosine, ""), (iso, "severe")], "the worst colours"
-    assert _tiles(zero, drift) == [
-        ("Zero rows, as a share of all", "warning"),
-        (cosine, "warning"),
-        (effective, ""),
-    ]
+    assert _tiles(zero, drift) == [("Zero rows, as a share of all", "warning"), (cosine, "warning"), (effective, "")]
     assert _tiles(note) == _tiles()
     gauge = replace(make_subject(), findings=(zero,)).gauges().gauges[0]
     assert (gauge.value, gauge.limits, gauge.judged) == (0.005, (0.0, 1.0), "Warning: zero rows")
@@ -202,9 +189,7 @@ def test_the_caption_of_the_picture_says_what_was_found() -> None:
     none = Finding("no_defect", "healthy", "s")
     assert caption(none) == "No defect was found in these rows."
     assert caption(none, Finding("zero_rows", "note", "s")) == "No defect was found in these rows."
-    assert caption(none, Finding("common_direction_of_the_head", "no_effect", "s")).endswith(
-        "changes no probability."
-    )
+    assert caption(none, Finding("common_direction_of_the_head", "no_effect", "s")).endswith("changes no probability.")
     assert caption(Finding("not_measured", "note", "s")) == caption() == "Too little to judge."
 
 
@@ -231,12 +216,7 @@ def test_headline_without_groups_is_the_effective_rank() -> None:
 def test_the_nearest_bin_is_not_mostly_of_reserved_rows() -> None:
     groups = make_subject().groups
     assert groups is not None
-    for reserved, by_name, start in (
-        (0, True, 5000),
-        (499, True, 5000),
-        (500, True, 4000),
-        (1000, False, 5000),
-    ):
+    for reserved, by_name, start in ((0, True, 5000), (499, True, 5000), (500, True, 4000), (1000, False, 5000)):
         held = replace(groups.bins[5], reserved_rows=reserved)
         found = nearest_bin(replace(groups, bins=(*groups.bins[:5], held), reserved_by_name=by_name))
         assert found is not None
@@ -272,10 +252,7 @@ def test_every_number_and_every_sentence_is_on_the_page() -> None:
 
 def test_findings_come_worst_first() -> None:
     text = _Reader(to_html(make_diagnosis())).text
-    places = [
-        text.index(finding.summary)
-        for finding in sorted(make_findings(), key=lambda f: LEVELS.index(f.level))
-    ]
+    places = [text.index(finding.summary) for finding in sorted(make_findings(), key=lambda f: LEVELS.index(f.level))]
     assert places == sorted(places)
 
 
@@ -338,9 +315,7 @@ def test_a_record_with_next_to_nothing_still_gives_a_page() -> None:
 
 def test_page_is_self_contained() -> None:
     page = to_html(make_diagnosis())
-    assert not re.findall(
-        r"<script[^>]* src|javascript:|@import|<iframe|<object|<link(?! rel=\"icon\")", page
-    )
+    assert not re.findall(r"<script[^>]* src|javascript:|@import|<iframe|<object|<link(?! rel=\"icon\")", page)
     urls = re.findall(r"url\(([^)]*)\)", page)
     assert all(url.startswith("#") for url in urls)
     assert set(re.findall(r"https?://[^\s\"'<]+", page)) == {"http://www.w3.org/2000/svg"}

@@ -16,9 +16,7 @@ def _printed(diagnosis: Diagnosis, *, width: int = 80, encoding: str = "utf-8", 
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
     system = "standard" if colour else None
-    report.print_record(
-        diagnosis, Console(file=stream, width=width, force_terminal=colour, color_system=system)
-    )
+    report.print_record(diagnosis, Console(file=stream, width=width, force_terminal=colour, color_system=system))
     return raw.getvalue().decode(encoding)
 
 

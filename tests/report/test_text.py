@@ -54,13 +54,30 @@ def test_shortened_says_that_something_was_left_out() -> None:
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (0.0, "0"), (-0.0, "0"), (1.0, "1"), (-1.0, "-1"), (0.0181, "0.0181"), (0.5, "0.500"), (-0.046, "-0.0460"),
-        (272.7, "273"), (9.996, "10.0"), (99.96, "100"), (1234.56, "1,235"), (30522.0, "30,522"),
-        (0.000123, "1.23e-4"), (1.5e9, "1.50e9"), (0.9996, "0.9996"), (1.0004, "1.0004"), (-0.99999, "-0.99999"),
-        (0.99999999, "<1"), (1.00000001, ">1"), (-0.99999999, ">-1"),
-        (math.nan, "nan"), (math.inf, "inf"),
+        (0.0, "0"),
+        (-0.0, "0"),
+        (1.0, "1"),
+        (-1.0, "-1"),
+        (0.0181, "0.0181"),
+        (0.5, "0.500"),
+        (-0.046, "-0.0460"),
+        (272.7, "273"),
+        (9.996, "10.0"),
+        (99.96, "100"),
+        (1234.56, "1,235"),
+        (30522.0, "30,522"),
+        (0.000123, "1.23e-4"),
+        (1.5e9, "1.50e9"),
+        (0.9996, "0.9996"),
+        (1.0004, "1.0004"),
+        (-0.99999, "-0.99999"),
+        (0.99999999, "<1"),
+        (1.00000001, ">1"),
+        (-0.99999999, ">-1"),
+        (math.nan, "nan"),
+        (math.inf, "inf"),
     ],
-)  # fmt: skip
+)
 def test_number_by_hand(value: float, shown: str) -> None:
     assert number(value) == shown
 
@@ -115,11 +132,18 @@ def test_typeset() -> None:
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        ("mean_cosine", "Mean cosine"), ("isoscore", "IsoScore"), ("isoscore_debiased", "IsoScore, debiased"), ("raw", "Raw"),
-        ("stable_rank_centered", "Stable rank, centred"), ("persistent_entropy_nats", "Persistent entropy (nats)"), ("", ""),
-        ("A cause in words", "A cause in words"), ("a\nb", "A\\nb"), ("_raw", "Raw"),
+        ("mean_cosine", "Mean cosine"),
+        ("isoscore", "IsoScore"),
+        ("isoscore_debiased", "IsoScore, debiased"),
+        ("raw", "Raw"),
+        ("stable_rank_centered", "Stable rank, centred"),
+        ("persistent_entropy_nats", "Persistent entropy (nats)"),
+        ("", ""),
+        ("A cause in words", "A cause in words"),
+        ("a\nb", "A\\nb"),
+        ("_raw", "Raw"),
     ],
-)  # fmt: skip
+)
 def test_title(name: str, shown: str) -> None:
     assert title(name) == shown
 

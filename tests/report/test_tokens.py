@@ -9,14 +9,7 @@ from rich.console import Console
 
 from uncone.diagnosis.findings import find_under_trained
 from uncone.diagnosis.record import Diagnosis
-from uncone.records.tokens import (
-    Difference,
-    Estimate,
-    FrequencyGroup,
-    FrequencyGroups,
-    UnderTrained,
-    UnderTrainedToken,
-)
+from uncone.records.tokens import Difference, Estimate, FrequencyGroup, FrequencyGroups, UnderTrained, UnderTrainedToken
 from uncone.report import print_record, to_html
 
 from .records_example import HOSTILE, make_diagnosis, make_subject
@@ -43,8 +36,7 @@ def make_under_trained(
     *, token: str | None = "Ġdavidjl", found: int = 60, count: int | None = 3, note: str = ""
 ) -> UnderTrained:
     tokens = tuple(
-        UnderTrainedToken(i, token, 0.1, 1e-20, 1e-17, 0.44, 0.9, None, count, expected=i >= 30)
-        for i in range(35)
+        UnderTrainedToken(i, token, 0.1, 1e-20, 1e-17, 0.44, 0.9, None, count, expected=i >= 30) for i in range(35)
     )
     return UnderTrained(
         found,
@@ -134,9 +126,7 @@ class TestTerminal:
         assert "below each value the reach of its 95% interval" in words
         assert re.search(r"rare +1,200 +0\.200 +0\.200 +0\.200 +1\.25", shown)
         assert re.search(r"± 0\.010 +± 0\.010 +± 0\.010", shown)
-        assert (
-            "60 of 5,000 rows look as if no text had trained them, at a false-discovery rate of 1%" in words
-        )
+        assert "60 of 5,000 rows look as if no text had trained them, at a false-discovery rate of 1%" in words
         assert "50 more; the page and the record list the first 30." in shown
         assert "Of 20 rows known to be unused 19 look it too" in words
 

@@ -65,20 +65,39 @@ class Weather(Record):
 
     def blocks(self) -> tuple[Block, ...]:
         days = Chart(
-            "days", "Days", "day", "degrees", (Curve(self.words, (1.0, 2.0, 3.0), (4.0, None, self.degrees), dots=True, tips=(self.words,) * 3),),
-            edges=(0.0, 1.0, 3.0), bars=(2.0, 5.0), marks=(Mark(2.0, label="today"), Mark(1.0, "y")), spark="degrees",
+            "days",
+            "Days",
+            "day",
+            "degrees",
+            (Curve(self.words, (1.0, 2.0, 3.0), (4.0, None, self.degrees), dots=True, tips=(self.words,) * 3),),
+            edges=(0.0, 1.0, 3.0),
+            bars=(2.0, 5.0),
+            marks=(Mark(2.0, label="today"), Mark(1.0, "y")),
+            spark="degrees",
             shades=(Shade((1.0, 3.0), (3.0, 6.0), (5.0, 9.0)),),
-        )  # fmt: skip
+        )
         towns = Intervals("towns", "Towns", "degrees", ((self.words, 1.0, 0.5, 2.0),))
         return (
-            Heading(f"It will be {self.words}.", 1, "NOTE", "note"), Gauges((Gauge("Degrees", self.degrees, limits=(-50.0, 50.0)),)),
-            Heading("Here", 2, about=self.words), Heading(self.words, 4, "WARNING", "warning"), Text(self.words), Bullets((self.words,)),
-            Text(self.words, "advice"), Figure("This week", (days, towns), self.words, (("raw", self.words),), spark="This week:"),
+            Heading(f"It will be {self.words}.", 1, "NOTE", "note"),
+            Gauges((Gauge("Degrees", self.degrees, limits=(-50.0, 50.0)),)),
+            Heading("Here", 2, about=self.words),
+            Heading(self.words, 4, "WARNING", "warning"),
+            Text(self.words),
+            Bullets((self.words,)),
+            Text(self.words, "advice"),
+            Figure("This week", (days, towns), self.words, (("raw", self.words),), spark="This week:"),
             Heading("Numbers"),
-            Table(("town", "degrees"), ((self.words, Cell("12", self.words, "strong")), (Cell(self.words, tone="token"), Cell("-3", tone="better"))),
-                  ("degrees",), self.words),
+            Table(
+                ("town", "degrees"),
+                (
+                    (self.words, Cell("12", self.words, "strong")),
+                    (Cell(self.words, tone="token"), Cell("-3", tone="better")),
+                ),
+                ("degrees",),
+                self.words,
+            ),
             Folded(self.words, (Text(self.words, "quiet"), Code(f"print(1)\n{self.words}"))),
-        )  # fmt: skip
+        )
 
 
 def _terminal(record: Record, width: int = 80, encoding: str = "utf-8") -> str:
@@ -138,9 +157,18 @@ def test_markdown_escapes_what_would_be_markup() -> None:
 def _records() -> list[Record]:
     diagnosis = make_diagnosis()
     return [
-        diagnosis, make_comparison(), make_comparison(3), check(diagnosis, max={"input.mean_cosine": 0.01}), _evaluation("stsb"),
-        _evaluation("sts12", "sts13"), SELECTION, REPAIRED, HEAD, TOKENS, make_curves(),
-    ]  # fmt: skip
+        diagnosis,
+        make_comparison(),
+        make_comparison(3),
+        check(diagnosis, max={"input.mean_cosine": 0.01}),
+        _evaluation("stsb"),
+        _evaluation("sts12", "sts13"),
+        SELECTION,
+        REPAIRED,
+        HEAD,
+        TOKENS,
+        make_curves(),
+    ]
 
 
 @pytest.mark.parametrize("record", _records(), ids=lambda record: record.KIND)
@@ -172,9 +200,14 @@ def test_a_calibration_has_every_view_and_a_table() -> None:
 def _plots() -> list[tuple[Record, str]]:
     diagnosis, comparison = make_diagnosis(), make_comparison()
     return [
-        *((diagnosis, name) for name in ("", "cone", "cone centred", "bins", "bins norm", "spectrum", "norms", "head spectrum")),
-        *((comparison, name) for name in ("", "spectrum", "norms", "bins cosine")), (_evaluation("stsb"), ""), (SELECTION, "differences"),
-    ]  # fmt: skip
+        *(
+            (diagnosis, name)
+            for name in ("", "cone", "cone centred", "bins", "bins norm", "spectrum", "norms", "head spectrum")
+        ),
+        *((comparison, name) for name in ("", "spectrum", "norms", "bins cosine")),
+        (_evaluation("stsb"), ""),
+        (SELECTION, "differences"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -257,9 +290,11 @@ def test_an_edit_of_tokens_is_drawn_as_norms_beside_those_of_the_other_rows() ->
 
 def test_a_check_is_drawn_as_distances_to_the_bars() -> None:
     bars = (
-        Bar("a", 4.0, "max", 5.0, True), Bar("b", 0.4, "min", 0.5, False), Bar("c", 0.0, "max", 0.0, True),
+        Bar("a", 4.0, "max", 5.0, True),
+        Bar("b", 0.4, "min", 0.5, False),
+        Bar("c", 0.0, "max", 0.0, True),
         Bar("d", 1e308, "max", -1e308, False),
-    )  # fmt: skip
+    )
     changes = _changes(Check("model", False, bars))
     assert changes["a"] == pytest.approx((-0.2, -0.2, 0.0))
     assert changes["b"] == pytest.approx((0.2, 0.0, 0.2))
@@ -274,8 +309,12 @@ def test_a_hostile_diagnosis_is_harmless_in_markdown() -> None:
 
 
 GROUPED = Table(
-    ("name", "n"), (("a", "1"), ("b", "2"), ("c", "3"), ("d", "4")), ("n",), groups=(("First", 2), ("Second", 1)), grouped_by="kind",
-)  # fmt: skip
+    ("name", "n"),
+    (("a", "1"), ("b", "2"), ("c", "3"), ("d", "4")),
+    ("n",),
+    groups=(("First", 2), ("Second", 1)),
+    grouped_by="kind",
+)
 
 
 def _document(*blocks: Block) -> Document:
@@ -283,9 +322,7 @@ def _document(*blocks: Block) -> Document:
 
 
 def test_groups_of_rows_have_their_titles_in_every_view() -> None:
-    assert GROUPED.runs() == [
-        ("First", (("a", "1"), ("b", "2"))), ("Second", (("c", "3"),)), ("", (("d", "4"),)),
-    ]  # fmt: skip
+    assert GROUPED.runs() == [("First", (("a", "1"), ("b", "2"))), ("Second", (("c", "3"),)), ("", (("d", "4"),))]
     page = to_page(_document(GROUPED))
     ET.fromstring(page)
     (table,) = re.findall("<table.*?</table>", page, re.DOTALL)
@@ -296,23 +333,15 @@ def test_groups_of_rows_have_their_titles_in_every_view() -> None:
     assert '<th scope="rowgroup">Second</th>' in table
     stream = io.StringIO()
     print_document(_document(GROUPED), Console(file=stream, width=60, color_system=None))
-    assert stream.getvalue().split() == [
-        "name",
-        "n",
-        "First",
-        "a",
-        "1",
-        "b",
-        "2",
-        "Second",
-        "c",
-        "3",
-        "d",
-        "4",
-    ]
+    assert stream.getvalue().split() == ["name", "n", "First", "a", "1", "b", "2", "Second", "c", "3", "d", "4"]
     assert markdown_of(_document(GROUPED)).splitlines()[2:] == [
-        "| First |  |", "| a | 1 |", "| b | 2 |", "| Second |  |", "| c | 3 |", "| d | 4 |",
-    ]  # fmt: skip
+        "| First |  |",
+        "| a | 1 |",
+        "| b | 2 |",
+        "| Second |  |",
+        "| c | 3 |",
+        "| d | 4 |",
+    ]
 
 
 def test_what_a_page_folds_a_terminal_may_keep() -> None:

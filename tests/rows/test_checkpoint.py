@@ -26,12 +26,7 @@ from uncone.rows.checkpoint import read_checkpoint
 
 from ..matrices import equal, gaussian
 
-DTYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 def _all(rows: uncone.Rows) -> torch.Tensor:
@@ -76,8 +71,7 @@ def test_nested_names_are_joined_with_dots(tmp_path: Path) -> None:
     ):
         assert equal(_all(uncone.open_rows(f"{path}#{name}")), x * factor)
     with pytest.raises(
-        InputError,
-        match=r"expected one matrix in .*, got 3: say which with x\.ckpt#NAME; it holds 'state_dict",
+        InputError, match=r"expected one matrix in .*, got 3: say which with x\.ckpt#NAME; it holds 'state_dict"
     ):
         uncone.open_rows(path)
 
@@ -92,9 +86,7 @@ def test_names_that_are_the_same_once_joined_are_refused(tmp_path: Path, first: 
     )
     path = _saved(tmp_path / "x.pt", content, _use_new_zipfile_serialization=not old)
     for spec in (path, f"{path}#a.b"):
-        with pytest.raises(
-            InputError, match=r"expected one tensor '(1|a\.b)' in .*, got two: joined with dots"
-        ):
+        with pytest.raises(InputError, match=r"expected one tensor '(1|a\.b)' in .*, got two: joined with dots"):
             uncone.open_rows(spec)
 
 
@@ -135,9 +127,7 @@ def test_tied_weights_are_one_matrix_under_either_name(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_transposed_and_sliced_matrices_are_read_through_their_strides(
-    tmp_path: Path, view, dtype: str
-) -> None:
+def test_transposed_and_sliced_matrices_are_read_through_their_strides(tmp_path: Path, view, dtype: str) -> None:
     x = view(gaussian(20, 6, dtype=DTYPES[dtype]))
     rows = uncone.open_rows(_saved(tmp_path / "x.pt", x))
     expected = x.double() if dtype == "float64" else x.float()
@@ -162,10 +152,7 @@ def test_a_checkpoint_without_checksums_is_read(tmp_path: Path) -> None:
 
 def test_the_format_before_1_6_is_loaded_whole(tmp_path: Path) -> None:
     x = gaussian(9, 4, dtype=torch.bfloat16)
-    content = {
-        "m": {"x": x, "tied": x, "t": x.T, "n": torch.arange(4), "e": torch.ones(1, 3).expand(5, 3)},
-        "lr": 0.1,
-    }
+    content = {"m": {"x": x, "tied": x, "t": x.T, "n": torch.arange(4), "e": torch.ones(1, 3).expand(5, 3)}, "lr": 0.1}
     path = _saved(tmp_path / "x.bin", content, _use_new_zipfile_serialization=False)
     for name, expected in (("x", x), ("tied", x), ("t", x.T)):
         assert equal(_all(uncone.open_rows(f"{path}#m.{name}")), expected.float())
@@ -218,8 +205,7 @@ class TestMessages:
     def test_an_object_is_not_unpickled(self, tmp_path: Path) -> None:
         path = _saved(tmp_path / "x.pt", {"args": argparse.Namespace(lr=1), "w": torch.ones(2, 2)})
         with pytest.raises(
-            InputError,
-            match=r"got an object of argparse\.Namespace, which only unpickling .* run code: where you",
+            InputError, match=r"got an object of argparse\.Namespace, which only unpickling .* run code: where you"
         ):
             uncone.open_rows(path)
 
@@ -265,9 +251,7 @@ class TestMessages:
     @pytest.mark.parametrize("old", [False, True])
     def test_tensors_that_tie_are_counted_each(self, tmp_path: Path, old: bool) -> None:
         x = torch.ones(3)
-        path = _saved(
-            tmp_path / "x.pt", {"a": x, "b": x, "c": x.long()}, _use_new_zipfile_serialization=not old
-        )
+        path = _saved(tmp_path / "x.pt", {"a": x, "b": x, "c": x.long()}, _use_new_zipfile_serialization=not old)
         with pytest.raises(InputError, match="got none among 3 tensors"):
             uncone.open_rows(path)
 
@@ -291,19 +275,13 @@ class TestMessages:
 
     def test_compressed_members(self, tmp_path: Path) -> None:
         path = _saved(tmp_path / "x.pt", {"w": gaussian(9, 3)})
-        with pytest.raises(
-            InputError,
-            match=r"expected uncompressed tensors, got compressed ones in .*",
-        ):
+        with pytest.raises(InputError, match=r"expected uncompressed tensors, got compressed ones in .*"):
             uncone.open_rows(_rewritten(path, {}, zipfile.ZIP_DEFLATED))
 
     @pytest.mark.parametrize("content", [b"", b"hello", b"PK", b"\x1f\x8b\x08\0"])
     def test_another_kind(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "x.pt").write_bytes(content)
-        with pytest.raises(
-            InputError,
-            match=r"expected a file of torch\.save, got .* of another kind",
-        ):
+        with pytest.raises(InputError, match=r"expected a file of torch\.save, got .* of another kind"):
             uncone.open_rows(tmp_path / "x.pt")
         (tmp_path / "x.bin").write_bytes(content)
         with pytest.raises(InputError, match=r"expected a \.bin file of torch\.save or word2vec, got"):
@@ -417,9 +395,7 @@ class TestMessages:
                     uncone.open_rows(f"{other}#{part}")
 
     def test_a_directory_that_says_more_than_there_is_before_the_next_member(self, tmp_path: Path) -> None:
-        path = _pickled(
-            tmp_path / "x.pt", _tensor(16, 4, (2, 3), (3, 1)), np.arange(13, dtype="f4").tobytes()
-        )
+        path = _pickled(tmp_path / "x.pt", _tensor(16, 4, (2, 3), (3, 1)), np.arange(13, dtype="f4").tobytes())
         content = bytearray(path.read_bytes())
         for sign, at in ((b"PK\x01\x02", 20), (b"PK\x03\x04", 18)):
             place = [one.start() for one in re.finditer(re.escape(sign), content)][2] + at
@@ -433,9 +409,7 @@ class TestMessages:
     @pytest.mark.parametrize("name", ["x/DATA/0", "x/data/0"])
     def test_two_records_of_one_name(self, tmp_path: Path, name: str) -> None:
         """Whichever torch takes, none is read beyond its end."""
-        path = _pickled(
-            tmp_path / "x.pt", _tensor(16, 4, (2, 3), (3, 1)), np.arange(16, dtype="f4").tobytes()
-        )
+        path = _pickled(tmp_path / "x.pt", _tensor(16, 4, (2, 3), (3, 1)), np.arange(16, dtype="f4").tobytes())
         with pytest.warns() if name == "x/data/0" else nullcontext(), zipfile.ZipFile(path, "a") as archive:
             archive.writestr(name, b"1234")
         with pytest.raises(InputError, match=r"record data/0 has 4 bytes, and its storage 64"):
@@ -463,9 +437,7 @@ def _number(value: int) -> bytes:
 
 def _tensor(numel: int, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> bytes:
     """What torch.save writes for one float32 tensor in storage 0, with these numbers."""
-    storage = (
-        b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpu" + _number(numel) + b"tQ"
-    )
+    storage = b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpu" + _number(numel) + b"tQ"
     sizes = b"(" + b"".join(map(_number, shape)) + b"t(" + b"".join(map(_number, strides)) + b"t"
     return (
         b"ctorch._utils\n_rebuild_tensor_v2\n("
@@ -582,9 +554,7 @@ def test_the_numbers_are_mapped_and_not_copied(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-@pytest.mark.parametrize(
-    ("length", "message"), [(5_000, "got an object of mxxx"), (10**6, "a class has a name of")]
-)
+@pytest.mark.parametrize(("length", "message"), [(5_000, "got an object of mxxx"), (10**6, "a class has a name of")])
 def test_an_object_of_a_very_long_name_is_refused_at_once(
     tmp_path: Path, legacy: bool, length: int, message: str
 ) -> None:
@@ -603,8 +573,7 @@ def test_an_object_of_a_very_long_name_is_refused_at_once(
         with zipfile.ZipFile(tmp_path / "whole.pt") as whole, zipfile.ZipFile(path, "w") as damaged:
             for member in whole.infolist():
                 damaged.writestr(
-                    member.filename,
-                    instructions if member.filename.endswith("data.pkl") else whole.read(member),
+                    member.filename, instructions if member.filename.endswith("data.pkl") else whole.read(member)
                 )
     with pytest.raises(InputError, match=message) as caught:
         uncone.open_rows(path)

@@ -16,14 +16,13 @@ from uncone import InputError
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.tuples(st.integers(1, 40), st.integers(1, 40)), st.sampled_from(["f8", "f4", "f2"]), st.sampled_from("<>"), st.data()
-)  # fmt: skip
+    st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    st.sampled_from(["f8", "f4", "f2"]),
+    st.sampled_from("<>"),
+    st.data(),
+)
 def test_rows_are_what_numpy_reads(
-    tmp_path_factory: pytest.TempPathFactory,
-    shape: tuple[int, int],
-    kind: str,
-    order: str,
-    data: st.DataObject,
+    tmp_path_factory: pytest.TempPathFactory, shape: tuple[int, int], kind: str, order: str, data: st.DataObject
 ) -> None:
     n, d = shape
     x = np.asfortranarray(np.random.default_rng(0).standard_normal(shape).astype(order + kind))

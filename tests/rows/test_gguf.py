@@ -101,9 +101,7 @@ def test_quantised_rows_are_near_what_was_quantised(tmp_path: Path, name: str) -
 
 def test_the_header_is_what_was_written(tmp_path: Path) -> None:
     source = LocalFile(
-        _written(
-            tmp_path / "x.gguf", {"w": (_random(3, 2), None)}, alignment=64, keys={"llama.context_length": 7}
-        )
+        _written(tmp_path / "x.gguf", {"w": (_random(3, 2), None)}, alignment=64, keys={"llama.context_length": 7})
     )
     header = read_gguf(source)
     assert header.metadata["general.architecture"] == "llama"
@@ -147,9 +145,7 @@ def test_memory_stays_that_of_a_block(tmp_path: Path) -> None:
         "    del block; most = max(most, anonymous() - before)\n"
         "print(most)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, f"{path}#w"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code, f"{path}#w"], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 64
 
 
@@ -160,9 +156,7 @@ class TestMessages:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         x = _random(8, 32)
-        path = _written(
-            tmp_path / "x.gguf", {"w": (gguf.quants.quantize(x, TYPES.Q8_0), TYPES.Q8_0), "v": (x, None)}
-        )
+        path = _written(tmp_path / "x.gguf", {"w": (gguf.quants.quantize(x, TYPES.Q8_0), TYPES.Q8_0), "v": (x, None)})
         monkeypatch.setitem(sys.modules, "gguf", None)
         assert _rows(path, "v").shape == (8, 32)
         with pytest.raises(
@@ -188,9 +182,7 @@ class TestMessages:
             _rows(_written(tmp_path / "x.gguf", {"w": (np.ones(3, "f4"), None)}))
 
     def test_an_unknown_tensor(self, tmp_path: Path) -> None:
-        with pytest.raises(
-            InputError, match=r"no tensor 'token_embd' in .*: did you mean 'token_embd.weight'"
-        ):
+        with pytest.raises(InputError, match=r"no tensor 'token_embd' in .*: did you mean 'token_embd.weight'"):
             _rows(_written(tmp_path / "x.gguf", {"token_embd.weight": (_random(3, 2), None)}), "token_embd")
 
     @pytest.mark.parametrize("content", [b"", b"GGUF", b"GGML" + bytes(40)])
@@ -213,13 +205,7 @@ def _text(value: bytes) -> bytes:
 
 
 def _file(
-    path: Path,
-    *,
-    keys: bytes = b"",
-    n_keys: int = 0,
-    tensors: bytes = b"",
-    n_tensors: int = 0,
-    rest: int = 64,
+    path: Path, *, keys: bytes = b"", n_keys: int = 0, tensors: bytes = b"", n_tensors: int = 0, rest: int = 64
 ) -> Path:
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, n_tensors, n_keys) + keys + tensors + bytes(rest))
     return path
@@ -238,10 +224,7 @@ _ARRAY = struct.pack("<I", 9)
 LIES = {
     "tensors without end": ({"n_tensors": 2**60}, "1152921504606846976 tensors in"),
     "keys without end": ({"n_keys": 2**60}, "keys in"),
-    "a key's length": (
-        {"n_keys": 1, "keys": struct.pack("<Q", 2**60)},
-        "a key has 1152921504606846976 bytes",
-    ),
+    "a key's length": ({"n_keys": 1, "keys": struct.pack("<Q", 2**60)}, "a key has 1152921504606846976 bytes"),
     "a string's length": (
         {"n_keys": 1, "keys": _text(b"a") + struct.pack("<IQ", 8, 2**60)},
         "the file was cut, or its header lies",
@@ -259,10 +242,7 @@ LIES = {
         "arrays in arrays without end",
     ),
     "an unknown value": ({"n_keys": 1, "keys": _text(b"a") + struct.pack("<I", 99)}, "a value of type 99"),
-    "a key twice": (
-        {"n_keys": 2, "keys": (_text(b"a") + struct.pack("<II", 4, 1)) * 2},
-        "the key 'a' stands twice",
-    ),
+    "a key twice": ({"n_keys": 2, "keys": (_text(b"a") + struct.pack("<II", 4, 1)) * 2}, "the key 'a' stands twice"),
     "an alignment": (
         {"n_keys": 1, "keys": _text(b"general.alignment") + struct.pack("<II", 4, 3)},
         "its alignment is '3'",
@@ -306,14 +286,10 @@ def test_random_bytes_are_refused(tmp_path_factory: pytest.TempPathFactory, data
 
 @settings(max_examples=80)
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=6), st.booleans())
-def test_mutated_files_are_refused_or_read(
-    tmp_path_factory: pytest.TempPathFactory, changes, in_header: bool
-) -> None:
+def test_mutated_files_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory, changes, in_header: bool) -> None:
     folder = tmp_path_factory.mktemp("fuzz")
     x = gguf.quants.quantize(_random(4, 32), TYPES.Q8_0)
-    path = _written(
-        folder / "x.gguf", {"token_embd.weight": (x, TYPES.Q8_0), "output.weight": (_random(4, 8), None)}
-    )
+    path = _written(folder / "x.gguf", {"token_embd.weight": (x, TYPES.Q8_0), "output.weight": (_random(4, 8), None)})
     content = bytearray(path.read_bytes())
     for at, value in changes:
         content[at % (400 if in_header else len(content))] = value

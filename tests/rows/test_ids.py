@@ -22,10 +22,7 @@ def test_ids_of_npz_are_texts_or_whole_numbers_beside_the_matrix(tmp_path: Path)
     numbers = ["0", "1", "2", "3"]
     for ids, expected in (
         (np.array(["a", "", "bcd", "e"], ">U4"), ["a", "", "bcd", "e"]),
-        (
-            np.array(["a", "b", "c", "\N{GREEK SMALL LETTER PI}"]),
-            ["a", "b", "c", "\N{GREEK SMALL LETTER PI}"],
-        ),
+        (np.array(["a", "b", "c", "\N{GREEK SMALL LETTER PI}"]), ["a", "b", "c", "\N{GREEK SMALL LETTER PI}"]),
         (np.arange(7, 11, dtype=">i2"), ["7", "8", "9", "10"]),
         (np.array([2**64 - 1, 0, 1, 2], np.uint64), [str(2**64 - 1), "0", "1", "2"]),
         (np.arange(3), numbers),  # of something else

@@ -59,8 +59,7 @@ def test_column_major_is_read_where_it_can_be(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "d.npz", w=x)
     assert np.array_equal(_all(uncone.open_rows(tmp_path / "s.npz")).numpy(), x)
     with pytest.raises(
-        InputError,
-        match=r"expected a row-major matrix, got a deflated column-major one from .*d\.npz#w",
+        InputError, match=r"expected a row-major matrix, got a deflated column-major one from .*d\.npz#w"
     ):
         uncone.open_rows(tmp_path / "d.npz")
 
@@ -68,10 +67,7 @@ def test_column_major_is_read_where_it_can_be(tmp_path: Path) -> None:
 def test_a_member_longer_than_its_directory_says_is_found(tmp_path: Path) -> None:
     """zipfile pads a member's own header where it does not know its size before."""
     x = gaussian(20, 3).numpy()
-    with (
-        zipfile.ZipFile(tmp_path / "x.npz", "w") as archive,
-        archive.open("w.npy", "w", force_zip64=True) as member,
-    ):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive, archive.open("w.npy", "w", force_zip64=True) as member:
         np.save(member, x)
     assert np.array_equal(_all(uncone.open_rows(tmp_path / "x.npz")).numpy(), x)
 
@@ -111,8 +107,7 @@ class TestMessages:
     def test_several_matrices_are_listed(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "x.npz", a=np.ones((2, 2)), b=np.ones((2, 2)), c=np.arange(2))
         with pytest.raises(
-            InputError,
-            match=r"expected one matrix in .*, got 2: say which with x\.npz#NAME; it holds 'a', 'b'",
+            InputError, match=r"expected one matrix in .*, got 2: say which with x\.npz#NAME; it holds 'a', 'b'"
         ):
             uncone.open_rows(tmp_path / "x.npz")
 
@@ -156,8 +151,7 @@ class TestMessages:
         content[at : at + 4] = struct.pack("<I", 2**32 - 2)
         path.write_bytes(content)
         with pytest.raises(
-            InputError,
-            match=r"the zip .* lies about 'w\.npy': \d+ deflated bytes cannot stand for 4294967294",
+            InputError, match=r"the zip .* lies about 'w\.npy': \d+ deflated bytes cannot stand for 4294967294"
         ):
             uncone.open_rows(f"{path}#w")
 

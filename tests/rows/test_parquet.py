@@ -38,9 +38,7 @@ def _fixed(x: torch.Tensor) -> object:
 def _listed(x: torch.Tensor, *, large: bool = False) -> object:
     n, d = x.shape
     array, offset = (pa.LargeListArray, np.int64) if large else (pa.ListArray, np.int32)
-    return array.from_arrays(
-        pa.array(np.arange(0, n * d + 1, d, dtype=offset)), pa.array(x.numpy().reshape(-1))
-    )
+    return array.from_arrays(pa.array(np.arange(0, n * d + 1, d, dtype=offset)), pa.array(x.numpy().reshape(-1)))
 
 
 LAYOUTS = {"fixed": _fixed, "lists": _listed, "large lists": lambda x: _listed(x, large=True)}
@@ -55,13 +53,9 @@ def _write(path: Path, columns: dict[str, object], **options: object) -> Path:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", VALUES)
 @pytest.mark.parametrize("group", [None, 1000, GRID])
-def test_every_layout_and_dtype_reads_the_same(
-    tmp_path: Path, layout: str, dtype: str, group: int | None
-) -> None:
+def test_every_layout_and_dtype_reads_the_same(tmp_path: Path, layout: str, dtype: str, group: int | None) -> None:
     x = gaussian(2 * GRID + 7, 3).to(getattr(torch, dtype))
-    path = _write(
-        tmp_path / "x.parquet", {"id": range(len(x)), "v": LAYOUTS[layout](x)}, row_group_size=group
-    )
+    path = _write(tmp_path / "x.parquet", {"id": range(len(x)), "v": LAYOUTS[layout](x)}, row_group_size=group)
     wide = x if dtype == "float64" else x.float()
     for spec in (path, f"{path}#v"):
         rows = uncone.open_rows(spec)
@@ -113,9 +107,7 @@ def test_a_column_of_text_gives_the_labels(tmp_path: Path, column: str) -> None:
 def test_other_columns_give_no_labels(tmp_path: Path) -> None:
     x = gaussian(3, 2)
     assert (
-        uncone.open_rows(
-            _write(tmp_path / "x.parquet", {"v": _listed(x), "id": [1, 2, 3], "note": ["a"] * 3})
-        ).labels
+        uncone.open_rows(_write(tmp_path / "x.parquet", {"v": _listed(x), "id": [1, 2, 3], "note": ["a"] * 3})).labels
         is None
     )
 
@@ -136,21 +128,22 @@ def test_moments_are_those_of_the_rows_in_memory(tmp_path: Path) -> None:
 
 
 OPTIONS: dict[str, dict[str, object]] = {
-    "no dictionary": {"use_dictionary": False}, "second pages": {"data_page_version": "2.0"}, "names": {"use_compliant_nested_type": False},
+    "no dictionary": {"use_dictionary": False},
+    "second pages": {"data_page_version": "2.0"},
+    "names": {"use_compliant_nested_type": False},
     "split bytes": {"use_dictionary": False, "column_encoding": {"v.list.element": "BYTE_STREAM_SPLIT"}},
-    "small pages": {"data_page_size": 100}, "gzip": {"compression": "gzip"}, "none": {"compression": "none"},
+    "small pages": {"data_page_size": 100},
+    "gzip": {"compression": "gzip"},
+    "none": {"compression": "none"},
     "an index": {"write_page_index": True, "write_page_checksum": True},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_way_to_write_reads_the_same(tmp_path: Path, name: str) -> None:
     x = gaussian(70, 3)
     path = _write(
-        tmp_path / "x.parquet",
-        {"id": range(70), "v": _listed(x), "w": ["a"] * 70},
-        row_group_size=30,
-        **OPTIONS[name],
+        tmp_path / "x.parquet", {"id": range(70), "v": _listed(x), "w": ["a"] * 70}, row_group_size=30, **OPTIONS[name]
     )
     assert equal(_all(uncone.open_rows(f"{path}#v")), x)
 
@@ -168,9 +161,7 @@ def test_pages_of_other_counts_than_the_footer_says(tmp_path: Path, options: dic
     )
     content, refused = path.read_bytes(), []
     for at in range(len(content) - 9):
-        if (
-            content[at] in (0x15, 0x16) and content[at + 1] == 2 * 40
-        ):  # an i32 or i64 in Thrift's compact protocol
+        if content[at] in (0x15, 0x16) and content[at + 1] == 2 * 40:  # an i32 or i64 in Thrift's compact protocol
             path.write_bytes(content[: at + 1] + bytes([2 * 25]) + content[at + 2 :])
             try:
                 rows = uncone.open_rows(f"{path}#v")
@@ -182,14 +173,23 @@ def test_pages_of_other_counts_than_the_footer_says(tmp_path: Path, options: dic
 
 
 BAD_ROWS = {
-    "a null": ([[1.0, 2.0], None, [3.0, 4.0]], r"expected a list of 2 numbers in row 1 of .*x\.parquet#v, got a null: fill or drop it"),
-    "a null in a list": ([[1.0, 2.0], [3.0, 4.0], [5.0, None]], "expected a list of 2 numbers in row 2 of .*, got a null in the list"),
+    "a null": (
+        [[1.0, 2.0], None, [3.0, 4.0]],
+        r"expected a list of 2 numbers in row 1 of .*x\.parquet#v, got a null: fill or drop it",
+    ),
+    "a null in a list": (
+        [[1.0, 2.0], [3.0, 4.0], [5.0, None]],
+        "expected a list of 2 numbers in row 2 of .*, got a null in the list",
+    ),
     "a short list": ([[1.0, 2.0], [3.0], [5.0, 6.0, 7.0]], "expected a list of 2 numbers in row 1 of .*, got one of 1"),
-    "a long list": ([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0, 7.0]], "expected a list of 2 numbers in row 2 of .*, got one of 3"),
+    "a long list": (
+        [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0, 7.0]],
+        "expected a list of 2 numbers in row 2 of .*, got one of 3",
+    ),
     "an empty list": ([[1.0, 2.0], [], [3.0, 4.0]], "expected a list of 2 numbers in row 1 of .*, got one of 0"),
     "empty lists": ([[], []], "expected at least one row and column"),
     "a null first": ([None, [1.0, 2.0]], "in row 0 of .*, got a null"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BAD_ROWS)
@@ -226,14 +226,10 @@ def test_a_part_of_other_rows_than_its_footer_says(
         _write(tmp_path / "t" / f"{name}.parquet", {"v": _listed(gaussian(10, 2))})
     real = parquet.open_part
     monkeypatch.setattr(
-        parquet,
-        "open_part",
-        lambda path: replace(real(path), rows=said) if path.name == "a.parquet" else real(path),
+        parquet, "open_part", lambda path: replace(real(path), rows=said) if path.name == "a.parquet" else real(path)
     )
     rows = uncone.open_rows(tmp_path / "t")
-    with pytest.raises(
-        InputError, match=rf"the footer of .*a\.parquet lies: {said} rows, got {got}; copy it"
-    ):
+    with pytest.raises(InputError, match=rf"the footer of .*a\.parquet lies: {said} rows, got {got}; copy it"):
         list(rows.blocks())
 
 
@@ -248,9 +244,7 @@ class TestMessages:
         deepest = tmp_path.joinpath("t", *["k=v"] * 65)
         deepest.mkdir(parents=True)
         _write(deepest / "x.parquet", {"v": _listed(gaussian(3, 2))})
-        with pytest.raises(
-            InputError, match=r"expected folders key=value at most 64 deep, got deeper ones in "
-        ):
+        with pytest.raises(InputError, match=r"expected folders key=value at most 64 deep, got deeper ones in "):
             uncone.open_rows(tmp_path / "t")
         assert uncone.open_rows(tmp_path / "t" / "k=v").shape == (3, 2)
 
@@ -264,10 +258,7 @@ class TestMessages:
             os.mkfifo(entry)
         else:
             entry.symlink_to(tmp_path if what == "a linked folder" else tmp_path / "nothing")
-        with pytest.raises(
-            InputError,
-            match=rf"expected files in .*t, got a link or pipe {entry.name}: remove it",
-        ):
+        with pytest.raises(InputError, match=rf"expected files in .*t, got a link or pipe {entry.name}: remove it"):
             uncone.open_rows(tmp_path / "t")
 
     def test_a_linked_file_is_read(self, tmp_path: Path) -> None:
@@ -289,9 +280,7 @@ class TestMessages:
 
     def test_unknown_column_names_the_nearest(self, tmp_path: Path) -> None:
         path = _write(tmp_path / "x.parquet", {"embedding": _listed(gaussian(3, 2)), "id": range(3)})
-        with pytest.raises(
-            InputError, match=r"no column 'embeding' in .*x\.parquet: did you mean 'embedding'\?"
-        ):
+        with pytest.raises(InputError, match=r"no column 'embeding' in .*x\.parquet: did you mean 'embedding'\?"):
             uncone.open_rows(f"{path}#embeding")
 
     def test_several_columns_are_listed(self, tmp_path: Path) -> None:
@@ -305,14 +294,10 @@ class TestMessages:
 
     def test_no_column_of_lists(self, tmp_path: Path) -> None:
         path = _write(tmp_path / "x.parquet", {"c": [1.0, 2.0], "d": [[1], [2]]})
-        with pytest.raises(
-            InputError, match=r"expected a column of lists of floats in .*, got none among 'c', 'd'"
-        ):
+        with pytest.raises(InputError, match=r"expected a column of lists of floats in .*, got none among 'c', 'd'"):
             uncone.open_rows(path)
 
-    @pytest.mark.parametrize(
-        "values", [[1.0, 2.0], [[1], [2]], [["a"], ["b"]], [[[1.0]], [[2.0]]], ["a", "b"]]
-    )
+    @pytest.mark.parametrize("values", [[1.0, 2.0], [[1], [2]], [["a"], ["b"]], [[[1.0]], [[2.0]]], ["a", "b"]])
     def test_a_column_of_something_else(self, tmp_path: Path, values: list[object]) -> None:
         path = _write(tmp_path / "x.parquet", {"c": values})
         with pytest.raises(
@@ -331,21 +316,17 @@ class TestMessages:
         _write(tmp_path / "t" / "a.parquet", {"v": _fixed(x)})
         _write(tmp_path / "t" / "b.parquet", {"v": _fixed(x.double())})
         with pytest.raises(
-            InputError,
-            match=r"got lists of 2 float in a\.parquet and lists of 2 double in b\.parquet: write the parts",
+            InputError, match=r"got lists of 2 float in a\.parquet and lists of 2 double in b\.parquet: write the parts"
         ):
             uncone.open_rows(tmp_path / "t")
         _write(tmp_path / "t" / "b.parquet", {"w": _fixed(x)})
         with pytest.raises(
-            InputError,
-            match=r"no column 'v' in .*b\.parquet: did you mean|no column 'v' in .*b\.parquet: it holds 'w'",
+            InputError, match=r"no column 'v' in .*b\.parquet: did you mean|no column 'v' in .*b\.parquet: it holds 'w'"
         ):
             uncone.open_rows(tmp_path / "t")
         _write(tmp_path / "t" / "a.parquet", {"v": _listed(x)})
         _write(tmp_path / "t" / "b.parquet", {"v": _listed(gaussian(3, 5))})
-        with pytest.raises(
-            InputError, match=r"expected a list of 2 numbers in row 0 of .*b\.parquet#v, got one of 5"
-        ):
+        with pytest.raises(InputError, match=r"expected a list of 2 numbers in row 0 of .*b\.parquet#v, got one of 5"):
             _all(uncone.open_rows(tmp_path / "t"))
 
     def test_no_rows(self, tmp_path: Path) -> None:
@@ -369,9 +350,7 @@ class TestMessages:
     def test_without_pyarrow(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = _write(tmp_path / "x.parquet", {"v": _listed(gaussian(3, 2))})
         monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-        with pytest.raises(
-            InputError, match=r"expected pyarrow for reading .*: pip install 'uncone\[parquet\]'"
-        ):
+        with pytest.raises(InputError, match=r"expected pyarrow for reading .*: pip install 'uncone\[parquet\]'"):
             uncone.open_rows(path)
 
 

@@ -15,24 +15,18 @@ from uncone.rows.safetensors import CODES, read_header, read_tensors, to_bytes
 
 DTYPES = [getattr(torch, name) for name in CODES if name != "bfloat16"]
 SHAPES = st.lists(st.integers(0, 4), max_size=3)
-TENSORS = st.dictionaries(
-    st.text(min_size=1, max_size=8), st.tuples(SHAPES, st.sampled_from(DTYPES)), max_size=5
-)
+TENSORS = st.dictionaries(st.text(min_size=1, max_size=8), st.tuples(SHAPES, st.sampled_from(DTYPES)), max_size=5)
 
 
 def _made(asked: dict[str, tuple[list[int], torch.dtype]]) -> dict[str, torch.Tensor]:
     return {
-        name: (10 * torch.randn(shape)).to(dtype)
-        for name, (shape, dtype) in asked.items()
-        if name != "__metadata__"
+        name: (10 * torch.randn(shape)).to(dtype) for name, (shape, dtype) in asked.items() if name != "__metadata__"
     }
 
 
 @given(TENSORS, st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=5))
 def test_the_library_reads_what_is_written(
-    tmp_path_factory: pytest.TempPathFactory,
-    asked: dict[str, tuple[list[int], torch.dtype]],
-    said: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory, asked: dict[str, tuple[list[int], torch.dtype]], said: dict[str, str]
 ) -> None:
     from safetensors import safe_open
 
@@ -60,11 +54,7 @@ def test_equal_tensors_in_another_order_and_layout_are_equal_bytes() -> None:
 
 def test_a_dtype_that_torch_lacks_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
-    content = (
-        b'{"__metadata__":{"format":"x/1"},"codes":{"dtype":"F8_E5M2","shape":[4],"data_offsets":[0,4]}}'
-    )
+    content = b'{"__metadata__":{"format":"x/1"},"codes":{"dtype":"F8_E5M2","shape":[4],"data_offsets":[0,4]}}'
     path.write_bytes(len(content).to_bytes(8, "little") + content + bytes(4))
-    with pytest.raises(
-        InputError, match=r"expected tensors, got .* with tensor 'codes' of F8_E5M2: write them"
-    ):
+    with pytest.raises(InputError, match=r"expected tensors, got .* with tensor 'codes' of F8_E5M2: write them"):
         read_tensors(path, format="x/1", what="tensors", how="write them")

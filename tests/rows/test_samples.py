@@ -43,9 +43,7 @@ def test_three_axes_in_a_file_are_refused_with_a_line_that_works(
     monkeypatch.chdir(tmp_path)
     spec = _saved(kind, STATES) + part * (kind != "npy")
     for open_it in (uncone.open_rows, uncone.diagnose):
-        with pytest.raises(
-            InputError, match=r"expected a matrix of shape \(N, D\), got shape \(2, 3, 4\)"
-        ) as told:
+        with pytest.raises(InputError, match=r"expected a matrix of shape \(N, D\), got shape \(2, 3, 4\)") as told:
             open_it(spec)
     way = re.search(
         r"each of 6 positions is a row in (.+), with x = (.+); x\[mask\] leaves padding out$", str(told.value)
@@ -59,9 +57,7 @@ def test_three_axes_in_a_file_are_refused_with_a_line_that_works(
     assert equal(uncone.open_rows(x[MASK.numpy()]).read(0, 3), STATES[MASK])
 
 
-def test_a_file_with_a_matrix_beside_it_opens_the_matrix(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_with_a_matrix_beside_it_opens_the_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     save_file({"h": STATES, "w": torch.eye(4)}, "x.safetensors")
     assert uncone.open_rows("x.safetensors").shape == (4, 4)
@@ -87,37 +83,39 @@ def test_a_mask_keeps_the_positions_that_are_true(kind: Any) -> None:
         assert rows.ids.tolist() == [0, 1, 3]
     assert as_samples(kind(STATES[0]), [1, 0, 1]).shape == (2, 4)
     assert as_samples(kind(STATES[None]), MASK[None]).shape == (3, 4), "any axes before the last"
-    with pytest.raises(
-        InputError, match=r"got shape \(2, 3, 4\) from \w+: each of 6 positions is a row in x.reshape"
-    ):
+    with pytest.raises(InputError, match=r"got shape \(2, 3, 4\) from \w+: each of 6 positions is a row in x.reshape"):
         as_samples(kind(STATES))
 
 
 @pytest.mark.parametrize(
     "mask",
-    [MASK.T, MASK[0], MASK.float(), MASK.long() * 2, MASK.numpy() * 1j, [[True], [True, False]], "x", [None], np.array(MASK.numpy(), dtype=object)],
+    [
+        MASK.T,
+        MASK[0],
+        MASK.float(),
+        MASK.long() * 2,
+        MASK.numpy() * 1j,
+        [[True], [True, False]],
+        "x",
+        [None],
+        np.array(MASK.numpy(), dtype=object),
+    ],
     ids=lambda mask: type(mask).__name__,
-)  # fmt: skip
+)
 def test_what_is_no_mask_of_the_positions_is_refused(mask: Any) -> None:
-    with pytest.raises(
-        InputError, match=r"expected a mask of shape \(2, 3\), that of the positions, with True"
-    ):
+    with pytest.raises(InputError, match=r"expected a mask of shape \(2, 3\), that of the positions, with True"):
         as_samples(STATES, mask)
 
 
 def test_a_mask_that_keeps_nothing_is_refused() -> None:
-    with pytest.raises(
-        InputError, match=r"expected a mask that keeps a row, got one of shape \(2, 3\) without"
-    ):
+    with pytest.raises(InputError, match=r"expected a mask that keeps a row, got one of shape \(2, 3\) without"):
         as_samples(STATES, torch.zeros(2, 3, dtype=torch.bool))
 
 
 def test_lists_are_float64() -> None:
     for x in ([[1, 2], [3, 4]], ((1.0, 2.0), (3.0, 4.0)), [np.array([1.0, 2.0]), np.array([3, 4])]):
         assert equal(as_numbers(x), torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64))
-    assert equal(
-        as_numbers([torch.ones(2, requires_grad=True), [2.0, 3.0]]), np.array([[1.0, 1.0], [2.0, 3.0]])
-    )
+    assert equal(as_numbers([torch.ones(2, requires_grad=True), [2.0, 3.0]]), np.array([[1.0, 1.0], [2.0, 3.0]]))
     assert uncone.open_rows([[1, 2], [3, 4]]).shape == (2, 2)
 
 
@@ -125,15 +123,11 @@ WHOLE = np.array([[-3, 2, 0], [100, -7, 1]])
 
 
 @pytest.mark.parametrize("dtype", ["i1", "<i2", ">i4", "i8", "u1", "u2", "u4", "u8"])
-@pytest.mark.parametrize(
-    "kind", [np.asarray, torch.from_numpy, np.asfortranarray], ids=["array", "tensor", "fortran"]
-)
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy, np.asfortranarray], ids=["array", "tensor", "fortran"])
 def test_integers_become_float64(kind: Any, dtype: str) -> None:
     x = np.abs(WHOLE).astype(dtype) if "u" in dtype else WHOLE.astype(dtype)
     before = x.copy()
-    given = kind(
-        x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("=")) if kind is torch.from_numpy else x
-    )
+    given = kind(x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("=")) if kind is torch.from_numpy else x)
     rows = as_samples(given)
     assert rows.dtype == "float64"
     assert rows.read(0, 2).tolist() == x.tolist()
@@ -142,17 +136,14 @@ def test_integers_become_float64(kind: Any, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "dtype"),
-    [(np.asarray, "i8"), (np.asarray, "u8"), (torch.from_numpy, "i8"), (np.ndarray.tolist, "i8")],
+    ("kind", "dtype"), [(np.asarray, "i8"), (np.asarray, "u8"), (torch.from_numpy, "i8"), (np.ndarray.tolist, "i8")]
 )
 def test_only_integers_that_float64_holds_are_taken(kind: Any, dtype: str) -> None:
     x = np.array([[2**53, 0], [1, 2]], dtype)
     assert as_samples(kind(x)).read(0, 1).tolist() == [[2.0**53, 0.0]]
     for beyond in (2**53 + 1, *([-(2**53) - 1, -(2**63)] if dtype == "i8" else [2**64 - 1])):
         x[0, 0] = beyond
-        with pytest.raises(
-            InputError, match=rf"up to 2\^53, .* got {abs(beyond)} in size from .*: pass floats"
-        ):
+        with pytest.raises(InputError, match=rf"up to 2\^53, .* got {abs(beyond)} in size from .*: pass floats"):
             as_samples(kind(x))
 
 
@@ -170,9 +161,7 @@ def test_integers_without_numbers_are_refused() -> None:
 
 def test_a_frame_of_numbers_is_taken() -> None:
     pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(
-        {"a": [1, 2, 3], "b": [0.5, 1.5, -2.5], "c": pandas.array([4, 5, 6], dtype="Int64")}
-    )
+    frame = pandas.DataFrame({"a": [1, 2, 3], "b": [0.5, 1.5, -2.5], "c": pandas.array([4, 5, 6], dtype="Int64")})
     wanted = [[1.0, 0.5, 4.0], [2.0, 1.5, 5.0], [3.0, -2.5, 6.0]]
     rows = as_samples(frame)
     assert (rows.dtype, rows.name, rows.read(0, 3).tolist()) == ("float64", "DataFrame", wanted)
@@ -182,16 +171,12 @@ def test_a_frame_of_numbers_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    "column",
-    [["1", "2"], [True, False], [None, {}], [1 + 1j, 2]],
-    ids=["text", "bools", "objects", "complex"],
+    "column", [["1", "2"], [True, False], [None, {}], [1 + 1j, 2]], ids=["text", "bools", "objects", "complex"]
 )
 @pytest.mark.parametrize("beside", [{}, {"b": [1, 2]}], ids=["alone", "mixed"])
 def test_a_frame_of_anything_else_is_refused(column: list[Any], beside: dict[str, list[int]]) -> None:
     pandas = pytest.importorskip("pandas")
-    with pytest.raises(
-        InputError, match="expected a DataFrame with a number in every cell, got others: drop"
-    ):
+    with pytest.raises(InputError, match="expected a DataFrame with a number in every cell, got others: drop"):
         as_samples(pandas.DataFrame({"a": column} | beside))
 
 
@@ -207,7 +192,7 @@ def test_a_frame_of_anything_else_is_refused(column: list[Any], beside: dict[str
         ("text", "expected Rows, a tensor or an array"),
         (np.ma.array(np.eye(2)), "expected an array without a mask"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_list_of_rows_is_refused(x: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         as_samples(x)

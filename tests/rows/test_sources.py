@@ -22,12 +22,7 @@ from uncone.rows import GRID, CenteredRows
 
 from ..matrices import close, equal, gaussian
 
-DTYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 def _all(rows: uncone.Rows) -> torch.Tensor:
@@ -38,10 +33,7 @@ def _all(rows: uncone.Rows) -> torch.Tensor:
 @pytest.mark.parametrize("n", [1, 7, GRID, GRID + 3])
 def test_safetensors_and_tensors_read_alike(tmp_path: Path, dtype: str, n: int) -> None:
     x = gaussian(n, 5, dtype=DTYPES[dtype])
-    save_file(
-        {"w": x, "bias": torch.ones(3), "ids": torch.ones(2, 2, dtype=torch.int64)},
-        tmp_path / "f.safetensors",
-    )
+    save_file({"w": x, "bias": torch.ones(3), "ids": torch.ones(2, 2, dtype=torch.int64)}, tmp_path / "f.safetensors")
     expected = x.double() if dtype == "float64" else x.float()
     for rows in (
         uncone.open_rows(tmp_path / "f.safetensors"),
@@ -61,8 +53,7 @@ def test_npy_reads_every_order_and_dtype(tmp_path: Path, dtype: str, order: str)
     rows = uncone.open_rows(tmp_path / "x.npy")
     assert np.array_equal(_all(rows).numpy(), x)
     assert equal(
-        rows.read(10, 12),
-        torch.from_numpy(x[10:12].astype("f8" if "8" in str(dtype) or dtype == "float64" else "f4")),
+        rows.read(10, 12), torch.from_numpy(x[10:12].astype("f8" if "8" in str(dtype) or dtype == "float64" else "f4"))
     )
 
 
@@ -189,8 +180,7 @@ def test_a_file_cut_while_it_is_open_is_an_error(tmp_path: Path) -> None:
 
 def test_a_message_stays_short_whatever_the_header_holds(tmp_path: Path) -> None:
     names = {
-        f"{'x' * 400}{i}": {"dtype": "F32", "shape": [1, 1], "data_offsets": [4 * i, 4 * i + 4]}
-        for i in range(5_000)
+        f"{'x' * 400}{i}": {"dtype": "F32", "shape": [1, 1], "data_offsets": [4 * i, 4 * i + 4]} for i in range(5_000)
     }
     path = _header(tmp_path / "f.safetensors", names, b"\0" * 20_000)
     for spec in (path, f"{path}#{'x' * 3000}"):
@@ -212,8 +202,7 @@ class TestMessages:
 
     def test_missing_file(self, tmp_path: Path) -> None:
         with pytest.raises(
-            InputError,
-            match=r"no file or folder '.*nothing\.npy', and no model of that name .* downloads nothing",
+            InputError, match=r"no file or folder '.*nothing\.npy', and no model of that name .* downloads nothing"
         ):
             uncone.open_rows(tmp_path / "nothing.npy")
 
@@ -234,19 +223,14 @@ class TestMessages:
             uncone.open_rows(tmp_path / "x.csv")
 
     def test_unknown_tensor_names_the_nearest(self, tmp_path: Path) -> None:
-        save_file(
-            {"wte.weight": torch.ones(2, 2), "wpe.weight": torch.ones(2, 2)}, tmp_path / "f.safetensors"
-        )
+        save_file({"wte.weight": torch.ones(2, 2), "wpe.weight": torch.ones(2, 2)}, tmp_path / "f.safetensors")
         with pytest.raises(InputError, match=r"no tensor 'wte\.wieght' in .*: did you mean 'wte\.weight'"):
             uncone.open_rows(f"{tmp_path}/f.safetensors#wte.wieght")
 
     def test_several_matrices_are_listed(self, tmp_path: Path) -> None:
-        save_file(
-            {"a": torch.ones(2, 2), "b": torch.ones(2, 2), "c": torch.ones(2)}, tmp_path / "f.safetensors"
-        )
+        save_file({"a": torch.ones(2, 2), "b": torch.ones(2, 2), "c": torch.ones(2)}, tmp_path / "f.safetensors")
         with pytest.raises(
-            InputError,
-            match=r"expected one matrix .* got 2: say which with f\.safetensors#NAME; it holds 'a', 'b'",
+            InputError, match=r"expected one matrix .* got 2: say which with f\.safetensors#NAME; it holds 'a', 'b'"
         ):
             uncone.open_rows(tmp_path / "f.safetensors")
 
@@ -291,8 +275,7 @@ class TestMessages:
         content = (tmp_path / "x.npy").read_bytes()
         (tmp_path / "x.npy").write_bytes(content[:-1])
         with pytest.raises(
-            InputError,
-            match=r"expected 1728 bytes for shape \(100, 4\) of float32 .* got 1727: the file was cut",
+            InputError, match=r"expected 1728 bytes for shape \(100, 4\) of float32 .* got 1727: the file was cut"
         ):
             uncone.open_rows(tmp_path / "x.npy")
 

@@ -64,17 +64,14 @@ class TestText:
 
     @pytest.mark.parametrize("between", [" ", "\t"])
     @pytest.mark.parametrize("header", [b"", b"2 2\n", b"1 2\n"])
-    def test_line_ends_of_one_carriage_return_are_refused(
-        self, tmp_path: Path, header: bytes, between: str
-    ) -> None:
+    def test_line_ends_of_one_carriage_return_are_refused(self, tmp_path: Path, header: bytes, between: str) -> None:
         """The rows before the last stood in its word."""
         bad = b"\r".join(f"w{i}{between}0.5{between}1.5".encode() for i in range(3))
         first = b"" if header == b"1 2\n" else b"a 0.25 0.75\n"
         path = _write(tmp_path / "x.txt", header + first + bad + b"\n")
         number = 1 + bool(header) + bool(first)
         with pytest.raises(
-            InputError,
-            match=rf"line {number} of .*: expected a line that ends in \\n or .*convert the line ends",
+            InputError, match=rf"line {number} of .*: expected a line that ends in \\n or .*convert the line ends"
         ):
             _all(uncone.open_rows(path))
 
@@ -91,9 +88,7 @@ class TestText:
         """Room for D numbers a line was made before a line was looked at: 100,000 lines of a million numbers."""
         content = b"w" + b" 1" * 1_000_000 + b"\n" + b"\n" * 100_000 + b"w 1\n"
         rows = uncone.open_rows(_write(tmp_path / "x.txt", content))
-        with pytest.raises(
-            InputError, match=r"line 2 of .*: expected D = 1000000 numbers after the word, got 0"
-        ):
+        with pytest.raises(InputError, match=r"line 2 of .*: expected D = 1000000 numbers after the word, got 0"):
             list(rows.blocks(1))
 
     def test_an_earlier_bad_line_is_named_before_a_short_one(self, tmp_path: Path) -> None:
@@ -163,9 +158,7 @@ class TestText:
         with pytest.raises(InputError, match=r"got 3 rows of 5 with NaN or inf .* \(rows 1, 2, 3\)"):
             uncone.Moments.of(uncone.open_rows(path))
 
-    def test_opening_and_reading_leave_no_threads(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_opening_and_reading_leave_no_threads(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         import threading
 
         monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
@@ -179,7 +172,10 @@ class TestText:
 
 LINES = {
     "too few": (b"a 0.5 1.5\nb 0.5\n", "line 2 of .*: expected D = 2 numbers after the word, got 1"),
-    "too many": (b"a 0.5 1.5\nb 0.5 1.5 2.5\n", "line 2 of .*: expected D = 2 numbers after the word, got more: '0.5' stands before them"),
+    "too many": (
+        b"a 0.5 1.5\nb 0.5 1.5 2.5\n",
+        "line 2 of .*: expected D = 2 numbers after the word, got more: '0.5' stands before them",
+    ),
     "no number": (b"a 0.5 1.5\nb 0.5 x\n", "line 2 of .*: expected a number, got 'x': mend the line, or leave it out"),
     "two signs": (b"a 0.5 1.5\nb --0.5 1.5\n", "line 2 of .*: expected a number, got '--0.5'"),
     "an underscore": (b"a 0.5 1.5\nb 1_0 1.5\n", "line 2 of .*: expected a number, got '1_0'"),
@@ -187,22 +183,37 @@ LINES = {
     "hexadecimal": (b"a 0.5 1.5\nb 0x1 1.5\n", "line 2 of .*: expected a number, got '0x1'"),
     "a white line": (b"a 0.5 1.5\n\nb 0.5 1.5\n", "line 2 of .*: expected D = 2 numbers after the word, got 0"),
     "a null byte": (b"a 0.5 1.5\nb 0.5\0 1.5\n", "line 2 of .*: expected a number, got "),
-    "the first of several": (b"2 1\n" + b"a 0.5\n" * 9 + b"b x\nc x\n", "promises 2 rows, got 11: line 4 is one too many"),
+    "the first of several": (
+        b"2 1\n" + b"a 0.5\n" * 9 + b"b x\nc x\n",
+        "promises 2 rows, got 11: line 4 is one too many",
+    ),
     "after a header": (b"3 2\na 0.5 1.5\nb 0.5 1.5\nc 0.5 z\n", "line 4 of .*: expected a number, got 'z'"),
     "the header's D": (b"2 3\na 0.5 1.5\nb 0.5 1.5\n", "line 2 of .*: expected D = 3 numbers after the word, got 2"),
-    "fewer lines": (b"3 2\na 0.5 1.5\nb 0.5 1.5\n", "line 1 of .* promises 3 rows, got 2, up to line 3: the file was cut"),
+    "fewer lines": (
+        b"3 2\na 0.5 1.5\nb 0.5 1.5\n",
+        "line 1 of .* promises 3 rows, got 2, up to line 3: the file was cut",
+    ),
     "no lines": (b"1 2\n" + b" " * 50, "promises 1 rows, got 0"),
     "a lie": (b"999999999999999 300\na 0.5\n", "line 1 of .* lies: 999999999999999 lines of 300 numbers take at least"),
-    "a wide lie": (b"1 999999999999999\na 0.5\n", "line 1 of .* lies: 1 lines of 999999999999999 numbers take at least"),
+    "a wide lie": (
+        b"1 999999999999999\na 0.5\n",
+        "line 1 of .* lies: 1 lines of 999999999999999 numbers take at least",
+    ),
     "no rows": (b"0 3\n", "expected at least one row and column"),
     "no columns": (b"3 0\na\nb\nc\n", "expected at least one row and column"),
     "empty": (b"", "expected word vectors in .*, got an empty file"),
     "white": (b"\n\n", "expected a word and its numbers, or 'N D'"),
-    "a damaged number": (b"a -1.8 0.12 1_0 1.5\n", "line 1 of .*: expected a word, then numbers alone, got '1_0' between numbers"),
-    "prose": (b"Call me Ishmael.\nSome years ago\n", "line 1 of .*: expected a word and its numbers, or 'N D', got 'Call me Ishmael"),
+    "a damaged number": (
+        b"a -1.8 0.12 1_0 1.5\n",
+        "line 1 of .*: expected a word, then numbers alone, got '1_0' between numbers",
+    ),
+    "prose": (
+        b"Call me Ishmael.\nSome years ago\n",
+        "line 1 of .*: expected a word and its numbers, or 'N D', got 'Call me Ishmael",
+    ),
     "no words": (b"0.5 1.5\n0.5 1.5\n", "got the number '0.5' first: .* numpy.loadtxt"),
     "not gzipped text": (b"\xff\xfea\0 \x000\0", "line 1 of .*: expected a word and its numbers"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LINES)
@@ -229,9 +240,7 @@ def test_other_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         uncone.open_rows(_write(tmp_path / "long.txt", b"a 0.5\n" + b"b" * 5000))
 
 
-def test_a_line_that_goes_bad_later_is_named_by_its_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_that_goes_bad_later_is_named_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_vectors, "_PIECE_BYTES", 500)
     lines = _text(gaussian(GRID + 50, 2)).splitlines()
     lines[GRID + 30] = b"word 0.5 oops"
@@ -265,12 +274,14 @@ fields = st.sampled_from(
     ]
 )
 line = st.builds(
-    lambda word, parts, between, end: (word + "".join(b + p for b, p in zip(between, parts, strict=False)) + end).encode(),
+    lambda word, parts, between, end: (
+        word + "".join(b + p for b, p in zip(between, parts, strict=False)) + end
+    ).encode(),
     st.sampled_from(["w", "", ".", "a b", "1.5", "w 1.5", " ", "a\t", "é.é"]),
     st.lists(fields, max_size=4),
     st.lists(st.sampled_from([" ", " ", " ", "  ", "\t"]), min_size=4, max_size=4),
     st.sampled_from(["", "", " ", "\r", "  ", " \r", "\t"]),
-)  # fmt: skip
+)
 
 
 def _ends_in_decimal(word: bytes) -> bool:
@@ -286,11 +297,7 @@ def test_pieces_are_read_as_the_plain_rule_says(lines: list[bytes], d: int) -> N
     split = [split_line(line, d) for line in lines]
     assert words_of(piece, d) == [word for word, _ in split]
     values = [[number(field) for field in numbers] for _, numbers in split]
-    bad = [
-        i
-        for i in range(len(lines))
-        if len(values[i]) < d or None in values[i] or _ends_in_decimal(split[i][0])
-    ]
+    bad = [i for i in range(len(lines)) if len(values[i]) < d or None in values[i] or _ends_in_decimal(split[i][0])]
     if bad:
         with pytest.raises(LineError) as caught:
             parse_piece(piece, d)
@@ -361,11 +368,7 @@ def test_mutated_files_are_refused_or_read(
     (folder / "x.vec").write_bytes(_mutated(_text(x, header=True), changes, stop))
     (folder / "x.vec.gz").write_bytes(_mutated(gzip.compress(_text(x, header=True)), changes, stop))
     (folder / "x.bin").write_bytes(_mutated(_binary(x), changes, stop))
-    for name, opener in (
-        ("x.vec", uncone.open_rows),
-        ("x.vec.gz", uncone.open_rows),
-        ("x.bin", Word2VecRows),
-    ):
+    for name, opener in (("x.vec", uncone.open_rows), ("x.vec.gz", uncone.open_rows), ("x.bin", Word2VecRows)):
         try:
             rows = opener(folder / name)
             assert _all(rows).shape == rows.shape
@@ -418,10 +421,7 @@ class TestBinary:
                 "got numbers as text: rename it to end in .vec or .txt",
             ),
             (b"1 2\n New York 0.25 0.25 \r\n", "got numbers as text: rename it to end in .vec or .txt"),
-            (
-                b"1 2\n" + b"x" * 70_000,
-                "expected word 1 at byte 4 of .*, got no space within 65536 bytes",
-            ),
+            (b"1 2\n" + b"x" * 70_000, "expected word 1 at byte 4 of .*, got no space within 65536 bytes"),
         ],
     )
     def test_messages(self, tmp_path: Path, content: bytes, message: str) -> None:
@@ -429,9 +429,7 @@ class TestBinary:
             Word2VecRows(_write(tmp_path / "x.bin", content))
 
     @given(st.binary(max_size=200))
-    def test_random_bytes_are_refused_or_read(
-        self, tmp_path_factory: pytest.TempPathFactory, data: bytes
-    ) -> None:
+    def test_random_bytes_are_refused_or_read(self, tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
         path = _write(tmp_path_factory.mktemp("fuzz") / "x.bin", b"2 3\n" + data)
         with contextlib.suppress(uncone.UnconeError):
             assert _all(Word2VecRows(path)).shape == (2, 3)
@@ -459,9 +457,7 @@ def _trained(text: str, d: int) -> tuple[list[str], torch.Tensor]:
     for gap in range(1, 5):
         pairs = torch.stack([ids[:-gap], ids[gap:]])
         pairs = pairs[:, (pairs >= 0).all(0)]
-        counts.index_put_(
-            (pairs[0], pairs[1]), torch.ones(pairs.shape[1], dtype=torch.float64), accumulate=True
-        )
+        counts.index_put_((pairs[0], pairs[1]), torch.ones(pairs.shape[1], dtype=torch.float64), accumulate=True)
     counts += counts.T.clone()
     expected = counts.sum(0) * counts.sum(1, keepdim=True) / counts.sum()
     pmi = (counts / expected).log().clamp_min(0).nan_to_num(0)

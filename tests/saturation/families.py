@@ -18,13 +18,15 @@ def write_checkpoint(path: Path, head: Array | None, *, table: Array | None = No
     generator = np.random.default_rng(0)
     table = generator.standard_normal((V, d)) if table is None else table
     tensors = {"model.embed_tokens.weight": table} | ({} if head is None else {"lm_head.weight": head})
-    save_file(
-        {name: np.ascontiguousarray(x, np.float32) for name, x in tensors.items()}, path / "model.safetensors"
-    )
+    save_file({name: np.ascontiguousarray(x, np.float32) for name, x in tensors.items()}, path / "model.safetensors")
     config = {
-        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": V, "hidden_size": table.shape[1],
-        "num_hidden_layers": 0, "tie_word_embeddings": head is None,
-    }  # fmt: skip
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "vocab_size": V,
+        "hidden_size": table.shape[1],
+        "num_hidden_layers": 0,
+        "tie_word_embeddings": head is None,
+    }
     (path / "config.json").write_text(json.dumps(config))
 
 
@@ -45,9 +47,7 @@ def write_family(folder: Path, turn: int, n: int = N) -> None:
 def losses(turn: int, n: int = N, *, noise: float = 0.01) -> list[tuple[float, float]]:
     """(step, loss) with the least loss at checkpoint `turn`."""
     generator = np.random.default_rng(99)
-    return [
-        (100.0 * i, 3 + 0.1 * abs(i - turn) + noise * float(generator.standard_normal())) for i in range(n)
-    ]
+    return [(100.0 * i, 3 + 0.1 * abs(i - turn) + noise * float(generator.standard_normal())) for i in range(n)]
 
 
 def table_of(pairs: Sequence[tuple[float, float]], path: Path) -> Path:

@@ -8,9 +8,18 @@ Tensor = torch.Tensor
 
 
 def made(
-    n: int = 4000, v: int = 60, d: int = 16, *, rank: int | None = None, cap: float | None = None, bias: bool = False,
-    scale: float = 1.0, size: float = 3.0, seed: int = 0, labels: bool = True,
-) -> States:  # fmt: skip
+    n: int = 4000,
+    v: int = 60,
+    d: int = 16,
+    *,
+    rank: int | None = None,
+    cap: float | None = None,
+    bias: bool = False,
+    scale: float = 1.0,
+    size: float = 3.0,
+    seed: int = 0,
+    labels: bool = True,
+) -> States:
     """A head (v, d) of `rank`, its centred singular values near each other, and labels drawn from its probabilities."""
     random = torch.Generator().manual_seed(seed)
     left = torch.randn(v, d, generator=random, dtype=torch.float64)

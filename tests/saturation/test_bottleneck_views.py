@@ -33,9 +33,7 @@ class Parts(Record):
 
 
 def _contexts(name: str = "text.txt") -> ContextRank:
-    curve = ContextCurve(
-        "all", "text", 90, 80, (0, 1, 5, 10), (1.0, 0.8, 0.5, 0.25), Estimate(5.0, (4.0, 7.0))
-    )
+    curve = ContextCurve("all", "text", 90, 80, (0, 1, 5, 10), (1.0, 0.8, 0.5, 0.25), Estimate(5.0, (4.0, 7.0)))
     null = ContextCurve("all", "shuffled", 95, 95, (0, 1, 5, 10), (1.0, 0.9, 0.6, 0.3), Estimate(None))
     apart = ContextDifference("all", "shuffled", 10, 0.25, 0.3, Estimate(-0.05, (-0.06, -0.04)), 5, None)
     return ContextRank(f"Contexts of {name}.", name, name, 100, 20, 5, 10, 5, 0, (curve, null), (apart,))
@@ -44,14 +42,21 @@ def _contexts(name: str = "text.txt") -> ContextRank:
 def _parts() -> Parts:
     of = [Estimate(0.5, (0.4, 0.6)), Estimate(0.45), Estimate(0.3, (0.2, 0.4)), Estimate(0.25, (0.2, 0.3))]
     share = GradientShare(
-        "It keeps twice chance.", 512, 64, 64, True, 64 / 511, 0.35,
-        (KeptShare("all", 1000, 90, *of), KeptShare("rare", 0, 0, *(Estimate(None),) * 4)), "Groups by count.",
-    )  # fmt: skip
+        "It keeps twice chance.",
+        512,
+        64,
+        64,
+        True,
+        64 / 511,
+        0.35,
+        (KeptShare("all", 1000, 90, *of), KeptShare("rare", 0, 0, *(Estimate(None),) * 4)),
+        "Groups by count.",
+    )
     rows = tuple(
         Excised(kind, k, k / 4, Estimate(0.1 * k, (0.0, 0.3)), 0.3, 0.1, 0.2, 0.125)
         for kind in ("raw", "centred", "random")
         for k in (0, 1, 2)
-    )  # fmt: skip
+    )
     return Parts("m", share, Excision("They carry it.", "information", 1.2, 1000, 64, 8, rows))
 
 
@@ -70,13 +75,7 @@ def test_the_rank_of_contexts_has_every_view() -> None:
 def test_the_parts_have_every_view() -> None:
     parts = _parts()
     shown = _terminal(parts, 200)
-    for words in (
-        "It keeps twice chance.",
-        "They carry it.",
-        "A random subspace",
-        "rare (0 ids)",
-        "second moment",
-    ):
+    for words in ("It keeps twice chance.", "They carry it.", "A random subspace", "rare (0 ids)", "second moment"):
         assert words in shown
     ET.fromstring(report.to_html(parts))
     assert parts.share.times_chance == pytest.approx(0.25 / (64 / 511))
@@ -84,11 +83,7 @@ def test_the_parts_have_every_view() -> None:
 
 def test_charts_are_drawn() -> None:
     pytest.importorskip("matplotlib").use("Agg")
-    for record, name in (
-        (_contexts(), "context rank all"),
-        (_parts(), "excision"),
-        (_parts(), "gradient share"),
-    ):
+    for record, name in ((_contexts(), "context rank all"), (_parts(), "excision"), (_parts(), "gradient share")):
         figure, _ = record.plot(name)
         figure.clear()
 

@@ -41,7 +41,11 @@ def test_cells_are_those_of_a_list(most: int, given_cells: list[Any]) -> None:
         assert numbers[i] == pytest.approx(math.nan if number is None else number, nan_ok=True, rel=0, abs=0)
     codes = column.codes()
     if most == 1000:
-        assert all((codes[i] == codes[j]) == (text_of(a) == text_of(b)) for i, a in enumerate(given_cells) for j, b in enumerate(given_cells))  # fmt: skip
+        assert all(
+            (codes[i] == codes[j]) == (text_of(a) == text_of(b))
+            for i, a in enumerate(given_cells)
+            for j, b in enumerate(given_cells)
+        )
 
 
 def test_texts_beyond_the_limit_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -192,9 +192,7 @@ def test_equal_eigenvalues_and_a_lost_rank_are_found() -> None:
     assert values == pytest.approx(np.r_[np.full(50, 3.0), np.full(10, 2.0), np.zeros(10)], abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("rows", "n", "k"), [(150, 400, 140), (150, 400, 200), (40, 300, 35), (130, 200, 128)]
-)
+@pytest.mark.parametrize(("rows", "n", "k"), [(150, 400, 140), (150, 400, 200), (40, 300, 35), (130, 200, 128)])
 def test_a_rank_that_is_used_up_leaves_no_ghosts(rows: int, n: int, k: int) -> None:
     """Fewer contexts than dimensions, or hardly more: what is left of the matrix at last is rounding."""
     rng = np.random.default_rng(0)

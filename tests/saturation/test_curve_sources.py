@@ -71,14 +71,10 @@ def test_a_frame_of_pandas_and_columns_are_read() -> None:
 def test_columns_are_named(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(
-        _text(",")
-        .replace("step", "seen", 1)
-        .replace("value", "lambada_acc", 1)
-        .replace("batch_size", "bs", 1)
+        _text(",").replace("step", "seen", 1).replace("value", "lambada_acc", 1).replace("batch_size", "bs", 1)
     )
     with pytest.raises(
-        InputError,
-        match=r"a column for the step in .*got columns model, task, .*seen, lambada_acc.*--columns step=",
+        InputError, match=r"a column for the step in .*got columns model, task, .*seen, lambada_acc.*--columns step="
     ):
         uncone.judge_curves(path)
     record = uncone.judge_curves(path, columns={"step": "seen", "value": "lambada_acc", "batch_size": "bs"})
@@ -91,9 +87,7 @@ def test_columns_are_named(tmp_path: Path) -> None:
 
 
 def test_a_named_column_of_values_is_the_metric() -> None:
-    falling = [
-        {"step": s, "eval_loss": 1 - 0.01 * s + 1e-3 * (s % 3), "other": math.inf} for s in range(1, 31)
-    ]
+    falling = [{"step": s, "eval_loss": 1 - 0.01 * s + 1e-3 * (s % 3), "other": math.inf} for s in range(1, 31)]
     (curve,) = uncone.judge_curves(falling, columns={"value": "eval_loss"}).curves
     assert (curve.metric, curve.lower, curve.declined) == ("eval_loss", True, False)
     (curve,) = uncone.judge_curves(falling, columns={"value": "eval_loss"}, higher=["eval_loss"]).curves
@@ -118,9 +112,7 @@ def test_a_further_column_tells_curves_apart_where_steps_repeat() -> None:
     assert (len(curves), apart) == (1, ()), "a time of day tells no curves apart"
     curves, apart, _ = curves_of(of_memory(_rows(weight_decay=[0.1, 0.2, 0.3])))
     assert apart == ("weight_decay",)
-    assert [curve.settings for curve in curves] == [
-        {"weight_decay": value} for value in ("0.1", "0.2", "0.3")
-    ]
+    assert [curve.settings for curve in curves] == [{"weight_decay": value} for value in ("0.1", "0.2", "0.3")]
 
 
 def test_rows_that_repeat_and_steps_with_two_values() -> None:
@@ -135,13 +127,21 @@ def test_rows_that_repeat_and_steps_with_two_values() -> None:
 
 @pytest.mark.parametrize(
     ("metrics", "lower"),
-    [("loss eval_loss val/loss loss/val evalLoss ppl perp word_perplexity bits_per_byte bits_per_byte,none BPB bpc error err top1_error "
-      "error_rate pct_stereotype likelihood_diff nll ce CE cross_entropy crossEntropy wer cer fid kid mse rmse mae brier ece toxicity "
-      "toxicity_score reward_loss neg_log_likelihood minus_acc -acc 1-acc one_minus_f1", True),
-     ("acc acc_norm acc,none f1 em exact_match,strict-match bleu rougeL chrf ndcg@10 mrr recall pass@1 neg_loss -loss minus_loss "
-      "val/neg_loss neg_mean_squared_error non_toxicity loss_improvement log_likelihood loss/acc", False),
-     ("answer lossless errorless power score 1-shot nonzero negative_recall", None)],
-)  # fmt: skip
+    [
+        (
+            "loss eval_loss val/loss loss/val evalLoss ppl perp word_perplexity bits_per_byte bits_per_byte,none BPB bpc error err top1_error "
+            "error_rate pct_stereotype likelihood_diff nll ce CE cross_entropy crossEntropy wer cer fid kid mse rmse mae brier ece toxicity "
+            "toxicity_score reward_loss neg_log_likelihood minus_acc -acc 1-acc one_minus_f1",
+            True,
+        ),
+        (
+            "acc acc_norm acc,none f1 em exact_match,strict-match bleu rougeL chrf ndcg@10 mrr recall pass@1 neg_loss -loss minus_loss "
+            "val/neg_loss neg_mean_squared_error non_toxicity loss_improvement log_likelihood loss/acc",
+            False,
+        ),
+        ("answer lossless errorless power score 1-shot nonzero negative_recall", None),
+    ],
+)
 def test_where_less_is_better_follows_from_the_words_of_a_name(metrics: str, lower: bool | None) -> None:
     assert {name: is_lower_better(name) for name in metrics.split()} == dict.fromkeys(metrics.split(), lower)
 
@@ -214,9 +214,7 @@ def test_a_curve_that_is_judged_later_may_begin_with_anything() -> None:
     assert curve.reason == "a value that is no number: 'n/a'"
 
 
-_CELLS = st.sampled_from(
-    ["", None, math.nan, math.inf, -1.0, 0, 3, 1e308, 1e-320, "n/a", "7", True, "step 5"]
-)
+_CELLS = st.sampled_from(["", None, math.nan, math.inf, -1.0, 0, 3, 1e308, 1e-320, "n/a", "7", True, "step 5"])
 
 
 @settings(max_examples=15)
@@ -233,20 +231,28 @@ def test_one_bad_curve_does_not_undo_the_others(cells: list[tuple[Any, Any, Any]
 def test_curves_without_any_value_one_point_or_steps_in_words() -> None:
     steps = range(1, 31)
     made = {
-        "empty": [(s, "") for s in steps], "nan": [(s, math.nan) for s in steps], "one": [(5, 0.5)],
-        "twice": [(5, 0.1 * s) for s in steps], "words": [(f"step {s}", 0.1 * s) for s in steps],
-    }  # fmt: skip
+        "empty": [(s, "") for s in steps],
+        "nan": [(s, math.nan) for s in steps],
+        "one": [(5, 0.5)],
+        "twice": [(5, 0.1 * s) for s in steps],
+        "words": [(f"step {s}", 0.1 * s) for s in steps],
+    }
     rows = [{"task": name, "step": s, "value": v} for name, points in made.items() for s, v in points]
     record = uncone.judge_curves([*rows, *({"task": "acc", **row} for row in _falling())])
     assert {curve.task: curve.reason[:27] for curve in record.curves} == {
-        "empty": "no checkpoint has a value", "nan": "the value at step 1 is nan:", "one": "1 checkpoint: a curve has m",
-        "twice": "two values at step 5: give ", "words": "a step that is no number: '", "acc": "",
-    }  # fmt: skip
+        "empty": "no checkpoint has a value",
+        "nan": "the value at step 1 is nan:",
+        "one": "1 checkpoint: a curve has m",
+        "twice": "two values at step 5: give ",
+        "words": "a step that is no number: '",
+        "acc": "",
+    }
 
 
 @pytest.mark.parametrize(
-    ("values", "errors", "said"), [(1, 0.7, "are they percents"), (1, 0.007, ""), (100, 0.007, "are they fractions"), (100, 0.7, ""), (1, 0.1, "")]
-)  # fmt: skip
+    ("values", "errors", "said"),
+    [(1, 0.7, "are they percents"), (1, 0.007, ""), (100, 0.007, "are they fractions"), (100, 0.7, ""), (1, 0.1, "")],
+)
 def test_standard_errors_in_another_unit_are_noted(values: float, errors: float, said: str) -> None:
     random = np.random.default_rng(0)
     y = 0.4 - 0.3 * np.exp(-np.arange(30) / 3) + 0.007 * random.standard_normal(30)
@@ -257,9 +263,17 @@ def test_standard_errors_in_another_unit_are_noted(values: float, errors: float,
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("", "a header"), ("step,value\n", "expected rows"), ("step,step\n1,2\n", "different names"), ("step,value\n1,2,3\n", "2 columns in row 1"),
-     ('step,value\n1,"2\n', "does not parse"), ("[1, 2]", "one JSON object a line"), ('{"step": 1\n', "does not parse"), ("[" * 9000, "does not parse")],
-)  # fmt: skip
+    [
+        ("", "a header"),
+        ("step,value\n", "expected rows"),
+        ("step,step\n1,2\n", "different names"),
+        ("step,value\n1,2,3\n", "2 columns in row 1"),
+        ('step,value\n1,"2\n', "does not parse"),
+        ("[1, 2]", "one JSON object a line"),
+        ('{"step": 1\n', "does not parse"),
+        ("[" * 9000, "does not parse"),
+    ],
+)
 def test_a_table_that_is_none_is_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text(text)
@@ -284,9 +298,7 @@ def test_what_is_not_there_or_no_source(tmp_path: Path) -> None:
 
 
 def test_hostile_names_reach_no_page_or_terminal() -> None:
-    record = uncone.judge_curves(
-        [row | {"model": HOSTILE, "task": HOSTILE} for row in ROWS if row["model"] == "a"]
-    )
+    record = uncone.judge_curves([row | {"model": HOSTILE, "task": HOSTILE} for row in ROWS if row["model"] == "a"])
     assert record.curves[0].declined
     page = report.to_html(record)
     assert "<script>alert" not in page
@@ -299,21 +311,25 @@ def test_hostile_names_reach_no_page_or_terminal() -> None:
 def _harness(model: str, step: int, value: float, **more: Any) -> dict[str, Any]:
     return {
         "results": {
-            "lambada_openai": {"alias": "lambada_openai", "acc,none": value, "acc_stderr,none": 0.005, "perplexity,none": 1 / value,
-                               "perplexity_stderr,none": "N/A"},
+            "lambada_openai": {
+                "alias": "lambada_openai",
+                "acc,none": value,
+                "acc_stderr,none": 0.005,
+                "perplexity,none": 1 / value,
+                "perplexity_stderr,none": "N/A",
+            }
         },
-        "n-shot": {"lambada_openai": 0}, "higher_is_better": {"lambada_openai": {"acc": True, "perplexity": False}},
+        "n-shot": {"lambada_openai": 0},
+        "higher_is_better": {"lambada_openai": {"acc": True, "perplexity": False}},
         "config": {"model": "hf", "model_args": f"pretrained={model},revision=step{step}"},
-    } | more  # fmt: skip
+    } | more
 
 
 def _write_results(folder: Path) -> None:
     for row in ROWS:
         path = folder / f"{row['model']}-{row['step']}" / "results_2024-01-01T00-00-00.json"
         path.parent.mkdir(parents=True)
-        path.write_text(
-            json.dumps(_harness(f"lab/{row['model']}", int(str(row["step"])), float(str(row["value"]))))
-        )
+        path.write_text(json.dumps(_harness(f"lab/{row['model']}", int(str(row["step"])), float(str(row["value"])))))
 
 
 def test_results_of_the_harness_are_curves(tmp_path: Path) -> None:
@@ -330,12 +346,15 @@ def test_results_of_the_harness_are_curves(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "folder"),
-    [("pretrained=lab/m,revision=step40", "x"), ({"pretrained": "lab/m", "revision": "stage1-step40-tokens1B"}, "x"),
-     ("pretrained=out/m/checkpoint-40", "x"), ("pretrained=lab/m", "step_40"), ("pretrained=lab/m", "iter40/lab__m")],
-)  # fmt: skip
-def test_the_step_is_that_of_the_revision_the_path_or_the_folder(
-    tmp_path: Path, arguments: Any, folder: str
-) -> None:
+    [
+        ("pretrained=lab/m,revision=step40", "x"),
+        ({"pretrained": "lab/m", "revision": "stage1-step40-tokens1B"}, "x"),
+        ("pretrained=out/m/checkpoint-40", "x"),
+        ("pretrained=lab/m", "step_40"),
+        ("pretrained=lab/m", "iter40/lab__m"),
+    ],
+)
+def test_the_step_is_that_of_the_revision_the_path_or_the_folder(tmp_path: Path, arguments: Any, folder: str) -> None:
     path = tmp_path / folder / "results.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(_harness("", 0, 0.5, config={"model_args": arguments, "num_fewshot": 5})))
@@ -352,8 +371,14 @@ def test_results_of_the_old_form_and_without_steps(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps(old))
     columns = open_table(tmp_path / "results.json").columns
     assert {name: list(cells) for name, cells in columns.items()} == {
-        "model": ["m"], "step": [9], "task": ["piqa"], "metric": ["acc"], "value": [0.6], "stderr": [0.01], "shots": ["5"],
-    }  # fmt: skip
+        "model": ["m"],
+        "step": [9],
+        "task": ["piqa"],
+        "metric": ["acc"],
+        "value": [0.6],
+        "stderr": [0.01],
+        "shots": ["5"],
+    }
     (tmp_path / "results.json").write_text(json.dumps(_harness("m", 1, 0.5, config={})))
     with pytest.raises(InputError, match="names no step"):
         open_table(tmp_path)

@@ -87,17 +87,13 @@ def test_holm_is_monotone_and_at_least_what_it_corrects(p: list[float]) -> None:
     assert [c for _, c in sorted(zip(p, corrected, strict=True))] == sorted(corrected)
 
 
-def _planted(
-    size: float, *, n: int = 40, models: int = 6, errors: float | None = 1.0, seed: int = 0
-) -> list[Curve]:
+def _planted(size: float, *, n: int = 40, models: int = 6, errors: float | None = 1.0, seed: int = 0) -> list[Curve]:
     random, steps = np.random.default_rng(seed), np.linspace(1, n, n)
     u = steps / n
     rise = 10 * (1 - np.exp(-10 * u))
     falls = [rise - size * np.maximum(u - 0.5, 0) / 0.5 if i == 0 else rise for i in range(models)]
     error = None if errors is None else np.full(n, errors)
-    return [
-        Curve(str(i), "t", "acc", steps, y + random.standard_normal(n), error) for i, y in enumerate(falls)
-    ]
+    return [Curve(str(i), "t", "acc", steps, y + random.standard_normal(n), error) for i, y in enumerate(falls)]
 
 
 @pytest.mark.parametrize("errors", [1.0, None])
@@ -122,12 +118,7 @@ def test_less_is_better_is_the_same_upside_down() -> None:
     up = judge(_planted(10.0))[0]
     down = judge([replace(curve, values=-curve.values, lower=True) for curve in _planted(10.0)])[0]
     for a, b in zip(up, down, strict=True):
-        assert (a.declined, a.p_peak, a.p_contrast, a.decline) == (
-            b.declined,
-            b.p_peak,
-            b.p_contrast,
-            b.decline,
-        )
+        assert (a.declined, a.p_peak, a.p_contrast, a.decline) == (b.declined, b.p_peak, b.p_contrast, b.decline)
         assert b.contrast == -(a.contrast or 0.0)
         assert b.peak == -(a.peak or 0.0)
 
@@ -203,9 +194,7 @@ def test_constant_and_smooth_curves_have_a_verdict() -> None:
 
 def test_a_log_of_every_step_is_averaged() -> None:
     random, steps = np.random.default_rng(0), np.arange(1.0, 5001.0)
-    loss = (
-        3 + 2 * np.exp(-steps / 300) + np.maximum(steps - 2500, 0) * 1e-4 + 0.1 * random.standard_normal(5000)
-    )
+    loss = 3 + 2 * np.exp(-steps / 300) + np.maximum(steps - 2500, 0) * 1e-4 + 0.1 * random.standard_normal(5000)
     (verdict,), _ = judge([Curve("m", "train", "loss", steps, loss, lower=True)])
     assert verdict.declined
     assert "4,976 checkpoints were averaged to 128" in verdict.notes

@@ -22,9 +22,7 @@ def simulated(runs: int, noise: float, seed: int) -> tuple[Array, Array, Array]:
 
 def huber_sum(theta: Array, n: Array, t: Array, losses: Array, delta: float = 1e-3) -> tuple[float, Array]:
     """The sum and its gradient, as Hoffmann et al. 2022 write them in approach 3."""
-    terms = np.stack(
-        [theta[0] - theta[1] * np.log(n), theta[2] - theta[3] * np.log(t), np.full(len(n), theta[4])]
-    )
+    terms = np.stack([theta[0] - theta[1] * np.log(n), theta[2] - theta[3] * np.log(t), np.full(len(n), theta[4])])
     predicted = np.logaddexp.reduce(terms)
     residuals, shares = predicted - np.log(losses), np.exp(terms - predicted)
     size = np.abs(residuals)
@@ -42,9 +40,7 @@ def test_no_start_of_scipy_ends_lower(noise: float) -> None:
     starts = [law.theta, TRUE.theta, np.array([5.0, 0.5, 5.0, 0.5, 0.0])]
     scaled = lambda theta: tuple(1e4 * part for part in huber_sum(theta, n, t, losses))  # noqa: E731
     options = {"maxiter": 200, "ftol": 1e-15, "gtol": 1e-12}
-    ends = [
-        minimize(scaled, start, jac=True, method="L-BFGS-B", options=options).fun / 1e4 for start in starts
-    ]
+    ends = [minimize(scaled, start, jac=True, method="L-BFGS-B", options=options).fun / 1e4 for start in starts]
     assert law.objective <= min(ends) * (1 + 1e-9)
 
 
@@ -84,9 +80,7 @@ def test_squares_alone_are_least_squares() -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(st.floats(0.01, 1000), st.floats(0.01, 1000), st.integers(0, 100))
-def test_units_of_parameters_and_tokens_move_a_and_b_alone(
-    millions: float, billions: float, seed: int
-) -> None:
+def test_units_of_parameters_and_tokens_move_a_and_b_alone(millions: float, billions: float, seed: int) -> None:
     n, t, losses = simulated(10, 0.01, seed)
     fixed = {"alpha": 0.35, "beta": 0.37}
     law, moved = fit(n, t, losses, fixed=fixed), fit(n / millions, t / billions, losses, fixed=fixed)

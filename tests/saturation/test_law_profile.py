@@ -80,11 +80,7 @@ def without_e() -> dict[str, Array]:
     """Runs of a law of N and T alone."""
     n, t, _ = simulated(20, 0.0, seed=8)
     law = Law(TRUE.A, TRUE.alpha, TRUE.B, TRUE.beta, 1e-9)
-    return {
-        "n": n,
-        "t": t,
-        "loss": law.predict(n, t) * np.exp(0.01 * np.random.default_rng(8).standard_normal(20)),
-    }
+    return {"n": n, "t": t, "loss": law.predict(n, t) * np.exp(0.01 * np.random.default_rng(8).standard_normal(20))}
 
 
 def test_a_fit_without_e_says_so_and_has_no_bootstrap() -> None:
@@ -95,9 +91,7 @@ def test_a_fit_without_e_says_so_and_has_no_bootstrap() -> None:
     assert e.profile[0] is None
     assert e.profile[1] is not None
     assert all(constant.bootstrap is None for constant in record.constants)
-    assert (
-        "The best fit has E = 0: these runs show no loss that more N and T would not remove." in record.notes
-    )
+    assert "The best fit has E = 0: these runs show no loss that more N and T would not remove." in record.notes
     assert any("no bootstrap interval" in note for note in record.notes)
     assert "at most" in report.to_markdown(record)
     assert ScalingLaw.from_json(record.to_json()) == record
@@ -116,9 +110,7 @@ def test_an_open_end_is_in_the_verdict() -> None:
     n, t, losses = noisy(3, runs=12, noise=0.1)
     record = uncone.fit_scaling_law({"n": n, "t": t, "loss": losses}, resamples=100)
     power = next(c for c in record.constants[1::2] if c.profile and None in c.profile)
-    assert any(
-        f"{power.name} {word}" in record.verdict.replace(f"{power.value:.3g} (", "") for word in ("at", "not")
-    )
+    assert any(f"{power.name} {word}" in record.verdict.replace(f"{power.value:.3g} (", "") for word in ("at", "not"))
     assert any(note.startswith("The runs do not bound ") for note in record.notes)
 
 

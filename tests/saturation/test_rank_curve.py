@@ -71,30 +71,22 @@ def test_a_head_that_gains_by_a_refit_is_not_called_small_for_it() -> None:
     assert any("the model was not made for it" in note for note in curve.notes)
 
 
-def test_refits_are_better_than_truncations_and_truncations_stay_within_their_bounds(
-    planted: RankCurve,
-) -> None:
+def test_refits_are_better_than_truncations_and_truncations_stay_within_their_bounds(planted: RankCurve) -> None:
     plain, aware, refit = planted.lines[:3]
     for i in range(4):
         assert refit.losses[i] < min(plain.losses[i], aware.losses[i]) - 0.01
         assert len(refit.starts[i]) == 5
-        assert {"random A B", "plain truncation", "data-aware truncation"} <= {
-            one.name for one in refit.starts[i]
-        }
+        assert {"random A B", "plain truncation", "data-aware truncation"} <= {one.name for one in refit.starts[i]}
     for line in (plain, aware):
         for excess, bound in zip(line.excess, line.bounds, strict=True):
             assert abs(excess) <= bound.on_states + 1e-6
             assert abs(excess) <= bound.spectral + 1e-6 <= bound.frobenius + 2e-6
 
 
-@pytest.mark.parametrize(
-    "n", [200, 1000]
-)  # 200 tokens: the last block of 16 is held out, and 8 tokens are left over
+@pytest.mark.parametrize("n", [200, 1000])  # 200 tokens: the last block of 16 is held out, and 8 tokens are left over
 def test_every_column_is_what_its_heading_says(n: int) -> None:
     s = made(n, 30, 8)
-    s = replace(
-        s, states=s.states * torch.linspace(0.5, 2, n)[:, None]
-    )  # the end of the text is unlike its start
+    s = replace(s, states=s.states * torch.linspace(0.5, 2, n)[:, None])  # the end of the text is unlike its start
     curve = rank_curve(s, ranks=[2, 5], refits=False)
     x, head = s.states.double().numpy(), s.head.double().numpy()
     head = head - head.mean(0)
@@ -112,13 +104,7 @@ def test_every_column_is_what_its_heading_says(n: int) -> None:
     assert curve.full_loss == pytest.approx(mean(head, held), abs=1e-5)
     u, sizes, v = np.linalg.svd(head, full_matrices=False)
     plain = _line(curve, "plain")
-    tables = [
-        t
-        for block in curve.blocks()
-        if isinstance(block, Folded)
-        for t in block.blocks
-        if isinstance(t, Table)
-    ]
+    tables = [t for block in curve.blocks() if isinstance(block, Folded) for t in block.blocks if isinstance(t, Table)]
     wholes = next(t for t in tables if t.title.startswith("Plain truncation"))
     for i, rank in enumerate((2, 5)):
         cut = (u[:, :rank] * sizes[:rank]) @ v[:rank]
@@ -193,10 +179,7 @@ def test_the_same_seed_gives_the_same_curve_and_progress_is_told() -> None:
         ({"states": torch.full((400, 8), float("nan"))}, "expected finite states"),
         ({"labels": torch.full((400,), 30)}, "expected labels from 0 to 29, got 30 to 30"),
         ({"states": torch.zeros(400, 7)}, "expected a state of the head's columns"),
-        (
-            {"states": torch.zeros(1, 8), "labels": torch.zeros(1, dtype=torch.int64)},
-            "at least 128 tokens, got 1",
-        ),
+        ({"states": torch.zeros(1, 8), "labels": torch.zeros(1, dtype=torch.int64)}, "at least 128 tokens, got 1"),
     ],
 )
 def test_damaged_states_are_refused(change: dict[str, torch.Tensor], told: str) -> None:
@@ -279,9 +262,7 @@ def test_a_mixture_wins_where_the_source_is_one() -> None:
     n, v, d = 12000, 40, 3
     x = torch.randn(n, d, generator=random)
     head = torch.randn(v, d, generator=random) * 2
-    left, right = (
-        torch.softmax(torch.tanh(x @ torch.randn(d, d, generator=random) * 2) @ head.T * 2, 1) for _ in "ab"
-    )
+    left, right = (torch.softmax(torch.tanh(x @ torch.randn(d, d, generator=random) * 2) @ head.T * 2, 1) for _ in "ab")
     p = 0.5 * left + 0.5 * right
     labels = torch.multinomial(p, 1, generator=random)[:, 0]
     blocks = torch.arange(n).numpy() // 60

@@ -92,11 +92,7 @@ def test_a_refit_is_never_worse_than_its_start_and_finds_a_planted_rank(rank: in
     s = made(1500, 40, 12, rank=8)
     problem, head, moment = _problem(s, 1.0)
     ends = []
-    starts = [
-        cut(plain(head), rank),
-        cut(data_aware(head, moment), rank),
-        random_head(40, 12, rank, moment, 0),
-    ]
+    starts = [cut(plain(head), rank), cut(data_aware(head, moment), rank), random_head(40, 12, rank, moment, 0)]
     for start in starts:
         (a, b), fit = of_rank(problem, start, 150)
         before = float(_by_autograd(s, 1.0, start[0] @ start[1]))

@@ -49,18 +49,14 @@ def _curves(folder: Path) -> Path:
 
 
 def test_curves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    done = _run(
-        capsys, "curves", _curves(tmp_path), "--columns", "step=iteration", "value=value", *_files(tmp_path)
-    )
+    done = _run(capsys, "curves", _curves(tmp_path), "--columns", "step=iteration", "value=value", *_files(tmp_path))
     record = _answered(tmp_path, done)
     assert isinstance(record, CurveVerdicts)
     assert {curve.model: curve.declined for curve in record.curves} == {"small": True, "large": False}
 
 
 def test_a_scaling_law(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [
-        f"m{n:g},{n:g},3e11,{119.09 / n**0.246 + 410.7 / 3e11**0.28 + 1.69}" for n in (1e8, 4e8, 1e9, 6e9)
-    ]
+    rows = [f"m{n:g},{n:g},3e11,{119.09 / n**0.246 + 410.7 / 3e11**0.28 + 1.69}" for n in (1e8, 4e8, 1e9, 6e9)]
     (tmp_path / "runs.csv").write_text("\n".join(["model,params,t,loss", *rows]) + "\n")
     given = ["--columns", "n=params", "--fixed", "B=410.7", "beta=0.28", "E=1.69", "--smallest", "2e8"]
     record = _answered(tmp_path, _run(capsys, "law", tmp_path / "runs.csv", *given, *_files(tmp_path)))
@@ -115,22 +111,21 @@ def test_contexts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["curves"], 'Command "saturation curves" parameter SOURCE requires an argument'),
         (["curves", "x.csv", "--text", "x.csv"], "Unknown option: --text"),
-        (["head", "x.csv"], 'parameter --text requires an argument'),
+        (["head", "x.csv"], "parameter --text requires an argument"),
         (["curves", "x.csv", "--columns", "step"], "expected --columns NAME=VALUE, got 'step'"),
         (["curves", "x.csv", "--columns", "step=a", "step=b"], "expected one --columns of step, got two"),
         (["law", "x.csv", "--fixed", "B=much"], "expected --fixed NAME=VALUE, got 'B=much': give a number"),
-        (["head", "m", "--text", "x.csv", "--ranks", "4", "x"], 'Invalid value for --ranks: unable to convert "x" into int'),
+        (
+            ["head", "m", "--text", "x.csv", "--ranks", "4", "x"],
+            'Invalid value for --ranks: unable to convert "x" into int',
+        ),
         (["curves", "x.csv"], "expected a column for the step"),
         (["curves", "missing.csv"], "cannot read"),
         (["curves", "x.csv", "--alpha", "2"], "expected alpha between 0 and 1"),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(
-    given: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    given: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("x.csv").write_text("a,b\n1,2\n")
@@ -145,15 +140,7 @@ def test_steps_of_checkpoints_without_names(tmp_path: Path, capsys: pytest.Captu
     paths = sorted((tmp_path / "family").iterdir())[:2]
     for path, name in zip(paths, ("first", "second"), strict=True):
         path.rename(tmp_path / name)
-    options = [
-        "checkpoints",
-        tmp_path / "first",
-        tmp_path / "second",
-        "--steps",
-        "7",
-        "3",
-        *_files(tmp_path),
-    ]
+    options = ["checkpoints", tmp_path / "first", tmp_path / "second", "--steps", "7", "3", *_files(tmp_path)]
     record = _answered(tmp_path, _run(capsys, *options))
     assert isinstance(record, CheckpointTrace)
     assert [(Path(one.name).name, one.step) for one in record.checkpoints] == [("second", 3), ("first", 7)]

@@ -22,16 +22,31 @@ from uncone.saturation.law.record import ScalingLaw
 FIXED = {"B": 410.7, "beta": 0.28, "E": 1.69}
 TOKENS = 143_000 * 2_097_152
 FINAL = {
-    "14m": (14_067_712, 4.363), "31m": (30_494_720, 3.998), "70m": (70_426_624, 3.635), "160m": (162_322_944, 3.238),
-    "410m": (405_334_016, 2.836), "1b": (1_011_781_632, 2.678), "1.4b": (1_414_647_808, 2.603), "2.8b": (2_775_208_960, 2.484),
-    "6.9b": (6_857_302_016, 2.396), "12b": (11_846_072_320, 2.333),
-}  # fmt: skip
+    "14m": (14_067_712, 4.363),
+    "31m": (30_494_720, 3.998),
+    "70m": (70_426_624, 3.635),
+    "160m": (162_322_944, 3.238),
+    "410m": (405_334_016, 2.836),
+    "1b": (1_011_781_632, 2.678),
+    "1.4b": (1_414_647_808, 2.603),
+    "2.8b": (2_775_208_960, 2.484),
+    "6.9b": (6_857_302_016, 2.396),
+    "12b": (11_846_072_320, 2.333),
+}
 """Total parameters and final losses of the Pythias, read from figure 1 of Godey et al. 2024."""
 BEST = {"14m": (35, 4.358), "31m": (50, 3.932), "70m": (50, 3.585), "160m": (75, 3.177)}
 OUTSIDE = {
-    "14m": 1_189_888, "31m": 4_739_072, "70m": 18_915_328, "160m": 85_056_000, "410m": 302_311_424, "1b": 805_736_448,
-    "1.4b": 1_208_602_624, "2.8b": 2_517_652_480, "6.9b": 6_444_163_072, "12b": 11_327_027_200,
-}  # fmt: skip
+    "14m": 1_189_888,
+    "31m": 4_739_072,
+    "70m": 18_915_328,
+    "160m": 85_056_000,
+    "410m": 302_311_424,
+    "1b": 805_736_448,
+    "1.4b": 1_208_602_624,
+    "2.8b": 2_517_652_480,
+    "6.9b": 6_444_163_072,
+    "12b": 11_327_027_200,
+}
 """Their parameters outside the embeddings."""
 DATA = (Path(__file__).parents[2] / "../shared/data/pythia/godey2024_digitised.csv").resolve()
 
@@ -75,9 +90,7 @@ def test_the_notes_gaps_from_the_papers_constants() -> None:
     final = paper.gap(n, [TOKENS] * 4, [FINAL[model][1] for model in small])
     assert 100 * final == pytest.approx([8.6, 9.3, 8.9, 5.2], abs=0.05)
     assert 100 * final.mean() == pytest.approx(7.98, abs=0.005)
-    best = paper.gap(
-        n, [step * 2_097_152_000 for step, _ in BEST.values()], [loss for _, loss in BEST.values()]
-    )
+    best = paper.gap(n, [step * 2_097_152_000 for step, _ in BEST.values()], [loss for _, loss in BEST.values()])
     assert 100 * best == pytest.approx([5.3, 5.0, 4.7, 1.5], abs=0.06)
     assert 100 * best.mean() == pytest.approx(4.13, abs=0.01)
 
@@ -121,9 +134,7 @@ def test_the_digitised_file_gives_the_notes_constants(monkeypatch: pytest.Monkey
         getattr(study, name) for name in ("FAMILY", "losses", "mean_gap", "parameters", "table")
     )
 
-    assert {model: parameters(model, total=True) for model in FAMILY} == {
-        model: n for model, (n, _) in FINAL.items()
-    }
+    assert {model: parameters(model, total=True) for model in FAMILY} == {model: n for model, (n, _) in FINAL.items()}
     assert {model: parameters(model, total=False) for model in FAMILY} == OUTSIDE
     final, best = losses(DATA)
     for total, (a, alpha, gap, gap_of_best) in {
@@ -211,9 +222,7 @@ def test_the_same_seed_gives_the_same_record() -> None:
 
 def test_progress_is_told() -> None:
     told: list[tuple[str, int, int]] = []
-    uncone.fit_scaling_law(
-        pythias(), smallest=4e8, fixed=FIXED, resamples=100, progress=lambda *now: told.append(now)
-    )
+    uncone.fit_scaling_law(pythias(), smallest=4e8, fixed=FIXED, resamples=100, progress=lambda *now: told.append(now))
     assert told[0] == ("simulate", 0, 3)
     assert told[-1] == ("simulate", 3, 3)
 
@@ -304,10 +313,8 @@ RUNS = {
         ({}, {"columns": {"size": "n"}}, "without size"),
         ({"model": ["a"]}, {}, "expected columns of one length"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_fitted_is_refused(
-    changed: dict[str, object], options: dict[str, object], message: str
-) -> None:
+)
+def test_what_cannot_be_fitted_is_refused(changed: dict[str, object], options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         uncone.fit_scaling_law({**RUNS, **changed}, **options)  # type: ignore[arg-type]
 

@@ -47,11 +47,7 @@ def test_a_gaussian_head_is_all_but_flat() -> None:
 
 @given(st.integers(0, 100))
 def test_the_logits_do_not_see_how_head_and_states_share_a_matrix(seed: int) -> None:
-    w, h, r = (
-        _normal(40, 5, seed=seed),
-        _normal(30, 5, seed=seed + 1),
-        _normal(5, 5, seed=seed + 2) + 3 * np.eye(5),
-    )
+    w, h, r = (_normal(40, 5, seed=seed), _normal(30, 5, seed=seed + 1), _normal(5, 5, seed=seed + 2) + 3 * np.eye(5))
 
     def spectrum(w: Array, h: Array) -> Array:
         centered = w - w.mean(axis=0)

@@ -46,9 +46,7 @@ def _event(tag: str, step: int, value: float, form: str = "simple") -> bytes:
     else:
         number = _message(8, _field(1, 0, b"\2") + _message(2, b"") + _message(4, struct.pack("<d", value)))
     summary = _message(1, _message(1, tag.encode()) + number)
-    return _record(
-        _field(1, 1, struct.pack("<d", 1.7e9)) + _field(2, 0, _varint(step)) + _message(5, summary)
-    )
+    return _record(_field(1, 1, struct.pack("<d", 1.7e9)) + _field(2, 0, _varint(step)) + _message(5, summary))
 
 
 def events(form: str = "simple") -> bytes:
@@ -92,9 +90,14 @@ def test_scalars_that_tensorboard_wrote(tmp_path: Path) -> None:
     table = open_table(tmp_path)
     tags = zip(*(table.columns[name] for name in ("task", "metric", "step", "value")), strict=True)
     assert set(tags) == {
-        ("train", "loss", 1, 2.5), ("train", "loss", 300, 1.25), ("train", "loss", 70000, 0.125), ("", "lr", 1, 1.25),
-        ("", "lr", 300, 0.625), ("", "lr", 70000, 0.0625), ("eval", "acc", 5, 0.75),
-    }  # fmt: skip
+        ("train", "loss", 1, 2.5),
+        ("train", "loss", 300, 1.25),
+        ("train", "loss", 70000, 0.125),
+        ("", "lr", 1, 1.25),
+        ("", "lr", 300, 0.625),
+        ("", "lr", 70000, 0.0625),
+        ("eval", "acc", 5, 0.75),
+    }
     assert table.notes == ()
 
 

@@ -67,10 +67,7 @@ def test_a_loss_that_never_turns_is_said_to(family: Path) -> None:
 def test_the_numbers_of_a_checkpoint(trace: CheckpointTrace) -> None:
     one = trace.checkpoints[3]
     head = head_at(3, 10).astype(np.float32).astype(np.float64)
-    for name, centered, w in (
-        ("head_entropy", False, head),
-        ("head_entropy_centered", True, head - head.mean(axis=0)),
-    ):
+    for name, centered, w in (("head_entropy", False, head), ("head_entropy_centered", True, head - head.mean(axis=0))):
         s = np.linalg.svd(w, compute_uv=False)
         p = s**2 / (s**2).sum()
         assert one.values[name] == pytest.approx(math.log(D) + (p * np.log(p)).sum(), abs=1e-5)
@@ -157,8 +154,7 @@ def test_no_checkpoint_that_could_be_read_is_an_error_with_the_reasons(
         write_checkpoint(folder / f"step{place}", head_at(place, 1))
         (folder / f"step{place}" / "model.safetensors").write_bytes(b"no tensors")
     with pytest.raises(
-        InputError,
-        match=r"got 2 that cannot: runs/step1 at step 1: .*model.safetensors.* \(and 1 other reason\)",
+        InputError, match=r"got 2 that cannot: runs/step1 at step 1: .*model.safetensors.* \(and 1 other reason\)"
     ):
         trace_checkpoints(folder)
     status, out, err = run_command("saturation", capsys, "checkpoints", folder, "--json", tmp_path / "t.json")
@@ -176,8 +172,8 @@ def test_a_file_of_others_is_not_written_over(family: Path, tmp_path: Path) -> N
     for lines, number, got in (
         (["dear diary\n"], 1, "'dear diary"),
         (["dear diary"], 1, "'dear diary"),
-        (['{"key": "mine", "loss": 2.5}\n', '{"key": "yours"}\n'], 1, "'{\"key\": \"mine\""),
-        ([old], 1, "'{\"key\": \"0123\""),
+        (['{"key": "mine", "loss": 2.5}\n', '{"key": "yours"}\n'], 1, '\'{"key": "mine"'),
+        ([old], 1, '\'{"key": "0123"'),
         ([*own, "note to self\n"], N + 1, "'note to self"),
         ([*own, "note to self"], N + 1, "'note to self"),
         ([*own[:3], "\n", *own[3:]], 4, "'\\\\n'"),
@@ -185,7 +181,7 @@ def test_a_file_of_others_is_not_written_over(family: Path, tmp_path: Path) -> N
         ([*own[:-1], own[-1].replace('"step": ', '"step": 1')], N, "a changed record"),
         ([*own[:2], own[2][:-9], "\n", *own[3:]], 3, "a changed record"),
         (["{"], 1, "'{'"),
-    ):  # fmt: skip
+    ):
         out.write_text("".join(lines))
         message = rf"expected a checkpoint as this version .* in line {number} of .*kept.jsonl, got {got}"
         with pytest.raises(InputError, match=message):
@@ -231,9 +227,7 @@ def test_no_edited_line_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_one_checkpoint(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "checkpoint-500", head_at(0, 0))
     found = trace_checkpoints([tmp_path / "checkpoint-500"])
-    assert (
-        found.verdict == "1 checkpoint: a turn needs at least 8, so that only the numbers of each are given."
-    )
+    assert found.verdict == "1 checkpoint: a turn needs at least 8, so that only the numbers of each are given."
     assert found.checkpoints[0].step == 500
     report.to_html(found)
 
@@ -262,9 +256,7 @@ def test_heads_that_change_shape_are_compared_as_shares(tmp_path: Path) -> None:
         note
         == f"The head changes its shape: {V} x {D} from step 0, {V} x {2 * D} from step 8. Entropies are shares of ln d, RankMe of d."
     )
-    (rankme,) = (
-        row for row in found.turns if row.name == "table_rankme"
-    )  # of noise: nearly d, and then nearly 2 d
+    (rankme,) = (row for row in found.turns if row.name == "table_rankme")  # of noise: nearly d, and then nearly 2 d
     assert rankme.turned is False
 
 
@@ -300,9 +292,7 @@ def test_steps_come_from_names_trainers_or_the_caller(tmp_path: Path) -> None:
     (paths[0] / "trainer_state.json").write_text('{"global_step": 100, "log_history": []}')
     assert [one.step for one in trace_checkpoints(paths).checkpoints] == [100, 200, 300]
     assert [one.step for one in trace_checkpoints(paths, steps=[3, 2, 1]).checkpoints] == [1, 2, 3]
-    with pytest.raises(
-        InputError, match=r"expected one checkpoint a step, got .*/a and .*checkpoint-200 at step 5"
-    ):
+    with pytest.raises(InputError, match=r"expected one checkpoint a step, got .*/a and .*checkpoint-200 at step 5"):
         trace_checkpoints(paths, steps=[5, 5, 6])
     with pytest.raises(InputError, match="expected a step for each of 3 checkpoints, got 1"):
         trace_checkpoints(paths, steps=[5])
@@ -317,13 +307,7 @@ def test_losses_from_a_table_a_trainer_or_the_caller(family: Path, tmp_path: Pat
     pairs = losses(10)
     assert checkpoints.losses_of(dict(pairs), places) == (pairs, [])
     assert checkpoints.losses_of(table_of(pairs, tmp_path / "a.csv"), places)[0] == pairs
-    state = {
-        "log_history": [
-            {"step": 1, "loss": 9.0},
-            {"step": 2, "eval_loss": 3.0},
-            {"step": 4, "eval_loss": 2.5},
-        ]
-    }
+    state = {"log_history": [{"step": 1, "loss": 9.0}, {"step": 2, "eval_loss": 3.0}, {"step": 4, "eval_loss": 2.5}]}
     (tmp_path / "trainer_state.json").write_text(json.dumps(state))
     assert checkpoints.losses_of(tmp_path / "trainer_state.json", places)[0] == [(2.0, 3.0), (4.0, 2.5)]
     assert checkpoints.losses_of(None, places) == ([], [])
@@ -363,9 +347,7 @@ def test_a_gap_is_named() -> None:
 
 def test_a_text_adds_states_and_logits(stories: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
-    text.write_text(
-        "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. " * 6
-    )
+    text.write_text("Once upon a time, there was a little girl named Lily. She loved to play outside in the park. " * 6)
     (one,) = trace_checkpoints([stories], text=text, steps=[1]).checkpoints
     assert not one.failed
     from uncone.model.last_states import states_of
@@ -397,9 +379,7 @@ def test_only_phases_of_rankme_that_a_test_shows_are_named() -> None:
     assert found
     assert int(found[1]) <= 100 <= int(found[2])
     peak = np.where(x < 20, 10 + x, 30 - 2 * (x - 20)) + jitter
-    found = re.search(
-        r": expansion until step [\d,]+ \(([\d,]+) to ([\d,]+)\), then compression\.$", _phases([*peak])
-    )
+    found = re.search(r": expansion until step [\d,]+ \(([\d,]+) to ([\d,]+)\), then compression\.$", _phases([*peak]))
     assert found
     assert int(found[1].replace(",", "")) <= 2000 <= int(found[2].replace(",", ""))
     both = peak + 20 * np.maximum(4 - x, 0) / 4

@@ -8,16 +8,7 @@ from hypothesis import strategies as st
 
 from tests.saturation.heads_made import made
 from uncone.saturation.head.rank import truncation
-from uncone.saturation.head.rank.truncation import (
-    Nested,
-    Text,
-    bounds,
-    data_aware,
-    gauge,
-    losses,
-    plain,
-    second_moment,
-)
+from uncone.saturation.head.rank.truncation import Nested, Text, bounds, data_aware, gauge, losses, plain, second_moment
 
 Tensor = torch.Tensor
 
@@ -120,8 +111,7 @@ def test_no_loss_changes_by_more_than_its_bound(seed: int, rank: int, size: floa
         room = 1 + 1e-6
         assert float(changes.mean()) <= found.on_states * room + 1e-6
         assert (
-            found.on_states
-            <= float(norms.square().mean().sqrt()) * found.frobenius / float(norms.mean()) * room + 1e-6
+            found.on_states <= float(norms.square().mean().sqrt()) * found.frobenius / float(norms.mean()) * room + 1e-6
         )
         assert float(changes.mean()) <= found.spectral * room + 1e-6
         assert found.spectral <= found.frobenius * room

@@ -59,9 +59,7 @@ def test_the_parts_are_the_best_of_all_cuts(y: list[float]) -> None:
 
 
 def test_a_turn_stays_where_it_was_when_the_series_recovers() -> None:
-    y = np.interp(X, [0, 10, 16, 29], [10.0, 0.0, 6.0, 2.0]) + 0.3 * np.random.default_rng(0).standard_normal(
-        30
-    )
+    y = np.interp(X, [0, 10, 16, 29], [10.0, 0.0, 6.0, 2.0]) + 0.3 * np.random.default_rng(0).standard_normal(30)
     found = _find(X, y)
     assert found.p < turns.LEVEL
     assert found.low <= 10 <= found.high
@@ -105,10 +103,13 @@ def test_a_planted_turn_is_found_in_its_interval(correlation: float) -> None:
 def test_what_never_turns_did_not_turn(series: str) -> None:
     noise = 0.02 * _wander(30, 0.5, np.random.default_rng(5))
     y = {
-        "falls": 3 + 2 / np.sqrt(1 + X) + noise, "rises": np.log(1 + X) + noise, "constant": np.full(30, 2.0),
-        "plateau": 3 + 3 * np.exp(-X) + noise, "smooth": 3 + 2 / np.sqrt(1 + X),
+        "falls": 3 + 2 / np.sqrt(1 + X) + noise,
+        "rises": np.log(1 + X) + noise,
+        "constant": np.full(30, 2.0),
+        "plateau": 3 + 3 * np.exp(-X) + noise,
+        "smooth": 3 + 2 / np.sqrt(1 + X),
         "peak": 3 - 0.1 * np.abs(X - 12) + noise,
-    }[series]  # fmt: skip
+    }[series]
     assert _find(X, y).p > turns.LEVEL
 
 
@@ -159,8 +160,7 @@ SHAPES = {"power": 3.5 + 2 / np.sqrt(1 + X), "plateau": np.zeros(30)}
 def test_false_alarms_are_at_most_six_in_a_hundred(shape: str, correlation: float) -> None:
     generator = np.random.default_rng(7)
     alarms = [
-        _find(X, SHAPES[shape] + 0.015 * _wander(30, correlation, generator), draws=199, seed=seed).p
-        <= turns.LEVEL
+        _find(X, SHAPES[shape] + 0.015 * _wander(30, correlation, generator), draws=199, seed=seed).p <= turns.LEVEL
         for seed in range(150)
     ]
     assert np.mean(alarms) <= 0.06

@@ -71,9 +71,13 @@ def test_no_file_is_replaced_and_none_taken_for_a_state(
         (out, lambda: out.write_bytes(b"vectors"), f"expected a new file, got {out} which exists"),
         (out, lambda: out.symlink_to(tmp_path / "far.npy"), f"expected a new file, got {out} which exists"),
         (out, lambda: out.symlink_to(tmp_path / "nowhere"), f"expected a new file, got {out} which exists"),
-        (part, lambda: part.write_bytes(b"a download"), f"the state of an earlier count by this version of uncone, got {part}"),
+        (
+            part,
+            lambda: part.write_bytes(b"a download"),
+            f"the state of an earlier count by this version of uncone, got {part}",
+        ),
         (part, lambda: part.symlink_to(tmp_path / "far.npy"), f"got {part} which cannot be read"),
-    ):  # fmt: skip
+    ):
         make()
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
         status, _, error = run_command("count", capsys, *arguments)
@@ -90,9 +94,7 @@ def test_no_file_is_replaced_and_none_taken_for_a_state(
     assert (status, "expected a file to save with overwrite" in error) == (1, True)
 
 
-def test_a_file_that_appears_meanwhile_is_kept(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_appears_meanwhile_is_kept(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The state stays, so that nothing is counted again."""
     (tmp_path / "a.txt").write_text(_text(2_000))
     out = tmp_path / "x.npy"
@@ -122,9 +124,7 @@ def test_the_command(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "b.jsonl").write_text("\n".join(lines))
     out, record = tmp_path / "counts.npy", tmp_path / "r.json"
     texts = (tmp_path / "a.txt", f"{tmp_path}/b.jsonl#body")
-    status, told, _ = run_command(
-        "count", capsys, model, *texts, "--save", out, "--json", record, "--no-words"
-    )
+    status, told, _ = run_command("count", capsys, model, *texts, "--save", out, "--json", record, "--no-words")
     assert status == 0
     assert "up 30% of the text" in " ".join(told.split())
     assert int(np.load(out).sum()) == 40_000

@@ -30,20 +30,14 @@ def classifier(kind: str = "BertFor", *, dtype: torch.dtype = torch.float64, **c
     return model.train()
 
 
-def batch(
-    rows: int = 16, length: int = 10, *, side: str = "right", pad: int = 0, seed: int = 0
-) -> dict[str, Tensor]:
+def batch(rows: int = 16, length: int = 10, *, side: str = "right", pad: int = 0, seed: int = 0) -> dict[str, Tensor]:
     """Every other sequence is shorter, padded on one side; the labels are two classes."""
     random = torch.Generator().manual_seed(seed)
     ids = torch.randint(5, V - 5, (rows, length), generator=random)
     mask = torch.ones_like(ids)
     gone = slice(length - 4, length) if side == "right" else slice(0, 4)
     mask[::2, gone] = 0
-    return {
-        "input_ids": ids.where(mask == 1, pad),
-        "attention_mask": mask,
-        "labels": torch.arange(rows) // 2 % 2,
-    }
+    return {"input_ids": ids.where(mask == 1, pad), "attention_mask": mask, "labels": torch.arange(rows) // 2 % 2}
 
 
 class Kept:

@@ -10,24 +10,47 @@ PAD = 0
 
 def _llama(**more: Any) -> dict[str, Any]:
     return {
-        "vocab_size": V, "hidden_size": D, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "max_position_embeddings": 64, "pad_token_id": PAD, "bos_token_id": 1, "eos_token_id": 2,
-    } | more  # fmt: skip
+        "vocab_size": V,
+        "hidden_size": D,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+        "pad_token_id": PAD,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    } | more
 
 
 def _bert(**more: Any) -> dict[str, Any]:
     return {
-        "vocab_size": V, "hidden_size": D, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "max_position_embeddings": 64, "pad_token_id": PAD,
-    } | more  # fmt: skip
+        "vocab_size": V,
+        "hidden_size": D,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 64,
+        "pad_token_id": PAD,
+    } | more
 
 
 def _bart(**more: Any) -> dict[str, Any]:
     return {
-        "vocab_size": V, "d_model": D, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_position_embeddings": 64,
-        "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2,
-    } | more  # fmt: skip
+        "vocab_size": V,
+        "d_model": D,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 64,
+        "decoder_ffn_dim": 64,
+        "max_position_embeddings": 64,
+        "pad_token_id": 1,
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 2,
+    } | more
 
 
 def _gpt(**more: Any) -> dict[str, Any]:
@@ -44,8 +67,14 @@ def _gpt(**more: Any) -> dict[str, Any]:
 
 def _t5(**more: Any) -> dict[str, Any]:
     return {
-        "vocab_size": V, "d_model": D, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0,
-    } | more  # fmt: skip
+        "vocab_size": V,
+        "d_model": D,
+        "d_kv": 8,
+        "d_ff": 64,
+        "num_layers": 2,
+        "num_heads": 4,
+        "decoder_start_token_id": 0,
+    } | more
 
 
 ENDS = {"bos_token_id": 1, "eos_token_id": 2}
@@ -54,14 +83,28 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "GPTJForCausalLM": ("GPTJConfig", _gpt(rotary_dim=4)),
     "GPTNeoForCausalLM": (
         "GPTNeoConfig",
-        {"vocab_size": V, "hidden_size": D, "num_layers": 2, "num_heads": 4, "max_position_embeddings": 64,
-         "attention_types": [[["global", "local"], 1]], **ENDS},
+        {
+            "vocab_size": V,
+            "hidden_size": D,
+            "num_layers": 2,
+            "num_heads": 4,
+            "max_position_embeddings": 64,
+            "attention_types": [[["global", "local"], 1]],
+            **ENDS,
+        },
     ),
     "GPTNeoXForCausalLM": ("GPTNeoXConfig", _bert(**ENDS)),
     "OPTForCausalLM": (
         "OPTConfig",
-        {"vocab_size": V, "hidden_size": D, "ffn_dim": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-         "max_position_embeddings": 64, "word_embed_proj_dim": D},
+        {
+            "vocab_size": V,
+            "hidden_size": D,
+            "ffn_dim": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "max_position_embeddings": 64,
+            "word_embed_proj_dim": D,
+        },
     ),
     "BloomForCausalLM": ("BloomConfig", {"vocab_size": V, "hidden_size": D, "n_layer": 2, "n_head": 4}),
     "LlamaForCausalLM": ("LlamaConfig", _llama()),
@@ -101,7 +144,10 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "BartForConditionalGeneration": ("BartConfig", _bart()),
     "MBartForConditionalGeneration": ("MBartConfig", _bart()),
     "MarianMTModel": ("MarianConfig", _bart(pad_token_id=96, decoder_start_token_id=96)),
-    "PegasusForConditionalGeneration": ("PegasusConfig", _bart(pad_token_id=0, eos_token_id=1, decoder_start_token_id=0)),
+    "PegasusForConditionalGeneration": (
+        "PegasusConfig",
+        _bart(pad_token_id=0, eos_token_id=1, decoder_start_token_id=0),
+    ),
     "LEDForConditionalGeneration": (
         "LEDConfig",
         _bart(attention_window=4, max_encoder_position_embeddings=64, max_decoder_position_embeddings=64),
@@ -110,7 +156,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "BlenderbotSmallForConditionalGeneration": ("BlenderbotSmallConfig", _bart()),
     "T5ForConditionalGeneration": ("T5Config", _t5(tie_word_embeddings=True)),
     "MT5ForConditionalGeneration": ("MT5Config", _t5(tie_word_embeddings=False)),
-}  # fmt: skip
+}
 
 
 FLOAT32_ONLY = ("MixtralForCausalLM",)
@@ -139,14 +185,7 @@ def without_dropout(model: Any) -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-        for name in (
-            "dropout",
-            "attention_dropout",
-            "activation_dropout",
-            "drop_prob",
-            "layerdrop",
-            "hidden_dropout",
-        ):
+        for name in ("dropout", "attention_dropout", "activation_dropout", "drop_prob", "layerdrop", "hidden_dropout"):
             if isinstance(getattr(module, name, None), float):
                 setattr(module, name, 0.0)
 

@@ -84,11 +84,7 @@ def test_half_precision_is_widened_and_nothing_is_changed() -> None:
         (torch.randn(4, 2), 0, "expected k of at least 1, got 0"),
         (torch.empty(0, 2), 3, "expected finite points"),
         (torch.full((3, 2), torch.inf), 3, "expected finite points"),
-        (
-            torch.ones(3, 2, dtype=torch.int64),
-            3,
-            r"expected points in floating point, got torch.int64",
-        ),
+        (torch.ones(3, 2, dtype=torch.int64), 3, r"expected points in floating point, got torch.int64"),
         (torch.ones(3, 0), 3, r"expected finite points .* got \(3, 0\)"),
         (torch.ones(3, 2), True, "expected k of at least 1, got True"),
         ([[1.0, 2.0]], 3, r"expected points of shape \(N, D\), got list"),

@@ -70,8 +70,6 @@ def test_only_the_heads_own_gradient_is_gated(name: str) -> None:
     difference = of_the_head(gate.gates()) - of_the_head(None)
     for parameter_name, parameter in model.named_parameters():
         if parameter_name in known:
-            known[parameter_name] = (
-                known[parameter_name] + difference if parameter is weight else known[parameter_name]
-            )
+            known[parameter_name] = known[parameter_name] + difference if parameter is weight else known[parameter_name]
     assert float(difference.abs().max()) > 1e-4
     assert largest(found, known) < TOLERANCE

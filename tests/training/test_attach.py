@@ -80,9 +80,9 @@ def test_gradient_checkpointing(model: Any) -> None:
         model(**batch()).loss.backward()
     assert float(again) == pytest.approx(float(loss), rel=1e-6)
     assert largest(found, known) < 1e-6
-    assert int(gate._current.sum()) == int(
-        (attached.head_map.align(batch()["labels"], -100) != -100).sum()
-    ), "counted once"
+    assert int(gate._current.sum()) == int((attached.head_map.align(batch()["labels"], -100) != -100).sum()), (
+        "counted once"
+    )
 
 
 def test_the_gate_counts_aligned_targets_of_training_alone() -> None:
@@ -153,10 +153,7 @@ def test_tuples_and_arguments_by_position() -> None:
     with uncone.attach(model):
         named = model(**inputs)
         loss, logits, *_ = model(
-            inputs["input_ids"],
-            attention_mask=inputs["attention_mask"],
-            labels=inputs["labels"],
-            return_dict=False,
+            inputs["input_ids"], attention_mask=inputs["attention_mask"], labels=inputs["labels"], return_dict=False
         )
     assert float(loss) == float(named.loss)
     assert not hasattr(logits, "shape")
@@ -229,9 +226,7 @@ def test_a_step_without_a_loss_is_named() -> None:
     with uncone.attach(model, gate=RareTokenGate(V)) as attached:
         model(**batch())
         attached.step()
-        with pytest.raises(
-            UnsupportedModel, match="expected at least one training loss in this step, got none"
-        ):
+        with pytest.raises(UnsupportedModel, match="expected at least one training loss in this step, got none"):
             attached.step()
 
 
@@ -247,9 +242,7 @@ def test_fewer_states_than_labels_are_named() -> None:
     model = build("LlamaForCausalLM")
     with (
         uncone.attach(model),
-        pytest.raises(
-            InputError, match="hidden state for each of 36 labels, got 3 at the head: leave logits_to_keep"
-        ),
+        pytest.raises(InputError, match="hidden state for each of 36 labels, got 3 at the head: leave logits_to_keep"),
     ):
         model(**batch(), logits_to_keep=1)
 
@@ -269,9 +262,7 @@ def test_a_forward_that_failed_is_counted_once() -> None:
 def test_a_loss_that_changed_since_is_refused() -> None:
     mixtral = build("MixtralForCausalLM")
     with uncone.attach(mixtral) as attached:
-        with pytest.raises(
-            UnsupportedModel, match="expected the cross-entropy as the only loss, got aux_loss besides"
-        ):
+        with pytest.raises(UnsupportedModel, match="expected the cross-entropy as the only loss, got aux_loss besides"):
             mixtral(**batch(), output_router_logits=True)
         assert attached._loss is None
         with pytest.raises(InputError, match="expected no ignore_index in a call of the model, got 3"):
@@ -314,10 +305,7 @@ def test_scaled_losses_are_gated_alike() -> None:
         _, once = loss_and_gradients(model, batch())
         model.zero_grad()
         (model(**batch()).loss * 2.0**16).backward()
-    assert (
-        largest({n: p.grad / 2.0**16 for n, p in model.named_parameters() if p.grad is not None}, once)
-        < 1e-15
-    )
+    assert largest({n: p.grad / 2.0**16 for n, p in model.named_parameters() if p.grad is not None}, once) < 1e-15
 
 
 def test_a_wrapped_forward_is_still_ours_and_detaches() -> None:
@@ -369,9 +357,7 @@ def test_an_adapter_with_a_head_that_trains() -> None:
         ),
     ],
 )
-def test_the_options_that_an_adapter_is_offered_gate_its_head(
-    name: str, options: dict[str, Any], refused: str
-) -> None:
+def test_the_options_that_an_adapter_is_offered_gate_its_head(name: str, options: dict[str, Any], refused: str) -> None:
     with pytest.raises(UnsupportedModel, match=refused) as error:
         uncone.attach(peft(build(name), **options), gate=RareTokenGate(V))
     offered = re.search(r"modules_to_save=.*?(?=, or attach without| trains it whole)", str(error.value))
@@ -484,8 +470,7 @@ def test_a_parameter_behind_the_head_is_refused() -> None:
 def test_a_loss_with_something_added_is_refused() -> None:
     mixtral = build("MixtralForCausalLM", output_router_logits=True, router_aux_loss_coef=0.5)
     with pytest.raises(
-        UnsupportedModel,
-        match="expected the model's own loss on a probe batch to be the cross-entropy of its logits",
+        UnsupportedModel, match="expected the model's own loss on a probe batch to be the cross-entropy of its logits"
     ):
         uncone.attach(mixtral)
 
@@ -493,9 +478,7 @@ def test_a_loss_with_something_added_is_refused() -> None:
 def test_models_that_cannot_be_gated_are_refused() -> None:
     import transformers
 
-    with pytest.raises(
-        UnsupportedModel, match="expected a transformers model with an output head, got Linear"
-    ):
+    with pytest.raises(UnsupportedModel, match="expected a transformers model with an output head, got Linear"):
         uncone.attach(torch.nn.Linear(2, 2))
     headless = transformers.BertModel(
         transformers.BertConfig(vocab_size=V, hidden_size=D, num_hidden_layers=1, num_attention_heads=4)
@@ -504,9 +487,7 @@ def test_models_that_cannot_be_gated_are_refused() -> None:
         uncone.attach(headless)
     quantised = build("LlamaForCausalLM")
     quantised.lm_head.weight = torch.nn.Parameter(torch.zeros(V, D, dtype=torch.int8), requires_grad=False)
-    with pytest.raises(
-        UnsupportedModel, match=r"expected a head in floating point, got Linear of torch.int8"
-    ):
+    with pytest.raises(UnsupportedModel, match=r"expected a head in floating point, got Linear of torch.int8"):
         uncone.attach(quantised)
     odd = build("LlamaForCausalLM")
     odd.lm_head = torch.nn.Bilinear(D, D, V)
@@ -536,19 +517,10 @@ def test_a_second_hand_on_the_model_is_refused() -> None:
     ("arguments", "message"),
     [
         ({"gate": RareTokenGate(V + 1)}, "expected a gate for the head's 97 rows, got 98"),
-        (
-            {"gate": RareTokenGate(V, ignore_index=3)},
-            "expected one ignore_index, got gate 3, options -100",
-        ),
-        (
-            {"options": CrossEntropyOptions(softcap=3.0)},
-            "expected options without softcap and logit_scale, got 3.0",
-        ),
+        ({"gate": RareTokenGate(V, ignore_index=3)}, "expected one ignore_index, got gate 3, options -100"),
+        ({"options": CrossEntropyOptions(softcap=3.0)}, "expected options without softcap and logit_scale, got 3.0"),
         ({"options": CrossEntropyOptions(num_items=3)}, "expected options without num_items"),
-        (
-            {"options": CrossEntropyOptions(ignore_index=None)},
-            "expected an ignore_index, got None: use -100",
-        ),
+        ({"options": CrossEntropyOptions(ignore_index=None)}, "expected an ignore_index, got None: use -100"),
     ],
 )
 def test_arguments_that_contradict_the_model_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -569,14 +541,10 @@ def test_arguments_that_contradict_the_model_are_refused(arguments: dict[str, An
         ({"n_gpu": 2}, "expected one device a process, got 2: DataParallel"),
     ],
 )
-def test_settings_of_a_trainer_that_go_around_the_head_are_refused(
-    setting: dict[str, Any], message: str
-) -> None:
+def test_settings_of_a_trainer_that_go_around_the_head_are_refused(setting: dict[str, Any], message: str) -> None:
     from types import SimpleNamespace
 
-    args = SimpleNamespace(
-        **({"label_smoothing_factor": 0.0, "use_liger_kernel": False, "n_gpu": 0} | setting)
-    )
+    args = SimpleNamespace(**({"label_smoothing_factor": 0.0, "use_liger_kernel": False, "n_gpu": 0} | setting))
     attached = uncone.attach(gpt2())
     with pytest.raises(UnsupportedModel, match=message):
         attached.callback.on_train_begin(args, SimpleNamespace(global_step=0), None)
@@ -588,7 +556,5 @@ def test_a_forward_that_was_patched_over_is_refused() -> None:
     model = gpt2()
     attached = uncone.attach(model)
     model.forward = type(model).forward.__get__(model)
-    with pytest.raises(
-        UnsupportedModel, match="expected the attached forward of GPT2LMHeadModel, got another"
-    ):
+    with pytest.raises(UnsupportedModel, match="expected the attached forward of GPT2LMHeadModel, got another"):
         attached.callback.on_train_begin(SimpleNamespace(), SimpleNamespace(global_step=0), None)

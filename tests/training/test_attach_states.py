@@ -156,9 +156,7 @@ def test_a_loop_without_labels_asks_for_the_penalty(kind: str) -> None:
         ):
             attached.penalty()
     states = model(**inputs).last_hidden_state
-    assert found.item() == pytest.approx(
-        PersistentEntropy()(pool(states, inputs["attention_mask"], "mean")).item()
-    )
+    assert found.item() == pytest.approx(PersistentEntropy()(pool(states, inputs["attention_mask"], "mean")).item())
     assert next(model.parameters()).grad is not None
 
 
@@ -170,10 +168,7 @@ def test_micro_batches_can_be_one_cloud() -> None:
         attached.step()
     assert len(kept.points) == 16
     assert torch.allclose(kept.points, by_hand(model, inputs, -1, "cls"))
-    with (
-        attach_states(model, kept) as adding,
-        pytest.raises(InputError, match="got a penalty in the loss already"),
-    ):
+    with attach_states(model, kept) as adding, pytest.raises(InputError, match="got a penalty in the loss already"):
         adding.penalty()
 
 
@@ -205,9 +200,7 @@ def test_a_column_of_its_own_is_taken_out() -> None:
         assert kept.labels is not None
         assert kept.labels.tolist() == topic.tolist()
         for wrong in ({}, {"topic": topic[:3]}, {"topic": topic.float()}):
-            with pytest.raises(
-                InputError, match="expected a column 'topic' in the batch with one integer a sequence"
-            ):
+            with pytest.raises(InputError, match="expected a column 'topic' in the batch with one integer a sequence"):
                 model(**inputs, **wrong)
         model.eval()(**inputs, topic=topic)
         attached.check()

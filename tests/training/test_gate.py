@@ -133,9 +133,7 @@ def test_a_share_is_met_exactly_by_the_ids_with_fewest_targets(
     gate = RareTokenGate(V, counts=counts, rare_share=share, protected_ids=protected)
     rare = gate.gates()[0].tolist()
     free = [v for v in range(V) if v not in protected]
-    assert [v for v in free if rare[v]] == sorted(
-        sorted(free, key=lambda v: (counts[v], -v))[: int(share * len(free))]
-    )
+    assert [v for v in free if rare[v]] == sorted(sorted(free, key=lambda v: (counts[v], -v))[: int(share * len(free))])
     assert not any(rare[v] for v in protected)
 
 
@@ -204,9 +202,13 @@ def test_the_memory_is_what_is_stated() -> None:
 
 @settings(max_examples=25)
 @given(
-    st.sampled_from([{}, {"memory": "ring"}, {"memory": "average"}, {"mode": "official"}, {"mode": "paper"}, {"window": "epoch"}]),
-    st.integers(0, 7), st.integers(0, 1), st.booleans(),
-)  # fmt: skip
+    st.sampled_from(
+        [{}, {"memory": "ring"}, {"memory": "average"}, {"mode": "official"}, {"mode": "paper"}, {"window": "epoch"}]
+    ),
+    st.integers(0, 7),
+    st.integers(0, 1),
+    st.booleans(),
+)
 def test_a_resumed_gate_is_an_uninterrupted_one_to_the_bit(
     kind: dict[str, Any], at: int, micro: int, by_file: bool
 ) -> None:
@@ -265,8 +267,7 @@ def test_a_changed_batch_is_refused_or_rescaled() -> None:
     refusing = RareTokenGate(V, mode="paper", alpha=0.9)
     refusing.load_state_dict(state)
     with pytest.raises(
-        InputError,
-        match=r"expected about \d+ targets a step, as before the resume, got \d+: keep ranks x batch",
+        InputError, match=r"expected about \d+ targets a step, as before the resume, got \d+: keep ranks x batch"
     ):
         run(refusing, doubled)
     rescaling = RareTokenGate(V, mode="paper", alpha=0.9, on_batch_change="rescale", window=5)
@@ -308,8 +309,7 @@ def test_a_batch_that_is_told_is_compared_exactly() -> None:
     rescaled = RareTokenGate(V, on_batch_change="rescale")
     rescaled.load_state_dict(gate.state_dict())
     with pytest.warns(
-        UserWarning,
-        match="expected 64 sequences a step, as before the resume, got 32: counts a step now mean",
+        UserWarning, match="expected 64 sequences a step, as before the resume, got 32: counts a step now mean"
     ):
         rescaled.set_batch(32)
 
@@ -329,9 +329,7 @@ MUTATIONS: dict[str, Any] = {
     "shares are not finite": lambda s: s["shares"].fill_(torch.nan),
     "rare is float": lambda s: s["gates"].update(rare=s["gates"]["rare"].float()),
     "a gate amplifies": lambda s: s["gates"]["g1"].fill_(5),
-    "a gate acts on ids that are not rare": lambda s: s["gates"].update(
-        rare=torch.zeros(V, dtype=torch.bool)
-    ),
+    "a gate acts on ids that are not rare": lambda s: s["gates"].update(rare=torch.zeros(V, dtype=torch.bool)),
     "the eligible ids are cut": lambda s: s.update(can_be_rare=s["can_be_rare"][:3]),
     "the step is negative": lambda s: s.update(step=-1),
     "it began after its step": lambda s: s.update(begun=4),
@@ -360,11 +358,14 @@ def test_a_state_that_does_not_hold_together_is_refused_and_changes_nothing(how:
 @pytest.mark.parametrize(
     ("memory", "change"),
     [
-        ("ring", {"now": torch.tensor(99)}), ("ring", {"counts": torch.zeros(2, V, dtype=torch.int64)}),
-        ("ring", {"steps": torch.full((16,), 1000)}), ("average", {"total": torch.full((V,), torch.nan, dtype=torch.float64)}),
-        ("average", {"steps": torch.tensor(-1.0, dtype=torch.float64)}), ("average", {"total": torch.zeros(3, dtype=torch.float64)}),
+        ("ring", {"now": torch.tensor(99)}),
+        ("ring", {"counts": torch.zeros(2, V, dtype=torch.int64)}),
+        ("ring", {"steps": torch.full((16,), 1000)}),
+        ("average", {"total": torch.full((V,), torch.nan, dtype=torch.float64)}),
+        ("average", {"steps": torch.tensor(-1.0, dtype=torch.float64)}),
+        ("average", {"total": torch.zeros(3, dtype=torch.float64)}),
     ],
-)  # fmt: skip
+)
 def test_memories_refuse_what_they_cannot_have_held(memory: str, change: dict[str, Tensor]) -> None:
     gate = RareTokenGate(V, window=32, memory=memory)
     state = gate.state_dict()
@@ -376,9 +377,7 @@ def test_memories_refuse_what_they_cannot_have_held(memory: str, change: dict[st
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
-    save_file(
-        {"x": torch.ones(1)}, tmp_path / "a", metadata={"format": "uncone.gate/1", "state": "[nonsense"}
-    )
+    save_file({"x": torch.ones(1)}, tmp_path / "a", metadata={"format": "uncone.gate/1", "state": "[nonsense"})
     with pytest.raises(InputError, match="expected a state that state_dict or save gave"):
         RareTokenGate(V).load(tmp_path / "a")
     save_file({"x": torch.ones(1)}, tmp_path / "b")
@@ -408,9 +407,7 @@ def test_it_waits_for_its_start() -> None:
 
 
 @pytest.mark.parametrize("mode", ["relative", "official"])
-def test_a_gate_that_begins_in_a_run_is_a_new_one_with_the_steps_of_the_run(
-    mode: str, tmp_path: Path
-) -> None:
+def test_a_gate_that_begins_in_a_run_is_a_new_one_with_the_steps_of_the_run(mode: str, tmp_path: Path) -> None:
     new, late = (RareTokenGate(V, start_step=3, mode=mode) for _ in range(2))
     late.begin_at(100)
     steps = zipfian(5)
@@ -420,9 +417,7 @@ def test_a_gate_that_begins_in_a_run_is_a_new_one_with_the_steps_of_the_run(
     again.load(tmp_path / "gate")
     assert all(same(a, b) for a, b in zip(run(again, steps[2:]), run(new, steps[2:]), strict=True))
     assert again.status == dataclasses.replace(new.status, step=105)
-    with pytest.raises(
-        InputError, match="expected a gate that has not begun, got one of step 105: make another"
-    ):
+    with pytest.raises(InputError, match="expected a gate that has not begun, got one of step 105: make another"):
         again.begin_at(7)
 
 
@@ -461,10 +456,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"counts": [1] * V, "mode": "official"},
         "expected the modes 'relative' or 'hard' and no alpha with corpus counts",
     ),
-    (
-        {"counts": [1] * V, "alpha": 0.5},
-        "expected the modes 'relative' or 'hard' and no alpha with corpus counts",
-    ),
+    ({"counts": [1] * V, "alpha": 0.5}, "expected the modes 'relative' or 'hard' and no alpha with corpus counts"),
     ({"protected_ids": [40]}, "expected protected_ids in .0, 40., got 40"),
     ({"n_tokens": 41}, "expected n_tokens from 1 to 40, got 41"),
     ({"start_step": 0}, "expected start_step of at least 1, got 0"),

@@ -131,9 +131,7 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("confident", [False, True])
 @pytest.mark.parametrize("name", LOSSES)
-def test_targets_are_read_off_the_gradient_of_a_loop_of_ones_own(
-    tmp_path: Path, name: str, confident: bool
-) -> None:
+def test_targets_are_read_off_the_gradient_of_a_loop_of_ones_own(tmp_path: Path, name: str, confident: bool) -> None:
     torch.manual_seed(0)
     model, ids = _Plain(), batch()["input_ids"]
     labels = ids.roll(-1, 1).clone()
@@ -145,9 +143,18 @@ def test_targets_are_read_off_the_gradient_of_a_loop_of_ones_own(
     labels[1, 3:7] = -100
     hidden = torch.tanh(model.table(ids)).flatten(0, 1).detach()
     kept = labels.flatten() != -100
-    expected = gradient_ledger(States(
-        hidden[kept], labels.flatten()[kept], model.out.weight.detach(), model.out.bias.detach(), None, 1.0, "", torch.zeros(0)
-    ))  # fmt: skip
+    expected = gradient_ledger(
+        States(
+            hidden[kept],
+            labels.flatten()[kept],
+            model.out.weight.detach(),
+            model.out.bias.detach(),
+            None,
+            1.0,
+            "",
+            torch.zeros(0),
+        )
+    )
     with GradientMonitor(model, tmp_path / "lines", head=model.out):
         LOSSES[name](model(ids).flatten(0, 1), labels.flatten()).backward()
     (line,) = _lines(tmp_path / "lines")
@@ -210,9 +217,7 @@ def test_lines_are_appended_to_own_lines_alone(tmp_path: Path) -> None:
         (np.arange(99).tobytes(), "another in line 1"),
     ):
         path.write_bytes(content)
-        with pytest.raises(
-            InputError, match=rf"expected gradients of a step in each line of lines, got {got}"
-        ):
+        with pytest.raises(InputError, match=rf"expected gradients of a step in each line of lines, got {got}"):
             GradientMonitor(model, path)
         assert path.read_bytes() == content
 
@@ -228,9 +233,17 @@ def test_a_trainer_writes_lines_and_trains_as_without(tmp_path: Path) -> None:
     for name in ("plain", "watched"):
         model = build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0)
         arguments = transformers.TrainingArguments(
-            str(tmp_path / name), max_steps=6, per_device_train_batch_size=4, gradient_accumulation_steps=2,
-            logging_steps=1, report_to=[], use_cpu=True, seed=1, disable_tqdm=True, save_strategy="no",
-        )  # fmt: skip
+            str(tmp_path / name),
+            max_steps=6,
+            per_device_train_batch_size=4,
+            gradient_accumulation_steps=2,
+            logging_steps=1,
+            report_to=[],
+            use_cpu=True,
+            seed=1,
+            disable_tqdm=True,
+            save_strategy="no",
+        )
         run = transformers.Trainer(model, arguments, train_dataset=examples("GPT2LMHeadModel"))
         if name == "watched":
             with GradientMonitor(model, tmp_path / "lines", every=4):
@@ -269,9 +282,7 @@ def test_a_folder_that_goes_away_ends_no_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("logit", [-40.0, -60.0, -84.0, -92.0, -100.0, -1e4])
-def test_a_row_whose_gradient_leaves_the_range_of_float32_has_numbers_in_the_line(
-    tmp_path: Path, logit: float
-) -> None:
+def test_a_row_whose_gradient_leaves_the_range_of_float32_has_numbers_in_the_line(tmp_path: Path, logit: float) -> None:
     """Its square is 0 in float32: its direction was lost."""
     head, path = torch.nn.Linear(4, 9, bias=False), tmp_path / "gradients.jsonl"
     torch.nn.init.zeros_(head.weight).data[5, 0] = logit
@@ -280,14 +291,9 @@ def test_a_row_whose_gradient_leaves_the_range_of_float32_has_numbers_in_the_lin
     with GradientMonitor(model, path, head=head, counts=counts):
         torch.nn.functional.cross_entropy(model(states), labels).backward()
     (line,) = _lines(path)
-    exact = States(
-        states.double(), labels, head.weight.detach().double(), None, None, 1.0, "", torch.zeros(0)
-    )
+    exact = States(states.double(), labels, head.weight.detach().double(), None, None, 1.0, "", torch.zeros(0))
     for group in gradient_ledger(exact, counts=counts).groups:
         for name in ("norm", "frequent_norm", "toward", "push_cosine", "adam"):
             true = getattr(group, name)
             if logit > -85 or name not in ("toward", "push_cosine"):  # else the row's push is 0 in float32
-                assert line[f"{group.name}.{name}"] == pytest.approx(true, rel=1e-3, abs=1e-9), (
-                    group.name,
-                    name,
-                )
+                assert line[f"{group.name}.{name}"] == pytest.approx(true, rel=1e-3, abs=1e-9), (group.name, name)

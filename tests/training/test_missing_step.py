@@ -24,9 +24,7 @@ from .models import V, batch, build
 
 pytestmark = pytest.mark.filterwarnings("ignore:only:UserWarning", "ignore:the:UserWarning")
 AGAIN = r"got another training forward pass without it: add attached\.step\(\) after optimizer\.step\(\)"
-TOO_OFTEN = (
-    r"got it after micro-batches too, .*: move attached\.step\(\) to the line after optimizer\.step\(\)"
-)
+TOO_OFTEN = r"got it after micro-batches too, .*: move attached\.step\(\) to the line after optimizer\.step\(\)"
 NEVER = r"got none in all: add attached\.step\(\) after optimizer\.step\(\), or .*callbacks=\[attached\.callback\]"
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, 1e-3),
@@ -42,14 +40,10 @@ def gpt2() -> Any:
 
 
 def missed(steps: int, of: int) -> str:
-    return (
-        rf"got none after {steps} of {of} optimiser steps: add attached\.step\(\) after optimizer\.step\(\)"
-    )
+    return rf"got none after {steps} of {of} optimiser steps: add attached\.step\(\) after optimizer\.step\(\)"
 
 
-def train(
-    model: Any, optimizer: Any, steps: int, *, after: Any = lambda: None, micro_batches: int = 1
-) -> None:
+def train(model: Any, optimizer: Any, steps: int, *, after: Any = lambda: None, micro_batches: int = 1) -> None:
     for _ in range(steps):
         for seed in range(micro_batches):
             model(**batch(seed)).loss.backward()
@@ -62,10 +56,7 @@ def train(
 def test_a_forgotten_step_is_said_once_in_training_and_once_at_the_end(name: str) -> None:
     model = gpt2()
     optimizer = OPTIMIZERS[name](model.parameters())
-    with (
-        pytest.warns(StepWarning) as said,
-        uncone.attach(model, gate=RareTokenGate(V)),
-    ):
+    with pytest.warns(StepWarning) as said, uncone.attach(model, gate=RareTokenGate(V)):
         train(model, optimizer, 4)
     assert [Path(one.filename) for one in said] == [Path(__file__)] * 2
     assert re.search(AGAIN, str(said[0].message))
@@ -122,9 +113,7 @@ def test_a_step_that_is_skipped_later_is_said() -> None:
     attached.detach()
 
 
-def test_steps_that_nothing_of_ours_follows_are_said_when_python_exits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_steps_that_nothing_of_ours_follows_are_said_when_python_exits(monkeypatch: pytest.MonkeyPatch) -> None:
     at_exit: list[Any] = []
     monkeypatch.setattr(atexit, "register", lambda call: at_exit.append(call) or call)
     monkeypatch.setattr(atexit, "unregister", at_exit.remove)
@@ -166,9 +155,7 @@ def train_too_often(model: Any, optimizer: Any, attached: Any, steps: int, *, mi
 
 @pytest.mark.parametrize("micro_batches", [2, 4])
 @pytest.mark.parametrize("before", [0, 1])
-def test_a_step_after_each_micro_batch_is_said_once_at_the_users_line(
-    micro_batches: int, before: int
-) -> None:
+def test_a_step_after_each_micro_batch_is_said_once_at_the_users_line(micro_batches: int, before: int) -> None:
     model = gpt2()
     optimizer = torch.optim.AdamW(model.parameters())
     with uncone.attach(model, gate=RareTokenGate(V)) as attached:

@@ -49,8 +49,7 @@ def slow(
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"select": False}, {"weight": 0.3}, {"length_weight": 0.05}, {"weight": 0, "length_weight": 0.5}],
+    "settings", [{}, {"select": False}, {"weight": 0.3}, {"length_weight": 0.05}, {"weight": 0, "length_weight": 0.5}]
 )
 @pytest.mark.parametrize("classes", [0, 1, 2, 5])
 def test_it_is_a_loop_over_classes(settings: dict[str, Any], classes: int) -> None:
@@ -113,9 +112,7 @@ def test_the_length_term_pushes_discarded_bars_up() -> None:
     penalty(points).backward()
     assert points.grad is not None
     assert penalty.last is not None
-    lengths = [
-        uncone.training.bars.barcode(x.detach()).lengths for x in (points, points - 1e-3 * points.grad)
-    ]
+    lengths = [uncone.training.bars.barcode(x.detach()).lengths for x in (points, points - 1e-3 * points.grad)]
     discarded = len(lengths[0]) - int(penalty.last.kept)
     assert discarded > 0
     assert float(lengths[1][:discarded].sum()) > float(lengths[0][:discarded].sum())
@@ -181,9 +178,7 @@ def test_repeated_points_are_counted_and_change_nothing_else() -> None:
 def test_scale_and_place_change_nothing(scale: float, seed: int) -> None:
     points, labels = cloud(30, 5, seed), torch.arange(30) % 2
     penalty = PersistentEntropy(select=False)
-    assert float(penalty(scale * points + scale, labels)) == pytest.approx(
-        float(penalty(points, labels)), rel=1e-9
-    )
+    assert float(penalty(scale * points + scale, labels)) == pytest.approx(float(penalty(points, labels)), rel=1e-9)
 
 
 def test_autocast_and_half_precision_do_not_reach_it() -> None:
@@ -216,10 +211,7 @@ def test_what_is_kept_is_detached() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (
-            {"select": "best"},
-            r"expected select True \(prominent bars\) or False \(all bars\), got 'best'",
-        ),
+        ({"select": "best"}, r"expected select True \(prominent bars\) or False \(all bars\), got 'best'"),
         ({"select": 1}, r"expected select True .*, got 1"),
         ({"weight": -1.0}, "expected weight to be a number from 0 up, got -1.0"),
         ({"weight": float("nan")}, "expected weight to be a number from 0 up, got nan"),
@@ -231,9 +223,7 @@ def test_what_is_kept_is_detached() -> None:
 def test_settings_that_are_no_such_penalty_are_refused(settings: dict[str, Any], said: str) -> None:
     made = PersistentEntropy.__new__(PersistentEntropy)
     with pytest.raises(InputError, match=said):
-        inspect.unwrap(PersistentEntropy.__init__)(
-            made, **settings
-        )  # as without the tests' own checks of types
+        inspect.unwrap(PersistentEntropy.__init__)(made, **settings)  # as without the tests' own checks of types
 
 
 @pytest.mark.parametrize(
@@ -278,9 +268,7 @@ def test_numbers_of_numpy_are_weights() -> None:
 
 
 @pytest.mark.parametrize("sizes", [None, (20, 4, 9)])
-def test_the_selection_is_told_how_large_the_largest_class_is(
-    sizes: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_selection_is_told_how_large_the_largest_class_is(sizes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU it waits for the device where it has to ask."""
     import uncone.training.persistent_entropy as module
 

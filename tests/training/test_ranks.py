@@ -41,9 +41,7 @@ def gates_of(labels: list[list[Tensor]], **options: Any) -> list[Any]:
     return found
 
 
-def trained(
-    model: Any, inner: Any, batches: Any, *, gate: RareTokenGate, attached: Any = None
-) -> dict[str, Tensor]:
+def trained(model: Any, inner: Any, batches: Any, *, gate: RareTokenGate, attached: Any = None) -> dict[str, Tensor]:
     """The gradients of the last of a few steps, as whole tensors."""
     attached = attached or uncone.attach(inner, gate=gate)
     for step in range(STEPS):
@@ -73,9 +71,7 @@ def _models_on_ranks(name: str, rank: int) -> dict[str, Any]:
         return part(step, rank)
 
     model = build(name)
-    found = {
-        f"ddp {name}": trained(torch.nn.parallel.DistributedDataParallel(model), model, mine, gate=_gate())
-    }
+    found = {f"ddp {name}": trained(torch.nn.parallel.DistributedDataParallel(model), model, mine, gate=_gate())}
     # DDP finds a parameter without a gradient only at its first forward: attach comes after it here, and before it below.
     model = build(name)
     gate = _gate()
@@ -143,9 +139,7 @@ def _refusals(rank: int) -> list[str]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_sharded_model_is_left_sharded_and_a_forgotten_step_is_said(
-    ranks: list[dict[str, Any]], name: str
-) -> None:
+def test_a_sharded_model_is_left_sharded_and_a_forgotten_step_is_said(ranks: list[dict[str, Any]], name: str) -> None:
     for rank in ranks:
         are_shards, (said, at_the_end) = rank[f"{name}, forgotten"]
         assert are_shards

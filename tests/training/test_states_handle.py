@@ -78,9 +78,7 @@ def test_a_resumed_track_forgets_what_was_lost_with_the_run(tmp_path: Path) -> N
         (whole.replace('"n": 8', '"m": 8', 1), 1),
     ):
         path.write_text(content)
-        message = (
-            rf"expected anisotropy scores in each line of track.jsonl, got another in line {line}: name a"
-        )
+        message = rf"expected anisotropy scores in each line of track.jsonl, got another in line {line}: name a"
         with pytest.raises(InputError, match=message):
             track.resume(6)
         assert path.read_text() == content
@@ -91,8 +89,7 @@ def test_a_step_without_states_is_an_error() -> None:
     with attach_states(model, Kept()) as attached:
         model(input_ids=inputs["input_ids"])
         with pytest.raises(
-            UnsupportedModel,
-            match="expected at least one cloud of states in this step, got none: pass labels",
+            UnsupportedModel, match="expected at least one cloud of states in this step, got none: pass labels"
         ):
             attached.step()
     with attach_states(model.base_model, Kept()) as attached:
@@ -193,9 +190,7 @@ def test_a_track_is_of_whole_steps(every: Any) -> None:
 
 @pytest.mark.parametrize("k", [0, 1.5, True])
 def test_a_track_is_of_some_scores(k: Any) -> None:
-    with pytest.raises(
-        InputError, match="expected k of at least 1, got"
-    ):  # when it is made, and not in the first step
+    with pytest.raises(InputError, match="expected k of at least 1, got"):  # when it is made, and not in the first step
         inspect.unwrap(AnisotropyTrack.__init__)(AnisotropyTrack.__new__(AnisotropyTrack), k=k)
 
 
@@ -221,9 +216,7 @@ def test_a_forward_patched_over_is_noticed() -> None:
 )
 def test_layers_that_there_are_not_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        inspect.unwrap(attach_states)(
-            classifier(), Kept(), **options
-        )  # as without the tests' own checks of types
+        inspect.unwrap(attach_states)(classifier(), Kept(), **options)  # as without the tests' own checks of types
 
 
 def test_models_without_states_of_one_stack_are_refused() -> None:
@@ -231,12 +224,8 @@ def test_models_without_states_of_one_stack_are_refused() -> None:
 
     with pytest.raises(UnsupportedModel, match="expected a transformers model, got Linear"):
         attach_states(torch.nn.Linear(2, 2), Kept())
-    of_images = transformers.ViTModel(
-        transformers.ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
-    )
-    with pytest.raises(
-        UnsupportedModel, match="expected a model of token ids, got ViTModel without a table of tokens"
-    ):
+    of_images = transformers.ViTModel(transformers.ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1))
+    with pytest.raises(UnsupportedModel, match="expected a model of token ids, got ViTModel without a table of tokens"):
         attach_states(of_images, Kept())
     t5 = build("T5ForConditionalGeneration")
     with pytest.raises(

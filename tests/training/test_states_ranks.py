@@ -93,9 +93,7 @@ def test_gradients_of_two_ranks_are_those_of_the_joined_batch(ranks: list[dict[s
         assert alone.keys() <= found[way].keys()
         assert max(float((found[way][n] - g).abs().max()) for n, g in alone.items()) < 1e-9 * scale
     changed = max(
-        float((p.grad - alone[n]).abs().max())
-        for n, p in plain.named_parameters()
-        if n in alone and p.grad is not None
+        float((p.grad - alone[n]).abs().max()) for n, p in plain.named_parameters() if n in alone and p.grad is not None
     )
     assert changed > 1e-3 * scale, "the penalty acted"
 

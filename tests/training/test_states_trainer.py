@@ -43,28 +43,26 @@ class Values:
 
 
 def trainer(
-    folder: Path,
-    model: Any,
-    penalty: Any,
-    *,
-    steps: int = 4,
-    data: Any = None,
-    more: Any = None,
-    **settings: Any,
+    folder: Path, model: Any, penalty: Any, *, steps: int = 4, data: Any = None, more: Any = None, **settings: Any
 ) -> Any:
     import transformers
 
     arguments = transformers.TrainingArguments(
-        str(folder), max_steps=steps, per_device_train_batch_size=settings.pop("batch", 16), save_steps=2, logging_steps=1, report_to=[],
-        use_cpu=True, seed=1, disable_tqdm=True, learning_rate=settings.pop("learning_rate", 1e-3), **settings,
-    )  # fmt: skip
+        str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=settings.pop("batch", 16),
+        save_steps=2,
+        logging_steps=1,
+        report_to=[],
+        use_cpu=True,
+        seed=1,
+        disable_tqdm=True,
+        learning_rate=settings.pop("learning_rate", 1e-3),
+        **settings,
+    )
     attached = attach_states(model, penalty, **(more or {}))
     run = transformers.Trainer(
-        model,
-        arguments,
-        train_dataset=data or examples(),
-        eval_dataset=examples(32),
-        callbacks=[attached.callback],
+        model, arguments, train_dataset=data or examples(), eval_dataset=examples(32), callbacks=[attached.callback]
     )
     run.attached = attached
     return run
@@ -76,9 +74,7 @@ def losses(run: Any) -> list[float]:
 
 @pytest.mark.parametrize("accumulated", [1, 2])
 @pytest.mark.parametrize("kind", ["BertFor", "LlamaFor"])
-def test_the_logged_loss_is_the_models_and_the_penalty_once(
-    kind: str, accumulated: int, tmp_path: Path
-) -> None:
+def test_the_logged_loss_is_the_models_and_the_penalty_once(kind: str, accumulated: int, tmp_path: Path) -> None:
     """With a learning rate of 0, against the same run without a penalty."""
     values = Values()
     found, plain = (
@@ -105,29 +101,26 @@ def test_a_causal_models_penalty_is_a_mean_over_micro_batches(tmp_path: Path) ->
     values = Values()
     found, plain = (
         trainer(
-            tmp_path, build("LlamaForCausalLM", dtype=torch.float32, scale=1.0), penalty, data=data, gradient_accumulation_steps=2,
-            learning_rate=0.0, more={"pooling": "last"},
+            tmp_path,
+            build("LlamaForCausalLM", dtype=torch.float32, scale=1.0),
+            penalty,
+            data=data,
+            gradient_accumulation_steps=2,
+            learning_rate=0.0,
+            more={"pooling": "last"},
         )
         for penalty in (values, None)
-    )  # fmt: skip
+    )
     for run in (found, plain):
         run.train()
     for step, (with_penalty, without) in enumerate(zip(losses(found), losses(plain), strict=True)):
-        assert with_penalty - without == pytest.approx(
-            sum(values.found[2 * step : 2 * step + 2]) / 2, rel=1e-3
-        )
+        assert with_penalty - without == pytest.approx(sum(values.found[2 * step : 2 * step + 2]) / 2, rel=1e-3)
 
 
 def test_evaluation_while_it_trains_adds_nothing(tmp_path: Path) -> None:
     values, model = Values(), classifier(dtype=torch.float32)
     run = trainer(
-        tmp_path,
-        model,
-        values,
-        learning_rate=0.0,
-        eval_strategy="steps",
-        eval_steps=1,
-        gradient_checkpointing=True,
+        tmp_path, model, values, learning_rate=0.0, eval_strategy="steps", eval_steps=1, gradient_checkpointing=True
     )
     run.train()
     assert len(values.found) == 4, "one a training step"
@@ -140,13 +133,7 @@ def test_it_trains_tracks_evaluates_and_saves(tmp_path: Path) -> None:
     track = AnisotropyTrack(5, tmp_path / "track.jsonl")
     model = classifier(dtype=torch.float32)
     run = trainer(
-        tmp_path / "out",
-        model,
-        PersistentEntropy(0.1),
-        steps=30,
-        more={"track": track},
-        bf16=True,
-        learning_rate=1e-2,
+        tmp_path / "out", model, PersistentEntropy(0.1), steps=30, more={"track": track}, bf16=True, learning_rate=1e-2
     )
     run.train()
     evaluated = run.evaluate(examples())["eval_loss"]
@@ -162,9 +149,7 @@ def test_it_trains_tracks_evaluates_and_saves(tmp_path: Path) -> None:
 
 def test_a_column_of_classes_reaches_it_through_a_trainer(tmp_path: Path) -> None:
     values = Values()
-    trainer(
-        tmp_path, classifier(dtype=torch.float32), values, steps=2, batch=32, more={"labels": "topic"}
-    ).train()
+    trainer(tmp_path, classifier(dtype=torch.float32), values, steps=2, batch=32, more={"labels": "topic"}).train()
     assert values.inner.last is not None
     assert values.inner.last.classes.tolist() == [0, 1, 2]
 

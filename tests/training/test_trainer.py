@@ -53,9 +53,19 @@ def trainer(
 
     model = model or build(name, dtype=torch.float32, scale=1.0)
     arguments = transformers.TrainingArguments(
-        str(folder), max_steps=steps, per_device_train_batch_size=4, gradient_accumulation_steps=2, learning_rate=settings.pop("learning_rate", 3e-3),
-        save_steps=SAVED, logging_steps=1, report_to=[], use_cpu=True, seed=1, disable_tqdm=True, **settings,
-    )  # fmt: skip
+        str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        learning_rate=settings.pop("learning_rate", 3e-3),
+        save_steps=SAVED,
+        logging_steps=1,
+        report_to=[],
+        use_cpu=True,
+        seed=1,
+        disable_tqdm=True,
+        **settings,
+    )
     gate = RareTokenGate(V, window="epoch") if gate == "one" else gate
     attached = uncone.attach(model, gate=gate, fresh=fresh)
     return transformers.Trainer(
@@ -99,9 +109,7 @@ def test_mixed_precision_is_as_with_the_models_own_loss(tmp_path: Path) -> None:
     assert losses(attached) == pytest.approx(losses(stock), rel=1e-2)
 
 
-def test_the_gates_status_is_in_the_logs_and_reaches_trackers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_gates_status_is_in_the_logs_and_reaches_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import transformers
 
     seen: list[dict[str, Any]] = []
@@ -116,9 +124,7 @@ def test_the_gates_status_is_in_the_logs_and_reaches_trackers(
     run = trainer("GPT2LMHeadModel", tmp_path, eval_strategy="steps", eval_steps=6)
     run.train()
     status = run.model.forward._handle.gate.status
-    trained, rest = (
-        [one for one in run.state.log_history if ("loss" in one) is wanted] for wanted in (True, False)
-    )
+    trained, rest = ([one for one in run.state.log_history if ("loss" in one) is wanted] for wanted in (True, False))
     assert [one["uncone/step"] for one in trained] == list(range(1, STEPS + 1))
     last = {name.removeprefix("uncone/"): value for name, value in trained[-1].items() if "uncone/" in name}
     assert last == dataclasses.asdict(status)
@@ -138,9 +144,7 @@ def test_a_forgotten_callback_is_said_and_one_that_was_given_is_not(tmp_path: Pa
         trainer("GPT2LMHeadModel", tmp_path / "given").train()
         assert not any(issubclass(one.category, StepWarning) for one in said)
         run = trainer("GPT2LMHeadModel", tmp_path / "forgotten")
-        run.pop_callback(
-            next(one for one in run.callback_handler.callbacks if "uncone" in type(one).__module__)
-        )
+        run.pop_callback(next(one for one in run.callback_handler.callbacks if "uncone" in type(one).__module__))
         run.train()
         run.model.forward._handle.detach()
     missing = [one for one in said if issubclass(one.category, StepWarning)]
@@ -207,9 +211,7 @@ def test_a_gate_begins_at_a_checkpoint_without_one_and_goes_on_from_its_own(tmp_
     trainer("GPT2LMHeadModel", tmp_path, gate=None, steps=SAVED).train()
     gate = RareTokenGate(V, window=5, start_step=2)
     run = trainer("GPT2LMHeadModel", tmp_path, gate=gate, fresh=True, steps=2 * SAVED)
-    with pytest.warns(
-        UserWarning, match="the checkpoint of step 4 was written without a gate .* begins at this step"
-    ):
+    with pytest.warns(UserWarning, match="the checkpoint of step 4 was written without a gate .* begins at this step"):
         run.train(resume_from_checkpoint=True)
     assert (gate.status.step, gate.status.counted_steps) == (2 * SAVED, SAVED)
     rare = [entry["uncone/rare_ids"] for entry in run.state.log_history if "uncone/rare_ids" in entry]

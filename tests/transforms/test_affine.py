@@ -105,17 +105,17 @@ def test_inputs_are_not_modified_and_gradients_pass() -> None:
 
 @settings(max_examples=25)
 @given(
-    seed=st.integers(0, 1000), d=st.integers(1, 6), k=st.integers(1, 6), out=st.integers(1, 6),
-    offsets=st.tuples(st.booleans(), st.booleans()), plain=st.tuples(st.booleans(), st.booleans()),
-)  # fmt: skip
+    seed=st.integers(0, 1000),
+    d=st.integers(1, 6),
+    k=st.integers(1, 6),
+    out=st.integers(1, 6),
+    offsets=st.tuples(st.booleans(), st.booleans()),
+    plain=st.tuples(st.booleans(), st.booleans()),
+)
 def test_compose_is_one_after_the_other(
     seed: int, d: int, k: int, out: int, offsets: tuple[bool, bool], plain: tuple[bool, bool]
 ) -> None:
-    first = (
-        Affine(gaussian(1, d, seed=seed)[0])
-        if plain[0]
-        else _affine(d, min(d, k), seed=seed, offset=offsets[0])
-    )
+    first = Affine(gaussian(1, d, seed=seed)[0]) if plain[0] else _affine(d, min(d, k), seed=seed, offset=offsets[0])
     second = (
         Affine(gaussian(1, first.k, seed=seed)[0])
         if plain[1]
@@ -131,9 +131,7 @@ def test_compose_is_one_after_the_other(
 @given(seed=st.integers(0, 1000), d=st.integers(1, 8), offset=st.booleans(), identity=st.booleans())
 def test_the_inverse_undoes_it(seed: int, d: int, offset: bool, identity: bool) -> None:
     weight = None if identity else rotation(d, seed=seed) * torch.linspace(0.1, 10, d, dtype=torch.float64)
-    a = Affine(
-        gaussian(1, d, seed=seed)[0], weight, offset=gaussian(1, d, seed=seed + 1)[0] if offset else None
-    )
+    a = Affine(gaussian(1, d, seed=seed)[0], weight, offset=gaussian(1, d, seed=seed + 1)[0] if offset else None)
     x = gaussian(9, d, seed=seed + 2, dtype=torch.float64)
     torch.testing.assert_close(a.inverse_transform(a.transform(x)), x)
     torch.testing.assert_close(a.transform(a.inverse_transform(x)), x)
@@ -163,7 +161,7 @@ def test_what_has_no_inverse_says_so() -> None:
         (torch.tensor([[1.0, 2.0, float("nan"), 0.0], [0.0] * 4]), "expected finite rows, got 1 of 2 with NaN or inf"),
         (np.array([[np.inf, 2.0, 1.0, 0.0]]), "expected finite rows, got 1 of 1"),
     ],
-)  # fmt: skip
+)
 def test_what_it_refuses(x: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         _affine(4, 3).transform(x)  # type: ignore[type-var]
@@ -194,19 +192,10 @@ def test_a_sum_that_overflows_is_no_number_that_does() -> None:
     [
         ({"shift": torch.zeros(2, 2)}, r"expected a shift of shape \(D,\), got \(2, 2\)"),
         ({"shift": torch.zeros(0)}, r"expected a shift of shape \(D,\), got \(0,\)"),
-        (
-            {"shift": torch.zeros(2), "weight": torch.zeros(3, 2)},
-            r"expected a weight of shape \(2, K\), got \(3, 2\)",
-        ),
-        (
-            {"shift": torch.zeros(2), "weight": torch.zeros(2)},
-            r"expected a weight of shape \(D, K\), got \(2,\)",
-        ),
+        ({"shift": torch.zeros(2), "weight": torch.zeros(3, 2)}, r"expected a weight of shape \(2, K\), got \(3, 2\)"),
+        ({"shift": torch.zeros(2), "weight": torch.zeros(2)}, r"expected a weight of shape \(D, K\), got \(2,\)"),
         ({"shift": torch.tensor([1.0, float("nan")])}, "expected finite numbers in shift"),
-        (
-            {"shift": torch.zeros(2), "offset": torch.zeros(3)},
-            r"expected an offset of shape \(2,\), got \(3,\)",
-        ),
+        ({"shift": torch.zeros(2), "offset": torch.zeros(3)}, r"expected an offset of shape \(2,\), got \(3,\)"),
     ],
 )
 def test_an_affine_map_that_is_none_is_refused(arguments: dict[str, Tensor], message: str) -> None:

@@ -83,24 +83,14 @@ def test_any_shape_in_blocks_of_any_size_is_the_plain_product(
 
 @pytest.mark.parametrize(
     "transformation",
-    [
-        Center(),
-        Whiten("pca", n_components=3),
-        AllButTheTop(1, centered=False),
-        ScaledCenter(),
-        RemoveMeanDirection(),
-    ],
+    [Center(), Whiten("pca", n_components=3), AllButTheTop(1, centered=False), ScaledCenter(), RemoveMeanDirection()],
     ids=lambda t: type(t).__name__,
 )
-def test_what_is_written_is_what_transform_gives(
-    tmp_path: Path, x: np.ndarray, transformation, monkeypatch
-) -> None:
+def test_what_is_written_is_what_transform_gives(tmp_path: Path, x: np.ndarray, transformation, monkeypatch) -> None:
     monkeypatch.setattr(stages, "BLOCK_BYTES", 1000)
     transformation.fit(x)
     done = list[int]()
-    repair_rows(
-        uncone.open_rows(tmp_path / "x.npy"), transformation, tmp_path / "y.npy", progress=done.append
-    )
+    repair_rows(uncone.open_rows(tmp_path / "x.npy"), transformation, tmp_path / "y.npy", progress=done.append)
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), transformation.transform(x), rtol=1e-5, atol=1e-5)
     assert done[-1] == 300
     assert done == sorted(done)
@@ -211,9 +201,7 @@ def test_numbers_that_half_precision_cannot_hold_are_refused(tmp_path: Path, x: 
 
 def test_an_error_in_the_middle_of_the_source_leaves_the_old_file(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(stages, "BLOCK_BYTES", 64)
-    (tmp_path / "x.vec").write_text(
-        "".join(f"w{i} 0.5 {'oops' if i == 900 else '1.5'}\n" for i in range(1000))
-    )
+    (tmp_path / "x.vec").write_text("".join(f"w{i} 0.5 {'oops' if i == 900 else '1.5'}\n" for i in range(1000)))
     (tmp_path / "y.vec").write_text("old")
     rows = uncone.open_rows(tmp_path / "x.vec")
     with pytest.raises(InputError, match=r"line 901 of .* expected a number, got 'oops'"):
@@ -261,9 +249,7 @@ def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path, x: np.ndarray) ->
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, hard))  # of 7,328 bytes
     try:
-        with pytest.raises(
-            InputError, match=r"cannot write .*y.npy: File too large: nothing of it was written"
-        ):
+        with pytest.raises(InputError, match=r"cannot write .*y.npy: File too large: nothing of it was written"):
             repair_rows(x, Center().fit(x), tmp_path / "y.npy", overwrite=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -313,9 +299,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, form: str, more: lis
 
 @pytest.mark.parametrize("name", ["center", "scaled_center", "whiten_pca", "all_but_the_top_2"])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_zero_rows_stay_zero_and_are_counted(
-    tmp_path: Path, x: np.ndarray, name: str, normalize: bool
-) -> None:
+def test_zero_rows_stay_zero_and_are_counted(tmp_path: Path, x: np.ndarray, name: str, normalize: bool) -> None:
     x = x + 1
     zero = [0, 7, len(x) - 1]
     x[zero], x[3, 0], x[4, 0] = 0, 0, 0  # two rows that only begin with 0

@@ -22,8 +22,7 @@ def _clusters(sizes: tuple[int, ...] = (120, 90, 60), d: int = 12) -> Tensor:
     corners = 40 * torch.eye(d, dtype=torch.float64)
     spectrum = 2.0 ** -torch.arange(d)
     parts = [
-        (with_spectrum(n, spectrum, seed=i) if n > d else gaussian(n, d, seed=i, dtype=torch.float64))
-        + corners[i]
+        (with_spectrum(n, spectrum, seed=i) if n > d else gaussian(n, d, seed=i, dtype=torch.float64)) + corners[i]
         for i, n in enumerate(sizes)
     ]
     x = torch.cat(parts)
@@ -36,9 +35,7 @@ def _slowly(x: Tensor, centers: Tensor, k: int, fitted: Tensor) -> Tensor:
     def cluster(row: Tensor) -> int:
         return min(range(len(centers)), key=lambda c: float(((row - centers[c]) ** 2).sum()))
 
-    members = {
-        c: fitted[[i for i in range(len(fitted)) if cluster(fitted[i]) == c]] for c in range(len(centers))
-    }
+    members = {c: fitted[[i for i in range(len(fitted)) if cluster(fitted[i]) == c]] for c in range(len(centers))}
     found = []
     for row in x:
         rows = members[cluster(row)]
@@ -53,9 +50,7 @@ def test_it_is_the_slow_loop() -> None:
     x = _clusters()
     made = ClusterCenter(3, 2).fit(x)
     assert sorted(torch.bincount(made.assign(x)).tolist()) == [60, 90, 120]
-    torch.testing.assert_close(
-        made.transform(x), _slowly(x, torch.from_numpy(made.centers_), 2, x), atol=1e-8, rtol=0
-    )
+    torch.testing.assert_close(made.transform(x), _slowly(x, torch.from_numpy(made.centers_), 2, x), atol=1e-8, rtol=0)
     new = _clusters((5, 6, 7)) + 0.1
     torch.testing.assert_close(
         made.transform(new), _slowly(new, torch.from_numpy(made.centers_), 2, x), atol=1e-8, rtol=0
@@ -87,9 +82,7 @@ def test_the_seed_alone_decides() -> None:
     assert not torch.equal(ClusterCenter(5, 2, seed=4).fit_transform(x), first)
 
 
-def test_clusters_searched_in_a_sample_and_summed_in_turns_are_those_of_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_clusters_searched_in_a_sample_and_summed_in_turns_are_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     x = _clusters()
     whole = ClusterCenter(3, 2).fit(x)
     monkeypatch.setattr(module, "SAMPLED_NUMBERS", 100 * 12)
@@ -134,9 +127,7 @@ def test_far_from_the_origin_rows_find_their_cluster() -> None:
 def test_what_it_refuses() -> None:
     with pytest.raises(InputError, match="expected at least 27 rows for as many clusters, got 20"):
         ClusterCenter().fit(gaussian(20, 30))
-    with pytest.raises(
-        InputError, match="expected rows of more than 12 features to remove as many directions, got 10"
-    ):
+    with pytest.raises(InputError, match="expected rows of more than 12 features to remove as many directions, got 10"):
         ClusterCenter().fit(gaussian(100, 10))
 
 

@@ -22,9 +22,7 @@ def test_the_table_is_what_the_code_prints(minilm: Path) -> None:
     pytest.importorskip("sklearn", reason="the extra [cluster] is not installed")
     text = PAGE.read_text(encoding="utf-8")
     code = next(
-        code
-        for code in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-        if "REPAIRS" in code
+        code for code in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL) if "REPAIRS" in code
     )
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(code, str(PAGE), "exec"), {"uncone": uncone})

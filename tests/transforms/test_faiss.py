@@ -7,15 +7,7 @@ import pytest
 import torch
 
 from uncone import InputError
-from uncone.transforms import (
-    Affine,
-    AllButTheTop,
-    Center,
-    ClusterCenter,
-    Normalized,
-    Standardize,
-    Whiten,
-)
+from uncone.transforms import Affine, AllButTheTop, Center, ClusterCenter, Normalized, Standardize, Whiten
 from uncone.transforms.faiss import to_faiss, to_index
 
 faiss = pytest.importorskip("faiss", reason="the extra [faiss] is not installed")
@@ -107,7 +99,5 @@ def test_an_index_of_normalised_rows_gives_cosines(made) -> None:
 def test_what_a_linear_transform_cannot_hold_is_refused() -> None:
     with pytest.raises(InputError, match=r"expected a repair that is one matrix .* use to_index"):
         to_faiss(Normalized(Center().fit(X)))
-    with pytest.raises(
-        InputError, match="expected an index of 12 features, as the repair gives them, got one of 7"
-    ):
+    with pytest.raises(InputError, match="expected an index of 12 features, as the repair gives them, got one of 7"):
         to_index(Normalized(Center().fit(X)), faiss.IndexFlatIP(7))

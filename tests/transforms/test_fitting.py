@@ -105,9 +105,7 @@ def test_the_dtype_comes_back(made: Transformation, dtype: torch.dtype) -> None:
     assert fit.transform(x).dtype == dtype
     rows = fit.transform(as_rows(x))
     assert rows.dtype == ("float64" if dtype == torch.float64 else "float32")
-    torch.testing.assert_close(
-        torch.from_numpy(np.concatenate(list(rows.blocks()))).to(dtype), fit.transform(x)
-    )
+    torch.testing.assert_close(torch.from_numpy(np.concatenate(list(rows.blocks()))).to(dtype), fit.transform(x))
     if dtype != torch.bfloat16:
         assert np.array_equal(fit.transform(x.numpy()), fit.transform(x).numpy())
 
@@ -204,10 +202,7 @@ def test_the_digest_is_of_the_numbers_and_of_no_format(tmp_path: Path) -> None:
     assert digest(as_rows(half)) == hashlib.sha256(half.float().numpy().tobytes()).hexdigest()
     assert digest(as_rows(x.double())) == hashlib.sha256(x.double().numpy().tobytes()).hexdigest()
     w = torch.arange(1, GRID + 11)
-    assert (
-        Center().fit(x, weights=w).fitted_.weights
-        == hashlib.sha256(w.numpy().astype("<f8").tobytes()).hexdigest()
-    )
+    assert Center().fit(x, weights=w).fitted_.weights == hashlib.sha256(w.numpy().astype("<f8").tobytes()).hexdigest()
 
 
 def test_names_that_are_passed_on_hold_no_whole_path() -> None:
@@ -253,12 +248,20 @@ def test_names_that_make_nothing(name: str, d: int, message: str) -> None:
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
-        ("centre", "center"), ("Center", "center"), ("mean", "center"), ("scaled-centre", "scaled_center"),
-        ("abtt", "all_but_the_top_d100"), ("All-but-the-Top", "all_but_the_top_d100"), ("zca", "whiten"),
-        ("pca", "whiten_pca"), ("z-score", "standardize"), ("standardise", "standardize"),
-        ("zipf_centre", "zipf_center"), ("whitten", "whiten"),
+        ("centre", "center"),
+        ("Center", "center"),
+        ("mean", "center"),
+        ("scaled-centre", "scaled_center"),
+        ("abtt", "all_but_the_top_d100"),
+        ("All-but-the-Top", "all_but_the_top_d100"),
+        ("zca", "whiten"),
+        ("pca", "whiten_pca"),
+        ("z-score", "standardize"),
+        ("standardise", "standardize"),
+        ("zipf_centre", "zipf_center"),
+        ("whitten", "whiten"),
     ],
-)  # fmt: skip
+)
 def test_a_name_of_another_spelling_is_told_the_one_that_is_meant(name: str, meant: str) -> None:
     with pytest.raises(InputError, match=rf"got '{name}': did you mean '{meant}'"):
         repair_named(name, d=384)
@@ -328,9 +331,7 @@ def test_one_row_or_one_column() -> None:
     for narrow in (Center(), Whiten(power=1.0), Standardize()):
         assert abs(float(narrow.fit_transform(column).mean())) < 1e-12
     assert float(Whiten(power=1.0).fit_transform(column).var()) == pytest.approx(1)
-    with pytest.raises(
-        InputError, match="expected rows of more than 1 features to remove 1 directions, got 1"
-    ):
+    with pytest.raises(InputError, match="expected rows of more than 1 features to remove 1 directions, got 1"):
         AllButTheTop().fit(column)
 
 
@@ -394,8 +395,7 @@ def test_directions_without_variance_are_not_removed(dtype: torch.dtype) -> None
     x = (gaussian(300, 2, dtype=torch.float64) @ gaussian(2, 8, seed=1, dtype=torch.float64) + 3).to(dtype)
     assert AllButTheTop(2).fit(x).variances_.shape == (2,)
     with pytest.raises(
-        InputError,
-        match="expected rows that vary in at least 3 directions, got 2: the others would be arbitrary",
+        InputError, match="expected rows that vary in at least 3 directions, got 2: the others would be arbitrary"
     ):
         AllButTheTop(3).fit(x)
     made = ClusterCenter(1, 5).fit(x)
@@ -435,9 +435,7 @@ def test_memory_is_that_of_a_block_and_not_of_the_file(tmp_path: Path) -> None:
         file[i * GRID : (i + 1) * GRID] = gaussian(GRID, d, seed=i).numpy()
     file.flush()
     done = subprocess.run([sys.executable, "-c", _FIT, path], capture_output=True, text=True, check=True)
-    taken = {
-        name: (float(own), float(whole)) for name, own, whole in map(str.split, done.stdout.splitlines())
-    }
+    taken = {name: (float(own), float(whole)) for name, own, whole in map(str.split, done.stdout.splitlines())}
     assert len(taken) == 5
     sizes = "a block has 32 MiB, a matrix of sums 8 MiB, the file 256 MiB"
     assert max(own for own, _ in taken.values()) < 90, (taken, sizes)

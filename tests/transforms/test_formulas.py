@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 
 from uncone import Moments, measure
 from uncone.errors import InputError
-from uncone.transforms import (
-    AllButTheTop,
-    Center,
-    RemoveMeanDirection,
-    ScaledCenter,
-    Standardize,
-    Whiten,
-)
+from uncone.transforms import AllButTheTop, Center, RemoveMeanDirection, ScaledCenter, Standardize, Whiten
 
 from ..matrices import close, gaussian, rotation, with_spectrum
 
@@ -27,9 +20,7 @@ _seeds = given(seed=st.integers(0, 10_000))
 
 def _cone(n: int = 400, d: int = 10, *, seed: int = 0) -> Tensor:
     """Rows with a mean and a decaying spectrum, float64."""
-    return with_spectrum(n, 2.0 ** -torch.arange(d), seed=seed) + gaussian(
-        1, d, seed=seed + 7, dtype=torch.float64
-    )
+    return with_spectrum(n, 2.0 ** -torch.arange(d), seed=seed) + gaussian(1, d, seed=seed + 7, dtype=torch.float64)
 
 
 def _directions(x: Tensor, k: int) -> Tensor:
@@ -158,9 +149,7 @@ def test_it_is_what_scikit_learn_gives() -> None:
     x = _cone(d=30).numpy()
     pca = decomposition.PCA(3, svd_solver="full").fit(x)
     y = x - pca.mean_
-    np.testing.assert_allclose(
-        AllButTheTop(3).fit_transform(x), y - y @ pca.components_.T @ pca.components_, atol=1e-9
-    )
+    np.testing.assert_allclose(AllButTheTop(3).fit_transform(x), y - y @ pca.components_.T @ pca.components_, atol=1e-9)
 
 
 @settings(max_examples=6)
@@ -181,9 +170,7 @@ def test_removed_directions_are_gone_and_removed_once(seed: int, k: int) -> None
     x = _cone(80, 6, seed=seed)
     made = AllButTheTop(k).fit(x)
     y = made.transform(x)
-    torch.testing.assert_close(
-        y @ torch.from_numpy(made.components_).T, torch.zeros(80, k, dtype=torch.float64)
-    )
+    torch.testing.assert_close(y @ torch.from_numpy(made.components_).T, torch.zeros(80, k, dtype=torch.float64))
     weight = made.affine_.weight
     assert weight is not None
     assert close(weight @ weight, weight)
@@ -278,9 +265,7 @@ def test_what_removes_directions_cannot_be_undone() -> None:
     for made in (AllButTheTop(2), AllButTheTop(2, centered=False), Whiten(n_components=3)):
         with pytest.raises(InputError, match="what was removed is lost"):
             made.fit(x).affine_.inverse()
-        with pytest.raises(
-            InputError, match=f"got {type(made).__name__}, which removes directions: keep the rows"
-        ):
+        with pytest.raises(InputError, match=f"got {type(made).__name__}, which removes directions: keep the rows"):
             made.inverse_transform(x)
     with pytest.raises(InputError, match="that can be undone, got ScaledCenter, which depends on each row"):
         ScaledCenter().fit(x).inverse_transform(x)
@@ -292,9 +277,7 @@ def test_what_removes_directions_cannot_be_undone() -> None:
 
 def test_too_few_rows_are_whitened_with_a_warning_or_refused() -> None:
     x = _cone(49, 10)
-    with pytest.raises(
-        InputError, match=r"expected at least 50 rows to whiten 10 features, got 49: .* force=True"
-    ):
+    with pytest.raises(InputError, match=r"expected at least 50 rows to whiten 10 features, got 49: .* force=True"):
         Whiten(force=False).fit(x)
     with pytest.raises(InputError, match="got 49"):
         Whiten(force=False).fit(_cone(60, 10), weights=torch.arange(60) > 10)
@@ -302,9 +285,7 @@ def test_too_few_rows_are_whitened_with_a_warning_or_refused() -> None:
         warnings.simplefilter("error")
         for force in (False, True):
             assert Whiten(force=force).fit(_cone(50, 10)).warnings_ == ()
-    with pytest.warns(
-        UserWarning, match="whitening 10 features by 49 rows: below 50 small eigenvalues are noise"
-    ):
+    with pytest.warns(UserWarning, match="whitening 10 features by 49 rows: below 50 small eigenvalues are noise"):
         assert len(Whiten().fit(x).warnings_) == 1
     with pytest.warns(
         UserWarning, match="whitening 20 features by 15 rows: at least 6 directions are raised to the floor"

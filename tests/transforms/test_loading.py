@@ -79,11 +79,7 @@ def test_an_affine_map_comes_back(
 def test_the_file_says_whose_it_is_and_can_be_used_without_this_package(saved: Path) -> None:
     header, tensors = _parts(saved)
     fitted = json.loads(header["fitted"])
-    assert (header["format"], header["kind"], header["uncone"]) == (
-        "uncone.repair/1",
-        "Whiten",
-        uncone.__version__,
-    )
+    assert (header["format"], header["kind"], header["uncone"]) == ("uncone.repair/1", "Whiten", uncone.__version__)
     assert (fitted["name"], fitted["n"], fitted["d"], len(fitted["sha256"])) == ("tensor", 300, 8, 64)
     assert json.loads(header["options"])["power"] == 1.0
     x = _rows()
@@ -153,8 +149,12 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_header_that_claims_more_than_the_file_has_allocates_nothing(tmp_path: Path) -> None:
-    text = json.dumps({"__metadata__": {"format": "uncone.repair/1", "kind": "Affine"},
-                       "shift": {"dtype": "F64", "shape": [2**40], "data_offsets": [0, 2**43]}}).encode()  # fmt: skip
+    text = json.dumps(
+        {
+            "__metadata__": {"format": "uncone.repair/1", "kind": "Affine"},
+            "shift": {"dtype": "F64", "shape": [2**40], "data_offsets": [0, 2**43]},
+        }
+    ).encode()
     bad = tmp_path / "bad.safetensors"
     bad.write_bytes(len(text).to_bytes(8, "little") + text + bytes(64))
     with pytest.raises(InputError, match="which the library refuses"):
@@ -170,30 +170,69 @@ def test_a_header_that_claims_more_than_the_file_has_allocates_nothing(tmp_path:
         ({"options": "{"}, {}, "text that does not parse"),
         ({"options": "[]"}, {}, "a file that lies: expected an object at header.options"),
         ({"options": '{"kind": "pca"}'}, {}, "a file that lies: missing field 'floor' in options"),
-        ({"options": '{"kind":"pca","power":[],"floor":1,"n_components":null,"force":false}'}, {}, "expected a finite number at options.power"),
-        ({"options": '{"kind":"pca","power":7,"floor":1,"n_components":null,"force":false}'}, {}, "expected power to be a number from 0 to 1"),
-        ({"options": '{"kind":"PCA","power":1,"floor":1,"n_components":null,"force":false}'}, {}, "expected one of 'zca', 'pca' at options.kind"),
-        ({"options": '{"kind":"pca","power":1,"floor":1e999,"n_components":null,"force":false}'}, {}, "finite numbers .* at header.options.floor, got inf"),
-        ({"options": '{"kind":"pca","power":1,"floor":1,"n_components":true,"force":false}'}, {}, "expected an integer at options.n_components"),
-        ({"options": '{"kind":"pca","power":1,"floor":%s,"n_components":null,"force":false}' % 10**400}, {}, "integers below 2.63 at header.options.floor"),
-        ({"options": '{"kind":"pca","power":1,"floor":1,"n_components":%s,"force":false}' % 10**400}, {}, "integers below 2.63 at header.options.n_components"),
+        (
+            {"options": '{"kind":"pca","power":[],"floor":1,"n_components":null,"force":false}'},
+            {},
+            "expected a finite number at options.power",
+        ),
+        (
+            {"options": '{"kind":"pca","power":7,"floor":1,"n_components":null,"force":false}'},
+            {},
+            "expected power to be a number from 0 to 1",
+        ),
+        (
+            {"options": '{"kind":"PCA","power":1,"floor":1,"n_components":null,"force":false}'},
+            {},
+            "expected one of 'zca', 'pca' at options.kind",
+        ),
+        (
+            {"options": '{"kind":"pca","power":1,"floor":1e999,"n_components":null,"force":false}'},
+            {},
+            "finite numbers .* at header.options.floor, got inf",
+        ),
+        (
+            {"options": '{"kind":"pca","power":1,"floor":1,"n_components":true,"force":false}'},
+            {},
+            "expected an integer at options.n_components",
+        ),
+        (
+            {"options": '{"kind":"pca","power":1,"floor":%s,"n_components":null,"force":false}' % 10**400},
+            {},
+            "integers below 2.63 at header.options.floor",
+        ),
+        (
+            {"options": '{"kind":"pca","power":1,"floor":1,"n_components":%s,"force":false}' % 10**400},
+            {},
+            "integers below 2.63 at header.options.n_components",
+        ),
         ({"fitted": "null"}, {}, "it does not say what it was fitted on"),
-        ({"fitted": '{"name": "a", "n": %s, "d": 8}' % 10**400}, {}, "expected finite numbers and integers below|expected an integer below"),
+        (
+            {"fitted": '{"name": "a", "n": %s, "d": 8}' % 10**400},
+            {},
+            "expected finite numbers and integers below|expected an integer below",
+        ),
         ({"fitted": '{"name": 3, "n": 1, "d": 8}'}, {}, "expected str at header.fitted.name"),
-        ({"fitted": '{"name": "a", "n": 1, "d": 9, "sha256": null}'}, {}, "rows of 8 features were fitted on rows of 9"),
+        (
+            {"fitted": '{"name": "a", "n": 1, "d": 9, "sha256": null}'},
+            {},
+            "rows of 8 features were fitted on rows of 9",
+        ),
         ({"fitted": None}, {}, "it does not say what it was fitted on"),
         ({"warnings": "[1]"}, {}, r"expected str at header.warnings\[0\]"),
         ({}, {"shift": None}, "it has no tensor 'shift'"),
         ({}, {"mean_": None}, "it has no tensor 'mean_' of 1 axes"),
         ({}, {"shift": torch.zeros(9, dtype=torch.float64)}, "the shape of 'shift' does not fit"),
         ({}, {"components_": torch.zeros(8, 7, dtype=torch.float64)}, "the shape of 'components_' does not fit"),
-        ({}, {"components_": torch.zeros(9, 8, dtype=torch.float64), "variances_": torch.ones(9, dtype=torch.float64)},
-         "it holds 9 directions of 8 features"),
+        (
+            {},
+            {"components_": torch.zeros(9, 8, dtype=torch.float64), "variances_": torch.ones(9, dtype=torch.float64)},
+            "it holds 9 directions of 8 features",
+        ),
         ({}, {"weight": torch.zeros(7, 8, dtype=torch.float64)}, r"expected a weight of shape \(8, K\), got \(7, 8\)"),
         ({}, {"weight": torch.zeros(8, 8)}, "tensor 'weight' is not of finite float64 numbers"),
         ({}, {"mean_": torch.full((8,), float("nan"), dtype=torch.float64)}, "tensor 'mean_' is not of finite"),
     ],
-)  # fmt: skip
+)
 def test_files_that_lie_are_refused(
     saved: Path, header: dict[str, str | None], tensors: dict[str, Tensor | None], message: str
 ) -> None:

@@ -87,9 +87,7 @@ def test_a_reader_that_knows_no_division_refuses_the_file(tmp_path: Path) -> Non
 
 def test_a_model_holds_no_division_and_what_is_not_fitted_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
-    with pytest.raises(
-        InputError, match="expected an affine transformation for a Sentence Transformers model"
-    ):
+    with pytest.raises(InputError, match="expected an affine transformation for a Sentence Transformers model"):
         insert_into_directory(tmp_path / "m", Normalized(Center().fit(_rows())), tmp_path / "out")
     with pytest.raises(InputError, match="expected a fitted Center"):
         Normalized(Center())

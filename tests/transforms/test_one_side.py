@@ -50,9 +50,7 @@ def test_ordinary_pairs_give_no_caution(topics: int, common: float) -> None:
     assert _told(documents, queries) == ""
     assert _told(documents - mean, queries - mean) == ""
     assert _told(_unit(documents), 5 * queries) == ""
-    documents, queries = _sides(
-        topics, common, of_queries=1
-    )  # all of one topic: a common direction of theirs
+    documents, queries = _sides(topics, common, of_queries=1)  # all of one topic: a common direction of theirs
     assert _told(documents, queries) == ""
     assert _told(documents - documents.mean(0), queries - documents.mean(0)) == ""
 

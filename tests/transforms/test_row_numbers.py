@@ -40,9 +40,7 @@ def test_a_shift_by_one_is_seen_and_undone(shift: tuple[int, int]) -> None:
     )
     words = {1: "lowered by 1", -1: "raised by 1"}
     told = [
-        f"the numbers of {name} {words[by]}"
-        for name, by in zip(("queries", "documents"), shift, strict=True)
-        if by
+        f"the numbers of {name} {words[by]}" for name, by in zip(("queries", "documents"), shift, strict=True) if by
     ]
     assert f"with {' and '.join(told)}. Row numbers are counted from 0" in caution
     assert "give the ids with --query-ids and --ids" in caution

@@ -126,15 +126,20 @@ for made in CHECKED:
 @pytest.mark.parametrize(
     ("made", "is_there"),
     [
-        (Center(), True), (Standardize(), True), (Whiten(), True), (Whiten("pca"), True), (Whiten(n_components=8), True),
-        (ScaledCenter(), False), (ClusterCenter(2, 1), False), (RemoveMeanDirection(), False), (AllButTheTop(), False),
+        (Center(), True),
+        (Standardize(), True),
+        (Whiten(), True),
+        (Whiten("pca"), True),
+        (Whiten(n_components=8), True),
+        (ScaledCenter(), False),
+        (ClusterCenter(2, 1), False),
+        (RemoveMeanDirection(), False),
+        (AllButTheTop(), False),
         (AllButTheTop(2, centered=False), False),
     ],
     ids=repr,
-)  # fmt: skip
-def test_the_inverse_is_there_where_it_does_not_only_raise(
-    made: Transformation, is_there: bool, fitted: bool
-) -> None:
+)
+def test_the_inverse_is_there_where_it_does_not_only_raise(made: Transformation, is_there: bool, fitted: bool) -> None:
     made = _fresh(made)
     if fitted:
         made.fit(_rows())
@@ -201,9 +206,7 @@ def test_a_grid_search_finds_the_planted_option(repair: Transformation) -> None:
     x = gaussian(400, 6, dtype=torch.float64).numpy() * np.array([100, 1, 0.1, 0.1, 0.1, 0.1])
     y = x[:, 1] > 0
     name = type(repair).__name__.lower()
-    grid = (
-        {"n_components": [1, 2]} if name == "allbutthetop" else {"power": [0.0, 1.0], "n_components": [1, 2]}
-    )
+    grid = {"n_components": [1, 2]} if name == "allbutthetop" else {"power": [0.0, 1.0], "n_components": [1, 2]}
     search = GridSearchCV(
         make_pipeline(repair, LogisticRegression(C=0.01)), {f"{name}__{k}": v for k, v in grid.items()}, cv=3
     ).fit(x, y)
@@ -243,11 +246,7 @@ def test_lists_frames_and_integers_are_their_arrays(made: Transformation) -> Non
     assert type(fit.transform(frame)) is np.ndarray
     assert (fit.n_features_in_, fit.feature_names_in_.tolist()) == (8, list("abcdefgh"))
     whole = (x * 10).round()
-    for table in (
-        whole.astype(np.int32),
-        whole.astype(object),
-        pandas.DataFrame(whole.astype(int), copy=False),
-    ):
+    for table in (whole.astype(np.int32), whole.astype(object), pandas.DataFrame(whole.astype(int), copy=False)):
         y = _fresh(made).fit_transform(table)
         assert y.dtype == np.float64
         assert np.array_equal(y, _fresh(made).fit_transform(whole))
@@ -283,9 +282,7 @@ def test_other_names_are_refused_and_missing_ones_are_said() -> None:
     with pytest.raises(InputError, match="Feature names must be in the same order as they were in fit"):
         fit.transform(x[x.columns[::-1]])
     renamed = x.rename(columns={"feature 0": "new\x1b[31m"})
-    with pytest.raises(
-        InputError, match=r"unseen at fit time:\n- new\\x1b\[31m\n.*yet now missing:\n- feature 0"
-    ):
+    with pytest.raises(InputError, match=r"unseen at fit time:\n- new\\x1b\[31m\n.*yet now missing:\n- feature 0"):
         fit.transform(renamed)
     with pytest.warns(UserWarning, match="X does not have valid feature names, but Center was fitted with"):
         fit.transform(x.to_numpy())
@@ -371,18 +368,14 @@ def test_what_is_no_table_of_numbers_is_refused(x: Any, message: str) -> None:
 def test_a_single_array_and_a_sparse_matrix_are_refused() -> None:
     sparse = pytest.importorskip("scipy.sparse")
     fit = Center().fit(_rows())
-    with pytest.raises(
-        InputError, match=r"got shape \(8,\): Reshape your data, a single vector with x.reshape"
-    ):
+    with pytest.raises(InputError, match=r"got shape \(8,\): Reshape your data, a single vector with x.reshape"):
         fit.transform(_rows()[0])
     with pytest.raises(InputError, match=r"expected dense rows, got a sparse matrix: pass x.toarray\(\)"):
         fit.transform(sparse.csr_array(np.eye(8)))
 
 
 def test_names_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(
-        InputError, match=r"expected options of AllButTheTop \(n_components, centered\), got 'k'"
-    ):
+    with pytest.raises(InputError, match=r"expected options of AllButTheTop \(n_components, centered\), got 'k'"):
         AllButTheTop().set_params(k=2)
     assert AllButTheTop().set_params(n_components=2, centered=False).get_params() == {
         "n_components": 2,

@@ -28,8 +28,7 @@ def _x(dtype: str = "float32") -> np.ndarray:
 
 def _text(path: Path, x: np.ndarray, words: list[str], *, header: bool) -> Path:
     lines = [f"{len(x)} {x.shape[1]}"] * header + [
-        f"{word} {' '.join(map(repr, row))}"
-        for word, row in zip(words, x.astype(np.float64).tolist(), strict=True)
+        f"{word} {' '.join(map(repr, row))}" for word, row in zip(words, x.astype(np.float64).tolist(), strict=True)
     ]
     path.write_bytes(("\n".join(lines) + "\n").encode())
     return path
@@ -41,8 +40,7 @@ def _rows(spec: Path | str) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 @pytest.mark.parametrize(
-    "out",
-    ["y.npy", "y.npz", "y.npz#name", "y.safetensors", "y.safetensors#name", "y.parquet", "y.parquet#name"],
+    "out", ["y.npy", "y.npz", "y.npz#name", "y.safetensors", "y.safetensors#name", "y.parquet", "y.parquet#name"]
 )
 def test_the_dtype_stays_and_uncone_reads_it_again(tmp_path: Path, dtype: str, out: str) -> None:
     if "parquet" in out:
@@ -182,11 +180,7 @@ def test_words_that_would_not_be_read_back_are_refused_by_row(
 
 
 def test_a_glove_file_has_no_first_line_and_others_have_one(tmp_path: Path) -> None:
-    for out, first in (
-        ("y.glove", b"w0 "),
-        ("y.vec", f"{N} {D}\n".encode()),
-        ("y.txt", f"{N} {D}\n".encode()),
-    ):
+    for out, first in (("y.glove", b"w0 "), ("y.vec", f"{N} {D}\n".encode()), ("y.txt", f"{N} {D}\n".encode())):
         repair_rows(_labelled(_x(), WORDS), ADD_ONE, tmp_path / out)
         assert (tmp_path / out).read_bytes().startswith(first)
 
@@ -209,9 +203,7 @@ class TestParquet:
     @pytest.mark.parametrize("kind", ["list", "large", "fixed"])
     def test_other_columns_stay_in_their_places(self, tmp_path: Path, kind: str) -> None:
         table = self._table(kind)
-        self.pq.write_table(
-            table.replace_schema_metadata({"who": "me"}), tmp_path / "x.parquet", row_group_size=37
-        )
+        self.pq.write_table(table.replace_schema_metadata({"who": "me"}), tmp_path / "x.parquet", row_group_size=37)
         repair_rows(uncone.open_rows(tmp_path / "x.parquet"), ADD_ONE, tmp_path / "y.parquet")
         found = self.pq.read_table(tmp_path / "y.parquet")
         assert found.schema.equals(table.schema)
@@ -243,9 +235,7 @@ class TestParquet:
         (tmp_path / "parts").mkdir()
         self.pq.write_table(self._table("list"), tmp_path / "parts" / "0.parquet")
         self.pq.write_table(self._table("list").drop_columns(["id"]), tmp_path / "parts" / "1.parquet")
-        with pytest.raises(
-            InputError, match=r"expected the same columns in all parts .*, got others in 1.parquet"
-        ):
+        with pytest.raises(InputError, match=r"expected the same columns in all parts .*, got others in 1.parquet"):
             repair_rows(uncone.open_rows(tmp_path / "parts"), ADD_ONE, tmp_path / "y.parquet")
 
     def test_labels_become_a_column_and_words_again(self, tmp_path: Path) -> None:

@@ -11,15 +11,7 @@ import numpy as np
 from uncone.arguments import check_seed, shown, whole_number
 from uncone.calibration.drift import drift
 from uncone.calibration.record import Calibration
-from uncone.calibration.sides import (
-    METRICS,
-    Metric,
-    Sides,
-    equal_pairs,
-    floor_of,
-    open_side,
-    read_labels,
-)
+from uncone.calibration.sides import METRICS, Metric, Sides, equal_pairs, floor_of, open_side, read_labels
 from uncone.calibration.thresholds import count_scores, function_of, remarks, verdict, with_labels
 from uncone.errors import InputError, nearest, needed
 from uncone.roles import Path_, Progress, Read, Role, Spec, Vectors
@@ -113,24 +105,16 @@ def calibrate(
     given = next((name for name, value in of_pairs.items() if value is not None), None)
     if pairs is None and given is not None:
         raise InputError(f"expected --pairs with --{given}, got none: give --pairs FILE")
-    table = (
-        None
-        if pairs is None
-        else PairTable(pairs, ids, query_ids, match_at, 0.01 if prior is None else prior)
-    )
+    table = None if pairs is None else PairTable(pairs, ids, query_ids, match_at, 0.01 if prior is None else prior)
     if isinstance(against, str | os.PathLike):
         against = Calibration.load(against)
     scores, rates = None if scores is None else _listed(scores, "scores"), _listed(rates, "rates")
     if against is not None and not isinstance(against, Calibration):
-        raise InputError(
-            f"expected a saved calibration, got {shown(against)}: read one with Calibration.load(path)"
-        )
+        raise InputError(f"expected a saved calibration, got {shown(against)}: read one with Calibration.load(path)")
     _check(metric, scores, rates, most_pairs, table)
     check_seed(seed)
     if (query_texts is not None and texts is None) or (texts is not None and queries is not None):
-        raise InputError(
-            "expected --query-texts with --texts, and --queries with vectors, got them mixed: encode both"
-        )
+        raise InputError("expected --query-texts with --texts, and --queries with vectors, got them mixed: encode both")
     if texts is not None:
         needed("torch", "encoding texts needs torch: pip install 'uncone[sentence]'")
         from uncone.evaluation.encoding import encoded_texts
@@ -152,13 +136,26 @@ def calibrate(
     meanings = tuple(counted.meaning(float(score)) for score in wanted)
     thresholds = tuple(counted.threshold(float(rate)) for rate in sorted(rates, reverse=True))
     record = Calibration(
-        rows.name, verdict(metric, meanings, thresholds, histogram), metric,
-        rows, None if sides.queries is None else sides.queries.fitted,
-        floor.pairs, floor.mean, floor.variance, histogram, knots, counted.free, meanings, thresholds,
-        function_of(knots, histogram), equal_pairs=equal, seed=seed,
-        notes=(*filter(None, (numbers,)), *remarks(sides, counted, floor, equal)), versions=versions("numpy", *["torch"] * (texts is not None)),
+        rows.name,
+        verdict(metric, meanings, thresholds, histogram),
+        metric,
+        rows,
+        None if sides.queries is None else sides.queries.fitted,
+        floor.pairs,
+        floor.mean,
+        floor.variance,
+        histogram,
+        knots,
+        counted.free,
+        meanings,
+        thresholds,
+        function_of(knots, histogram),
+        equal_pairs=equal,
+        seed=seed,
+        notes=(*filter(None, (numbers,)), *remarks(sides, counted, floor, equal)),
+        versions=versions("numpy", *["torch"] * (texts is not None)),
         caution=" ".join(filter(None, (shifted, common))),
-    )  # fmt: skip
+    )
     if table is not None and sides.labels is not None:
         record = with_labels(record, sides.labels, table.prior)
     if against is None:
@@ -169,11 +166,7 @@ def calibrate(
 
 
 def _check(
-    metric: str,
-    scores: Sequence[float] | None,
-    rates: Sequence[float],
-    most_pairs: int,
-    table: PairTable | None,
+    metric: str, scores: Sequence[float] | None, rates: Sequence[float], most_pairs: int, table: PairTable | None
 ) -> None:
     if not isinstance(metric, str) or metric not in METRICS:
         raise InputError(
@@ -183,9 +176,7 @@ def _check(
     for score in scores or ():
         if not math.isfinite(score) or (metric == "cosine" and abs(score) > 1):
             bounds = "from -1 to 1" if metric == "cosine" else "that is finite"
-            raise InputError(
-                f"expected a score {bounds}, got {score:g}: pass scores that this metric can have"
-            )
+            raise InputError(f"expected a score {bounds}, got {score:g}: pass scores that this metric can have")
     for rate in rates:
         if not 0 < rate < 1:
             raise InputError(f"expected a false-match rate above 0 and below 1, got {rate}: 1% is 0.01")

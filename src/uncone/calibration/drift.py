@@ -36,9 +36,7 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
     """
     for given in (saved, now):
         if not isinstance(given, Calibration):
-            raise InputError(
-                f"expected a calibration, got {shown(given)}: read one with Calibration.load(path)"
-            )
+            raise InputError(f"expected a calibration, got {shown(given)}: read one with Calibration.load(path)")
     if saved.metric != now.metric:
         raise InputError(f"expected a calibration of {now.metric}, got one of {saved.metric}: take the same")
     if now.labelled is not None and saved.labelled is None:
@@ -47,9 +45,7 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
             f"matches, got those of {now.labelled.source}: leave --pairs out, or give it to the saved one too"
         )
     known = ((one.score, _rate_of(one, saved, now)) for one in saved.thresholds)
-    thresholds = tuple(
-        _threshold(score, rate, now) for score, rate in known if score is not None and rate is not None
-    )
+    thresholds = tuple(_threshold(score, rate, now) for score, rate in known if score is not None and rate is not None)
     if not thresholds:
         raise InputError(f"expected a calibration with thresholds, got {saved.name} without: use more rows")
     judged = min(thresholds, key=lambda one: abs(math.log(max(one.before.value, 1e-12) / _JUDGED_RATE)))
@@ -62,10 +58,17 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
     deviation = math.sqrt(saved.variance)
     shift = now.mean - saved.mean
     return Drift(
-        saved.name, "none" if _are_same(saved, now) and math.isclose(judged.ratio or 0, 1) else _level(judged), summary, largest, at, shift,
-        _quotient(shift, deviation), _quotient(math.sqrt(now.variance), deviation),
-        thresholds, _notes(saved, now),
-    )  # fmt: skip
+        saved.name,
+        "none" if _are_same(saved, now) and math.isclose(judged.ratio or 0, 1) else _level(judged),
+        summary,
+        largest,
+        at,
+        shift,
+        _quotient(shift, deviation),
+        _quotient(math.sqrt(now.variance), deviation),
+        thresholds,
+        _notes(saved, now),
+    )
 
 
 def _rate_of(one: ScoreThreshold, saved: Calibration, now: Calibration) -> Share | None:
@@ -74,9 +77,7 @@ def _rate_of(one: ScoreThreshold, saved: Calibration, now: Calibration) -> Share
     if rate is None or matched is None or labelled is None or now.labelled is not None:
         return rate
     matches, pairs = labelled.matches, saved.pairs + labelled.matches
-    ends = (
-        (value * saved.pairs + matched.value * matches) / pairs for value in (rate.value, rate.low, rate.high)
-    )
+    ends = ((value * saved.pairs + matched.value * matches) / pairs for value in (rate.value, rate.low, rate.high))
     return Share(*ends)
 
 

@@ -16,13 +16,17 @@ from uncone.records.text import NEAR_DIGITS, count, counted, number, percent, pl
 
 _METRICS = {"cosine": "cosine", "inner_product": "inner product"}
 _DRIFTS = {
-    "none": Heading("", 4, "NO DRIFT SEEN", "healthy"), "small": Heading("", 4, "SMALL DRIFT", "warning"),
-    "large": Heading("", 4, "LARGE DRIFT", "severe"), "unclear": Heading("", 4, "DRIFT UNCLEAR", "note"),
-}  # fmt: skip
+    "none": Heading("", 4, "NO DRIFT SEEN", "healthy"),
+    "small": Heading("", 4, "SMALL DRIFT", "warning"),
+    "large": Heading("", 4, "LARGE DRIFT", "severe"),
+    "unclear": Heading("", 4, "DRIFT UNCLEAR", "note"),
+}
 _SAID = {
-    "none": "No drift is seen from {}.", "small": "The scores drifted a little from {}.",
-    "large": "The scores drifted far from {}.", "unclear": "Whether the scores drifted from {} is unclear.",
-}  # fmt: skip
+    "none": "No drift is seen from {}.",
+    "small": "The scores drifted a little from {}.",
+    "large": "The scores drifted far from {}.",
+    "unclear": "Whether the scores drifted from {} is unclear.",
+}
 FEWEST_ABOVE = 100
 """Pairs above the last score of the pasted function."""
 _BARS, _POINTS = 60, 240
@@ -269,13 +273,28 @@ class Calibration(Record):
         ]
         curve = Curve("share of pairs", tuple(s for s, _ in reached), tuple(share for _, share in reached))
         return (
-            Chart("scores", "Scores of random pairs", "score", "% of random pairs", edges=edges, bars=shares,
-                  caption=caption, spark="pairs"),
-            Chart("false matches", "False-match rate", "score",
-                  "share of random pairs at or above, logarithmic", (curve,),
-                  marks=tuple(marks), log_y=True, spark="logarithm of share",
-                  caption="Dashed: thresholds. The curve ends where the last counted pair is."),
-        )  # fmt: skip
+            Chart(
+                "scores",
+                "Scores of random pairs",
+                "score",
+                "% of random pairs",
+                edges=edges,
+                bars=shares,
+                caption=caption,
+                spark="pairs",
+            ),
+            Chart(
+                "false matches",
+                "False-match rate",
+                "score",
+                "share of random pairs at or above, logarithmic",
+                (curve,),
+                marks=tuple(marks),
+                log_y=True,
+                spark="logarithm of share",
+                caption="Dashed: thresholds. The curve ends where the last counted pair is.",
+            ),
+        )
 
 
 def one_in(rate: float) -> str:
@@ -334,10 +353,15 @@ def _drift_blocks(drift: Drift) -> tuple[Block, ...]:
     largest = percent(drift.largest_difference, precise=True)
     differ = f"the shares of pairs below a score differ by at most {largest}, at {number(drift.at)}"
     rows = tuple(
-        (number(one.score), percent(one.before.value, precise=True), percent(one.now.value, precise=True),
-         one.now.interval_words(), "" if one.ratio is None else f"{one.ratio:.2f}")
+        (
+            number(one.score),
+            percent(one.before.value, precise=True),
+            percent(one.now.value, precise=True),
+            one.now.interval_words(),
+            "" if one.ratio is None else f"{one.ratio:.2f}",
+        )
         for one in drift.thresholds
-    )  # fmt: skip
+    )
     columns = ("saved threshold", "then", "now", "95% interval", "ratio")
     return shown(
         replace(_DRIFTS[drift.level], text=f"against {shortened(drift.against)}"),

@@ -26,13 +26,8 @@ Metric = Literal["cosine", "inner_product"]
 METRICS = ("cosine", "inner_product")
 _MOST_BYTES = 2**30
 """Of rows of one side that are held in memory."""
-_FORM = (
-    "columns between tabs: id of the query or first row, id of the row, and a label (without it all match)"
-)
-_NAMES = {
-    "query-id", "query_id", "corpus-id", "corpus_id", "query", "document", "id1", "id2",
-    "sentence1", "sentence2",
-}  # fmt: skip
+_FORM = "columns between tabs: id of the query or first row, id of the row, and a label (without it all match)"
+_NAMES = {"query-id", "query_id", "corpus-id", "corpus_id", "query", "document", "id1", "id2", "sentence1", "sentence2"}
 """Names of columns of ids, as a first line may have them."""
 
 
@@ -306,9 +301,7 @@ def read_labels(
             raise InputError(f"expected one label of a pair, got another in {where}: decide if it matches")
     if not any(matches.values()):
         bar = "above 0" if match_at is None else f"of at least {match_at:g}"
-        raise InputError(
-            f"expected pairs that match in {path}, got {len(matches)} pairs and none with a label {bar}"
-        )
+        raise InputError(f"expected pairs that match in {path}, got {len(matches)} pairs and none with a label {bar}")
     places_a, places_b = np.array(list(matches), np.int64).T.copy()
     return Labels(Path(path).name, places_a, places_b, np.array(list(matches.values())))
 

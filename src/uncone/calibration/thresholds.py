@@ -6,14 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from uncone.calibration.record import (
-    FEWEST_ABOVE,
-    Calibration,
-    LabelledPairs,
-    ScoreMeaning,
-    ScoreThreshold,
-    one_in,
-)
+from uncone.calibration.record import FEWEST_ABOVE, Calibration, LabelledPairs, ScoreMeaning, ScoreThreshold, one_in
 from uncone.calibration.scores.counting import Curve, Grid, Ints, clustered, count_pairs, curve_of, hoeffding
 from uncone.calibration.scores.record import Knot, ScoreHistogram, Share, edge_of
 from uncone.calibration.sides import Floor, Labels, Sides, alignment, check_pairs, draw, how_many
@@ -51,9 +44,7 @@ class Counted:
     def meaning(self, score: float) -> ScoreMeaning:
         """The percentile of a score, and the share of pairs that reach it."""
         value, near = self.histogram.reached(score), self.curve.at(score)
-        return ScoreMeaning(
-            score, 100 * (1 - value), Share(value, min(near.low, value), max(near.high, value))
-        )
+        return ScoreMeaning(score, 100 * (1 - value), Share(value, min(near.low, value), max(near.high, value)))
 
     def threshold(self, rate: float) -> ScoreThreshold:
         """The lowest edge that at most the share `rate` of the counted pairs reaches."""
@@ -130,9 +121,15 @@ def with_labels(record: Calibration, labels: Labels, prior: float) -> Calibratio
         below_or_at = np.searchsorted(ordered, matching) + np.searchsorted(ordered, matching, side="right")
         area_others = clustered(below_or_at / 2 / len(others), groups[is_match])
     known = LabelledPairs(
-        labels.source, len(matching), len(others), len(np.unique(groups)), float(matching.mean()),
-        clustered(below.clip(0, 1), groups[is_match]), area_others, prior,
-    )  # fmt: skip
+        labels.source,
+        len(matching),
+        len(others),
+        len(np.unique(groups)),
+        float(matching.mean()),
+        clustered(below.clip(0, 1), groups[is_match]),
+        area_others,
+        prior,
+    )
     thresholds = tuple(_labelled(one, labels, prior) for one in record.thresholds)
     return replace(record, labelled=known, thresholds=thresholds)
 
@@ -150,10 +147,7 @@ def _labelled(threshold: ScoreThreshold, labels: Labels, prior: float) -> ScoreT
 
 
 def verdict(
-    metric: str,
-    meanings: tuple[ScoreMeaning, ...],
-    thresholds: tuple[ScoreThreshold, ...],
-    histogram: ScoreHistogram,
+    metric: str, meanings: tuple[ScoreMeaning, ...], thresholds: tuple[ScoreThreshold, ...], histogram: ScoreHistogram
 ) -> str:
     """The answer in one or two sentences: the meaning of the first score asked for, and a threshold."""
     said = []
@@ -227,9 +221,7 @@ def remarks(sides: Sides, told: Counted, floor: Floor, equal: int) -> tuple[str,
         singular = {"rows": "row is", "queries": "query is"}[what]
         notes += [f"{counted(n, singular, f'{what} are')} {why}." for why, n in left_out.items() if n]
     if labels is not None:
-        notes.append(
-            f"{counted(int(labels.matches.sum()), 'pair')} labelled as a match: not counted as random."
-        )
+        notes.append(f"{counted(int(labels.matches.sum()), 'pair')} labelled as a match: not counted as random.")
         if labels.dropped:
             notes.append(f"{counted(labels.dropped, 'labelled pair')} with a row that is all zero: left out.")
     if told.histogram.pairs < floor.pairs:

@@ -30,9 +30,7 @@ from uncone.regular import number_in
 from uncone.roles import Role
 
 _FAILS = "Give exit status 2 if one of them is worse than the baseline, for scripts."
-_OWN: dict[str, dict[str, Any]] = {
-    "compare": {"fail_on": Annotated[Literal["worse"] | None, Option(help=_FAILS)]},
-}
+_OWN: dict[str, dict[str, Any]] = {"compare": {"fail_on": Annotated[Literal["worse"] | None, Option(help=_FAILS)]}}
 """Options that a command has and its function has not."""
 _BEYOND: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
     "calibrate": lambda record, _: record.drift is not None and record.drift.found,
@@ -79,9 +77,7 @@ def command_of(function: Callable[..., Any]) -> Callable[..., None]:
         for place, (name, hint) in enumerate(taken.items())
     ]
     added = {**own, "json": Json, "html": Html}
-    parameters += [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=of) for name, of in added.items()
-    ]
+    parameters += [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=of) for name, of in added.items()]
     command.__name__ = command.__qualname__ = function.__name__
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     command.__doc__ = _help(function.__doc__ or "", list(taken))
@@ -131,9 +127,7 @@ def _sentence(said: str, names: list[str]) -> str:
 
     def in_a_shell(match: re.Match[str]) -> str:
         name = match[1]
-        return (
-            (name.upper() if name == names[0] else f"--{name.replace('_', '-')}") if name in names else name
-        )
+        return (name.upper() if name == names[0] else f"--{name.replace('_', '-')}") if name in names else name
 
     said = re.sub(r"`([^`]+)`", in_a_shell, " ".join(said.split()))
     return said[:1].upper() + said[1:]
@@ -218,9 +212,7 @@ def _values_of_pairs(hint: Any) -> type | None:
     """The type of a mapping's values; a mapping where a file may stand is one in memory."""
     if _role(hint):
         return None
-    found = next(
-        (one for one in _choices(_bare(hint)) if typing.get_origin(one) is collections.abc.Mapping), None
-    )
+    found = next((one for one in _choices(_bare(hint)) if typing.get_origin(one) is collections.abc.Mapping), None)
     return None if found is None else typing.get_args(found)[1]
 
 

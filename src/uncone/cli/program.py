@@ -20,9 +20,7 @@ app = App(
 )
 app.suppress_keyboard_interrupt = False  # else it leaves without a word, and `end` is never asked
 app.command(report)
-_groups = {
-    name: App(name=name, help=told, default_parameter=Parameter(negative="")) for name, told in GROUPS.items()
-}
+_groups = {name: App(name=name, help=told, default_parameter=Parameter(negative="")) for name, told in GROUPS.items()}
 for group in _groups.values():
     app.command(group)
 for name, (_, _, asked, told) in QUESTIONS.items():

@@ -33,13 +33,25 @@ INTERVALS = (
 )
 _SCALE = ("partition_isotropy", "gaussian_isotropy")
 _WHY = "it depends on the number of rows or columns"
-_WHY_SIZE = dict.fromkeys((
-    "isoscore", "isoscore_star", "participation_ratio", "effective_rank", "rankme", "stable_rank",
-    "stable_rank_centered", "anisotropy_1", "anisotropy_1_raw", "singular_entropy", "singular_entropy_raw",
-    "condition_number",
-), "its finite-sample bias depends on the number of rows and columns") | dict.fromkeys((
-    "rogue_dimensions", "dominant_dimension", "outlier_dimensions",
-), "an even share depends on the number of columns")  # fmt: skip
+_WHY_SIZE = dict.fromkeys(
+    (
+        "isoscore",
+        "isoscore_star",
+        "participation_ratio",
+        "effective_rank",
+        "rankme",
+        "stable_rank",
+        "stable_rank_centered",
+        "anisotropy_1",
+        "anisotropy_1_raw",
+        "singular_entropy",
+        "singular_entropy_raw",
+        "condition_number",
+    ),
+    "its finite-sample bias depends on the number of rows and columns",
+) | dict.fromkeys(
+    ("rogue_dimensions", "dominant_dimension", "outlier_dimensions"), "an even share depends on the number of columns"
+)
 _NO_SIZE = ("norm_id_correlation", "mean_cosine")  # their expectation over isotropic rows is 0 for every size
 _ROWS = {True: "the mean row subtracted", False: "rows as stored", None: "neither said"}
 
@@ -61,9 +73,7 @@ Found = Mapping[str, Finding]
 """The findings of one side by their cause; empty where there is no such side."""
 
 
-def compare_findings(
-    sides: Sequence[Found], unlike: Collection[tuple[str, int]] = ()
-) -> tuple[ComparedFinding, ...]:
+def compare_findings(sides: Sequence[Found], unlike: Collection[tuple[str, int]] = ()) -> tuple[ComparedFinding, ...]:
     """The findings of all sides by cause, each against the first side's.
 
     Nothing is concluded of the causes and places in `unlike`, which one of the two could not have shown.
@@ -108,30 +118,25 @@ def ways_of(findings: Sequence[ComparedFinding], sides: Sequence[Found], place: 
 
 
 def compare_measure(
-    name: str,
-    readings: Sequence[Measurement | None],
-    norms: Sequence[float | None],
-    ways: Sequence[Ways] = (),
+    name: str, readings: Sequence[Measurement | None], norms: Sequence[float | None], ways: Sequence[Ways] = ()
 ) -> ComparedMeasure:
     """The measure called `name`: its readings by diagnosis, None where not taken, and rows' mean norms.
 
     `ways` has, for each diagnosis, what became of the defects of its measures.
     """
     taken = [reading for reading in readings if reading is not None]
-    first = next(
-        (one for one in taken if one.value is not None), taken[0]
-    )  # an undefined one has no direction
+    first = next((one for one in taken if one.value is not None), taken[0])  # an undefined one has no direction
     given = zip(readings, norms, LETTERS, ways or [{}] * len(readings), strict=False)
-    sides = [
-        None if one is None else _Side(one, norm, letter, way.get(name)) for one, norm, letter, way in given
-    ]
+    sides = [None if one is None else _Side(one, norm, letter, way.get(name)) for one, norm, letter, way in given]
     against = [(None, []), *(_against(sides[0], side) for side in sides[1:])]
     return ComparedMeasure(
-        name=name, better=first.better,
+        name=name,
+        better=first.better,
         values=tuple(None if reading is None else _finite(reading.value) for reading in readings),
         distances=tuple(None if reading is None else _finite(reading.distance) for reading in readings),
-        changes=tuple(change for change, _ in against), cautions=tuple(tuple(said) for _, said in against),
-    )  # fmt: skip
+        changes=tuple(change for change, _ in against),
+        cautions=tuple(tuple(said) for _, said in against),
+    )
 
 
 def _against(base: _Side | None, side: _Side | None) -> tuple[Change | None, list[str]]:
@@ -169,9 +174,7 @@ def _direction(before: float, side: _Side, interval: tuple[float, float] | None)
     if interval is not None and interval[0] <= 0 <= interval[1]:
         return "unclear"
     rises = (value > before) == (after.better == "higher")
-    return (
-        side.way if after.better != "neither" and side.way == ("better" if rises else "worse") else "changed"
-    )
+    return side.way if after.better != "neither" and side.way == ("better" if rises else "worse") else "changed"
 
 
 def _scatter(before: Measurement, after: Measurement) -> float:

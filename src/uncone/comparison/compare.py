@@ -141,18 +141,18 @@ def _matched(diagnoses: Sequence[Diagnosis]) -> list[tuple[str, list[Subject | N
 
 
 def _subject(name: str, sides: Sequence[Subject | None]) -> ComparedSubject:
-    found = [
-        {finding.cause: finding for finding in reversed(side.findings)} if side else {} for side in sides
-    ]
+    found = [{finding.cause: finding for finding in reversed(side.findings)} if side else {} for side in sides]
     findings = compare_findings(found, _unlike(sides))
     ways = [ways_of(findings, found, place) for place in range(len(sides))]
     return ComparedSubject(
-        name=name, sides=tuple(side and replace(side, picture=None) for side in sides),
+        name=name,
+        sides=tuple(side and replace(side, picture=None) for side in sides),
         measures=_measures(sides, "measures", ways),
         without_effect=_measures(sides, "without_effect", [{}] * len(sides)),
-        tokens=_measures(sides, "tokens", ways), findings=findings,
+        tokens=_measures(sides, "tokens", ways),
+        findings=findings,
         notes=tuple(_subject_notes(sides)),
-    )  # fmt: skip
+    )
 
 
 def _unlike(sides: Sequence[Subject | None]) -> set[tuple[str, int]]:
@@ -162,20 +162,14 @@ def _unlike(sides: Sequence[Subject | None]) -> set[tuple[str, int]]:
         if base is None or side is None:
             continue
         reserved = [one.groups is not None and one.groups.reserved_by_name for one in (base, side)]
-        tested = [
-            one.under_trained is not None and one.under_trained.found is not None for one in (base, side)
-        ]
+        tested = [one.under_trained is not None and one.under_trained.found is not None for one in (base, side)]
         unlike |= {("degenerate_tail", place)} if reserved[0] is not reserved[1] else set()
         unlike |= {("under_trained_tokens", place)} if not all(tested) else set()
     return unlike
 
 
-def _measures(
-    sides: Sequence[Subject | None], table: Part, ways: Sequence[Ways]
-) -> tuple[ComparedMeasure, ...]:
-    taken = [
-        {} if side is None else {reading.name: reading for reading in taken_in(side, table)} for side in sides
-    ]
+def _measures(sides: Sequence[Subject | None], table: Part, ways: Sequence[Ways]) -> tuple[ComparedMeasure, ...]:
+    taken = [{} if side is None else {reading.name: reading for reading in taken_in(side, table)} for side in sides]
     names = dict.fromkeys(name for readings in taken for name in readings)
     norms = [None if side is None or side.norms is None else side.norms.mean for side in sides]
     return tuple(compare_measure(name, [side.get(name) for side in taken], norms, ways) for name in names)
@@ -203,9 +197,7 @@ def _subject_notes(sides: Sequence[Subject | None]) -> list[str]:
 def _notes(diagnoses: Sequence[Diagnosis], subjects: Sequence[ComparedSubject]) -> list[str]:
     notes = []
     if not any(all(side is not None for side in subject.sides) for subject in subjects):
-        notes.append(
-            "no subject is in all diagnoses: diagnose one matrix, such as MODEL#input, to compare it"
-        )
+        notes.append("no subject is in all diagnoses: diagnose one matrix, such as MODEL#input, to compare it")
     packages = {package for diagnosis in diagnoses for package in diagnosis.versions}
     ordered = sorted(packages, key=lambda package: (package != "uncone", package))
     used = [(package, [d.versions.get(package, "unknown") for d in diagnoses]) for package in ordered]

@@ -23,9 +23,10 @@ LETTERS = "ABCDEF"
 _TONES: dict[str, Tone] = {"better": "better", "worse": "worse"}
 _MOVED = ("better", "worse", "changed", "neither")
 _HEADINGS = {
-    "measures": ("Measurements", ""), "tokens": ("Tokens by frequency", ""),
+    "measures": ("Measurements", ""),
+    "tokens": ("Tokens by frequency", ""),
     "without_effect": (WITHOUT_EFFECT, WITHOUT_EFFECT_REASON),
-}  # fmt: skip
+}
 LITTLE = "In brackets: little, or under a caution."
 WORSE, BETTER = ("new", "grew"), ("gone", "shrank")
 _WAYS = "Worse and better are said of defects that came, grew, shrank or went; all else changed, up or down."
@@ -188,16 +189,20 @@ class Comparison(Record):
         """One row for each measure and diagnosis."""
         return [
             {
-                "subject": subject.name, "measure": measure.name, "part": part,
+                "subject": subject.name,
+                "measure": measure.name,
+                "part": part,
                 "diagnosis": self.diagnoses[place].name,
-                "value": measure.values[place], "distance": measure.distances[place],
-                "difference": change and change.difference, "direction": change and change.direction,
+                "value": measure.values[place],
+                "distance": measure.distances[place],
+                "difference": change and change.difference,
+                "direction": change and change.direction,
                 "low": change and change.interval and change.interval[0],
                 "high": change and change.interval and change.interval[1],
             }
             for subject, part, measure in self._measures()
             for place, change in enumerate(measure.changes)
-        ]  # fmt: skip
+        ]
 
     def blocks(self) -> tuple[Block, ...]:
         names = self._names()

@@ -44,10 +44,7 @@ def give_verdict(names: Sequence[str], subjects: Sequence[ComparedSubject]) -> s
         return f"{listing([base, *others])} have no subject in common, so nothing could be compared."
     alone, of_many = len(others) == 1, len(subjects) > 1
     sides = enumerate(zip(others, shared, strict=True), start=1)
-    told = [
-        _clause(f" than {base}" if alone else "", name, order, of, of_many=of_many)
-        for order, (name, of) in sides
-    ]
+    told = [_clause(f" than {base}" if alone else "", name, order, of, of_many=of_many) for order, (name, of) in sides]
     start = "".join(_untrained(name, place, subjects) for place, name in enumerate(map(shortened, names)))
     return f"{start}{'' if alone else f'Against {base}: '}{'; '.join(told)}."
 

@@ -17,67 +17,105 @@ Kind = Literal["vectors", "table", "head", "tensor"]
 _SIMILAR = "For similarities of tokens take a repaired copy of the table; the model itself keeps its own."
 _TRAIN_ON = "In training, a gate holds back the gradient that does this (docs/prevention.md)."
 _SEEN = "Whether it helps your search only a task can say: `uncone evaluate --queries`."
-_NEW_ROWS = (
-    "Give these rows new values from their sub-tokens, and train on: until then these may look untrained."
-)
+_NEW_ROWS = "Give these rows new values from their sub-tokens, and train on: until then these may look untrained."
 _UNTRAINED = "uncone repair-tokens {model} {out}"
 _ZERO = "uncone repair-tokens {model} {out} --tokens zero --method covariance"
 _TOKENS: tuple[Kind, ...] = ("table", "head")
 
 _OF_KINDS: tuple[tuple[str, tuple[Kind, ...], str, str], ...] = (
-    ("common_direction_drift", ("vectors",),
-     f"Subtract the mean row, from queries and documents alike. {_SEEN}",
-     "uncone repair {matrix} centred.npy --method center --save center.safetensors"),
-    ("common_direction_drift", ("table",), f"{_SIMILAR} {_TRAIN_ON}",
-     "uncone repair {matrix} centred.npy --method center"),
+    (
+        "common_direction_drift",
+        ("vectors",),
+        f"Subtract the mean row, from queries and documents alike. {_SEEN}",
+        "uncone repair {matrix} centred.npy --method center --save center.safetensors",
+    ),
+    (
+        "common_direction_drift",
+        ("table",),
+        f"{_SIMILAR} {_TRAIN_ON}",
+        "uncone repair {matrix} centred.npy --method center",
+    ),
     ("common_direction_drift", ("head",), "Train on with a gate or a penalty on the mean (docs/prevention.md).", ""),
-    ("rogue_dimensions", ("vectors",),
-     f"Subtract the mean row, and divide each feature by its standard deviation. {_SEEN}",
-     "uncone repair {matrix} standardized.npy --method standardize --save standardize.safetensors"),
+    (
+        "rogue_dimensions",
+        ("vectors",),
+        f"Subtract the mean row, and divide each feature by its standard deviation. {_SEEN}",
+        "uncone repair {matrix} standardized.npy --method standardize --save standardize.safetensors",
+    ),
     ("rogue_dimensions", ("table",), _SIMILAR, "uncone repair {matrix} standardized.npy --method standardize"),
-    ("rogue_dimensions", ("head",),
-     "Nothing to repair in the head: the states decide what this dimension does.", ""),
-    ("dominant_direction", ("vectors",), f"Remove the leading directions. {_SEEN}",
-     "uncone repair {matrix} repaired.npy --method all_but_the_top_d100 --save repair.safetensors"),
-    ("dominant_direction", ("table",), _SIMILAR,
-     "uncone repair {matrix} repaired.npy --method all_but_the_top_d100"),
-    ("low_effective_rank", ("vectors",),
-     f"Whiten softly, or store the leading components alone: the others hold little. {_SEEN}",
-     "uncone repair {matrix} whitened.npy --method whiten --save whiten.safetensors"),
+    ("rogue_dimensions", ("head",), "Nothing to repair in the head: the states decide what this dimension does.", ""),
+    (
+        "dominant_direction",
+        ("vectors",),
+        f"Remove the leading directions. {_SEEN}",
+        "uncone repair {matrix} repaired.npy --method all_but_the_top_d100 --save repair.safetensors",
+    ),
+    ("dominant_direction", ("table",), _SIMILAR, "uncone repair {matrix} repaired.npy --method all_but_the_top_d100"),
+    (
+        "low_effective_rank",
+        ("vectors",),
+        f"Whiten softly, or store the leading components alone: the others hold little. {_SEEN}",
+        "uncone repair {matrix} whitened.npy --method whiten --save whiten.safetensors",
+    ),
     ("low_effective_rank", ("table",), _SIMILAR, "uncone repair {matrix} whitened.npy --method whiten"),
-    ("low_effective_rank", ("head",),
-     "A head of few directions cannot rank tokens freely, and no edit of its rows brings them back: "
-     "train on, or with another width.", ""),
-    ("low_logit_rank", ("head",),
-     "No edit of the head's rows brings back directions that head and states together do not use: train on, or with "
-     "another width. What a smaller head would cost tells `uncone saturation head`.", ""),
-    ("degenerate_tail", ("vectors",),
-     "Do not trust similarities of these rows: make them anew, or leave them out.", ""),
+    (
+        "low_effective_rank",
+        ("head",),
+        "A head of few directions cannot rank tokens freely, and no edit of its rows brings them back: "
+        "train on, or with another width.",
+        "",
+    ),
+    (
+        "low_logit_rank",
+        ("head",),
+        "No edit of the head's rows brings back directions that head and states together do not use: train on, or with "
+        "another width. What a smaller head would cost tells `uncone saturation head`.",
+        "",
+    ),
+    (
+        "degenerate_tail",
+        ("vectors",),
+        "Do not trust similarities of these rows: make them anew, or leave them out.",
+        "",
+    ),
     ("degenerate_tail", ("table",), f"Do not trust similarities of these rows. {_TRAIN_ON}", _UNTRAINED),
     ("degenerate_tail", ("head",), f"{_NEW_ROWS} {_TRAIN_ON}", _UNTRAINED),
     ("near_copies", ("vectors",), "Look at some of these rows: one topic, or one text many times?", ""),
-    ("near_copies", _TOKENS, "Try some of these tokens in a prompt before use, and do not trust their similarities.", ""),
+    (
+        "near_copies",
+        _TOKENS,
+        "Try some of these tokens in a prompt before use, and do not trust their similarities.",
+        "",
+    ),
     ("under_trained_tokens", ("vectors",), "Leave these rows out, or make them from more texts.", ""),
     ("under_trained_tokens", _TOKENS, f"Try them in a prompt before use. {_NEW_ROWS}", _UNTRAINED),
     ("zero_rows", ("vectors",), "Make these vectors anew (an empty text?), or leave them out.", ""),
-    ("zero_rows", ("table",),
-     "Give rows of added tokens values before training on; a zero row of padding may stay.", _ZERO),
+    (
+        "zero_rows",
+        ("table",),
+        "Give rows of added tokens values before training on; a zero row of padding may stay.",
+        _ZERO,
+    ),
     ("zero_rows", ("head",), "Give rows of added tokens values before training on.", _ZERO),
-    ("equal_rows", ("vectors",),
-     "The same text twice, or a fallback for texts that failed: look at the first.", ""),
+    ("equal_rows", ("vectors",), "The same text twice, or a fallback for texts that failed: look at the first.", ""),
     ("equal_rows", _TOKENS, "Rows of added tokens that were set to one value: give them their own.", ""),
-    ("giant_rows", ("vectors", *_TOKENS),
-     "Look at these rows, and leave them out or make them again: each moves every mean.", ""),
-    ("nonfinite_rows", ("vectors",),
-     "Make these vectors anew: an overflow or a division by zero made them.", ""),
-    ("nonfinite_rows", _TOKENS,
-     "Go back to a checkpoint before these rows: training diverged, or the file is damaged.", ""),
-)  # fmt: skip
+    (
+        "giant_rows",
+        ("vectors", *_TOKENS),
+        "Look at these rows, and leave them out or make them again: each moves every mean.",
+        "",
+    ),
+    ("nonfinite_rows", ("vectors",), "Make these vectors anew: an overflow or a division by zero made them.", ""),
+    (
+        "nonfinite_rows",
+        _TOKENS,
+        "Go back to a checkpoint before these rows: training diverged, or the file is damaged.",
+        "",
+    ),
+)
 """A cause, what rows it is found in, what to do, and a command."""
 _ADVICE = {(cause, kind): advice for cause, kinds, *advice in _OF_KINDS for kind in kinds}
-_GIANTS_FIRST = (
-    "Leave the giant rows out first, and diagnose again: every mean and every spectrum follows them."
-)
+_GIANTS_FIRST = "Leave the giant rows out first, and diagnose again: every mean and every spectrum follows them."
 FIRST = {
     ("giant_rows", "warning"): _GIANTS_FIRST,
     ("giant_rows", "severe"): _GIANTS_FIRST,
@@ -89,9 +127,11 @@ _OF_A_NOTE = {
     "zero_rows": ("Nothing to do where these rows are padding or stay out of use.", ""),
 }
 _IN_PYTHON = {
-    "center": "Center()", "standardize": "Standardize()", "whiten": "Whiten()",
+    "center": "Center()",
+    "standardize": "Standardize()",
+    "whiten": "Whiten()",
     "all_but_the_top_d100": "AllButTheTop()",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

@@ -54,12 +54,7 @@ def diagnose(
             empty, no UTF-8, or of a model without a tokenizer.
         UnsupportedModel: the table or the head cannot be found in the model's files.
     """
-    of_text = {
-        "resume": resume,
-        "device": device,
-        "dtype": dtype,
-        "tokens": None if tokens == MOST_TOKENS else tokens,
-    }
+    of_text = {"resume": resume, "device": device, "dtype": dtype, "tokens": None if tokens == MOST_TOKENS else tokens}
     given = next((name for name, value in of_text.items() if value is not None), None)
     if text is None and given is not None:
         raise InputError(f"expected --text with --{given}, got none: name a text to run the model on")
@@ -73,17 +68,26 @@ def diagnose(
         reading.read_layers(resume=resume, device=device, dtype=dtype)
     subjects = tuple(
         Examination(
-            name, rows, progress, role_of(name, rows, opened.rows), counts, neighbours,
+            name,
+            rows,
+            progress,
+            role_of(name, rows, opened.rows),
+            counts,
+            neighbours,
             logits=reading.logits if reading is not None and name == "head" else None,
-            advice=advice_for(spec, name, opened.editable), capped=opened.cap is not None,
+            advice=advice_for(spec, name, opened.editable),
+            capped=opened.cap is not None,
         ).run()
         for name, rows in opened.rows
-    )  # fmt: skip
+    )
     if reading is not None:
         reading.read_head()
     subjects = placed_among_known(subjects)
     return Diagnosis(
-        opened.name, give_verdict(subjects), subjects, notes=opened.notes,
+        opened.name,
+        give_verdict(subjects),
+        subjects,
+        notes=opened.notes,
         versions=versions("numpy") if reading is None else versions("numpy", "torch", "transformers"),
         explanation=None if reading is None else reading.explanation(subjects),
-    )  # fmt: skip
+    )

@@ -31,14 +31,17 @@ _WORTH_SAYING = 10**9
 MOST_BINS = 200
 FEWEST_BINS = 10
 
-_OF_A_MEAN = {
-    "mean_shift", "stable_rank_centered", "anisotropy_1_raw", "singular_entropy_raw", "outlier_dimensions",
-}  # fmt: skip
+_OF_A_MEAN = {"mean_shift", "stable_rank_centered", "anisotropy_1_raw", "singular_entropy_raw", "outlier_dimensions"}
 OF_A_HEAD = tuple(one for one in MEASURES if one[0] not in _OF_A_MEAN)
 """A head is read with its mean removed: no means are left, and raw and centred are the same."""
 _OF_THE_GAUGE = {
-    "mean_cosine", "mean_shift", "stable_rank", "anisotropy_1_raw", "outlier_dimensions", "gaussian_isotropy",
-}  # fmt: skip
+    "mean_cosine",
+    "mean_shift",
+    "stable_rank",
+    "anisotropy_1_raw",
+    "outlier_dimensions",
+    "gaussian_isotropy",
+}
 OF_THE_GAUGE = tuple(one for one in MEASURES if one[0] in _OF_THE_GAUGE)
 """Raw readings of a head. Subtracting a vector from all rows changes them, and no probability."""
 
@@ -47,9 +50,18 @@ class Examination:
     """One matrix, from rows to the `Subject`."""
 
     def __init__(
-        self, name: str, rows: Rows, progress: Progress | None, role: Role, counts: Any,
-        neighbours: bool = False, *, logits: LogitSpectrum | None = None, advice: Advice = Advice(), capped: bool = False,  # noqa: B008
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        rows: Rows,
+        progress: Progress | None,
+        role: Role,
+        counts: Any,
+        neighbours: bool = False,
+        *,
+        logits: LogitSpectrum | None = None,
+        advice: Advice = Advice(),
+        capped: bool = False,  # noqa: B008
+    ) -> None:
         self._name, self._rows, self._progress = name, rows, progress
         self._role = role
         self._head, self._neighbours, self._advice = name == "head" and not capped, neighbours, advice
@@ -97,19 +109,42 @@ class Examination:
         if self._role not in ("head", "table"):  # of a tied table the head is asked
             found = self._role == "tied table" and groups.reserved_by_name
         advice = replace(
-            self._advice, finds_untrained=found,
-            has_tokens=rows.labels is not None, has_unit_rows=Lengths(lengths.mean, lengths.smallest, lengths.largest).is_unit,
-        )  # fmt: skip
+            self._advice,
+            finds_untrained=found,
+            has_tokens=rows.labels is not None,
+            has_unit_rows=Lengths(lengths.mean, lengths.smallest, lengths.largest).is_unit,
+        )
         findings = find(
-            measurements, groups, head=self._head, under_trained=untrained, without_effect=without_effect,
-            odd=odd, left_out=len(rows.left_out), logits=self._logits, decayed=self._tokens.decayed(rows), advice=advice,
-        )  # fmt: skip
+            measurements,
+            groups,
+            head=self._head,
+            under_trained=untrained,
+            without_effect=without_effect,
+            odd=odd,
+            left_out=len(rows.left_out),
+            logits=self._logits,
+            decayed=self._tokens.decayed(rows),
+            advice=advice,
+        )
         return Subject(
-            self._name, "/".join(Path(rows.name).parts[-2:]), *rows.shape, rows.dtype, measurements, findings,
-            without_effect=without_effect, groups=groups, spectrum=spectrum, norms=lengths,
-            picture=picture, left_out=len(rows.left_out), notes=(*self._notes, *odd_rows.notes),
-            frequency_groups=by_frequency, under_trained=untrained, odd_rows=odd, by_count=by_count,
-        )  # fmt: skip
+            self._name,
+            "/".join(Path(rows.name).parts[-2:]),
+            *rows.shape,
+            rows.dtype,
+            measurements,
+            findings,
+            without_effect=without_effect,
+            groups=groups,
+            spectrum=spectrum,
+            norms=lengths,
+            picture=picture,
+            left_out=len(rows.left_out),
+            notes=(*self._notes, *odd_rows.notes),
+            frequency_groups=by_frequency,
+            under_trained=untrained,
+            odd_rows=odd,
+            by_count=by_count,
+        )
 
     def _see(self, raw: Moments) -> tuple[Spectrum | None, Picture | None]:
         """What is drawn from the raw moments."""
@@ -168,9 +203,7 @@ class Examination:
                 odd_rows.add_rows(start, block, zeros, self._named(start, len(block)))
             else:
                 zeros = (
-                    np.zeros(len(block), np.bool_)
-                    if zero is None
-                    else (block == zero.astype(block.dtype)).all(axis=1)
+                    np.zeros(len(block), np.bool_) if zero is None else (block == zero.astype(block.dtype)).all(axis=1)
                 )
             odd_rows.add_norms(start, norms, zeros | self._named(start, len(block)))
             in_bin += np.bincount(ids[is_reserved] // bin_size, minlength=count)

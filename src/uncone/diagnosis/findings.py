@@ -116,17 +116,22 @@ def _drift(values: Values) -> list[Finding]:
     partition = values.get("partition_isotropy")
     if partition is not None and partition.warnings:  # rows too short for it to say anything
         values = {name: m for name, m in values.items() if m is not partition}
-    return [Finding(
-        "common_direction_drift", "severe" if float(cosine) >= SEVERE_DRIFT else "warning",
-        "All rows share a common direction, so cosines are high between rows that have nothing to do with "
-        "each other.",
-        _told(
-            values, mean_cosine="two random rows have a mean cosine of {:.3f}",
-            mean_shift="the mean row is {percent} as long as an average row",
-            partition_isotropy="I(W) over both signs is {:.3g}",
-        ),
-        measures=("mean_cosine", "mean_shift"), extent=float(cosine),
-    )]  # fmt: skip
+    return [
+        Finding(
+            "common_direction_drift",
+            "severe" if float(cosine) >= SEVERE_DRIFT else "warning",
+            "All rows share a common direction, so cosines are high between rows that have nothing to do with "
+            "each other.",
+            _told(
+                values,
+                mean_cosine="two random rows have a mean cosine of {:.3f}",
+                mean_shift="the mean row is {percent} as long as an average row",
+                partition_isotropy="I(W) over both signs is {:.3g}",
+            ),
+            measures=("mean_cosine", "mean_shift"),
+            extent=float(cosine),
+        )
+    ]
 
 
 def _rogue(values: Values) -> list[Finding]:
@@ -139,11 +144,20 @@ def _rogue(values: Values) -> list[Finding]:
             dimension = told["dimensions"][0] if total == "mean cosine" else told["dimension"]
             even = f"(even spread: {_number(share.reference)})"
             evidence.append(f"dimension {dimension} carries {percent(float(share))} of the {total} {even}")
-    return [Finding(
-        "rogue_dimensions", "warning",
-        "A few dimensions dominate: similarities are decided by them, whatever the other dimensions say.",
-        tuple(evidence), measures=tuple(shares), extent=max(shares.values()),
-    )] if evidence else []  # fmt: skip
+    return (
+        [
+            Finding(
+                "rogue_dimensions",
+                "warning",
+                "A few dimensions dominate: similarities are decided by them, whatever the other dimensions say.",
+                tuple(evidence),
+                measures=tuple(shares),
+                extent=max(shares.values()),
+            )
+        ]
+        if evidence
+        else []
+    )
 
 
 def _direction(values: Values) -> list[Finding]:
@@ -152,12 +166,16 @@ def _direction(values: Values) -> list[Finding]:
     if share is None or not _carries(share):
         return []
     even = f"(isotropic: {_number(share.reference)})"
-    return [Finding(
-        "dominant_direction", "warning",
-        "One direction dominates: similarities are decided by it, also when the mean row is subtracted.",
-        (f"it carries {percent(float(share))} of the variance {even}",),
-        measures=("anisotropy_1",), extent=float(share),
-    )]  # fmt: skip
+    return [
+        Finding(
+            "dominant_direction",
+            "warning",
+            "One direction dominates: similarities are decided by it, also when the mean row is subtracted.",
+            (f"it carries {percent(float(share))} of the variance {even}",),
+            measures=("anisotropy_1",),
+            extent=float(share),
+        )
+    ]
 
 
 def _carries(share: Measurement) -> bool:
@@ -169,22 +187,32 @@ def _rank(values: Values) -> list[Finding]:
     rank = values.get("effective_rank")
     if rank is None or rank.reference is None or float(rank) >= LOW_RANK * rank.reference:
         return []
-    return [Finding(
-        "low_effective_rank", "severe" if float(rank) < VERY_LOW_RANK * rank.reference else "warning",
-        "The rows fill only part of their dimensions.",
-        _told(values, effective_rank="effective rank {:.1f} of {d}", isoscore="IsoScore {:.3g}"),
-        measures=("effective_rank", "isoscore"), extent=1 - float(rank) / rank.reference,
-    )]  # fmt: skip
+    return [
+        Finding(
+            "low_effective_rank",
+            "severe" if float(rank) < VERY_LOW_RANK * rank.reference else "warning",
+            "The rows fill only part of their dimensions.",
+            _told(values, effective_rank="effective rank {:.1f} of {d}", isoscore="IsoScore {:.3g}"),
+            measures=("effective_rank", "isoscore"),
+            extent=1 - float(rank) / rank.reference,
+        )
+    ]
 
 
 def _of_logits(logits: LogitSpectrum) -> list[Finding]:
     """What head and states do together; the level was decided beside the numbers, by the bars of `_rank`."""
     if logits.level == "healthy":
         return []
-    return [Finding(
-        "low_logit_rank", logits.level, "Head and states together use only part of their dimensions.",
-        (_logits_told(logits),), measures=(LOGIT_RANK,), extent=1 - logits.effective_rank / logits.reference,
-    )]  # fmt: skip
+    return [
+        Finding(
+            "low_logit_rank",
+            logits.level,
+            "Head and states together use only part of their dimensions.",
+            (_logits_told(logits),),
+            measures=(LOGIT_RANK,),
+            extent=1 - logits.effective_rank / logits.reference,
+        )
+    ]
 
 
 def _logits_told(logits: LogitSpectrum) -> str:
@@ -200,10 +228,14 @@ def _odd(odd: Sequence[OddRows], rows: int, left_out: int, advice: Advice) -> li
     if left_out:
         words = counted(left_out, "row that is not finite was", "rows that are not finite were")
         share = left_out / (rows + left_out)
-        findings.append(Finding(
-            "nonfinite_rows", "severe" if share > TAIL_SHARE else "warning",
-            f"{words} left out, as asked: nothing here is said of them.", extent=share,
-        ))  # fmt: skip
+        findings.append(
+            Finding(
+                "nonfinite_rows",
+                "severe" if share > TAIL_SHARE else "warning",
+                f"{words} left out, as asked: nothing here is said of them.",
+                extent=share,
+            )
+        )
     in_a_head = ", and always of logit 0 in a head" if advice.is_of_tokens else ""
     for one in odd:
         evidence = _listed(one)
@@ -212,9 +244,15 @@ def _odd(odd: Sequence[OddRows], rows: int, left_out: int, advice: Advice) -> li
         share = one.n / rows
         usual = {"zero": PADDING_ROWS if advice.is_of_tokens else 0, "equal": MANY * rows, "giant": 0}
         bad: Level = "severe" if share > TAIL_SHARE else "warning" if one.n > usual[one.kind] else "note"
-        findings.append(Finding(
-            f"{one.kind}_rows", bad, _ODD[one.kind].format(rows=_rows_are(one), in_a_head=in_a_head), evidence, extent=share,
-        ))  # fmt: skip
+        findings.append(
+            Finding(
+                f"{one.kind}_rows",
+                bad,
+                _ODD[one.kind].format(rows=_rows_are(one), in_a_head=in_a_head),
+                evidence,
+                extent=share,
+            )
+        )
     return findings
 
 
@@ -262,30 +300,37 @@ def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: boo
         return []
     u, n = under_trained, under_trained.found
     told = f"{counted(n, 'token looks', 'tokens look')} as if no text had trained {plural(n, 'it', 'them')}"
-    return [Finding(
-        "under_trained_tokens", "warning" if n > MANY * u.tested and not tail_is_named else "note",
-        f"{told}, though not reserved.", under_trained_evidence(u),
-        measures=("under_trained_share",), extent=n / u.tested,
-    )]  # fmt: skip
+    return [
+        Finding(
+            "under_trained_tokens",
+            "warning" if n > MANY * u.tested and not tail_is_named else "note",
+            f"{told}, though not reserved.",
+            under_trained_evidence(u),
+            measures=("under_trained_share",),
+            extent=n / u.tested,
+        )
+    ]
 
 
 def _one_length(decayed: DecayedRows | None, rows: int) -> list[Finding]:
     """Rows of one short length: a note where many are not known to be unused, and else as every table has them."""
     if decayed is None:
         return []
-    return [Finding(
-        "decayed_rows", "note" if decayed.news > MANY * rows else "structure",
-        f"{counted(decayed.n, 'row has', 'rows have')} one short length, as weight decay leaves rows that hardly a "
-        "gradient reached.",
-        decayed.evidence, extent=decayed.n / rows,
-    )]  # fmt: skip
+    return [
+        Finding(
+            "decayed_rows",
+            "note" if decayed.news > MANY * rows else "structure",
+            f"{counted(decayed.n, 'row has', 'rows have')} one short length, as weight decay leaves rows that hardly a "
+            "gradient reached.",
+            decayed.evidence,
+            extent=decayed.n / rows,
+        )
+    ]
 
 
 def _untrained(values: Values, raw: tuple[Measurement, ...], advice: Advice) -> list[Finding]:
     """The rows of a random initialisation: a spectrum of Marchenko and Pastur, no common direction, no order."""
-    ratio, cosine, order = (
-        values.get(name) for name in ("participation_ratio", "mean_cosine", "norm_id_correlation")
-    )
+    ratio, cosine, order = (values.get(name) for name in ("participation_ratio", "mean_cosine", "norm_id_correlation"))
     if ratio is None or cosine is None or ratio.d < 2:
         return []
     n, d, spread = ratio.n - 1, ratio.d, _sphericity(ratio)
@@ -295,14 +340,18 @@ def _untrained(values: Values, raw: tuple[Measurement, ...], advice: Advice) -> 
     if abs(spread) > UNTRAINED_SIGMAS or not is_centred or is_ordered:
         return []
     of = "those of a new model, before training" if advice.is_of_tokens else "noise"
-    return [Finding(
-        "untrained", "structure", f"The rows look random, as {of}: nothing has left a trace in them.",
-        (
-            f"their spectrum is that of random rows (Marchenko & Pastur) to {abs(spread):.1f} standard "
-            f"deviations, where {UNTRAINED_SIGMAS:g} are allowed",
-            f"mean cosine {max(cosines):.2g}; lengths do not follow the ids",
-        ),
-    )]  # fmt: skip
+    return [
+        Finding(
+            "untrained",
+            "structure",
+            f"The rows look random, as {of}: nothing has left a trace in them.",
+            (
+                f"their spectrum is that of random rows (Marchenko & Pastur) to {abs(spread):.1f} standard "
+                f"deviations, where {UNTRAINED_SIGMAS:g} are allowed",
+                f"mean cosine {max(cosines):.2g}; lengths do not follow the ids",
+            ),
+        )
+    ]
 
 
 def _sphericity(ratio: Measurement) -> float:
@@ -323,13 +372,16 @@ def _coupling(values: Values) -> list[Finding]:
     if not coupling or abs(float(coupling)) < max(NORM_COUPLING, NOISE_SIGMAS / math.sqrt(coupling.n - 1)):
         return []
     way = "shorter" if float(coupling) < 0 else "longer"
-    return [Finding(
-        "norm_id_coupling", "structure",
-        f"Rows with higher ids are {way}: where ids are sorted by frequency, length says how rare a token "
-        "is, and inner products follow it.",
-        (f"Spearman correlation between norm and id {float(coupling):.2f} (isotropic: 0)",),
-        measures=("norm_id_correlation",),
-    )]  # fmt: skip
+    return [
+        Finding(
+            "norm_id_coupling",
+            "structure",
+            f"Rows with higher ids are {way}: where ids are sorted by frequency, length says how rare a token "
+            "is, and inner products follow it.",
+            (f"Spearman correlation between norm and id {float(coupling):.2f} (isotropic: 0)",),
+            measures=("norm_id_correlation",),
+        )
+    ]
 
 
 def _less_even(values: Values) -> list[Finding]:
@@ -339,12 +391,16 @@ def _less_even(values: Values) -> list[Finding]:
     if not less:
         return []
     words = {"isoscore": "IsoScore {:.3g}", "effective_rank": "effective rank {:.1f} of {d}"}
-    return [Finding(
-        "less_even_than_noise", "structure",
-        "The rows are less even than a cloud of noise, as the rows of every trained model are: by itself "
-        "this is neither good nor bad.",
-        _told(values, **words), measures=tuple(m.name for m in less),
-    )]  # fmt: skip
+    return [
+        Finding(
+            "less_even_than_noise",
+            "structure",
+            "The rows are less even than a cloud of noise, as the rows of every trained model are: by itself "
+            "this is neither good nor bad.",
+            _told(values, **words),
+            measures=tuple(m.name for m in less),
+        )
+    ]
 
 
 def _gauge(without_effect: tuple[Measurement, ...]) -> list[Finding]:
@@ -352,12 +408,15 @@ def _gauge(without_effect: tuple[Measurement, ...]) -> list[Finding]:
     values = {m.name: m for m in without_effect if m.value is not None}
     if not _drift(values):
         return []
-    return [Finding(
-        "common_direction_of_the_head", "no_effect",
-        "The rows of the head as stored share a common direction. Softmax ignores it: no probability "
-        "depends on it.",
-        _told(values, mean_cosine="mean cosine of the rows as stored {:.3f}"),
-    )]  # fmt: skip
+    return [
+        Finding(
+            "common_direction_of_the_head",
+            "no_effect",
+            "The rows of the head as stored share a common direction. Softmax ignores it: no probability "
+            "depends on it.",
+            _told(values, mean_cosine="mean cosine of the rows as stored {:.3f}"),
+        )
+    ]
 
 
 def _no_defect(values: Values, *, head: bool, logits: LogitSpectrum | None = None) -> Finding:

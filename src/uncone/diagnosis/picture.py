@@ -51,9 +51,7 @@ def draw_picture(
             raise InputError(f"expected counts of at least 0, got {int(counts.min())}: count tokens by id")
     indices = _sample(n, reserved)
     mean = moments.mean()
-    axes = np.concatenate(
-        [_axes(moments, centered=centered, toward=mean) for centered in (False, True)], axis=1
-    )
+    axes = np.concatenate([_axes(moments, centered=centered, toward=mean) for centered in (False, True)], axis=1)
     coordinates, norms = _coordinates(rows, indices, axes, progress)
     raw, raw_scale = _quantise(coordinates[:, :_AXES], _LEVELS, np.int16)
     about_mean = coordinates[:, _AXES:] - mean @ axes[:, _AXES:]
@@ -62,13 +60,19 @@ def draw_picture(
     names, groups = _groups(indices, n, reserved)
     labels, listed = rows.labels, indices.tolist()
     return Picture(
-        total=n, ids=tuple(listed if rows.ids is None else rows.ids[indices].tolist()),
+        total=n,
+        ids=tuple(listed if rows.ids is None else rows.ids[indices].tolist()),
         labels=tuple(token_texts(labels, listed)),
-        groups=tuple(groups.tolist()), group_names=names,
-        raw=raw, raw_scale=raw_scale, centered=centered, centered_scale=centered_scale,
-        norms=lengths, norm_scale=norm_scale,
+        groups=tuple(groups.tolist()),
+        group_names=names,
+        raw=raw,
+        raw_scale=raw_scale,
+        centered=centered,
+        centered_scale=centered_scale,
+        norms=lengths,
+        norm_scale=norm_scale,
         counts=None if counts is None else tuple(counts[indices].tolist()),
-    )  # fmt: skip
+    )
 
 
 def _coordinates(
@@ -84,9 +88,7 @@ def _coordinates(
     counts = np.bincount(indices // rows.part, minlength=-(-rows.shape[0] // rows.part))
     # Rows of all blocks go through the same memory: fresh memory for each would leave holes that add up.
     buffer = np.empty((counts.max(), len(axes)), rows.widened)
-    cells = zip(
-        *(np.split(whole, counts.cumsum()[:-1]) for whole in (indices, coordinates, norms)), strict=True
-    )
+    cells = zip(*(np.split(whole, counts.cumsum()[:-1]) for whole in (indices, coordinates, norms)), strict=True)
     for start, block in rows.numbered(progress, rows.part):
         taken, into, lengths = next(cells)
         # Of a mode that takes no copy of its own; no index is out of range.

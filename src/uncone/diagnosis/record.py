@@ -10,56 +10,28 @@ from uncone.diagnosis.known.record import Placed
 from uncone.diagnosis.why.record import Explanation
 from uncone.errors import UnknownName
 from uncone.records import tokens
-from uncone.records.blocks import (
-    Block,
-    Bullets,
-    Cell,
-    Cloud,
-    Code,
-    Figure,
-    Folded,
-    Gauge,
-    Gauges,
-    Heading,
-    Table,
-    Text,
-)
+from uncone.records.blocks import Block, Bullets, Cell, Cloud, Code, Figure, Folded, Gauge, Gauges, Heading, Table, Text
 from uncone.records.brief import part
 from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
 from uncone.records.layout import folded, named, section, shown
 from uncone.records.names import detail, find
-from uncone.records.parts import (
-    DEFECTS,
-    Finding,
-    Group,
-    Groups,
-    Level,
-    Measurement,
-    Norms,
-    OddRows,
-    Picture,
-    Spectrum,
-)
+from uncone.records.parts import DEFECTS, Finding, Group, Groups, Level, Measurement, Norms, OddRows, Picture, Spectrum
 from uncone.records.readings import is_centered, readings_blocks
 from uncone.records.record import Record, made_with
-from uncone.records.text import (
-    count,
-    counted,
-    listing,
-    number,
-    optional,
-    plural,
-    title,
-)
+from uncone.records.text import count, counted, listing, number, optional, plural, title
 from uncone.records.token_text import shown_token
 from uncone.records.tokens import FrequencyGroups, UnderTrained
 
 LEVELS: tuple[Level, ...] = ("severe", "warning", "note", "healthy", "structure", "no_effect")
 """Worst first; then what is neither good nor bad."""
 LABELS: dict[Level, str] = {
-    "severe": "SEVERE", "warning": "WARNING", "note": "NOTE", "healthy": "NO DEFECT",
-    "structure": "STRUCTURE", "no_effect": "NO EFFECT",
-}  # fmt: skip
+    "severe": "SEVERE",
+    "warning": "WARNING",
+    "note": "NOTE",
+    "healthy": "NO DEFECT",
+    "structure": "STRUCTURE",
+    "no_effect": "NO EFFECT",
+}
 WITHOUT_EFFECT = "No effect on probabilities"
 WITHOUT_EFFECT_REASON = (
     "Adding one vector to every row of the head adds the same to every logit of a position, and softmax "
@@ -136,9 +108,7 @@ class Subject:
             if any(f.cause == "untrained" for f in self.findings)
             else tokens.under_trained_blocks(self.under_trained),
             readings_blocks("Measurements", _GAUGE_FIXED if fixed else "", self.measurements, fixed=fixed),
-            folded(
-                readings_blocks(WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, self.without_effect, of="Raw readings")
-            ),
+            folded(readings_blocks(WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, self.without_effect, of="Raw readings")),
             section("Notes", Bullets(notes)),
         )
 
@@ -267,9 +237,7 @@ class Diagnosis(Record):
             UnknownName: (a KeyError and an InputError) no reading has this name; the message gives the nearest.
         """
         if not isinstance(name, str):
-            raise UnknownName(
-                f"expected a name such as 'mean_cosine', got {name!r}: names are SUBJECT.MEASURE"
-            )
+            raise UnknownName(f"expected a name such as 'mean_cosine', got {name!r}: names are SUBJECT.MEASURE")
         full, measurement, path = self.find(name)
         return detail(full, measurement, path) if path else measurement
 
@@ -337,8 +305,7 @@ def nearest_bin(groups: Groups | None) -> Group | None:
     compared = [
         group
         for group in groups.bins
-        if group.cosine_to_reserved is not None
-        and (2 * group.reserved_rows < group.n or not groups.reserved_by_name)
+        if group.cosine_to_reserved is not None and (2 * group.reserved_rows < group.n or not groups.reserved_by_name)
     ]
     return max(compared, key=lambda group: group.cosine_to_reserved or 0.0, default=None)
 
@@ -378,8 +345,6 @@ def _bin_row(group: Group, name: str) -> tuple[str | Cell, ...]:
 def _shares(values: Sequence[float]) -> tuple[float, ...]:
     """The shares of the squared length that the first two and the first three directions hold."""
     largest = max(values, default=0.0)
-    parts = (
-        [value / largest for value in values] if largest > 0 else []
-    )  # whose sum is a number, whatever theirs is
+    parts = [value / largest for value in values] if largest > 0 else []  # whose sum is a number, whatever theirs is
     total = math.fsum(parts)
     return () if total <= 0 else tuple(math.fsum(parts[:dims]) / total for dims in (2, 3))

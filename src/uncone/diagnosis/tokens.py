@@ -9,13 +9,7 @@ import numpy as np
 from uncone.diagnosis.bins.frequency import BinReader
 from uncone.errors import UndefinedMeasure
 from uncone.measure.cosine import mean_cosine
-from uncone.measure.group_comparison import (
-    NAMES,
-    PairSums,
-    compare_projected,
-    frequency_membership,
-    group_axes,
-)
+from uncone.measure.group_comparison import NAMES, PairSums, compare_projected, frequency_membership, group_axes
 from uncone.measure.length_floor import LengthFloor, length_floor
 from uncone.measure.projections import UnitSums, project, project_about
 from uncone.measure.reading import read
@@ -90,9 +84,14 @@ class TokenReader:
             self.bins.update(block, norms)
 
     def read(
-        self, rows: Rows, moments: Moments, pairs: PairSums, progress: Callable[[int], None] | None = None,
-        *, common: Array | None = None,
-    ) -> tuple[FrequencyGroups | None, UnderTrained | None]:  # fmt: skip
+        self,
+        rows: Rows,
+        moments: Moments,
+        pairs: PairSums,
+        progress: Callable[[int], None] | None = None,
+        *,
+        common: Array | None = None,
+    ) -> tuple[FrequencyGroups | None, UnderTrained | None]:
         """Both, from one more pass over the rows; None without meaning, as of a collection without counts.
 
         `bins` take theirs from the same pass: the `common` direction (D,) is by default that of the mean row.

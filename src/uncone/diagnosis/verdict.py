@@ -70,12 +70,17 @@ def _told(subject: Subject, finding: Finding) -> dict[str, str]:
         one.kind: ("about " if one.sampled > 1 else "") + counted(one.n, "of its rows is", "of its rows are")
         for one in subject.odd_rows
     }
-    return values | odd | {
-        "d": f"{subject.d:,}", "tail": _tail_words(subject) if finding.cause == "degenerate_tail" else "",
-        "under_trained": f"{n:,} of its tokens {plural(n, 'looks', 'look')}",
-        "extent": "" if finding.extent is None else percent(finding.extent),
-        "left_out": counted(subject.left_out, "of its rows is", "of its rows are"),
-    }  # fmt: skip
+    return (
+        values
+        | odd
+        | {
+            "d": f"{subject.d:,}",
+            "tail": _tail_words(subject) if finding.cause == "degenerate_tail" else "",
+            "under_trained": f"{n:,} of its tokens {plural(n, 'looks', 'look')}",
+            "extent": "" if finding.extent is None else percent(finding.extent),
+            "left_out": counted(subject.left_out, "of its rows is", "of its rows are"),
+        }
+    )
 
 
 def _tail_words(subject: Subject) -> str:

@@ -47,8 +47,7 @@ OTHERS = (
     "a softmax."
 )
 _NO_EFFECT = (
-    "No kind of rounding that was measured errs less on the centred head: for this model the edit helps "
-    "cosines only."
+    "No kind of rounding that was measured errs less on the centred head: for this model the edit helps cosines only."
 )
 _EMBEDDINGS = (
     "Vectors that are given to the model in the place of the table's rows (inputs_embeds, prompt tuning) "
@@ -58,11 +57,7 @@ _TOKEN_TYPES = (
     "The model looks token_type_ids up in the token table: inputs that give them are changed by the edit. "
     "Leave them out, or use --untie."
 )
-_READERS = {
-    "repetition_penalty": 1.0,
-    "encoder_repetition_penalty": 1.0,
-    "exponential_decay_length_penalty": None,
-}
+_READERS = {"repetition_penalty": 1.0, "encoder_repetition_penalty": 1.0, "exponential_decay_length_penalty": None}
 """Settings of generation that read the sign or the size of raw logits, and their values that do nothing."""
 _PROVEN_IN = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -130,21 +125,30 @@ def centred_copy(
         if all(effect.after >= effect.before for effect in effects):
             notes += (_NO_EFFECT,)
         return HeadEdit(
-            name=files.path.resolve().name, head=layout.head, n=sides[0].shape[0], d=sides[0].shape[1],
-            dtype=sides[0].dtype, way=layout.way, folded_into=layout.folded_into,
-            added=tuple(sorted(layout.tensors.keys() - files.tensors.keys())), before=shapes[0],
-            after=shapes[1], proof=proof, effects=effects, warnings=_warnings(files), notes=(*notes, OTHERS),
-            unchanged=compare_untouched(files, copy.files, frozenset(layout.tensors)), left_out=copy.left_out,
-        )  # fmt: skip
+            name=files.path.resolve().name,
+            head=layout.head,
+            n=sides[0].shape[0],
+            d=sides[0].shape[1],
+            dtype=sides[0].dtype,
+            way=layout.way,
+            folded_into=layout.folded_into,
+            added=tuple(sorted(layout.tensors.keys() - files.tensors.keys())),
+            before=shapes[0],
+            after=shapes[1],
+            proof=proof,
+            effects=effects,
+            warnings=_warnings(files),
+            notes=(*notes, OTHERS),
+            unchanged=compare_untouched(files, copy.files, frozenset(layout.tensors)),
+            left_out=copy.left_out,
+        )
 
 
 def _head_of(files: ModelFiles) -> str:
     """The tensor that the head's rows are in."""
     places = find_places(files)
     if places.head is None:
-        raise UnsupportedModel(
-            f"expected a model with an output head in its files, got {files.path}: {places.why}"
-        )
+        raise UnsupportedModel(f"expected a model with an output head in its files, got {files.path}: {places.why}")
     stored = files.entries[places.head].dtype
     if stored not in FLOATS:
         raise UnsupportedModel(
@@ -188,9 +192,7 @@ def _no_table(files: ModelFiles, model: Any, table: str) -> UnsupportedModel:
     except UnsupportedModel as error:
         return UnsupportedModel(f"{expected}; nor can the head be stored apart: {error}")
     n, d = files.entries[table].shape
-    return UnsupportedModel(
-        f"{expected}: store the head apart with --untie (untie=True), which adds {n} x {d} numbers"
-    )
+    return UnsupportedModel(f"{expected}: store the head apart with --untie (untie=True), which adds {n} x {d} numbers")
 
 
 def _parted(files: ModelFiles, table: str, mean: Tensor) -> _Layout:
@@ -236,8 +238,7 @@ def linear_head(model: Any) -> torch.nn.Linear:
         head = None
     if head is None:
         raise UnsupportedModel(
-            f"expected a model with an output head, got {type(model).__name__} without one: "
-            "there is nothing to centre"
+            f"expected a model with an output head, got {type(model).__name__} without one: there is nothing to centre"
         )
     if not isinstance(head, torch.nn.Linear) or not head.weight.dtype.is_floating_point:
         raise UnsupportedModel(

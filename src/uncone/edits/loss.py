@@ -45,9 +45,7 @@ def text_loss(
     if tokens is None:
         return None, why
     if len(tokens) < 2:
-        raise InputError(
-            f"expected a text of at least two tokens, got {len(tokens)} in {text}: give a longer one"
-        )
+        raise InputError(f"expected a text of at least two tokens, got {len(tokens)} in {text}: give a longer one")
     try:
         model = load_model(original)
         if model.get_output_embeddings() is None or is_seq2seq(model):
@@ -88,9 +86,7 @@ def _asked(files: ModelFiles, windows: Tensor, kind: Kind) -> tuple[Tensor, Tens
     masks = map(tokenizer.token_to_id, (*special_tokens(files.path, "mask_token"), "[MASK]", "<mask>"))
     mask = next((int(i) for i in masks if i is not None), None)
     if mask is None:
-        raise InputError(
-            "the model sees later tokens, and its tokenizer has no mask token to hide them behind"
-        )
+        raise InputError("the model sees later tokens, and its tokenizer has no mask token to hide them behind")
     inputs, start = windows.clone(), min(_FIRST, windows.shape[1] - 1)
     labels[:, start::_EVERY] = windows[:, start::_EVERY]
     inputs[:, start::_EVERY] = mask

@@ -149,9 +149,7 @@ def _without(content: dict[str, Any], ids: frozenset[int], pieces: set[str]) -> 
     return tokenizer
 
 
-def _parts(
-    reduced: Any, kind: str | None, model: Mapping[str, Any], piece: str, *, is_text: bool
-) -> list[int]:
+def _parts(reduced: Any, kind: str | None, model: Mapping[str, Any], piece: str, *, is_text: bool) -> list[int]:
     if model.get("byte_fallback") and _BYTE.fullmatch(piece):
         return []  # what stands for a byte is not written with its name
     prefix = model.get("continuing_subword_prefix")

@@ -46,11 +46,7 @@ def batches(proof: ProofText) -> Iterator[dict[str, Tensor]]:
 
 
 def run(
-    model: Any,
-    proof: ProofText,
-    *,
-    product: Callable[[Tensor], Tensor] | None = None,
-    tell: Progress | None = None,
+    model: Any, proof: ProofText, *, product: Callable[[Tensor], Tensor] | None = None, tell: Progress | None = None
 ) -> Run:
     """Run `model`, in evaluation mode, on all ids of the proof; `product` stands in the place of the head's
     own, for a reference in a wider dtype.
@@ -111,10 +107,17 @@ def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> 
         ties += bool((exact[one] - exact[other]).abs() <= 2 * (rounding + writing))
     n = len(before.logits)
     return HeadProof(
-        text=text, positions=n, dtype=str(before.dtype).removeprefix("torch."), reference=how,
-        difference=difference, rounding=rounding, rounding_edited=edited, allowed=FACTOR * rounding + writing,
-        same_first=n - len(others), ties=ties,
-    )  # fmt: skip
+        text=text,
+        positions=n,
+        dtype=str(before.dtype).removeprefix("torch."),
+        reference=how,
+        difference=difference,
+        rounding=rounding,
+        rounding_edited=edited,
+        allowed=FACTOR * rounding + writing,
+        same_first=n - len(others),
+        ties=ties,
+    )
 
 
 def require(proof: HeadProof) -> None:

@@ -244,12 +244,15 @@ class TokenEdit(Record):
             Table(("id", "token", "set to", "sub-tokens"), tuple(map(_token, listed)), ("id",)),
             Text(f"and {count(more)} more" if more > 0 else "", "quiet"),
             moved(
-                "Norms of the edited rows", "mean norm, as a share of the other rows'", norms,
-                "Dot: after. Line: from before. Dashed: as long as the other rows.", 1.0,
+                "Norms of the edited rows",
+                "mean norm, as a share of the other rows'",
+                norms,
+                "Dot: after. Line: from before. Dashed: as long as the other rows.",
+                1.0,
             ),
             Text(told),
             _notes(self.notes, self.left_out),
-        )  # fmt: skip
+        )
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each token that is listed."""

@@ -52,9 +52,7 @@ def repair_tokens(
 
     directory, way = whole_model(model), way_named(method)
     if counts is not None and tokens != "auto":
-        raise InputError(
-            "expected --counts (counts=) with tokens that are found (auto), got named ones: leave it out"
-        )
+        raise InputError("expected --counts (counts=) with tokens that are found (auto), got named ones: leave it out")
     ids: str | Sequence[int]
     notes: tuple[str, ...] = ()
     if tokens == "auto":

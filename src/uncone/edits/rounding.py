@@ -52,10 +52,7 @@ def rounding_errors(
                 total[0] += part.sum(1, dtype=torch.float64)
                 total[1] += part.double().square().sum(1)
     variances = (sums[:, :, 1] / n - (sums[:, :, 0] / n) ** 2).clamp_min(0).mean(-1)
-    shares = [
-        [(of / logits) ** 0.5 if logits > 0 else 0.0 for of in errors]
-        for *errors, logits in variances.tolist()
-    ]
+    shares = [[(of / logits) ** 0.5 if logits > 0 else 0.0 for of in errors] for *errors, logits in variances.tolist()]
     return tuple(map(RoundingError, kinds, *shares))
 
 

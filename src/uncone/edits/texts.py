@@ -37,13 +37,9 @@ def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> Pro
     ids, why = token_ids(files, given, n)
     if ids is None:
         if text is not None:
-            raise InputError(
-                f"expected a tokenizer in {files.path} for the text, got none ({why}): leave the text out"
-            )
+            raise InputError(f"expected a tokenizer in {files.path} for the text, got none ({why}): leave the text out")
         return ProofText(f"random ids, as {why}", None, random)
     windows = cut(ids[:count], length)
     if windows is None:
-        raise InputError(
-            f"expected a text of at least two tokens, got {len(ids)} in {text}: give a longer one"
-        )
+        raise InputError(f"expected a text of at least two tokens, got {len(ids)} in {text}: give a longer one")
     return ProofText("a sample of text" if text is None else Path(text).name, windows, random)

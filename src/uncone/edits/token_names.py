@@ -62,9 +62,7 @@ class TokenNames:
             raise InputError(f"expected ids or token strings of the model, got {name[:_SHOWN]!r}: {like}")
         if len(ids) > 1:
             among = ", ".join(map(str, ids[:5])) + (", ..." if len(ids) > 5 else "")
-            raise InputError(
-                f"expected a token string of one id, got {name[:_SHOWN]!r} of ids {among}: give the id"
-            )
+            raise InputError(f"expected a token string of one id, got {name[:_SHOWN]!r} of ids {among}: give the id")
         return ids[0]
 
     def _known(self, name: str) -> list[int]:

@@ -82,10 +82,18 @@ def reinitialise_tokens(
         of_texts = zip(listed, token_texts(labels, listed), strict=True)
         tokens = tuple(EditedToken(i, text, ways[i], parts.get(i, ())) for i, text in of_texts)
         return TokenEdit(
-            name=files.path.resolve().name, method=way, edited=len(chosen), tokens=tokens, tensors=measured,
-            unchanged=unchanged, seed=seed, loss=loss, no_loss=no_loss, notes=_notes(ways, way, labels),
+            name=files.path.resolve().name,
+            method=way,
+            edited=len(chosen),
+            tokens=tokens,
+            tensors=measured,
+            unchanged=unchanged,
+            seed=seed,
+            loss=loss,
+            no_loss=no_loss,
+            notes=_notes(ways, way, labels),
             left_out=copy.left_out,
-        )  # fmt: skip
+        )
 
 
 def way_named(method: str) -> Way:
@@ -113,8 +121,7 @@ def _edited(
         own, n = files.entries[places.head].shape[0], files.entries[places.input].shape[0]
         if own != n:
             raise InputError(
-                f"expected a head with as many rows as the table, got {own} and {n}: their ids mean "
-                "different tokens"
+                f"expected a head with as many rows as the table, got {own} and {n}: their ids mean different tokens"
             )
         roles[places.head] = "head"
     edited, tensors = list[EditedTensor](), dict[str, NewTensor]()
@@ -128,11 +135,17 @@ def _edited(
             tensors[same] = _with_rows(files, same, chosen, fresh)
         (n, d), before = rows.shape, _mean_norm(files, name, chosen)
         matrix = EditedTensor(
-            name=name, role=role, n=n, d=d, dtype=FLOATS[files.entries[name].dtype],
-            rows_equal=n - len(chosen), mean_norm_others=trained.mean_norm,
-            mean_norm_before=before if math.isfinite(before) else None, mean_norm_after=0.0,
+            name=name,
+            role=role,
+            n=n,
+            d=d,
+            dtype=FLOATS[files.entries[name].dtype],
+            rows_equal=n - len(chosen),
+            mean_norm_others=trained.mean_norm,
+            mean_norm_before=before if math.isfinite(before) else None,
+            mean_norm_after=0.0,
             shrinkage=trained.shrinkage,
-        )  # fmt: skip
+        )
         edited.append(matrix)
     return edited, tensors
 
@@ -208,9 +221,7 @@ def _chosen(files: ModelFiles, places: Places, ids: Sequence[int] | str, n: int,
         raise InputError("expected ids of tokens to set anew, got none: give at least one")
     wrong = [i for i in (chosen[0], chosen[-1]) if not 0 <= i < n]
     if wrong:
-        raise InputError(
-            f"expected ids from 0 to {n - 1}, got {wrong[0]}: give ids of rows that {places.input} has"
-        )
+        raise InputError(f"expected ids from 0 to {n - 1}, got {wrong[0]}: give ids of rows that {places.input} has")
     return chosen
 
 

@@ -41,12 +41,7 @@ _WAYS = (
 
 
 def quantised_neighbours(
-    queries: npt.NDArray[Any],
-    documents: npt.NDArray[Any],
-    quantiser: Quantiser,
-    *,
-    k: int = _K,
-    seed: int = 0,
+    queries: npt.NDArray[Any], documents: npt.NDArray[Any], quantiser: Quantiser, *, k: int = _K, seed: int = 0
 ) -> Neighbours:
     """As `nearest`, of documents that went through a quantiser, trained on them, and back.
 
@@ -89,9 +84,7 @@ def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
     return np.asarray(index.sa_decode(index.sa_encode(documents)), np.float32)
 
 
-def evaluate_ann(
-    encoding: Encoding, directory: Path_, names: Sequence[str], settings: Settings
-) -> TaskResult:
+def evaluate_ann(encoding: Encoding, directory: Path_, names: Sequence[str], settings: Settings) -> TaskResult:
     """The corpus and test queries of a directory in the layout of BEIR."""
     data = read_retrieval(directory)
     documents = encoding.texts(data.documents, role="document", tick=settings.tick("encoding documents"))
@@ -121,10 +114,7 @@ def evaluate_ann_of_rows(spec: Any, queries: Any, names: Sequence[str], settings
             "name a file of queries made by the same encoder with --data"
         )
     result = _evaluate(Texts(asked, asked), Texts(documents, documents), names, settings)
-    result.provenance |= {
-        "documents_sha256": digest(as_rows(documents)),
-        "queries_sha256": digest(as_rows(asked)),
-    }
+    result.provenance |= {"documents_sha256": digest(as_rows(documents)), "queries_sha256": digest(as_rows(asked))}
     if queries is None:
         result.notes += [f"{len(asked)} rows, drawn with seed {settings.seed}, are taken out as queries."]
     return result

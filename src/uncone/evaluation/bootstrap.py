@@ -39,9 +39,7 @@ class Resampling(TypedDict, total=False):
     """The share of the resampled differences inside the interval, 0.95 by default."""
 
 
-def paired_bootstrap(
-    per_item_a: npt.ArrayLike, per_item_b: npt.ArrayLike, **options: Unpack[Resampling]
-) -> Interval:
+def paired_bootstrap(per_item_a: npt.ArrayLike, per_item_b: npt.ArrayLike, **options: Unpack[Resampling]) -> Interval:
     """The mean of `b` less the mean of `a` on the same items, with its percentile bootstrap interval.
 
     Items are drawn with replacement, both scores of an item together (Efron & Tibshirani 1993, section 13.3;
@@ -244,9 +242,7 @@ def correlation(x: npt.ArrayLike, y: npt.ArrayLike, *, kind: Kind) -> float:
     """
     x, y = _scores(x, "x"), _scores(y, "y")
     if len(x) != len(y):
-        raise InputError(
-            f"expected a score of both sides for each item, got {len(x)} and {len(y)}: pair them"
-        )
+        raise InputError(f"expected a score of both sides for each item, got {len(x)} and {len(y)}: pair them")
     one_of(kind, "kind", KINDS)
     value = float(RESAMPLED[kind](x[None], y)(np.ones((len(y), 1)))[0, 0])
     if np.isnan(value):

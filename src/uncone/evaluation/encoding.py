@@ -88,9 +88,7 @@ class Encoding:
         vectors = self.vectors(texts, role=role, tick=tick)
         return Texts(vectors, unit(vectors) if self.normalizes and self.inner else vectors)
 
-    def fit(
-        self, names: Sequence[str], texts: Texts, *, fitted_on: str, tick: Progress | None = None
-    ) -> Repairs:
+    def fit(self, names: Sequence[str], texts: Texts, *, fitted_on: str, tick: Progress | None = None) -> Repairs:
         """The repairs fitted on `texts` (`fitted_on` in words); those of word vectors on their table."""
         if self.rows is None:
             return fit_repairs(names, texts, fitted_on=fitted_on, tick=tick)
@@ -191,9 +189,7 @@ def word_means(rows: Rows, digest: str) -> Encoding:
         rows_of = [[row for word in text.split() if (row := row_of_word(word)) is not None] for text in texts]
         needed = sorted({row for of_text in rows_of for row in of_text})
         if not needed:
-            raise InputError(
-                f"expected words of {rows.name} in the texts, got none in {len(texts)}: another language?"
-            )
+            raise InputError(f"expected words of {rows.name} in the texts, got none in {len(texts)}: another language?")
         vectors = rows.take(np.array(needed, np.int64))
         place = {row: at for at, row in enumerate(needed)}
         out = np.zeros((len(texts), vectors.shape[1]), np.float32)
@@ -273,11 +269,7 @@ def unit(x: npt.NDArray[Any]) -> Array:
 
 
 def encoded_texts(
-    model: Path_,
-    texts: Path_,
-    query_texts: Path_ | None = None,
-    *,
-    progress: Progress | None = None,
+    model: Path_, texts: Path_, query_texts: Path_ | None = None, *, progress: Progress | None = None
 ) -> tuple[Rows, Rows | None]:
     """The vectors of texts, and of queries, with the texts as labels, as `calibrate` takes them.
 

@@ -88,27 +88,30 @@ def evaluate(
         UnsupportedModel: the model cannot be loaded.
     """
     if method is not None:
-        given = {
-            "queries": queries,
-            "documents": documents,
-            "qrels": qrels,
-            "ids": ids,
-            "query_ids": query_ids,
-        }
+        given = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
         return _selected(
-            spec, task, data, given, columns, protocol,
+            spec,
+            task,
+            data,
+            given,
+            columns,
+            protocol,
             {"repairs": repairs, "cache": cache, "seed": seed, "resamples": resamples or 10_000, "progress": progress},
-        )  # fmt: skip
+        )
     resamples = 2000 if resamples is None else resamples
     own = own_vectors(
-        spec, queries=queries, documents=documents, qrels=qrels, ids=ids, query_ids=query_ids, task=task,
+        spec,
+        queries=queries,
+        documents=documents,
+        qrels=qrels,
+        ids=ids,
+        query_ids=query_ids,
+        task=task,
         others={"data": data, "columns": columns, "cache": cache},
-    )  # fmt: skip
+    )
     task = "retrieval" if own is not None else _checked_task(task, spec)
     if protocol not in PROTOCOLS:
-        raise InputError(
-            f"expected a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}: field is usual"
-        )
+        raise InputError(f"expected a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}: field is usual")
     check_protocol(task, protocol)
     if columns is not None and (task not in _OF_PAIRS or data is None or os.path.isdir(data)):
         raise InputError(
@@ -151,13 +154,18 @@ def evaluate(
         f"seed {seed}; the same resamples for a repair and the original. Each is taken by itself."
     )
     return Evaluation(
-        verdict=verdict(name, task, measure, result.differences, items, is_full=is_full), name=name, task=task,
+        verdict=verdict(name, task, measure, result.differences, items, is_full=is_full),
+        name=name,
+        task=task,
         intervals=intervals,
-        protocol=protocol if task == "wordsim" else "", results={task: result.results},
-        differences={task: result.differences}, prices=result.prices,
-        notes=tuple(dict.fromkeys(result.notes)), caution=result.caution,
+        protocol=protocol if task == "wordsim" else "",
+        results={task: result.results},
+        differences={task: result.differences},
+        prices=result.prices,
+        notes=tuple(dict.fromkeys(result.notes)),
+        caution=result.caution,
         provenance=result.provenance | {"seed": seed, "measure": measure, "versions": versions(*PACKAGES)},
-    )  # fmt: skip
+    )
 
 
 def _selected(
@@ -176,17 +184,13 @@ def _selected(
         )
     is_own = own["queries"] is not None or own["qrels"] is not None
     if not is_own and task not in ("sts", "retrieval"):
-        raise InputError(
-            f"expected --method auto with the task sts or retrieval, got it with {task}: leave it out"
-        )
+        raise InputError(f"expected --method auto with the task sts or retrieval, got it with {task}: leave it out")
     check_protocol(task or "retrieval", protocol)
     if data is None and not is_own:
         raise no_data(task or "retrieval")
     from uncone.evaluation.select_repair import select_repair
 
-    return select_repair(
-        spec, task=cast(Literal["retrieval", "sts"] | None, task), data=data, **own, **options
-    )
+    return select_repair(spec, task=cast(Literal["retrieval", "sts"] | None, task), data=data, **own, **options)
 
 
 def _checked_task(task: str | None, spec: Any) -> Task:
@@ -207,9 +211,7 @@ def _checked_task(task: str | None, spec: Any) -> Task:
 def check_protocol(task: str, protocol: str) -> None:
     """Refuse a protocol of word similarity for another task."""
     if protocol != "field" and task != "wordsim":
-        raise InputError(
-            f"expected the protocol {protocol!r} with the task wordsim, got it with {task}: leave it out"
-        )
+        raise InputError(f"expected the protocol {protocol!r} with the task wordsim, got it with {task}: leave it out")
 
 
 def no_data(task: str) -> InputError:

@@ -26,9 +26,7 @@ _HELD_BYTES = 512 * 2**20
 """Documents of at most so many bytes are read once and held; larger ones are read anew by every repair."""
 _SHOWN = 3
 _APPLIED = "Repairs are fitted on the documents alone, and applied to documents and queries."
-_WAYS = (
-    "Cosine: vectors are divided by their norm after the repair. Inner product: as the repair leaves them."
-)
+_WAYS = "Cosine: vectors are divided by their norm after the repair. Inner product: as the repair leaves them."
 
 
 @dataclass(frozen=True)
@@ -48,9 +46,16 @@ class OwnVectors:
 
 
 def own_vectors(
-    spec: Any, *, queries: Any, documents: Any, qrels: Any, ids: Ids | None, query_ids: Ids | None,
-    task: str | None, others: Mapping[str, Any],
-) -> OwnVectors | None:  # fmt: skip
+    spec: Any,
+    *,
+    queries: Any,
+    documents: Any,
+    qrels: Any,
+    ids: Ids | None,
+    query_ids: Ids | None,
+    task: str | None,
+    others: Mapping[str, Any],
+) -> OwnVectors | None:
     """What was given of own vectors, None where nothing was; `spec` are the documents where none are named.
 
     Raises:
@@ -95,18 +100,11 @@ def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner
             if np.array_equal(held.read(at, at + 1)[0], asked[place_of_query[query]]):
                 texts[at] = query  # the query itself: `scores_of` passes it over
     matching = np.array(
-        [
-            (place_of_query[q], place[d])
-            for q, ranks in judged.items()
-            for d, rank in ranks.items()
-            if rank > 0
-        ]
+        [(place_of_query[q], place[d]) for q, ranks in judged.items() for d, rank in ranks.items() if rank > 0]
     )
     numbers, shifted = remarks_on_numbers(
         (
-            PairedRows(
-                "queries", queries, matching[:, 0], "--query-ids", _is_numbered(queries, own.query_ids)
-            ),
+            PairedRows("queries", queries, matching[:, 0], "--query-ids", _is_numbered(queries, own.query_ids)),
             PairedRows("documents", documents, matching[:, 1], "--ids", _is_numbered(documents, own.ids)),
         ),
         own.told,
@@ -120,16 +118,23 @@ def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner
 
     unjudged = len(place_of_query) - len(judged)
     left_out = f"{counted(unjudged, 'query', 'queries')} without a relevant document in {own.told}: left out."
-    lines = [
-        f"{query}\t{one}\t{rank}" for query in sorted(judged) for one, rank in sorted(judged[query].items())
-    ]
+    lines = [f"{query}\t{one}\t{rank}" for query in sorted(judged) for one, rank in sorted(judged[query].items())]
     return Corpus(
-        stem_of(Path(documents.name.partition("#")[0])), tuple(ids), tuple(texts), {query: query for query in judged}, {"test": judged},
-        vectors, repairs, vectors_of, digest(held), inner=inner,
-        notes=tuple(filter(None, (numbers, _APPLIED, _WAYS * inner, left_out * bool(unjudged)))), qrels=own.told,
+        stem_of(Path(documents.name.partition("#")[0])),
+        tuple(ids),
+        tuple(texts),
+        {query: query for query in judged},
+        {"test": judged},
+        vectors,
+        repairs,
+        vectors_of,
+        digest(held),
+        inner=inner,
+        notes=tuple(filter(None, (numbers, _APPLIED, _WAYS * inner, left_out * bool(unjudged)))),
+        qrels=own.told,
         provenance={"query_vectors_sha256": digest(queries), "qrels_sha256": texts_digest(lines)},
         caution=" ".join(filter(None, (shifted, one_sided(held, queries)))),
-    )  # fmt: skip
+    )
 
 
 def name_of_own(own: OwnVectors) -> str:
@@ -158,9 +163,7 @@ def _places(rows: Rows, ids: Ids | None, option: str) -> dict[str, int]:
     return places
 
 
-def _judged(
-    own: OwnVectors, place: Mapping[str, int], place_of_query: Mapping[str, int]
-) -> dict[str, dict[str, int]]:
+def _judged(own: OwnVectors, place: Mapping[str, int], place_of_query: Mapping[str, int]) -> dict[str, dict[str, int]]:
     """The judgements of the queries that have a relevant document."""
     known = {"document": ("ids", place), "query": ("query-ids", place_of_query)}
 
@@ -168,9 +171,7 @@ def _judged(
         option, places = known[what]
         like = ", ".join(repr(name[:60]) for name in islice(places, _SHOWN))
         noun = plural(len(places), what, "queries" if what == "query" else "documents")
-        return (
-            f"the ids of {len(places):,} {noun} are like {like}; give others with --{option} FILE, one a line"
-        )
+        return f"the ids of {len(places):,} {noun} are like {like}; give others with --{option} FILE, one a line"
 
     judged = read_judgements(own.qrels, place, place_of_query, hint=hint)
     useful = {query: ranks for query, ranks in judged.items() if any(rank > 0 for rank in ranks.values())}

@@ -100,9 +100,7 @@ def read_pairs(path: Path_, *, columns: Sequence[str | int] | None = None) -> Pa
         InputError: what cannot be read, a row without two texts and a finite number (with its line), or fewer
             than two pairs.
     """
-    if columns is not None and (
-        len(columns) != 3 or any(isinstance(one, int) and one < 1 for one in columns)
-    ):
+    if columns is not None and (len(columns) != 3 or any(isinstance(one, int) and one < 1 for one in columns)):
         raise InputError(f"expected 3 columns (text, text, score), got {columns!r}: give names or numbers")
     file = Path(path)
     rows = ((where, [cell.strip() for cell in cells]) for where, cells in table(file, columns))

@@ -18,9 +18,12 @@ ORIGINAL = "original"
 """The name of the vectors as they are, among the repairs."""
 Task = Literal["wordsim", "sts", "retrieval", "ann"]
 _NUMBERS = {
-    "spearman": "Spearman x 100", "pearson": "Pearson x 100", "ndcg10": "nDCG@10",
-    "recall100": "recall@100", "recall10": "recall@10",
-}  # fmt: skip
+    "spearman": "Spearman x 100",
+    "pearson": "Pearson x 100",
+    "ndcg10": "nDCG@10",
+    "recall100": "recall@100",
+    "recall10": "recall@10",
+}
 _KINDS = {
     "": " of the cosine",
     "cosine": " of the cosine",
@@ -34,13 +37,16 @@ _SHOWN = {
     "sts": ("spearman_cosine", "spearman_cosine_subset_mean", "spearman_inner"),
     "retrieval": ("ndcg10", "recall10", "recall100", "ndcg10_inner", "ndcg10_inner_documents"),
     "ann": ("recall10", "recall10_own", "recall10_inner_documents", "recall10_inner"),
-}  # fmt: skip
+}
 _SHOWN_OF_PAPER = ("pearson_cosine", "pearson_inner", "spearman_cosine", "spearman_inner")
 """The tables of Bis et al. have Pearson's correlation of the cosine and of the inner product."""
 _SHORT = {
-    "wordsim_sim": "ws sim", "wordsim_rel": "ws rel", "simlex999": "simlex", "int8_uniform": "int8_u",
+    "wordsim_sim": "ws sim",
+    "wordsim_rel": "ws rel",
+    "simlex999": "simlex",
+    "int8_uniform": "int8_u",
     "binary_hamming": "hamming",
-}  # fmt: skip
+}
 """Headings, so that the longest name of a repair still fits into 80 columns beside them."""
 _MOST = 3
 """Tables of several sets; the record has the other numbers."""
@@ -131,14 +137,19 @@ class Evaluation(Record):
         """One row for each number, with its difference to the original."""
         return [
             {
-                "task": task, "set": name, "repair": repair, "measure": measure, "value": value,
+                "task": task,
+                "set": name,
+                "repair": repair,
+                "measure": measure,
+                "value": value,
                 "difference": change and change.difference,
-                "low": change and change.low, "high": change and change.high,
+                "low": change and change.low,
+                "high": change and change.high,
             }
             for task, name, repair, numbers in self._cells()
             for measure, value in numbers.items()
             for change in [self._change(task, name, repair, measure)]
-        ]  # fmt: skip
+        ]
 
     def blocks(self) -> tuple[Block, ...]:
         return shown(
@@ -182,11 +193,7 @@ class Evaluation(Record):
         rows, digits = [], _digits(measure)
         for repair, numbers in self.results[task][name].items():
             change, value = self._change(task, name, repair, measure), numbers.get(measure)
-            fine = (
-                digits
-                if change is None or not _mark(change).text
-                else decimals((change.low, change.high), digits)
-            )
+            fine = digits if change is None or not _mark(change).text else decimals((change.low, change.high), digits)
             between = "" if change is None else f"{change.low:+.{fine}f} to {change.high:+.{fine}f}"
             difference = "" if change is None else f"{change.difference:+.{digits}f}"
             if value is not None:

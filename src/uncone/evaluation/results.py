@@ -10,12 +10,7 @@ import numpy as np
 
 from uncone.arguments import check_seed
 from uncone.errors import UndefinedMeasure
-from uncone.evaluation.bootstrap import (
-    KINDS,
-    correlation_bootstraps,
-    correlation_x100,
-    paired_bootstraps,
-)
+from uncone.evaluation.bootstrap import KINDS, correlation_bootstraps, correlation_x100, paired_bootstraps
 from uncone.evaluation.pairs import PairScores, Scores
 from uncone.evaluation.record import ORIGINAL, Interval, Price
 from uncone.records.text import counted, decimals
@@ -36,14 +31,10 @@ _NAMES = {
     "retrieval": "retrieval",
     "ann": "quantised search",
 }
-PACKAGES = (
-    "torch", "numpy", "transformers", "sentence-transformers", "faiss-cpu", "ir-measures", "scikit-learn"
-)  # fmt: skip
+PACKAGES = ("torch", "numpy", "transformers", "sentence-transformers", "faiss-cpu", "ir-measures", "scikit-learn")
 """The packages that numbers may depend on."""
 Numbers = Mapping[str, Any]
-_CHOOSE = (
-    " The best of many looks better than it is on the items that chose it: --method auto asks others too."
-)
+_CHOOSE = " The best of many looks better than it is on the items that chose it: --method auto asks others too."
 
 
 @dataclass(frozen=True)
@@ -62,11 +53,7 @@ class Settings:
         return None if self.progress is None else partial(self.progress, what)
 
     def differences(
-        self,
-        bootstrap: Callable[..., Sequence[Interval]],
-        columns: Mapping[str, Scores],
-        *given: Any,
-        **options: Any,
+        self, bootstrap: Callable[..., Sequence[Interval]], columns: Mapping[str, Scores], *given: Any, **options: Any
     ) -> dict[str, Interval]:
         """Every repair less the original, by their scores (items,); nothing where either is missing."""
         repairs = [name for name in columns if name != ORIGINAL]
@@ -88,9 +75,7 @@ class TaskResult:
     provenance: dict[str, Any] = field(default_factory=dict)
     caution: str = ""
 
-    def add_means(
-        self, name: str, per_item: Mapping[str, Mapping[str, Scores]], n: int, settings: Settings
-    ) -> None:
+    def add_means(self, name: str, per_item: Mapping[str, Mapping[str, Scores]], n: int, settings: Settings) -> None:
         """Add the means of `per_item[repair][measure]` (n,), and those less the original's."""
         self.results[name] = {
             repair: {measure: float(scores.mean()) for measure, scores in measures.items()} | {"n": n}

@@ -71,9 +71,7 @@ def read_retrieval(directory: Path_) -> RetrievalData:
     if corpus is None or queries is None or missing:
         raise InputError(f"expected {', '.join(missing)} in {root}, got no such file: give a BEIR data set")
     documents, asked = dict(_texts(corpus)), dict(_texts(queries))
-    judged = {
-        file.name.split(".")[0]: read_judgements(file, documents, asked, columns=_COLUMNS) for file in qrels
-    }
+    judged = {file.name.split(".")[0]: read_judgements(file, documents, asked, columns=_COLUMNS) for file in qrels}
     wanted = dict.fromkeys(query for split in judged.values() for query in split)
     return RetrievalData(
         "/".join(root.resolve().parts[-2:]),
@@ -169,8 +167,7 @@ class Search:
         step = max(1, _SCORES // min(_DOCUMENTS, n))
         self._queries, self._seen, self._k = torch.split(_floats(queries), step), 0, k
         self._best = [
-            (torch.empty((len(part), 0)), torch.empty((len(part), 0), dtype=torch.int64))
-            for part in self._queries
+            (torch.empty((len(part), 0)), torch.empty((len(part), 0), dtype=torch.int64)) for part in self._queries
         ]
 
     def add(self, documents: Array) -> None:
@@ -184,9 +181,7 @@ class Search:
         """The numbers (Q, min(k, documents so far)), highest first."""
         import torch
 
-        sorted_ = (
-            ids.gather(1, torch.sort(x, dim=1, descending=True, stable=True)[1]) for x, ids in self._best
-        )
+        sorted_ = (ids.gather(1, torch.sort(x, dim=1, descending=True, stable=True)[1]) for x, ids in self._best)
         return torch.cat(list(sorted_)).numpy()
 
 
@@ -224,13 +219,9 @@ def scores_of(
     that stands first in the corpus ranks first. A document with the id and the text of the query itself is
     passed over (it is its own answer in some sets).
     """
-    ir_measures = needed(
-        "ir_measures", "retrieval is measured by ir-measures: pip install 'uncone[evaluate]'"
-    )
+    ir_measures = needed("ir_measures", "retrieval is measured by ir-measures: pip install 'uncone[evaluate]'")
     asked = set(query_ids)
-    text_of = {
-        name: text for name, text in zip(data.document_ids, data.documents, strict=True) if name in asked
-    }
+    text_of = {name: text for name, text in zip(data.document_ids, data.documents, strict=True) if name in asked}
     run = {}
     for query, numbers in zip(query_ids, found.tolist(), strict=True):
         itself = query if text_of.get(query) == data.queries[query] else None
@@ -238,9 +229,7 @@ def scores_of(
         # Ranks instead of scores: the order is then the one above, however the library treats equal scores.
         run[query] = {name: float(_DEPTH - rank) for rank, name in enumerate(ranked)}
     judged = {query: data.judged[split][query] for query in query_ids}
-    wanted = {
-        ir_measures.nDCG @ 10: "ndcg10", ir_measures.R @ 10: "recall10", ir_measures.R @ _DEPTH: "recall100"
-    }  # fmt: skip
+    wanted = {ir_measures.nDCG @ 10: "ndcg10", ir_measures.R @ 10: "recall10", ir_measures.R @ _DEPTH: "recall100"}
     place = {query: at for at, query in enumerate(run)}
     scores = {name: np.zeros(len(run)) for name in wanted.values()}
     for metric in ir_measures.iter_calc(list(wanted), judged, run):
@@ -304,15 +293,18 @@ def open_corpus(encoding: Encoding, directory: Path_, names: Sequence[str], sett
     repairs = encoding.fit(names, vectors, fitted_on="the documents", tick=settings.progress)
     tick = settings.tick("encoding queries")
     return Corpus(
-        **vars(data), vectors=vectors, repairs=repairs, inner=encoding.inner, notes=encoding.notes(),
+        **vars(data),
+        vectors=vectors,
+        repairs=repairs,
+        inner=encoding.inner,
+        notes=encoding.notes(),
         asked=lambda queries: encoding.texts(data.texts_of(queries), role="query", tick=tick),
-        documents_sha256=texts_digest(data.documents), provenance=encoding.provenance(),
-    )  # fmt: skip
+        documents_sha256=texts_digest(data.documents),
+        provenance=encoding.provenance(),
+    )
 
 
-def ranked(
-    corpus: Corpus, split: str, queries: Sequence[str], settings: Settings
-) -> dict[str, dict[str, Scores]]:
+def ranked(corpus: Corpus, split: str, queries: Sequence[str], settings: Settings) -> dict[str, dict[str, Scores]]:
     """Scores of every repair and measure, one a query; without `corpus.inner` those of the cosine alone."""
     if len(queries) < 2:
         raise InputError(

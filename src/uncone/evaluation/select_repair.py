@@ -95,9 +95,15 @@ def select_repair(
         InputError: data without a development part, fewer than 20 items in a split, no repair that fits.
     """
     own = own_vectors(
-        spec, queries=queries, documents=documents, qrels=qrels, ids=ids, query_ids=query_ids, task=task,
+        spec,
+        queries=queries,
+        documents=documents,
+        qrels=qrels,
+        ids=ids,
+        query_ids=query_ids,
+        task=task,
         others={"data": data, "cache": cache},
-    )  # fmt: skip
+    )
     if own is None and task not in _TASKS:
         raise InputError(
             f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: "
@@ -123,9 +129,7 @@ def select_repair(
     development, test_split, described, notes, more, provenance = splits
     measure = PRIMARY[task]
     if not development.repairs:
-        raise InputError(
-            f"expected a repair that can be fitted, got none of {', '.join(names)}: {' '.join(notes)}"
-        )
+        raise InputError(f"expected a repair that can be fitted, got none of {', '.join(names)}: {' '.join(notes)}")
     at_once = 1 - (1 - _LEVEL) / len(development.repairs)
     changes = dict(development.differences(development.repairs, at_once))
     rising = [repair for repair, interval in changes.items() if interval.low > 0]
@@ -138,21 +142,25 @@ def select_repair(
     items = items_of(task, test.n if test else development.n)
     return Selection(
         verdict=_verdict(name, measure, changes, candidate, confirmed) + doubt(items, [confirmed or highest]),
-        name=name, task=task, measure=measure,
-        chosen=candidate if candidate and confirmed and confirmed.low > 0 else ORIGINAL, candidate=candidate,
-        development_original=development.original, development=changes, development_n=development.n,
-        test_original=test.original if test else None, test=confirmed, test_n=test.n if test else 0,
-        splits=described, notes=(*notes, *more),
+        name=name,
+        task=task,
+        measure=measure,
+        chosen=candidate if candidate and confirmed and confirmed.low > 0 else ORIGINAL,
+        candidate=candidate,
+        development_original=development.original,
+        development=changes,
+        development_n=development.n,
+        test_original=test.original if test else None,
+        test=confirmed,
+        test_n=test.n if test else 0,
+        splits=described,
+        notes=(*notes, *more),
         provenance=provenance | {"seed": seed, "resamples": resamples, "versions": versions(*PACKAGES)},
-    )  # fmt: skip
+    )
 
 
 def _verdict(
-    name: str,
-    measure: str,
-    changes: Mapping[str, Interval],
-    candidate: str | None,
-    confirmed: Interval | None,
+    name: str, measure: str, changes: Mapping[str, Interval], candidate: str | None, confirmed: Interval | None
 ) -> str:
     def told(interval: Interval) -> str:
         value, low, high = (shown(one, measure) for one in (interval.difference, interval.low, interval.high))
@@ -181,8 +189,7 @@ def _of_corpus(corpus: Corpus, settings: Settings) -> _Splits:
         known = set(queries)
         asked = tuple(query for query in corpus.query_ids(part) if query not in known)
         described = (
-            f"Development: the {len(asked)} queries of qrels/{part}.tsv; "
-            f"test: the {len(queries)} of qrels/test.tsv."
+            f"Development: the {len(asked)} queries of qrels/{part}.tsv; test: the {len(queries)} of qrels/test.tsv."
         )
     else:
         asked, queries = _halves(queries, settings.seed)
@@ -242,9 +249,7 @@ def _of_pairs(scores: Mapping[str, PairScores], settings: Settings) -> _Split:
     try:
         value = 100 * correlation(scores[ORIGINAL].cosine, gold, kind="spearman")
     except UndefinedMeasure as error:
-        raise InputError(
-            f"expected pairs whose similarities differ, got pairs that are all alike: {error}"
-        ) from error
+        raise InputError(f"expected pairs whose similarities differ, got pairs that are all alike: {error}") from error
     usable = {name: one.cosine for name, one in scores.items() if name == ORIGINAL or varies(one.cosine)}
     return _evidence(usable, value, partial(correlation_bootstraps, gold=gold), settings, unit=100)
 

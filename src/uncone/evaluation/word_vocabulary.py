@@ -10,9 +10,7 @@ from uncone.errors import InputError
 from uncone.model.files import special_tokens
 from uncone.model.hugging_face import attempt, open_tokenizer
 
-PROBES = (
-    "water", "time", "house", "people", "small", "world", "light", "hand", "night", "school", "cat", "dog"
-)  # fmt: skip
+PROBES = ("water", "time", "house", "people", "small", "world", "light", "hand", "night", "school", "cat", "dog")
 """Words looked at to decide how a word starts inside a text."""
 _IN_TEXT = "the"
 

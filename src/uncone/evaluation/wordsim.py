@@ -104,11 +104,7 @@ def word_similarity(
 
     def vectors(table: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float64]:
         """(words, D): means of the pieces' repaired rows, since it is the table that is repaired."""
-        sums = (
-            np.add.reduceat(table.astype(np.float64)[pieces], starts)
-            if len(held)
-            else np.zeros((0, table.shape[1]))
-        )
+        sums = np.add.reduceat(table.astype(np.float64)[pieces], starts) if len(held) else np.zeros((0, table.shape[1]))
         return np.asarray(sums / lengths[:, None])
 
     row_of = {word: at for at, word in enumerate(held)}

@@ -18,14 +18,7 @@ from uncone.measure.neighbours import Neighbours, nearest_neighbours
 from uncone.measure.norms import NormProfile
 from uncone.measure.partition import gaussian_isotropy, partition_isotropy
 from uncone.measure.reading import moments_of, read
-from uncone.measure.spectrum import (
-    anisotropy,
-    condition_number,
-    effective_rank,
-    rankme,
-    singular_entropy,
-    stable_rank,
-)
+from uncone.measure.spectrum import anisotropy, condition_number, effective_rank, rankme, singular_entropy, stable_rank
 from uncone.measure.uniformity import uniformity, uniformity_exact
 from uncone.moments import Moments, row_norms
 from uncone.records.brief import WIDTH

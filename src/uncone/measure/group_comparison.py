@@ -54,18 +54,14 @@ def frequency_membership(n: int, reserved: Any = None, counts: Any = None) -> Me
     """
     whole_number(n, "n", 0)
     reserved = np.zeros(0, np.int64) if reserved is None else flat_array(reserved)
-    are_numbers = (
-        reserved.ndim == 1 and reserved.dtype.kind in "iu" and bool(((reserved >= 0) & (reserved < n)).all())
-    )
+    are_numbers = reserved.ndim == 1 and reserved.dtype.kind in "iu" and bool(((reserved >= 0) & (reserved < n)).all())
     if reserved.size and not are_numbers and not (reserved.dtype == np.bool_ and reserved.shape == (n,)):
         raise InputError(
             f"expected row numbers from 0 to {n - 1} or a mask ({n},), got {shown(reserved)}: name the rows"
         )
     counts = None if counts is None else flat_array(counts)
     fits = counts is None or (n > 0 and counts.dtype.kind in "iuf" and counts.shape == (n,))
-    if not fits or (
-        counts is not None and not (float(counts.min()) >= 0 and 0 < float(counts.max()) < math.inf)
-    ):
+    if not fits or (counts is not None and not (float(counts.min()) >= 0 and 0 < float(counts.max()) < math.inf)):
         raise InputError(
             f"expected {counted(n, 'count')} from 0 up, not all of them 0, got shape {tuple(counts.shape)}: "
             "count the tokens by id"
@@ -124,9 +120,7 @@ def compare_groups(
     rows = as_samples(rows)
     n, counts = rows.shape[0], counts_for(counts, rows.shape[0])
     if not isinstance(membership, Membership):
-        raise InputError(
-            f"expected a membership from frequency_membership, got {shown(membership)}: cut these rows"
-        )
+        raise InputError(f"expected a membership from frequency_membership, got {shown(membership)}: cut these rows")
     if membership.groups.shape != (n,) or (counts is not None and counts.shape != (n,)):
         raise InputError(
             f"expected a group for each of {counted(n, 'row')}, got {tuple(membership.groups.shape)}: cut these rows"
@@ -174,9 +168,7 @@ def compare_projected(
     return FrequencyGroups(membership.by, membership.definition, confidence, tuple(groups), differences)
 
 
-def _against_chance(
-    cosine: float | None, n: int, pairs: "PairSums | None"
-) -> tuple[float | None, float | None]:
+def _against_chance(cosine: float | None, n: int, pairs: "PairSums | None") -> tuple[float | None, float | None]:
     """How many standard deviations of random groups of n rows the mean cosine lies above theirs, and
     Cantelli's bound on that."""
     if pairs is None or cosine is None or not 2 <= n < pairs.n:
@@ -220,9 +212,7 @@ class PairSums:
             UndefinedMeasure: fewer than two rows, or more than there are.
         """
         if not 2 <= size <= self.n:
-            raise UndefinedMeasure(
-                f"expected from 2 to {self.n} rows with a direction, got {size}: nothing to compare"
-            )
+            raise UndefinedMeasure(f"expected from 2 to {self.n} rows with a direction, got {size}: nothing to compare")
         p, share = [1.0], 1.0
         for k in range(4):
             share *= (size - k) / (self.n - k) if self.n > k else 0.0

@@ -163,9 +163,7 @@ def by_group(
 def _functions(given: Iterable[Callable[..., Measurement]]) -> tuple[Callable[..., Measurement], ...]:
     functions = tuple(given) if isinstance(given, Iterable) else (None,)
     if not all(map(callable, functions)):
-        raise InputError(
-            f"expected a list of measures, got {shown(given)}: pass for instance [measure.mean_cosine]"
-        )
+        raise InputError(f"expected a list of measures, got {shown(given)}: pass for instance [measure.mean_cosine]")
     return functions
 
 
@@ -173,8 +171,7 @@ def _checked(given: Any, n: int) -> Array:
     groups = flat_array(given)
     if groups.shape != (n,) or groups.dtype.kind not in "iu":
         raise InputError(
-            f"expected integer groups of shape ({n},), got {groups.dtype} of shape {groups.shape}: "
-            "give one group a row"
+            f"expected integer groups of shape ({n},), got {groups.dtype} of shape {groups.shape}: give one group a row"
         )
     if int(groups.min()) < -1 or int(groups.max()) >= MOST_GROUPS:
         raise InputError(

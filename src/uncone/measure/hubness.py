@@ -115,9 +115,7 @@ def hubness(
     )  # fmt: skip
 
 
-def _sampled_skewness(
-    lists: Array, n: int, bound: float, seed: int
-) -> tuple[float, tuple[float, float] | None]:
+def _sampled_skewness(lists: Array, n: int, bound: float, seed: int) -> tuple[float, tuple[float, float] | None]:
     """The skewness of N_k over n rows, at most `bound`, from the lists of a sample, and its jackknife interval."""
     value = _thinned_skewness(lists, n)
     if value is None or abs(value) > bound:  # the unbiased variance of too few lists may be near 0, or below
@@ -170,10 +168,7 @@ def _warnings(neighbours: Neighbours, k: int) -> tuple[str, ...]:
     said = (
         (n < FEW_LISTS, f"{n} rows are few: single rows decide the skewness"),
         (zero, f"{zero} {plural(zero, 'row is', 'rows are')} all zero, without a direction, and left out"),
-        (
-            copies,
-            f"{copies} {plural(copies, 'row equals', 'rows equal')} another: of copies, the first are listed",
-        ),
+        (copies, f"{copies} {plural(copies, 'row equals', 'rows equal')} another: of copies, the first are listed"),
         (
             tied and neighbours.k == k,
             f"{tied} {plural(tied, 'row has', 'rows have')} two candidates for the last neighbour equally far: "

@@ -179,9 +179,7 @@ def local_dimensions(neighbours: Neighbours, k: int = NEIGHBOURS) -> Array:
         UndefinedMeasure: fewer than two neighbours a row. InputError: neighbours with copies among them.
     """
     if not isinstance(neighbours, Neighbours):
-        raise InputError(
-            f"expected neighbours of nearest_neighbours, got {shown(neighbours)}: search the rows first"
-        )
+        raise InputError(f"expected neighbours of nearest_neighbours, got {shown(neighbours)}: search the rows first")
     whole_number(k, "k", 2)
     if not neighbours.distinct:
         raise InputError("expected neighbours without copies, got copies: search with distinct=True")
@@ -231,11 +229,7 @@ def _require_two(neighbours: Neighbours, k: int = 2) -> None:
 
 
 def _counts(neighbours: Neighbours) -> dict[str, int]:
-    return {
-        "duplicates": neighbours.duplicates,
-        "queries": len(neighbours.queries),
-        "searched": neighbours.searched,
-    }
+    return {"duplicates": neighbours.duplicates, "queries": len(neighbours.queries), "searched": neighbours.searched}
 
 
 def _warnings(value: float, neighbours: Neighbours, n: int) -> tuple[str, ...]:

@@ -133,11 +133,7 @@ def _check_features(m: Moments) -> None:
 
 
 def _of_ratio(
-    description: MeasureDescription,
-    m: Moments,
-    debiased: bool,
-    score: Callable[[float], float],
-    highest: float,
+    description: MeasureDescription, m: Moments, debiased: bool, score: Callable[[float], float], highest: float
 ) -> Measurement:
     """The score of the participation ratio, with that of an isotropic cloud."""
     debiased = flag(debiased, "debiased")

@@ -50,9 +50,7 @@ def length_floor(norms: Any, d: int) -> LengthFloor | None:
     if len(short) < FEWEST:
         return None
     width = 2 * _SIGMAS / math.sqrt(2 * d)
-    ends = np.searchsorted(
-        short, short + width, side="right"
-    )  # where the usual rows begin, no window goes on
+    ends = np.searchsorted(short, short + width, side="right")  # where the usual rows begin, no window goes on
     start = int((ends - np.arange(len(short))).argmax())
     n, first = int(ends[start]) - start, float(short[start])
     above = int(np.diff(np.searchsorted(logs, [first + width, first + 2 * width], side="right"))[0])

@@ -178,9 +178,7 @@ def searched(
     if neighbours is None:
         return rows, m, nearest_neighbours(rows, k, m, metric=metric, distinct=distinct, **rest)
     if not isinstance(neighbours, Neighbours):
-        raise InputError(
-            f"expected neighbours of nearest_neighbours, got {shown(neighbours)}: search these rows"
-        )
+        raise InputError(f"expected neighbours of nearest_neighbours, got {shown(neighbours)}: search these rows")
     if (neighbours.rows, neighbours.metric, neighbours.distinct) != (rows.shape[0], metric, distinct):
         raise InputError(
             f"expected neighbours of {rows.shape[0]} rows, {metric}, with distinct={distinct}, got a search of "

@@ -65,11 +65,7 @@ c over both signs of the eigenvectors of X'X; where eigenvalues coincide, one li
 
 @on_one_thread
 def partition_isotropy(
-    rows: Any,
-    moments: Moments | None = None,
-    *,
-    progress: Callable[[int], None] | None = None,
-    mask: Any = None,
+    rows: Any, moments: Moments | None = None, *, progress: Callable[[int], None] | None = None, mask: Any = None
 ) -> Measurement:
     """`PARTITION_ISOTROPY` of the rows. Sums are taken as logarithms where float32 would overflow.
 
@@ -134,9 +130,7 @@ def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
     )  # fmt: skip
 
 
-def partition_of(
-    rows: Rows, m: Moments, *, progress: Callable[[int], None] | None = None
-) -> tuple[Array, Array]:
+def partition_of(rows: Rows, m: Moments, *, progress: Callable[[int], None] | None = None) -> tuple[Array, Array]:
     """`log_partition` for all D directions of the moments `m`, of which `rows` are all or some: where few rows leave
     directions out, c.w is 0."""
     directions = m.directions()

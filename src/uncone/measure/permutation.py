@@ -83,9 +83,7 @@ def permutation_test(
     chosen = _mask(members, n) & (scales > 0)
     directed, size = np.flatnonzero(scales > 0), int(chosen.sum())
     if size < 2:
-        raise UndefinedMeasure(
-            f"expected at least two rows with a direction in the group, got {size}: pass more rows"
-        )
+        raise UndefinedMeasure(f"expected at least two rows with a direction in the group, got {size}: pass more rows")
     near = total / len(directed)
     (observed,) = _mean_cosines(rows, scales, near, chosen[None], size).tolist()
     slack = _SLACK * (abs(observed) + 1 / size)
@@ -140,10 +138,7 @@ def _mean_cosines(rows: Rows, scales: Array, near: Array, members: Array, size: 
     sums = np.zeros((len(members), rows.shape[1]))
     pieces = zip(_split(scales, _PIECE), _split(members, _PIECE, 1), strict=True)
     for (scale, member), block in zip(pieces, rows.blocks(_PIECE), strict=True):
-        unit, draws = (
-            block * scale[:, None] - near,
-            zip(_split(sums, _DRAWS), _split(member, _DRAWS), strict=True),
-        )
+        unit, draws = (block * scale[:, None] - near, zip(_split(sums, _DRAWS), _split(member, _DRAWS), strict=True))
         share(partial(_add, *some, unit) for some in draws)
         del block
     sums += size * near

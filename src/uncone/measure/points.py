@@ -19,7 +19,9 @@ KEPT_BYTES = 192 * 2**20
 STRIPE_BYTES = 64 * 2**20
 _ORDINARY = (1e-6, 1e6)
 """Between these, squares and products of float32 are nowhere near the ends of its range."""
-_CONE = 0.75  # the mean cosine from which on unit rows are centred in float64: what they differ by is less than they are
+_CONE = (
+    0.75  # the mean cosine from which on unit rows are centred in float64: what they differ by is less than they are
+)
 _PAIRS = 128  # rows a thread subtracts at once: float64 copies of them fit into a core's cache
 _CODED = 512
 _ROUNDING = {"f": 2.0**-24, "d": 2.0**-53}  # by dtype
@@ -111,9 +113,7 @@ class Points:
         # Rounding before the centre was subtracted may have moved a centred point.
         points = 4 * (_ROUNDING["d"] if self._wide else u) if self.metric == "cosine" else 0.0
         differences = (self.d + 4) * _ROUNDING["d"]
-        products: Array = (self.d + 4) * u * length * other + (4 * u + differences) * np.square(
-            length + other
-        )
+        products: Array = (self.d + 4) * u * length * other + (4 * u + differences) * np.square(length + other)
         return 1.01 * (products + 2 * points * (length + other)) + self.d * 2.0**-120
 
     def squares(self, a: Array, b: Array) -> Array:

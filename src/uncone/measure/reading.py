@@ -71,9 +71,7 @@ def moments_of(x: Any, mask: Any = None, **sums: Any) -> Moments:
     if not isinstance(x, Moments):
         return Moments.of(as_samples(x, mask), **sums)
     if mask is not None:
-        raise InputError(
-            "expected no mask beside moments, got one: pass the rows, or moments of those to keep"
-        )
+        raise InputError("expected no mask beside moments, got one: pass the rows, or moments of those to keep")
     return x
 
 
@@ -89,9 +87,7 @@ def with_moments(rows: Any, moments: Moments | None, mask: Any = None, **sums: A
             f"{counted(m.n, 'row')} of weight {m.weight:g}: sum these rows"
         )
     if m.d != rows.shape[1]:
-        raise InputError(
-            f"expected moments of {counted(rows.shape[1], 'feature')}, got {m.d} features: sum these rows"
-        )
+        raise InputError(f"expected moments of {counted(rows.shape[1], 'feature')}, got {m.d} features: sum these rows")
     return rows, m
 
 
@@ -114,9 +110,7 @@ def counts_for(counts: Any, n: int) -> Array | None:
         got = shown(counts) if given.shape == (n,) else given.shape
         raise InputError(f"expected counts of shape ({n},), got {got}: give one number a row")
     if n and not 0 <= float(given.min()) <= float(given.max()) < math.inf:
-        raise InputError(
-            f"expected finite counts from 0 up, got {given.min()} to {given.max()}: count tokens by id"
-        )
+        raise InputError(f"expected finite counts from 0 up, got {given.min()} to {given.max()}: count tokens by id")
     return given
 
 

@@ -112,9 +112,7 @@ def _offer_all(tiles: Tiles, candidates: Candidates, progress: Callable[[float],
     each_pair_of_blocks(tiles.points, work, progress)
 
 
-def _offer_queries(
-    tiles: Tiles, queries: Array, candidates: Candidates, progress: Callable[[float], None]
-) -> None:
+def _offer_queries(tiles: Tiles, queries: Array, candidates: Candidates, progress: Callable[[float], None]) -> None:
     """All points to the points `queries` (int64, ascending)."""
 
     def use(part: slice, block: Block, tile: Array, itself: tuple[Array, Array]) -> None:

@@ -104,9 +104,7 @@ def effective_rank(x: Any, *, centered: bool = True, mask: Any = None) -> Measur
     """
     m = moments_of(x, mask)
     highest = float(min(m.n, m.d))
-    return _spectral(
-        EFFECTIVE_RANK, lambda values: math.exp(_entropy(np.sqrt(values))), m, centered, highest=highest
-    )
+    return _spectral(EFFECTIVE_RANK, lambda values: math.exp(_entropy(np.sqrt(values))), m, centered, highest=highest)
 
 
 def rankme(x: Any, *, mask: Any = None) -> Measurement:
@@ -161,13 +159,7 @@ def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -
     if not 1 <= whole_number(k, "k") <= m.d:
         raise InputError(f"expected k from 1 to D = {m.d}, got {k}: directions are counted from the largest")
     return _spectral(
-        ANISOTROPY,
-        lambda values: float(values[k - 1] / values.sum()),
-        m,
-        centered,
-        k,
-        leading=k,
-        highest=1 / k,
+        ANISOTROPY, lambda values: float(values[k - 1] / values.sum()), m, centered, k, leading=k, highest=1 / k
     )
 
 
@@ -295,9 +287,7 @@ def _spectral(
     A function of the first `leading` values and their sum with the others needs no decomposition.
     """
     centered = flag(centered, "centered")
-    values = (
-        m.spectrum(centered=centered) if leading is None else m.leading_spectrum(leading, centered=centered)
-    )
+    values = m.spectrum(centered=centered) if leading is None else m.leading_spectrum(leading, centered=centered)
     if float(values.sum()) <= 0:
         rows = "rows that are all equal" if centered else "rows that are all zero"
         raise UndefinedMeasure(f"{rows} have no spectrum: pass rows that differ")

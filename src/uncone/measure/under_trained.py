@@ -28,7 +28,9 @@ CONTROL = 0.5
 that there are none."""
 MOST_LISTED = 200
 MOST_KNOWN_LISTED = 20
-NO_CONTROL = "No row is known to be unused: short rows are taken for untrained, and no control says whether that holds here."
+NO_CONTROL = (
+    "No row is known to be unused: short rows are taken for untrained, and no control says whether that holds here."
+)
 DEFINITIONS = {
     "cosine": "cosine distance of a row to the mean of the known-unused rows, the mean row subtracted{removed} (Land & Bartolo 2024)",
     "norm": "Euclidean norm of a row, where short is suspect (Land & Bartolo 2024)",
@@ -234,9 +236,7 @@ def _ratio(dot: Array, length: Array) -> Array:
     return np.divide(dot, length, out=np.zeros_like(dot), where=length > 0).clip(-1.0, 1.0)
 
 
-def _conclude(
-    axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, rate: float, most: int
-) -> UnderTrained:
+def _conclude(axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, rate: float, most: int) -> UnderTrained:
     """The finds by one indicator."""
     values = evidence.norms if indicator == "norm" or evidence.to_unused is None else 1 - evidence.to_unused
     expected, tested = axes.expected, ~axes.expected
@@ -334,9 +334,7 @@ def robust_null(values: Any) -> Null:
     tenth, lower, center, upper = np.quantile(values, (0.1, 0.25, 0.5, 0.75), method="nearest").tolist()
     scale = max((center - lower) / _QUARTER, (upper - center) / _QUARTER, (center - tenth) / _TENTH)
     if not scale > 1e-12 * abs(center):
-        raise UndefinedMeasure(
-            "expected rows that differ, got the same reading for most of them: pass others"
-        )
+        raise UndefinedMeasure("expected rows that differ, got the same reading for most of them: pass others")
     return Null(center, scale)
 
 

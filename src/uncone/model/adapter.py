@@ -23,10 +23,13 @@ _KINDS = {"input": ("token table", TABLES), "head": ("output head", HEADS)}
 _OF_A_PART = ("lora_", "token_adapter", "base_layer")
 """How the names begin that PEFT gives to modules under one that it changes in part."""
 _AUTO = {
-    "CAUSAL_LM": "ForCausalLM", "SEQ_2_SEQ_LM": "ForSeq2SeqLM", "SEQ_CLS": "ForSequenceClassification",
-    "TOKEN_CLS": "ForTokenClassification", "FEATURE_EXTRACTION": "ForFeatureExtraction",
+    "CAUSAL_LM": "ForCausalLM",
+    "SEQ_2_SEQ_LM": "ForSeq2SeqLM",
+    "SEQ_CLS": "ForSequenceClassification",
+    "TOKEN_CLS": "ForTokenClassification",
+    "FEATURE_EXTRACTION": "ForFeatureExtraction",
     "QUESTION_ANS": "ForQuestionAnswering",
-}  # fmt: skip
+}
 """What follows AutoPeftModel in the name of PEFT's class for a task."""
 _LONGEST_NAME, _SHOWN = 300, 2
 
@@ -77,9 +80,7 @@ class Adapter:
         for kind in away:
             what, names = _KINDS[kind]
             way = "changed in part: merge the adapter into its base and diagnose the result"
-            notes.append(
-                f"The {what} is {way if self._in_part(names) else 'that of the base: diagnose it too'}."
-            )
+            notes.append(f"The {what} is {way if self._in_part(names) else 'that of the base: diagnose it too'}.")
         return (*notes, f"Other matrices are opened by name, as ADAPTER#NAME: {self._others()}.")
 
     def _rows(self, tensor: str) -> Rows:

@@ -105,9 +105,7 @@ def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> Toke
     if tuple(column.lower() for column in columns) not in _HEADERS:
         raise InputError(f"{_HOW} in {name}, got {' '.join(columns)[:60]!r}: name the columns in line 1")
     if kind != "id" and labels is None:
-        raise InputError(
-            f"expected counts by id, as no tokenizer was found, got tokens in {name}: add a column `id`"
-        )
+        raise InputError(f"expected counts by id, as no tokenizer was found, got tokens in {name}: add a column `id`")
     ids, shared = dict[str, int](), set[str]()  # the first row of each token, and the tokens of several rows
     for i, label in enumerate(labels or ()) if kind != "id" else ():
         if label is not None and ids.setdefault(label, i) != i:
@@ -119,9 +117,7 @@ def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> Toke
             continue
         cells = line.split("\t")
         if len(cells) != len(columns):
-            raise InputError(
-                f"expected {len(columns)} columns, got {len(cells)} in line {number} of {name}: use tabs"
-            )
+            raise InputError(f"expected {len(columns)} columns, got {len(cells)} in line {number} of {name}: use tabs")
         read += 1
         index = _number(cells[0], n - 1, "an id", name, number) if kind == "id" else ids.get(cells[0])
         count = _number(cells[-1], LARGEST_COUNT, "a count", name, number)
@@ -130,17 +126,14 @@ def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> Toke
             continue
         if index in counts:
             raise InputError(
-                f"expected each {kind} once, "
-                f"got {cells[0][:40]!r} again in line {number} of {name}: add its counts"
+                f"expected each {kind} once, got {cells[0][:40]!r} again in line {number} of {name}: add its counts"
             )
         counts[index] = count
         doubled += cells[0] in shared
         if len(columns) == 3 and labels is not None and labels[index] != cells[1]:
             differ.append((number, index, cells[1]))
     if not read:
-        raise InputError(
-            f"expected a line for each token, got only the first in {name}: count the tokens of a text"
-        )
+        raise InputError(f"expected a line for each token, got only the first in {name}: count the tokens of a text")
     if unknown == read:
         raise InputError(
             f"expected tokens of this vocabulary, got none of them in {counted(read, 'line')} of {name}: "
@@ -174,13 +167,32 @@ def _notes(missing: int, unknown: int, differ: int, doubled: int, name: str) -> 
         return f"{counted(n, 'token')} of {name} {plural(n, one, many)} {then}."
 
     notes = (
-        (missing, f"{counted(missing, 'row is', 'rows are')} not named in {name}: "
-         f"{plural(missing, 'its', 'their')} count is taken as 0."),
-        (unknown, tokens(unknown, "is not in this vocabulary and was",
-                          "are not in this vocabulary and were", "left out")),
-        (differ, tokens(differ, "is spelled otherwise in this vocabulary; it was",
-                        "are spelled otherwise in this vocabulary; they were", "placed by id")),
-        (doubled, tokens(doubled, "is that of several rows: its", "are those of several rows: each",
-                         "count is taken for the first row; give counts by id")),
-    )  # fmt: skip
+        (
+            missing,
+            f"{counted(missing, 'row is', 'rows are')} not named in {name}: "
+            f"{plural(missing, 'its', 'their')} count is taken as 0.",
+        ),
+        (
+            unknown,
+            tokens(unknown, "is not in this vocabulary and was", "are not in this vocabulary and were", "left out"),
+        ),
+        (
+            differ,
+            tokens(
+                differ,
+                "is spelled otherwise in this vocabulary; it was",
+                "are spelled otherwise in this vocabulary; they were",
+                "placed by id",
+            ),
+        ),
+        (
+            doubled,
+            tokens(
+                doubled,
+                "is that of several rows: its",
+                "are those of several rows: each",
+                "count is taken for the first row; give counts by id",
+            ),
+        ),
+    )
     return tuple(note for n, note in notes if n)

@@ -136,9 +136,7 @@ def copied_files(
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         what = "make room, or give a folder on another disk" if full else "give a folder that can be written"
-        raise InputError(
-            f"cannot write {target}: {error.strerror or error}: {what}; nothing was written"
-        ) from error
+        raise InputError(f"cannot write {target}: {error.strerror or error}: {what}; nothing was written") from error
 
 
 def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset[str]) -> int:
@@ -241,14 +239,10 @@ def rounded_once(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def shard_name(name: str) -> str:
     """What a file of weights is called in the copy: a checkpoint of torch.save becomes safetensors."""
     numbered = _PICKLED.fullmatch(name)
-    return (
-        f"model{numbered[1] or ''}.safetensors" if numbered else str(Path(name).with_suffix(".safetensors"))
-    )
+    return f"model{numbered[1] or ''}.safetensors" if numbered else str(Path(name).with_suffix(".safetensors"))
 
 
-def write_shard(
-    source: LocalFile, entries: Mapping[str, Entry], tensors: Mapping[str, NewTensor], path: Path
-) -> int:
+def write_shard(source: LocalFile, entries: Mapping[str, Entry], tensors: Mapping[str, NewTensor], path: Path) -> int:
     """Write a file of weights as safetensors, in which `tensors` replace others or follow them; its bytes.
 
     Other numbers stay, to the bit and in order. Names of a torch.save checkpoint no longer share theirs.
@@ -259,9 +253,7 @@ def write_shard(
         names.sort(key=lambda name: (entries[name].start, entries[name].stop))
     laid = {name: _laid(name, entries[name], source) for name in names}
     for name, x in tensors.items():
-        laid.setdefault(
-            name, Entry(x.dtype, x.shape, 0, math.prod(x.shape) * DTYPES[FLOATS[x.dtype]].itemsize)
-        )
+        laid.setdefault(name, Entry(x.dtype, x.shape, 0, math.prod(x.shape) * DTYPES[FLOATS[x.dtype]].itemsize))
     with open(path, "xb") as handle:
         handle.write(header_bytes(laid.items(), metadata))
         for name, entry in laid.items():

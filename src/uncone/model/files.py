@@ -32,11 +32,14 @@ _WEIGHTS = ((_SINGLE, _INDEX, ".safetensors"), ("pytorch_model.bin", "pytorch_mo
 """One file or an index of shards, in the order in which they are looked for, and how shards end."""
 _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+-]{0,200}")
 _OTHERS = (
-    (("*.bin", "*.pt", "*.pth", "*.ckpt"), "open one tensor as {}#tensor.name, or, where you trust the file, "
-     "load the model with transformers and call save_pretrained, which writes safetensors"),
+    (
+        ("*.bin", "*.pt", "*.pth", "*.ckpt"),
+        "open one tensor as {}#tensor.name, or, where you trust the file, "
+        "load the model with transformers and call save_pretrained, which writes safetensors",
+    ),
     (("*.gguf",), "give the file, {}"),
     (("*.safetensors",), "open one tensor as {}#tensor.name"),
-)  # fmt: skip
+)
 """Other files of weights that a directory may hold, and what to do with one."""
 
 
@@ -73,9 +76,7 @@ def open_model_files(path: Path_) -> ModelFiles:
     """Read config.json and the headers of the weights of a checkpoint directory."""
     directory = Path(path)
     if not directory.is_dir():
-        raise InputError(
-            f"expected a directory with config.json and {_SINGLE}, got {directory}: give one that exists"
-        )
+        raise InputError(f"expected a directory with config.json and {_SINGLE}, got {directory}: give one that exists")
     if is_adapter(directory):
         raise InputError(
             f"expected a model directory, got {directory}, an adapter of PEFT ({ADAPTER}) without its base: "
@@ -190,9 +191,7 @@ def _open_sharded(index: Path, ending: str) -> dict[str, tuple[LocalFile, Entry]
     for shard in sorted(set(placed.values())):
         # The name comes from the index, so it must not lead out of the directory.
         if not (_SHARD.fullmatch(shard) and shard.endswith(ending)):
-            raise InputError(
-                f"expected plain names of {ending} files in {index}, got {shard[:200]!r}: do not trust it"
-            )
+            raise InputError(f"expected plain names of {ending} files in {index}, got {shard[:200]!r}: do not trust it")
         if not index.with_name(shard).is_file():
             raise InputError(f"{index} lists the shard {shard}, which is missing: download the rest")
         shards[shard] = open_single(index.with_name(shard))

@@ -28,11 +28,7 @@ def final_layer_norm(model: Any, head: torch.nn.Linear, ids: Tensor) -> tuple[Te
     hooks = [head.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))]
     for module in model.modules():
         gain, bias = getattr(module, "weight", None), getattr(module, "bias", None)
-        if (
-            isinstance(gain, Tensor)
-            and isinstance(bias, Tensor)
-            and gain.shape == bias.shape == head.weight.shape[1:]
-        ):
+        if isinstance(gain, Tensor) and isinstance(bias, Tensor) and gain.shape == bias.shape == head.weight.shape[1:]:
             hooks.append(module.register_forward_hook(lambda one, _, made: outputs.append((one, made))))
     try:
         run_model(model, {"input_ids": ids})
@@ -40,12 +36,7 @@ def final_layer_norm(model: Any, head: torch.nn.Linear, ids: Tensor) -> tuple[Te
         for hook in hooks:
             hook.remove()
     for module, made in reversed(outputs):
-        if (
-            inputs
-            and isinstance(made, Tensor)
-            and made.shape == inputs[-1].shape
-            and torch.equal(made, inputs[-1])
-        ):
+        if inputs and isinstance(made, Tensor) and made.shape == inputs[-1].shape and torch.equal(made, inputs[-1]):
             gain, bias = module.weight.detach().float().cpu(), module.bias.detach().float().cpu()
             return (gain, bias) if _is_centred(made, gain, bias) else None
     return None

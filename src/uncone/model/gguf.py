@@ -97,9 +97,7 @@ def _parts(path: Path, header: GgufHeader, count: int) -> list[Path]:
     """All parts of the model that `path` is a part of, in order."""
     number, name = header.metadata.get(_NUMBER), _NAME.fullmatch(path.name)
     if type(number) is not int or not 0 <= number < count:
-        raise InputError(
-            f"the header of {path} lies: part {number!r} of {count} (counted from 0); copy it again"
-        )
+        raise InputError(f"the header of {path} lies: part {number!r} of {count} (counted from 0); copy it again")
     if name is None or (int(name[2]), int(name[3])) != (number + 1, count):
         raise InputError(
             f"expected a name ending in -{number + 1:05}-of-{count:05}.gguf for part {number + 1} of a split "

@@ -89,9 +89,7 @@ def hidden_states_of(
     digest = _digest(found, sources, (stretch, kept, seed, str(dtype)))
     if resume is not None and Path(resume).exists():
         sums.load(resume, digest)
-    source = Sequences(
-        sources, found.tokenizer, template_of(found.tokenizer), found.longest, found.causal, found.rows
-    )
+    source = Sequences(sources, found.tokenizer, template_of(found.tokenizer), found.longest, found.causal, found.rows)
     stopped = run.over(source, most, width, stretch, resume, digest, progress)
     if sums.tokens < 2:
         raise UndefinedMeasure(
@@ -108,13 +106,17 @@ class _Run:
         self.special = np.array(sorted(template_of(found.tokenizer).special), np.int64)
 
     def over(
-        self, source: Sequences, most: int, width: float | None, stretch: int,
-        resume: Path_ | None, digest: str, progress: Progress | None,
-    ) -> bool:  # fmt: skip
+        self,
+        source: Sequences,
+        most: int,
+        width: float | None,
+        stretch: int,
+        resume: Path_ | None,
+        digest: str,
+        progress: Progress | None,
+    ) -> bool:
         """Read until the texts end, `most` tokens are summed or the intervals are narrow, which is told."""
-        if (
-            width is not None and self.sums.sequences and self._narrow(width)
-        ):  # a run that had ended is resumed
+        if width is not None and self.sums.sequences and self._narrow(width):  # a run that had ended is resumed
             return True
         saved = 0
         for turn, (part, read) in enumerate(_stretches(source, self.sums, stretch, most), 1):
@@ -145,10 +147,13 @@ class _Run:
         lengths = np.array([len(ids) for ids in sequences])
         ids, starts = np.concatenate(sequences), np.append(0, lengths.cumsum())
         self.sums.counts += np.bincount(ids, minlength=len(self.sums.counts))
-        places = np.column_stack([
-            ids, np.repeat(np.arange(len(sequences)), lengths) + self.sums.sequences,
-            np.arange(len(ids)) - np.repeat(starts[:-1], lengths),
-        ])  # fmt: skip
+        places = np.column_stack(
+            [
+                ids,
+                np.repeat(np.arange(len(sequences)), lengths) + self.sums.sequences,
+                np.arange(len(ids)) - np.repeat(starts[:-1], lengths),
+            ]
+        )
         is_special = np.isin(ids, self.special)
         layers = [room[: len(ids)] for room in self._room]
         order = np.argsort(-lengths, kind="stable").tolist()
@@ -157,9 +162,7 @@ class _Run:
         self._sum(layers, places, is_special)
         self.sums.sequences += len(sequences)
 
-    def _batch(
-        self, sequences: list[Array], starts: Array, order: list[int], layers: list[Tensor]
-    ) -> list[int]:
+    def _batch(self, sequences: list[Array], starts: Array, order: list[int], layers: list[Tensor]) -> list[int]:
         """Run the longest sequences that fit into a batch; the others are returned."""
         size = max(1, self.batch // len(sequences[order[0]]))
         taken, left = order[:size], order[size:]
@@ -190,7 +193,9 @@ class _Run:
                 "device, a smaller dtype (bfloat16), or a shorter text"
             )
         self.batch = shape[0] * shape[1] // 2
-        self.found.notes.append(f"{self.found.device} had no memory for a batch of {shape[0]} x {shape[1]} ids: smaller ones were run.")  # fmt: skip
+        self.found.notes.append(
+            f"{self.found.device} had no memory for a batch of {shape[0]} x {shape[1]} ids: smaller ones were run."
+        )
         return order
 
     def _sum(self, layers: list[Tensor], places: Array, is_special: Array) -> None:
@@ -198,9 +203,7 @@ class _Run:
         for layer, one in enumerate(norms):
             if not np.isfinite(one).all():
                 how = "the model is damaged" if self.found.dtype == torch.float32 else "run it in float32"
-                raise UndefinedMeasure(
-                    f"expected finite states, got NaN or inf in {self.found.names[layer]}: {how}"
-                )
+                raise UndefinedMeasure(f"expected finite states, got NaN or inf in {self.found.names[layer]}: {how}")
         is_sink = ~is_special & (places[:, 2] == 0) if self.found.causal else np.zeros(len(places), bool)
         ordinary = ~is_special & ~is_sink
         if ordinary.any():
@@ -227,9 +230,7 @@ def _moved_up(x: Tensor, chosen: Tensor) -> Tensor:
     return x[: len(chosen)]
 
 
-def _stretches(
-    source: Sequences, sums: StateSums, stretch: int, most: int
-) -> Iterator[tuple[list[Array], int]]:
+def _stretches(source: Sequences, sums: StateSums, stretch: int, most: int) -> Iterator[tuple[list[Array], int]]:
     """Runs of whole sequences of some `stretch` ids, each with the tokens of the text in it.
 
     At most `most` tokens in all, those in no sum among them; of the first sequence as many as fit.
@@ -275,10 +276,19 @@ def _states(name: str, found: LayeredModel, sums: StateSums, source: Sequences, 
     number = np.maximum(sums.apart[:, :1], 1)
     labels = tuple(found.tokenizer.id_to_token(i) for i in range(found.rows))
     return LayerStates(
-        name=name, layers=found.names, moments=tuple(m.finish() for m in sums.moments),
+        name=name,
+        layers=found.names,
+        moments=tuple(m.finish() for m in sums.moments),
         intervals=tuple(sums.blocks.mean_cosine_interval(layer) for layer in range(len(found.names))),
-        sample=sums.sample(), counts=sums.counts,
+        sample=sums.sample(),
+        counts=sums.counts,
         apart=np.concatenate([sums.apart[:, :1], sums.apart[:, 1:] / number], axis=1),
-        labels=labels, causal=found.causal, sequences=sums.sequences, stopped=stopped, head=head, read=found.read,
-        why_no_head=found.why_no_head, notes=tuple(notes),
-    )  # fmt: skip
+        labels=labels,
+        causal=found.causal,
+        sequences=sums.sequences,
+        stopped=stopped,
+        head=head,
+        read=found.read,
+        why_no_head=found.why_no_head,
+        notes=tuple(notes),
+    )

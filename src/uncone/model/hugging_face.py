@@ -76,10 +76,7 @@ def asked(what: str, library: str = "transformers") -> Iterator[None]:
 
 
 def need(
-    what: str,
-    library: str = "transformers 5",
-    extra: str = "hf",
-    module: str = "transformers.conversion_mapping",
+    what: str, library: str = "transformers 5", extra: str = "hf", module: str = "transformers.conversion_mapping"
 ) -> Any:
     """The package of `module`; UnsupportedModel, "{what} needs {library}", where it is missing or older."""
     try:
@@ -107,9 +104,7 @@ def check_archives(directory: Path) -> None:
 
 def tokenizer_class() -> Any:
     """`tokenizers.Tokenizer`; InputError with the command that installs it where it is missing."""
-    return needed(
-        "tokenizers", "reading a tokenizer needs tokenizers, got none: pip install tokenizers"
-    ).Tokenizer
+    return needed("tokenizers", "reading a tokenizer needs tokenizers, got none: pip install tokenizers").Tokenizer
 
 
 def open_tokenizer(directory: Path) -> Any:

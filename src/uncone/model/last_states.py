@@ -102,10 +102,7 @@ def states_of(
     loaded = moved(load_model(files, dtype=width), place, width)
     head = _linear_head(loaded)
     ids = [torch.tensor(one.ids, dtype=torch.int64) for one in tokenizer.encode_batch(texts)]
-    n, top = (
-        loaded.get_input_embeddings().num_embeddings,
-        max((int(i.max()) for i in ids if len(i)), default=0),
-    )
+    n, top = (loaded.get_input_embeddings().num_embeddings, max((int(i.max()) for i in ids if len(i)), default=0))
     if top >= min(n, len(head.weight)):
         raise InputError(f"expected ids below {n}, got {top}: the tokenizer belongs to another model")
     windows = list(_windows(ids, longest_input(loaded, _LONGEST), most))
@@ -159,8 +156,7 @@ def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress:
             batch, order = order[:size], order[size:]
             both = ([windows[i] for i in batch], [torch.ones_like(windows[i]) for i in batch])
             padded, mask = (
-                torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(head.weight.device)
-                for rows in both
+                torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(head.weight.device) for rows in both
             )
             seen.clear()
             run_model(model, {"input_ids": padded, "attention_mask": mask})
@@ -177,9 +173,7 @@ def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress:
     return states
 
 
-def _described(
-    model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequence[Tensor], name: str
-) -> States:
+def _described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequence[Tensor], name: str) -> States:
     """The states with the head and what follows it, checked against the model's own logits on the first window."""
     found = logit_map(model, head)
     bias = None if head.bias is None else found.scale * head.bias.detach().float().cpu()
@@ -188,11 +182,16 @@ def _described(
     first = windows[0][None].to(head.weight.device)
     counts = torch.tensor([len(window) - 1 for window in windows])
     result = States(
-        states=states, labels=torch.cat([window[1:] for window in windows]),
-        head=head.weight.detach().float().cpu().clone(), bias=bias, cap=found.cap, scale=found.scale, name=name,
+        states=states,
+        labels=torch.cat([window[1:] for window in windows]),
+        head=head.weight.detach().float().cpu().clone(),
+        bias=bias,
+        cap=found.cap,
+        scale=found.scale,
+        name=name,
         windows=torch.repeat_interleave(torch.arange(len(windows)), counts),
         norm=final_layer_norm(model, head, first),
-    )  # fmt: skip
+    )
     if not bool(torch.isfinite(states).all()):
         raise UnsupportedModel(f"expected finite states of {name}, got NaN or inf: the model is damaged")
     own = run_model(model, {"input_ids": first}).logits[0, :-1].float().cpu()

@@ -25,10 +25,7 @@ _LONGEST = 512
 _PROBE = 8
 _CLOSE = 1e-3
 """Relative: how near states of one text in two batches lie."""
-NO_HEAD, ONLY_ENCODER = (
-    "the model has no output head",
-    "of an encoder and a decoder only the encoder was read",
-)
+NO_HEAD, ONLY_ENCODER = ("the model has no output head", "of an encoder and a decoder only the encoder was read")
 _OF_A_MODEL = (".json", ".safetensors", ".bin")
 """Endings of the files that a model's states depend on."""
 
@@ -99,9 +96,7 @@ class LayeredModel:
                 open_.enter_context(forward_of(self._head, partial(_noted, reads)))
             if self._norm is not None:
                 open_.enter_context(_input_of(self._norm, taken))
-            out = run_model(
-                self.model, {"input_ids": ids, "attention_mask": mask, "output_hidden_states": True}
-            )
+            out = run_model(self.model, {"input_ids": ids, "attention_mask": mask, "output_hidden_states": True})
         hidden = getattr(out, "hidden_states", None)
         if not hidden:
             raise UnsupportedModel(
@@ -132,9 +127,7 @@ def open_layered(
     files, model, notes = _loaded(path, width)
     tokenizer, why = load_tokenizer(files)
     if tokenizer is None:
-        raise InputError(
-            f"expected a tokenizer in {files.path} for the text, got none ({why}): add tokenizer.json"
-        )
+        raise InputError(f"expected a tokenizer in {files.path} for the text, got none ({why}): add tokenizer.json")
     table = model.get_input_embeddings()
     rows = getattr(table, "num_embeddings", None) or len(table.weight)
     model = moved(model, place, width)
@@ -142,9 +135,7 @@ def open_layered(
     if why_no_head == NO_HEAD and files.config.get("is_encoder_decoder"):
         why_no_head = ONLY_ENCODER
     own = tuple(sorted(path for path in files.path.iterdir() if path.suffix in _OF_A_MODEL))
-    found = LayeredModel(
-        model, tokenizer, place, int(rows), notes, why_no_head=why_no_head, files=own, _head=head
-    )
+    found = LayeredModel(model, tokenizer, place, int(rows), notes, why_no_head=why_no_head, files=own, _head=head)
     _probe(found)
     return found
 
@@ -153,9 +144,7 @@ def _loaded(path: Path, dtype: torch.dtype) -> tuple[ModelFiles, Any, list[str]]
     if is_sentence_transformers(path):
         folder = path / read_modules(path)[0]["path"]
         if not (folder / "config.json").is_file():
-            raise UnsupportedModel(
-                f"expected a transformer in {path}, got none: it has no layers; diagnose its table"
-            )
+            raise UnsupportedModel(f"expected a transformer in {path}, got none: it has no layers; diagnose its table")
         return (
             open_model_files(folder),
             load_encoder(folder)[0],
@@ -212,18 +201,17 @@ def _final_norm(found: LayeredModel, ids: Tensor, mask: Tensor) -> torch.nn.Modu
             outputs[module] = (inputs[0], output)
 
     norms = [
-        module for name, module in found.model.named_modules()
+        module
+        for name, module in found.model.named_modules()
         if "norm" in type(module).__name__.lower() and not any(part.isdigit() for part in name.split("."))
-    ]  # fmt: skip
+    ]
     handles = [module.register_forward_hook(note) for module in norms]
     try:
         last = found._forward(ids, mask)[0][-1]
     finally:
         for handle in handles:
             handle.remove()
-    fitting = [
-        m for m, (x, y) in outputs.items() if y.shape == x.shape == last.shape and torch.equal(y, last)
-    ]
+    fitting = [m for m, (x, y) in outputs.items() if y.shape == x.shape == last.shape and torch.equal(y, last)]
     return next((m for m in reversed(fitting) if not torch.equal(*outputs[m])), None)
 
 

@@ -65,9 +65,14 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Any:
     model_class = _class_of(files)
     with asked(f"load {model_class.__name__} from {files.path}"), bounded_construction():
         model, info = from_pretrained(
-            model_class, files.path, config=_config_for(model_class, files.config), weights_only=True,
-            dtype="auto" if dtype is None else dtype, attn_implementation="eager", output_loading_info=True,
-        )  # fmt: skip
+            model_class,
+            files.path,
+            config=_config_for(model_class, files.config),
+            weights_only=True,
+            dtype="auto" if dtype is None else dtype,
+            attn_implementation="eager",
+            output_loading_info=True,
+        )
     mismatched = (str(key[0]) for key in info.get("mismatched_keys", ()))
     lacking = sorted({*info.get("missing_keys", ()), *mismatched})
     if lacking:

@@ -159,9 +159,7 @@ def _open_matrix(path: Path, part: str | None) -> tuple[str, Rows]:
     return _matrix_of(open_language_model(path), path, part)
 
 
-def _matrix_of(
-    model: LanguageModel, path: Path, part: str | None, *, by_kind: bool = False
-) -> tuple[str, Rows]:
+def _matrix_of(model: LanguageModel, path: Path, part: str | None, *, by_kind: bool = False) -> tuple[str, Rows]:
     """`#input`, `#head` or any other tensor ("rows", or by name if `by_kind`), and which of them it is."""
     if part is None:
         raise InputError(

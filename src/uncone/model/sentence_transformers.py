@@ -42,15 +42,12 @@ def read_modules(directory: Path) -> list[dict[str, Any]]:
         texts = [module.get(key) for key in ("type", "path", "name")] if isinstance(module, dict) else [None]
         if not all(isinstance(text, str) for text in texts):
             raise InputError(
-                f"expected a type, a path and a name of each module in {where}, got {str(module)[:80]!r}: "
-                "copy it again"
+                f"expected a type, a path and a name of each module in {where}, got {str(module)[:80]!r}: copy it again"
             )
         path = module["path"]
         leads_out = path.startswith("/") or ".." in PurePosixPath(path).parts or {"\\", "\0"} & set(path)
         if leads_out or len(path.encode("utf-8", "replace")) > _LONGEST_PATH:
-            raise InputError(
-                f"expected folders inside {directory}, got {path[:200]!r} in {MODULES}: do not trust it"
-            )
+            raise InputError(f"expected folders inside {directory}, got {path[:200]!r} in {MODULES}: do not trust it")
     if not modules:
         raise InputError(f"expected modules in {where}, got none: copy the model again")
     return list(modules)

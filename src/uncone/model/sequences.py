@@ -58,9 +58,7 @@ class Sequences:
         """Ids, int64 (T,), of each sequence."""
         room = self.longest - len(self.template.before) - len(self.template.after)
         if room < _SHORTEST:
-            raise InputError(
-                f"expected a model with positions for a text, got {self.longest}: give another model"
-            )
+            raise InputError(f"expected a model with positions for a text, got {self.longest}: give another model")
         for source in self.sources:
             pieces = self._running(source, room) if self.causal else self._passages(source, room)
             for ids in pieces:
@@ -101,9 +99,7 @@ class Sequences:
         read, error = attempt(lambda: encode(texts, add_special_tokens=False))
         if error is not None or read is None:
             why = first_line(error) if error is not None else "nothing came"
-            raise InputError(
-                f"expected the tokenizer to read the text, got an error ({why}): save it again"
-            ) from error
+            raise InputError(f"expected the tokenizer to read the text, got an error ({why}): save it again") from error
         for one in read:
             ids: npt.NDArray[np.int64] = np.array(one.ids, np.int64)
             if len(ids) and int(ids.max()) >= self.rows:

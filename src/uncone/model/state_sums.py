@@ -109,16 +109,13 @@ class StateSums:
             return Sample(tuple(np.zeros((0, m.d), np.float32) for m in self.moments), *empty.T)
         rows = np.concatenate([rows for _, rows, _ in kept])
         return Sample(
-            tuple(buffer[rows] for buffer in self._buffers),
-            *np.concatenate([places for _, _, places in kept]).T,
+            tuple(buffer[rows] for buffer in self._buffers), *np.concatenate([places for _, _, places in kept]).T
         )
 
     def _sample(self, layers: Sequence[Any], places: Array) -> None:
         """Keep the segments with the least keys, as many as fit (bottom-k): the same ones however the text is cut."""
         segment = places[:, 2] // SEGMENT
-        begins = np.flatnonzero(
-            (np.diff(places[:, 1], prepend=-1) != 0) | (np.diff(segment, prepend=-1) != 0)
-        )
+        begins = np.flatnonzero((np.diff(places[:, 1], prepend=-1) != 0) | (np.diff(segment, prepend=-1) != 0))
         # `places` count positions from a sequence's first, so that segments do not depend on what is left out
         for begin, end in zip(begins.tolist(), [*begins[1:].tolist(), len(places)], strict=True):
             number, self.segments = self.segments, self.segments + 1
@@ -142,11 +139,7 @@ class StateSums:
 
     def save(self, path: Path_, digest: str) -> None:
         """Write all of it to a safetensors file, atomically; `digest` names the model, texts and options."""
-        tensors: dict[str, Array] = {
-            "counts": self.counts,
-            "apart": self.apart,
-            "block_counts": self.blocks.counts,
-        }
+        tensors: dict[str, Array] = {"counts": self.counts, "apart": self.apart, "block_counts": self.blocks.counts}
         tensors["place"] = np.array([self.sequences, self.read, self.segments, self.blocks.size], np.int64)
         for i, m in enumerate(self.moments):
             tensors |= {f"{i}.{name}": tensor for name, tensor in m.tensors().items()}
@@ -162,22 +155,16 @@ class StateSums:
         Raises:
             InputError: not such a file, one that was changed since, or one of another model, text or options.
         """
-        tensors, metadata = read_tensors(
-            path, format=_FORMAT, what="sums of hidden states", how=_HOW, sealed=True
-        )
+        tensors, metadata = read_tensors(path, format=_FORMAT, what="sums of hidden states", how=_HOW, sealed=True)
         if metadata["digest"] != digest:
-            raise InputError(
-                f"expected the states of this model and text, got those of others in {path}: {_HOW}"
-            )
+            raise InputError(f"expected the states of this model and text, got those of others in {path}: {_HOW}")
         for i, m in enumerate(self.moments):
             own = {name.partition(".")[2]: x for name, x in tensors.items() if name.startswith(f"{i}.")}
             self.blocks.sums[i], _ = own.pop("blocks").reshape(-1, m.d), own.pop("sample")
             self.moments[i] = Moments.from_tensors(own, "the file")
             if i and m.d == self.moments[0].d:
                 self.moments[i].work_with(self.moments[0])
-        self.counts, self.apart, self.blocks.counts = (
-            tensors[name] for name in ("counts", "apart", "block_counts")
-        )
+        self.counts, self.apart, self.blocks.counts = (tensors[name] for name in ("counts", "apart", "block_counts"))
         self.sequences, self.read, self.segments, self.blocks.size = map(int, tensors["place"])
         places, self._kept, self._free = tensors["sample_places"].T, [], np.arange(len(self._buffers[0]))
         begins = np.flatnonzero(np.diff(places[:, 3], prepend=-1))

@@ -206,7 +206,5 @@ def _text(value: Any, part: str, where: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InputError(
-            f"expected text in {part!r} of {where}, got {type(value).__name__}: name another field"
-        )
+        raise InputError(f"expected text in {part!r} of {where}, got {type(value).__name__}: name another field")
     return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)

@@ -113,10 +113,14 @@ def count_tokens(
     if state.words is not None and len(state.words) >= MOST_WORDS:
         notes += (f"Of the words the first {MOST_WORDS:,} different ones were counted, and no others.",)
     return Counted(
-        vocabulary, counts, None if made else state.blocks[state.blocks.any(axis=1)],
-        None if made else state.words, state.characters,
-        tuple(one.name for one in sources) + tuple(path.name for path in made), notes,
-    )  # fmt: skip
+        vocabulary,
+        counts,
+        None if made else state.blocks[state.blocks.any(axis=1)],
+        None if made else state.words,
+        state.characters,
+        tuple(one.name for one in sources) + tuple(path.name for path in made),
+        notes,
+    )
 
 
 @dataclass(eq=False)
@@ -161,11 +165,7 @@ class _State:
 
 
 def _count(
-    vocabulary: Vocabulary,
-    sources: Sequence[TextSource],
-    state: _State,
-    resume: Path | None,
-    progress: Progress | None,
+    vocabulary: Vocabulary, sources: Sequence[TextSource], state: _State, resume: Path | None, progress: Progress | None
 ) -> None:
     saved, took = time.monotonic(), 0.0
     total, before = sum(source.size for source in sources), state.source
@@ -207,9 +207,7 @@ def _encoded(
 ) -> Iterator[tuple[list[str], list[Any]]]:
     """Each batch with the encodings of its pieces."""
     tokenizer = vocabulary.tokenizer
-    encode = partial(
-        getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch), add_special_tokens=False
-    )
+    encode = partial(getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch), add_special_tokens=False)
     for pieces in batches:
         encoded, error = attempt(partial(encode, pieces))
         if encoded is None:
@@ -244,12 +242,7 @@ def _ahead(items: Iterator[T]) -> Iterator[T]:
 
 
 def _begun(
-    vocabulary: Vocabulary,
-    sources: Sequence[TextSource],
-    words: bool,
-    resume: Path | None,
-    *,
-    overwrite: bool,
+    vocabulary: Vocabulary, sources: Sequence[TextSource], words: bool, resume: Path | None, *, overwrite: bool
 ) -> _State:
     """A new state, or the one that an earlier run of the same texts and tokenizer left."""
     files = [[one.name, one.size, one.path.stat().st_mtime_ns] for one in sources]
@@ -267,9 +260,13 @@ def _begun(
 
 def _save(state: _State, path: Path) -> None:
     told = {
-        "of": state.of, "width": state.width, "characters": state.characters, "source": state.source,
-        "pieces": state.pieces, "words": state.words,
-    }  # fmt: skip
+        "of": state.of,
+        "width": state.width,
+        "characters": state.characters,
+        "source": state.source,
+        "pieces": state.pieces,
+        "words": state.words,
+    }
     tensors = {"told": np.frombuffer(json.dumps(told).encode(), np.uint8), "blocks": state.blocks}
     write_bytes(path, sealed_bytes(tensors, {"format": _FORMAT}))
 
@@ -278,9 +275,7 @@ def _load(path: Path, of: dict[str, Any], shape: tuple[int, ...]) -> _State:
     tensors, _ = read_tensors(path, format=_FORMAT, what=_STATE, how=_HOW, sealed=True)
     told, blocks = json.loads(tensors["told"].tobytes()), tensors["blocks"]
     if told["of"] != of or blocks.shape != shape:
-        raise InputError(
-            f"expected the state of these texts and options, got that of others in {path}: {_HOW}"
-        )
+        raise InputError(f"expected the state of these texts and options, got that of others in {path}: {_HOW}")
     words = None if told["words"] is None else Counter[str](told["words"])
     places = {name: told[name] for name in ("width", "characters", "source", "pieces")}
     return _State(blocks, words, of=of, **places)

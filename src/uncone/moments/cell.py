@@ -46,9 +46,7 @@ class Cell:
     own; the part between the two is added in float64.
     """
 
-    def __init__(
-        self, shift: Array, buffer: Buffer, products: Sequence[str], *, unit: bool, centered: bool
-    ) -> None:
+    def __init__(self, shift: Array, buffer: Buffer, products: Sequence[str], *, unit: bool, centered: bool) -> None:
         """`products` are taken of the rows; `centered` rows are summed about centres, with products or without."""
         self._shift, self._buffer, self._centered = shift, buffer, centered
         self._second, self._unit_second = "second" in products, "unit_second" in products
@@ -76,15 +74,15 @@ class Cell:
         unit = counts * (norms > 0)
         self.sums["zero_rows"] += int(np.count_nonzero(norms == 0))
         for name, value in (
-            ("weight", counts), ("weight_square", counts * counts),
-            ("unit_weight", unit), ("unit_weight_square", unit * unit),
-            ("norm_sum", counts * norms), ("norm_square_sum", counts * norms * norms),
-        ):  # fmt: skip
+            ("weight", counts),
+            ("weight_square", counts * counts),
+            ("unit_weight", unit),
+            ("unit_weight_square", unit * unit),
+            ("norm_sum", counts * norms),
+            ("norm_square_sum", counts * norms * norms),
+        ):
             self.sums[name] += float(value.sum())
-        self.norm_min, self.norm_max = (
-            min(self.norm_min, float(norms.min())),
-            max(self.norm_max, float(norms.max())),
-        )
+        self.norm_min, self.norm_max = (min(self.norm_min, float(norms.min())), max(self.norm_max, float(norms.max())))
         if self._second:
             rows = self._buffer("rows", x.shape, x.dtype)
             self._few_values = self._few_values or _has_few_values(rows)
@@ -147,9 +145,7 @@ class Cell:
             along_one = gram.diagonal().sum() ** 2 < _ALONG_ONE * np.vdot(gram, gram)
             return len(self._shift) > 1 and bool(along_one)
 
-    def _sum_pieces(
-        self, x: Array, w: Array | None, norms: Array, scale: Array | None
-    ) -> tuple[Array, Array]:
+    def _sum_pieces(self, x: Array, w: Array | None, norms: Array, scale: Array | None) -> tuple[Array, Array]:
         cuts = _cuts(len(x))
         sums = np.empty((len(cuts), len(self._names), x.shape[1]))
         centers = _centers(self._shift, x, cuts) if self._centered else None
@@ -184,9 +180,8 @@ class Cell:
 
 
 def _sum_piece(
-    x: Array, y: Array, norms: Array, sums: Array,
-    center: Array | None, weight: Array | None, scale: Array | None,
-) -> None:  # fmt: skip
+    x: Array, y: Array, norms: Array, sums: Array, center: Array | None, weight: Array | None, scale: Array | None
+) -> None:
     """The norms of a few rows x, and their sums into `sums` (3, D), or (1, D) without unit rows.
 
     `scale` stands for 1 / norm if given. `y` is working memory of the shape of x, as fresh memory would cost

@@ -28,10 +28,16 @@ class Moments(Sums):
 
     @classmethod
     def of(
-        cls, rows: Any, weights: Any = None, unit_second: bool = False, *, second: bool = True,
-        unit_first: bool = True, shift: Any = None,
+        cls,
+        rows: Any,
+        weights: Any = None,
+        unit_second: bool = False,
+        *,
+        second: bool = True,
+        unit_first: bool = True,
+        shift: Any = None,
         progress: Callable[[int], None] | None = None,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """The moments of `rows` (Rows, or an array, tensor or list of shape (N, D)).
 
         Args:
@@ -158,9 +164,7 @@ class Moments(Sums):
             product: Array = rows.T @ rows
             product *= self.weight
             return product
-        return _add_outer(
-            self._second(), -self.first / self.weight, self.first, out=uninitialised((self.d, self.d))
-        )
+        return _add_outer(self._second(), -self.first / self.weight, self.first, out=uninitialised((self.d, self.d)))
 
     def _about_mean(self) -> Array:
         """The kept rows less their mean, times the root of their share of the weight, float64 (N, D)."""

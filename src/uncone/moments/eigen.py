@@ -61,9 +61,7 @@ def _iterate(matrix: Array, block: Array, k: int, most: int) -> tuple[Array, Arr
             values, turned = np.linalg.eigh(basis @ image.T)
             values, turned = values[::-1][:k], np.ascontiguousarray(turned[:, ::-1][:, :k])
             vectors = basis.T @ turned
-            left = (image.T @ turned - vectors * values) / (
-                values[0] or 1.0
-            )  # no square of it leaves float64
+            left = (image.T @ turned - vectors * values) / (values[0] or 1.0)  # no square of it leaves float64
             if float(np.linalg.norm(left, axis=0).max()) <= _RESIDUAL:
                 return np.maximum(values, 0.0), vectors / np.linalg.norm(vectors, axis=0)
     return None
@@ -141,9 +139,13 @@ def _call(routines: Mapping[str, Callable[..., None]], name: str, *given: bytes 
     """Arguments as Fortran takes them: all by reference, then the lengths of texts."""
     info = ctypes.c_int64(0)
     passed = [
-        one if isinstance(one, bytes) else ctypes.byref(ctypes.c_int64(one)) if isinstance(one, int)
-        else one.ctypes.data_as(ctypes.c_void_p) for one in given
-    ]  # fmt: skip
+        one
+        if isinstance(one, bytes)
+        else ctypes.byref(ctypes.c_int64(one))
+        if isinstance(one, int)
+        else one.ctypes.data_as(ctypes.c_void_p)
+        for one in given
+    ]
     texts = [ctypes.c_size_t(1) for one in given if isinstance(one, bytes)]
     routines[name](*passed, ctypes.byref(info), *texts)
     if info.value:
@@ -206,9 +208,7 @@ def add_rank_one(values: Array, z: Array, vectors: Array | None = None) -> tuple
     return roots[ranks] * root * root, along[ranks] * root, turned.T
 
 
-def _by_tile(
-    function: Callable[..., tuple[Array, ...]], tiles: list[tuple[int, int]], *of: Array
-) -> list[Array]:
+def _by_tile(function: Callable[..., tuple[Array, ...]], tiles: list[tuple[int, int]], *of: Array) -> list[Array]:
     """The results of `function` for all roots. What overflows or divides by zero, no root is taken from."""
 
     def work(tile: tuple[int, int]) -> tuple[Array, ...]:
@@ -237,9 +237,7 @@ def _along(poles: Array, weights: Array, origin: Array, tau: Array, first: int, 
     return (1 / np.sqrt((1 / gaps) ** 2 @ weights),)
 
 
-def _deflated(
-    d: Array, z: Array
-) -> tuple[Array, Array, list[int], Array, Array, list[tuple[int, int, float, float]]]:
+def _deflated(d: Array, z: Array) -> tuple[Array, Array, list[int], Array, Array, list[tuple[int, int, float, float]]]:
     """The poles of the secular equation, ascending, their parts of z, and where they are; the eigenvalues that z
     leaves, and where those are; and the rotations (i, j, cosine, sine) of rows i and j of vectors before.
 
@@ -308,9 +306,7 @@ def _roots(poles: Array, weights: Array, first: int, stop: int) -> tuple[Array, 
     return poles[origin], tau
 
 
-def _secular(
-    weights: Array, roots: Array, out: Array, offsets: Array, tau: Array
-) -> tuple[Array, Array, Array]:
+def _secular(weights: Array, roots: Array, out: Array, offsets: Array, tau: Array) -> tuple[Array, Array, Array]:
     """f, f' and 1 + the sizes of f's terms, at distances `tau` from the poles that `offsets` begin at."""
     inverse = np.subtract(offsets, tau[:, None], out=out)
     np.divide(1, inverse, out=inverse)

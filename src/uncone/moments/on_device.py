@@ -67,10 +67,7 @@ def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Te
         largest = x.abs().amax(1)
         scaled = torch.where(largest > 0, largest, 1.0)
         norms = largest * torch.linalg.vector_norm(x / scaled[:, None], dim=1)
-    norms, counts = (
-        norms.double(),
-        torch.ones(len(x), dtype=torch.float64, device=x.device) if w is None else w,
-    )
+    norms, counts = (norms.double(), torch.ones(len(x), dtype=torch.float64, device=x.device) if w is None else w)
     inverse = torch.where(norms > 0, 1 / norms, 0.0)
     has_direction = counts * (norms > 0)
     y = x - shift.to(x.dtype)
@@ -80,11 +77,14 @@ def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Te
     found = {
         "first": first + counts.sum() * lost,
         "zero_rows": (norms == 0).sum(),
-        "weight": counts.sum(), "weight_square": counts @ counts,
-        "unit_weight": has_direction.sum(), "unit_weight_square": has_direction @ has_direction,
-        "norm_sum": counts @ norms, "norm_square_sum": counts @ norms.square(),
+        "weight": counts.sum(),
+        "weight_square": counts @ counts,
+        "unit_weight": has_direction.sum(),
+        "unit_weight_square": has_direction @ has_direction,
+        "norm_sum": counts @ norms,
+        "norm_square_sum": counts @ norms.square(),
         "norms": torch.stack([norms.min(), norms.max()]),
-    }  # fmt: skip
+    }
     if sums.second is not None:
         z = y if w is None else y * w.sqrt().to(y.dtype)[:, None]
         product = (z.T @ z).double()

@@ -32,9 +32,19 @@ from uncone.threads import one_blas_thread
 _MATRICES = 5
 """As many (D, D) matrices of float64 are held at once while a spectrum is taken of the sums."""
 _SCALARS = (
-    "n", "zero_rows", "weight", "weight_square", "unit_weight", "unit_weight_square",
-    "norm_sum", "norm_square_sum", "norm_min", "norm_max", "epsilon", "unit_epsilon",
-)  # fmt: skip
+    "n",
+    "zero_rows",
+    "weight",
+    "weight_square",
+    "unit_weight",
+    "unit_weight_square",
+    "norm_sum",
+    "norm_square_sum",
+    "norm_min",
+    "norm_max",
+    "epsilon",
+    "unit_epsilon",
+)
 _BUFFER_BYTES = 8 * 2**20
 _TRANSPOSED = "is the matrix transposed? Moments with second=False need none of it"
 _FORMAT = "uncone.moments/2"
@@ -43,9 +53,7 @@ _Parts = list[tuple[Array, Array | None]]
 _WIDE = 256
 """Columns from which on few rows are kept: products of fewer columns cost nothing."""
 _KINDS = ("second", "unit_first", "unit_second")
-_DIMENSIONS = {
-    "shift": 1, "first": 1, "second": 2, "rounding": 1, "unit_first": 1, "unit_square": 1, "unit_second": 2,
-}  # fmt: skip
+_DIMENSIONS = {"shift": 1, "first": 1, "second": 2, "rounding": 1, "unit_first": 1, "unit_square": 1, "unit_second": 2}
 
 
 def products_bytes(d: int) -> int:
@@ -99,9 +107,8 @@ class Sums:
     unit_second: Array | None = _product("unit_second")
 
     def __init__(
-        self, d: int, *, shift: Any = None, second: bool = True, unit_first: bool = True,
-        unit_second: bool = False,
-    ) -> None:  # fmt: skip
+        self, d: int, *, shift: Any = None, second: bool = True, unit_first: bool = True, unit_second: bool = False
+    ) -> None:
         self.d = d = whole_number(d, "d", 1, _MOST_COLUMNS)
         if unit_second and not unit_first:
             raise InputError("expected unit_first=True with unit_second=True, got False: pass both")
@@ -113,9 +120,7 @@ class Sums:
         wanted = {"second": second, "unit_second": unit_second}
         self._products: dict[str, Any] = {name: None for name, is_wanted in wanted.items() if is_wanted}
         self._lower: set[str] = set()  # products of which only the lower half is up to date
-        self._few: (
-            list[_Parts] | None
-        ) = []  # of each cell its rows and weights, as long as they stand for products
+        self._few: list[_Parts] | None = []  # of each cell its rows and weights, as long as they stand for products
         self._parts: _Parts = []  # of the cell of which there are more rows to come
         self.unit_first = zeros((d,)) if unit_first else None
         self.unit_square = zeros((d,)) if unit_first else None
@@ -256,9 +261,7 @@ class Sums:
         """
         if not isinstance(other, Sums) or (self.d, self._kinds()) != (other.d, other._kinds()):
             got = other.d if isinstance(other, Sums) else shown(other)
-            raise InputError(
-                f"expected moments of {self.d} features with the same sums, got {got}: sum both alike"
-            )
+            raise InputError(f"expected moments of {self.d} features with the same sums, got {got}: sum both alike")
         merged = type(self)(self.d, **self._kinds())
         merged.shift = self.shift if self.shift is not None else other.shift
         keeps = self._few is not None and other._few is not None and self.n + other.n <= self.most_kept()

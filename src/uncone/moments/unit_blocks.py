@@ -65,9 +65,7 @@ class UnitBlocks:
             return None
         sums, n = self.sums[layer], float(self.counts.sum())
         total = sums.sum(0)
-        left = (np.square(total - sums).sum(1) - (n - self.counts)) / (
-            (n - self.counts) * (n - self.counts - 1)
-        )
+        left = (np.square(total - sums).sum(1) - (n - self.counts)) / ((n - self.counts) * (n - self.counts - 1))
         value = (float(total @ total) - n) / (n * (n - 1))
         error = math.sqrt((b - 1) / b * float(np.square(left - left.mean()).sum()))
         half = _student(b - 1) * error

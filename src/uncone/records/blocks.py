@@ -8,10 +8,24 @@ from typing import Literal
 from uncone.records.parts import Picture
 
 Tone = Literal[
-    "", "severe", "warning", "note", "healthy", "structure", "no_effect", "better", "worse", "little", "strong",
-    "quiet", "lead",
-    "caution", "advice", "token", "code",
-]  # fmt: skip
+    "",
+    "severe",
+    "warning",
+    "note",
+    "healthy",
+    "structure",
+    "no_effect",
+    "better",
+    "worse",
+    "little",
+    "strong",
+    "quiet",
+    "lead",
+    "caution",
+    "advice",
+    "token",
+    "code",
+]
 """What a text is, for its colour and weight; the words alone carry the meaning."""
 
 

@@ -16,11 +16,7 @@ _FINEST = 1e-4
 """Of the largest norm: the narrowest bin. Rows of one length differ by less, in rounding."""
 _MOST_VERTICES = 160
 _MOST_DOTS = 140
-_SPECTRA = (
-    ("raw", "as stored", "raw"),
-    ("centered", "centred", "centred"),
-    ("isotropic", "isotropic", "isotropic"),
-)
+_SPECTRA = (("raw", "as stored", "raw"), ("centered", "centred", "centred"), ("isotropic", "isotropic", "isotropic"))
 READINGS = (
     ("bins", "Cosine to reserved rows", "mean cosine", "cosine to reserved", "cosine_to_reserved", True),
     ("bins cosine", "Cosine within the bin", "mean cosine", "cosine within bin", "mean_cosine", True),
@@ -69,9 +65,7 @@ def _curve_of(values: Sequence[float], name: str, style: str) -> Curve:
 
 def spectra_compared(sides: Sequence[tuple[str, str, Spectrum]], *, centered: bool) -> Chart | None:
     """Spectra of several diagnoses, each with its letter and style; None where there is none to draw."""
-    every = [
-        (letter, style, _drawable(one.centered if centered else one.raw)) for letter, style, one in sides
-    ]
+    every = [(letter, style, _drawable(one.centered if centered else one.raw)) for letter, style, one in sides]
     kept = [(letter, style, values) for letter, style, values in every if len(values) > 1]
     if not kept:
         return None
@@ -104,10 +98,15 @@ def norms_chart(norms: Norms) -> Chart | None:
     ends = f"norms from {_near(norms.smallest)} to {_near(norms.largest)}, mean {mean}"
     norms = _coarser(norms, _FINEST * abs(norms.edges[-1]))
     return Chart(
-        "norms", "Norms", _NORM, f"rows per {number(unit, digits=2)} of norm",
-        edges=norms.edges, bars=_heights(norms, unit), marks=(Mark(norms.mean, label=f"mean {mean}"),),
+        "norms",
+        "Norms",
+        _NORM,
+        f"rows per {number(unit, digits=2)} of norm",
+        edges=norms.edges,
+        bars=_heights(norms, unit),
+        marks=(Mark(norms.mean, label=f"mean {mean}"),),
         caption=f"{counted(sum(norms.counts), 'row')}, {ends}.",
-    )  # fmt: skip
+    )
 
 
 def _has_norms(norms: Norms) -> bool:
@@ -147,8 +146,7 @@ def _heights(norms: Norms, unit: float) -> tuple[float, ...]:
     """Rows in `unit` of norm: the area of a bar is its rows, whatever the width of its bin."""
     bins = zip(norms.counts, pairwise(norms.edges), strict=True)
     return tuple(
-        min(rows * unit / (right - left), LARGEST_DRAWN) if right > left else 0.0
-        for rows, (left, right) in bins
+        min(rows * unit / (right - left), LARGEST_DRAWN) if right > left else 0.0 for rows, (left, right) in bins
     )
 
 
@@ -196,16 +194,20 @@ def _bin_chart(
     groups = [group for _, _, bins in sides for group in bins]
     held = [(float(g.start), float(g.stop)) for g in groups if alone and g.reserved_rows > 0]
     return Chart(
-        name, title, "row id", y_label, tuple(curves),
-        marks=(Mark(0.0, "y"),) if around_zero else (), bands=tuple(held),
+        name,
+        title,
+        "row id",
+        y_label,
+        tuple(curves),
+        marks=(Mark(0.0, "y"),) if around_zero else (),
+        bands=tuple(held),
         x_limits=(float(min(group.start for group in groups)), float(max(group.stop for group in groups))),
-        caption=f"Least and greatest: {'; '.join(ends)}.", spark=spark,
-    )  # fmt: skip
+        caption=f"Least and greatest: {'; '.join(ends)}.",
+        spark=spark,
+    )
 
 
-def _bins_curve(
-    bins: Sequence[Group], values: Sequence[float | None], name: str, style: str, *, dots: bool
-) -> Curve:
+def _bins_curve(bins: Sequence[Group], values: Sequence[float | None], name: str, style: str, *, dots: bool) -> Curve:
     middles = tuple((group.start + group.stop) / 2 for group in bins)
     if not dots:
         return Curve(name, middles, tuple(values), style)

@@ -16,9 +16,7 @@ def shown(*blocks: Block | Iterable[Block]) -> tuple[Block, ...]:
     flat = chain.from_iterable((block,) if isinstance(block, Block) else block for block in blocks)
     content = ("text", "items", "rows", "gauges", "charts", "blocks")
     return tuple(
-        block
-        for block in flat
-        if isinstance(block, Heading) or any(getattr(block, name, ()) for name in content)
+        block for block in flat if isinstance(block, Heading) or any(getattr(block, name, ()) for name in content)
     )
 
 

@@ -14,9 +14,7 @@ LONGEST = 60
 """Characters of a key or of a value in a message."""
 
 
-def find(
-    named: Mapping[str, Measurement], name: str, prefixes: Sequence[str]
-) -> tuple[str, Measurement, str]:
+def find(named: Mapping[str, Measurement], name: str, prefixes: Sequence[str]) -> tuple[str, Measurement, str]:
     """The whole name of the measurement that `name` begins with, the measurement, and the rest of `name`.
 
     One of `prefixes` may be left out where it is the only one.

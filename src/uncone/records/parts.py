@@ -72,9 +72,16 @@ class Measurement:
         """The plain fields, as a row of a table."""
         low, high = self.interval or (None, None)
         return {
-            "measure": self.name, "value": self.value, "reference": self.reference, "better": self.better,
-            "low": low, "high": high, "n": self.n, "d": self.d, "reason": self.reason,
-        }  # fmt: skip
+            "measure": self.name,
+            "value": self.value,
+            "reference": self.reference,
+            "better": self.better,
+            "low": low,
+            "high": high,
+            "n": self.n,
+            "d": self.d,
+            "reason": self.reason,
+        }
 
 
 @part
@@ -254,9 +261,7 @@ class Picture:
     def outermost(self, most: int) -> list[tuple[str, list[str]]]:
         """The tokens of each group that has some, the farthest from the centre of the centred cloud first."""
         points = self.coordinates(centered=True)
-        named = [
-            (math.hypot(*points[i]), i, label) for i, label in enumerate(self.labels) if label is not None
-        ]
+        named = [(math.hypot(*points[i]), i, label) for i, label in enumerate(self.labels) if label is not None]
         named.sort(key=lambda one: -one[0])  # stable: ties stay in the order of the ids
         by_group: list[list[str]] = [[] for _ in self.group_names]
         for _, i, label in named:

@@ -89,9 +89,7 @@ class Record:
             InputError: a number is not finite; the message names its field.
         """
         try:
-            text = json.dumps(
-                self, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_fields
-            )
+            text = json.dumps(self, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_fields)
         except ValueError as error:
             where, value = next(_not_finite(self, self.KIND), (self.KIND, error))
             raise InputError(

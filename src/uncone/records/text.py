@@ -42,9 +42,14 @@ _TITLES = {
     "under_trained_share": "Share that looks untrained",
 }
 _SUFFIXES = {
-    "raw": ", raw", "centered": ", centred", "debiased": ", debiased", "exact": ", exact",
-    "nats": " (nats)", "ms": " (ms)", "mib": " (MiB)",
-}  # fmt: skip
+    "raw": ", raw",
+    "centered": ", centred",
+    "debiased": ", debiased",
+    "exact": ", exact",
+    "nats": " (nats)",
+    "ms": " (ms)",
+    "mib": " (MiB)",
+}
 
 
 def visible(text: str) -> str:

@@ -20,7 +20,7 @@ _READINGS: tuple[tuple[Reading, str, str, Literal["lower", "neither"], Limits], 
     ("mean_cosine", "within", "mean cosine between rows of the group", "lower", _COSINES),
     ("cosine_to_common", "to common", "mean cosine of its rows and the mean of all", "neither", _COSINES),
     ("mean_norm", "norm", "mean norm of the rows of the group", "neither", _LENGTHS),
-)  # fmt: skip
+)
 _CHANCE = (
     "Mean cosines: to the reserved rows, within the group, and to the direction of the sum of all unit rows. "
     "Above chance: by how many standard deviations the cosine within is above random groups of its size, "
@@ -145,19 +145,37 @@ def token_measurements(
             estimate: Estimate = getattr(group, name)
             if (group.name, name) != ("reserved", "cosine_to_reserved"):  # which is to themselves
                 reason = "no such rows" if estimate.value is None else ""
-                readings.append(Measurement(
-                    f"{group.name}.{name}", estimate.value, reason, limits, direction,
-                    None if name == "mean_norm" else 0.0, estimate.interval, group.n, d,
-                    definition=f"{words}; {cut}",
-                ))  # fmt: skip
+                readings.append(
+                    Measurement(
+                        f"{group.name}.{name}",
+                        estimate.value,
+                        reason,
+                        limits,
+                        direction,
+                        None if name == "mean_norm" else 0.0,
+                        estimate.interval,
+                        group.n,
+                        d,
+                        definition=f"{words}; {cut}",
+                    )
+                )
     if under_trained is not None:
         rows, told = under_trained, under_trained.found is not None and under_trained.tested > 0
         what = "rows that look untrained and were not known to, of those tested"
-        readings.append(Measurement(
-            UNDER_TRAINED_SHARE, (rows.found or 0) / rows.tested if told else None, rows.reason, _SHARES,
-            "lower", 0.0 if told else None, None, rows.tested, d,
-            definition=f"{what}; {rows.definition}, false-discovery rate {rows.rate:g}",
-        ))  # fmt: skip
+        readings.append(
+            Measurement(
+                UNDER_TRAINED_SHARE,
+                (rows.found or 0) / rows.tested if told else None,
+                rows.reason,
+                _SHARES,
+                "lower",
+                0.0 if told else None,
+                None,
+                rows.tested,
+                d,
+                definition=f"{what}; {rows.definition}, false-discovery rate {rows.rate:g}",
+            )
+        )
     return tuple(readings)
 
 
@@ -169,8 +187,7 @@ def frequency_blocks(groups: FrequencyGroups | None) -> tuple[Block, ...]:
     counts = ((g.name, count(g.occurrences)) for g in groups.groups if g.occurrences is not None)
     names = {name: words if name == "mean_norm" else f"cosine {words}" for name, words, *_ in _READINGS}
     differences = tuple(
-        (f"{title(d.first)} minus {d.second}", names[d.reading], _estimate(d.difference))
-        for d in groups.differences
+        (f"{title(d.first)} minus {d.second}", names[d.reading], _estimate(d.difference)) for d in groups.differences
     )
     table = Table(("groups", "reading", "difference"), differences, ("difference",))
     return section(
@@ -242,12 +259,16 @@ def _token_table(rows: UnderTrained, tokens: Sequence[UnderTrainedToken]) -> Tab
     columns = ("token", "id", *distance, "p", "q", "norm", "to unused", "to mean", *often)
     cells = tuple(
         (
-            "-" if t.token is None else Cell(shown_token(t.token, 24), tone="token"), count(t.id),
+            "-" if t.token is None else Cell(shown_token(t.token, 24), tone="token"),
+            count(t.id),
             *(number(t.indicator, limits=(0.0, 2.0)) for _ in distance),
-            optional(t.p, _SHARES), optional(t.q, _SHARES), optional(t.norm, _LENGTHS),
-            optional(t.cosine_to_unused, _COSINES), optional(t.cosine_to_mean, _COSINES),
+            optional(t.p, _SHARES),
+            optional(t.q, _SHARES),
+            optional(t.norm, _LENGTHS),
+            optional(t.cosine_to_unused, _COSINES),
+            optional(t.cosine_to_mean, _COSINES),
             *("-" if t.count is None else count(t.count) for _ in often),
         )
         for t in tokens
-    )  # fmt: skip
+    )
     return Table(columns, cells, columns[1:])

@@ -29,18 +29,11 @@ AGREEMENT = 1e-5
 """The written model must give the repaired vectors up to this, as a share of the longest."""
 ROUNDINGS = 4.0
 """How far each vector of a model in 16 bits may be off: times its epsilon, as a share of the longest."""
-_PROBES = (
-    "A short sentence.",
-    "Two men are playing chess in a park.",
-    "Interest rates rose again in March.",
-    "???",
-)
+_PROBES = ("A short sentence.", "Two men are playing chess in a park.", "Interest rates rose again in March.", "???")
 _MOST_PROBES = 64
 
 
-def repair_encoder(
-    spec: Path_, out: Path_, options: RepairOptions, *, progress: Progress | None = None
-) -> Repaired:
+def repair_encoder(spec: Path_, out: Path_, options: RepairOptions, *, progress: Progress | None = None) -> Repaired:
     """Write a copy of an encoder with a repair before its Normalize, as `uncone.repair` does, which has
     checked `out` and the options."""
     _refuse_early(options.method)
@@ -64,10 +57,20 @@ def repair_encoder(
     geometry = compare(*model.both(fit, measured)) if measured else Geometry()
     affine = affine_of(fit.transformation, WHERE)
     return record_of(
-        fit, geometry, name=name_of(spec, directory), out=out, kind="encoder", d=affine.d, k=affine.k,
-        n=0 if fit.fitted is None else fit.fitted.n, dtype="float32", seconds=seconds, notes=tuple(notes),
-        options=options, source=spec,
-    )  # fmt: skip
+        fit,
+        geometry,
+        name=name_of(spec, directory),
+        out=out,
+        kind="encoder",
+        d=affine.d,
+        k=affine.k,
+        n=0 if fit.fitted is None else fit.fitted.n,
+        dtype="float32",
+        seconds=seconds,
+        notes=tuple(notes),
+        options=options,
+        source=spec,
+    )
 
 
 class _Model:
@@ -147,8 +150,6 @@ def told_of_split(fitted: int, measured: int) -> tuple[str, ...]:
 def _refuse_early(name: str | None) -> None:
     """Say what cannot stand in a model before its sentences are embedded."""
     if name in ZIPF_REPAIRS:
-        raise InputError(
-            f"expected a repair of sentences, got {name} of tokens: choose {name.removeprefix('zipf_')}"
-        )
+        raise InputError(f"expected a repair of sentences, got {name} of tokens: choose {name.removeprefix('zipf_')}")
     if name is not None and not (transformation := repair_named(name, d=2**31)).affine:
         affine_of(transformation, WHERE)

@@ -106,13 +106,15 @@ class Repaired(Record):
             (Text(fact, "quiet") for fact in self._facts()),
             Table(columns, (*(_row(b, a) for b, a in sides), *self._length()), columns[1:4]),
             moved(
-                "Before and after", "value less the isotropic value",
-                [(name, b, a) for name, b, a in known if b is not None and a is not None], caption,
+                "Before and after",
+                "value less the isotropic value",
+                [(name, b, a) for name, b, a in known if b is not None and a is not None],
+                caption,
             ),
             Bullets(self.notes),
             section("How an index of it is asked", Bullets(self.index)),
             section("How the repair was chosen", self._chosen(), level=2),
-        )  # fmt: skip
+        )
 
     @property
     def label(self) -> str:
@@ -131,20 +133,17 @@ class Repaired(Record):
         """The same repair with the task's evidence, which chose it: its verdict leaves nothing open then."""
         told = f"{selection.task} chose the repair, by {selection.measure}."
         return replace(
-            self, selection=selection, verdict=self.verdict.replace(NOT_KNOWN, told), next_step="",
+            self,
+            selection=selection,
+            verdict=self.verdict.replace(NOT_KNOWN, told),
+            next_step="",
             notes=(*self.notes, *notes),
-        )  # fmt: skip
+        )
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each measure, before and after."""
         return [
-            {
-                "measure": b.name,
-                "before": b.value,
-                "after": a.value,
-                "reference": a.reference,
-                "better": b.better,
-            }
+            {"measure": b.name, "before": b.value, "after": a.value, "reference": a.reference, "better": b.better}
             for b, a in zip(self.before, self.after, strict=True)
         ]
 

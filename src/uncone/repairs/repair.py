@@ -15,13 +15,7 @@ from uncone.model.open import check_targets_apart, is_model, open_rows, split
 from uncone.model.sentence_transformers import is_sentence_transformers
 from uncone.records.text import counted, plural
 from uncone.repairs.record import Repaired
-from uncone.repairs.vectors import (
-    MOST_SENTENCES,
-    RepairOptions,
-    compare,
-    fit_repair,
-    record_of,
-)
+from uncone.repairs.vectors import MOST_SENTENCES, RepairOptions, compare, fit_repair, record_of
 from uncone.roles import Keep, Model, Out, Path_, Progress, Read, Role, Source, Vectors, Write
 from uncone.rows import Rows
 from uncone.rows.ids import Ids
@@ -108,17 +102,7 @@ def repair(
             Then nothing is changed.
     """
     options = RepairOptions(
-        method,
-        text,
-        fit_on,
-        load,
-        counts,
-        save,
-        force,
-        overwrite,
-        skip_nonfinite,
-        most_sentences,
-        normalize,
+        method, text, fit_on, load, counts, save, force, overwrite, skip_nonfinite, most_sentences, normalize
     )
     own = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
     is_own = any(value is not None for value in own.values())
@@ -148,10 +132,21 @@ def repair(
     geometry = compare(rows, open_file(applied.path, applied.part or None, applied.format))
     n, k = applied.shape
     return record_of(
-        fit, geometry, name=shared_name(rows.name), out=out, kind="vectors", n=n, d=rows.shape[1], k=k,
-        dtype=applied.dtype, seconds=applied.seconds, notes=(*_zeros(applied.zero_rows), *applied.notes, *_left_out(rows)),
-        options=options, source=spec, words=is_model(split(spec)[0]) or source_of(rows).format in WORDS,
-    )  # fmt: skip
+        fit,
+        geometry,
+        name=shared_name(rows.name),
+        out=out,
+        kind="vectors",
+        n=n,
+        d=rows.shape[1],
+        k=k,
+        dtype=applied.dtype,
+        seconds=applied.seconds,
+        notes=(*_zeros(applied.zero_rows), *applied.notes, *_left_out(rows)),
+        options=options,
+        source=spec,
+        words=is_model(split(spec)[0]) or source_of(rows).format in WORDS,
+    )
 
 
 def _check_choice(method: str | None, data: Any, cache: Any, task: str, *, is_own: bool) -> None:
@@ -167,15 +162,18 @@ def _check_choice(method: str | None, data: Any, cache: Any, task: str, *, is_ow
         )
     if flag is not None and method != "auto" and not (method is None and data is not None):
         named = "no method" if method is None else f"--method {method}"
-        raise InputError(
-            f"expected {flag} with --method auto, got it with {named}: other methods ask no task"
-        )
+        raise InputError(f"expected {flag} with --method auto, got it with {named}: other methods ask no task")
 
 
 def _by_task(
-    task: Literal["retrieval", "sts"], data: Path_, cache: Path_ | None, spec: Path_, out: Path_, options: RepairOptions,
+    task: Literal["retrieval", "sts"],
+    data: Path_,
+    cache: Path_ | None,
+    spec: Path_,
+    out: Path_,
+    options: RepairOptions,
     progress: Progress | None,
-) -> Repaired | Selection:  # fmt: skip
+) -> Repaired | Selection:
     """The repair that a task's data choose."""
     check_repair(spec, out, replace(options, method="auto"))  # before the task, which takes minutes
     _need_torch("a task that chooses the repair")
@@ -201,18 +199,11 @@ def _by_own(
     from uncone.evaluation.own_vectors import own_vectors
     from uncone.evaluation.select_repair import select_repair
 
-    if given_own["documents"] is None and (
-        given_own["queries"] is not None or given_own["qrels"] is not None
-    ):
+    if given_own["documents"] is None and (given_own["queries"] is not None or given_own["qrels"] is not None):
         given_own = {**given_own, "documents": spec}
     own = own_vectors(None, **given_own, task=None, others={})
     assert own is not None
-    given = {
-        "method": options.method,
-        "fit-on": options.fit_on,
-        "load": options.load,
-        "counts": options.counts,
-    }
+    given = {"method": options.method, "fit-on": options.fit_on, "load": options.load, "counts": options.counts}
     other = next((name for name, value in given.items() if value not in (None, "auto")), None)
     if other is not None:
         raise InputError(
@@ -254,9 +245,11 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
     text, fit_on, counts = options.text, options.fit_on, options.counts
     load, save = options.load, options.save
     of_vectors = {
-        "counts": counts is not None, "overwrite": options.overwrite, "skip-nonfinite": options.skip_nonfinite,
+        "counts": counts is not None,
+        "overwrite": options.overwrite,
+        "skip-nonfinite": options.skip_nonfinite,
         "normalize": options.normalize,
-    }  # fmt: skip
+    }
     for flag, given in (of_vectors if kind == "encoder" else {"text": text is not None}).items():
         if given:
             what = "a model" if kind == "encoder" else "vectors"
@@ -282,9 +275,7 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
             "repair helps every task, so by default vectors stay as they are"
         )
     if isinstance(fit_on, str | os.PathLike) and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
-        raise InputError(
-            f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors"
-        )
+        raise InputError(f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors")
     if save is not None and writable(save).exists() and not options.overwrite:
         raise InputError(
             f"expected a new file for the transformation, got {os.fspath(save)} which exists: choose another "
@@ -309,9 +300,7 @@ def with_whole_names(record: Repaired, arguments: Mapping[str, Any]) -> Repaired
     """The record with commands that can be pasted here: a record is passed on, and holds the ends of paths."""
 
     names = [
-        os.fspath(name)
-        for one in ("spec", "out", "fit_on", "load", "save")
-        if (name := arguments.get(one)) is not None
+        os.fspath(name) for one in ("spec", "out", "fit_on", "load", "save") if (name := arguments.get(one)) is not None
     ]
 
     def whole(text: str) -> str:

@@ -60,9 +60,7 @@ def insert(model: Any, transformation: Transformation | Affine | Normalized) -> 
     matrix, constant = affine.as_linear()
     parameter = next(model.parameters(), torch.empty(0))
     weight, bias = (torch.tensor(x).to(parameter.device, parameter.dtype) for x in (matrix.T, constant))
-    dense = _dense_class(st)(
-        affine.d, affine.k, True, torch.nn.Identity(), init_weight=weight, init_bias=bias
-    )
+    dense = _dense_class(st)(affine.d, affine.k, True, torch.nn.Identity(), init_weight=weight, init_bias=bias)
     dense.to(parameter.device).eval()
     name = _free(_NAME, [name for name, _ in named])
     model._modules = OrderedDict([*named[:at], (name, dense), *named[at:]])

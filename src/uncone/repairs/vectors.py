@@ -89,9 +89,7 @@ def fit_repair(options: RepairOptions, own: Callable[[], Rows], progress: Progre
         return Fit(whole, type(inner).__name__, inner.fitted_, None, inner.warnings_)
     method, counts = options.method, options.counts
     assert method is not None  # check_repair refused it
-    rows = (
-        own() if options.fit_on is None else open_rows(options.fit_on, skip_nonfinite=options.skip_nonfinite)
-    )
+    rows = own() if options.fit_on is None else open_rows(options.fit_on, skip_nonfinite=options.skip_nonfinite)
     transformation = repair_named(method, d=rows.shape[1])
     if options.force and isinstance(transformation, Whiten):
         transformation.force = True
@@ -168,10 +166,22 @@ def _measures(x: Array) -> tuple[Measurement, ...]:
 
 
 def record_of(
-    fit: Fit, geometry: Geometry, *, name: str, out: Path_, kind: Literal["vectors", "encoder"],
-    n: int, d: int, k: int, dtype: str, seconds: float, notes: tuple[str, ...], options: RepairOptions,
-    source: Path_, words: bool = False,
-) -> Repaired:  # fmt: skip
+    fit: Fit,
+    geometry: Geometry,
+    *,
+    name: str,
+    out: Path_,
+    kind: Literal["vectors", "encoder"],
+    n: int,
+    d: int,
+    k: int,
+    dtype: str,
+    seconds: float,
+    notes: tuple[str, ...],
+    options: RepairOptions,
+    source: Path_,
+    words: bool = False,
+) -> Repaired:
     """The record of a repair of rows (n, d) to (n, k), written in `seconds`. `source` is the spec as it was
     given; `words` says that its rows are words."""
     repair = undivided(fit.transformation)
@@ -180,23 +190,36 @@ def record_of(
     before, after = geometry.lengths
     if before is not None and before.largest >= GIANT * before.mean:
         longest = f"{before.largest / before.mean:.3g} times as long as its mean row"
-        notes = (
-            f"{name} has a row {longest}: means and directions follow such rows. Leave them out first.",
-            *notes,
-        )
+        notes = (f"{name} has a row {longest}: means and directions follow such rows. Leave them out first.", *notes)
     record = Repaired(
-        verdict="", name=name, out=shared_name(str(out)), kind=kind, method=fit.method, gains=gains(geometry),
-        n=n, d=d, k=k, dtype=dtype, fitted=fit.fitted,
+        verdict="",
+        name=name,
+        out=shared_name(str(out)),
+        kind=kind,
+        method=fit.method,
+        gains=gains(geometry),
+        n=n,
+        d=d,
+        k=k,
+        dtype=dtype,
+        fitted=fit.fitted,
         cost=RepairCost(fit.seconds, seconds, geometry.relative_change, lost),
-        measured=geometry.measured, before=geometry.before, after=geometry.after,
+        measured=geometry.measured,
+        before=geometry.before,
+        after=geometry.after,
         options=repair.options() if isinstance(repair, Transformation) else {},
-        notes=(*fit.notes, *notes, _GEOMETRY), versions=versions("numpy", *["torch"] * (kind == "encoder")), normalized=repair is not fit.transformation,
-        lengths_before=before, lengths_after=after,
-    )  # fmt: skip
+        notes=(*fit.notes, *notes, _GEOMETRY),
+        versions=versions("numpy", *["torch"] * (kind == "encoder")),
+        normalized=repair is not fit.transformation,
+        lengths_before=before,
+        lengths_after=after,
+    )
     return replace(
-        record, verdict=f"{_verdict(record)} {_paid(record)}", index=_index(record, options, words),
+        record,
+        verdict=f"{_verdict(record)} {_paid(record)}",
+        index=_index(record, options, words),
         next_step=_next_step(record, quote(shared_name(os.fspath(source))), options, words),
-    )  # fmt: skip
+    )
 
 
 def _next_step(record: Repaired, source: str, options: RepairOptions, words: bool) -> str:
@@ -216,9 +239,7 @@ def _next_step(record: Repaired, source: str, options: RepairOptions, words: boo
     elif on is not None:
         queries = source
         documents = quote(shared_name(os.fspath(on))) if isinstance(on, str | os.PathLike) else "DOCUMENTS"
-    return (
-        f"uncone evaluate --task retrieval --queries {queries} --documents {documents} --qrels QRELS{named}"
-    )
+    return f"uncone evaluate --task retrieval --queries {queries} --documents {documents} --qrels QRELS{named}"
 
 
 def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, ...]:

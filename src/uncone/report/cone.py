@@ -41,9 +41,7 @@ def legends(picture: Picture) -> list[Legend]:
     """The groups that have rows in the picture, in the order of their colours."""
     drawn = [picture.groups[i] for i in sample(picture.groups, len(picture.group_names), MOST_POINTS)]
     named = enumerate(zip(picture.group_names, group_classes(picture), strict=True))
-    entries = [
-        Legend(name, css, drawn.count(group), picture.groups.count(group)) for group, (name, css) in named
-    ]
+    entries = [Legend(name, css, drawn.count(group), picture.groups.count(group)) for group, (name, css) in named]
     return sorted((entry for entry in entries if entry.pictured), key=lambda entry: entry.css)
 
 

@@ -21,9 +21,7 @@ class NotDrawnError(ValueError):
     """Nothing of the chart has a place on its axes; the message says why."""
 
 
-def drawn_or_said(
-    chart: AnyChart, draw: Callable[[Any, str], Drawing], instead: Callable[[str], Drawing]
-) -> Drawing:
+def drawn_or_said(chart: AnyChart, draw: Callable[[Any, str], Drawing], instead: Callable[[str], Drawing]) -> Drawing:
     """What `draw` makes of the chart and of the sentence on what it leaves out; `instead` of a chart that cannot be
     drawn gets the sentence that says why, so that one chart never costs a reader the rest of a result."""
     try:
@@ -61,11 +59,15 @@ def _(chart: Chart, lost: Counter[str]) -> Chart:
     )
     ends = chart.x_limits
     return replace(
-        chart, curves=curves, marks=marks, bars=chart.bars if has_bars else (), edges=chart.edges if has_bars else (),
+        chart,
+        curves=curves,
+        marks=marks,
+        bars=chart.bars if has_bars else (),
+        edges=chart.edges if has_bars else (),
         bands=tuple(band for band in chart.bands if all(map(on_x, band))),
         shades=tuple(kept for shade in chart.shades if (kept := _shade(shade, on_x, on_y)).x),
         x_limits=ends if ends and all(map(on_x, ends)) and ends[0] < ends[1] else None,
-    )  # fmt: skip
+    )
 
 
 @_fitted.register
@@ -115,8 +117,7 @@ def _curve(curve: Curve, chart: Chart, lost: Counter[str]) -> Curve:
     """The curve with a gap where a point has no place: the gap stands at the first place that there is."""
     heights = zip(curve.x, curve.y, strict=True)
     found = [
-        None if y is None or _value(x, chart.log_x, lost) is None else _value(y, chart.log_y, lost)
-        for x, y in heights
+        None if y is None or _value(x, chart.log_x, lost) is None else _value(y, chart.log_y, lost) for x, y in heights
     ]
     there = [x for x in curve.x if not _missed(x, chart.log_x)]
     places = tuple(there[0] if _missed(x, chart.log_x) else x for x in curve.x) if there else ()

@@ -44,9 +44,7 @@ class Scale:
     def shades(self) -> list[int]:
         """A colour from 1 to 16 for each row, 0 where it has no value."""
         low, width = self.ends[0], self.ends[1] - self.ends[0] or 1.0
-        places = (
-            None if value is None else min(1.0, max(0.0, (value - low) / width)) for value in self.values
-        )
+        places = (None if value is None else min(1.0, max(0.0, (value - low) / width)) for value in self.values)
         return [0 if place is None else 1 + round(place * (_STEPS - 1)) for place in places]
 
 
@@ -66,9 +64,7 @@ def colour_scales(picture: Picture) -> list[Scale]:
         seen = [value for value in logarithms if value is not None]
         words, ends = "Occurrences, logarithmic", (min(seen), max(seen))
         words += "; grey: none" if 0 in picture.counts else ""
-        scales.append(
-            Scale("count", "frequency", words, logarithms, ends, lambda value: count(round(math.exp(value))))
-        )
+        scales.append(Scale("count", "frequency", words, logarithms, ends, lambda value: count(round(math.exp(value)))))
     return scales
 
 
@@ -84,11 +80,16 @@ def explorer(picture: Picture, shares: Shares, uid: str) -> str:
         rows = f"{count(pictured)} of {total} rows, a sample"
     text = "".join(line.strip() for line in beside("explorer.html").splitlines())
     return Template(text).substitute(
-        uid=uid, colours="".join(element("option", title, value=name) for name, title in colours.items()),
+        uid=uid,
+        colours="".join(element("option", title, value=name) for name, title in colours.items()),
         sought="a row" if all(label is None for label in picture.labels) else "a token",
-        named=escape(rows), rows=typeset_text(rows), legend=_legend(picture), notes=_notes(cones, shares),
-        scales="".join(map(_bar, scales)), data=_json(_data(picture, scales, clouds, cones)),
-    )  # fmt: skip
+        named=escape(rows),
+        rows=typeset_text(rows),
+        legend=_legend(picture),
+        notes=_notes(cones, shares),
+        scales="".join(map(_bar, scales)),
+        data=_json(_data(picture, scales, clouds, cones)),
+    )
 
 
 def _data(
@@ -165,9 +166,7 @@ def _legend(picture: Picture) -> str:
     named = enumerate(zip(group_classes(picture), picture.group_names, strict=True))
     sizes = [(css, name, picture.groups.count(group)) for group, (css, name) in named]
     swatches = sorted((css, f"{name}, {count(size)}") for css, name, size in sizes if size)
-    items = (
-        element("li", element("i", class_=f"swatch-{css}") + typeset_text(text)) for css, text in swatches
-    )
+    items = (element("li", element("i", class_=f"swatch-{css}") + typeset_text(text)) for css, text in swatches)
     return element("ul", "".join(items), class_="legend", data_scale="group")
 
 

@@ -50,9 +50,7 @@ def _column(chart: HeatMap, place: int, x: Axis, y: Axis) -> str:
     picked = sorted({round(last * part / (_TOLD - 1)) for part in range(_TOLD)})
     known = ((chart.y[i], chart.values[i][place]) for i in picked)
     told = ", ".join(f"{number(at)}: {number(value)}" for at, value in known if value is not None)
-    tip = element(
-        "title", typeset_text(f"{chart.x_label} {number(chart.x[place])}; {told or 'nothing known'}")
-    )
+    tip = element("title", typeset_text(f"{chart.x_label} {number(chart.x[place])}; {told or 'nothing known'}"))
     return element(
         "rect", tip, class_="column", x=left, y=y.stop, width=max(0.0, right - left), height=y.start - y.stop
     )
@@ -63,8 +61,7 @@ def _scale(chart: HeatMap, x: Axis, low: float, high: float) -> str:
     right = x.stop - 34
     left = right - _SCALE * _SHADES
     bars = "".join(
-        _shade(place, f"M{left + _SCALE * place:.1f} 4h{_SCALE:.1f}v9h-{_SCALE:.1f}z")
-        for place in range(_SHADES)
+        _shade(place, f"M{left + _SCALE * place:.1f} 4h{_SCALE:.1f}v9h-{_SCALE:.1f}z") for place in range(_SHADES)
     )
     least, most = (escape(typeset(number(end))) for end in (low, high))
     words = f"{escape(typeset(chart.value_label))} {least}"

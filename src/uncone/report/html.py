@@ -61,10 +61,14 @@ def to_page(document: Document, *, live: bool = True) -> str:
         digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
         script, policy = f"<script>{script}</script>\n", f"{STILL}; script-src 'sha256-{digest}'"
     return Template(beside("page.html")).substitute(
-        title=escape(f"{called} · uncone {document.kind}"), description=escape(_verdict(document)),
-        icon=f"data:image/svg+xml,{quote(_mark())}", style=beside("report.css"), policy=escape(policy),
-        script=script, body=body,
-    )  # fmt: skip
+        title=escape(f"{called} · uncone {document.kind}"),
+        description=escape(_verdict(document)),
+        icon=f"data:image/svg+xml,{quote(_mark())}",
+        style=beside("report.css"),
+        policy=escape(policy),
+        script=script,
+        body=body,
+    )
 
 
 def to_notebook(document: Document) -> str:
@@ -142,9 +146,7 @@ def _card(heading: Heading, blocks: Sequence[Block]) -> str:
     said += "".join(_block(block) for block in blocks if block not in advice)
     advised = element("div", "".join(map(_block, advice)), class_="repair") if advice else ""
     return element(
-        "article",
-        element("div", said) + advised,
-        class_=f"finding {heading.tone}{'' if advice else ' brief'}",
+        "article", element("div", said) + advised, class_=f"finding {heading.tone}{'' if advice else ' brief'}"
     )
 
 
@@ -195,9 +197,7 @@ def _heading(heading: Heading) -> str:
 def _prose(text: str) -> str:
     """A text in which commands between backticks are set as code, to copy."""
     parts = enumerate(COMMAND.split(text))
-    return "".join(
-        element("code", escape(part), class_="command") if i % 2 else escape(part) for i, part in parts
-    )
+    return "".join(element("code", escape(part), class_="command") if i % 2 else escape(part) for i, part in parts)
 
 
 def _table(table: Table) -> str:
@@ -213,9 +213,7 @@ def _table(table: Table) -> str:
     return element("div", drawn, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
-def _run_of_rows(
-    title: str, rows: Sequence[Sequence[str | Cell]], sides: Sequence[str | None], grouped: bool
-) -> str:
+def _run_of_rows(title: str, rows: Sequence[Sequence[str | Cell]], sides: Sequence[str | None], grouped: bool) -> str:
     """The rows of a group, all but the first folded under its title; of a table without groups, all rows."""
     body = ""
     for place, (first, *cells) in enumerate(rows):
@@ -281,9 +279,8 @@ def _scale(gauge: Gauge, value: float) -> str:
     bars += _bar("tick", tick - 0.3, tick + 0.3, 0) if gauge.reference is not None else ""
     bars += _bar("dot", at - 0.7, at + 0.7, 0)
     return element(
-        "svg", bars,
-        class_="gauge", viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true", xmlns=SVG,
-    )  # fmt: skip
+        "svg", bars, class_="gauge", viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true", xmlns=SVG
+    )
 
 
 def _bar(css: str, left: float, right: float, inset: int) -> str:
@@ -335,9 +332,7 @@ def _cloud(uid: str, cloud: Cloud, _: str) -> str:
     caption = f"{count(drawn)} of {of} drawn, the same {plural(drawn, 'row')} in both panels."
     if drawn < len(picture.ids):
         caption += " Small groups are drawn more densely than they are, so that they can be seen."
-    caption += (
-        " The two panels have their own directions and scales. Outermost points tell their row on hover."
-    )
+    caption += " The two panels have their own directions and scales. Outermost points tell their row on hover."
     names = [(f"dots {e.css}", f"{e.name}, {count(e.drawn)} of {count(e.pictured)} drawn") for e in entries]
     panels = "".join(_panel(*panel) for panel in cone_panels(picture, uid))
     still = heading + _swatches(names) + element("div", panels, class_="panels two")

@@ -51,9 +51,7 @@ def _block(block: Block) -> str:
         case Folded(in_terminal=True):
             return _joined(block.blocks)
         case Folded():
-            return (
-                f"<details><summary>{_text(block.title)}</summary>\n\n{_joined(block.blocks)}\n\n</details>"
-            )
+            return f"<details><summary>{_text(block.title)}</summary>\n\n{_joined(block.blocks)}\n\n</details>"
         case _:
             return ""
 

@@ -60,9 +60,7 @@ def _lines(chart: Chart, bars: str) -> Iterator[str]:
         label = ""
 
 
-def sparkline(
-    values: Sequence[float | None], bars: str = BARS, limits: tuple[float, float] | None = None
-) -> str:
+def sparkline(values: Sequence[float | None], bars: str = BARS, limits: tuple[float, float] | None = None) -> str:
     """The values as one line of bars: neighbours are averaged to fit 40 characters, and gaps stay blank."""
     stride = math.ceil(len(values) / _WIDEST) if values else 1
     parts = [values[start : start + stride] for start in range(0, len(values), stride)]

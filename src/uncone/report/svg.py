@@ -262,6 +262,4 @@ def svg(uid: str, title: str, description: str, size: Point, body: str) -> str:
     names += element("desc", typeset_text(description), id=f"{uid}-desc")
     box = f"0 0 {size[0]:g} {size[1]:g}"
     named_by = f"{uid}-title {uid}-desc"
-    return element(
-        "svg", names + body, class_="chart", viewBox=box, role="img", aria_labelledby=named_by, xmlns=SVG
-    )
+    return element("svg", names + body, class_="chart", viewBox=box, role="img", aria_labelledby=named_by, xmlns=SVG)

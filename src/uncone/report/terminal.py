@@ -16,11 +16,20 @@ if TYPE_CHECKING:
 
 _LEAST_WIDTH, _MOST_WIDTH = 20, 10_000
 _STYLES = {
-    "severe": "bold red", "warning": "bold yellow", "note": "bold blue", "healthy": "bold green",
-    "structure": "bold cyan", "no_effect": "bold dim",
-    "better": "green", "worse": "red", "lead": "dim", "little": "dim", "strong": "bold", "quiet": "dim",
+    "severe": "bold red",
+    "warning": "bold yellow",
+    "note": "bold blue",
+    "healthy": "bold green",
+    "structure": "bold cyan",
+    "no_effect": "bold dim",
+    "better": "green",
+    "worse": "red",
+    "lead": "dim",
+    "little": "dim",
+    "strong": "bold",
+    "quiet": "dim",
     "caution": "yellow",
-}  # fmt: skip
+}
 
 
 def print_document(document: Document, console: "Console | None" = None) -> None:
@@ -65,9 +74,7 @@ class _Printer:
                 case Table():
                     self.table(block)
                 case Code():
-                    for line in block.text.rstrip(
-                        "\n"
-                    ).splitlines():  # to be copied, so without breaks of ours
+                    for line in block.text.rstrip("\n").splitlines():  # to be copied, so without breaks of ours
                         self.console.print(self.text(line), highlight=False, soft_wrap=True)
                 case Figure():
                     self.figure(block)

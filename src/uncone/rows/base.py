@@ -19,8 +19,11 @@ GRID = 8192
 _PART_BYTES = 16 * 2**20
 _NAMED = 5
 _LOADS = {
-    ".npy": "numpy.load", ".npz": "numpy.load", ".safetensors": "safetensors.torch.load_file", ".pt": "torch.load",
-}  # fmt: skip
+    ".npy": "numpy.load",
+    ".npz": "numpy.load",
+    ".safetensors": "safetensors.torch.load_file",
+    ".pt": "torch.load",
+}
 
 
 class Rows:
@@ -103,9 +106,7 @@ class Rows:
             count = min(size, n - start)
             yield self.read(start, start + count, out=buffer.get(count))
 
-    def numbered(
-        self, progress: Callable[[int], None] | None = None, size: int = GRID
-    ) -> Iterator[tuple[int, Array]]:
+    def numbered(self, progress: Callable[[int], None] | None = None, size: int = GRID) -> Iterator[tuple[int, Array]]:
         """Each block of `size` behind its first row's number; then `progress` is called with how many rows are done.
 
         `del block` before the next is read lets the reader use its memory again.
@@ -241,9 +242,7 @@ def check_shape(shape: tuple[int, ...], name: str) -> None:
     """Raise InputError unless `shape` is (N, D) with N and D at least 1."""
     if len(shape) != 2:
         way = "pass one row per item"
-        if (
-            len(shape) > 2 and 0 not in shape
-        ):  # states of texts: which positions are padding is not known here
+        if len(shape) > 2 and 0 not in shape:  # states of texts: which positions are padding is not known here
             way = f"each of {math.prod(shape[:-1]):,} positions is a row in x.reshape(-1, {shape[-1]})"
             way += f"{_loaded(name)}; x[mask] leaves padding out"
         raise InputError(f"expected a matrix of shape (N, D), got shape {shape} from {name}: {way}")
@@ -310,9 +309,7 @@ def float_array(x: npt.NDArray[Any], name: str) -> Array:
             f"expected an array without a mask, got one with a mask from {name}: fill or drop the masked rows"
         )
     if x.dtype.hasobject or x.dtype.kind != "f" or x.dtype.itemsize > 8:
-        raise InputError(
-            f"expected an array of {FLOATING}, got dtype {x.dtype} from {name}: use x.astype('float32')"
-        )
+        raise InputError(f"expected an array of {FLOATING}, got dtype {x.dtype} from {name}: use x.astype('float32')")
     return x.astype(x.dtype.newbyteorder("="), copy=False)
 
 

@@ -107,13 +107,7 @@ class FlatRows(Rows):
     """A row-major (N, D) matrix at `offset` of `source`; `swapped` is in the other byte order."""
 
     def __init__(
-        self,
-        source: LocalFile,
-        offset: int,
-        shape: tuple[int, ...],
-        dtype: str,
-        name: str,
-        swapped: bool = False,
+        self, source: LocalFile, offset: int, shape: tuple[int, ...], dtype: str, name: str, swapped: bool = False
     ) -> None:
         self._source, self._offset, self._swapped = source, offset, swapped
         self.shape, self.dtype, self.name = (shape[0], shape[1]), dtype, name

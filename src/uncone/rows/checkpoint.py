@@ -90,9 +90,7 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
     elif source.head(4) == ZIP:
         content = _load_mapped(source, _stored(source))
     elif source.head(1) == PICKLE:
-        raise InputError(
-            f"expected a checkpoint, got {source.name}, a pickle, which can run code: {_CONVERT}"
-        )
+        raise InputError(f"expected a checkpoint, got {source.name}, a pickle, which can run code: {_CONVERT}")
     else:
         raise InputError(f"expected a file of torch.save, got {source.name} of another kind: copy it again")
     entries = dict[str, StoredTensor]()
@@ -281,9 +279,7 @@ def _tensors(content: Any, source: LocalFile) -> Iterator[tuple[str, torch.Tenso
             inner = value.items() if isinstance(value, dict) else enumerate(value)
             # Cut where a name is seen to be too long: a thousand names may share one long key.
             joined = (
-                (f"{name}.{key}" if name else str(key), item)
-                for key, item in inner
-                if isinstance(key, str | int)
+                (f"{name}.{key}" if name else str(key), item) for key, item in inner if isinstance(key, str | int)
             )
             waiting += reversed([(below[: _LONGEST_NAME + 1], item) for below, item in joined])
 

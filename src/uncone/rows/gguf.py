@@ -28,15 +28,41 @@ _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 # Name, elements a block, bytes a block: ggml's type traits.
 TYPES = {
-    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22),
-    7: ("Q5_1", 32, 24), 8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 40), 10: ("Q2_K", 256, 84),
-    11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210),
-    15: ("Q8_K", 256, 292), 16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74), 18: ("IQ3_XXS", 256, 98),
-    19: ("IQ1_S", 256, 50), 20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82),
-    23: ("IQ4_XS", 256, 136), 24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4),
-    27: ("I64", 1, 8), 28: ("F64", 1, 8), 29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54),
-    35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18),
-}  # fmt: skip
+    0: ("F32", 1, 4),
+    1: ("F16", 1, 2),
+    2: ("Q4_0", 32, 18),
+    3: ("Q4_1", 32, 20),
+    6: ("Q5_0", 32, 22),
+    7: ("Q5_1", 32, 24),
+    8: ("Q8_0", 32, 34),
+    9: ("Q8_1", 32, 40),
+    10: ("Q2_K", 256, 84),
+    11: ("Q3_K", 256, 110),
+    12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176),
+    14: ("Q6_K", 256, 210),
+    15: ("Q8_K", 256, 292),
+    16: ("IQ2_XXS", 256, 66),
+    17: ("IQ2_XS", 256, 74),
+    18: ("IQ3_XXS", 256, 98),
+    19: ("IQ1_S", 256, 50),
+    20: ("IQ4_NL", 32, 18),
+    21: ("IQ3_S", 256, 110),
+    22: ("IQ2_S", 256, 82),
+    23: ("IQ4_XS", 256, 136),
+    24: ("I8", 1, 1),
+    25: ("I16", 1, 2),
+    26: ("I32", 1, 4),
+    27: ("I64", 1, 8),
+    28: ("F64", 1, 8),
+    29: ("IQ1_M", 256, 56),
+    30: ("BF16", 1, 2),
+    34: ("TQ1_0", 256, 54),
+    35: ("TQ2_0", 256, 66),
+    39: ("MXFP4", 32, 17),
+    40: ("NVFP4", 64, 36),
+    41: ("Q1_0", 128, 18),
+}
 _FLOATS = {"F32": "float32", "F16": "float16", "F64": "float64", "BF16": "bfloat16"}
 _INTEGERS = ("I8", "I16", "I32", "I64")
 
@@ -69,9 +95,7 @@ def gguf_rows(source: LocalFile, tensors: Mapping[str, GgufTensor], name: str, *
     """The rows of the tensor called `name`; quantised ones are dequantised block of rows by block of rows."""
     where, tensor = where or f"{source.name}#{name}", named(tensors, name, source.name)
     if tensor.kind in _INTEGERS:
-        raise InputError(
-            f"expected {FLOATING}, or a quantised one, got {tensor.kind} from {where}: convert it"
-        )
+        raise InputError(f"expected {FLOATING}, or a quantised one, got {tensor.kind} from {where}: convert it")
     check_shape(tensor.shape, where)
     if tensor.kind in _FLOATS:
         return FlatRows(source, tensor.start, tensor.shape, _FLOATS[tensor.kind], where)
@@ -116,9 +140,7 @@ def read_gguf(source: LocalFile) -> GgufHeader:
     version, n_tensors, n_keys = cursor.unpack("IQQ")
     if version not in (2, 3):
         kind = "a big-endian file" if version & 0xFFFF == 0 else f"version {version}"
-        raise InputError(
-            f"expected little-endian GGUF of version 2 or 3, got {kind} in {source.name}: use llama.cpp"
-        )
+        raise InputError(f"expected little-endian GGUF of version 2 or 3, got {kind} in {source.name}: use llama.cpp")
     cursor.check_count("keys", n_keys, _MOST_KEYS, 13)
     cursor.check_count("tensors", n_tensors, _MOST_TENSORS, 24)
     metadata = dict[str, Any]()
@@ -185,9 +207,7 @@ def _value(cursor: _Cursor, kind: int, depth: int) -> Any:
         return cursor.unpack(_SCALARS[kind])[0]
     if kind == _STRING:
         (length,) = cursor.unpack("Q")
-        return (
-            cursor.skip(length) if length > _LONGEST_VALUE else cursor.take(length).decode("utf-8", "replace")
-        )
+        return cursor.skip(length) if length > _LONGEST_VALUE else cursor.take(length).decode("utf-8", "replace")
     if kind != _ARRAY or depth > _DEEPEST:
         raise cursor.lies(f"a value of type {kind}" if kind != _ARRAY else "arrays in arrays without end")
     inner, count = cursor.unpack("IQ")

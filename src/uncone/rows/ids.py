@@ -27,9 +27,7 @@ def places_of(rows: Rows, ids: Ids | None) -> dict[str, int]:
             given, where = list(map(str, ids)), "the ids"
         total = rows.shape[0] + len(rows.left_out)
         if len(given) != total:
-            raise InputError(
-                f"expected {total} lines in {where}, one per row of {rows.name}, got {len(given)}"
-            )
+            raise InputError(f"expected {total} lines in {where}, one per row of {rows.name}, got {len(given)}")
         names = [given[number].strip() for number in numbers]
     else:
         where, keys = rows.name, rows.keys
@@ -40,7 +38,6 @@ def places_of(rows: Rows, ids: Ids | None) -> dict[str, int]:
             places.setdefault(name, place)
     if ids is not None and len(places) < len(names):
         raise InputError(
-            f"expected each id once in {where}, got {len(names) - len(places)} lines that repeat one: make "
-            "them unique"
+            f"expected each id once in {where}, got {len(names) - len(places)} lines that repeat one: make them unique"
         )
     return places

@@ -78,9 +78,7 @@ def _matrix_header(head: bytes, name: str, size: int) -> ArrayHeader:
     header = array_header(head, name)
     shape, dtype = header.shape, header.dtype
     if dtype.hasobject:
-        raise InputError(
-            f"expected {FLOATING}, got pickled objects in {name}, which are never loaded: save floats"
-        )
+        raise InputError(f"expected {FLOATING}, got pickled objects in {name}, which are never loaded: save floats")
     if dtype.kind != "f" or dtype.itemsize > 8:
         raise InputError(f"expected {FLOATING}, got dtype {dtype} in {name}: use x.astype('float32')")
     check_shape(shape, name)

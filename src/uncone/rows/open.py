@@ -24,10 +24,20 @@ KINDS = (
     ".ckpt, .bin, .vec, .glove or .txt file, or the name of a model in the Hugging Face cache"
 )
 _FORMATS = {
-    ".npy": "npy", ".npz": "npz", ".safetensors": "safetensors", ".parquet": "parquet", ".vec": "text",
-    ".txt": "text", ".glove": "text", ".vec.gz": "gzip", ".txt.gz": "gzip", ".bin": "word2vec",
-    ".pt": "checkpoint", ".pth": "checkpoint", ".ckpt": "checkpoint",
-}  # fmt: skip
+    ".npy": "npy",
+    ".npz": "npz",
+    ".safetensors": "safetensors",
+    ".parquet": "parquet",
+    ".vec": "text",
+    ".txt": "text",
+    ".glove": "text",
+    ".vec.gz": "gzip",
+    ".txt.gz": "gzip",
+    ".bin": "word2vec",
+    ".pt": "checkpoint",
+    ".pth": "checkpoint",
+    ".ckpt": "checkpoint",
+}
 """The format that the end of a file's name says."""
 _WRITERS: dict[str, type[Writer]] = {
     "npy": NpyWriter,
@@ -92,9 +102,7 @@ def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
     if form in WORDS:
         return Word2VecRows(path) if form == "word2vec" else WordVectorRows(path, zipped=form == "gzip")
     source = LocalFile(path)
-    entries: Mapping[str, Entry] = (
-        checkpoint_entries(source) if form == "checkpoint" else read_header(source)[0]
-    )
+    entries: Mapping[str, Entry] = checkpoint_entries(source) if form == "checkpoint" else read_header(source)[0]
     if part is None:
         known = without_ties(entries)
         states = [name for name, entry in known.items() if len(entry.shape) > 2 and entry.dtype in FLOATS]
@@ -177,7 +185,5 @@ def _lost(form: str, source: Source) -> str | None:
     if source.format in WORDS and form not in (*WORDS, "parquet"):
         return "The words of the source are not in the file written; text, word2vec and .parquet hold words."
     if source.format in ("npz", "safetensors") and form != source.format:
-        return (
-            f"What else {source.path.name if source.path else 'the source'} holds is not in the file written."
-        )
+        return f"What else {source.path.name if source.path else 'the source'} holds is not in the file written."
     return None

@@ -23,9 +23,7 @@ from uncone.rows.names import listing, named, only
 _SUFFIX = ".parquet"
 _LABEL_COLUMNS = ("token", "word", "label", "name", "title", "text", "id")
 """Columns of text that are taken for labels; the first that is there."""
-_KEY_COLUMNS = (
-    "id", "_id", "doc_id", "docid", "document_id", "corpus_id", "corpus-id", "query_id", "query-id", "qid"
-)  # fmt: skip
+_KEY_COLUMNS = ("id", "_id", "doc_id", "docid", "document_id", "corpus_id", "corpus-id", "query_id", "query-id", "qid")
 """Columns of text or whole numbers that are taken for ids; the first that is there."""
 _LONGEST_LABEL = 80
 _FLOATING = "float64, float32 or float16"
@@ -194,9 +192,7 @@ class Part:
             got = "more" if count > self.rows else count
             raise InputError(f"the footer of {self.path} lies: {self.rows} {what}, got {got}; copy it again")
 
-    def batches(
-        self, column: str, size: int, group: int = 0, *, as_dictionary: bool = False
-    ) -> Iterator[Any]:
+    def batches(self, column: str, size: int, group: int = 0, *, as_dictionary: bool = False) -> Iterator[Any]:
         """The column from row group `group` on (of those with rows), as Arrow arrays of `size` rows."""
         groups = self.group_numbers[group:]
         with guarded(self.path):
@@ -215,9 +211,7 @@ def open_part(path: Path) -> Part:
         metadata, schema = file.metadata, file.schema_arrow
     rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     if metadata.num_rows != sum(rows) or min(rows, default=0) < 0:
-        raise InputError(
-            f"the footer of {path} lies: {metadata.num_rows} rows in groups of {sum(rows)}; copy it again"
-        )
+        raise InputError(f"the footer of {path} lies: {metadata.num_rows} rows in groups of {sum(rows)}; copy it again")
     numbers = [i for i, count in enumerate(rows) if count]
     firsts = list(itertools.accumulate((rows[i] for i in numbers), initial=0))[:-1]
     return Part(path, schema, sum(rows), firsts, numbers)
@@ -295,9 +289,7 @@ def _check_lists(array: Any, d: int, first: int, where: str) -> None:
 
     def wrong(row: int, what: str) -> InputError:
         numbers = f"{d} numbers" if d else "numbers"
-        return InputError(
-            f"expected a list of {numbers} in row {first + row} of {where}, got {what}: fill or drop it"
-        )
+        return InputError(f"expected a list of {numbers} in row {first + row} of {where}, got {what}: fill or drop it")
 
     def first_null(of: Any) -> int:
         return int(np.flatnonzero(of.is_null().to_numpy(zero_copy_only=False))[0])

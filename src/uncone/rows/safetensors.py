@@ -24,8 +24,13 @@ from uncone.sealed import checksum
 _LONGEST_HEADER = 100_000_000  # the format's own limit
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 CODES = {name: code for code, name in FLOATS.items()} | {
-    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
-}  # fmt: skip
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
 """What safetensors calls the dtypes."""
 _DTYPES = {code: np.dtype(name) for name, code in CODES.items() if name != "bfloat16"}
 _METADATA, _SUM = "__metadata__", "sha256"
@@ -78,12 +83,7 @@ def read_header(source: LocalFile) -> tuple[dict[str, Entry], dict[str, str]]:
 
 
 def read_tensors(
-    path: Path_,
-    *,
-    format: str | tuple[str, ...],
-    what: str,
-    how: str,
-    sealed: bool = False,
+    path: Path_, *, format: str | tuple[str, ...], what: str, how: str, sealed: bool = False
 ) -> tuple[dict[str, Array], dict[str, str]]:
     """The tensors of a file whose metadata name `format`, or one of several, as copies in memory, and the metadata.
 
@@ -141,9 +141,7 @@ def sealed_bytes(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> byt
 
 
 def _pieces(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> Iterator[bytes]:
-    stored = [
-        (name, *(of_tensor(x, name) if is_tensor(x) else (x, str(x.dtype)))) for name, x in tensors.items()
-    ]
+    stored = [(name, *(of_tensor(x, name) if is_tensor(x) else (x, str(x.dtype)))) for name, x in tensors.items()]
     # Each begins at a multiple of its item's size.
     stored.sort(key=lambda item: (-item[1].itemsize, item[0]))
     entries = [(name, Entry(CODES[dtype], x.shape, 0, x.nbytes)) for name, x, dtype in stored]

@@ -123,8 +123,7 @@ def _refuse_text(source: LocalFile, n: int, d: int, offset: int) -> None:
     head = source.read(offset, min(source.size - offset, _PIECE_BYTES))
     if all(is_text(line) for line in head.split(b"\n", 2)[: min(n, 2)]):
         raise InputError(
-            f"expected float32 after line 1 of {source.name}, "
-            "got numbers as text: rename it to end in .vec or .txt"
+            f"expected float32 after line 1 of {source.name}, got numbers as text: rename it to end in .vec or .txt"
         )
 
 

@@ -177,9 +177,7 @@ def extra_number(word: bytes) -> bytes | None:
 def _plain_numbers(line: bytes, d: int, index: int) -> Floats:
     word, fields = split_line(line, d)
     if _RETURN in line.rstrip(WHITE):
-        told = (
-            r"expected a line that ends in \n or \r\n, got \r alone inside it (convert the line ends to \n)"
-        )
+        told = r"expected a line that ends in \n or \r\n, got \r alone inside it (convert the line ends to \n)"
         raise LineError(index, told)
     if len(fields) < d:
         raise LineError(index, f"expected D = {d} numbers after the word, got {len(fields)}")

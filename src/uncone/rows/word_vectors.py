@@ -234,17 +234,14 @@ def _count_numbers(line: bytes, name: str) -> int:
                 "load a matrix without words with numpy.loadtxt and pass the array"
             )
         count -= 1  # the word is a number too
-    elif count and any(
-        b"." in field and number(field) is not None for field in fields[1 : len(fields) - count]
-    ):
+    elif count and any(b"." in field and number(field) is not None for field in fields[1 : len(fields) - count]):
         raise InputError(
             f"line 1 of {name}: expected a word, then numbers alone, "
             f"got {quoted(fields[-count - 1])} between numbers: mend it"
         )
     if count == 0:
         raise InputError(
-            f"line 1 of {name}: expected a word and its numbers, or 'N D', "
-            f"got {quoted(line)}: is it word vectors?"
+            f"line 1 of {name}: expected a word and its numbers, or 'N D', got {quoted(line)}: is it word vectors?"
         )
     return count
 

@@ -11,9 +11,7 @@ FEWEST_BLOCKS = 10
 DRAWS, CONFIDENCE = 1000, 0.95
 
 
-def block_interval(
-    sums: Array, statistic: Callable[[Array], Array], *, seed: int = 0
-) -> tuple[float, float] | None:
+def block_interval(sums: Array, statistic: Callable[[Array], Array], *, seed: int = 0) -> tuple[float, float] | None:
     """The 95% percentile interval of a statistic, the blocks drawn with replacement (Efron 1979, by blocks).
 
     Args:

@@ -112,9 +112,7 @@ class TokenFrequencies(Record):
             section(
                 "Tokens by name",
                 Bullets(self._named()),
-                Folded(
-                    f"The {counted(len(self.frequent), 'most frequent token')}", (_tokens(self.frequent),)
-                ),
+                Folded(f"The {counted(len(self.frequent), 'most frequent token')}", (_tokens(self.frequent),)),
             ),
             section("Notes", Bullets(self.notes), level=2),
         )
@@ -132,10 +130,7 @@ class TokenFrequencies(Record):
         columns = ("share of the text", *(kind.unit for kind in kinds))
         of_all = {"tokens": self.vocabulary, "words": 0 if self.words is None else self.words.different}
         rows: tuple[tuple[str | Cell, ...], ...] = tuple(
-            (
-                percent(first.share),
-                *(_covering(kind, first.share, of_all[kind.unit]) for kind in kinds),
-            )
+            (percent(first.share), *(_covering(kind, first.share, of_all[kind.unit]) for kind in kinds))
             for first in self.tokens.coverage
         )
         return Table(columns, rows, columns[1:])
@@ -152,24 +147,25 @@ class TokenFrequencies(Record):
             if len(kind.ranks) > 1 and kind.total
         )
         chart = Chart(
-            "rank frequency", "Frequency by rank", "rank", "share of the text", curves, log_x=True, log_y=True,
-            caption="A straight line is Zipf's law.", spark="share of the text by rank",
-        )  # fmt: skip
-        legend = tuple((_STYLES[curve.name], curve.name) for curve in curves)
-        return Figure(
-            "Frequency by rank", (chart,) if curves else (), legend=legend if len(kinds) > 1 else ()
+            "rank frequency",
+            "Frequency by rank",
+            "rank",
+            "share of the text",
+            curves,
+            log_x=True,
+            log_y=True,
+            caption="A straight line is Zipf's law.",
+            spark="share of the text by rank",
         )
+        legend = tuple((_STYLES[curve.name], curve.name) for curve in curves)
+        return Figure("Frequency by rank", (chart,) if curves else (), legend=legend if len(kinds) > 1 else ())
 
     def _named(self) -> tuple[str, ...]:
         others = self.never_seen - self.reserved
         seen = f"{counted(self.tokens.different, 'token occurs', 'tokens occur')}, {count(self.never_seen)} never {plural(self.never_seen, 'does', 'do')}"
-        told = [
-            f"{seen}; of those {count(self.reserved)} {plural(self.reserved, 'is', 'are')} reserved or special."
-        ]
+        told = [f"{seen}; of those {count(self.reserved)} {plural(self.reserved, 'is', 'are')} reserved or special."]
         if others:
-            first = ", ".join(
-                f"{shown_token(one.token or '-', 24)!r} ({count(one.id)})" for one in self.unseen
-            )
+            first = ", ".join(f"{shown_token(one.token or '-', 24)!r} ({count(one.id)})" for one in self.unseen)
             told.append(f"Never seen, though not reserved: {count(others)}. The first by id: {first}.")
         return tuple(told)
 
@@ -186,12 +182,16 @@ def _laws(kinds: list[RankFrequency]) -> Table:
     columns = ("of", "exponent", "gap", "ranks", "least count", "different", "total")
     rows: tuple[tuple[str | Cell, ...], ...] = tuple(
         (
-            kind.unit, _exponent(kind.law),
+            kind.unit,
+            _exponent(kind.law),
             "-" if kind.law.gap is None else percent(kind.law.gap, precise=True),
-            count(kind.law.ranks), count(kind.law.least), count(kind.different), count(kind.total),
+            count(kind.law.ranks),
+            count(kind.law.least),
+            count(kind.different),
+            count(kind.total),
         )
         for kind in kinds
-    )  # fmt: skip
+    )
     return Table(columns, rows, columns[1:])
 
 
@@ -199,17 +199,12 @@ def _exponent(law: ZipfLaw) -> Cell:
     if law.exponent.value is None:
         return Cell("-", law.reason)
     ends, value = law.exponent.interval, number(law.exponent.value, digits=_DIGITS)
-    reach = (
-        law.reason
-        if ends is None
-        else f"{number(ends[0], digits=_DIGITS)} to {number(ends[1], digits=_DIGITS)}"
-    )
+    reach = law.reason if ends is None else f"{number(ends[0], digits=_DIGITS)} to {number(ends[1], digits=_DIGITS)}"
     return Cell(value, reach)
 
 
 def _tokens(tokens: tuple[CountedToken, ...]) -> Table:
     rows = tuple(
-        (Cell(shown_token(one.token or "-", 24), tone="token"), count(one.id), count(one.count))
-        for one in tokens
+        (Cell(shown_token(one.token or "-", 24), tone="token"), count(one.id), count(one.count)) for one in tokens
     )
     return Table(("token", "id", "count"), rows, ("id", "count"))

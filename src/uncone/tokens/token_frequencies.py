@@ -39,25 +39,34 @@ def token_frequencies(counted: Counted) -> TokenFrequencies:
     words = None if of_words is None or not len(of_words) else _by_rank("words", of_words, None)
     never = int((counts == 0).sum())
     return TokenFrequencies(
-        verdict=_verdict(tokens, never, vocabulary.size), name=vocabulary.name, sources=counted.sources,
-        characters=counted.characters, vocabulary=vocabulary.size, never_seen=never,
-        reserved=never - len(unseen), tokens=tokens, words=words, frequent=named(frequent),
-        unseen=named(unseen[:_UNSEEN]), word=_WORD if words is not None else "", notes=counted.notes,
-    )  # fmt: skip
+        verdict=_verdict(tokens, never, vocabulary.size),
+        name=vocabulary.name,
+        sources=counted.sources,
+        characters=counted.characters,
+        vocabulary=vocabulary.size,
+        never_seen=never,
+        reserved=never - len(unseen),
+        tokens=tokens,
+        words=words,
+        frequent=named(frequent),
+        unseen=named(unseen[:_UNSEEN]),
+        word=_WORD if words is not None else "",
+        notes=counted.notes,
+    )
 
 
 def _by_rank(unit: Literal["tokens", "words"], counts: Array, blocks: Array | None) -> RankFrequency:
     # A sum of int64 may wrap.
     total, different = int(counts.sum(dtype=np.float64)), int((counts > 0).sum())
-    return RankFrequency(
-        unit, total, different, fit_zipf(counts, blocks), coverage(counts), *drawn_ranks(counts)
-    )
+    return RankFrequency(unit, total, different, fit_zipf(counts, blocks), coverage(counts), *drawn_ranks(counts))
 
 
 def _verdict(tokens: RankFrequency, never: int, size: int) -> str:
     few, half = (one.tokens for one in tokens.coverage[:2])
     covers = f"{count(few)} {plural(few, 'token makes', 'tokens make')} up 30% of the text and {count(half)} half of it"
-    unseen = f"{count(never)} of {count(size)} {plural(size, 'token', 'tokens')} never {plural(never, 'occurs', 'occur')}"
+    unseen = (
+        f"{count(never)} of {count(size)} {plural(size, 'token', 'tokens')} never {plural(never, 'occurs', 'occur')}"
+    )
     return f"{_law(tokens.law)} {covers[0].upper()}{covers[1:]}; {unseen}."
 
 

@@ -174,9 +174,7 @@ class Attached(Attachment):
             )
         options = options if self._items is None else replace(options, num_items=self._items)
         flat, labels = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
-        loss = gated_linear_cross_entropy(
-            flat, weight, labels, gate=self.gate, bias=self._bias(), options=options
-        )
+        loss = gated_linear_cross_entropy(flat, weight, labels, gate=self.gate, bias=self._bias(), options=options)
         self.nll = self._a_target(loss.detach(), targets)
         loss = loss.view(targets.shape) if options.reduction == "none" else loss
         if self._penalties:

@@ -11,16 +11,7 @@ from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import is_seq2seq, run_model, undisturbed
 from uncone.training.attachment import Attachment, unwrapped
 from uncone.training.bars.clouds import kind
-from uncone.training.cloud import (
-    POOLINGS,
-    AnisotropyTrack,
-    Pooling,
-    are_classes,
-    is_first,
-    joined,
-    pool,
-    token_mask,
-)
+from uncone.training.cloud import POOLINGS, AnisotropyTrack, Pooling, are_classes, is_first, joined, pool, token_mask
 
 Tensor = torch.Tensor
 StatePenalty = Callable[[Tensor, Tensor | None], Tensor]
@@ -288,9 +279,7 @@ class AttachedStates(Attachment):
             return None
         if self._divides is None:  # does the loss halve with twice the items? Some ignore the number
             with undisturbed(self.model):
-                outputs = [
-                    self._on_model.original(**inputs | {"num_items_in_batch": items * k}) for k in (1, 2)
-                ]
+                outputs = [self._on_model.original(**inputs | {"num_items_in_batch": items * k}) for k in (1, 2)]
             once, twice = (float(o[0] if isinstance(o, tuple) else o.loss) for o in outputs)
             self._divides = abs(once - 2 * twice) < abs(once - twice)
         if not self._divides:
@@ -331,9 +320,7 @@ def _layers(top: Any, base: Any, *, count: bool) -> int:
         )
     # Sharded weights are whole inside the root only.
     asked = top if any(hasattr(p, "full_tensor") for p in base.parameters()) else base
-    ids = torch.tensor([[0, 1], [1, 0]], device=next(base.parameters()).device) + min(
-        5, table.num_embeddings - 2
-    )
+    ids = torch.tensor([[0, 1], [1, 0]], device=next(base.parameters()).device) + min(5, table.num_embeddings - 2)
     batch: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if count or asked is not base:
         batch["output_hidden_states"] = True

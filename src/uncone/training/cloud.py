@@ -239,15 +239,11 @@ class AnisotropyTrack:
 
     def __init__(self, every: int = 50, path: Path_ | None = None, *, k: int = 3) -> None:
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
-            raise InputError(
-                f"expected every to be a whole number of steps from 1 up, got {shown(every)}: 50 is usual"
-            )
+            raise InputError(f"expected every to be a whole number of steps from 1 up, got {shown(every)}: 50 is usual")
         check_k(k)
         self.every, self.k = every, k
         if path is not None and not isinstance(path, str | os.PathLike):
-            raise InputError(
-                f"expected the path of a file, got {shown(path)}: pass for instance 'scores.jsonl'"
-            )
+            raise InputError(f"expected the path of a file, got {shown(path)}: pass for instance 'scores.jsonl'")
         self.path = None if path is None else Path(path)
         self.records: list[dict[str, Any]] = []
         self._begun = False

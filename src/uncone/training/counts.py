@@ -43,9 +43,7 @@ class Rule:
 
     def __post_init__(self) -> None:
         if not isinstance(self.mode, str) or self.mode not in MODES:
-            raise InputError(
-                f"expected a mode among {', '.join(MODES)}, got {shown(self.mode)}: use one of them"
-            )
+            raise InputError(f"expected a mode among {', '.join(MODES)}, got {shown(self.mode)}: use one of them")
         given = sum(value is not None for value in (self.share, self.frequency, self.alpha))
         if given > 1:
             raise InputError("expected one of rare_share, rare_frequency and alpha, got several: give one")
@@ -66,9 +64,7 @@ class Rule:
                 "the gate would amplify; rare_frequency does not depend on the batch size"
             )
 
-    def gates(
-        self, counts: Tensor, steps: float, can_be_rare: Tensor, targets_per_step: float | None
-    ) -> Gates:
+    def gates(self, counts: Tensor, steps: float, can_be_rare: Tensor, targets_per_step: float | None) -> Gates:
         """The gates of ids counted `counts` (V,) times in `steps` steps; without counts no id is rare.
 
         Counts a step are read at a batch of `targets_per_step`; None is the batch of the counts.
@@ -81,9 +77,7 @@ class Rule:
         rate = counts / steps if targets_per_step is None else counts * (targets_per_step / total)
         rare, threshold = self._rare(counts, rate, total, can_be_rare)
         if bool(rare.any()):
-            g1[rare], g2[rare] = (
-                factor.float() for factor in self._factors(counts[rare], rate[rare], threshold)
-            )
+            g1[rare], g2[rare] = (factor.float() for factor in self._factors(counts[rare], rate[rare], threshold))
         return rare, g1, g2
 
     def _rare(self, counts: Tensor, rate: Tensor, total: float, can_be_rare: Tensor) -> tuple[Tensor, float]:

@@ -118,10 +118,14 @@ class RareTokenGate:
         if ignore_index is not None:
             whole_number(ignore_index, "ignore_index", -(2**63), 2**63 - 1)
         self._settings = {
-            "vocab_size": vocab_size, "window": window, "memory": memory if counts is None else "counts",
-            "start_step": start_step, "ignore_index": ignore_index, "n_tokens": n_tokens,
+            "vocab_size": vocab_size,
+            "window": window,
+            "memory": memory if counts is None else "counts",
+            "start_step": start_step,
+            "ignore_index": ignore_index,
+            "n_tokens": n_tokens,
             **asdict(self._rule),
-        }  # fmt: skip
+        }
         self._new_counts = partial(memory_of, memory, vocab_size, window, counts, self._rule)
         self._counts = self._new_counts()
         self._static, self._by_epoch = counts is not None, window == "epoch"
@@ -142,9 +146,7 @@ class RareTokenGate:
     def protect(self, ids: Iterable[int]) -> None:
         """Never call these ids rare, from now on."""
         if not isinstance(ids, Iterable):
-            raise InputError(
-                f"expected protected_ids to be a list of ids, got {shown(ids)}: pass for instance [0]"
-            )
+            raise InputError(f"expected protected_ids to be a list of ids, got {shown(ids)}: pass for instance [0]")
         for token in ids:
             if not 0 <= whole_number(token, "protected_ids") < self.vocab_size:
                 raise InputError(f"expected protected_ids in [0, {self.vocab_size}), got {token}: drop it")
@@ -228,9 +230,7 @@ class RareTokenGate:
             InputError: the gate has closed steps, or went on from a state.
         """
         if self._step:
-            raise InputError(
-                f"expected a gate that has not begun, got one of step {self._step}: make another"
-            )
+            raise InputError(f"expected a gate that has not begun, got one of step {self._step}: make another")
         self._step = self._begun = step
 
     def end_epoch(self) -> None:

@@ -23,10 +23,31 @@ from uncone.training.own_lines import own_lines
 Tensor = torch.Tensor
 EVERY, TARGETS = 50, 1024
 _OF_GROUP = (
-    "norm", "pull_norm", "frequent_norm", "rare_norm", "pulled", "pushed_by_frequent", "pushed_by_rare", "cosine", "push_cosine",
-    "along", "toward", "sgd", "adam", "coupled_adam",
-)  # fmt: skip
-_OF_LEDGER = ("tokens", "rare_targets", "nats", "zero_sum", "mean_state_share", "mean_row_share", "state_to_minus_row", "logit_of_mean_row")  # fmt: skip
+    "norm",
+    "pull_norm",
+    "frequent_norm",
+    "rare_norm",
+    "pulled",
+    "pushed_by_frequent",
+    "pushed_by_rare",
+    "cosine",
+    "push_cosine",
+    "along",
+    "toward",
+    "sgd",
+    "adam",
+    "coupled_adam",
+)
+_OF_LEDGER = (
+    "tokens",
+    "rare_targets",
+    "nats",
+    "zero_sum",
+    "mean_state_share",
+    "mean_row_share",
+    "state_to_minus_row",
+    "logit_of_mean_row",
+)
 
 
 class GradientMonitor:
@@ -56,20 +77,22 @@ class GradientMonitor:
     """
 
     def __init__(
-        self, model: Any, path: Path_, *, every: int = EVERY, targets: int = TARGETS, counts: Any = None,
+        self,
+        model: Any,
+        path: Path_,
+        *,
+        every: int = EVERY,
+        targets: int = TARGETS,
+        counts: Any = None,
         head: torch.nn.Linear | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if every < 1 or targets < 1:
-            raise InputError(
-                f"expected every and targets of at least 1, got {every} and {targets}: 50 and 1024"
-            )
+            raise InputError(f"expected every and targets of at least 1, got {every} and {targets}: 50 and 1024")
         self._path, self._every, self._most = _appendable(path), every, targets
         inner = unwrapped(model)
         self._head = output_head(inner) if head is None else head
         if hasattr(self._head.weight, "full_tensor"):
-            raise UnsupportedModel(
-                "expected a whole head, got a sharded one: leave the head out of the shards"
-            )
+            raise UnsupportedModel("expected a whole head, got a sharded one: leave the head out of the shards")
         v = self._head.weight.shape[0]
         self._counts = None if counts is None else torch.from_numpy(as_counts(counts, v).counts)
         self._counted_in = "in the targets that were read so far" if counts is None else "in the counts given"
@@ -170,10 +193,20 @@ class GradientMonitor:
         if self._map.bias is not None:
             measured = self._map.bias.to(hidden.device)
             whole = measured if whole is None else whole + measured
-        return gradient_ledger(States(
-            states=hidden[places].float(), labels=targets, head=self._head.weight.detach().float(), bias=whole, cap=self._map.cap,
-            scale=scale, name=type(self._head).__name__, windows=torch.zeros_like(targets),
-        ), counts=counts if len(targets) else None, counted_in=self._counted_in)  # fmt: skip
+        return gradient_ledger(
+            States(
+                states=hidden[places].float(),
+                labels=targets,
+                head=self._head.weight.detach().float(),
+                bias=whole,
+                cap=self._map.cap,
+                scale=scale,
+                name=type(self._head).__name__,
+                windows=torch.zeros_like(targets),
+            ),
+            counts=counts if len(targets) else None,
+            counted_in=self._counted_in,
+        )
 
 
 def summary_of(ledger: GradientLedger) -> dict[str, Any]:

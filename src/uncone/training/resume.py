@@ -77,9 +77,7 @@ class Batch:
 
     def _changed(self, seen: str, before: float, *, rescale: bool) -> None:
         if not rescale:
-            raise InputError(
-                f"expected {seen}: keep ranks x batch x accumulation, or use on_batch_change='rescale'"
-            )
+            raise InputError(f"expected {seen}: keep ranks x batch x accumulation, or use on_batch_change='rescale'")
         self.per_step = before if self.per_step is None else self.per_step
         warnings.warn(f"expected {seen}: counts a step now mean {self.per_step:.0f} targets", stacklevel=4)
         self.sum = self.steps = 0

@@ -60,8 +60,7 @@ class Affine:
             weight = _numbers(weight, "weight", 2)
             if len(weight) != len(shift):
                 raise InputError(
-                    f"expected a weight of shape ({len(shift)}, K), got {weight.shape}: give one row "
-                    "a feature"
+                    f"expected a weight of shape ({len(shift)}, K), got {weight.shape}: give one row a feature"
                 )
         if offset is not None:
             offset, k = _numbers(offset, "offset", 1), len(shift) if weight is None else weight.shape[1]
@@ -126,8 +125,7 @@ class Affine:
         InputError where `after` takes rows of another width."""
         if after.d != self.k:
             raise InputError(
-                f"expected a transformation of rows of {self.k} features, got one of {after.d}: fit it on "
-                "these"
+                f"expected a transformation of rows of {self.k} features, got one of {after.d}: fit it on these"
             )
         if self.weight is None:
             return replace(after, shift=self.shift + after.shift, fitted=self.fitted)
@@ -153,8 +151,7 @@ class Affine:
             return Affine(-self.shift)
         if self.d != self.k:
             raise InputError(
-                f"expected a square weight to invert, got shape ({self.d}, {self.k}): what was cut off is "
-                "lost"
+                f"expected a square weight to invert, got shape ({self.d}, {self.k}): what was cut off is lost"
             )
         if lost := self.rank_lost():
             raise InputError(
@@ -233,11 +230,7 @@ class State(_Header):
     normalize: bool = False
 
     def save(self, path: Path_) -> None:
-        header = {
-            "format": NORMALIZED if self.normalize else FORMAT,
-            "kind": self.kind,
-            "uncone": __version__,
-        }
+        header = {"format": NORMALIZED if self.normalize else FORMAT, "kind": self.kind, "uncone": __version__}
         if self.fitted is not None:
             header["fitted"] = json.dumps(asdict(self.fitted))
         if self.options is not None:
@@ -278,6 +271,5 @@ class State(_Header):
     def lies(self, what: str) -> InputError:
         """The error for a file whose parts contradict each other or its class."""
         return InputError(
-            f"expected a transformation in {self.path}, got a file that lies: {what}; write it anew with "
-            f"{_HOW}"
+            f"expected a transformation in {self.path}, got a file that lies: {what}; write it anew with {_HOW}"
         )

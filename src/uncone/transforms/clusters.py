@@ -17,13 +17,7 @@ from uncone.rows import Rows, as_rows, nonfinite_error
 from uncone.rows.floats import is_tensor
 from uncone.threads import share_rows
 from uncone.transforms.directions import are_equal, principal_directions
-from uncone.transforms.fitting import (
-    DigestedRows,
-    Tick,
-    Transformation,
-    fitted_on,
-    require_rows,
-)
+from uncone.transforms.fitting import DigestedRows, Tick, Transformation, fitted_on, require_rows
 from uncone.transforms.transformed import Array, library, like
 
 SAMPLED_NUMBERS = 2**24
@@ -83,9 +77,7 @@ class ClusterCenter(Transformation):
         """The rows are read twice or more."""
         n_clusters, n_components, seed = self.checked_options().values()
         if isinstance(x, Moments):
-            raise InputError(
-                "expected rows to find clusters in, got moments: pass an array, a tensor or Rows"
-            )
+            raise InputError("expected rows to find clusters in, got moments: pass an array, a tensor or Rows")
         rows = as_rows(x)
         n, d = rows.shape
         require_rows(n, n_clusters, "as many clusters")
@@ -185,9 +177,7 @@ def _nearest(x: Any, centers: Array) -> Any:
     return labels
 
 
-def _sums(
-    rows: Rows, w: Array | None, centers: Array, clusters: range, progress: Tick | None
-) -> list[Moments]:
+def _sums(rows: Rows, w: Array | None, centers: Array, clusters: range, progress: Tick | None) -> list[Moments]:
     """The moments of the rows of each of `clusters`, in one pass."""
     moments = [Moments(rows.shape[1], unit_first=False) for _ in clusters]
     for m in moments[1:]:

@@ -57,10 +57,7 @@ class AllButTheTop(Transformation):
         self.centered = centered
 
     def checked_options(self) -> dict[str, Any]:
-        return {
-            "n_components": _whole_or_none(self.n_components),
-            "centered": flag(self.centered, "centered"),
-        }
+        return {"n_components": _whole_or_none(self.n_components), "centered": flag(self.centered, "centered")}
 
     def _can_be_undone(self) -> bool:
         return False
@@ -165,9 +162,7 @@ class Whiten(Transformation):
         options = self.checked_options()
         d, k, power, floor = m.d, options["n_components"] or m.d, options["power"], options["floor"]
         if k > d:
-            raise InputError(
-                f"expected at most {d} components of rows of {d} features, got {k}: choose fewer"
-            )
+            raise InputError(f"expected at most {d} components of rows of {d} features, got {k}: choose fewer")
         require_rows(counted, 2, "a covariance")
         least = LEAST_ROWS_PER_FEATURE * d
         if counted < least and not self.force:
@@ -215,9 +210,7 @@ def _whole_or_none(n_components: Any) -> int | None:
 
 def _refuse_equal_rows(m: Moments) -> None:
     if are_equal(m):
-        raise InputError(
-            f"expected rows that differ, got {m.n} equal rows: there is no direction to find in them"
-        )
+        raise InputError(f"expected rows that differ, got {m.n} equal rows: there is no direction to find in them")
 
 
 def are_equal(m: Moments) -> bool:

@@ -54,13 +54,7 @@ class Transformation(Estimator):
     warnings_: tuple[str, ...] = ()
 
     def fit(
-        self,
-        x: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        weights: Any = None,
-        progress: Tick | None = None,
+        self, x: Any, y: Any = None, sample_weight: Any = None, *, weights: Any = None, progress: Tick | None = None
     ) -> Self:
         """Fit on the rows of `x`, read once, block by block.
 
@@ -137,9 +131,7 @@ class Transformation(Estimator):
     @overload
     def fit_transform(self, x: X, y: Any = None, sample_weight: Any = None, *, weights: Any = None) -> X: ...
     @overload
-    def fit_transform(
-        self, x: Any, y: Any = None, sample_weight: Any = None, *, weights: Any = None
-    ) -> Any: ...
+    def fit_transform(self, x: Any, y: Any = None, sample_weight: Any = None, *, weights: Any = None) -> Any: ...
     def fit_transform(self, x: Any, y: Any = None, sample_weight: Any = None, *, weights: Any = None) -> Any:
         """`fit`, then `transform` of the same rows."""
         return self.fit(x, y, sample_weight, weights=weights).transform(x)
@@ -154,8 +146,7 @@ class Transformation(Estimator):
         if not self._can_be_undone():
             lost = "removes directions" if self.affine else "depends on each row's norm or cluster"
             raise NoInverseError(
-                f"expected a transformation that can be undone, got {type(self).__name__}, which {lost}: "
-                "keep the rows"
+                f"expected a transformation that can be undone, got {type(self).__name__}, which {lost}: keep the rows"
             )
         return self._undone
 
@@ -241,12 +232,7 @@ def require_rows(counted: int, least: int, what: str) -> None:
 
 
 def summarise(
-    x: Any,
-    weights: Any = None,
-    *,
-    second: bool = True,
-    unit_first: bool = False,
-    progress: Tick | None = None,
+    x: Any, weights: Any = None, *, second: bool = True, unit_first: bool = False, progress: Tick | None = None
 ) -> tuple[Moments, Fitted, int]:
     """The sums of one pass over `x`, or `Moments` as they are; the rows' record; how many have any weight."""
     if not isinstance(x, Moments):
@@ -255,15 +241,11 @@ def summarise(
         counted = m.n if weights is None else int(np.count_nonzero(as_array(weights) > 0))
         return m, fitted_on(rows, weights), counted
     if weights is not None:
-        raise InputError(
-            "expected no weights with moments, got some: sum with them, Moments.of(rows, weights)"
-        )
+        raise InputError("expected no weights with moments, got some: sum with them, Moments.of(rows, weights)")
     if x.n == 0:
         raise InputError("expected moments of at least one row, got none: update them with rows first")
     if second and not x.has("second"):
-        raise InputError(
-            "expected moments with second-order sums, got moments made with second=False: sum again"
-        )
+        raise InputError("expected moments with second-order sums, got moments made with second=False: sum again")
     if unit_first:
         x.unit_sums()  # says what is missing
     plain = x.weight == x.n and x.weight_square == x.n

@@ -56,9 +56,7 @@ def repair_named(name: str, *, d: int) -> Transformation:
     """
     whole_number(d, "d", 1)
     if not isinstance(name, str):
-        raise InputError(
-            f"expected the name of a repair, got {shown(name)}: choose one of {', '.join(REPAIRS)}"
-        )
+        raise InputError(f"expected the name of a repair, got {shown(name)}: choose one of {', '.join(REPAIRS)}")
     plain = name.removeprefix("zipf_") if name in ZIPF_REPAIRS else name
     if plain not in _NAMED:
         raise unknown_repair(name, REPAIRS + ZIPF_REPAIRS)
@@ -68,9 +66,7 @@ def repair_named(name: str, *, d: int) -> Transformation:
     repair = cls(**options)
     removed: int = repair.options().get("n_components") or 0
     if removed >= d:
-        raise InputError(
-            f"expected rows of more than {removed} features for {name}, got {d}: choose another repair"
-        )
+        raise InputError(f"expected rows of more than {removed} features for {name}, got {d}: choose another repair")
     return repair
 
 

@@ -45,9 +45,7 @@ class Normalized:
         if isinstance(self.repair, Transformation):
             self.repair._require_fit()
         elif not isinstance(self.repair, Affine):
-            raise InputError(
-                f"expected a transformation to normalise after, got {shown(self.repair)}: fit one first"
-            )
+            raise InputError(f"expected a transformation to normalise after, got {shown(self.repair)}: fit one first")
 
     @property
     def fitted_(self) -> Fitted | None:

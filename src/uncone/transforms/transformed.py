@@ -133,9 +133,7 @@ def _of_array(x: Array, map: Map, dtype: str) -> Array:
 def _of_tensor(x: Any, map: Map) -> Any:
     torch, dtype = sys.modules["torch"], str(x.dtype).removeprefix("torch.")
     if dtype not in DTYPES:
-        raise InputError(
-            f"expected a tensor of {FLOATING}, got {x.dtype}: convert it, for instance x.float()"
-        )
+        raise InputError(f"expected a tensor of {FLOATING}, got {x.dtype}: convert it, for instance x.float()")
     if x.device.type == "cpu" and not (torch.is_grad_enabled() and x.requires_grad):
         y = _of_array(of_tensor(x, "the tensor")[0], map, dtype)
         return torch.from_numpy(y.view(np.int16) if dtype == "bfloat16" else y).view(x.dtype)

@@ -25,9 +25,7 @@ def points(n: int, d: int, seed: int = 0, dtype: torch.dtype = torch.float32) ->
 def slow_tree(x: torch.Tensor) -> tuple[list[float], list[tuple[int, int]]]:
     """Kruskal on all pairs in order of (squared distance, smaller row, larger row), in float64."""
     x = x.double()
-    pairs = sorted(
-        (float((x[i] - x[j]).square().sum()), i, j) for i in range(len(x)) for j in range(i + 1, len(x))
-    )
+    pairs = sorted((float((x[i] - x[j]).square().sum()), i, j) for i in range(len(x)) for j in range(i + 1, len(x)))
     component, chosen = list(range(len(x))), []
     for squared, i, j in pairs:
         a, b = component[i], component[j]
@@ -102,9 +100,7 @@ def test_bars_of_length_zero_are_counted_by_group() -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_groups_are_clouds_of_their_own(algorithm: Algorithm) -> None:
     x = points(250, 17)
-    labels = torch.tensor([-7, 3, 4, 90])[
-        torch.randint(0, 4, (250,), generator=torch.Generator().manual_seed(1))
-    ]
+    labels = torch.tensor([-7, 3, 4, 90])[torch.randint(0, 4, (250,), generator=torch.Generator().manual_seed(1))]
     labels[:210] = 4  # one large, the others small
     labels[249] = 1000  # and one alone
     with forced(algorithm):
@@ -189,8 +185,7 @@ def test_threads_change_nothing() -> None:
     finally:
         torch.set_num_threads(before)
     assert all(
-        torch.equal(other.edges, found[0].edges) and torch.equal(other.lengths, found[0].lengths)
-        for other in found
+        torch.equal(other.edges, found[0].edges) and torch.equal(other.lengths, found[0].lengths) for other in found
     )
 
 
@@ -256,9 +251,7 @@ def test_bars_move_no_further_than_distances(n: int, d: int, noise: float, seed:
 @settings(deadline=None, max_examples=20)
 def test_lengths_do_not_depend_on_the_order_of_points_or_a_shift(n: int, d: int, seed: int) -> None:
     x = points(n, d, seed, torch.float64)
-    mixed = x[torch.randperm(n, generator=torch.Generator().manual_seed(seed))] + points(
-        1, d, seed + 1, torch.float64
-    )
+    mixed = x[torch.randperm(n, generator=torch.Generator().manual_seed(seed))] + points(1, d, seed + 1, torch.float64)
     torch.testing.assert_close(barcode(mixed).lengths, barcode(x).lengths, rtol=1e-9, atol=1e-12)
 
 
@@ -319,10 +312,7 @@ def test_other_points_are_refused(wrong: torch.Tensor, message: str) -> None:
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        (
-            torch.zeros(4, dtype=torch.int64),
-            r"expected groups of shape \(3,\), got \(4,\)",
-        ),
+        (torch.zeros(4, dtype=torch.int64), r"expected groups of shape \(3,\), got \(4,\)"),
         (torch.zeros(3, 1, dtype=torch.int64), r"got \(3, 1\)"),
         (torch.zeros(3), "expected groups as a tensor of integers, got torch.float32"),
     ],

@@ -71,18 +71,10 @@ def wide_clouds(n: int, d: int, far: float, dtype: torch.dtype) -> dict[str, tor
     return {kind: cloud.to(dtype) for kind, cloud in found.items()}
 
 
-@pytest.mark.skipif(
-    np.finfo(np.longdouble).maxexp < 16384, reason="long doubles are no wider than doubles here"
-)
+@pytest.mark.skipif(np.finfo(np.longdouble).maxexp < 16384, reason="long doubles are no wider than doubles here")
 @pytest.mark.parametrize("algorithm", ["compiled", "torch", "one pass"])
 @pytest.mark.parametrize(
-    ("far", "dtype"),
-    [
-        (1e20, torch.float32),
-        (1e36, torch.float32),
-        (1e200, torch.float64),
-        (1e290, torch.float64),
-    ],
+    ("far", "dtype"), [(1e20, torch.float32), (1e36, torch.float32), (1e200, torch.float64), (1e290, torch.float64)]
 )
 @pytest.mark.parametrize(("n", "d"), [(40, 3), (200, 17)])
 def test_no_square_leaves_the_range_of_its_floats(
@@ -92,9 +84,7 @@ def test_no_square_leaves_the_range_of_its_floats(
         with forced(algorithm):
             found = barcode(points).lengths
         expected, least = in_long_doubles(points).astype(np.float64), torch.finfo(dtype).tiny
-        np.testing.assert_allclose(
-            found.double().numpy(), expected, rtol=1e-6, atol=least * 1e-6, err_msg=kind
-        )
+        np.testing.assert_allclose(found.double().numpy(), expected, rtol=1e-6, atol=least * 1e-6, err_msg=kind)
 
 
 def test_powers_of_two_scale_the_lengths_and_change_no_edge() -> None:

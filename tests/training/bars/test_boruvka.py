@@ -66,9 +66,7 @@ def test_it_is_kruskal_s_tree_on_ties_and_duplicates(
 @settings(deadline=None, max_examples=40)
 def test_only_points_inside_count(seed: int, n: int) -> None:
     g = seeded(seed)
-    squared = torch.randint(
-        0, 9, (3, n, n), generator=g
-    ).double()  # symmetric only after the smaller of two counts
+    squared = torch.randint(0, 9, (3, n, n), generator=g).double()  # symmetric only after the smaller of two counts
     inside = torch.rand(3, n, generator=g) < 0.7
     found = trees_of(squared, inside)
     for tree, one, chosen in zip(found.tolist(), squared, inside, strict=True):
@@ -86,9 +84,9 @@ def test_chains_take_all_the_rounds_and_stars_one() -> None:
             ]  # each nearest to the one before: one long chain of parents
             squared = (line[:, None] - line).square()[None]
             assert sorted(trees_of(squared)[0].tolist()) == kruskal(squared[0], list(range(n)))
-            ruler = torch.tensor(
-                [((k & -k).bit_length()) for k in range(1, n + 1)], dtype=torch.float64
-            ).cumsum(0)[order]
+            ruler = torch.tensor([((k & -k).bit_length()) for k in range(1, n + 1)], dtype=torch.float64).cumsum(0)[
+                order
+            ]
             squared = (ruler[:, None] - ruler).square()[None]  # halves its components each round
             assert sorted(trees_of(squared)[0].tolist()) == kruskal(squared[0], list(range(n)))
 
@@ -145,9 +143,7 @@ def test_it_is_the_barcode_of_groups(seed: int, sizes: list[int]) -> None:
     g = seeded(seed)
     groups = torch.repeat_interleave(torch.tensor(sizes))[torch.randperm(sum(sizes), generator=g)]
     points = torch.randn(sum(sizes), 3, generator=g)
-    points[len(points) // 2 :] = points[
-        : (len(points) + 1) // 2
-    ].clone()  # repeated points, in their groups or not
+    points[len(points) // 2 :] = points[: (len(points) + 1) // 2].clone()  # repeated points, in their groups or not
     order = torch.sort(groups, stable=True).indices
     edges, lengths = shortest_first(Clouds(points, sizes, order))
     expected = barcode(points, groups)
@@ -184,9 +180,7 @@ class OnDevice(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         tensors = [a for a in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
-        assert all(t.device.type == "meta" or t.ndim == 0 for t in tensors), (
-            f"{func} takes a tensor of the host"
-        )
+        assert all(t.device.type == "meta" or t.ndim == 0 for t in tensors), f"{func} takes a tensor of the host"
         return func(*args, **(kwargs or {}))
 
 
@@ -238,9 +232,7 @@ def test_on_a_gpu_under_graph_replay() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("far", "dtype"), [(1e20, torch.float32), (1e37, torch.float32), (1e200, torch.float64)]
-)
+@pytest.mark.parametrize(("far", "dtype"), [(1e20, torch.float32), (1e37, torch.float32), (1e200, torch.float64)])
 def test_points_far_out_hide_no_distance(far: float, dtype: torch.dtype) -> None:
     points = torch.randn(60, 24, generator=seeded(9), dtype=torch.float64).to(dtype)
     lengths = shortest_first(Clouds(points, [60]))[1]

@@ -16,10 +16,7 @@ def test_groups_and_places() -> None:
 
 
 def test_what_is_no_tensor_is_refused() -> None:
-    with pytest.raises(
-        InputError,
-        match=r"expected lengths \(M,\) of floats, got list: pass Barcode\.lengths",
-    ):
+    with pytest.raises(InputError, match=r"expected lengths \(M,\) of floats, got list: pass Barcode\.lengths"):
         check_lengths([1.0, 2.0])
     with pytest.raises(InputError, match=r"expected bars \(G,\) of integers, got list"):
         check_bars([1, 2], 3)

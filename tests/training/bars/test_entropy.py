@@ -63,11 +63,7 @@ def test_the_gradient_is_right_and_its_own(lengths: list[float]) -> None:
 
 def test_the_gradient_of_groups() -> None:
     bars = torch.tensor([3, 0, 1, 4])
-    x = (
-        torch.rand(8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-        .add(0.1)
-        .requires_grad_()
-    )
+    x = torch.rand(8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).add(0.1).requires_grad_()
     assert gradcheck(lambda lengths: persistent_entropy(lengths, bars), (x,))
 
 
@@ -142,11 +138,7 @@ def test_it_is_finite_where_all_points_are_one() -> None:
 
 
 def test_the_second_derivative() -> None:
-    x = (
-        torch.rand(7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-        .add(0.1)
-        .requires_grad_()
-    )
+    x = torch.rand(7, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).add(0.1).requires_grad_()
     assert gradgradcheck(persistent_entropy, (x,))
     assert gradgradcheck(lambda lengths: persistent_entropy(lengths, torch.tensor([3, 4])), (x,))
 
@@ -158,8 +150,7 @@ def test_what_is_refused() -> None:
         persistent_entropy(torch.arange(3))
     for wrong, told in ((-1.0, "-1"), (math.nan, "nan"), (math.inf, "inf")):
         with pytest.raises(
-            InputError,
-            match=f"expected finite lengths of at least 0, got {told}: pass the lengths of a barcode",
+            InputError, match=f"expected finite lengths of at least 0, got {told}: pass the lengths of a barcode"
         ):
             persistent_entropy(torch.tensor([1.0, wrong]))
     with pytest.raises(InputError, match="sum to 3, the number of lengths, got 2"):

@@ -34,11 +34,7 @@ def test_a_barcode_of_any_kind_is_in_tensors(kind: Callable[[torch.Tensor], Any]
     for groups in (None, GROUPS):
         wanted = barcode(POINTS, groups)
         found = barcode(kind(POINTS), None if groups is None else kind(groups))
-        for one, other in (
-            (found.lengths, wanted.lengths),
-            (found.edges, wanted.edges),
-            (found.bars, wanted.bars),
-        ):
+        for one, other in ((found.lengths, wanted.lengths), (found.edges, wanted.edges), (found.bars, wanted.bars)):
             assert torch.equal(one, other)
     clouds = POINTS.reshape(3, 10, 3)
     assert torch.equal(barcode(kind(clouds)).lengths, barcode(clouds).lengths)
@@ -88,7 +84,7 @@ def test_a_tensor_keeps_its_gradient_in_a_list_too() -> None:
         (lambda: persistent_entropy({1.0}), r"expected lengths \(M,\) of floats, got set"),
         (lambda: prominent_bars(None), r"expected lengths \(M,\) of floats, got NoneType"),
     ],
-)  # fmt: skip
+)
 def test_what_is_neither_is_refused(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         call()

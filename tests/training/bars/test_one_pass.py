@@ -97,9 +97,7 @@ def test_the_lengths_are_scipys(name: str) -> None:
             edges = spanning_tree(points, block=block, candidates=candidates)
             assert edges.dtype == torch.int64
             assert bool((edges[:, 0] < edges[:, 1]).all())
-            np.testing.assert_allclose(
-                lengths(points.double() / scale, edges), expected, rtol=1e-6, atol=1e-300
-            )
+            np.testing.assert_allclose(lengths(points.double() / scale, edges), expected, rtol=1e-6, atol=1e-300)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3])
@@ -114,9 +112,7 @@ def test_few_points_have_a_tree_too(n: int, d: int) -> None:
 
 
 whole = st.integers(-3, 3)
-SMALL = st.integers(1, 4).flatmap(
-    lambda d: st.lists(st.lists(whole, min_size=d, max_size=d), min_size=1, max_size=40)
-)
+SMALL = st.integers(1, 4).flatmap(lambda d: st.lists(st.lists(whole, min_size=d, max_size=d), min_size=1, max_size=40))
 
 
 @settings(deadline=None, max_examples=60)
@@ -140,9 +136,7 @@ def test_near_duplicates_are_told_apart(
     n: int, d: int, seed: int, spread: float, off: float, block: int, candidates: torch.dtype
 ) -> None:
     points = (
-        randn(n, d, seed=seed).double() * 10**spread
-        + randn(4, d, seed=seed + 1)[torch.arange(n) % 4]
-        + 10**off
+        randn(n, d, seed=seed).double() * 10**spread + randn(4, d, seed=seed + 1)[torch.arange(n) % 4] + 10**off
     ).float()
     edges = spanning_tree(points, block=block, candidates=candidates)
     np.testing.assert_allclose(lengths(points, edges), by_scipy(points), rtol=1e-6)
@@ -166,9 +160,7 @@ def test_the_product_never_rules_out_more_than_its_rounding_allows(
     block = rounding.block(0, n, candidates)
     product = (block.values @ block.values.T).double()
     squares, moved = block.squares.double(), block.moved.double()
-    excess = (
-        squares[:, None] + squares - 2 * product - block.product_error * product.abs() - block.absolute_error
-    )
+    excess = squares[:, None] + squares - 2 * product - block.product_error * product.abs() - block.absolute_error
     bound = (excess.clamp(min=0).sqrt() - moved[:, None] - moved) / rounding.scale
     true = (points.double()[:, None] - points.double()).norm(dim=2)
     assert bool((bound <= true * (1 + 1e-12)).all())
@@ -181,11 +173,7 @@ def test_the_tree_is_the_same_for_every_block_thread_and_precision() -> None:
     try:
         for number in (1, 2, 3):
             torch.set_num_threads(number)
-            trees += [
-                as_set(spanning_tree(points, block=b, candidates=c))
-                for b in (29, None)
-                for c in (None, *BOTH)
-            ]
+            trees += [as_set(spanning_tree(points, block=b, candidates=c)) for b in (29, None) for c in (None, *BOTH)]
             assert torch.get_num_threads() == number
     finally:
         torch.set_num_threads(threads)
@@ -193,10 +181,7 @@ def test_the_tree_is_the_same_for_every_block_thread_and_precision() -> None:
 
 
 def test_without_numba_the_tree_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    clouds = [
-        CLOUDS[name]
-        for name in ("gaussian", "on a lattice", "50 tight clusters", "some alike", "heavy tails")
-    ]
+    clouds = [CLOUDS[name] for name in ("gaussian", "on a lattice", "50 tight clusters", "some alike", "heavy tails")]
     compiled = [spanning_tree(points, block=64) for points in clouds]
     monkeypatch.setattr(light_edges, "kernels", lambda: None)
     monkeypatch.setattr(light_edges, "_fastest_kruskal", lambda: light_edges.kruskal)
@@ -208,9 +193,7 @@ def test_without_numba_the_tree_is_the_same(monkeypatch: pytest.MonkeyPatch) -> 
 def test_views_are_read_as_they_are() -> None:
     wide = randn(300, 64)
     for points in (wide[:, ::2], wide[::2, 8:40], wide.T.contiguous().T[:, :32], wide[:1].expand(50, 64)):
-        assert as_set(spanning_tree(points, block=64)) == as_set(
-            spanning_tree(points.clone().contiguous(), block=64)
-        )
+        assert as_set(spanning_tree(points, block=64)) == as_set(spanning_tree(points.clone().contiguous(), block=64))
     grad = wide.clone().requires_grad_()
     assert as_set(spanning_tree(grad)) == as_set(spanning_tree(wide))
     assert grad.grad is None
@@ -224,9 +207,7 @@ def test_one_pass_is_half_a_product_whatever_the_cloud() -> None:
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_gaps_between_clusters_hide_nothing_inside_them(
-    compiled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gaps_between_clusters_hide_nothing_inside_them(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not compiled:
         monkeypatch.setattr(light_edges, "kernels", lambda: None)
     which = torch.arange(1000) % 2
@@ -320,9 +301,7 @@ def test_a_mode_that_rounds_factors_is_reckoned_with() -> None:
     try:
         for name in ("high", "medium"):
             torch.set_float32_matmul_precision(name)
-            np.testing.assert_allclose(
-                lengths(points, spanning_tree(points, block=64)), by_scipy(points), rtol=1e-6
-            )
+            np.testing.assert_allclose(lengths(points, spanning_tree(points, block=64)), by_scipy(points), rtol=1e-6)
     finally:
         torch.set_float32_matmul_precision(mode)
 

@@ -54,8 +54,4 @@ def test_an_error_inside_puts_it_back() -> None:
 
 def _precision() -> str:
     matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
-    return (
-        str(matmul.fp32_precision)
-        if hasattr(matmul, "fp32_precision")
-        else torch.get_float32_matmul_precision()
-    )
+    return str(matmul.fp32_precision) if hasattr(matmul, "fp32_precision") else torch.get_float32_matmul_precision()

@@ -75,22 +75,12 @@ def barcodes(family: str, count: int) -> list[list[float]]:
             bars = np.array(tree_lengths(g.normal(size=(n + 1, int(g.choice([2, 8, 64]))))))
         else:
             centres = g.normal(size=(int(g.integers(2, 6)), 8)) * 5
-            bars = np.array(
-                tree_lengths(centres[g.integers(0, len(centres), n + 1)] + 0.3 * g.normal(size=(n + 1, 8)))
-            )
+            bars = np.array(tree_lengths(centres[g.integers(0, len(centres), n + 1)] + 0.3 * g.normal(size=(n + 1, 8))))
         made.append((bars * 10.0 ** g.integers(-3, 4)).tolist())
     return made
 
 
-FAMILIES = [
-    "uniform",
-    "lognormal",
-    "gamma",
-    "half long, half short",
-    "near-equal",
-    "gaussian cloud",
-    "clusters",
-]
+FAMILIES = ["uniform", "lognormal", "gamma", "half long, half short", "near-equal", "gaussian cloud", "clusters"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -121,16 +111,12 @@ def test_pytorch_takes_the_steps_that_numpy_takes(family: str) -> None:
 def test_it_is_the_procedure_a_thousand_times(family: str) -> None:
     for bars in barcodes(family, 1000):
         for convention in CONVENTIONS:
-            assert prominent_bars(
-                torch.tensor(bars, dtype=torch.float64), convention=convention
-            ) == by_the_procedure(bars, convention)
+            assert prominent_bars(torch.tensor(bars, dtype=torch.float64), convention=convention) == by_the_procedure(
+                bars, convention
+            )
 
 
-@given(
-    st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=40),
-    st.sampled_from(CONVENTIONS),
-    st.integers(-60, 60),
-)
+@given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=40), st.sampled_from(CONVENTIONS), st.integers(-60, 60))
 @settings(deadline=None, max_examples=50)
 def test_order_and_scale_change_nothing(bars: list[float], convention: str, power: int) -> None:
     lengths = torch.tensor(bars, dtype=torch.float64)
@@ -139,31 +125,25 @@ def test_order_and_scale_change_nothing(bars: list[float], convention: str, powe
     assert prominent_bars(lengths.flip(0) * 2.0**power, convention=convention) == kept
 
 
-@given(
-    st.lists(st.lists(st.floats(0, 100, width=32), max_size=12), max_size=12), st.sampled_from(CONVENTIONS)
-)
+@given(st.lists(st.lists(st.floats(0, 100, width=32), max_size=12), max_size=12), st.sampled_from(CONVENTIONS))
 @settings(deadline=None, max_examples=30)
 def test_groups_are_single_clouds(groups: list[list[float]], convention: str) -> None:
     groups += [[1.0]] * 9  # enough of them for the table
     flat = torch.tensor([one for bars in groups for one in sorted(bars)], dtype=torch.float32)
     bars = torch.tensor([len(bars) for bars in groups])
-    expected = [
-        prominent_bars(torch.tensor(one, dtype=torch.float32), convention=convention) for one in groups
-    ]
+    expected = [prominent_bars(torch.tensor(one, dtype=torch.float32), convention=convention) for one in groups]
     assert prominent_counts(flat, bars, convention=convention).tolist() == expected
     assert prominent_counts(flat, bars, convention=convention, width=20).tolist() == expected
     mask = prominent_mask(flat, bars, convention=convention)
-    for lengths, chosen, k in zip(
-        flat.split(bars.tolist()), mask.split(bars.tolist()), expected, strict=True
-    ):
+    for lengths, chosen, k in zip(flat.split(bars.tolist()), mask.split(bars.tolist()), expected, strict=True):
         assert chosen.sum() == k
         assert torch.equal(lengths[chosen], lengths[len(lengths) - k :])
 
 
 def test_groups_too_large_for_one_table_are_taken_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths = torch.rand(
-        3, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64
-    ) + torch.tensor([[0.0], [1.0], [100.0]])
+    lengths = torch.rand(3, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + torch.tensor(
+        [[0.0], [1.0], [100.0]]
+    )
     expected = prominent_counts(lengths.flatten(), torch.tensor([300, 300, 300]))
     monkeypatch.setattr(bars_file, "_AT_ONCE", 500)
     assert torch.equal(prominent_counts(lengths.flatten(), torch.tensor([300, 300, 300])), expected)

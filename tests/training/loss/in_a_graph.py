@@ -42,14 +42,7 @@ CASES: dict[str, tuple[bool, dict[str, Any]]] = {
     "plain": (False, {}),
     "gate, all options": (
         True,
-        {
-            "reduction": "sum",
-            "label_smoothing": 0.1,
-            "z_loss": 1e-3,
-            "softcap": 5.0,
-            "logit_scale": 0.7,
-            "chunk": 7,
-        },
+        {"reduction": "sum", "label_smoothing": 0.1, "z_loss": 1e-3, "softcap": 5.0, "logit_scale": 0.7, "chunk": 7},
     ),
     "gate, one loss a target": (True, {"reduction": "none"}),
     "gate, number of items": (True, {"num_items": 17}),
@@ -68,14 +61,10 @@ def test_a_whole_graph_has_the_numbers_of_the_loss_to_the_bit(case: str) -> None
         gate = _recording(len(weight)) if has_gate else None
 
         def step(h: Tensor, w: Tensor, b: Tensor, gate: Any = gate) -> Tensor:
-            return gated_linear_cross_entropy(
-                torch.tanh(h * 2), w, labels, gate=gate, bias=b, options=options
-            ).sum()
+            return gated_linear_cross_entropy(torch.tanh(h * 2), w, labels, gate=gate, bias=b, options=options).sum()
 
         value, given = gradients(compiler(step), hidden, weight, bias)
-        found.append(
-            (value, *given, *(gate.told if gate is not None and settings.get("reduction") != "none" else ()))
-        )
+        found.append((value, *given, *(gate.told if gate is not None and settings.get("reduction") != "none" else ())))
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
@@ -188,9 +177,7 @@ def test_machine_code_has_the_same_numbers(has_gate: bool) -> None:
     def step(h: Tensor, w: Tensor, b: Tensor) -> Tensor:
         return gated_linear_cross_entropy(torch.tanh(h * 2), w, labels, gate=gate, bias=b)
 
-    (value, found), (known, given) = (
-        gradients(run, hidden, weight, bias) for run in (_whole(step, "inductor"), step)
-    )
+    (value, found), (known, given) = (gradients(run, hidden, weight, bias) for run in (_whole(step, "inductor"), step))
     torch.testing.assert_close(value, known, rtol=1e-6, atol=1e-6)
     for a, b in zip(found, given, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
@@ -212,9 +199,7 @@ def test_the_page_counts_the_breaks_of_a_graph() -> None:
 
     def loss(**options: Any) -> int:
         chosen, gate, h = CrossEntropyOptions(**options), a_gate(len(weight), 0.4), hidden
-        return breaks(
-            lambda: gated_linear_cross_entropy(h.tanh(), weight, labels, gate=gate, options=chosen) * 2
-        )
+        return breaks(lambda: gated_linear_cross_entropy(h.tanh(), weight, labels, gate=gate, options=chosen) * 2)
 
     def attached(gate: Any) -> int:
         model = transformers.GPT2LMHeadModel(config).train()

@@ -58,10 +58,17 @@ def test_nothing_but_ignored_targets_give_zero(options: CrossEntropyOptions, red
     hidden, weight, bias, labels = a_problem(torch.float32)
     value, found = gradients(
         lambda h, w, b: gated_linear_cross_entropy(
-            h, w, torch.full_like(labels, -100), bias=b, gate=gate_of("some rare"), options=replace(options, reduction=reduction)
+            h,
+            w,
+            torch.full_like(labels, -100),
+            bias=b,
+            gate=gate_of("some rare"),
+            options=replace(options, reduction=reduction),
         ),
-        hidden, weight, bias,
-    )  # fmt: skip
+        hidden,
+        weight,
+        bias,
+    )
     assert not value.any()
     assert not any(g.any() for g in found)
 
@@ -85,9 +92,7 @@ def test_ids_that_are_never_drawn() -> None:
     labels = torch.where(labels < 0, labels, labels % 8)
     bias[8:17_000] = -torch.inf
     found, known = (
-        gradients(
-            lambda h, w, b, o=o: linear_cross_entropy(h, w, labels, bias=b, options=o), hidden, weight, bias
-        )
+        gradients(lambda h, w, b, o=o: linear_cross_entropy(h, w, labels, bias=b, options=o), hidden, weight, bias)
         for o in (TRITON, CrossEntropyOptions())
     )
     assert float(found[0]) == pytest.approx(float(known[0]), rel=1e-6)
@@ -116,9 +121,7 @@ def test_autocast_decides_the_products() -> None:
             return linear_cross_entropy(h, w, labels, options=TRITON)
 
     value, found = gradients(under, hidden, weight)
-    narrow = gradients(
-        lambda h, w: linear_cross_entropy(h, w, labels, options=TRITON), hidden.half(), weight.half()
-    )
+    narrow = gradients(lambda h, w: linear_cross_entropy(h, w, labels, options=TRITON), hidden.half(), weight.half())
     assert float(value) == float(narrow[0])
     assert {value.dtype, *(g.dtype for g in found)} == {torch.float32}
 
@@ -159,7 +162,5 @@ def test_the_share_of_a_gate_is_the_one_that_chunks_tell(options: str) -> None:
 def test_float64_is_refused() -> None:
     hidden, weight, _, labels = problem()
     for options in (TRITON, LIGER):
-        with pytest.raises(
-            InputError, match=r"expected float32, bfloat16 or float16 with .* got torch.float64"
-        ):
+        with pytest.raises(InputError, match=r"expected float32, bfloat16 or float16 with .* got torch.float64"):
             linear_cross_entropy(hidden, weight, labels, options=options)

@@ -51,13 +51,7 @@ def cases() -> Iterator[tuple[str, CrossEntropyOptions, float | None, bool, torc
     for name, options in OPTIONS.items():
         for gate, rare in GATES.items():
             for biased in (True, False):
-                yield (
-                    f"{name}, {gate}, {'biased, ' if biased else ''}float64",
-                    options,
-                    rare,
-                    biased,
-                    torch.float64,
-                )
+                yield (f"{name}, {gate}, {'biased, ' if biased else ''}float64", options, rare, biased, torch.float64)
         yield f"{name}, some rare, biased, float32", options, 0.3, True, torch.float32
 
 

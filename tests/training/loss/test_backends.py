@@ -66,14 +66,9 @@ def test_the_sum_of_many_narrow_losses(backend: str, options: dict[str, Any], dt
     hidden, weight, _, labels = (
         t.to(dtype) if t.is_floating_point() else t for t in problem(n=66_000, d=4, v=9, dtype=torch.float32)
     )
-    pairs = (
-        (CrossEntropyOptions(backend=backend, **options), dtype),
-        (CrossEntropyOptions(**options), torch.float64),
-    )
+    pairs = ((CrossEntropyOptions(backend=backend, **options), dtype), (CrossEntropyOptions(**options), torch.float64))
     found, known = (
-        gradients(
-            lambda h, w, o=o: linear_cross_entropy(h, w, labels, options=o), hidden.to(wide), weight.to(wide)
-        )
+        gradients(lambda h, w, o=o: linear_cross_entropy(h, w, labels, options=o), hidden.to(wide), weight.to(wide))
         for o, wide in pairs
     )
     assert found[0].dtype == torch.float32
@@ -141,13 +136,7 @@ def test_kernels_compile_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     from uncone.training.loss import kernels
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    types = {
-        "z_ptr": "*bf16",
-        "labels_ptr": "*i64",
-        "bias_ptr": "*fp32",
-        "factors_ptr": "*fp32",
-        "losses_ptr": "*fp32",
-    }
+    types = {"z_ptr": "*bf16", "labels_ptr": "*i64", "bias_ptr": "*fp32", "factors_ptr": "*fp32", "losses_ptr": "*fp32"}
     types |= {
         "row_stride": "i32",
         "columns": "i32",
@@ -158,11 +147,7 @@ def test_kernels_compile_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     }
     given = {"CAPPED": True, "SMOOTHED": True, "WRITE": True, "BLOCK": 8192}
     nothing = given | {"CAPPED": False, "SMOOTHED": False, "bias_ptr": None, "factors_ptr": None}
-    for kernel, values in (
-        (kernels.differentiate, given),
-        (kernels.differentiate, nothing),
-        (kernels._gate, given),
-    ):
+    for kernel, values in ((kernels.differentiate, given), (kernels.differentiate, nothing), (kernels._gate, given)):
         names = {name: "constexpr" if name in values else types[name] for name in kernel.arg_names}
         source = ASTSource(kernel, names, {name: values[name] for name in names if name in values})
         built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 16})
@@ -178,12 +163,7 @@ def test_the_benchmark_for_a_gpu_runs() -> None:
     )
     table = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")][1:]
     measured = {row[0].removeprefix("| ") for row in table if row[2]}
-    assert measured >= {
-        "chunk, plain",
-        "chunk, gated",
-        "torch linear_cross_entropy, chunked",
-        "wrap:torch, gated",
-    }
+    assert measured >= {"chunk, plain", "chunk, gated", "torch linear_cross_entropy, chunked", "wrap:torch, gated"}
     assert len(table) == 14
 
 
@@ -192,8 +172,10 @@ def test_ignored_targets_only() -> None:
     for options in (TORCH, replace(TORCH, reduction="none")):
         value, found = gradients(
             lambda h, w, b, o=options: linear_cross_entropy(h, w, torch.full_like(labels, -100), bias=b, options=o),
-            hidden, weight, bias,
-        )  # fmt: skip
+            hidden,
+            weight,
+            bias,
+        )
         assert not value.any()
         assert not any(g.any() for g in found)
 
@@ -216,10 +198,7 @@ class TestRefused:
                 {"backend": "wrap:torch", "label_smoothing": 0.1},
                 r"expected label_smoothing=0\.0 with the backend 'wrap:torch'",
             ),
-            (
-                {"backend": "wrap:torch", "softcap": 30.0},
-                "expected softcap=None with the backend 'wrap:torch'",
-            ),
+            ({"backend": "wrap:torch", "softcap": 30.0}, "expected softcap=None with the backend 'wrap:torch'"),
             (
                 {"backend": "wrap:cce", "z_loss": 0.1},
                 r"expected z_loss=0\.0 with the backend 'wrap:cce'.*got 0\.1: use backend=",
@@ -244,9 +223,7 @@ class TestRefused:
 
     @pytest.mark.parametrize("backend", ["triton", "wrap:liger"])
     def test_the_cpu(self, backend: str) -> None:
-        pytest.importorskip(
-            "triton" if backend == "triton" else "liger_kernel", reason="the extra is not installed"
-        )
+        pytest.importorskip("triton" if backend == "triton" else "liger_kernel", reason="the extra is not installed")
         hidden, weight, _, labels = problem(dtype=torch.float32)
         with pytest.raises(
             InputError, match=f"expected tensors on a GPU with the backend '{backend}', got cpu: move them"
@@ -261,9 +238,7 @@ class TestRefused:
             ("wrap:cce", "cce", "cut_cross_entropy"),
         ],
     )
-    def test_a_missing_package(
-        self, backend: str, extra: str, package: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_missing_package(self, backend: str, extra: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
         hidden, weight, _, labels = problem(dtype=torch.float32)
         for module in [name for name in sys.modules if name.split(".")[0] == package]:
             monkeypatch.delitem(sys.modules, module)
@@ -271,17 +246,14 @@ class TestRefused:
         monkeypatch.delitem(sys.modules, "uncone.training.loss.kernels", raising=False)
         monkeypatch.delattr("uncone.training.loss.kernels", raising=False)
         with pytest.raises(
-            InputError,
-            match=rf"expected the package {package} for the backend .*pip install 'uncone\[{extra}\]'",
+            InputError, match=rf"expected the package {package} for the backend .*pip install 'uncone\[{extra}\]'"
         ):
             linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(backend=backend))
 
     def test_an_older_torch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delattr(torch.nn.functional, "linear_cross_entropy")
         hidden, weight, _, labels = problem()
-        with pytest.raises(
-            InputError, match=r"expected torch of at least 2\.13 for the backend 'wrap:torch'"
-        ):
+        with pytest.raises(InputError, match=r"expected torch of at least 2\.13 for the backend 'wrap:torch'"):
             linear_cross_entropy(hidden, weight, labels, options=TORCH)
 
     def test_an_older_liger(self, monkeypatch: pytest.MonkeyPatch) -> None:

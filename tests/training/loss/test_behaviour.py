@@ -24,9 +24,7 @@ def test_the_heads_gradient_is_summed_in_float32(dtype: torch.dtype) -> None:
     hidden, weight = torch.ones(4096, 2, dtype=dtype), torch.zeros(4, 2, dtype=dtype)
     labels = torch.zeros(4096, dtype=torch.int64)
     _, (_, found) = gradients(
-        lambda h, w: linear_cross_entropy(
-            h, w, labels, options=CrossEntropyOptions(reduction="sum", chunk=1)
-        ),
+        lambda h, w: linear_cross_entropy(h, w, labels, options=CrossEntropyOptions(reduction="sum", chunk=1)),
         hidden,
         weight,
     )
@@ -34,9 +32,7 @@ def test_the_heads_gradient_is_summed_in_float32(dtype: torch.dtype) -> None:
     assert found[:, 0].tolist() == [-3072, 1024, 1024, 1024]
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.bfloat16, 2e-2), (torch.float16, 2e-3), (torch.float32, 1e-5)]
-)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 2e-2), (torch.float16, 2e-3), (torch.float32, 1e-5)])
 def test_narrow_inputs_come_near_the_exact_value(dtype: torch.dtype, tolerance: float) -> None:
     hidden, weight, bias, labels = (t.to(dtype) if t.is_floating_point() else t for t in problem(n=60))
     gate = a_gate(len(weight), 0.4)
@@ -89,9 +85,7 @@ def test_the_heads_gradient_rounds_no_chunk(dtype: torch.dtype) -> None:
 
     def loss(w: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=dtype):
-            return linear_cross_entropy(
-                hidden, w, labels, options=CrossEntropyOptions(reduction="sum", chunk=2)
-            )
+            return linear_cross_entropy(hidden, w, labels, options=CrossEntropyOptions(reduction="sum", chunk=2))
 
     _, (found,) = gradients(loss, torch.zeros(2, 1))
     assert found.flatten().tolist() == [-16 * (1 + 2**-10), 16 * (1 + 2**-10)]
@@ -117,18 +111,14 @@ def test_autocast_decides_the_products() -> None:
 
 
 @pytest.mark.parametrize("gate", [None, a_gate(40, 0.3)])
-def test_no_more_than_a_chunk_of_logits_is_held(
-    gate: FixedGate | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_more_than_a_chunk_of_logits_is_held(gate: FixedGate | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every matrix with a column for each id is as long as a chunk; they are counted as they are allocated."""
     shapes: list[tuple[int, ...]] = []
 
     class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
-            shapes.extend(
-                tuple(t.shape) for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)
-            )
+            shapes.extend(tuple(t.shape) for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor))
             return out
 
     hidden, weight, _, labels = problem(n=64)
@@ -139,9 +129,7 @@ def test_no_more_than_a_chunk_of_logits_is_held(
         ).backward()
     with_ids = [shape for shape in shapes if len(shape) == 2 and shape[1] == len(weight)]
     assert with_ids
-    assert (
-        max(n for n, _ in with_ids if n != weight.shape[1]) <= 5
-    )  # a view of W' has as many columns, and 7 rows
+    assert max(n for n, _ in with_ids if n != weight.shape[1]) <= 5  # a view of W' has as many columns, and 7 rows
 
 
 def test_without_gradients_none_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,9 +161,7 @@ def test_a_weight_of_targets_reaches_every_gradient() -> None:
     _, found = gradients(
         lambda h, w: linear_cross_entropy(h, w, labels, options=options), hidden, weight, upstream=upstream
     )
-    _, alone = gradients(
-        lambda h, w: 2 * linear_cross_entropy(h[at : at + 1], w, labels[at : at + 1]), hidden, weight
-    )
+    _, alone = gradients(lambda h, w: 2 * linear_cross_entropy(h[at : at + 1], w, labels[at : at + 1]), hidden, weight)
     assert all(torch.allclose(a, b, atol=1e-14) for a, b in zip(found, alone, strict=True))
 
 
@@ -184,9 +170,7 @@ class TestRefused:
         hidden, weight, _, labels = problem()
         for wrong in (40, -1):
             labels[4] = wrong
-            with pytest.raises(
-                InputError, match=f"expected labels from 0 to 39 or -100 .*got {wrong} at position 4 "
-            ):
+            with pytest.raises(InputError, match=f"expected labels from 0 to 39 or -100 .*got {wrong} at position 4 "):
                 linear_cross_entropy(hidden, weight, labels)
 
     def test_shapes_and_dtypes(self) -> None:
@@ -203,12 +187,7 @@ class TestRefused:
             (
                 {
                     name: x.to("meta")
-                    for name, x in (
-                        ("hidden", hidden),
-                        ("weight", weight),
-                        ("labels", labels),
-                        ("bias", bias),
-                    )
+                    for name, x in (("hidden", hidden), ("weight", weight), ("labels", labels), ("bias", bias))
                 },
                 "expected tensors with values, got one on meta, which has none",
             ),
@@ -219,10 +198,19 @@ class TestRefused:
 
     def test_options(self) -> None:
         wrong: list[dict[str, Any]] = [
-            {"reduction": "max"}, {"label_smoothing": 1.1}, {"z_loss": -1.0}, {"softcap": 0.0}, {"logit_scale": 0.0},
-            {"chunk": 0}, {"reduction": "sum", "num_items": 3}, {"num_items": -1}, {"num_items": float("nan")},
-            {"num_items": torch.tensor([3, 3])}, {"num_items": torch.tensor(3j)}, {"softcap": float("nan")},
-        ]  # fmt: skip
+            {"reduction": "max"},
+            {"label_smoothing": 1.1},
+            {"z_loss": -1.0},
+            {"softcap": 0.0},
+            {"logit_scale": 0.0},
+            {"chunk": 0},
+            {"reduction": "sum", "num_items": 3},
+            {"num_items": -1},
+            {"num_items": float("nan")},
+            {"num_items": torch.tensor([3, 3])},
+            {"num_items": torch.tensor(3j)},
+            {"softcap": float("nan")},
+        ]
         wrong += [{name: 10**400} for name in ("ignore_index", "chunk", "num_items")]
         wrong += [
             {name: value}
@@ -317,13 +305,7 @@ class TestRefused:
         ],
     )
     def test_what_is_not_finite(
-        self,
-        name: str,
-        at: tuple[int, ...],
-        value: float,
-        message: str,
-        gate: FixedGate | None,
-        reduction: str,
+        self, name: str, at: tuple[int, ...], value: float, message: str, gate: FixedGate | None, reduction: str
     ) -> None:
         given = dict(zip(("hidden", "weight", "bias", "labels"), problem(), strict=True))
         given["labels"][:] = 1
@@ -351,16 +333,12 @@ def test_the_default_chunk_fits_its_buffer() -> None:
     assert 130 * 2**20 <= sweep._chunk * 30_000 * 4 <= 144 * 2**20
 
 
-@pytest.mark.parametrize(
-    "items", [8, 8.0, torch.tensor(8), torch.tensor([8]), torch.tensor(8.0).bfloat16()], ids=repr
-)
+@pytest.mark.parametrize("items", [8, 8.0, torch.tensor(8), torch.tensor([8]), torch.tensor(8.0).bfloat16()], ids=repr)
 @pytest.mark.parametrize("backend", ["chunk", "wrap:torch"])
 def test_items_divide_in_whatever_form(backend: str, items: Any) -> None:
     hidden, weight, _, labels = problem()
     total = linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(reduction="sum"))
-    found = linear_cross_entropy(
-        hidden, weight, labels, options=CrossEntropyOptions(num_items=items, backend=backend)
-    )
+    found = linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(num_items=items, backend=backend))
     torch.testing.assert_close(found, total / 8)
 
 
@@ -368,9 +346,7 @@ def test_items_divide_in_whatever_form(backend: str, items: Any) -> None:
 def test_large_logits_have_a_loss_as_long_as_there_are_any(scale: float) -> None:
     hidden, weight, _, labels = problem(dtype=torch.float32)
     found, known = (
-        gradients(
-            lambda h, w: linear_cross_entropy(h, w, labels), (hidden * scale).to(dtype), weight.to(dtype)
-        )
+        gradients(lambda h, w: linear_cross_entropy(h, w, labels), (hidden * scale).to(dtype), weight.to(dtype))
         for dtype in (torch.float32, torch.float64)
     )
     torch.testing.assert_close(found[0].double(), known[0])

@@ -21,9 +21,7 @@ def problem(
 ) -> tuple[Tensor, ...]:
     """(hidden, weight, bias, labels) with repeated and ignored targets."""
     random = torch.Generator().manual_seed(seed)
-    hidden, weight, bias = (
-        torch.randn(*shape, generator=random, dtype=dtype) for shape in ((n, d), (v, d), (v,))
-    )
+    hidden, weight, bias = (torch.randn(*shape, generator=random, dtype=dtype) for shape in ((n, d), (v, d), (v,)))
     labels = torch.randint(0, v, (n,), generator=random)
     labels[torch.rand(n, generator=random) < 0.2] = -100
     return hidden, weight, bias, labels
@@ -59,9 +57,7 @@ def test_it_is_the_dense_definition(
     hidden, weight, bias, labels = problem(seed=seed)
     gate = None if rare is None else a_gate(len(weight), rare, seed)
     upstream = (
-        torch.rand(len(labels), dtype=torch.float64)
-        if options.reduction == "none"
-        else torch.tensor(0.7).double()
+        torch.rand(len(labels), dtype=torch.float64) if options.reduction == "none" else torch.tensor(0.7).double()
     )
     tensors = (hidden, weight, bias) if with_bias else (hidden, weight)
 
@@ -71,9 +67,7 @@ def test_it_is_the_dense_definition(
     def definition(h: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         return gated(h, w, labels, b, options, None if gate is None else gate.gates())
 
-    (value, found), (expected, known) = (
-        gradients(f, *tensors, upstream=upstream) for f in (ours, definition)
-    )
+    (value, found), (expected, known) = (gradients(f, *tensors, upstream=upstream) for f in (ours, definition))
     assert torch.allclose(value, expected, rtol=1e-12, atol=1e-12)
     for mine, other in zip(found, known, strict=True):
         assert float((mine - other).abs().max()) <= 1e-10
@@ -96,8 +90,11 @@ def test_without_a_gate_it_is_torchs(smoothing: float, reduction: Any) -> None:
         lambda h, w, b: torch.nn.functional.cross_entropy(
             h @ w.T + b, labels, label_smoothing=smoothing, reduction=reduction
         ),
-        hidden, weight, bias, upstream=upstream,
-    )  # fmt: skip
+        hidden,
+        weight,
+        bias,
+        upstream=upstream,
+    )
     assert torch.allclose(ours[0], torchs[0], rtol=1e-12)
     assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(ours[1], torchs[1], strict=True))
 
@@ -115,9 +112,7 @@ def test_every_chunk_gives_the_same() -> None:
 
     whole = at(None)
     for chunk in range(1, len(labels) + 2):
-        assert all(
-            torch.allclose(a, b, rtol=1e-12, atol=1e-14) for a, b in zip(at(chunk), whole, strict=True)
-        )
+        assert all(torch.allclose(a, b, rtol=1e-12, atol=1e-14) for a, b in zip(at(chunk), whole, strict=True))
 
 
 def test_the_states_get_the_plain_gradient_and_the_loss_is_counted_once() -> None:
@@ -139,13 +134,9 @@ def test_the_states_get_the_plain_gradient_and_the_loss_is_counted_once() -> Non
 def test_rows_of_the_head_sum_to_nothing_only_without_a_gate(seed: int, smoothing: float) -> None:
     hidden, weight, _, labels = problem(seed=seed)
     options = CrossEntropyOptions(label_smoothing=smoothing)
-    _, (_, plain) = gradients(
-        lambda h, w: linear_cross_entropy(h, w, labels, options=options), hidden, weight
-    )
+    _, (_, plain) = gradients(lambda h, w: linear_cross_entropy(h, w, labels, options=options), hidden, weight)
     _, (_, under) = gradients(
-        lambda h, w: gated_linear_cross_entropy(
-            h, w, labels, gate=a_gate(len(weight), 0.5, seed), options=options
-        ),
+        lambda h, w: gated_linear_cross_entropy(h, w, labels, gate=a_gate(len(weight), 0.5, seed), options=options),
         hidden,
         weight,
     )
@@ -214,13 +205,10 @@ def test_shapes_of_a_batch() -> None:
     assert float(linear_cross_entropy(hidden, weight, labels.to(torch.int16))) == float(flat)
     assert float(linear_cross_entropy(hidden.view(2, 3, 4, -1), weight, labels.view(2, 3, 4))) == float(flat)
     none = CrossEntropyOptions(reduction="none")
-    assert linear_cross_entropy(hidden.view(2, 12, -1), weight, labels.view(2, 12), options=none).shape == (
-        2,
-        12,
+    assert linear_cross_entropy(hidden.view(2, 12, -1), weight, labels.view(2, 12), options=none).shape == (2, 12)
+    assert float(linear_cross_entropy(hidden.T.contiguous().T, weight.T.contiguous().T, labels)) == pytest.approx(
+        float(flat)
     )
-    assert float(
-        linear_cross_entropy(hidden.T.contiguous().T, weight.T.contiguous().T, labels)
-    ) == pytest.approx(float(flat))
 
 
 @pytest.mark.parametrize("scale", [1e4, 1e-8])
@@ -238,18 +226,14 @@ def test_extreme_logits(scale: float) -> None:
 def test_targets_of_no_probability(chunk: int, softcap: float | None) -> None:
     """Losses of hundreds of nats, where the probability of the target is no float32 number."""
     hidden, weight, bias, labels = problem(n=300, dtype=torch.float32)
-    options = CrossEntropyOptions(
-        logit_scale=60.0, chunk=chunk, softcap=softcap, label_smoothing=0.1, z_loss=1e-3
-    )
+    options = CrossEntropyOptions(logit_scale=60.0, chunk=chunk, softcap=softcap, label_smoothing=0.1, z_loss=1e-3)
     value, found = gradients(
         lambda h, w, b: linear_cross_entropy(h, w, labels, bias=b, options=options), hidden, weight, bias
     )
     exact, known = gradients(
         lambda h, w, b: gated(h, w, labels, b, options, None), hidden.double(), weight.double(), bias.double()
     )
-    losses = linear_cross_entropy(
-        hidden, weight, labels, bias=bias, options=replace(options, reduction="none")
-    )
+    losses = linear_cross_entropy(hidden, weight, labels, bias=bias, options=replace(options, reduction="none"))
     assert float(losses.max()) > 150
     assert float(value) == pytest.approx(float(exact), rel=1e-5)
     assert all(float((a - b).norm() / b.norm()) < 1e-4 for a, b in zip(found, known, strict=True))
@@ -268,6 +252,4 @@ def test_only_what_is_wanted_is_computed(needs: tuple[bool, bool]) -> None:
         assert (leaf.grad is not None) == need
         assert not need or torch.allclose(leaf.grad, gradient, atol=1e-14)
     with torch.no_grad():
-        assert not linear_cross_entropy(
-            h, w, labels, options=replace(CrossEntropyOptions(), chunk=3)
-        ).requires_grad
+        assert not linear_cross_entropy(h, w, labels, options=replace(CrossEntropyOptions(), chunk=3)).requires_grad

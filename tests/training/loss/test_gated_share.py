@@ -34,8 +34,10 @@ def test_it_is_the_share_by_definition(options: CrossEntropyOptions, seed: int, 
     upstream = torch.rand(len(labels)).double() if options.reduction == "none" else None
     gradients(
         lambda h, w: gated_linear_cross_entropy(h, w, labels, gate=gate, bias=bias, options=options),
-        hidden, weight, upstream=upstream,
-    )  # fmt: skip
+        hidden,
+        weight,
+        upstream=upstream,
+    )
     (told,) = gate.told
     known = by_definition(hidden, weight, labels, bias, options, gate.gates())
     assert torch.allclose(torch.tensor(told), torch.tensor(known), rtol=1e-10, atol=1e-12)
@@ -44,9 +46,7 @@ def test_it_is_the_share_by_definition(options: CrossEntropyOptions, seed: int, 
 def test_in_float32_it_is_near() -> None:
     hidden, weight, bias, labels = problem(n=300, v=500, dtype=torch.float32)
     gate, options = Recorder(a_gate(500, 0.2).gates()), CrossEntropyOptions(chunk=64)
-    gradients(
-        lambda w: gated_linear_cross_entropy(hidden, w, labels, gate=gate, bias=bias, options=options), weight
-    )
+    gradients(lambda w: gated_linear_cross_entropy(hidden, w, labels, gate=gate, bias=bias, options=options), weight)
     known = by_definition(hidden.double(), weight.double(), labels, bias.double(), options, gate.gates())
     assert torch.allclose(torch.tensor(gate.told[0]), torch.tensor(known), rtol=1e-5)
 
@@ -58,9 +58,7 @@ def test_a_push_that_z_loss_turns_counts_as_much() -> None:
     bias -= 200
     options = CrossEntropyOptions(z_loss=1e-2)
     gate = Recorder(a_gate(len(weight), 0.5).gates())
-    gradients(
-        lambda w: gated_linear_cross_entropy(hidden, w, labels, gate=gate, bias=bias, options=options), weight
-    )
+    gradients(lambda w: gated_linear_cross_entropy(hidden, w, labels, gate=gate, bias=bias, options=options), weight)
     known = by_definition(hidden, weight, labels, bias, options, gate.gates())
     assert torch.allclose(torch.tensor(gate.told[0]), torch.tensor(known), rtol=1e-10)
 

@@ -46,21 +46,9 @@ def test_two_ranks_give_what_one_gives(pair: list[dict[str, Any]], name: str) ->
     ("attempt", "first", "second"),
     [
         ("a gate of one slice", "expected gates for the head's 40 ids, got shapes (25,)", None),
-        (
-            "a label beyond the last rank",
-            "expected labels from 0 to 39 or -100 (ignored), got 40 at position 4",
-            None,
-        ),
-        (
-            "NaN in the states",
-            "expected hidden states without NaN, got 1 of 23 with NaN, first at position 0",
-            None,
-        ),
-        (
-            "NaN in the second slice",
-            "got NaN or infinity on another rank",
-            "got 1 of 15 rows with NaN, first row 28",
-        ),
+        ("a label beyond the last rank", "expected labels from 0 to 39 or -100 (ignored), got 40 at position 4", None),
+        ("NaN in the states", "expected hidden states without NaN, got 1 of 23 with NaN, first at position 0", None),
+        ("NaN in the second slice", "got NaN or infinity on another rank", "got 1 of 15 rows with NaN, first row 28"),
         ("no rows", "got none on rank 1: use fewer ranks", None),
     ],
 )

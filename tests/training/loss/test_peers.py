@@ -19,12 +19,7 @@ from .test_exactness import gradients
 Tensor = torch.Tensor
 NARROW = [torch.float32, torch.bfloat16, torch.float16]
 BACKENDS = {"chunk": [torch.float64, *NARROW], "wrap:torch": [torch.float64, *NARROW], "wrap:cce": NARROW}
-SIZES = {
-    "one target": (1, 1, 8, 5),
-    "all ignored": (2, 6, 7, 40),
-    "odd": (3, 11, 16, 129),
-    "chunks": (4, 50, 32, 131),
-}
+SIZES = {"one target": (1, 1, 8, 5), "all ignored": (2, 6, 7, 40), "odd": (3, 11, 16, 129), "chunks": (4, 50, 32, 131)}
 """Sequences, targets in each, D and V."""
 SAMPLE = 12
 """Cases that the fast suite takes of each backend, dtype and reduction."""
@@ -52,16 +47,13 @@ class Case:
 
     @property
     def ignore_index(self) -> int | None:
-        return {"none": None, "usual": -100, "negative": -1, "positive": SIZES[self.size][3] // 2}[
-            self.ignored
-        ]
+        return {"none": None, "usual": -100, "negative": -1, "positive": SIZES[self.size][3] // 2}[self.ignored]
 
     def problem(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
         (sequences, targets, d, v), random = SIZES[self.size], torch.Generator().manual_seed(len(self.size))
         length = targets + self.shifted
         hidden, weight, bias = (
-            torch.randn(*shape, generator=random).to(dtype)
-            for shape in ((sequences, length, d), (v, d), (v,))
+            torch.randn(*shape, generator=random).to(dtype) for shape in ((sequences, length, d), (v, d), (v,))
         )
         labels = torch.randint(0, v, (sequences, length), generator=random)
         if self.ignore_index is not None:
@@ -73,12 +65,7 @@ class Case:
 CASES = [
     Case(*values)
     for values in product(
-        SIZES,
-        ("none", "usual", "negative", "positive"),
-        (False, True),
-        (None, 2.0),
-        (0.0, 0.1, 1.0),
-        (False, True),
+        SIZES, ("none", "usual", "negative", "positive"), (False, True), (None, 2.0), (0.0, 0.1, 1.0), (False, True)
     )
 ]
 
@@ -118,9 +105,7 @@ def check(case: Case, backend: str, dtype: torch.dtype, reduction: str) -> None:
 
     def found(loss: Any, in_dtype: torch.dtype) -> list[Tensor]:
         upstream = (
-            torch.linspace(0.1, 1, aligned.numel()).view(aligned.shape)
-            if reduction == "none"
-            else torch.tensor(0.7)
+            torch.linspace(0.1, 1, aligned.numel()).view(aligned.shape) if reduction == "none" else torch.tensor(0.7)
         )
         upstream = upstream.to(torch.promote_types(in_dtype, torch.float32))
         value, grads = gradients(loss, *(t.to(in_dtype) for t in tensors), upstream=upstream)

@@ -23,10 +23,21 @@ _GROUPS = 32
 _PIECE = 256
 """Rows whose scores are computed and counted at once, while a core's cache holds them."""
 _T_TABLE = (
-    (math.inf, 1.959964), (120, 1.979930), (60, 2.000298), (30, 2.042272), (20, 2.085963), (15, 2.131450),
-    (10, 2.228139), (8, 2.306004), (6, 2.446912), (5, 2.570582), (4, 2.776445), (3, 3.182446),
-    (2, 4.302653), (1, 12.706205),
-)  # fmt: skip
+    (math.inf, 1.959964),
+    (120, 1.979930),
+    (60, 2.000298),
+    (30, 2.042272),
+    (20, 2.085963),
+    (15, 2.131450),
+    (10, 2.228139),
+    (8, 2.306004),
+    (6, 2.446912),
+    (5, 2.570582),
+    (4, 2.776445),
+    (3, 3.182446),
+    (2, 4.302653),
+    (1, 12.706205),
+)
 """Degrees of freedom, and Student's t of a two-sided 95% interval."""
 
 
@@ -84,8 +95,7 @@ def count_pairs(
     for g, strip in enumerate(strips):
         wanted = range(g if within else 0, len(columns))
         tasks = [
-            partial(_count, first[strip], x[columns[h]], grid, within and g == h, dropped.get((g, h)))
-            for h in wanted
+            partial(_count, first[strip], x[columns[h]], grid, within and g == h, dropped.get((g, h))) for h in wanted
         ]
         for h, counted in zip(wanted, threads.share(tasks), strict=True):
             of_rows[h] += counted
@@ -182,9 +192,7 @@ def curve_of(counts: Counts) -> Curve:
         other, other_freedom = _spread(counts.of_queries, share)
         both = spread + other
         squares = spread**2 / freedom + other**2 / other_freedom
-        freedom = np.divide(
-            both**2, squares, out=np.full_like(both, min(freedom, other_freedom)), where=squares > 0
-        )  # type: ignore[assignment]
+        freedom = np.divide(both**2, squares, out=np.full_like(both, min(freedom, other_freedom)), where=squares > 0)  # type: ignore[assignment]
         spread = both
     alone = share * (1 - share) / pairs
     variance = np.maximum(spread - alone, alone)

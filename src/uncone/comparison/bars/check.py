@@ -60,9 +60,7 @@ def check(
             "expected at least one bar or fail_on, got neither: give one such as --max mean_cosine=0.3 "
             "(max={...}) or --fail-on severe"
         )
-    unjudged = [
-        one.name for one in diagnosis.subjects if any(f.cause == "not_measured" for f in one.findings)
-    ]
+    unjudged = [one.name for one in diagnosis.subjects if any(f.cause == "not_measured" for f in one.findings)]
     if fail_on is not None and unjudged:
         raise InputError(
             f"expected a diagnosis that judges all it holds with fail_on, got {unjudged[0]} with too little to "
@@ -74,17 +72,13 @@ def check(
 
 def _bar(diagnosis: Diagnosis, name: str, kind: Literal["max", "min"], limit: SupportsFloat) -> Bar:
     if not _is_finite(limit):
-        raise InputError(
-            f"expected a finite number as the {kind} of {name}, got {limit!r}: give one such as 0.3"
-        )
+        raise InputError(f"expected a finite number as the {kind} of {name}, got {limit!r}: give one such as 0.3")
     full, measurement, path = diagnosis.find(name)
     value: Any = measurement.value
     if path:
         full, value = f"{full}.{path}", detail(full, measurement, path)
     elif value is None:
-        raise InputError(
-            f"{full} is undefined here: {measurement.reason or 'no reason is given'}: take its bar out"
-        )
+        raise InputError(f"{full} is undefined here: {measurement.reason or 'no reason is given'}: take its bar out")
     if not _is_finite(value):
         shown = shortened(value if isinstance(value, str) else repr(value), LONGEST)
         raise InputError(f"expected a finite number at {full}, got {shown}: name a number")

@@ -64,11 +64,12 @@ class Check(Record):
             Text(self.verdict, "quiet"),
             Table(("", "number", "value", "bar"), tuple(map(_row, self.bars)), ("value",)),
             moved(
-                "Numbers and their bars", "beyond the bar, as a share of the larger of the two",
+                "Numbers and their bars",
+                "beyond the bar, as a share of the larger of the two",
                 ((bar.name, 0.0, _beyond(bar)) for bar in self.bars),
                 "Dashed: the bar. Dot: the number; to the right of its bar it is beyond it.",
             ),
-        )  # fmt: skip
+        )
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each bar."""

@@ -20,9 +20,7 @@ Values = Mapping[str, Measurement]
 _SHOWN = 4
 
 
-def find_in_bins(
-    values: Values, groups: Groups | None, odd: Sequence[OddRows], advice: Advice
-) -> list[Finding]:
+def find_in_bins(values: Values, groups: Groups | None, odd: Sequence[OddRows], advice: Advice) -> list[Finding]:
     """A tail that leans to untrained rows, and bins that collapsed by themselves."""
     return _tail(values, groups) + _copies(values, groups, odd, advice)
 
@@ -32,7 +30,9 @@ def _tail(values: Values, groups: Groups | None) -> list[Finding]:
         return []
     everywhere, reserved = float(values["mean_cosine"]), groups.reserved_group
     leaning = leaning_bins(groups, everywhere, values["mean_cosine"].d)
-    themselves = f"mean cosine {'unknown' if reserved.mean_cosine is None else f'{reserved.mean_cosine:.3g}'} among themselves"
+    themselves = (
+        f"mean cosine {'unknown' if reserved.mean_cosine is None else f'{reserved.mean_cosine:.3g}'} among themselves"
+    )
     among = f"{groups.reserved}: {themselves}, {everywhere:.3f} among all rows"
     if not leaning:
         if reserved.mean_cosine is None or reserved.mean_cosine < max(COLLAPSED, everywhere + TAIL_EXCESS):
@@ -45,13 +45,17 @@ def _tail(values: Values, groups: Groups | None) -> list[Finding]:
     affected = sum(g.n - g.reserved_rows * groups.reserved_by_name for g in leaning)
     share = affected / sum(g.n for g in groups.bins)
     closest = sorted(leaning, key=lambda g: -(g.cosine_to_reserved or 0.0))[:_SHOWN]
-    return [Finding(
-        "degenerate_tail", "severe" if share > TAIL_SHARE else "warning",
-        f"Rare rows are degenerate: the {counted(affected, 'row')} of {_spans(leaning)} "
-        f"{plural(affected, 'leans', 'lean')} toward {whom}.",
-        (among, *(f"{g.name}: mean cosine {g.cosine_to_reserved:.3f} to {other}" for g in closest)),
-        measures=("rare.cosine_to_reserved",), extent=share,
-    )]  # fmt: skip
+    return [
+        Finding(
+            "degenerate_tail",
+            "severe" if share > TAIL_SHARE else "warning",
+            f"Rare rows are degenerate: the {counted(affected, 'row')} of {_spans(leaning)} "
+            f"{plural(affected, 'leans', 'lean')} toward {whom}.",
+            (among, *(f"{g.name}: mean cosine {g.cosine_to_reserved:.3f} to {other}" for g in closest)),
+            measures=("rare.cosine_to_reserved",),
+            extent=share,
+        )
+    ]
 
 
 def leaning_bins(groups: Groups, everywhere: float, d: int) -> list[Group]:
@@ -92,18 +96,19 @@ def _copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], advic
     n, named = sum(g.n for g in alike), sum(one.n for one in odd if one.kind == "equal")
     if not alike or 2 * named >= n:
         return []
-    told = (
-        "or sorted by what they are about" if not advice.is_of_tokens else "as rows that no text trained are"
-    )
-    return [Finding(
-        "near_copies", "warning" if advice.is_of_tokens else "note",
-        f"The {counted(n, 'row')} of {_spans(alike)} are near-copies of one vector, {told}.",
-        tuple(
-            f"ids {g.start:,} to {g.stop - 1:,}: mean cosine {g.mean_cosine:.3f} within, {float(cosine):.3f} among all"
-            for g in alike[:_SHOWN]
-        ),
-        extent=n / sum(g.n for g in groups.bins),
-    )]  # fmt: skip
+    told = "or sorted by what they are about" if not advice.is_of_tokens else "as rows that no text trained are"
+    return [
+        Finding(
+            "near_copies",
+            "warning" if advice.is_of_tokens else "note",
+            f"The {counted(n, 'row')} of {_spans(alike)} are near-copies of one vector, {told}.",
+            tuple(
+                f"ids {g.start:,} to {g.stop - 1:,}: mean cosine {g.mean_cosine:.3f} within, {float(cosine):.3f} among all"
+                for g in alike[:_SHOWN]
+            ),
+            extent=n / sum(g.n for g in groups.bins),
+        )
+    ]
 
 
 def _stands_out(last: Group, groups: Groups) -> bool:

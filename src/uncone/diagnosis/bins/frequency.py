@@ -173,11 +173,18 @@ class BinReader:
         correlations = self._correlations()
         never = np.flatnonzero((self._counts == 0) & ~self._unused)
         return FrequencyBins(
-            verdict=_verdict(correlations), tokens=int(self._counts.sum(dtype=np.float64)), confidence=CONFIDENCE,
-            bins=tuple(bins), reserved=reserved, compared=self._members.compared, common=common,
-            correlations=correlations, never_seen=len(never), unseen=self._named(rows, never, self._to_reserved),
+            verdict=_verdict(correlations),
+            tokens=int(self._counts.sum(dtype=np.float64)),
+            confidence=CONFIDENCE,
+            bins=tuple(bins),
+            reserved=reserved,
+            compared=self._members.compared,
+            common=common,
+            correlations=correlations,
+            never_seen=len(never),
+            unseen=self._named(rows, never, self._to_reserved),
             furthest=() if self._along is None else self._named(rows, np.flatnonzero(~self._unused), self._along),
-        )  # fmt: skip
+        )
 
     def _bin(self, k: int, members: Array, rows: Rows, m: Moments) -> FrequencyBin:
         norms, counts = self._unit.norms[members], self._counts[members]
@@ -187,12 +194,17 @@ class BinReader:
         if self._to_reserved is not None and n and k != self._members.reference:
             to_reserved = float(self._to_reserved[members].sum()) / n
         return FrequencyBin(
-            low=int(counts.min()), high=int(counts.max()), n=len(members), occurrences=int(counts.sum(dtype=np.float64)),
-            mean_norm=float(norms.mean()), mean_cosine=min(1.0, (float(s @ s) - n) / (n * (n - 1))) if n > 1 else None,
-            cosine_to_reserved=to_reserved, partition_isotropy=_isotropy(rows, members, m),
+            low=int(counts.min()),
+            high=int(counts.max()),
+            n=len(members),
+            occurrences=int(counts.sum(dtype=np.float64)),
+            mean_norm=float(norms.mean()),
+            mean_cosine=min(1.0, (float(s @ s) - n) / (n * (n - 1))) if n > 1 else None,
+            cosine_to_reserved=to_reserved,
+            partition_isotropy=_isotropy(rows, members, m),
             partition_isotropy_drawn=_isotropy(rows, np.sort(drawn), m),
             along_common=None if self._along is None else float(self._along[members].mean()),
-        )  # fmt: skip
+        )
 
     def _correlations(self) -> tuple[CountCorrelation, ...]:
         """Over the rows that are not reserved; cosines over those that have a direction and are not compared with."""
@@ -215,11 +227,15 @@ class BinReader:
         along, to_reserved = self._along, self._to_reserved
         return tuple(
             PlacedToken(
-                i if ids is None else int(ids[i]), text, int(self._counts[i]), float(self._unit.norms[i]),
-                None if along is None else float(along[i]), None if to_reserved is None else float(to_reserved[i]),
+                i if ids is None else int(ids[i]),
+                text,
+                int(self._counts[i]),
+                float(self._unit.norms[i]),
+                None if along is None else float(along[i]),
+                None if to_reserved is None else float(to_reserved[i]),
             )
             for i, text in zip(listed, token_texts(rows.labels, listed), strict=True)
-        )  # fmt: skip
+        )
 
 
 def _isotropy(rows: Rows, members: Array, m: Moments) -> float | None:

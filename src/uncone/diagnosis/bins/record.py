@@ -113,10 +113,14 @@ def by_count_blocks(by_count: FrequencyBins | None) -> tuple[Block, ...]:
             "lower one.",
             "quiet",
         ),
-        Figure("By measured frequency", charts, "The first point: tokens that were never seen." if by_count.never_seen else ""),
+        Figure(
+            "By measured frequency",
+            charts,
+            "The first point: tokens that were never seen." if by_count.never_seen else "",
+        ),
         Folded(told, shown(_tokens(unseen))),
         Folded(f"Furthest along the common direction: {len(furthest)} tokens", shown(_tokens(furthest))),
-    )  # fmt: skip
+    )
 
 
 def _row(one: FrequencyBin, name: str) -> tuple[str | Cell, ...]:
@@ -137,9 +141,7 @@ def _correlations(by_count: FrequencyBins) -> Table:
     def ends(estimate: Estimate) -> str:
         low, high = estimate.interval or (None, None)
         return (
-            "-"
-            if low is None or high is None
-            else f"{number(low, limits=_COSINES)} to {number(high, limits=_COSINES)}"
+            "-" if low is None or high is None else f"{number(low, limits=_COSINES)} to {number(high, limits=_COSINES)}"
         )
 
     rows = tuple(
@@ -155,23 +157,32 @@ def _chart(bins: Sequence[FrequencyBin], field: str, words: str, title: str, lim
         return None
     x = tuple(sqrt(one.low * one.high) if one.high else _NEVER for one, _ in known)
     y = tuple(value for _, value in known)
-    tips = tuple(
-        f"{one.name}: {number(value, limits=limits)} ({counted(one.n, 'row')})" for one, value in known
-    )
+    tips = tuple(f"{one.name}: {number(value, limits=limits)} ({counted(one.n, 'row')})" for one, value in known)
     curve = Curve("bins", x, y, "bins", dots=True, tips=tips)
     marks = (Mark(0.0, "y"),) if limits == _COSINES else ()
     return Chart(
-        f"by count {words}", title, "occurrences in the text", words, (curve,), marks=marks, log_x=True, spark=f"{words} by count",
-    )  # fmt: skip
+        f"by count {words}",
+        title,
+        "occurrences in the text",
+        words,
+        (curve,),
+        marks=marks,
+        log_x=True,
+        spark=f"{words} by count",
+    )
 
 
 def _tokens(tokens: Sequence[PlacedToken]) -> Table:
     columns = ("token", "id", "count", "norm", "along common", "to reserved")
     rows = tuple(
         (
-            "-" if one.token is None else Cell(shown_token(one.token, 24), tone="token"), count(one.id), count(one.count),
-            number(one.norm, limits=_LENGTHS), optional(one.along_common), optional(one.cosine_to_reserved, _COSINES),
+            "-" if one.token is None else Cell(shown_token(one.token, 24), tone="token"),
+            count(one.id),
+            count(one.count),
+            number(one.norm, limits=_LENGTHS),
+            optional(one.along_common),
+            optional(one.cosine_to_reserved, _COSINES),
         )
         for one in tokens
-    )  # fmt: skip
+    )
     return Table(columns, rows, columns[1:])

@@ -24,16 +24,18 @@ EFFECTIVE_RANK_SHARE = "effective_rank_share"
 """`effective_rank` divided by min(N, D), so that matrices of different widths compare."""
 LARGEST_OVER_MEAN = "largest_row_over_mean"
 """The length of the longest row divided by the mean length."""
-_WHOM: dict[Kind, str] = {
-    "table without a head": "tied table or table without a head",
-    "collection": "row collection",
-}
+_WHOM: dict[Kind, str] = {"table without a head": "tied table or table without a head", "collection": "row collection"}
 _CENTER_THEMSELVES = {"isoscore", EFFECTIVE_RANK_SHARE}
 _PLACED = ("mean_cosine", "mean_shift", "partition_isotropy", "isoscore", "effective_rank")
 _RANGES: dict[str, tuple[float, float]] = {
-    "mean_cosine": (-1.0, 1.0), "mean_shift": (0.0, 1.0), "partition_isotropy": (0.0, 1.0), ONE_SIGN: (0.0, 1.0),
-    "isoscore": (0.0, 1.0), EFFECTIVE_RANK_SHARE: (0.0, 1.0), LARGEST_OVER_MEAN: (1.0, math.inf),
-}  # fmt: skip
+    "mean_cosine": (-1.0, 1.0),
+    "mean_shift": (0.0, 1.0),
+    "partition_isotropy": (0.0, 1.0),
+    ONE_SIGN: (0.0, 1.0),
+    "isoscore": (0.0, 1.0),
+    EFFECTIVE_RANK_SHARE: (0.0, 1.0),
+    LARGEST_OVER_MEAN: (1.0, math.inf),
+}
 """The measures of the table, and the ends of each."""
 _PAST_AN_END = 1e-6  # of float32 rows
 _HALF_A_DIGIT = 0.5 + 1e-9  # 0.0005 itself may have been printed as 0.000 or as 0.001
@@ -181,10 +183,20 @@ def place_value(
     if measure == "partition_isotropy" and not alike:
         note = f"published readings take one sign: place {ONE_SIGN}"
     return Placed(
-        measure, _WHOM.get(kind, kind), "with the mean row removed" if centered and measure not in _CENTER_THEMSELVES else "",
-        below, len(compared) - below - above, above, smallest, largest, len(alike) - len(compared),
-        note, tuple(dict.fromkeys(one.source for one in compared)), (low, high), len(alike) < len(like),
-    )  # fmt: skip
+        measure,
+        _WHOM.get(kind, kind),
+        "with the mean row removed" if centered and measure not in _CENTER_THEMSELVES else "",
+        below,
+        len(compared) - below - above,
+        above,
+        smallest,
+        largest,
+        len(alike) - len(compared),
+        note,
+        tuple(dict.fromkeys(one.source for one in compared)),
+        (low, high),
+        len(alike) < len(like),
+    )
 
 
 def _checked(measure: str, value: float | tuple[float, float], kind: str) -> tuple[float, float]:
@@ -197,28 +209,33 @@ def _checked(measure: str, value: float | tuple[float, float], kind: str) -> tup
     least, most = _RANGES[measure]
     if not (math.isfinite(high) and least - _PAST_AN_END <= low <= high <= most + _PAST_AN_END):
         span = f"from {least:g} up" if most == math.inf else f"from {least:g} to {most:g}"
-        raise InputError(
-            f"expected {measure} {span}, or (lowest, highest), got {value}: give the value that was read"
-        )
+        raise InputError(f"expected {measure} {span}, or (lowest, highest), got {value}: give the value that was read")
     return low, high
 
 
 @cache
 def known_readings() -> tuple[KnownReading, ...]:
     """The table that comes with the package."""
-    text = (
-        resources.files("uncone.diagnosis.known").joinpath("known_readings.csv").read_text(encoding="utf-8")
-    )
+    text = resources.files("uncone.diagnosis.known").joinpath("known_readings.csv").read_text(encoding="utf-8")
     readings = list[KnownReading]()
     for line in csv.DictReader(text.splitlines()):
         digits = line["value"] or "nan"
         half = _HALF_A_DIGIT * 10.0 ** -len(digits.partition(".")[2])
         value, parameters = float(digits), int(line["parameters"]) if line["parameters"] else None
         kind: Kind = next(kind for kind in get_args(Kind) if kind == line["kind"])
-        readings.append(KnownReading(
-            line["model"], parameters, kind, line["rows"] == "mean removed", line["measure"],
-            value - half, value + half, line["diverged"] == "yes", line["source"],
-        ))  # fmt: skip
+        readings.append(
+            KnownReading(
+                line["model"],
+                parameters,
+                kind,
+                line["rows"] == "mean removed",
+                line["measure"],
+                value - half,
+                value + half,
+                line["diverged"] == "yes",
+                line["source"],
+            )
+        )
     return tuple(readings)
 
 

@@ -69,9 +69,7 @@ class Placed:
             said = " ".join(filter(None, (said, self._many, self.how)))
             return f"{said} ({self.note})" if self.note else said
         word, beaten = ("low", self.above) if self.above >= self.below else ("high", self.below)
-        known = " ".join(
-            filter(None, ("known", self.whom if self.total == 1 else self._many, self.how, self._sizes()))
-        )
+        known = " ".join(filter(None, ("known", self.whom if self.total == 1 else self._many, self.how, self._sizes())))
         every = f"the one {known}" if self.total == 1 else f"all {self.total} {known}"
         if beaten == 0:
             said = f"not to be told apart from {every} at the digits published"

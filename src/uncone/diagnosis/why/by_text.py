@@ -78,9 +78,13 @@ class TextReading:
         with self._or_note("The layers", (UnsupportedModel, UndefinedMeasure)):
             self._run_in = {"device": device, "dtype": dtype}
             self._layers = hidden_states_of(
-                self.spec, open_texts(self.texts), most=self.tokens, resume=resume, progress=self.progress,
+                self.spec,
+                open_texts(self.texts),
+                most=self.tokens,
+                resume=resume,
+                progress=self.progress,
                 **self._run_in,
-            )  # fmt: skip
+            )
             self.profile = describe(self._layers, counts=self.counts, progress=self.progress)
 
     def read_head(self) -> None:
@@ -115,9 +119,7 @@ class TextReading:
 
     def explanation(self, subjects: Sequence[Subject]) -> Explanation:
         """The record; its first clauses are what frequency says of the rows of `subjects`."""
-        parts = (
-            self.profile, self.direction, self.gradients, self.margins, self.unreachable, self.settable,
-        )  # fmt: skip
+        parts = (self.profile, self.direction, self.gradients, self.margins, self.unreachable, self.settable)
         told = tuple(_first_sentence(part.verdict) for part in parts if part is not None)
         shaped = tuple(f"Rows of {s.name}: {s.by_count.verdict}" for s in subjects if s.by_count is not None)
         return Explanation((*shaped, *told), self.frequencies, *parts, tuple(self.notes))
@@ -127,11 +129,7 @@ class TextReading:
         if self._layers is None:  # a note has said why
             return None
         if not self._layers.causal or self._layers.head is None:
-            why = (
-                self._layers.why_no_head
-                if self._layers.head is None
-                else "the model does not predict the next token"
-            )
+            why = self._layers.why_no_head if self._layers.head is None else "the model does not predict the next token"
             self.notes.append(f"Questions of an output head were left out: {why}.")
             return None
         from uncone.model.last_states import states_of
@@ -150,9 +148,7 @@ class TextReading:
             return None
         sample, layer = self._layers.sample, self._layers.read
         place = len(self._layers.layers) - 1 if layer is None else layer
-        return uniformly_negative_direction(
-            sample.layers[place], windows=sample.segments, progress=self.progress
-        )
+        return uniformly_negative_direction(sample.layers[place], windows=sample.segments, progress=self.progress)
 
     def _head(self, states: Any) -> tuple[Any, Any] | None:
         if states is not None:
@@ -186,9 +182,7 @@ def begin(
     Raises:
         InputError: no whole model with a tokenizer, no text, or one that is empty or no UTF-8.
     """
-    whole = isinstance(spec, str | os.PathLike) and (lambda at: at[1] is None and is_model(at[0]))(
-        split(spec)
-    )
+    whole = isinstance(spec, str | os.PathLike) and (lambda at: at[1] is None and is_model(at[0]))(split(spec))
     if not whole:
         raise InputError("expected a whole model with a text, got rows alone: name the model's directory")
     texts = (text,) if isinstance(text, str | os.PathLike) else tuple(text)
@@ -206,6 +200,4 @@ def begin(
     runs = all(find_spec(package) is not None for package in ("torch", "transformers"))
     notes += [] if runs else [f"Only frequencies were read: {NEEDS}."]
     counted_in = "in these texts" if counts is None else "in the counts given"
-    return TextReading(
-        spec, texts, used, token_frequencies(counted), counted_in, tokens, progress, runs, notes=notes
-    )
+    return TextReading(spec, texts, used, token_frequencies(counted), counted_in, tokens, progress, runs, notes=notes)

@@ -29,11 +29,7 @@ class Explanation:
     notes: tuple[str, ...] = ()
 
     def blocks(self) -> tuple[Block, ...]:
-        frequencies = (
-            () if self.frequencies is None else beneath("Frequency of tokens", self.frequencies.blocks())
-        )
-        parts = (
-            self.layers, self.direction, self.gradients, self.margins, self.unreachable, self.settable,
-        )  # fmt: skip
+        frequencies = () if self.frequencies is None else beneath("Frequency of tokens", self.frequencies.blocks())
+        parts = (self.layers, self.direction, self.gradients, self.margins, self.unreachable, self.settable)
         told = tuple(part.blocks() for part in parts if part is not None)
         return section("Why", Bullets(self.clauses, "lead"), frequencies, *told, Bullets(self.notes), level=2)

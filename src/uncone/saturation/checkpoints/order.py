@@ -40,9 +40,7 @@ def series_of(checkpoints: Sequence[Checkpoint], losses: Points) -> dict[str, li
     for name in NAMED:
         of = _SIZES.get(name) if len(widths) > 1 else None
         known = [one for one in read if name in one.values]
-        points = [
-            (float(o.step), o.values[name] / (of(o.shape[1]) if of and o.shape else 1.0)) for o in known
-        ]
+        points = [(float(o.step), o.values[name] / (of(o.shape[1]) if of and o.shape else 1.0)) for o in known]
         if name == "loss" and losses:
             points = list(losses)
         if points:
@@ -70,18 +68,12 @@ def find_turns(
         if turn is not None:
             found[name] = turn
     p = dict[str, float]()
-    for is_named in (
-        True,
-        False,
-    ):  # what the sentence may name, and what stands beside it, are questions of their own
+    for is_named in (True, False):  # what the sentence may name, and what stands beside it, are questions of their own
         family = [name for name in found if (name in LOSSES + GEOMETRY) is is_named]
         p |= zip(family, after_holm([found[name].p for name in family]), strict=True)
     rows = [_row(name, len(thinned[name][0]), thinned[name][0], found.get(name), p) for name in thinned]
     turned = {row.name for row in rows if row.turned}
-    rows = [
-        _ordered(row, found, loss) if loss in turned and row.name in turned - set(LOSSES) else row
-        for row in rows
-    ]
+    rows = [_ordered(row, found, loss) if loss in turned and row.name in turned - set(LOSSES) else row for row in rows]
     return rows, found
 
 
@@ -175,8 +167,7 @@ def phases(series: Mapping[str, Points], found: Mapping[str, Turn], *, seed: int
     if not ends:
         return f"{whose}: no phase was detected."
     parts = [
-        _phase(phase if at == ends[0][0] or phase == "expansion" else "compression", turns[phase])
-        for at, phase in ends
+        _phase(phase if at == ends[0][0] or phase == "expansion" else "compression", turns[phase]) for at, phase in ends
     ]
     last = "compression" if ends[-1][1] == "expansion" else "expansion"
     return f"{whose}: {', then '.join([*parts, last])}."

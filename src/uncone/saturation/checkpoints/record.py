@@ -130,10 +130,7 @@ class CheckpointTrace(Record):
         expect(steps == sorted(set(steps)), "checkpoints of ascending steps, got others: the file was edited")
         unknown = {name for one in self.checkpoints for name in one.values} - set(NAMED)
         unknown |= {turn.name for turn in self.turns} - set(NAMED)
-        expect(
-            not unknown,
-            f"series that this version knows, got {sorted(unknown)[:1]}: written by another version",
-        )
+        expect(not unknown, f"series that this version knows, got {sorted(unknown)[:1]}: written by another version")
 
     def blocks(self) -> tuple[Block, ...]:
         failed = [f"{one.name}: {one.failed}" for one in self.checkpoints if one.failed]
@@ -141,9 +138,7 @@ class CheckpointTrace(Record):
         few = all(turn.turned is None for turn in self.turns)
         turns = () if few else (Table(columns, tuple(map(_turn_row, self.turns)), columns[1:5]),)
         profiles = self._profiles()
-        charts = tuple(
-            chart for group in _GROUPS[bool(profiles) :] if (chart := self._chart(*group)) is not None
-        )
+        charts = tuple(chart for group in _GROUPS[bool(profiles) :] if (chart := self._chart(*group)) is not None)
         pages = [charts[at : at + 3] for at in range(0, len(charts), 3)]
         return shown(
             Heading(self.verdict, 1),
@@ -151,13 +146,17 @@ class CheckpointTrace(Record):
             Bullets(self.notes),
             section("Where each series turned", turns),
             section(
-                "Over training", profiles,
-                (Figure("Series over training", page, spark="Over training:" if not at else "") for at, page in enumerate(pages)),
+                "Over training",
+                profiles,
+                (
+                    Figure("Series over training", page, spark="Over training:" if not at else "")
+                    for at, page in enumerate(pages)
+                ),
             ),
             section("Not read", Bullets(tuple(failed))),
             Folded("Every checkpoint", (self._numbers(),), in_terminal=few),
             Text(made_with(self.versions), "quiet"),
-        )  # fmt: skip
+        )
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each checkpoint, with a column for each series."""
@@ -185,17 +184,22 @@ class CheckpointTrace(Record):
         last = min(len(one.centered) for one in kept)
         ranks = sorted({round(last ** (part / (_DRAWN_RANKS - 1))) for part in range(_DRAWN_RANKS)})
         drawn = HeatMap(
-            "profiles", "Singular values of the head", "step", "rank", "share of the first",
-            tuple(float(one.step) for one in kept), tuple(map(float, ranks)),
+            "profiles",
+            "Singular values of the head",
+            "step",
+            "rank",
+            "share of the first",
+            tuple(float(one.step) for one in kept),
+            tuple(map(float, ranks)),
             tuple(tuple(one.centered[rank - 1] / one.centered[0] for one in kept) for rank in ranks),
-            log_x=self._is_log, log_y=True, spark="spectrum, rank",
+            log_x=self._is_log,
+            log_y=True,
+            spark="spectrum, rank",
             caption="Centred over the vocabulary. Dark at every rank: all directions weigh the same.",
-        )  # fmt: skip
+        )
         loss = self._chart(*_GROUPS[0])
         title = "Profiles of the head's spectrum beside the loss"
-        return (
-            Figure(title, (drawn, loss) if loss else (drawn,), spark="The head's spectrum over training:"),
-        )
+        return (Figure(title, (drawn, loss) if loss else (drawn,), spark="The head's spectrum over training:"),)
 
     def _chart(self, name: str, title: str, members: tuple[str, ...]) -> Chart | None:
         curves, marks, bands = list[Curve](), list[Mark](), list[tuple[float, float]]()
@@ -207,12 +211,7 @@ class CheckpointTrace(Record):
                     Curve(NAMED[member].title, *points, ("raw", "isotropic")[place], dots=len(points[0]) < 40)
                 )
                 turn = turns.get(member)
-                if (
-                    turn is not None
-                    and turn.at is not None
-                    and turn.low is not None
-                    and turn.high is not None
-                ):
+                if turn is not None and turn.at is not None and turn.low is not None and turn.high is not None:
                     marks.append(Mark(turn.at, label="turns" if not marks else ""))
                     bands.append((turn.low, turn.high))
         if not curves:
@@ -221,9 +220,17 @@ class CheckpointTrace(Record):
         spark = title.lower() if len(curves) == 1 else ""
         unit = NAMED[members[0]].unit
         return Chart(
-            name, title, "step", unit, tuple(curves), marks=tuple(marks), bands=tuple(bands),
-            log_x=self._is_log, caption=caption, spark=spark,
-        )  # fmt: skip
+            name,
+            title,
+            "step",
+            unit,
+            tuple(curves),
+            marks=tuple(marks),
+            bands=tuple(bands),
+            log_x=self._is_log,
+            caption=caption,
+            spark=spark,
+        )
 
     def _points(self, name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
         given = [(float(one.step), one.values[name]) for one in self.checkpoints if name in one.values]

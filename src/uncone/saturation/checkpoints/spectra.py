@@ -51,11 +51,13 @@ def of_head(m: Moments) -> tuple[dict[str, float], tuple[float, ...], tuple[floa
 
 def of_rows(m: Moments, kind: str) -> dict[str, float]:
     """Isotropy of a matrix."""
-    return _known(**{
-        f"{kind}_cosine": lambda: float(measure.mean_cosine(m)),
-        f"{kind}_isoscore": lambda: float(measure.isoscore(m)),
-        f"{kind}_rankme": lambda: float(measure.rankme(m)),
-    })  # fmt: skip
+    return _known(
+        **{
+            f"{kind}_cosine": lambda: float(measure.mean_cosine(m)),
+            f"{kind}_isoscore": lambda: float(measure.isoscore(m)),
+            f"{kind}_rankme": lambda: float(measure.rankme(m)),
+        }
+    )
 
 
 def of_states(states: Any, head: Moments) -> tuple[dict[str, float], tuple[float, ...]]:

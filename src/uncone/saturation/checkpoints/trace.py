@@ -60,9 +60,7 @@ def places_of(directories: Sequence[Path_], steps: Sequence[int] | None = None) 
     if not paths:
         raise InputError("expected directories of checkpoints, got none: give one for each step")
     if steps is not None and len(steps) != len(paths):
-        raise InputError(
-            f"expected a step for each of {len(paths)} checkpoints, got {len(steps)}: give as many"
-        )
+        raise InputError(f"expected a step for each of {len(paths)} checkpoints, got {len(steps)}: give as many")
     for path in paths:
         if not path.exists():
             raise InputError(f"no checkpoint {path}: give directories that exist")
@@ -82,16 +80,8 @@ def left_out(directories: Sequence[Path_], places: Sequence[Place]) -> list[str]
     root, read = Path(directories[0]), {place.path for place in places}
     if len(directories) > 1 or root in read:
         return []
-    others = [
-        path
-        for path in (root, *sorted(root.iterdir()))
-        if path not in read and (path / "config.json").is_file()
-    ]
-    return (
-        [f"Not read, as no step is in the name: {', '.join(path.name[:40] for path in others)}."]
-        if others
-        else []
-    )
+    others = [path for path in (root, *sorted(root.iterdir())) if path not in read and (path / "config.json").is_file()]
+    return [f"Not read, as no step is in the name: {', '.join(path.name[:40] for path in others)}."] if others else []
 
 
 def _step_of(path: Path) -> int:
@@ -149,8 +139,7 @@ def _read_losses(path: Path_) -> list[tuple[float, float]]:
     if {"task", "metric", "step", "value"} <= set(columns):
         rows = list(zip(*(columns[name] for name in ("task", "metric", "step", "value")), strict=True))
         kinds = [
-            [(x, y) for task, metric, x, y in rows if (task, metric) == (kind, "loss")]
-            for kind in ("eval", "train")
+            [(x, y) for task, metric, x, y in rows if (task, metric) == (kind, "loss")] for kind in ("eval", "train")
         ]
         pairs = next(filter(None, kinds), [])
     if not pairs:
@@ -160,27 +149,17 @@ def _read_losses(path: Path_) -> list[tuple[float, float]]:
                 f"expected the columns step and loss in {path}, got {have}, without {missing[0]}: name them so, or give a {NAME}"
             )
         pairs = list(zip(columns["step"], columns["loss"], strict=True))
-    steps, losses = (
-        ([number_of(cell) for cell in column] for column in zip(*pairs, strict=True)) if pairs else ([], [])
-    )
+    steps, losses = ([number_of(cell) for cell in column] for column in zip(*pairs, strict=True)) if pairs else ([], [])
     if None in steps:
         row = steps.index(None)
-        raise InputError(
-            f"expected a step in row {row + 1} of {path}, got {str(pairs[row][0])[:60]!r}: mend that row"
-        )
+        raise InputError(f"expected a step in row {row + 1} of {path}, got {str(pairs[row][0])[:60]!r}: mend that row")
     return [
-        (step, math.nan if loss is None else loss)
-        for step, loss in zip(steps, losses, strict=True)
-        if step is not None
+        (step, math.nan if loss is None else loss) for step, loss in zip(steps, losses, strict=True) if step is not None
     ]
 
 
 def read_checkpoints(
-    places: Sequence[Place],
-    *,
-    text: Path_ | None = None,
-    out: Path_ | None = None,
-    progress: Progress | None = None,
+    places: Sequence[Place], *, text: Path_ | None = None, out: Path_ | None = None, progress: Progress | None = None
 ) -> list[Checkpoint]:
     """Each checkpoint, read once: `out` keeps a line of JSON for each, and those of unchanged files are taken from it.
 
@@ -295,9 +274,7 @@ def notes_on(checkpoints: Sequence[Checkpoint]) -> list[str]:
     steps = [one.step for one in read]
     for a, b, c, d in zip(steps, steps[1:], steps[2:], steps[3:], strict=False):
         if c - b > _FAR * max(b - a, d - c):
-            notes.append(
-                f"No checkpoint lies between steps {b:,} and {c:,}, far apart beside their neighbours."
-            )
+            notes.append(f"No checkpoint lies between steps {b:,} and {c:,}, far apart beside their neighbours.")
     return notes
 
 

@@ -54,9 +54,7 @@ def trace_checkpoints(
             can be read. A single checkpoint that cannot be read is in the record with its reason.
     """
     given = (
-        [directories]
-        if isinstance(directories, str | Path) or not isinstance(directories, Sequence)
-        else directories
+        [directories] if isinstance(directories, str | Path) or not isinstance(directories, Sequence) else directories
     )
     places = places_of(given, steps)
     check_targets_apart(
@@ -69,9 +67,10 @@ def trace_checkpoints(
         x, y = np.array(table).T
         checkpoints = [
             replace(one, values={"loss": float(np.interp(one.step, x, y)), **one.values})
-            if not one.failed and x[0] <= one.step <= x[-1] else one
+            if not one.failed and x[0] <= one.step <= x[-1]
+            else one
             for one in checkpoints
-        ]  # fmt: skip
+        ]
     if progress is not None:
         progress("finding turns", 0, 0)
     series = series_of(checkpoints, table)
@@ -84,7 +83,12 @@ def trace_checkpoints(
     )
     parent = places[0].path.resolve().parent.name
     return CheckpointTrace(
-        name=parent or places[0].path.name, verdict=sentence(turns, len(read)), checkpoints=tuple(checkpoints),
-        turns=tuple(turns), losses=tuple(table), phases=phases(series, found, seed=seed),
-        notes=(*left_out(given, places), *notes_on(checkpoints), *notes, *missing), versions=versions("numpy"),
-    )  # fmt: skip
+        name=parent or places[0].path.name,
+        verdict=sentence(turns, len(read)),
+        checkpoints=tuple(checkpoints),
+        turns=tuple(turns),
+        losses=tuple(table),
+        phases=phases(series, found, seed=seed),
+        notes=(*left_out(given, places), *notes_on(checkpoints), *notes, *missing),
+        versions=versions("numpy"),
+    )

@@ -85,9 +85,7 @@ class _Noise:
         return np.asarray(noise * scale[:, None])
 
 
-def find_turn(
-    x: Array, y: Array, normal: Array, generator: np.random.Generator, *, peak: bool = False
-) -> Turn | None:
+def find_turn(x: Array, y: Array, normal: Array, generator: np.random.Generator, *, peak: bool = False) -> Turn | None:
     """The turn of a series, a valley unless `peak`; None of fewer than `FEWEST` checkpoints.
 
     Args:
@@ -262,9 +260,7 @@ def _noise_of(y: Array, fit: Array) -> _Noise | None:
         determinant, explained = determinant + np.log(pivot), explained + right**2 / pivot
     fresh = 1 - phi**2
     squares = np.maximum(applied @ y - explained, 0.0) / fresh
-    likelihood = (
-        (n - 1) * np.log(fresh) + determinant - len(starts) * np.log(fresh) + degrees * np.log(squares)
-    )
+    likelihood = (n - 1) * np.log(fresh) + determinant - len(starts) * np.log(fresh) + degrees * np.log(squares)
     weights = np.exp((likelihood.min() - likelihood) / 2)
     return _Noise(weights / weights.sum(), squares, degrees, phi)
 

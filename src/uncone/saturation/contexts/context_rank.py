@@ -64,9 +64,7 @@ def context_rank(
         arrays = token_arrays(read, _texts(source))
     elif tokenizer is not None:
         raise InputError("expected texts with a tokenizer, got token ids: leave the tokenizer out")
-    return measured(
-        arrays, order=order, dimensions=dimensions, name=name, tokenizer=told, seed=seed, progress=progress
-    )
+    return measured(arrays, order=order, dimensions=dimensions, name=name, tokenizer=told, seed=seed, progress=progress)
 
 
 def _ids(source: Any) -> Sequence[Any] | None:
@@ -74,9 +72,7 @@ def _ids(source: Any) -> Sequence[Any] | None:
     if isinstance(source, str | os.PathLike):
         return None
     if not hasattr(source, "__array__") and not isinstance(source, Sequence):
-        raise InputError(
-            f"expected a path, a list of texts or token ids, got {shown(source)}: pass one of them"
-        )
+        raise InputError(f"expected a path, a list of texts or token ids, got {shown(source)}: pass one of them")
     if hasattr(source, "__array__") or (len(source) and isinstance(source[0], int | np.integer)):
         return [source]
     return None if all(isinstance(one, str) for one in source) else source
@@ -97,9 +93,7 @@ def _tokenizer(given: Any) -> Any:
         of_json = tokenizer_class()
         found, error = attempt(lambda: of_json.from_file(str(path)))
         if error is not None:
-            raise InputError(
-                f"expected a tokenizer.json, got {path}: save the tokenizer in that form"
-            ) from error
+            raise InputError(f"expected a tokenizer.json, got {path}: save the tokenizer in that form") from error
         return found
     found = open_tokenizer(path)
     if found is None:

@@ -117,10 +117,18 @@ def context_rank(
     differences = tuple(_differences(errors))
     of_all = [curve for curve in curves if curve.kind == "all"]
     return ContextRank(
-        verdict=_verdict(name, order, of_all, differences), name=name, tokenizer=tokenizer, tokens=len(ids),
-        vocabulary=len(np.unique(ids)), order=order, dimensions=dimensions, seen=SEEN, seed=seed,
-        curves=tuple(curves), differences=differences,
-    )  # fmt: skip
+        verdict=_verdict(name, order, of_all, differences),
+        name=name,
+        tokenizer=tokenizer,
+        tokens=len(ids),
+        vocabulary=len(np.unique(ids)),
+        order=order,
+        dimensions=dimensions,
+        seen=SEEN,
+        seed=seed,
+        curves=tuple(curves),
+        differences=differences,
+    )
 
 
 def _joined(texts: Sequence[Any], order: int) -> tuple[Array, Array]:
@@ -145,9 +153,7 @@ def _joined(texts: Sequence[Any], order: int) -> tuple[Array, Array]:
     return np.concatenate([a.astype(np.int64) for a in arrays if len(a)]), ends
 
 
-def count_followers(
-    ids: Array, ends: Array, order: int, shuffle: Callable[[Array], Array] | None = None
-) -> Followers:
+def count_followers(ids: Array, ends: Array, order: int, shuffle: Callable[[Array], Array] | None = None) -> Followers:
     """Count what follows the contexts of `order` - 1 ids; `shuffle` puts what follows into another order."""
     length, vocabulary = order - 1, int(ids.max()) + 1
     starts = np.arange(len(ids) - length)
@@ -156,9 +162,7 @@ def count_followers(
     context = np.zeros(len(starts), np.int64)
     for step in range(length):
         # numbered anew at each token, so that a number of context and token fits into 64 bits
-        context = np.unique(context * vocabulary + ids[starts + step], return_inverse=True)[1].astype(
-            np.int64
-        )
+        context = np.unique(context * vocabulary + ids[starts + step], return_inverse=True)[1].astype(np.int64)
     token = ids[starts + length]
     keys = context * vocabulary + (token if shuffle is None else shuffle(token))
     where, keys = context, np.sort(keys)
@@ -176,9 +180,7 @@ class ContextMatrix:
     """
 
     def __init__(self, found: Followers, kind: Kind) -> None:
-        sparse = needed(
-            "scipy.sparse", "the rank of contexts needs scipy, got none: pip install 'uncone[cluster]'"
-        )
+        sparse = needed("scipy.sparse", "the rank of contexts needs scipy, got none: pip install 'uncone[cluster]'")
         weight = np.sqrt(found.total) if kind == "weighted" else np.ones(len(found.total))
         if kind == "seen":
             weight[found.total < SEEN] = 0
@@ -214,9 +216,7 @@ class ContextMatrix:
             return result
 
         n = len(self.coupled)
-        values, vectors = (
-            leading_pairs(product, n, min(k, n), seed=seed) if n else (np.zeros(0), np.zeros((0, 0)))
-        )
+        values, vectors = leading_pairs(product, n, min(k, n), seed=seed) if n else (np.zeros(0), np.zeros((0, 0)))
         apart = np.setdiff1d(np.arange(self.columns), self.coupled)
         every = np.concatenate([values, own[apart]])
         chosen = np.argsort(-every, kind="stable")[:k]
@@ -261,9 +261,14 @@ def _curve(kind: Kind, source: str, matrix: ContextMatrix, errors: Array, left: 
     points = np.geomspace(1, max(len(errors) - 1, 1), _MOST_POINTS).round().astype(int)
     at = [0, *np.unique(points).tolist()]
     return ContextCurve(
-        kind=kind, source=source, contexts=matrix.contexts, single=matrix.single, dimensions=tuple(at),
-        errors=tuple(float(errors[d]) for d in at), half=Estimate(None if half is None else float(half), interval),
-    )  # fmt: skip
+        kind=kind,
+        source=source,
+        contexts=matrix.contexts,
+        single=matrix.single,
+        dimensions=tuple(at),
+        errors=tuple(float(errors[d]) for d in at),
+        half=Estimate(None if half is None else float(half), interval),
+    )
 
 
 def _differences(errors: dict[tuple[str, str], tuple[Array, Array]]) -> Iterator[ContextDifference]:
@@ -284,21 +289,19 @@ def _differences(errors: dict[tuple[str, str], tuple[Array, Array]]) -> Iterator
                 low, high = np.quantile(drawn, [0.025, 0.975])
                 value = float(text[d] - null[d])
                 ends = (min(float(low), value), max(float(high), value))
-                yield ContextDifference(
-                    kind, source, d, float(text[d]), float(null[d]), Estimate(value, ends), *halves
-                )
+                yield ContextDifference(kind, source, d, float(text[d]), float(null[d]), Estimate(value, ends), *halves)
 
 
-def _verdict(
-    name: str, order: int, curves: Sequence[ContextCurve], differences: Sequence[ContextDifference]
-) -> str:
+def _verdict(name: str, order: int, curves: Sequence[ContextCurve], differences: Sequence[ContextDifference]) -> str:
     """What is claimed rests on the differences from the shuffled tokens; where several are shown, on the last one."""
     rows = [d for d in differences if (d.kind, d.source) == ("all", "shuffled")]
     last = next((d for d in reversed(rows) if _way(d)), rows[-1])
     what = f"The contexts of {order - 1} tokens of {name or 'the text'}"
     halves = [curve.half.value for curve in curves if curve.source in ("text", "shuffled")]
     if None not in halves and len(halves) == 2:
-        said = f"{what} halve their W-error at {halves[0]:,.0f} dimensions, the same tokens shuffled at {halves[1]:,.0f}"
+        said = (
+            f"{what} halve their W-error at {halves[0]:,.0f} dimensions, the same tokens shuffled at {halves[1]:,.0f}"
+        )
     else:
         said = f"{what} have a W-error of {number(last.text)} at {count(last.dimension)} dimensions, the same tokens shuffled {number(last.null)}"
     size, at = number(abs(last.difference.value or 0)), count(last.dimension)
@@ -329,6 +332,4 @@ def token_arrays(read: Any, texts: Sequence[str]) -> list[Array]:
         encoded = read.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(one.ids, np.int64) for one in encoded]
     number_of = dict[str, int]()
-    return [
-        np.array([number_of.setdefault(w, len(number_of)) for w in text.split()], np.int64) for text in texts
-    ]
+    return [np.array([number_of.setdefault(w, len(number_of)) for w in text.split()], np.int64) for text in texts]

@@ -39,8 +39,7 @@ class ContextCurve:
     def __post_init__(self) -> None:
         fits = len(self.dimensions) == len(self.errors) > 0
         expect(
-            fits,
-            f"an error for each dimension, got {len(self.errors)} for {len(self.dimensions)}: the file was cut",
+            fits, f"an error for each dimension, got {len(self.errors)} for {len(self.dimensions)}: the file was cut"
         )
 
 
@@ -95,11 +94,8 @@ class ContextRank(Record):
                 Text("The last line of a cell reaches over the 95% interval over blocks of the stream.", "quiet"),
             ),
             Figure("W-error by dimensions", charts, legend=tuple((style, name) for name, style in _STYLES.items())),
-            section(
-                "Matrices",
-                Table(columns, tuple(map(self._row, self.curves)), columns[1:]),
-            ),
-        )  # fmt: skip
+            section("Matrices", Table(columns, tuple(map(self._row, self.curves)), columns[1:])),
+        )
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each curve and dimension."""
@@ -121,32 +117,40 @@ class ContextRank(Record):
             number(curve.errors[-1], limits=(0, 1)),
             "" if curve.dimensions[-1] == self.dimensions else f"at {count(curve.dimensions[-1])}",
         )
-        return (
-            f"{self._words(curve.kind)}, {curve.source}",
-            count(curve.contexts),
-            single,
-            Cell(told, reach),
-            last,
-        )
+        return (f"{self._words(curve.kind)}, {curve.source}", count(curve.contexts), single, Cell(told, reach), last)
 
     def _difference(self, one: ContextDifference) -> tuple[str | Cell, ...]:
         ends = one.difference.interval
         reach = "" if ends is None else f"{signed(ends[0])} to {signed(ends[1])}"
         value = one.difference.value
         return (
-            self._words(one.kind), one.source, count(one.dimension), number(one.text, limits=(0, 1)),
-            number(one.null, limits=(0, 1)), Cell("-" if value is None else signed(value), reach, "strong"),
-        )  # fmt: skip
+            self._words(one.kind),
+            one.source,
+            count(one.dimension),
+            number(one.text, limits=(0, 1)),
+            number(one.null, limits=(0, 1)),
+            Cell("-" if value is None else signed(value), reach, "strong"),
+        )
 
     def _chart(self, kind: str) -> Chart | None:
         curves = tuple(
-            Curve(curve.source, tuple(map(float, curve.dimensions[1:])), curve.errors[1:], _STYLES.get(curve.source, "raw"))
+            Curve(
+                curve.source,
+                tuple(map(float, curve.dimensions[1:])),
+                curve.errors[1:],
+                _STYLES.get(curve.source, "raw"),
+            )
             for curve in self.curves
             if curve.kind == kind and len(curve.dimensions) > 2
-        )  # fmt: skip
+        )
         if not curves:
             return None
         return Chart(
-            f"context rank {kind}", self._words(kind).capitalize(), "dimensions", "W-error", curves,
-            marks=(Mark(0.5, "y", "half"),), log_x=True,
-        )  # fmt: skip
+            f"context rank {kind}",
+            self._words(kind).capitalize(),
+            "dimensions",
+            "W-error",
+            curves,
+            marks=(Mark(0.5, "y", "half"),),
+            log_x=True,
+        )

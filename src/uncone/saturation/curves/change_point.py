@@ -36,6 +36,4 @@ def change_points(y: Array, steps: Array, correlation: Array, *, level: float = 
     ratio = 1 + point_of(np.log([(1 - level) / 2]), degrees) ** 2 / degrees
     inside = left <= left.min(1, keepdims=True) * ratio
     best = left.argmin(1)
-    return np.stack(
-        [knots[best], knots[inside.argmax(1)], knots[len(knots) - 1 - inside[:, ::-1].argmax(1)]], axis=1
-    )
+    return np.stack([knots[best], knots[inside.argmax(1)], knots[len(knots) - 1 - inside[:, ::-1].argmax(1)]], axis=1)

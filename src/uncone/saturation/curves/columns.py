@@ -54,12 +54,8 @@ def roles_of(table: Table, wanted: Mapping[str, str] | None = None) -> dict[str,
             )
         if name not in table.columns:
             advice = nearest(name, table.columns, "name one of these")
-            raise InputError(
-                f"expected a column {name!r} for the {role} in {table.name}, got columns {have}: {advice}"
-            )
-    folded = {
-        name.strip().casefold(): name for name in reversed(list(table.columns)) if name not in wanted.values()
-    }
+            raise InputError(f"expected a column {name!r} for the {role} in {table.name}, got columns {have}: {advice}")
+    folded = {name.strip().casefold(): name for name in reversed(list(table.columns)) if name not in wanted.values()}
     found = {
         role: next((folded[name] for name in names if name in folded), "") for role, names in ROLES.items()
     } | wanted
@@ -72,8 +68,11 @@ def roles_of(table: Table, wanted: Mapping[str, str] | None = None) -> dict[str,
 
 
 def curves_of(
-    table: Table, columns: Mapping[str, str] | None = None, lower: Sequence[str] | None = None, higher: Sequence[str] = ()
-) -> tuple[list[Curve], tuple[str, ...], tuple[str, ...]]:  # fmt: skip
+    table: Table,
+    columns: Mapping[str, str] | None = None,
+    lower: Sequence[str] | None = None,
+    higher: Sequence[str] = (),
+) -> tuple[list[Curve], tuple[str, ...], tuple[str, ...]]:
     """The curves in a table, the columns that tell them apart, and notes.
 
     Args:
@@ -88,40 +87,41 @@ def curves_of(
         named = replace(table, columns={**table.columns, "": Cells(repeat(roles["value"], len(table)))})
         table, roles = named, roles | {"metric": ""}
     _check_metrics(table, roles, [*(lower or ()), *higher])
-    cells = {
-        name: column if isinstance(column, Cells) else Cells(column) for name, column in table.columns.items()
-    }
+    cells = {name: column if isinstance(column, Cells) else Cells(column) for name, column in table.columns.items()}
     extra = [name for name in table.columns if name not in roles.values()]
     settings = [roles[role] for role in _SETTINGS if role in roles]
     apart, key = _told_apart(cells, roles, [*settings, *extra])
     numbers = {role: cells[roles[role]].numbers() for role in ("step", "value", "stderr") if role in roles}
     curves = []
     for rows in _rows_of(key):
-        texts = {
-            role: text_of(cells[roles[role]][rows[0]]) for role in ("model", *_OF_FAMILY) if role in roles
-        }
+        texts = {role: text_of(cells[roles[role]][rows[0]]) for role in ("model", *_OF_FAMILY) if role in roles}
         more = [f"{name} {text_of(cells[name][rows[0]])}" for name in apart if name in extra]
         model = ", ".join(filter(None, [texts.pop("model", ""), *more])) or table.name.rpartition("/")[2]
-        beside = {
-            name: ", ".join(dict.fromkeys(text_of(cells[name][i]) for i in rows[:1000])) for name in settings
-        }
+        beside = {name: ", ".join(dict.fromkeys(text_of(cells[name][i]) for i in rows[:1000])) for name in settings}
         first = {
             role: cells[roles[role]][rows[wrong.argmax()]]
             for role in ("step", "value")
             if (wrong := numbers[role][2][rows]).any()
         }
         names = tuple(filter(None, (texts.get("metric", ""), texts.get("task", "")))) or (roles["value"],)
-        less = _lower(
-            names, table.lower.get((texts.get("task", ""), texts.get("metric", ""))), lower or (), higher
-        )
+        less = _lower(names, table.lower.get((texts.get("task", ""), texts.get("metric", ""))), lower or (), higher)
         if less is None:
             less = is_lower_better(texts.get("metric", ""), texts.get("task", ""))
         curve = _curve([[part[rows] for part in numbers[role]] for role in numbers], first)
-        curves.append(replace(
-            curve, model=model, task=texts.get("task", ""), metric=texts.get("metric", ""), suite=texts.get("suite", ""),
-            shots=texts.get("shots", ""), settings=beside, lower=bool(less), guessed=names[0] if less is None else "",
-            logarithm=bool(less) and any(one in texts.get("metric", "").casefold() for one in _PERPLEXITIES),
-        ))  # fmt: skip
+        curves.append(
+            replace(
+                curve,
+                model=model,
+                task=texts.get("task", ""),
+                metric=texts.get("metric", ""),
+                suite=texts.get("suite", ""),
+                shots=texts.get("shots", ""),
+                settings=beside,
+                lower=bool(less),
+                guessed=names[0] if less is None else "",
+                logarithm=bool(less) and any(one in texts.get("metric", "").casefold() for one in _PERPLEXITIES),
+            )
+        )
     return curves, tuple(apart), (*table.notes, *_notes(curves))
 
 
@@ -138,18 +138,14 @@ def _check_metrics(table: Table, roles: Mapping[str, str], named: Sequence[str])
             )
 
 
-def _lower(
-    names: Iterable[str], told: bool | None, lower: Iterable[str], higher: Iterable[str]
-) -> bool | None:
+def _lower(names: Iterable[str], told: bool | None, lower: Iterable[str], higher: Iterable[str]) -> bool | None:
     """Whether less is better, as the caller says of one of the names, or else the source; None where neither does."""
     if {*names} & {*higher}:
         return False
     return True if {*names} & {*lower} else told
 
 
-def _told_apart(
-    cells: Mapping[str, Cells], roles: Mapping[str, str], others: Sequence[str]
-) -> tuple[list[str], Codes]:
+def _told_apart(cells: Mapping[str, Cells], roles: Mapping[str, str], others: Sequence[str]) -> tuple[list[str], Codes]:
     """The columns of model and family, and of the others those that leave fewer rows of the same step, the best first.
 
     With them the number of each row's curve.
@@ -225,10 +221,6 @@ def _notes(curves: Sequence[Curve]) -> list[str]:
     if not without:
         return []
     whose = (
-        "No curve has"
-        if without == len(curves)
-        else f"{counted(without, 'curve')} {plural(without, 'has', 'have')} no"
+        "No curve has" if without == len(curves) else f"{counted(without, 'curve')} {plural(without, 'has', 'have')} no"
     )
-    return [
-        f"{whose} standard errors: the jitter between checkpoints alone is their noise, which finds less."
-    ]
+    return [f"{whose} standard errors: the jitter between checkpoints alone is their noise, which finds less."]

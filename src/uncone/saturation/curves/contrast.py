@@ -99,9 +99,19 @@ def _design(of_steps: tuple[float, ...]) -> Design:
     determinant = np.linalg.slogdet(inner)[1] + np.linalg.slogdet(information)[1]
     variance = np.einsum("i,kij,j->k", weights, correlation, weights)
     return Design(
-        body, middle, late, weights, np.linalg.qr(x)[0], residual, determinant, variance, correlation,
-        np.linalg.cholesky(correlation), _second_differences(steps[body]), len(x) - _DEGREE - 1,
-    )  # fmt: skip
+        body,
+        middle,
+        late,
+        weights,
+        np.linalg.qr(x)[0],
+        residual,
+        determinant,
+        variance,
+        correlation,
+        np.linalg.cholesky(correlation),
+        _second_differences(steps[body]),
+        len(x) - _DEGREE - 1,
+    )
 
 
 def _second_differences(steps: Array) -> Array:

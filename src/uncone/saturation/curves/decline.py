@@ -87,7 +87,7 @@ class _Group:
 
 def judge(
     curves: Sequence[Curve], *, alpha: float = 0.05, seed: int = 0, progress: Progress | None = None
-) -> tuple[tuple[CurveVerdict, ...], tuple[CurveFamily, ...]]:  # fmt: skip
+) -> tuple[tuple[CurveVerdict, ...], tuple[CurveFamily, ...]]:
     """The verdict on each curve, in their order, and on their families.
 
     Args:
@@ -114,9 +114,7 @@ def judge(
         p_peak = _peaks(group, families, weights, ratios, seed, tick)
         bends = _bends(prepared[group.at[0]].steps, group, weights)
         for row, i in enumerate(group.at):
-            verdicts[i] = _evidence(
-                prepared[i], group, row, float(p_contrast[row]), float(p_peak[row]), bends[row]
-            )
+            verdicts[i] = _evidence(prepared[i], group, row, float(p_contrast[row]), float(p_peak[row]), bends[row])
     verdicts = _decided(verdicts, alpha)
     fell = [i for i, verdict in enumerate(verdicts) if verdict.declined]
     for i in sorted(fell, key=lambda i: verdicts[i].p_holm or 0.0)[:MOST_DRAWN]:
@@ -203,8 +201,12 @@ def _averaged(curve: Curve) -> Curve:
     errors = None if curve.errors is None else np.sqrt(total(curve.errors**2)) / held
     note = f"{len(curve.steps):,} checkpoints were averaged to {len(kept)}"
     return replace(
-        curve, steps=total(curve.steps) / held, values=total(curve.values) / held, errors=errors, notes=(*curve.notes, note)
-    )  # fmt: skip
+        curve,
+        steps=total(curve.steps) / held,
+        values=total(curve.values) / held,
+        errors=errors,
+        notes=(*curve.notes, note),
+    )
 
 
 def _groups(curves: Sequence[Curve]) -> list[_Group]:
@@ -226,9 +228,7 @@ def _groups(curves: Sequence[Curve]) -> list[_Group]:
     return groups
 
 
-def _shared(
-    curves: Sequence[Curve], groups: Iterable[_Group]
-) -> tuple[Array, dict[Family, tuple[Array, int]]]:
+def _shared(curves: Sequence[Curve], groups: Iterable[_Group]) -> tuple[Array, dict[Family, tuple[Array, int]]]:
     """How likely each correlation is for each curve; of each family its deviation over its errors, with degrees of freedom.
 
     The deviation is the median over its curves, so that a few curves of much jitter do not speak for all; at least 1.
@@ -247,18 +247,20 @@ def _shared(
     for at in members.values():
         likely[at] = posteriors(likelihood[at])
     ratios = {
-        family: (
-            np.maximum(np.median([ratio for ratio, _ in each], axis=0), 1.0),
-            sum(degrees for _, degrees in each),
-        )
+        family: (np.maximum(np.median([ratio for ratio, _ in each], axis=0), 1.0), sum(degrees for _, degrees in each))
         for family, each in over.items()
     }
     return likely, ratios
 
 
 def _peaks(
-    group: _Group, families: Sequence[Family], weights: Array, ratios: Mapping[Family, tuple[Array, int]], seed: int, tick: Callable[[int], None]
-) -> Array:  # fmt: skip
+    group: _Group,
+    families: Sequence[Family],
+    weights: Array,
+    ratios: Mapping[Family, tuple[Array, int]],
+    seed: int,
+    tick: Callable[[int], None],
+) -> Array:
     """The chance of each peak, by the standard errors times the family's ratio, or by the curve's own jitter."""
     if group.errors is None:
         noise = Noise(np.ones_like(group.y), np.sqrt(group.found.variances), group.of.degrees)
@@ -282,9 +284,7 @@ def _bends(steps: Array, group: _Group, weights: Array) -> Array:
     return bends
 
 
-def _evidence(
-    curve: Curve, group: _Group, row: int, p_contrast: float, p_peak: float, bend: Array
-) -> CurveVerdict:
+def _evidence(curve: Curve, group: _Group, row: int, p_contrast: float, p_peak: float, bend: Array) -> CurveVerdict:
     y, unit, found = group.y[row], float(group.unit[row]), group.found
     peak, sign = int(y.argmax()), -1.0 if curve.lower else 1.0
     value, error = float(found.value[row]) * unit, float(found.error[row]) * unit
@@ -294,13 +294,26 @@ def _evidence(
     jitter = float(found.jitter[row]) * unit
     shown = replace(_undecided(curve), reason="", notes=(*curve.notes, *_odd_errors(curve, jitter)))
     return replace(
-        shown, declined=False, peak=float(given[peak]), peak_step=float(curve.steps[peak]), final=float(given[-1]),
-        final_step=float(curve.steps[-1]), decline=decline, decline_error=both, decline_z=decline / both if both else None,
-        contrast=sign * value, contrast_error=error, contrast_z=sign * value / error if error > 0 else None,
-        p_contrast=p_contrast, p_peak=p_peak, jitter=jitter,
+        shown,
+        declined=False,
+        peak=float(given[peak]),
+        peak_step=float(curve.steps[peak]),
+        final=float(given[-1]),
+        final_step=float(curve.steps[-1]),
+        decline=decline,
+        decline_error=both,
+        decline_z=decline / both if both else None,
+        contrast=sign * value,
+        contrast_error=error,
+        contrast_z=sign * value / error if error > 0 else None,
+        p_contrast=p_contrast,
+        p_peak=p_peak,
+        jitter=jitter,
         noise="jitter" if curve.errors is None else "standard errors",
-        change_step=float(bend[0]), change_low=float(bend[1]), change_high=float(bend[2]),
-    )  # fmt: skip
+        change_step=float(bend[0]),
+        change_low=float(bend[1]),
+        change_high=float(bend[2]),
+    )
 
 
 def _odd_errors(curve: Curve, jitter: float) -> Iterable[str]:
@@ -328,9 +341,19 @@ def _odd_errors(curve: Curve, jitter: float) -> Iterable[str]:
 
 def _undecided(curve: Curve) -> CurveVerdict:
     return CurveVerdict(
-        curve.model, curve.task, curve.metric, None, curve.suite, curve.shots, dict(curve.settings), curve.lower,
-        curve.logarithm, reason=curve.fault, checkpoints=len(curve.steps), notes=curve.notes,
-    )  # fmt: skip
+        curve.model,
+        curve.task,
+        curve.metric,
+        None,
+        curve.suite,
+        curve.shots,
+        dict(curve.settings),
+        curve.lower,
+        curve.logarithm,
+        reason=curve.fault,
+        checkpoints=len(curve.steps),
+        notes=curve.notes,
+    )
 
 
 def _decided(verdicts: Sequence[CurveVerdict], alpha: float) -> list[CurveVerdict]:
@@ -347,7 +370,7 @@ def _decided(verdicts: Sequence[CurveVerdict], alpha: float) -> list[CurveVerdic
 
 def _families(
     curves: Sequence[Curve], verdicts: Sequence[CurveVerdict], likely: Array, ratios: Mapping[Family, tuple[Array, int]]
-) -> Iterable[CurveFamily]:  # fmt: skip
+) -> Iterable[CurveFamily]:
     members = dict[Family, list[int]]()
     for i, curve in enumerate(curves):
         members.setdefault(curve.family, []).append(i)
@@ -356,11 +379,15 @@ def _families(
         weights = judged.mean(0) if len(judged) else None
         said = [verdicts[i].declined for i in at]
         yield CurveFamily(
-            *family, curves[at[0]].lower, len(at), said.count(True), said.count(None),
+            *family,
+            curves[at[0]].lower,
+            len(at),
+            said.count(True),
+            said.count(None),
             None if weights is None else float(weights @ CORRELATIONS),
             # the weights sum to 1 within rounding, and no ratio is below 1
             1 + float(weights @ (ratios[family][0] - 1)) if weights is not None and family in ratios else None,
-        )  # fmt: skip
+        )
 
 
 def verdict_of(families: Sequence[CurveFamily], curves: Sequence[CurveVerdict]) -> str:
@@ -379,11 +406,7 @@ def verdict_of(families: Sequence[CurveFamily], curves: Sequence[CurveVerdict]) 
     listed = ", ".join(names[:_MOST_NAMED]) + (
         f" and {count(len(names) - _MOST_NAMED)} more" if len(names) > _MOST_NAMED else ""
     )
-    told = (
-        f"{head}: {listed}"
-        if names
-        else f"No late decline is shown {where}, in {counted(len(curves), 'curve')}"
-    )
+    told = f"{head}: {listed}" if names else f"No late decline is shown {where}, in {counted(len(curves), 'curve')}"
     return told + (f"; {count(undecided)} {plural(undecided, 'is', 'are')} undecided." if undecided else ".")
 
 

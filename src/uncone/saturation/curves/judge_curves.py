@@ -54,6 +54,12 @@ def judge_curves(
     del table  # what it takes is free for the curves
     verdicts, families = judge(curves, alpha=alpha, seed=seed, progress=progress)
     return CurveVerdicts(
-        verdict=verdict_of(families, verdicts) + direction_taken(curves, verdicts), name=name, alpha=alpha, curves=verdicts,
-        families=families, told_apart_by=apart, notes=notes, provenance={"seed": seed, "versions": versions("numpy")},
-    )  # fmt: skip
+        verdict=verdict_of(families, verdicts) + direction_taken(curves, verdicts),
+        name=name,
+        alpha=alpha,
+        curves=verdicts,
+        families=families,
+        told_apart_by=apart,
+        notes=notes,
+        provenance={"seed": seed, "versions": versions("numpy")},
+    )

@@ -45,9 +45,7 @@ def isotonic(y: Array) -> Array:
     return fitted
 
 
-def p_of_peak(
-    y: Array, noise: Noise, of: Design, weights: Array, *, seed: int, tick: Callable[[int], None]
-) -> Array:
+def p_of_peak(y: Array, noise: Noise, of: Design, weights: Array, *, seed: int, tick: Callable[[int], None]) -> Array:
     """P(the highest value as far above the last one | the curve never declines), (m,), of curves `y` (m, n).
 
     Args:
@@ -61,9 +59,7 @@ def p_of_peak(
     drawn = _Drawn.of(of, noise.degrees, seed)
 
     def work(rows: Array) -> None:
-        p[rows] = _block(
-            y[rows], Noise(noise.shape[rows], noise.scale[rows], noise.degrees), of, weights[rows], drawn
-        )
+        p[rows] = _block(y[rows], Noise(noise.shape[rows], noise.scale[rows], noise.degrees), of, weights[rows], drawn)
         tick(len(rows))
 
     threads.share(partial(work, rows) for rows in blocks)
@@ -103,16 +99,7 @@ def _block(y: Array, noise: Noise, of: Design, weights: Array, drawn: _Drawn) ->
     chances = weights[:, :, None] * np.exp(logs)
     each = [
         _overlap(
-            mean[i],
-            reach[i],
-            noise.shape[i],
-            noise.scale[i],
-            noise.degrees,
-            of,
-            chances[i],
-            logs[i],
-            spread[i],
-            drawn,
+            mean[i], reach[i], noise.shape[i], noise.scale[i], noise.degrees, of, chances[i], logs[i], spread[i], drawn
         )
         for i in range(len(y))
     ]
@@ -120,9 +107,17 @@ def _block(y: Array, noise: Noise, of: Design, weights: Array, drawn: _Drawn) ->
 
 
 def _overlap(
-    mean: Array, reach: float, shape: Array, scale: Array, degrees: int, of: Design, chances: Array, logs: Array, spread: Array,
+    mean: Array,
+    reach: float,
+    shape: Array,
+    scale: Array,
+    degrees: int,
+    of: Design,
+    chances: Array,
+    logs: Array,
+    spread: Array,
     drawn: _Drawn,
-) -> float:  # fmt: skip
+) -> float:
     """The mean of 1 / (how many values reach so far), over draws in which a value that was drawn beforehand does.
 
     The sum of `chances` (K, n - 1) counts a draw once for each value that reaches so far; times this mean, once.

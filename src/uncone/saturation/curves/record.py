@@ -5,20 +5,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, ClassVar
 
-from uncone.records.blocks import (
-    Block,
-    Bullets,
-    Cell,
-    Chart,
-    Curve,
-    Figure,
-    Folded,
-    Heading,
-    Mark,
-    Table,
-    Text,
-    Tone,
-)
+from uncone.records.blocks import Block, Bullets, Cell, Chart, Curve, Figure, Folded, Heading, Mark, Table, Text, Tone
 from uncone.records.brief import part
 from uncone.records.layout import LARGEST_DRAWN, section, shown
 from uncone.records.rebuild import expect
@@ -148,12 +135,15 @@ class CurveVerdicts(Record):
         apart = f"Curves are told apart by {', '.join(self.told_apart_by)}." if self.told_apart_by else ""
         return shown(
             Heading(self.verdict, 1, "DECLINED" if fell else "UNDECIDED" if undecided else "NO DECLINE SHOWN", tone),
-            Text(f"Each family (one task, metric, suite and shots) is corrected by itself, at {self.alpha:g}. {apart}", "quiet"),
+            Text(
+                f"Each family (one task, metric, suite and shots) is corrected by itself, at {self.alpha:g}. {apart}",
+                "quiet",
+            ),
             self._by_family(),
             self._figures(),
             section("Each curve", self._by_curve()),
             section("What was left out or is missing", Bullets((*self.notes, *own))),
-        )  # fmt: skip
+        )
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each curve; its settings are columns of their own."""
@@ -192,9 +182,7 @@ class CurveVerdicts(Record):
         if told:
             yield self._table(told[:_MOST_ROWS], grouped=False)
         if others:
-            more = (
-                f", {_MOST_ROWS} of them here and all in the JSON record" if len(others) > _MOST_ROWS else ""
-            )
+            more = f", {_MOST_ROWS} of them here and all in the JSON record" if len(others) > _MOST_ROWS else ""
             table = self._table(others[:_MOST_ROWS], grouped=len(self.families) > 1)
             title = f"{counted(len(others), 'curve')} without a decline{more}"
             yield Folded(title, (table,), in_terminal=len(self.curves) <= _FEW)
@@ -210,9 +198,7 @@ class CurveVerdicts(Record):
         runs = groupby(chosen, key=lambda curve: curve.family) if grouped else ()
         groups = tuple((titles.get(key, ""), len(list(curves))) for key, curves in runs)
         columns = ("curve", *family, *settings, *_COLUMNS)
-        return Table(
-            columns, rows, columns[1 + len(family) :], groups=groups, grouped_by="family" if groups else ""
-        )
+        return Table(columns, rows, columns[1 + len(family) :], groups=groups, grouped_by="family" if groups else "")
 
     def _titles(self) -> dict[tuple[str, str, str, str], str]:
         return {(one.task, one.metric, one.suite, one.shots): one.title for one in self.families}
@@ -222,12 +208,16 @@ def _families(chosen: list[CurveFamily]) -> Table:
     columns = ("family", "better", "curves", "declined", "undecided", "jitter correlation", "deviation / se")
     rows = tuple(
         (
-            one.title, "lower" if one.lower else "higher", count(one.curves),
-            Cell(count(one.declined), tone="worse" if one.declined else ""), count(one.undecided),
-            _or_dash(one.correlation), _or_dash(one.error_ratio),
+            one.title,
+            "lower" if one.lower else "higher",
+            count(one.curves),
+            Cell(count(one.declined), tone="worse" if one.declined else ""),
+            count(one.undecided),
+            _or_dash(one.correlation),
+            _or_dash(one.error_ratio),
         )
         for one in chosen[:_MOST_ROWS]
-    )  # fmt: skip
+    )
     return Table(columns, rows, columns[2:])
 
 
@@ -238,17 +228,20 @@ def _row(curve: CurveVerdict, family: list[str], settings: list[str]) -> tuple[s
         return Cell(curve.model, f"undecided: {curve.reason}", "quiet"), *beside, *["-"] * len(_COLUMNS)
     bend = Cell(_step(curve.change_step), f"{_step(curve.change_low)} to {_step(curve.change_high)}")
     return (
-        name, *beside, Cell(_or_dash(curve.peak), f"at {_step(curve.peak_step)}"), _or_dash(curve.final),
-        Cell(_or_dash(curve.decline), _z(curve.decline_z)), Cell(_or_dash(curve.contrast), _z(curve.contrast_z)),
-        Cell(_chance(curve.p_contrast), f"peak {_chance(curve.p_holm)}"), bend if curve.declined else "-",
-    )  # fmt: skip
+        name,
+        *beside,
+        Cell(_or_dash(curve.peak), f"at {_step(curve.peak_step)}"),
+        _or_dash(curve.final),
+        Cell(_or_dash(curve.decline), _z(curve.decline_z)),
+        Cell(_or_dash(curve.contrast), _z(curve.contrast_z)),
+        Cell(_chance(curve.p_contrast), f"peak {_chance(curve.p_holm)}"),
+        bend if curve.declined else "-",
+    )
 
 
 def _chart(curve: CurveVerdict) -> Chart:
     peak = curve.steps.index(curve.peak_step) if curve.peak_step in curve.steps else 0
-    tips = tuple(
-        f"step {_step(step)}: {number(value)}" for step, value in zip(curve.steps, curve.values, strict=True)
-    )
+    tips = tuple(f"step {_step(step)}: {number(value)}" for step, value in zip(curve.steps, curve.values, strict=True))
     line = Curve(curve.model, curve.steps, curve.values, dots=True, tips=tips, marked=(peak,))
     has_bend = curve.change_step is not None
     marks = (Mark(curve.change_step or 0.0, label="bend"),) if has_bend else ()

@@ -64,9 +64,7 @@ def examine_head(
     from uncone.saturation.head.rank.rank_curve import rank_curve
 
     states = states_of(model, text, most=most, progress=progress)
-    rank = rank_curve(
-        states, ranks=ranks, margin_nats=margin_nats, remedies=remedies, seed=seed, progress=progress
-    )
+    rank = rank_curve(states, ranks=ranks, margin_nats=margin_nats, remedies=remedies, seed=seed, progress=progress)
     gradient = kept_gradient_share(states, seed=seed, progress=progress)
     excision = excise(states, seed=seed, progress=progress)
     contexts, notes = None, tuple[str, ...]()
@@ -75,10 +73,16 @@ def examine_head(
     else:
         contexts = _contexts(model, text, seed, progress)
     return HeadExamination(
-        verdict=_verdict(rank, gradient, excision), name=states.name,
-        text="texts" if not isinstance(text, str | Path) else Path(text).name, rank=rank, gradient=gradient,
-        excision=excision, contexts=contexts, notes=notes, versions=versions("torch", "transformers"),
-    )  # fmt: skip
+        verdict=_verdict(rank, gradient, excision),
+        name=states.name,
+        text="texts" if not isinstance(text, str | Path) else Path(text).name,
+        rank=rank,
+        gradient=gradient,
+        excision=excision,
+        contexts=contexts,
+        notes=notes,
+        versions=versions("torch", "transformers"),
+    )
 
 
 def _contexts(model: Path_, text: Path_ | Sequence[str], seed: int, progress: Progress | None) -> ContextRank:
@@ -94,7 +98,5 @@ def _verdict(rank: RankCurve, gradient: GradientShare, excision: Excision) -> st
     if least == rank.d:
         size = f"No head of a lower rank than {rank.d} stays {within}"
     times = gradient.times_chance
-    back = (
-        "" if times is None else f", it passes back {number(times)} times the gradient of a random subspace"
-    )
+    back = "" if times is None else f", it passes back {number(times)} times the gradient of a random subspace"
     return f"{size}{back}, and {_CAUSES[excision.cause]}."

@@ -47,9 +47,7 @@ class HeadExamination(Record):
         return [
             {"method": line.method, "rank": rank, "loss": loss, "excess": excess, "error": error}
             for line in self.rank.lines
-            for rank, loss, excess, error in zip(
-                self.rank.ranks, line.losses, line.excess, line.errors, strict=True
-            )
+            for rank, loss, excess, error in zip(self.rank.ranks, line.losses, line.excess, line.errors, strict=True)
         ]
 
     def _contexts(self) -> Iterator[Block]:

@@ -20,9 +20,17 @@ _TURN = 1e-2
 
 
 def descend(
-    theta: Array, free: Array, x: Array, y: Array, *, delta: float, steps: int, done: float = 1e-13,
-    dtype: type = np.float64, box: Array | None = None,
-) -> tuple[Array, Array]:  # fmt: skip
+    theta: Array,
+    free: Array,
+    x: Array,
+    y: Array,
+    *,
+    delta: float,
+    steps: int,
+    done: float = 1e-13,
+    dtype: type = np.float64,
+    box: Array | None = None,
+) -> tuple[Array, Array]:
     """Where each of S descents ends, (S, 5), and the sums of Huber's losses there, (S,).
 
     Args:
@@ -41,9 +49,7 @@ def descend(
     y, free = np.broadcast_to(y, (len(theta), runs)), np.broadcast_to(free, theta.shape)
     box = np.array([[-np.inf], [np.inf]]).repeat(5, 1) if box is None else box
     cuts = [slice(start, start + size) for start in range(0, len(theta), size)]
-    ends = share(
-        partial(_piece, theta[cut], free[cut], x, y[cut], box, delta, steps, done, dtype) for cut in cuts
-    )
+    ends = share(partial(_piece, theta[cut], free[cut], x, y[cut], box, delta, steps, done, dtype) for cut in cuts)
     return np.concatenate([end for end, _ in ends]), np.concatenate([total for _, total in ends])
 
 
@@ -104,7 +110,7 @@ class _Sums:
 @np.errstate(over="ignore", invalid="ignore")  # a step out of range is not taken
 def _piece(
     theta: Array, free: Array, x: Array, y: Array, box: Array, delta: float, steps: int, done: float, dtype: type
-) -> tuple[Array, Array]:  # fmt: skip
+) -> tuple[Array, Array]:
     sums, y = _Sums(x, delta, dtype), y.astype(dtype)
     low, high = np.where(free, box[:, None], theta)
     ends, totals = np.clip(theta.astype(np.float64), low, high), np.empty(len(theta))
@@ -118,10 +124,7 @@ def _piece(
         normal, slope = sums.normal(shares, residuals, damping)
         # A constant that is held, or pushed against its limit, takes no part in the step.
         moves = np.where(slope > 0, theta > low, theta < high)[:, used]
-        normal, slope = (
-            normal[:, used][:, :, used] * (moves[:, :, None] & moves[:, None]),
-            slope[:, used] * moves,
-        )
+        normal, slope = (normal[:, used][:, :, used] * (moves[:, :, None] & moves[:, None]), slope[:, used] * moves)
         size = np.einsum("spp->sp", normal)
         scale = np.sqrt(np.maximum(size, _LEAST * size.max(1, keepdims=True)) + _TINY)
         damped = normal / (scale[:, :, None] * scale[:, None]) + damping[:, None, None] * eye

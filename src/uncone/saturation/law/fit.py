@@ -17,9 +17,12 @@ CONSTANTS = ("A", "alpha", "B", "beta", "E")
 DELTA = 1e-3
 """Where Huber's loss turns from squares to sizes, in log loss (Hoffmann et al. 2022)."""
 GRID = (
-    tuple(range(0, 26, 5)), (0.0, 0.5, 1.0, 1.5, 2.0), tuple(range(0, 26, 5)), (0.0, 0.5, 1.0, 1.5, 2.0),
+    tuple(range(0, 26, 5)),
+    (0.0, 0.5, 1.0, 1.5, 2.0),
+    tuple(range(0, 26, 5)),
+    (0.0, 0.5, 1.0, 1.5, 2.0),
     (-1.0, -0.5, 0.0, 0.5, 1.0),
-)  # fmt: skip
+)
 """The 4,500 starts of Hoffmann et al. 2022, approach 3: a = ln A, alpha, b = ln B, beta, e = ln E."""
 _STEPS, _SIEVED, _KEPT, _HALFWAY, _LAST = 300, 12, 500, 50, 120
 _TYPICAL = (6.0, 0.34, 6.0, 0.28, 0.52)
@@ -94,9 +97,11 @@ class Problem:
         levels = powers * size
         low, high = self.y.min() - _NOTHING, self.y.max() + 1
         return np.array(
-            [[low - levels[0], -powers[0], low - levels[1], -powers[1], low],
-             [high + levels[0], powers[0], high + levels[1], powers[1], high]]
-        )  # fmt: skip
+            [
+                [low - levels[0], -powers[0], low - levels[1], -powers[1], low],
+                [high + levels[0], powers[0], high + levels[1], powers[1], high],
+            ]
+        )
 
     @cached_property
     def limits(self) -> Array:
@@ -118,8 +123,7 @@ class Problem:
         steps = [x.mean() - usual for x, usual in zip(self.x, _USUAL[:2], strict=True)]
         of_loss = float(np.median(self.y)) - _USUAL[2]
         steps = [
-            step if always or abs(step) > wide else 0.0
-            for step, wide in zip((*steps, of_loss), _WIDE, strict=True)
+            step if always or abs(step) > wide else 0.0 for step, wide in zip((*steps, of_loss), _WIDE, strict=True)
         ]
         moved = [theta[:, 1] * steps[0], 0, theta[:, 3] * steps[1], 0, 0]
         for place in np.flatnonzero(self.free):
@@ -143,9 +147,15 @@ class Problem:
         return [CONSTANTS[place] for place in (1, 3) if ended[place] and self.free[place]]
 
     def descend(
-        self, theta: Array, y: Array | None = None, *, held: int | Array | None = None, steps: int = _STEPS,
-        dtype: type = np.float64, done: float = 1e-13,
-    ) -> tuple[Array, Array]:  # fmt: skip
+        self,
+        theta: Array,
+        y: Array | None = None,
+        *,
+        held: int | Array | None = None,
+        steps: int = _STEPS,
+        dtype: type = np.float64,
+        done: float = 1e-13,
+    ) -> tuple[Array, Array]:
         """The ends of descents from `theta` (S, 5) on `y` (S, R), with one more constant `held` where it starts.
 
         `held` may be one constant of each descent, (S,).
@@ -162,17 +172,22 @@ class Problem:
                 start = theta[rows].astype(np.float64)
                 start[:, [0, 2]] -= start[:, [1, 3]] * shift
                 end, sums[rows] = descend(
-                    start, free[rows], self.x - shift[:, None], y[rows], delta=self.delta, steps=steps, dtype=dtype,
-                    box=self.box, done=done,
-                )  # fmt: skip
+                    start,
+                    free[rows],
+                    self.x - shift[:, None],
+                    y[rows],
+                    delta=self.delta,
+                    steps=steps,
+                    dtype=dtype,
+                    box=self.box,
+                    done=done,
+                )
                 end[:, [0, 2]] += end[:, [1, 3]] * shift
                 ends[rows] = end
         return ends, sums
 
 
-def fit(
-    n: Any, t: Any, losses: Any, *, fixed: Mapping[str, float] | None = None, delta: float = DELTA
-) -> Law:
+def fit(n: Any, t: Any, losses: Any, *, fixed: Mapping[str, float] | None = None, delta: float = DELTA) -> Law:
     """The law whose Huber losses of ln L have the least sum, over 4,500 starts (Hoffmann et al. 2022, approach 3).
 
     Losses are summed, not averaged: an average of so small numbers ends an optimiser early (Besiroglu et al. 2024).
@@ -244,9 +259,7 @@ def checked(*of_runs: Any) -> tuple[Array, ...]:
     arrays = tuple(np.asarray(values, np.float64) for values in of_runs)
     if len({array.shape for array in arrays}) != 1 or arrays[0].ndim != 1:
         shapes = ", ".join(str(array.shape) for array in arrays)
-        raise InputError(
-            f"expected as many parameters, tokens and losses, got shapes {shapes}: give one of each a run"
-        )
+        raise InputError(f"expected as many parameters, tokens and losses, got shapes {shapes}: give one of each a run")
     for what, values in zip(("parameters", "tokens", "losses"), arrays, strict=True):
         wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
         if len(wrong):

@@ -69,15 +69,11 @@ def fit_scaling_law(
         ['A', 'alpha']
     """
     if parameters not in ("total", "non-embedding"):
-        raise InputError(
-            f"expected parameters 'total' or 'non-embedding', got {parameters!r}: say what n counts"
-        )
+        raise InputError(f"expected parameters 'total' or 'non-embedding', got {parameters!r}: say what n counts")
     name, models, n, t, losses = _runs(source, columns)
     is_fitted = np.ones(len(n), bool) if smallest is None else n >= smallest
     if not is_fitted.any():
-        raise InputError(
-            f"expected runs of at least {smallest:g} parameters, got at most {n.max():g}: lower smallest"
-        )
+        raise InputError(f"expected runs of at least {smallest:g} parameters, got at most {n.max():g}: lower smallest")
     problem = problem_of(n[is_fitted], t[is_fitted], losses[is_fitted], fixed=fixed, delta=delta)
     law = fitted(problem)
     known = None
@@ -90,11 +86,21 @@ def fit_scaling_law(
     found = known.mean_gap(n[held], t[held], losses[held]) if known is not None and held.any() else None
     gap = None if found is None else Gap(*found)
     return ScalingLaw(
-        verdict=verdict(runs, constants, gap, parameters, smallest), name=name, parameters=parameters, constants=constants,
-        runs=runs, objective=law.objective, delta=delta, noise=None if known is None else known.noise, gap=gap,
-        line=_line(n, t, law, known), resamples=0 if known is None else resamples, seed=seed,
-        notes=tuple(notes(runs, constants, gap, problem.at_limit(law.theta), parameters, delta)), versions=versions("numpy"),
-    )  # fmt: skip
+        verdict=verdict(runs, constants, gap, parameters, smallest),
+        name=name,
+        parameters=parameters,
+        constants=constants,
+        runs=runs,
+        objective=law.objective,
+        delta=delta,
+        noise=None if known is None else known.noise,
+        gap=gap,
+        line=_line(n, t, law, known),
+        resamples=0 if known is None else resamples,
+        seed=seed,
+        notes=tuple(notes(runs, constants, gap, problem.at_limit(law.theta), parameters, delta)),
+        versions=versions("numpy"),
+    )
 
 
 def _constants(
@@ -105,11 +111,14 @@ def _constants(
     gone = problem.missing(law.theta)
     return tuple(
         LawConstant(
-            name, 0.0 if name in gone else float(fixed.get(name, getattr(law, name))), name in fixed,
-            profiles.get(place), bootstrap.get(place),
+            name,
+            0.0 if name in gone else float(fixed.get(name, getattr(law, name))),
+            name in fixed,
+            profiles.get(place),
+            bootstrap.get(place),
         )
         for place, name in enumerate(CONSTANTS)
-    )  # fmt: skip
+    )
 
 
 def _run(

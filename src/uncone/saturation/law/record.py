@@ -76,12 +76,8 @@ class LawLine:
     def __post_init__(self) -> None:
         n, whole = len(self.n), (0, len(self.n))
         fits = len(self.loss) == n and len(self.low) == len(self.high) and len(self.low) in whole
-        expect(
-            fits, f"a loss of the law for each of {n} sizes, got another number: the file was cut or edited"
-        )
-        expect(
-            all(loss > 0 for loss in self.loss), "losses of the law above 0, got others: the file was edited"
-        )
+        expect(fits, f"a loss of the law for each of {n} sizes, got another number: the file was cut or edited")
+        expect(all(loss > 0 for loss in self.loss), "losses of the law above 0, got others: the file was edited")
 
 
 @dataclass(frozen=True)
@@ -116,19 +112,12 @@ class ScalingLaw(Record):
 
     def __post_init__(self) -> None:
         names = ", ".join(constant.name for constant in self.constants)
-        expect(
-            names == "A, alpha, B, beta, E",
-            f"the constants A, alpha, B, beta, E, got {names}: the file was edited",
-        )
+        expect(names == "A, alpha, B, beta, E", f"the constants A, alpha, B, beta, E, got {names}: the file was edited")
 
     def blocks(self) -> tuple[Block, ...]:
         columns = ("constant", "value", f"{_INTERVAL}, profile", f"{_INTERVAL}, bootstrap")
         rows = tuple(
-            (
-                c.name,
-                number(c.value, digits=4),
-                *(("given", "") if c.given else (ends(c.profile), ends(c.bootstrap))),
-            )
+            (c.name, number(c.value, digits=4), *(("given", "") if c.given else (ends(c.profile), ends(c.bootstrap))))
             for c in self.constants
         )
         return shown(
@@ -146,12 +135,18 @@ class ScalingLaw(Record):
         """One row for each run."""
         return [
             {
-                "model": run.model, "n": run.n, "t": run.t, "loss": run.loss, "predicted": run.predicted,
-                "gap": run.gap, "gap_low": run.interval and run.interval[0], "gap_high": run.interval and run.interval[1],
+                "model": run.model,
+                "n": run.n,
+                "t": run.t,
+                "loss": run.loss,
+                "predicted": run.predicted,
+                "gap": run.gap,
+                "gap_low": run.interval and run.interval[0],
+                "gap_high": run.interval and run.interval[1],
                 "fitted": run.fitted,
             }
             for run in self.runs
-        ]  # fmt: skip
+        ]
 
     def _noise(self) -> str:
         fitted = sum(run.fitted for run in self.runs)
@@ -165,11 +160,16 @@ class ScalingLaw(Record):
         ordered = sorted(self.runs, key=lambda run: (run.fitted, run.n, run.t))
         rows = tuple(
             (
-                run.model, short(run.n), short(run.t), number(run.loss, digits=4), number(run.predicted, digits=4),
-                share(run.gap), "" if run.interval is None else between(*run.interval),
+                run.model,
+                short(run.n),
+                short(run.t),
+                number(run.loss, digits=4),
+                number(run.predicted, digits=4),
+                share(run.gap),
+                "" if run.interval is None else between(*run.interval),
             )
             for run in ordered
-        )  # fmt: skip
+        )
         held = sum(not run.fitted for run in self.runs)
         titles = (("held out", held), ("fitted", len(self.runs) - held))
         return Table(columns, rows, columns[1:], groups=tuple(title for title in titles if title[1]))
@@ -206,10 +206,15 @@ class ScalingLaw(Record):
         others = any(run.t != line.t for run in self.runs)
         moved = " Runs of other lengths stand as far from it as at their own." if others else ""
         return Chart(
-            name, title, f"N, {self.parameters} parameters", y_label, tuple(curves), log_x=True,
+            name,
+            title,
+            f"N, {self.parameters} parameters",
+            y_label,
+            tuple(curves),
+            log_x=True,
             shades=(Shade(line.n, at(line.low), at(line.high)),) if line.low else (),
             caption=f"The law at {short(line.t)} tokens.{moved}",
-        )  # fmt: skip
+        )
 
 
 def _law(constant: float, size: float, exponent: float) -> float:

@@ -21,11 +21,7 @@ _TERMS = {
 
 
 def verdict(
-    runs: Sequence[LawRun],
-    constants: Sequence[LawConstant],
-    gap: Gap | None,
-    parameters: str,
-    smallest: float | None,
+    runs: Sequence[LawRun], constants: Sequence[LawConstant], gap: Gap | None, parameters: str, smallest: float | None
 ) -> str:
     """The mean gap of the runs held out, or without them how fast loss falls."""
     held = [run for run in runs if not run.fitted]
@@ -34,9 +30,7 @@ def verdict(
         far = max(abs(run.gap) for run in runs)
         fixed = all(constant.given for constant in constants)
         law = "the given law" if fixed else "the law fitted to them"
-        powers = [
-            f"{c.name} {number(c.value)}{_interval(c)}" for c in constants if c.name in ("alpha", "beta")
-        ]
+        powers = [f"{c.name} {number(c.value)}{_interval(c)}" for c in constants if c.name in ("alpha", "beta")]
         return f"The {_runs(fitted)} lie within {far:.1%} of {law}, with {' and '.join(powers)}; {COUNTED[parameters]}."
     mean = sum(run.gap for run in held) / len(held)
     size, side = f"{abs(mean):.1%}", "above" if mean > 0 else "below"
@@ -54,8 +48,13 @@ def verdict(
 
 
 def notes(
-    runs: Sequence[LawRun], constants: Sequence[LawConstant], gap: Gap | None, at_limit: Sequence[str], parameters: str, delta: float
-) -> list[str]:  # fmt: skip
+    runs: Sequence[LawRun],
+    constants: Sequence[LawConstant],
+    gap: Gap | None,
+    at_limit: Sequence[str],
+    parameters: str,
+    delta: float,
+) -> list[str]:
     """What the numbers rest on. `at_limit` are powers that ended at the largest value that is tried."""
     fitted = [run.n for run in runs if run.fitted]
     free = [constant.name for constant in constants if not constant.given]
@@ -67,9 +66,7 @@ def notes(
         else f"The best of {count(starts)} starts; Huber's loss of ln L, squares up to {delta:g}, summed over the runs."
     ]
     if 0 < spare < FEW_SPARE:
-        told.append(
-            f"Only {_runs(spare)} more than constants: the noise, and so every interval, is hardly known."
-        )
+        told.append(f"Only {_runs(spare)} more than constants: the noise, and so every interval, is hardly known.")
     told += _limits(constants, at_limit)
     if spare > 0 and len(fitted) < RUNS_A_CONSTANT * len(free):
         told.append(
@@ -85,9 +82,7 @@ def notes(
         told.append("The fitted runs allow any loss for the runs held out: their gap has no interval.")
     far = [run.model for run in runs if not min(fitted) / FAR <= run.n <= max(fitted) * FAR]
     if far:
-        beyond = (
-            f"{_runs(len(far))} {plural(len(far), 'is', 'are')} more than {FAR:g} times smaller or larger"
-        )
+        beyond = f"{_runs(len(far))} {plural(len(far), 'is', 'are')} more than {FAR:g} times smaller or larger"
         told.append(f"{beyond} than all fitted runs: the gap rests on the form of the law.")
     if any(not run.fitted for run in runs) and parameters == "total":
         told.append(

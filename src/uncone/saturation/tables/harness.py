@@ -18,9 +18,11 @@ _STEP = re.compile(r"(?:step|checkpoint|ckpt|iter|iteration)[-_]?(\d{1,15})(?!\d
 def results_in(folder: Path) -> list[Path]:
     """The files of results in the folder and below, by path, so that of one checkpoint's the newest is last."""
     return sorted(
-        Path(root, name) for root, _, names in os.walk(folder) for name in names
+        Path(root, name)
+        for root, _, names in os.walk(folder)
+        for name in names
         if name.startswith("results") and name.endswith(".json")
-    )  # fmt: skip
+    )
 
 
 def read_results(files: list[Path], name: str) -> Table:
@@ -38,9 +40,7 @@ def read_results(files: list[Path], name: str) -> Table:
             continue
         model, step = _checkpoint(content, file)
         if step is None:
-            unread.append(
-                f"{file.parent.name}/{file.name} names no step (revision=step1000, or a folder of that name)"
-            )
+            unread.append(f"{file.parent.name}/{file.name} names no step (revision=step1000, or a folder of that name)")
             continue
         lower |= _lower_in(content)
         for row in _rows(content):
@@ -48,9 +48,7 @@ def read_results(files: list[Path], name: str) -> Table:
             again += key in rows
             rows[key] = {"model": model, "step": step} | row
     if not rows:
-        raise InputError(
-            f"expected results with steps in {name}, got {'; '.join(unread[:3]) or 'no files'}: {HOW}"
-        )
+        raise InputError(f"expected results with steps in {name}, got {'; '.join(unread[:3]) or 'no files'}: {HOW}")
     notes = [f"Left out: {one}." for one in unread[:20]]
     if again:
         notes.append(
@@ -87,18 +85,23 @@ def _rows(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             error = numbers.get(f"{name}_stderr{comma}{which}")
             shot = shots.get(task, everywhere)
             yield {
-                "task": task, "metric": name if which in ("", "none") else key, "value": value,
-                "stderr": error if isinstance(error, int | float) else None, "shots": "" if shot is None else str(shot),
-            }  # fmt: skip
+                "task": task,
+                "metric": name if which in ("", "none") else key,
+                "value": value,
+                "stderr": error if isinstance(error, int | float) else None,
+                "shots": "" if shot is None else str(shot),
+            }
 
 
 def _lower_in(content: Mapping[str, Any]) -> dict[tuple[str, str], bool]:
     told = _part(content, "higher_is_better").items()
     return {
         (task, metric): not is_higher
-        for task, metrics in told if isinstance(metrics, dict)
-        for metric, is_higher in metrics.items() if isinstance(is_higher, bool)
-    }  # fmt: skip
+        for task, metrics in told
+        if isinstance(metrics, dict)
+        for metric, is_higher in metrics.items()
+        if isinstance(is_higher, bool)
+    }
 
 
 def _checkpoint(content: Mapping[str, Any], file: Path) -> tuple[str, int | None]:

@@ -6,14 +6,7 @@ from typing import Any
 from uncone.errors import InputError
 from uncone.regular import misspelt, open_unpacked
 from uncone.saturation.tables.harness import read_json, read_results, results_in
-from uncone.saturation.tables.tables import (
-    HOW,
-    Table,
-    of_memory,
-    read_delimited,
-    read_json_lines,
-    read_parquet,
-)
+from uncone.saturation.tables.tables import HOW, Table, of_memory, read_delimited, read_json_lines, read_parquet
 from uncone.saturation.tables.tensorboard import events_in, is_events, read_events
 from uncone.saturation.tables.trainer_state import NAME, read_states, states_in
 

@@ -153,8 +153,7 @@ def read_parquet(path: Path) -> Table:
         )
         names = [f.name for f in part.schema if any(getattr(types, kind)(f.type) for kind in kinds)]
         columns = {
-            name: Cells(value for array in part.batches(name, 2**16) for value in array.to_pylist())
-            for name in names
+            name: Cells(value for array in part.batches(name, 2**16) for value in array.to_pylist()) for name in names
         }
     for name, values in columns.items():
         part.check_count(f"values of {name}", len(values))
@@ -167,15 +166,11 @@ def of_memory(source: Any) -> Table:
         source = {str(name): source[name].tolist() for name in source.columns}
     if isinstance(source, Mapping):
         columns = {
-            str(name): list(column)
-            for name, column in source.items()
-            if isinstance(column, Sequence | np.ndarray)
+            str(name): list(column) for name, column in source.items() if isinstance(column, Sequence | np.ndarray)
         }
         if len({len(column) for column in columns.values()}) > 1:
             raise InputError("expected columns of one length, got others: pass as many cells of each")
         return Table("the table", columns)
     if isinstance(source, Sequence) and all(isinstance(row, Mapping) for row in source):
         return of_rows(source, "the table")
-    raise InputError(
-        f"expected a path, a pandas DataFrame, columns or rows, got {type(source).__name__}: {HOW}"
-    )
+    raise InputError(f"expected a path, a pandas DataFrame, columns or rows, got {type(source).__name__}: {HOW}")

@@ -24,9 +24,7 @@ def read_states(files: list[Path], name: str) -> Table:
     for file in files:
         state = read_json(file)
         if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
-            raise InputError(
-                f"expected a log_history in {file}, got none: give a {NAME} that transformers wrote"
-            )
+            raise InputError(f"expected a log_history in {file}, got none: give a {NAME} that transformers wrote")
         run = file.parent.parent if file.parent.name.startswith("checkpoint-") else file.parent
         if run not in runs or len(runs[run]["log_history"]) < len(state["log_history"]):
             runs[run] = state

@@ -9,15 +9,7 @@ import torch
 
 from uncone.errors import InputError
 from uncone.roles import Progress
-from uncone.training.bars.clouds import (
-    INTEGERS,
-    Clouds,
-    floats,
-    group_of_each,
-    integers,
-    kind,
-    whole_as_floats,
-)
+from uncone.training.bars.clouds import INTEGERS, Clouds, floats, group_of_each, integers, kind, whole_as_floats
 from uncone.training.bars.lengths import differentiable
 from uncone.training.bars.trees import shortest_first
 
@@ -126,9 +118,7 @@ def check_points(points: object, shapes: str = "(N, D)") -> None:
         raise InputError(f"expected points in a dense tensor, got {points.layout}: pass points.to_dense()")
     dimensions = (2, 3) if "B" in shapes else (2,)
     if not isinstance(points, Tensor) or points.ndim not in dimensions or not points.is_floating_point():
-        raise InputError(
-            f"expected points of shape {shapes} with floats, got {kind(points)}: pass one row per point"
-        )
+        raise InputError(f"expected points of shape {shapes} with floats, got {kind(points)}: pass one row per point")
     if points.is_meta:
         raise InputError("expected points with values, got a tensor on meta, which has none: load them first")
     if points.is_cuda and torch.cuda.is_current_stream_capturing():

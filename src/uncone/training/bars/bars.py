@@ -45,9 +45,7 @@ def check_lengths(lengths: object) -> None:
         least, most = (float(end) for end in torch.aminmax(lengths.detach()))
         if not 0 <= least <= most < torch.inf:
             wrong = next(one for one in lengths.tolist() if not 0 <= one < torch.inf)
-            raise InputError(
-                f"expected finite lengths of at least 0, got {wrong:g}: pass the lengths of a barcode"
-            )
+            raise InputError(f"expected finite lengths of at least 0, got {wrong:g}: pass the lengths of a barcode")
 
 
 def check_bars(bars: object, count: int) -> None:
@@ -172,9 +170,7 @@ def prominent_bars(lengths: Any, *, convention: Convention = "official") -> int:
     lengths = floats(lengths)
     if isinstance(lengths, Tensor):
         if lengths.is_meta:
-            raise InputError(
-                "expected lengths with values, got some on meta, which has none: compute a barcode first"
-            )
+            raise InputError("expected lengths with values, got some on meta, which has none: compute a barcode first")
         lengths = lengths.cpu()
     check_lengths(lengths)
     return int(prominent_counts(lengths, torch.tensor([len(lengths)]), convention=convention))
@@ -205,12 +201,8 @@ def prominent_counts(
     bars, groups = bars.to(lengths.device), len(bars)
     if width is None:
         width = int(bars.max()) if groups else 0
-    elif whole_number(width, "width", 0, _WIDEST) < (
-        int(bars.max()) if bars.device.type == "cpu" and groups else 0
-    ):
-        raise InputError(
-            f"expected a width of {int(bars.max())} at least, got {width}: leave it out on the CPU"
-        )
+    elif whole_number(width, "width", 0, _WIDEST) < (int(bars.max()) if bars.device.type == "cpu" and groups else 0):
+        raise InputError(f"expected a width of {int(bars.max())} at least, got {width}: leave it out on the CPU")
     lengths = lengths.detach().double()
     if lengths.device.type == "cpu" and groups * width > _AT_ONCE:
         return torch.cat([_counts(one[None], convention) for one in torch.split(lengths, bars.tolist())])
@@ -222,9 +214,7 @@ def prominent_counts(
     return _counts(padded, convention)
 
 
-def prominent_mask(
-    lengths: Any, bars: Any, *, convention: Convention = "official", width: int | None = None
-) -> Tensor:
+def prominent_mask(lengths: Any, bars: Any, *, convention: Convention = "official", width: int | None = None) -> Tensor:
     """(M,) bool: which lengths, ascending in each group as in a `Barcode`, are features of their group.
 
     `persistent_entropy(torch.where(mask, lengths, 0), bars)` is the entropy of the features. Arguments: see
@@ -240,9 +230,7 @@ def prominent_mask(
 def check_convention(convention: str) -> None:
     """Refuses any other convention than the two."""
     if not isinstance(convention, str) or convention not in ("official", "exclusive"):
-        raise InputError(
-            f'expected convention "official" or "exclusive", got {shown(convention)}: choose one of them'
-        )
+        raise InputError(f'expected convention "official" or "exclusive", got {shown(convention)}: choose one of them')
 
 
 def _counts(lengths: Tensor, convention: Convention) -> Tensor:

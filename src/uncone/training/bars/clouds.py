@@ -58,9 +58,7 @@ class Clouds:
         if self.in_turn(batch):
             first = torch.arange(batch[0], batch[0] + len(batch), device=device)
             return first[:, None] * size + turn, None
-        begins, sizes = torch.tensor([[self.offsets[c], self.sizes[c]] for c in batch], device=device).T[
-            ..., None
-        ]
+        begins, sizes = torch.tensor([[self.offsets[c], self.sizes[c]] for c in batch], device=device).T[..., None]
         rows = begins + torch.minimum(turn, sizes - 1)
         return rows if self.order is None else self.order[rows], turn < sizes
 

@@ -67,9 +67,7 @@ class Forest:
         return tuple(torch.from_numpy(field).to(self.device) for field in fields)
 
 
-def spanning(
-    ends: Indices, squared: Squares, ids: npt.NDArray[np.int64], scale: float, device: torch.device
-) -> Forest:
+def spanning(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64], scale: float, device: torch.device) -> Forest:
     """The minimum spanning tree of edges that join `ids` (m,); equal lengths go by (smaller, larger id)."""
     m = len(ids)
     order = _ascending(ends, squared, ids)
@@ -98,9 +96,7 @@ def _ascending(ends: Indices, squared: Squares, ids: npt.NDArray[np.int64]) -> n
     return order
 
 
-def kruskal(
-    ends: Indices, root: Indices, size: Indices, rank: Indices, parent: Indices, chosen: Indices
-) -> int:
+def kruskal(ends: Indices, root: Indices, size: Indices, rank: Indices, parent: Indices, chosen: Indices) -> int:
     """Join components by edges in ascending order; write those that did to `chosen`. Compiled by numba."""
     count = 0
     for edge in range(len(ends)):
@@ -227,13 +223,7 @@ def squared_distances(points: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def light_edges(
-    product: Tensor,
-    rows: Rounded,
-    columns: Rounded,
-    points: Tensor,
-    order: Tensor,
-    scale: float,
-    forest: Forest,
+    product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, order: Tensor, scale: float, forest: Forest
 ) -> Light:
     """The pairs (row before column) of a block below the longest edge on the forest's path between them.
 
@@ -260,9 +250,7 @@ def light_edges(
     return ends[:count].copy(), squared[:count].copy(), measured
 
 
-def _by_torch(
-    product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, order: Tensor, forest: Forest
-) -> Light:
+def _by_torch(product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, order: Tensor, forest: Forest) -> Light:
     tree_ends, tree_squared, rank, parent, reach, part, within = forest.tensors
     value, (r, c) = product.float(), product.shape
     down, across = slice(rows.first, rows.first + r), slice(columns.first, columns.first + c)

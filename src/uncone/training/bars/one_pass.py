@@ -31,15 +31,7 @@ import torch
 from uncone.errors import InputError
 from uncone.roles import Progress
 from uncone.tensors import alone, on_every_thread
-from uncone.training.bars.light_edges import (
-    Forest,
-    Light,
-    Rounded,
-    Rounding,
-    light_edges,
-    spanning,
-    squared_distances,
-)
+from uncone.training.bars.light_edges import Forest, Light, Rounded, Rounding, light_edges, spanning, squared_distances
 
 Tensor = torch.Tensor
 # rows, the position of the first column, the first of the rows that is still to be done
@@ -76,11 +68,7 @@ class Growth:
 
 
 def grow(
-    points: Tensor,
-    *,
-    block: int | None = None,
-    progress: Progress | None = None,
-    candidates: torch.dtype | None = None,
+    points: Tensor, *, block: int | None = None, progress: Progress | None = None, candidates: torch.dtype | None = None
 ) -> Growth:
     """The Euclidean minimum spanning tree of finite points (n, D), float32 or float64, `block` rows at once.
 

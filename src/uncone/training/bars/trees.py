@@ -21,9 +21,7 @@ Algorithm = Literal["compiled", "torch", "one pass"]
 _forced: ContextVar[Algorithm | None] = ContextVar("_forced", default=None)
 LARGEST_DENSE = 8192
 """Points up to which all squared distances of a cloud are kept: 256 MiB in float32, 512 in float64."""
-_DIRECT_POINTS = (
-    192  # up to which differences are as fast as a product, or nearly so, and need no second look
-)
+_DIRECT_POINTS = 192  # up to which differences are as fast as a product, or nearly so, and need no second look
 _DIRECT_FEATURES = 16
 _ROWS = 64  # of a block of the product
 _SHARED = 512  # points from which on the product is worth more than one thread

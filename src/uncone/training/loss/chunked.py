@@ -178,9 +178,7 @@ class Sweep:
         if self._gated is not None:
             self._gated.add(p, at, own, rare=rare)
 
-    def _multiply(
-        self, d: Tensor, h: Tensor, rows: Tensor, at: Tensor, own: Tensor, gate: Tensor | None
-    ) -> None:
+    def _multiply(self, d: Tensor, h: Tensor, rows: Tensor, at: Tensor, own: Tensor, gate: Tensor | None) -> None:
         if self._of_bias is not None:
             self._of_bias += d.sum(0)
         if self._of_hidden is not None:

@@ -45,9 +45,25 @@ def cross_entropy(
     if items is not None and not isinstance(items, Tensor):
         items = torch.full((), items, dtype=torch.float64)
     outputs = _loss(
-        hidden, weight, bias, labels, rare, g1, g2, items, options.ignore_index, options.label_smoothing,
-        options.z_loss, options.softcap, options.logit_scale, options.reduction, options.chunk, dtype, needs, recorded,
-    )  # fmt: skip
+        hidden,
+        weight,
+        bias,
+        labels,
+        rare,
+        g1,
+        g2,
+        items,
+        options.ignore_index,
+        options.label_smoothing,
+        options.z_loss,
+        options.softcap,
+        options.logit_scale,
+        options.reduction,
+        options.chunk,
+        dtype,
+        needs,
+        recorded,
+    )
     if recorded:
         gate.record(outputs[5].detach(), outputs[6].detach())  # type: ignore[union-attr]
     loss: Tensor = outputs[0]
@@ -66,20 +82,38 @@ class _Frozen:
 
 @torch.library.custom_op("uncone::linear_cross_entropy", mutates_args=())
 def _loss(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor,
-    rare: Tensor | None, g1: Tensor | None, g2: Tensor | None, num_items: Tensor | None,
-    ignore_index: int | None, label_smoothing: float, z_loss: float, softcap: float | None, logit_scale: float,
-    reduction: str, chunk: int | None, dtype: torch.dtype, needs: Sequence[bool], recorded: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    rare: Tensor | None,
+    g1: Tensor | None,
+    g2: Tensor | None,
+    num_items: Tensor | None,
+    ignore_index: int | None,
+    label_smoothing: float,
+    z_loss: float,
+    softcap: float | None,
+    logit_scale: float,
+    reduction: str,
+    chunk: int | None,
+    dtype: torch.dtype,
+    needs: Sequence[bool],
+    recorded: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """(loss, share, gradients of the states, the head and the bias before the share, held back, all)."""
     options = CrossEntropyOptions(
-        ignore_index=ignore_index, label_smoothing=label_smoothing, z_loss=z_loss, softcap=softcap,
-        logit_scale=logit_scale, reduction=reduction, num_items=num_items, chunk=chunk,
-    )  # fmt: skip
-    sums = [torch.zeros((), dtype=torch.float64, device=weight.device) for _ in range(2)]
-    problem = _problem(
-        weight, labels, rare, g1, g2, options, dtype, lambda *told: sums.__setitem__(slice(None), told)
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        z_loss=z_loss,
+        softcap=softcap,
+        logit_scale=logit_scale,
+        reduction=reduction,
+        num_items=num_items,
+        chunk=chunk,
     )
+    sums = [torch.zeros((), dtype=torch.float64, device=weight.device) for _ in range(2)]
+    problem = _problem(weight, labels, rare, g1, g2, options, dtype, lambda *told: sums.__setitem__(slice(None), told))
     later = reduction == "none"
     wanted = (False, False, False) if later else (needs[0], needs[1], needs[2])
     with torch.autocast(hidden.device.type, enabled=False):
@@ -93,16 +127,33 @@ def _loss(
 
 @torch.library.custom_op("uncone::linear_cross_entropy_gradients", mutates_args=())
 def _gradients(
-    factors: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor,
-    rare: Tensor | None, g1: Tensor | None, g2: Tensor | None,
-    ignore_index: int | None, label_smoothing: float, z_loss: float, softcap: float | None, logit_scale: float,
-    chunk: int | None, dtype: torch.dtype, needs: Sequence[bool],
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    factors: Tensor,
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    rare: Tensor | None,
+    g1: Tensor | None,
+    g2: Tensor | None,
+    ignore_index: int | None,
+    label_smoothing: float,
+    z_loss: float,
+    softcap: float | None,
+    logit_scale: float,
+    chunk: int | None,
+    dtype: torch.dtype,
+    needs: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients with the reduction "none", of losses that are weighted by `factors` (N,)."""
     options = CrossEntropyOptions(
-        ignore_index=ignore_index, label_smoothing=label_smoothing, z_loss=z_loss, softcap=softcap,
-        logit_scale=logit_scale, reduction="none", chunk=chunk,
-    )  # fmt: skip
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        z_loss=z_loss,
+        softcap=softcap,
+        logit_scale=logit_scale,
+        reduction="none",
+        chunk=chunk,
+    )
     problem = _problem(weight, labels, rare, g1, g2, options, dtype, None)
     wanted = (needs[0], needs[1], needs[2])
     with torch.autocast(hidden.device.type, enabled=False):
@@ -111,9 +162,15 @@ def _gradients(
 
 
 def _problem(
-    weight: Tensor, labels: Tensor, rare: Tensor | None, g1: Tensor | None, g2: Tensor | None,
-    options: CrossEntropyOptions, dtype: torch.dtype, record: Any,
-) -> Problem:  # fmt: skip
+    weight: Tensor,
+    labels: Tensor,
+    rare: Tensor | None,
+    g1: Tensor | None,
+    g2: Tensor | None,
+    options: CrossEntropyOptions,
+    dtype: torch.dtype,
+    record: Any,
+) -> Problem:
     shard, valid = shard_of(weight, None), valid_targets(labels, options)
     check_range(labels, valid, shard.total, options.ignore_index)
     given = None if rare is None or g1 is None or g2 is None else _Frozen((rare, g1, g2))
@@ -160,9 +217,7 @@ def _differentiate(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
     needs = ctx.numbers[8]
     if ctx.later:
         ignored, smoothing, z_loss, softcap, scale, _, chunk, dtype = ctx.numbers[:8]
-        found = _gradients(
-            grad, *ctx.saved_tensors, ignored, smoothing, z_loss, softcap, scale, chunk, dtype, needs
-        )
+        found = _gradients(grad, *ctx.saved_tensors, ignored, smoothing, z_loss, softcap, scale, chunk, dtype, needs)
     else:
         share, *kept = ctx.saved_tensors
         factor = grad.double() * share
@@ -175,9 +230,7 @@ _loss.register_autograd(_differentiate, setup_context=_keep)
 
 
 _REASON = "only the backend 'chunk', on a head that is not cut over ranks, is compiled: use backend='chunk'"
-_GIVEN: dict[str, Any] = (
-    {"reason": _REASON} if "reason" in inspect.signature(torch.compiler.disable).parameters else {}
-)
+_GIVEN: dict[str, Any] = {"reason": _REASON} if "reason" in inspect.signature(torch.compiler.disable).parameters else {}
 """Older versions of torch name the function alone."""
 
 

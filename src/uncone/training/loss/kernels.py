@@ -49,12 +49,7 @@ class FusedSweep(Sweep):
 
 
 def losses(
-    z: Tensor,
-    labels: Tensor,
-    bias: Tensor | None,
-    factors: Tensor | None,
-    options: CrossEntropyOptions,
-    write: bool,
+    z: Tensor, labels: Tensor, bias: Tensor | None, factors: Tensor | None, options: CrossEntropyOptions, write: bool
 ) -> Tensor:
     """The losses (n,) in float32 of the products z (n, V); with `write`, z becomes their gradient by z.
 
@@ -65,9 +60,21 @@ def losses(
     bias = None if bias is None else bias.contiguous()
     with _on(z.device):
         differentiate[(n,)](
-            z, z.stride(0), labels, bias, factors, each, v, cap or 1.0, smoothing, options.z_loss,
-            CAPPED=cap is not None, SMOOTHED=smoothing > 0, WRITE=write, **_shape(v),
-        )  # fmt: skip
+            z,
+            z.stride(0),
+            labels,
+            bias,
+            factors,
+            each,
+            v,
+            cap or 1.0,
+            smoothing,
+            options.z_loss,
+            CAPPED=cap is not None,
+            SMOOTHED=smoothing > 0,
+            WRITE=write,
+            **_shape(v),
+        )
     return each
 
 
@@ -112,9 +119,21 @@ def _logits(z_ptr, bias_ptr, at, inside, cap, CAPPED: tl.constexpr):
 
 @triton.jit
 def differentiate(
-    z_ptr, row_stride, labels_ptr, bias_ptr, factors_ptr, losses_ptr, columns, cap, smoothing, z_loss,
-    CAPPED: tl.constexpr, SMOOTHED: tl.constexpr, WRITE: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    z_ptr,
+    row_stride,
+    labels_ptr,
+    bias_ptr,
+    factors_ptr,
+    losses_ptr,
+    columns,
+    cap,
+    smoothing,
+    z_loss,
+    CAPPED: tl.constexpr,
+    SMOOTHED: tl.constexpr,
+    WRITE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """One row: the logarithm of the sum in one pass over the logits, their gradient in a second."""
     row = tl.program_id(0).to(tl.int64)  # rows times columns may pass 2^31
     z_ptr += row * row_stride

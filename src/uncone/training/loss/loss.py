@@ -136,8 +136,7 @@ def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) 
     for name, tensor in (("hidden", hidden), ("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.dtype not in _FLOATING:
             raise InputError(
-                f"expected {name} in float64, float32, bfloat16 or float16, got {tensor.dtype}: convert it "
-                "first"
+                f"expected {name} in float64, float32, bfloat16 or float16, got {tensor.dtype}: convert it first"
             )
     devices = {str(t.device) for t in (hidden, weight, labels, bias) if t is not None}
     if len(devices) > 1:
@@ -153,7 +152,6 @@ def _computed_in(hidden: Tensor, weight: Tensor) -> torch.dtype:
         return torch.get_autocast_dtype(kind)
     if hidden.dtype != weight.dtype:
         raise InputError(
-            f"expected hidden and weight of one dtype, got {hidden.dtype} and {weight.dtype}: convert one of "
-            "them"
+            f"expected hidden and weight of one dtype, got {hidden.dtype} and {weight.dtype}: convert one of them"
         )
     return hidden.dtype

@@ -50,13 +50,11 @@ class CrossEntropyOptions:
         for name, known in (("reduction", REDUCTIONS), ("backend", BACKENDS)):
             if not isinstance(getattr(self, name), str) or getattr(self, name) not in known:
                 raise InputError(
-                    f"expected a {name} among {', '.join(known)}, got {shown(getattr(self, name))}: use one of "
-                    "them"
+                    f"expected a {name} among {', '.join(known)}, got {shown(getattr(self, name))}: use one of them"
                 )
         if self.group is not None and self.backend != "chunk":
             raise InputError(
-                f"expected the backend 'chunk' with a group, got {self.backend!r}: the others need the whole "
-                "head"
+                f"expected the backend 'chunk' with a group, got {self.backend!r}: the others need the whole head"
             )
         for name, kind, fits, wanted, how in _NUMBERS:
             value: Any = getattr(self, name)

@@ -75,17 +75,14 @@ def _exchange(weight: Tensor, group: ProcessGroup) -> Shard:
     rank = distributed.get_rank(group)
     if rank < 0:
         raise InputError(
-            "expected a process of the group that holds the head, got one outside: call the loss on its "
-            "ranks only"
+            "expected a process of the group that holds the head, got one outside: call the loss on its ranks only"
         )
     counts = torch.zeros(distributed.get_world_size(group), dtype=torch.int64, device=weight.device)
     counts[rank] = weight.shape[0]
     distributed.all_reduce(counts, group=group)
     rows = counts.tolist()
     if 0 in rows:
-        raise InputError(
-            f"expected head rows on every rank, got none on rank {rows.index(0)}: use fewer ranks"
-        )
+        raise InputError(f"expected head rows on every rank, got none on rank {rows.index(0)}: use fewer ranks")
     start = sum(rows[:rank])
     return Shard(group, start, start + rows[rank], sum(rows), max(rows))
 
@@ -161,8 +158,7 @@ def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
             )
         if not bool((factors[~rare] == 1).all()):
             raise InputError(
-                f"expected {name} to be 1 for every id that is not rare, got others: gates act on rare rows "
-                "only"
+                f"expected {name} to be 1 for every id that is not rare, got others: gates act on rare rows only"
             )
     here = slice(shard.start, shard.stop)
     return rare.to(device), g1[here].to(device), g2[here].to(device)
@@ -217,9 +213,7 @@ def refuse_again(*, given: bool) -> None:
         )
 
 
-def refuse_nan(
-    losses: Tensor, hidden: Tensor, weight: Tensor | None, bias: Tensor | None, shard: Shard
-) -> None:
+def refuse_nan(losses: Tensor, hidden: Tensor, weight: Tensor | None, bias: Tensor | None, shard: Shard) -> None:
     """Raise where NaN among the losses, one or (N,), came from the states (N, D), the head or the bias.
 
     They are looked through only then. Finite numbers whose products overflow are left alone: scaled training
@@ -233,9 +227,7 @@ def refuse_nan(
     if shard.group is not None:
         elsewhere = shard.highest(torch.tensor(float(message is not None), device=losses.device))
         if message is None and bool(elsewhere):
-            message = (
-                "expected a head without NaN, got NaN or infinity on another rank: its message names the row"
-            )
+            message = "expected a head without NaN, got NaN or infinity on another rank: its message names the row"
     if message is not None:
         raise InputError(message)
 

@@ -80,13 +80,7 @@ def _loss(kernel: Kernel, hidden: Tensor, weight: Tensor, bias: Tensor | None, p
 
 
 def _of_rare(
-    kernel: Kernel,
-    h: Tensor,
-    w: Tensor,
-    y: Tensor,
-    bias: Tensor | None,
-    options: CrossEntropyOptions,
-    gate: Tensor,
+    kernel: Kernel, h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions, gate: Tensor
 ) -> Tensor:
     """The losses (n,) of rare targets; `gate` (V,) scales the gradient of every row but the target's own."""
     each = replace(options, reduction="none")
@@ -165,9 +159,19 @@ def _liger(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossE
     if head_trains and not h.requires_grad and torch.is_grad_enabled():
         h = h.detach().requires_grad_()  # Liger computes no gradient at all where the states want none
     outputs = stock.LigerFusedLinearCrossEntropyFunction.apply(
-        h, w, y, bias, None, -100, options.z_loss, options.label_smoothing, options.reduction,
-        options.softcap, False, torch.float32,
-    )  # fmt: skip
+        h,
+        w,
+        y,
+        bias,
+        None,
+        -100,
+        options.z_loss,
+        options.label_smoothing,
+        options.reduction,
+        options.softcap,
+        False,
+        torch.float32,
+    )
     loss: Tensor = outputs[0]
     return loss
 
@@ -206,13 +210,9 @@ def _package(module: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        missing, backend = (
-            (error.name or module).partition(".")[0],
-            extra if extra == "triton" else f"wrap:{extra}",
-        )
+        missing, backend = ((error.name or module).partition(".")[0], extra if extra == "triton" else f"wrap:{extra}")
         raise InputError(
-            f"expected the package {missing} for the backend {backend!r}, "
-            f"got none: pip install 'uncone[{extra}]'"
+            f"expected the package {missing} for the backend {backend!r}, got none: pip install 'uncone[{extra}]'"
         ) from error
 
 

@@ -131,9 +131,7 @@ def layer_norm_direction(gain: Array, bias: Array) -> tuple[Array, float]:
     """
     gain, bias = np.asarray(gain, np.float64), np.asarray(bias, np.float64)
     if gain.ndim != 1 or gain.shape != bias.shape or not gain.size:
-        raise InputError(
-            f"expected gain and bias (d,), got shapes {gain.shape} and {bias.shape}: pass one norm's"
-        )
+        raise InputError(f"expected gain and bias (d,), got shapes {gain.shape} and {bias.shape}: pass one norm's")
     if not (np.isfinite(gain).all() and np.isfinite(bias).all()):
         raise InputError("expected finite gains and biases, got NaN or inf: the model is damaged")
     fixed = np.where(gain == 0, bias, 0.0)
@@ -179,8 +177,7 @@ def _margin(points: Array, direction: Array, largest: float) -> float:
     """At most the least -<direction, h>: in float64, less what rounding can add to it."""
     step, d = max(1, _BLOCK // points.shape[1]), points.shape[1]
     highest = max(
-        float((points[at : at + step].astype(np.float64) @ direction).max())
-        for at in range(0, len(points), step)
+        float((points[at : at + step].astype(np.float64) @ direction).max()) for at in range(0, len(points), step)
     )
     rounding = (d + 3) * np.finfo(np.float64).eps * largest
     return float(-highest - rounding)

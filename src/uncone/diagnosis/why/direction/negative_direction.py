@@ -13,13 +13,7 @@ import numpy as np
 
 from uncone import measure
 from uncone.arguments import finite_number, shown, whole_number
-from uncone.diagnosis.why.direction.cone import (
-    EPSILON,
-    Separation,
-    layer_norm_direction,
-    separate,
-    separation_chance,
-)
+from uncone.diagnosis.why.direction.cone import EPSILON, Separation, layer_norm_direction, separate, separation_chance
 from uncone.diagnosis.why.direction.record import AvoidedCloud, NegativeDirection, NormDirection
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.moments import Moments
@@ -42,10 +36,10 @@ _SMALL = 4_000_000
 _MOST_KEPT = 4096
 _DEFINITION = (
     "A direction v is avoided if <v, h> < 0 for every state h; its margin is the least -<v, h> over the mean norm of the "
-    "states, and \"at most\" bounds that of any direction. The search sees half of the text's windows and the rest is held out. "
+    'states, and "at most" bounds that of any direction. The search sees half of the text\'s windows and the rest is held out. '
     "Random signs: each state times +1 or -1. Without their mean states have no such direction, as 0 is their mean. Unit "
     "length: the margin is a cosine."
-)  # fmt: skip
+)
 
 
 def uniformly_negative_direction(
@@ -109,24 +103,33 @@ def uniformly_negative_direction(
             both = None
     clouds = (
         _cloud("all that were searched", len(searched), found),
-        *(
-            ()
-            if both is None
-            else (_cloud("and held-out ones that do not avoid it", len(both.points), both.found),)
-        ),
+        *(() if both is None else (_cloud("and held-out ones that do not avoid it", len(both.points), both.found),)),
         *_nulls(searched, margin, seed, progress),
     )
     proof = found if both is None else both.found
     cosine, crossing = _mean_state(states, found.direction)
     result = NegativeDirection(
-        verdict="", exists=exists, epsilon=margin, n=len(searched), dimensions=states.shape[1],
-        mean_norm=found.mean_norm, margin=clouds[0].margin if found.exists else None, bound=proof.bound / (proof.mean_norm or 1.0),
-        exact=proof.is_inside, held_out=len(rest) if found.exists else 0, violations=violations,
+        verdict="",
+        exists=exists,
+        epsilon=margin,
+        n=len(searched),
+        dimensions=states.shape[1],
+        mean_norm=found.mean_norm,
+        margin=clouds[0].margin if found.exists else None,
+        bound=proof.bound / (proof.mean_norm or 1.0),
+        exact=proof.is_inside,
+        held_out=len(rest) if found.exists else 0,
+        violations=violations,
         held_out_margin=None if least is None or not found.mean_norm else least / found.mean_norm,
-        effective_rank=_effective_rank(searched), chance=separation_chance(*searched.shape),
-        cosine_to_mean=cosine if found.exists else None, mean_violations=crossing, clouds=clouds, norm=own,
-        direction=_kept(found.direction) if found.exists else (), definition=_DEFINITION,
-    )  # fmt: skip
+        effective_rank=_effective_rank(searched),
+        chance=separation_chance(*searched.shape),
+        cosine_to_mean=cosine if found.exists else None,
+        mean_violations=crossing,
+        clouds=clouds,
+        norm=own,
+        direction=_kept(found.direction) if found.exists else (),
+        definition=_DEFINITION,
+    )
     return replace(result, verdict=_verdict(result))
 
 
@@ -140,9 +143,7 @@ def _is_norm(x: Any) -> bool:
 def _gain_and_bias(norm: Any) -> tuple[Array, Array]:
     """Of a norm without bias the bias is 0."""
     if not _is_norm(norm):
-        raise InputError(
-            f"expected a norm with a weight, or its (gain, bias), got {shown(norm)}: pass the module"
-        )
+        raise InputError(f"expected a norm with a weight, or its (gain, bias), got {shown(norm)}: pass the module")
     gain, bias = norm if isinstance(norm, tuple) else (norm.weight, getattr(norm, "bias", None))
     if gain is None:
         raise InputError("expected a norm with a weight, got one without: its states have no such direction")
@@ -167,9 +168,7 @@ def _split(states: Array, held_out: Any, windows: Any, seed: int, most: int) -> 
     else:
         of = as_floats(windows, "windows")
         if not np.isfinite(of).all() or of.shape != (n,):
-            raise InputError(
-                f"expected a window for each of {n} states, got shape {of.shape}: pass one number a state"
-            )
+            raise InputError(f"expected a window for each of {n} states, got shape {of.shape}: pass one number a state")
     names = random.permutation(np.unique(of))
     if len(names) < 2:  # one window: its stretches
         of = np.arange(n) * min(_BLOCKS, n) // n
@@ -202,7 +201,12 @@ def _programmed(points: Array, found: Separation, epsilon: float) -> Separation:
         return found
     n, d = points.shape
     x = points.astype(np.float64) / (found.mean_norm or 1.0)
-    answer = linprog(np.append(np.zeros(d), -1.0), A_ub=np.column_stack([x, np.ones(n)]), b_ub=np.zeros(n), bounds=[(-1, 1)] * d + [(None, 1)])  # fmt: skip
+    answer = linprog(
+        np.append(np.zeros(d), -1.0),
+        A_ub=np.column_stack([x, np.ones(n)]),
+        b_ub=np.zeros(n),
+        bounds=[(-1, 1)] * d + [(None, 1)],
+    )
     if answer.status != 0:
         return found
     v, weights = answer.x[:d], np.maximum(-answer.ineqlin.marginals, 0)
@@ -216,11 +220,7 @@ def _programmed(points: Array, found: Separation, epsilon: float) -> Separation:
     if bound < min(epsilon, found.bound / (found.mean_norm or 1.0)):
         support = np.flatnonzero(weights)
         return replace(
-            found,
-            exists=False,
-            bound=bound * found.mean_norm,
-            support=support,
-            weights=weights[support] / total,
+            found, exists=False, bound=bound * found.mean_norm, support=support, weights=weights[support] / total
         )
     return found
 
@@ -245,12 +245,9 @@ def _again(searched: Array, rest: Array, heights: Array, epsilon: float) -> _Bot
 def _check_finite(points: Array) -> None:
     step = max(1, 2**22 // max(1, points.shape[1]))
     if not all(
-        (np.abs(points[at : at + step].astype(np.float64)) < _LARGEST).all()
-        for at in range(0, len(points), step)
+        (np.abs(points[at : at + step].astype(np.float64)) < _LARGEST).all() for at in range(0, len(points), step)
     ):
-        raise InputError(
-            f"expected finite states below {_LARGEST:g}, got NaN, inf or larger ones: leave them out"
-        )
+        raise InputError(f"expected finite states below {_LARGEST:g}, got NaN, inf or larger ones: leave them out")
 
 
 def _heights(points: Array, direction: Array) -> Array:
@@ -293,9 +290,7 @@ def _norm_direction(norm: tuple[Array, Array], states: Array, mean_norm: float) 
     """The closed form, checked against the states; None where the norm gives no direction."""
     gain, bias = norm
     if gain.shape != states.shape[1:]:
-        raise InputError(
-            f"expected a norm of {states.shape[1]} gains, got {gain.shape}: pass the last norm's"
-        )
+        raise InputError(f"expected a norm of {states.shape[1]} gains, got {gain.shape}: pass the last norm's")
     direction, margin = layer_norm_direction(gain, bias)
     if not margin:
         return None
@@ -314,12 +309,27 @@ def _of_norm_alone(norm: tuple[Array, Array], epsilon: float) -> NegativeDirecti
     exists, share = True if margin else None, margin / (size or 1.0)
     own = NormDirection(margin, share, float(np.abs(gain).min())) if margin else None
     result = NegativeDirection(
-        verdict="", exists=exists, epsilon=epsilon, n=0, dimensions=len(gain), mean_norm=size,
-        margin=share if margin else None, bound=None, exact=False, held_out=0, violations=0, held_out_margin=None,
-        effective_rank=None, chance=1.0, cosine_to_mean=None, mean_violations=None, clouds=(), norm=own,
+        verdict="",
+        exists=exists,
+        epsilon=epsilon,
+        n=0,
+        dimensions=len(gain),
+        mean_norm=size,
+        margin=share if margin else None,
+        bound=None,
+        exact=False,
+        held_out=0,
+        violations=0,
+        held_out_margin=None,
+        effective_rank=None,
+        chance=1.0,
+        cosine_to_mean=None,
+        mean_violations=None,
+        clouds=(),
+        norm=own,
         direction=_kept(direction) if margin else (),
         definition="From gain and bias alone: <1 / gain, h> is sum(bias / gain) for every output h of a LayerNorm.",
-    )  # fmt: skip
+    )
     return replace(result, verdict=_verdict(result))
 
 
@@ -371,9 +381,7 @@ def _verdict(found: NegativeDirection) -> str:
         proof = "beyond all rounding" if found.exact else f"to {number(found.epsilon)} of their mean norm"
         text = f"No direction is avoided by all states ({proof})."
         if found.violations:
-            failed = (
-                f"that of {count(found.n)} of them fails on {counted(found.violations, 'held-out state')}"
-            )
+            failed = f"that of {count(found.n)} of them fails on {counted(found.violations, 'held-out state')}"
             text = f"No direction is avoided by all states: {failed}, and with these none is left."
         return text
     if found.violations:

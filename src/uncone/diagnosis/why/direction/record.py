@@ -91,9 +91,7 @@ class NegativeDirection:
             "A direction that all states avoid",
             Text(self.verdict, "lead"),
             Table(columns, rows, columns[1:]),
-            Folded(
-                "What the answer rests on", shown(Table(("number", "value"), self._numbers(), ("value",)))
-            ),
+            Folded("What the answer rests on", shown(Table(("number", "value"), self._numbers(), ("value",)))),
             Text(self.definition, "quiet"),
         )
 
@@ -102,16 +100,11 @@ class NegativeDirection:
         if self.effective_rank is not None:
             found.append(("effective rank of the states", number(self.effective_rank)))
         if self.n:
-            found.append(
-                ("chance that as many random points have one (Cover)", number(self.chance, limits=(0, 1)))
-            )
+            found.append(("chance that as many random points have one (Cover)", number(self.chance, limits=(0, 1))))
         if self.held_out:
             share = percent(self.violations / self.held_out, precise=True)
             found.append(
-                (
-                    "held-out states that violate it",
-                    f"{count(self.violations)} of {count(self.held_out)} ({share})",
-                )
+                ("held-out states that violate it", f"{count(self.violations)} of {count(self.held_out)} ({share})")
             )
         if self.cosine_to_mean is not None:
             found.append(("cosine to minus the mean state", number(self.cosine_to_mean, limits=(-1, 1))))
@@ -123,9 +116,7 @@ class NegativeDirection:
                 )
             )
         if self.norm is not None:
-            found.append(
-                ("margin of the norm's own direction", f"{number(self.norm.share)} of the mean norm")
-            )
+            found.append(("margin of the norm's own direction", f"{number(self.norm.share)} of the mean norm"))
             if self.norm.states:
                 found.append(
                     (

@@ -209,9 +209,7 @@ def check_targets(states: States, micro_batches: int) -> None:
         raise InputError(f"expected a target and a micro-batch, got {n} and {micro_batches}: give more text")
     low, high = int(states.labels.min()), int(states.labels.max())
     if low < 0 or high >= v:
-        raise InputError(
-            f"expected targets from 0 to {v - 1}, got {low} to {high}: leave out those that are ignored"
-        )
+        raise InputError(f"expected targets from 0 to {v - 1}, got {low} to {high}: leave out those that are ignored")
 
 
 def _slices(v: int) -> Iterator[slice]:

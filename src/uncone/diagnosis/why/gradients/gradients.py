@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from uncone.diagnosis.why.gradients.gradient_parts import (
-    GradientParts,
-    check_targets,
-    gradient_parts,
-    row_blocks,
-)
+from uncone.diagnosis.why.gradients.gradient_parts import GradientParts, check_targets, gradient_parts, row_blocks
 from uncone.diagnosis.why.gradients.record import GradientLedger, MeanDrift, RowGradients
 from uncone.errors import UndefinedMeasure
 from uncone.measure.group_comparison import FREQUENT_SHARE, NAMES, RARE_SHARE, frequency_membership
@@ -37,8 +32,19 @@ ONE_DIRECTION = 0.5
 _REACH = 1.96
 _DECADES = 12
 _SUMS = (
-    "norm", "pull", "frequent", "rare", "square along", "square", "cosine", "SGD", "Adam", "coupled Adam", "gradients", "pushes",
-)  # fmt: skip
+    "norm",
+    "pull",
+    "frequent",
+    "rare",
+    "square along",
+    "square",
+    "cosine",
+    "SGD",
+    "Adam",
+    "coupled Adam",
+    "gradients",
+    "pushes",
+)
 """Over the rows of a bin: norms; products with the mean state's direction; steps along it; rows that are not 0."""
 
 
@@ -82,11 +88,7 @@ def gradient_ledger(
     cut = _Cut.of(states, counts, counted_in)
     members = torch.from_numpy(np.concatenate([cut.groups, cut.bins], axis=1)).to(states.head.device)
     parts = gradient_parts(
-        states,
-        cut.rare.to(states.head.device),
-        members=members,
-        micro_batches=micro_batches,
-        progress=progress,
+        states, cut.rare.to(states.head.device), members=members, micro_batches=micro_batches, progress=progress
     )
     sums = _Sums(parts, states, members)
     rows = _rows_of(parts, states, cut, sums)
@@ -97,15 +99,25 @@ def gradient_ledger(
     lengths = states.states.double().norm(dim=1), states.head.double().norm(dim=1)
     labels = states.labels.to(cut.rare.device)
     return GradientLedger(
-        verdict=_verdict(rows[:k], states.cap is not None), tokens=len(labels), vocabulary=len(states.head), dimensions=states.head.shape[1],
-        micro_batches=min(micro_batches, len(labels)), definition=cut.definition,
+        verdict=_verdict(rows[:k], states.cap is not None),
+        tokens=len(labels),
+        vocabulary=len(states.head),
+        dimensions=states.head.shape[1],
+        micro_batches=min(micro_batches, len(labels)),
+        definition=cut.definition,
         nats=float(parts.losses.mean()),
-        rare_targets=int(cut.rare[labels].sum()), groups=tuple(rows[:k]), bins=tuple(rows[k:]), drifts=sums.drifts(mean_row),
-        zero_sum=sums.zero_sum(), is_zero_sum=states.cap is None and sums.zero_sum() <= ZERO,
-        mean_state_share=_share(sums.mean_state.norm(), lengths[0].mean()), mean_row_share=_share(mean_row.norm(), lengths[1].mean()),
+        rare_targets=int(cut.rare[labels].sum()),
+        groups=tuple(rows[:k]),
+        bins=tuple(rows[k:]),
+        drifts=sums.drifts(mean_row),
+        zero_sum=sums.zero_sum(),
+        is_zero_sum=states.cap is None and sums.zero_sum() <= ZERO,
+        mean_state_share=_share(sums.mean_state.norm(), lengths[0].mean()),
+        mean_row_share=_share(mean_row.norm(), lengths[1].mean()),
         state_to_minus_row=_cosine(direction, -mean_row),
-        logit_of_mean_row=float((states.states.double() @ mean_row).abs().mean()) * abs(states.scale), notes=cut.notes,
-    )  # fmt: skip
+        logit_of_mean_row=float((states.states.double() @ mean_row).abs().mean()) * abs(states.scale),
+        notes=cut.notes,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,13 +153,7 @@ class _Cut:
         everything = np.ones((v, 1), np.float32)
         rare = torch.from_numpy(of_group >= 2)
         return cls(
-            np.concatenate([everything, groups], axis=1),
-            ["all", *names],
-            bins,
-            decades,
-            rare,
-            definition,
-            notes,
+            np.concatenate([everything, groups], axis=1), ["all", *names], bins, decades, rare, definition, notes
         )
 
 
@@ -177,9 +183,7 @@ class _Sums:
         """Of unit gradients, and of unit pushes."""
         self.steps, self.step_norms = zeros(3, d), zeros(3)
         self._size, self._eps = 0.0, EPS / parts.unit
-        self._raised = 2.0 ** max(
-            0, math.frexp(self._eps)[1]
-        )  # steps that epsilon makes small are taken so many times
+        self._raised = 2.0 ** max(0, math.frexp(self._eps)[1])  # steps that epsilon makes small are taken so many times
         adam = dict.fromkeys(("Adam", "coupled Adam"), 1 / self._raised)
         self._units = dict.fromkeys(("norm", "pull", "frequent", "rare", "SGD"), parts.unit) | adam
         shared = self._raised / (parts.squares.mean(0, dtype=torch.float64).sqrt() + self._eps)
@@ -198,12 +202,18 @@ class _Sums:
         whole = push + pull
         adam = whole / second.sqrt().add_(self._eps).div_(self._raised)
         norms = [one.norm(dim=1) for one in (whole, pull, frequent, rare, push, adam, whole * shared)]
-        along, unit, unit_push = (
-            whole @ self._along,
-            *(torch.where(x > 0, 1 / x, 0.0) for x in (norms[0], norms[4])),
-        )
-        read = [*norms[:4], along**2, norms[0] ** 2, along * unit, -along, -(adam @ self._along), -(whole @ (self._along * shared)),
-                norms[0] > 0, norms[4] > 0]  # fmt: skip
+        along, unit, unit_push = (whole @ self._along, *(torch.where(x > 0, 1 / x, 0.0) for x in (norms[0], norms[4])))
+        read = [
+            *norms[:4],
+            along**2,
+            norms[0] ** 2,
+            along * unit,
+            -along,
+            -(adam @ self._along),
+            -(whole @ (self._along * shared)),
+            norms[0] > 0,
+            norms[4] > 0,
+        ]
         self.sums += (of @ torch.stack([one.to(whole.dtype) for one in read], dim=1)).double()
         for i, (rows, inverse) in enumerate(((whole, unit), (push, unit_push))):
             self.units[i] += ((of * inverse) @ rows).double()
@@ -227,9 +237,7 @@ class _Sums:
         for i, name in enumerate(("SGD", "Adam", "coupled Adam")):
             share = _share(self.steps[i].norm(), self.step_norms[i])
             is_zero = self.zero_sum() <= ZERO and name != "Adam"
-            to_state, to_row = (
-                None if is_zero else _cosine(self.steps[i], to) for to in (self.direction, mean_row)
-            )
+            to_state, to_row = (None if is_zero else _cosine(self.steps[i], to) for to in (self.direction, mean_row))
             found.append(MeanDrift(name, share, to_state, to_row))
         return tuple(found)
 
@@ -242,9 +250,9 @@ def _rows_of(parts: GradientParts, states: States, cut: _Cut, sums: _Sums) -> li
     is_rare = cut.rare.to(labels.device)[labels].double()
     own = parts.own[:, None]
     pushed = parts.masses - of_target * own  # a state's mass in the bin, but for its own target's
-    budgets = torch.stack([
-        (of_target * (1 - own)).sum(0), (pushed * (1 - is_rare[:, None])).sum(0), (pushed * is_rare[:, None]).sum(0)
-    ]).clamp(min=0)  # fmt: skip
+    budgets = torch.stack(
+        [(of_target * (1 - own)).sum(0), (pushed * (1 - is_rare[:, None])).sum(0), (pushed * is_rare[:, None]).sum(0)]
+    ).clamp(min=0)
     net = (of_target - parts.masses).sum(0)
     reach = _REACH * (parts.masses * (1 - parts.masses)).clamp(min=0).sum(0).sqrt()
     found = list[RowGradients]()
@@ -252,14 +260,28 @@ def _rows_of(parts: GradientParts, states: States, cut: _Cut, sums: _Sums) -> li
         value, width, read = float(net[i]) / n, float(reach[i]) / n, sums.read(i)
         pulled, by_frequent, by_rare = (budgets[:, i] / n).tolist()
         rows, square, counted = float(sums.rows[i]), read["square"], read["gradients"]
-        found.append(RowGradients(
-            name=name, rows=int(rows), targets=int(of_target[:, i].sum()),
-            norm=read["norm"] / rows, pull_norm=read["pull"] / rows, frequent_norm=read["frequent"] / rows, rare_norm=read["rare"] / rows,
-            pulled=pulled, pushed_by_frequent=by_frequent, pushed_by_rare=by_rare, net=Estimate(value, (value - width, value + width)),
-            cosine=sums.pair_cosine(0, i), push_cosine=sums.pair_cosine(1, i),
-            along=read["square along"] / square if square > 0 else None, toward=read["cosine"] / counted if counted else None,
-            sgd=read["SGD"] / rows, adam=read["Adam"] / rows, coupled_adam=read["coupled Adam"] / rows,
-        ))  # fmt: skip
+        found.append(
+            RowGradients(
+                name=name,
+                rows=int(rows),
+                targets=int(of_target[:, i].sum()),
+                norm=read["norm"] / rows,
+                pull_norm=read["pull"] / rows,
+                frequent_norm=read["frequent"] / rows,
+                rare_norm=read["rare"] / rows,
+                pulled=pulled,
+                pushed_by_frequent=by_frequent,
+                pushed_by_rare=by_rare,
+                net=Estimate(value, (value - width, value + width)),
+                cosine=sums.pair_cosine(0, i),
+                push_cosine=sums.pair_cosine(1, i),
+                along=read["square along"] / square if square > 0 else None,
+                toward=read["cosine"] / counted if counted else None,
+                sgd=read["SGD"] / rows,
+                adam=read["Adam"] / rows,
+                coupled_adam=read["coupled Adam"] / rows,
+            )
+        )
     return found
 
 
@@ -280,9 +302,7 @@ def _verdict(groups: list[RowGradients], capped: bool) -> str:
         if name != largest and norm > 0
     ]
     beside = f", {' and '.join(others)} by mean norm" if others else ""
-    told = (
-        f"Of the gradient of the {count(rows.rows)} rows of {whose} {largest} is the largest part{beside}. "
-    )
+    told = f"Of the gradient of the {count(rows.rows)} rows of {whose} {largest} is the largest part{beside}. "
     return f"{told}{_balance(rows, capped)} {_direction(rows)}"
 
 

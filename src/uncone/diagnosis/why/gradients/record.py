@@ -109,9 +109,7 @@ class GradientLedger:
     def _means(self) -> str:
         cosine = self.state_to_minus_row
         opposite = (
-            ""
-            if cosine is None
-            else f" Its cosine with minus the mean row is {number(cosine, limits=_COSINES)}."
+            "" if cosine is None else f" Its cosine with minus the mean row is {number(cosine, limits=_COSINES)}."
         )
         return (
             f"The mean state has {percent(self.mean_state_share, precise=True)} of the mean norm of states, the mean row "
@@ -120,9 +118,7 @@ class GradientLedger:
         )
 
     def _identity(self) -> str:
-        told = (
-            f"The gradients of all rows sum to {number(self.zero_sum, digits=2)} of the norms of their parts"
-        )
+        told = f"The gradients of all rows sum to {number(self.zero_sum, digits=2)} of the norms of their parts"
         if self.is_zero_sum:
             return f"{told}: 0 but for rounding, so that SGD on the head never moves the mean row."
         return f"{told}, and not to 0, as the logits are capped: the cap's slope differs from row to row."
@@ -141,11 +137,13 @@ def _norms(groups: Sequence[RowGradients]) -> Table:
     columns = ("rows of", "rows", "targets", "norm", "pull", "by frequent", "by rare")
     rows = tuple(
         (
-            group.name, count(group.rows), count(group.targets),
+            group.name,
+            count(group.rows),
+            count(group.targets),
             *map(_small, (group.norm, group.pull_norm, group.frequent_norm, group.rare_norm)),
         )
         for group in groups
-    )  # fmt: skip
+    )
     return Table(columns, rows, columns[1:])
 
 
@@ -153,33 +151,30 @@ def _budgets(groups: Sequence[RowGradients]) -> Table:
     columns = ("rows of", "pulled, %", "pushed, %", "of it by rare", "net, %")
     rows = tuple(
         (
-            group.name, _budget(group.pulled), _budget(group.pushed),
-            percent(group.pushed_by_rare / group.pushed, precise=True) if group.pushed else "-", _net(group.net),
+            group.name,
+            _budget(group.pulled),
+            _budget(group.pushed),
+            percent(group.pushed_by_rare / group.pushed, precise=True) if group.pushed else "-",
+            _net(group.net),
         )
         for group in groups
-    )  # fmt: skip
+    )
     return Table(columns, rows, columns[1:])
 
 
 def _directions(groups: Sequence[RowGradients]) -> Table:
-    columns = (
-        "rows of",
-        "cosine",
-        "of pushes",
-        "along mean state",
-        "cosine with it",
-        "SGD",
-        "Adam",
-        "coupled Adam",
-    )
+    columns = ("rows of", "cosine", "of pushes", "along mean state", "cosine with it", "SGD", "Adam", "coupled Adam")
     rows = tuple(
         (
-            group.name, optional(group.cosine, _COSINES), optional(group.push_cosine, _COSINES),
-            "-" if group.along is None else percent(group.along, precise=True), optional(group.toward, _COSINES),
+            group.name,
+            optional(group.cosine, _COSINES),
+            optional(group.push_cosine, _COSINES),
+            "-" if group.along is None else percent(group.along, precise=True),
+            optional(group.toward, _COSINES),
             *map(_small, (group.sgd, group.adam, group.coupled_adam)),
         )
         for group in groups
-    )  # fmt: skip
+    )
     return Table(columns, rows, columns[1:])
 
 
@@ -187,12 +182,13 @@ def _drifts(drifts: Sequence[MeanDrift]) -> Table:
     columns = ("mean drift under", "of a step's norm", "cosine with minus mean state", "cosine with mean row")
     rows = tuple(
         (
-            drift.optimiser, _small(drift.share),
+            drift.optimiser,
+            _small(drift.share),
             optional(None if drift.to_mean_state is None else -drift.to_mean_state, _COSINES),
             optional(drift.to_mean_row, _COSINES),
         )
         for drift in drifts
-    )  # fmt: skip
+    )
     return Table(columns, rows, columns[1:])
 
 
@@ -229,8 +225,25 @@ def _charts(bins: Sequence[RowGradients]) -> tuple[Chart, ...]:
     whole = Curve("gradients", x, tuple(group.cosine for group in kept), "raw", dots=True)
     targets = "targets a row in this text"
     return (
-        Chart("gradient norms", "Parts of the gradient", targets, "mean norm", norms, log_x=True, log_y=True,
-              caption="Pull, push of frequent targets, push of rare targets.", spark="pull"),
-        Chart("gradient cosines", "Directions of the gradient", targets, "mean cosine", (whole, pushed), log_x=True,
-              caption="Mean cosine between rows of a bin: of gradients and of pushes alone.", spark="gradients"),
-    )  # fmt: skip
+        Chart(
+            "gradient norms",
+            "Parts of the gradient",
+            targets,
+            "mean norm",
+            norms,
+            log_x=True,
+            log_y=True,
+            caption="Pull, push of frequent targets, push of rare targets.",
+            spark="pull",
+        ),
+        Chart(
+            "gradient cosines",
+            "Directions of the gradient",
+            targets,
+            "mean cosine",
+            (whole, pushed),
+            log_x=True,
+            caption="Mean cosine between rows of a bin: of gradients and of pushes alone.",
+            spark="gradients",
+        ),
+    )

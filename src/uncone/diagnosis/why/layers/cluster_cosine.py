@@ -97,10 +97,7 @@ def within_clusters(x: Array, ids: Array, labels: Array) -> tuple[float | None, 
         often = counts > 1
         own_squares = np.bincount(token, np.square(units).sum(1))
         intra += ((squares - own_squares)[often] / (counts[often] * (counts[often] - 1))).tolist()
-    return (
-        float(np.average(inter, weights=weights)) if inter else None,
-        float(np.mean(intra)) if intra else None,
-    )
+    return (float(np.average(inter, weights=weights)) if inter else None, float(np.mean(intra)) if intra else None)
 
 
 def _distances(x: Array) -> Array:

@@ -51,11 +51,14 @@ def context_readings(x: Array, ids: Array, segments: Array, *, seed: int = 0) ->
     bounds = np.flatnonzero(np.diff(segments, prepend=-1, append=-1))
     pairs = [(a, b) for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True) if b - a > 1]
     return ContextReadings(
-        self_similarity=_mean(similarities), tokens=len(similarities),
+        self_similarity=_mean(similarities),
+        tokens=len(similarities),
         intra_similarity=_mean([intra_similarity(x[a:b]) for a, b in pairs]),
-        intra_random=_mean([intra_similarity(shuffled[a:b]) for a, b in pairs]), segments=len(pairs),
-        mev=_mean(shares), mev_random=_mean(at_random),
-    )  # fmt: skip
+        intra_random=_mean([intra_similarity(shuffled[a:b]) for a, b in pairs]),
+        segments=len(pairs),
+        mev=_mean(shares),
+        mev_random=_mean(at_random),
+    )
 
 
 def self_similarity(units: Array) -> float:

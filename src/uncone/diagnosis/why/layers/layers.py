@@ -85,17 +85,24 @@ def describe(
         notes += [note] if note and note not in notes else []
     logits = spectrum_of_logits(states)
     order = range(len(layers))
-    drawn = (
-        [order[i] for i in pictured if -len(layers) <= i < len(layers)] if len(states.sample.ids) > 1 else []
-    )
+    drawn = [order[i] for i in pictured if -len(layers) <= i < len(layers)] if len(states.sample.ids) > 1 else []
     of_counts = states.counts if counts is None else counts
     result = LayerProfile(
-        verdict=_verdict(layers), name=states.name, tokens=states.tokens, sequences=states.sequences,
-        special=int(states.apart[0, 0]), sinks=int(states.apart[1, 0]), stopped=states.stopped, layers=tuple(layers),
-        edges=EDGES, logits=None if isinstance(logits, str) else logits, no_logits=logits if isinstance(logits, str) else "",
+        verdict=_verdict(layers),
+        name=states.name,
+        tokens=states.tokens,
+        sequences=states.sequences,
+        special=int(states.apart[0, 0]),
+        sinks=int(states.apart[1, 0]),
+        stopped=states.stopped,
+        layers=tuple(layers),
+        edges=EDGES,
+        logits=None if isinstance(logits, str) else logits,
+        no_logits=logits if isinstance(logits, str) else "",
         pictured=tuple(states.layers[i] for i in drawn),
-        pictures=tuple(picture_of(states, i, of_counts) for i in drawn), notes=tuple(notes),
-    )  # fmt: skip
+        pictures=tuple(picture_of(states, i, of_counts) for i in drawn),
+        notes=tuple(notes),
+    )
     if progress is not None:
         progress("reading layers", len(states.layers), len(states.layers))
     return result
@@ -113,24 +120,37 @@ def _read_layer(states: LayerStates, i: int, seed: int) -> tuple[LayerReading, s
     variance = _spectrum(m)
     alpha, ranks = _alpha(variance)
     reading = LayerReading(
-        name=states.layers[i], n=m.n, d=m.d, mean_cosine=_estimate(cosine, states.intervals[i]),
-        anisotropy_raw=_value(lambda m: measure.anisotropy(m, centered=False), m), anisotropy=_value(measure.anisotropy, m),
+        name=states.layers[i],
+        n=m.n,
+        d=m.d,
+        mean_cosine=_estimate(cosine, states.intervals[i]),
+        anisotropy_raw=_value(lambda m: measure.anisotropy(m, centered=False), m),
+        anisotropy=_value(measure.anisotropy, m),
         effective_rank=None if rank is None else rank.value,
         effective_rank_isotropic=None if rank is None else rank.reference,
         rogue_share=None if rogue is None else rogue.value,
         rogue_dimensions=() if rogue is None else tuple(rogue.details["dimensions"][:3]),
         outlier_dimensions=() if outliers is None else tuple(outliers.details["dimensions"]),
-        mean_norm=m.mean_norm(), largest_norm=m.norm_max,
-        special_norm=_apart(states, 0, i), sink_norm=_apart(states, 1, i), alpha=alpha, alpha_ranks=ranks,
-        dimensions_90=dimensions_for(variance, 0.9), dimensions_99=dimensions_for(variance, 0.99),
-        self_similarity=contexts.self_similarity, self_tokens=contexts.tokens,
-        intra_similarity=contexts.intra_similarity, intra_random=contexts.intra_random,
-        mev=contexts.mev, mev_random=contexts.mev_random,
+        mean_norm=m.mean_norm(),
+        largest_norm=m.norm_max,
+        special_norm=_apart(states, 0, i),
+        sink_norm=_apart(states, 1, i),
+        alpha=alpha,
+        alpha_ranks=ranks,
+        dimensions_90=dimensions_for(variance, 0.9),
+        dimensions_99=dimensions_for(variance, 0.99),
+        self_similarity=contexts.self_similarity,
+        self_tokens=contexts.tokens,
+        intra_similarity=contexts.intra_similarity,
+        intra_random=contexts.intra_random,
+        mev=contexts.mev,
+        mev_random=contexts.mev_random,
         two_nn=Estimate(None) if nearest is None else Estimate(nearest.value, nearest.interval),
         clusters=None if clusters is None else clusters.clusters,
         cluster_inter=None if clusters is None else clusters.inter,
-        cluster_intra=None if clusters is None else clusters.intra, histogram=cosine_histogram(x[order[:_PAIRED]]),
-    )  # fmt: skip
+        cluster_intra=None if clusters is None else clusters.intra,
+        histogram=cosine_histogram(x[order[:_PAIRED]]),
+    )
     return reading, note
 
 

@@ -39,9 +39,7 @@ def spectrum_of_logits(states: LayerStates) -> LogitSpectrum | str:
         return f"it is undefined: {error}"
 
 
-def _described(
-    gram: Array, head: Moments, m: Moments, layer: str, scale: float, capped: bool
-) -> LogitSpectrum:
+def _described(gram: Array, head: Moments, m: Moments, layer: str, scale: float, capped: bool) -> LogitSpectrum:
     """Of the head's centred products (D, D), and the moments of its rows and of the states."""
     between = scale * logit_spectrum(gram, m.covariance())
     raw = scale * logit_spectrum(gram, m.second_moment())
@@ -53,12 +51,22 @@ def _described(
     most = min(v if capped else v - 1, d)
     level = judge(rank / reference)
     return LogitSpectrum(
-        verdict=_verdict(level, rank, reference, most), level=level, layer=layer, vocabulary=v, dimensions=d, tokens=m.n,
-        effective_rank=rank, effective_rank_raw=effective_dimensions(raw),
-        head_rank=effective_dimensions(np.sqrt(head.spectrum(centered=not capped))), most=most, reference=reference,
-        mean_share=min(1.0, scale**2 * float(mean @ gram @ mean) / total), capped=capped,
-        values=tuple(between[:MOST_VALUES].tolist()), isotropic=tuple((size * isotropic)[:MOST_VALUES].tolist()),
-    )  # fmt: skip
+        verdict=_verdict(level, rank, reference, most),
+        level=level,
+        layer=layer,
+        vocabulary=v,
+        dimensions=d,
+        tokens=m.n,
+        effective_rank=rank,
+        effective_rank_raw=effective_dimensions(raw),
+        head_rank=effective_dimensions(np.sqrt(head.spectrum(centered=not capped))),
+        most=most,
+        reference=reference,
+        mean_share=min(1.0, scale**2 * float(mean @ gram @ mean) / total),
+        capped=capped,
+        values=tuple(between[:MOST_VALUES].tolist()),
+        isotropic=tuple((size * isotropic)[:MOST_VALUES].tolist()),
+    )
 
 
 def isotropic_logits(rows: int, states: int, d: int) -> tuple[Array, float]:
@@ -74,11 +82,17 @@ def isotropic_logits(rows: int, states: int, d: int) -> tuple[Array, float]:
 def rank_of_logits(logits: LogitSpectrum) -> Measurement:
     """The reading that the finding on a head rests on, where a text was given."""
     return Measurement(
-        LOGIT_RANK, logits.effective_rank, range=(1.0, float(logits.most)), better="higher",
-        reference=logits.reference, n=logits.tokens, d=logits.dimensions, centered=True,
+        LOGIT_RANK,
+        logits.effective_rank,
+        range=(1.0, float(logits.most)),
+        better="higher",
+        reference=logits.reference,
+        n=logits.tokens,
+        d=logits.dimensions,
+        centered=True,
         definition="exp of the entropy of the normalised singular values of S^1/2 W'W S^1/2, of the head W less its mean row "
         "and the covariance S of a text's states",
-    )  # fmt: skip
+    )
 
 
 def judge(share: float) -> Level:
@@ -91,7 +105,7 @@ def _verdict(level: Level, rank: float, reference: float, most: int) -> str:
         "healthy": "The logits use their directions",
         "warning": "The logits use fewer than half of their directions evenly",
         "severe": "The logits lie in a few directions",
-    }[level]  # fmt: skip
+    }[level]
     return (
         f"{said}: between contexts their effective rank is {number(rank)} of {count(most)}, {percent(rank / reference)} of "
         f"that of an isotropic head and isotropic states ({number(reference)})."

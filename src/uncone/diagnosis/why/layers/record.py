@@ -1,19 +1,6 @@
 """The part of a diagnosis on hidden states: a reading of each layer, and the logits that head and states make together."""
 
-from uncone.records.blocks import (
-    Block,
-    Bullets,
-    Cell,
-    Chart,
-    Cloud,
-    Curve,
-    Figure,
-    Folded,
-    HeatMap,
-    Mark,
-    Table,
-    Text,
-)
+from uncone.records.blocks import Block, Bullets, Cell, Chart, Cloud, Curve, Figure, Folded, HeatMap, Mark, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import section, shown
 from uncone.records.parts import Level, Picture
@@ -125,16 +112,18 @@ class LogitSpectrum:
         )
         curves = tuple(
             Curve(name, tuple(map(float, range(1, len(values) + 1))), values, style)
-            for name, values, style in (
-                ("logits", self.values, "raw"),
-                ("isotropic", self.isotropic, "isotropic"),
-            )
+            for name, values, style in (("logits", self.values, "raw"), ("isotropic", self.isotropic, "isotropic"))
             if len(values) > 1
         )
         chart = Chart(
-            "logit spectrum", "Logit spectrum", "rank", "singular value (root mean square logit)", curves,
-            log_x=True, log_y=True,
-        )  # fmt: skip
+            "logit spectrum",
+            "Logit spectrum",
+            "rank",
+            "singular value (root mean square logit)",
+            curves,
+            log_x=True,
+            log_y=True,
+        )
         head = "The model caps its logits: its head is read as stored. " if self.capped else ""
         return section(
             "What head and states do together",
@@ -148,7 +137,7 @@ class LogitSpectrum:
                 f"{percent(self.mean_share)} are the same in every context, as a bias would give them.",
                 "quiet",
             ),
-        )  # fmt: skip
+        )
 
 
 @part
@@ -217,13 +206,15 @@ class LayerProfile:
         columns = ("layer", "mean cosine", "self", "intra", "MEV", "effective rank")
         rows = tuple(
             (
-                layer.name, _reach(layer.mean_cosine), _cosine(layer.less("self_similarity")),
+                layer.name,
+                _reach(layer.mean_cosine),
+                _cosine(layer.less("self_similarity")),
                 Cell(_cosine(layer.less("intra_similarity")), _bracketed(layer.less("intra_random"))),
                 optional(layer.less("mev", "mev_random"), _COSINES),
                 Cell(optional(layer.effective_rank), f"of {optional(layer.effective_rank_isotropic)}"),
             )
             for layer in self.layers
-        )  # fmt: skip
+        )
         return Table(columns, rows, columns[1:])
 
     def _directions(self) -> Table:
@@ -232,40 +223,44 @@ class LayerProfile:
             (
                 layer.name,
                 Cell(_share(layer.anisotropy_raw), f"centred {_share(layer.anisotropy)}"),
-                Cell(_share(layer.rogue_share), f"dimension {layer.rogue_dimensions[0]}" if layer.rogue_dimensions else ""),
+                Cell(
+                    _share(layer.rogue_share),
+                    f"dimension {layer.rogue_dimensions[0]}" if layer.rogue_dimensions else "",
+                ),
                 Cell(number(layer.mean_norm), f"largest {number(layer.largest_norm)}"),
             )
             for layer in self.layers
-        )  # fmt: skip
+        )
         return Table(columns, rows, columns[1:])
 
     def _second_table(self) -> Table:
-        columns = (
-            "layer",
-            "90% of variance",
-            "99%",
-            "alpha-ReQ",
-            "TwoNN",
-            "clusters",
-            "within clusters",
-            "same token",
-        )
+        columns = ("layer", "90% of variance", "99%", "alpha-ReQ", "TwoNN", "clusters", "within clusters", "same token")
         rows = tuple(
             (
-                layer.name, _dimensions(layer.dimensions_90), _dimensions(layer.dimensions_99),
-                Cell(optional(layer.alpha), _ranks(layer.alpha_ranks)), _estimate(layer.two_nn, (0.0, None)),
-                _dimensions(layer.clusters), _cosine(layer.cluster_inter), _cosine(layer.cluster_intra),
+                layer.name,
+                _dimensions(layer.dimensions_90),
+                _dimensions(layer.dimensions_99),
+                Cell(optional(layer.alpha), _ranks(layer.alpha_ranks)),
+                _estimate(layer.two_nn, (0.0, None)),
+                _dimensions(layer.clusters),
+                _cosine(layer.cluster_inter),
+                _cosine(layer.cluster_intra),
             )
             for layer in self.layers
-        )  # fmt: skip
+        )
         return Table(columns, rows, columns[1:])
 
     def _third_table(self) -> Table:
         columns = ("layer", "norm of special tokens", "norm of sinks", "dimensions whose mean stands out")
         rows = tuple(
-            (layer.name, optional(layer.special_norm), optional(layer.sink_norm), ", ".join(map(str, layer.outlier_dimensions)) or "none")
+            (
+                layer.name,
+                optional(layer.special_norm),
+                optional(layer.sink_norm),
+                ", ".join(map(str, layer.outlier_dimensions)) or "none",
+            )
             for layer in self.layers
-        )  # fmt: skip
+        )
         return Table(columns, rows, columns[1:3])
 
     def _lines(self) -> Chart | None:
@@ -274,13 +269,25 @@ class LayerProfile:
         x = tuple(map(float, range(len(self.layers))))
         curves = (
             Curve("mean cosine", x, tuple(layer.mean_cosine.value for layer in self.layers), "raw", dots=True),
-            Curve("same token, less the mean", x, tuple(layer.less("self_similarity") for layer in self.layers), "centred"),
-            Curve("same segment, less the mean", x, tuple(layer.less("intra_similarity") for layer in self.layers), "isotropic"),
-        )  # fmt: skip
+            Curve(
+                "same token, less the mean", x, tuple(layer.less("self_similarity") for layer in self.layers), "centred"
+            ),
+            Curve(
+                "same segment, less the mean",
+                x,
+                tuple(layer.less("intra_similarity") for layer in self.layers),
+                "isotropic",
+            ),
+        )
         return Chart(
-            "layers", "Cosines by layer", "layer (0: embeddings)", "cosine", curves, marks=(Mark(0.0, "y", "isotropic"),),
+            "layers",
+            "Cosines by layer",
+            "layer (0: embeddings)",
+            "cosine",
+            curves,
+            marks=(Mark(0.0, "y", "isotropic"),),
             spark="mean cosine",
-        )  # fmt: skip
+        )
 
     def _heat(self) -> HeatMap | None:
         with_pairs = [(i, layer.histogram) for i, layer in enumerate(self.layers) if layer.histogram]
@@ -288,10 +295,16 @@ class LayerProfile:
             return None
         middles = tuple((a + b) / 2 for a, b in zip(self.edges[:-1], self.edges[1:], strict=True))
         return HeatMap(
-            "layer cosines", "Cosines of pairs of states", "cosine", "layer (0: embeddings)", "share of pairs", middles,
-            tuple(float(i) for i, _ in with_pairs), tuple(histogram for _, histogram in with_pairs),
+            "layer cosines",
+            "Cosines of pairs of states",
+            "cosine",
+            "layer (0: embeddings)",
+            "share of pairs",
+            middles,
+            tuple(float(i) for i, _ in with_pairs),
+            tuple(histogram for _, histogram in with_pairs),
             caption="Condensation: where pairs of unrelated tokens move to large cosines, the layer is a narrow cone.",
-        )  # fmt: skip
+        )
 
 
 def _estimate(one: Estimate, limits: Limits = _COSINES) -> Cell:

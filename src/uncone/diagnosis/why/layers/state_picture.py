@@ -33,18 +33,20 @@ def picture_of(states: LayerStates, layer: int, counts: Any) -> Picture:
             "count the tokens with this model's tokenizer"
         )
     sample = states.sample
-    places = np.unique(
-        np.rint(np.linspace(0, len(sample.ids) - 1, min(MOST_DRAWN, len(sample.ids)))).astype(np.int64)
-    )
+    places = np.unique(np.rint(np.linspace(0, len(sample.ids) - 1, min(MOST_DRAWN, len(sample.ids)))).astype(np.int64))
     ids = sample.ids[places]
     often = counts[ids].astype(np.int64)
     rows = as_rows(sample.layers[layer][places], name=states.layers[layer])
     drawn = draw_picture(rows, states.moments[layer], None, counts=often)
     names, groups = frequency_groups(often)
     return replace(
-        drawn, total=states.tokens, ids=tuple(ids.tolist()), labels=tuple(token_texts(states.labels, ids.tolist())),
-        groups=tuple(groups.tolist()), group_names=names,
-    )  # fmt: skip
+        drawn,
+        total=states.tokens,
+        ids=tuple(ids.tolist()),
+        labels=tuple(token_texts(states.labels, ids.tolist())),
+        groups=tuple(groups.tolist()),
+        group_names=names,
+    )
 
 
 def frequency_groups(counts: Array) -> tuple[tuple[str, ...], Array]:
@@ -56,10 +58,7 @@ def frequency_groups(counts: Array) -> tuple[tuple[str, ...], Array]:
     digits = np.where(counts > 0, np.floor(np.log10(np.maximum(counts, 1))).astype(np.int64) + 1, 0)
     least = max(int(digits.min()), int(digits.max()) - _GROUPS + 1)
     groups = np.maximum(digits - least, 0)
-    names = [
-        _named(least + i, i == 0, least + i == int(digits.max()))
-        for i in range(int(digits.max()) - least + 1)
-    ]
+    names = [_named(least + i, i == 0, least + i == int(digits.max())) for i in range(int(digits.max()) - least + 1)]
     return tuple(names), groups
 
 

@@ -40,11 +40,15 @@ class MarginClaim:
         columns = ("head", "mean margin", "over rows' norm", "above 0", "nats", "largest change")
         rows = tuple(
             (
-                head.name, number(head.margin), number(head.by_norm), percent(head.positive, precise=True),
-                number(head.nats, digits=4), number(head.change, digits=2),
+                head.name,
+                number(head.margin),
+                number(head.by_norm),
+                percent(head.positive, precise=True),
+                number(head.nats, digits=4),
+                number(head.change, digits=2),
             )
             for head in self.heads
-        )  # fmt: skip
+        )
         return section(
             "Whether shared components shrink the softmax margin",
             Text(self.verdict, "lead"),

@@ -131,7 +131,7 @@ class HeadSpace:
         longest = float(lengths[lengths <= far].max())
         return cls(
             rows, bias, is_lossless, shares, long, lengths, longest, mean, whitener, float(stretch.max()), up, by
-        )  # fmt: skip
+        )
 
     def taken(self, places: Array) -> Array:
         """(n, d) float64."""
@@ -140,17 +140,11 @@ class HeadSpace:
 
     def unscaled(self, direction: Array) -> Array:
         """The same direction for head and bias as stored."""
-        return (
-            np.append(direction[:-1], np.ldexp(direction[-1], self.power))
-            if self.up is not None
-            else direction
-        )
+        return np.append(direction[:-1], np.ldexp(direction[-1], self.power)) if self.up is not None else direction
 
     def differences(self, places: Array, others: Array) -> Array:
         """(n, d) of rows less other rows, those to long ones shortened; to `_UP` the demand on the number before the bias."""
-        found = (self.taken(places) - self.taken(np.maximum(others, 0))) * self.shares[np.maximum(others, 0)][
-            :, None
-        ]
+        found = (self.taken(places) - self.taken(np.maximum(others, 0))) * self.shares[np.maximum(others, 0)][:, None]
         found[others == _UP] = np.eye(len(self.mean))[-1]
         return found
 
@@ -177,9 +171,7 @@ class HeadSpace:
 def check_head(head: Array, bias: Array | None) -> None:
     """Raises InputError: not (V, D) with V of at least 2, a bias of another length, or numbers that are not finite."""
     if head.ndim != 2 or len(head) < 2 or not head.shape[1]:
-        raise InputError(
-            f"expected a head (V, D) with at least two rows, got shape {head.shape}: pass W alone"
-        )
+        raise InputError(f"expected a head (V, D) with at least two rows, got shape {head.shape}: pass W alone")
     if bias is not None and bias.shape != (len(head),):
         raise InputError(f"expected a bias ({len(head)},), got shape {bias.shape}: pass one number a row")
     if not all(np.isfinite(block).all() for block in _blocks(head, bias)):
@@ -282,9 +274,7 @@ def _blocks(head: Array, bias: Array | None, shares: Array | None = None) -> Ite
 
 def _work(space: HeadSpace, q: _Question) -> float:
     """Of one step: a product with all rows, the nearest point of a hull of k rows, and what a step takes besides."""
-    return float(
-        _A_STEP + (1 + q.double) * space.rows.size + (0 if q.hull is None else len(q.hull.places) ** 3)
-    )
+    return float(_A_STEP + (1 + q.double) * space.rows.size + (0 if q.hull is None else len(q.hull.places) ** 3))
 
 
 def _asked(space: HeadSpace, sets: Sequence[Sequence[int]]) -> list[_Question]:
@@ -331,9 +321,7 @@ def _looked(
         directions = directions.astype(np.float32).astype(np.float64)
     heights, units = space.heights(directions, double=double)
     own_lengths = [float(space.lengths[q.own].max()) for q in questions]
-    for q, direction, column, unit, length in zip(
-        questions, directions, heights, units, own_lengths, strict=True
-    ):
+    for q, direction, column, unit, length in zip(questions, directions, heights, units, own_lengths, strict=True):
         rounding = unit * length + _LEAST
         mine = column[q.own].astype(np.float64)
         column[q.own] = -np.inf
@@ -381,9 +369,7 @@ def _take(space: HeadSpace, takes: Sequence[tuple[_Question, int]]) -> None:
             q.hull.take(new, rival)
     shortest = _NOTHING * np.sqrt(len(space.mean))
     sizes = np.array([np.linalg.norm(q.hull.x) for q, _ in takes if q.hull is not None])
-    turned = (
-        np.stack([q.hull.x for q, _ in takes if q.hull is not None]) / np.maximum(sizes, shortest)[:, None]
-    )
+    turned = np.stack([q.hull.x for q, _ in takes if q.hull is not None]) / np.maximum(sizes, shortest)[:, None]
     for (q, _), size, direction in zip(takes, sizes.tolist(), turned @ space.whitener, strict=True):
         q.direction = direction
         if size <= shortest:
@@ -404,14 +390,7 @@ def _ended(space: HeadSpace, q: _Question) -> Answer:
     beaten = _beaten(space, own[0], rivals) if len(own) == 1 and space.is_lossless else None
     if beaten is not None:
         return Answer(
-            own,
-            "hidden",
-            bound=0.0,
-            exact=True,
-            places=(beaten,),
-            weights=(1.0,),
-            is_lower=True,
-            steps=q.steps,
+            own, "hidden", bound=0.0, exact=True, places=(beaten,), weights=(1.0,), is_lower=True, steps=q.steps
         )
     weights = (hull.weights * np.where(real, space.shares[np.maximum(rivals, 0)], 0))[real]
     whole = float(weights.sum())
@@ -421,9 +400,15 @@ def _ended(space: HeadSpace, q: _Question) -> Answer:
     exact = len(own) == 1 and holds_zero(points, float(np.linalg.norm(points, axis=1).max()))
     status: Status = "hidden" if exact or bound <= EPSILON else "undecided"
     return Answer(
-        own, status, bound=bound, exact=exact, places=tuple(map(int, rivals[real])),
-        weights=tuple(map(float, weights / whole)), is_lower=not real.all(), steps=q.steps,
-    )  # fmt: skip
+        own,
+        status,
+        bound=bound,
+        exact=exact,
+        places=tuple(map(int, rivals[real])),
+        weights=tuple(map(float, weights / whole)),
+        is_lower=not real.all(),
+        steps=q.steps,
+    )
 
 
 def _beaten(space: HeadSpace, own: int, rivals: Array) -> int | None:

@@ -87,11 +87,7 @@ class Hull:
         return np.asarray(found / found.sum())
 
     def _keep(self, stays: Array) -> None:
-        self.kept, self.weights, self._gram = (
-            self.kept[stays],
-            self.weights[stays],
-            self._gram[np.ix_(stays, stays)],
-        )
+        self.kept, self.weights, self._gram = (self.kept[stays], self.weights[stays], self._gram[np.ix_(stays, stays)])
         self.places = [place for place, one in zip(self.places, stays.tolist(), strict=True) if one]
 
     def bound(self) -> float:

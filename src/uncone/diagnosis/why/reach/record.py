@@ -81,14 +81,14 @@ class UnreachableTokens:
 def _row(token: UnreachableToken) -> tuple[str | Cell, ...]:
     named = sorted(zip(token.weights, token.others, strict=True), reverse=True)[:_MOST_NAMED]
     texts = token.other_tokens or tuple(None for _ in named)
-    parts = (
-        f"{_name(text, place)} {percent(weight)}" for (weight, place), text in zip(named, texts, strict=False)
-    )
+    parts = (f"{_name(text, place)} {percent(weight)}" for (weight, place), text in zip(named, texts, strict=False))
     more = len(token.others) - len(named)
-    rest = ", ".join((
-        *([f"and {count(more)} more"] if more else ()),
-        *([f"with a bias higher by {number(token.higher_bias)}"] if token.higher_bias else ()),
-    ))  # fmt: skip
+    rest = ", ".join(
+        (
+            *([f"and {count(more)} more"] if more else ()),
+            *([f"with a bias higher by {number(token.higher_bias)}"] if token.higher_bias else ()),
+        )
+    )
     proof = "exact" if token.exact else f"to {number(token.bound)} sd of the logits"
     return _name(token.token, token.id), count(token.id), Cell(", ".join(parts), rest), proof
 
@@ -134,10 +134,15 @@ class SettableTokens:
         columns = ("tokens", "sets", "settable", "not", "undecided")
         kinds = {"random": "random tokens", "top": "most likely tokens of a state"}
         rows = tuple(
-            (f"{count(one.size)} {kinds[one.kind]}", count(one.sets), count(one.settable), count(one.not_settable),
-             count(one.undecided))
+            (
+                f"{count(one.size)} {kinds[one.kind]}",
+                count(one.sets),
+                count(one.settable),
+                count(one.not_settable),
+                count(one.undecided),
+            )
             for one in self.sizes
-        )  # fmt: skip
+        )
         return section(
             "How many top tokens can be set freely",
             Text(self.verdict, "lead"),

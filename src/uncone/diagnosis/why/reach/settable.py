@@ -66,9 +66,7 @@ def settable_tokens(
     whole = HeadSpace.of(rows)
     first = distinct(rows, None)[0]
     if len(first) < 2:
-        raise UndefinedMeasure(
-            f"all of {len(rows)} rows are equal, so that no set of tokens can be told apart"
-        )
+        raise UndefinedMeasure(f"all of {len(rows)} rows are equal, so that no set of tokens can be told apart")
     rows = rows[first]
     space = whole if len(first) == len(whole.rows) else HeadSpace.of(rows)
     v, d = rows.shape
@@ -82,9 +80,7 @@ def settable_tokens(
         told = _telling(progress, kind)
         asked, is_whole = _asked(space, kind, draw, work, told)
         largest[kind] = max((one.size for one in asked if 2 * one.settable >= one.sets), default=0)
-        is_open = any(
-            one.size > largest[kind] and 2 * (one.settable + one.undecided) >= one.sets for one in asked
-        )
+        is_open = any(one.size > largest[kind] and 2 * (one.settable + one.undecided) >= one.sets for one in asked)
         least[kind] = "at least " if is_open or not is_whole else ""
         found += sorted(asked, key=lambda one: one.size)
     gaussian = gaussian_settable(v, d)
@@ -96,9 +92,7 @@ def settable_tokens(
         verdict += f" Of the most likely tokens of a state {least['top']}{largest['top']:,} can be set."
     if any(least.values()):
         verdict += ' "At least": the search reached its limit of work before larger sets were decided.'
-    return SettableTokens(
-        verdict, v, d, largest["random"], largest.get("top"), gaussian, tuple(found), _DEFINITION
-    )
+    return SettableTokens(verdict, v, d, largest["random"], largest.get("top"), gaussian, tuple(found), _DEFINITION)
 
 
 def gaussian_settable(v: int, d: int) -> int:
@@ -133,7 +127,7 @@ def _telling(progress: Progress | None, kind: Kind) -> Callable[[int], None] | N
 
 def _asked(
     space: HeadSpace, kind: Kind, draw: Callable[[int], list[Array]], work: Work, told: Callable[[int], None] | None
-) -> tuple[list[SettableSets], bool]:  # fmt: skip
+) -> tuple[list[SettableSets], bool]:
     """Sizes that double until fewer than half of the sets are settable, and then those between, by halves.
 
     With False the limit of work was reached first.

@@ -86,11 +86,7 @@ def _answers(rows: Array, bias: Array | None, work: Work, progress: Progress | N
     answers, n = list[Answer](), len(rows)
     for places, spread in [(np.arange(n), 0.0)] if bias is None else levels(bias):
         done = len(answers)
-        told = (
-            None
-            if progress is None
-            else lambda k, _, done=done: progress("seeking states for tokens", done + k, n)
-        )
+        told = None if progress is None else lambda k, _, done=done: progress("seeking states for tokens", done + k, n)
         space = HeadSpace.of(rows, bias, spread)
         answers += seek(space, [(int(place),) for place in places], work=work, progress=told)
     return sorted(answers, key=lambda answer: answer.own)
@@ -131,9 +127,15 @@ def checked_states(states: Any, d: int) -> Array:
 
 
 def _recorded(
-    rows: Array, bias: Array | None, answers: Sequence[Answer], first: Array, copies: Array, labels: Sequence[str | None] | None,
-    seen_of: tuple[int, int], most_listed: int,
-) -> UnreachableTokens:  # fmt: skip
+    rows: Array,
+    bias: Array | None,
+    answers: Sequence[Answer],
+    first: Array,
+    copies: Array,
+    labels: Sequence[str | None] | None,
+    seen_of: tuple[int, int],
+    most_listed: int,
+) -> UnreachableTokens:
     status = np.array([one.status for one in answers] or ["exposed"])
     sizes = np.bincount(copies)
     hidden, open_ = status == "hidden", status == "undecided"
@@ -147,14 +149,24 @@ def _recorded(
     v, d = rows.shape
     unreachable, never = int(hidden[copies].sum()), int((hidden & exact)[copies].sum())
     return UnreachableTokens(
-        verdict=_verdict(v, never, unreachable - never, len(tied), len(open_ids)), vocabulary=v, dimensions=d,
-        biased=is_biased, reachable=reachable, unreachable=unreachable,
-        exact=never, tied=len(tied), undecided=len(open_ids),
-        zero=int((~rows.any(1)).sum()), epsilon=EPSILON,
+        verdict=_verdict(v, never, unreachable - never, len(tied), len(open_ids)),
+        vocabulary=v,
+        dimensions=d,
+        biased=is_biased,
+        reachable=reachable,
+        unreachable=unreachable,
+        exact=never,
+        tied=len(tied),
+        undecided=len(open_ids),
+        zero=int((~rows.any(1)).sum()),
+        epsilon=EPSILON,
         tokens=tuple(_token(i, one, first, labels, bias) for i, one in of_id),
-        tied_ids=tuple(map(int, tied[:most_listed])), undecided_ids=tuple(map(int, open_ids[:most_listed])),
-        states=n, seen=seen, definition=_definition(is_biased, n, seen),
-    )  # fmt: skip
+        tied_ids=tuple(map(int, tied[:most_listed])),
+        undecided_ids=tuple(map(int, open_ids[:most_listed])),
+        states=n,
+        seen=seen,
+        definition=_definition(is_biased, n, seen),
+    )
 
 
 def _token(
@@ -166,9 +178,15 @@ def _token(
     if bias is not None and answer.is_lower:
         higher = max(0.0, float(np.asarray(answer.weights) @ (bias[list(others)] - bias[place])))
     return UnreachableToken(
-        place, token_texts(labels, [place])[0], answer.exact, answer.bound, others, answer.weights,
-        tuple(token_texts(labels, heaviest)), higher,
-    )  # fmt: skip
+        place,
+        token_texts(labels, [place])[0],
+        answer.exact,
+        answer.bound,
+        others,
+        answer.weights,
+        tuple(token_texts(labels, heaviest)),
+        higher,
+    )
 
 
 def _seen(rows: Array, bias: Array | None, h: Array, scale: float) -> int:
@@ -186,9 +204,7 @@ def _verdict(v: int, never: int, hardly: int, tied: int, undecided: int) -> str:
     """`never` tokens are proven beyond all rounding; `hardly` ones to a margin of epsilon."""
     parts = list[str]()
     if never:
-        parts.append(
-            f"{never:,} of {counted(v, 'token')} can never be the most likely one, whatever the state"
-        )
+        parts.append(f"{never:,} of {counted(v, 'token')} can never be the most likely one, whatever the state")
     if hardly:
         parts.append(
             f"{hardly:,} of {counted(v, 'token')} can lead all others by no more than {EPSILON:g} of what a typical token "

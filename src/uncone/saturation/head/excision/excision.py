@@ -71,16 +71,13 @@ def excise(
     d = states.states.shape[1]
     ks = _usual(d) if ks is None else sorted({0, *ks})
     if ks[0] < 0 or ks[-1] > d:
-        raise InputError(
-            f"expected 0 to {d} directions to take out, got {list(ks)}: the states have {d} columns"
-        )
+        raise InputError(f"expected 0 to {d} directions to take out, got {list(ks)}: the states have {d} columns")
     geometry = _geometry(states)
     leading = max(1, d // 8)
     vectors = {"raw": _descending(geometry.moment), "centred": _descending(geometry.covariance)}
     generator = torch.Generator().manual_seed(seed)
     random = [
-        torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=torch.float64))[0]
-        for _ in range(RANDOM_DRAWS)
+        torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=torch.float64))[0] for _ in range(RANDOM_DRAWS)
     ]
     before = _losses(states, None, None)
     windows = states.windows.numpy()
@@ -145,9 +142,15 @@ def _excised(
     read = np.mean([_alignment(about, geometry.head, basis, leading) for basis in bases], axis=0)
     energy, alignment, chance, overlap = map(float, read)
     return Excised(
-        kind, bases[0].shape[1], energy, Estimate(value, None if ends is None else (min(ends[0], value), max(ends[1], value))),
-        alignment, chance, overlap, leading / len(about),
-    )  # fmt: skip
+        kind,
+        bases[0].shape[1],
+        energy,
+        Estimate(value, None if ends is None else (min(ends[0], value), max(ends[1], value))),
+        alignment,
+        chance,
+        overlap,
+        leading / len(about),
+    )
 
 
 def _alignment(about: Tensor, head: Tensor, basis: Tensor, leading: int) -> list[float]:

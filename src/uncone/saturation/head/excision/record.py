@@ -53,9 +53,14 @@ class Excision:
         curves = tuple(self._curve(kind) for kind in _DIRECTIONS)
         drawn = tuple(curve for curve in curves if len(curve.x) > 1)
         chart = Chart(
-            "excision", "Change of loss", "directions taken out", "nats a token", drawn, marks=(Mark(0.0, "y"),),
+            "excision",
+            "Change of loss",
+            "directions taken out",
+            "nats a token",
+            drawn,
+            marks=(Mark(0.0, "y"),),
             log_x=True,
-        )  # fmt: skip
+        )
         return section(
             "States without their dominant directions",
             Text(self.verdict, "lead"),
@@ -76,10 +81,13 @@ class Excision:
         change, ends = row.change.value or 0.0, row.change.interval
         reach = "" if ends is None else f"{signed(ends[0])} to {signed(ends[1])}"
         return (
-            _DIRECTIONS[row.directions], count(row.k), percent(row.energy, precise=True), Cell(signed(change), reach),
+            _DIRECTIONS[row.directions],
+            count(row.k),
+            percent(row.energy, precise=True),
+            Cell(signed(change), reach),
             Cell(number(row.alignment, limits=(0, 1)), f"chance {number(row.chance)}"),
             Cell(number(row.overlap, limits=(0, 1)), f"chance {number(row.overlap_chance)}"),
-        )  # fmt: skip
+        )
 
     def _curve(self, kind: str) -> Curve:
         rows = [row for row in self.rows if row.directions == kind and row.k]

@@ -62,9 +62,16 @@ def kept_gradient_share(states: States, *, seed: int = 0, progress: Progress | N
     rank, n = basis.shape[1], v - is_centred
     groups, definition = _groups(states, kept, whole, seed)
     return GradientShare(
-        verdict=_verdict(groups[0], rank / n, rank, v), vocabulary=v, dimensions=d, rank=rank, centred=is_centred,
-        chance_squares=rank / n, chance_norms=chance_of_norms(rank, n), groups=groups, definition=definition,
-    )  # fmt: skip
+        verdict=_verdict(groups[0], rank / n, rank, v),
+        vocabulary=v,
+        dimensions=d,
+        rank=rank,
+        centred=is_centred,
+        chance_squares=rank / n,
+        chance_norms=chance_of_norms(rank, n),
+        groups=groups,
+        definition=definition,
+    )
 
 
 def column_space(head: Tensor, *, centred: bool) -> Tensor:
@@ -113,9 +120,7 @@ def _groups(states: States, kept: Array, whole: Array, seed: int) -> tuple[tuple
     return tuple(found), f"Groups of the targets' ids: {membership.definition} in this text."
 
 
-def _share(
-    name: str, mask: Array, labels: Array, kept: Array, whole: Array, windows: Array, seed: int
-) -> KeptShare:
+def _share(name: str, mask: Array, labels: Array, kept: Array, whole: Array, windows: Array, seed: int) -> KeptShare:
     mask = mask & (whole > 0)
     k, w = kept[mask], whole[mask]
     n = len(k)
@@ -147,5 +152,7 @@ def _verdict(share: KeptShare, chance: float, rank: int, v: int) -> str:
     if ends[0] > NEAR * chance:
         return f"{lost}: it keeps {times} times what counting dimensions predicts."
     if ends[1] < chance / NEAR:
-        return f"{lost}: it keeps {times} times what those would keep, so more is lost than counting dimensions predicts."
+        return (
+            f"{lost}: it keeps {times} times what those would keep, so more is lost than counting dimensions predicts."
+        )
     return f"{lost}: nearly all of the loss is counting of dimensions, as it keeps {times} times chance."

@@ -65,26 +65,26 @@ class GradientShare:
         norms = percent(whole, precise=True)
         random = (Cell("A random subspace"), "", chance, "1", chance, norms, norms)
         rows = tuple(
-            (f"{group.name} ({count(group.ids)} ids)", count(group.tokens), _cell(group.sum_squares), self._times(group),
-             _cell(group.mean_squares), _cell(group.sum_norms), _cell(group.mean_norms))
+            (
+                f"{group.name} ({count(group.ids)} ids)",
+                count(group.tokens),
+                _cell(group.sum_squares),
+                self._times(group),
+                _cell(group.mean_squares),
+                _cell(group.sum_norms),
+                _cell(group.mean_norms),
+            )
             for group in self.groups
-        )  # fmt: skip
+        )
         space = "centred head" if self.centred else "head as stored, as its logits are capped"
         drawn = tuple(
-            (
-                group.name,
-                value / self.chance_squares,
-                ends[0] / self.chance_squares,
-                ends[1] / self.chance_squares,
-            )
+            (group.name, value / self.chance_squares, ends[0] / self.chance_squares, ends[1] / self.chance_squares)
             for group in self.groups
             if self.chance_squares
             and (value := group.sum_squares.value) is not None
             and (ends := group.sum_squares.interval) is not None
         )
-        chart = Intervals(
-            "gradient share", "Kept share of the gradient", "times a random subspace", drawn, 1.0
-        )
+        chart = Intervals("gradient share", "Kept share of the gradient", "times a random subspace", drawn, 1.0)
         return section(
             "What the head passes back",
             Text(self.verdict, "lead"),
@@ -107,9 +107,5 @@ class GradientShare:
 def _cell(estimate: Estimate) -> str | Cell:
     if estimate.value is None:
         return "-"
-    ends = (
-        ""
-        if estimate.interval is None
-        else " to ".join(percent(end, precise=True) for end in estimate.interval)
-    )
+    ends = "" if estimate.interval is None else " to ".join(percent(end, precise=True) for end in estimate.interval)
     return Cell(percent(estimate.value, precise=True), ends)

@@ -58,9 +58,7 @@ def kink(ranks: tuple[int, ...], full: int, excess: Array, drawn: Array) -> Kink
     """
     if len(ranks) != len(excess) or drawn.shape[1] != len(ranks):
         came = f"{len(excess)} and {drawn.shape[1]} for {len(ranks)} ranks"
-        raise InputError(
-            f"expected an excess and its resamples for each rank, got {came}: pass all three alike"
-        )
+        raise InputError(f"expected an excess and its resamples for each rank, got {came}: pass all three alike")
     x = np.log(np.asarray(ranks, float))
     counts = np.quantile(drawn, _ALPHA, 0) > _NOISE
     last = len(ranks) if counts.all() else int(np.argmin(counts))  # from here on nothing is told from 0
@@ -96,9 +94,15 @@ def _break(x: Array, full: float, excess: Array, drawn: Array) -> Kink:
     share = f", and a break is clearly better in {wins[1:].mean():.0%} of resamples"
     ends = np.exp(np.quantile(at[1:], (_ALPHA, 1 - _ALPHA)))
     return Kink(
-        found, f"{'The slope breaks' if found else 'No kink'}: {line}{share}.", math.exp(at[0]),
-        float(ends[0]), float(ends[1]), float(turn[0]), float(smooth[0]), float(broken[0]),
-    )  # fmt: skip
+        found,
+        f"{'The slope breaks' if found else 'No kink'}: {line}{share}.",
+        math.exp(at[0]),
+        float(ends[0]),
+        float(ends[1]),
+        float(turn[0]),
+        float(smooth[0]),
+        float(broken[0]),
+    )
 
 
 def _law(x: Array, full: float, power: float) -> Array:

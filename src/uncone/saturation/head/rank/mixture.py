@@ -108,10 +108,7 @@ def compare(
         raise InputError(f"expected at least 2 experts and 3 to 10 seeds, got {came}: 3 of each are usual")
     v, d = head.shape
     width, *sizes = widths(v, d, experts)
-    makers = [
-        partial(Mixture, text, head, experts, d),
-        partial(Mixture, text, head, 1, width),
-    ]
+    makers = [partial(Mixture, text, head, experts, d), partial(Mixture, text, head, 1, width)]
     inside, held = torch.nonzero(fit)[:, 0], torch.nonzero(~fit)[:, 0]
     tuned = torch.from_numpy(blocks)[inside] % 4 == 0
     told, in_all = list[int](), len(makers) * (len(RATES) + len(seeds))
@@ -140,9 +137,7 @@ def compare(
     return _remedy(over, every, experts, width, sizes, steps)
 
 
-def _remedy(
-    over: Array, every: list[Tensor], experts: int, width: int, sizes: list[int], steps: int
-) -> Remedy:
+def _remedy(over: Array, every: list[Tensor], experts: int, width: int, sizes: list[int], steps: int) -> Remedy:
     """`over` (seeds, blocks): the mixture's loss less the wider head's."""
     seeds, blocks = over.shape
     variance = over.mean(1).var(ddof=1) / seeds + over.mean(0).var(ddof=1) / blocks

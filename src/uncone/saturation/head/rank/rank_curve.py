@@ -16,16 +16,7 @@ from uncone.rows import Array
 from uncone.saturation.head.rank import answers as rank_answers
 from uncone.saturation.head.rank.record import NAMES, CutBounds, Method, RankCurve, RankLine, Refitting, Start
 from uncone.saturation.head.rank.refit import Factors, Objective, cut, full_rank, of_rank, random_head
-from uncone.saturation.head.rank.truncation import (
-    Nested,
-    Text,
-    bounds,
-    data_aware,
-    gauge,
-    losses,
-    plain,
-    second_moment,
-)
+from uncone.saturation.head.rank.truncation import Nested, Text, bounds, data_aware, gauge, losses, plain, second_moment
 from uncone.statistics.blocks import block_means
 from uncone.tensors import alone
 
@@ -96,9 +87,7 @@ def rank_curve(
     _check(states, margin_nats, teacher, evaluations)
     read = _read(states)
     with torch.no_grad():
-        measured, full, trained = alone(
-            lambda: _measured(read, chosen, refits, teacher, evaluations, seed, progress)
-        )
+        measured, full, trained = alone(lambda: _measured(read, chosen, refits, teacher, evaluations, seed, progress))
     margin = MARGIN * float(full.mean()) if margin_nats is None else margin_nats
     answered = tuple(_line(one, full, chosen, margin, seed) for one in measured)
     remedy = None
@@ -107,11 +96,21 @@ def rank_curve(
 
         remedy = compare(read.text, read.head, read.fit, read.blocks, progress=progress)
     return RankCurve(
-        verdict=_verdict(answered, chosen, margin, read.head.shape), v=len(read.head), d=chosen[-1],
-        tokens=len(states.labels), held_out=int(read.held.sum()), block=int(np.bincount(read.blocks)[0]), ranks=chosen,
-        full_loss=float(full.mean()), full_error=float(rank_answers.standard_errors(full)[0]), margin_nats=margin,
-        lines=answered, refitting=trained, remedy=remedy, notes=_notes(states, refits, answered, margin),
-    )  # fmt: skip
+        verdict=_verdict(answered, chosen, margin, read.head.shape),
+        v=len(read.head),
+        d=chosen[-1],
+        tokens=len(states.labels),
+        held_out=int(read.held.sum()),
+        block=int(np.bincount(read.blocks)[0]),
+        ranks=chosen,
+        full_loss=float(full.mean()),
+        full_error=float(rank_answers.standard_errors(full)[0]),
+        margin_nats=margin,
+        lines=answered,
+        refitting=trained,
+        remedy=remedy,
+        notes=_notes(states, refits, answered, margin),
+    )
 
 
 def _checked_ranks(ranks: Sequence[int] | None, states: States) -> tuple[int, ...]:
@@ -132,20 +131,14 @@ def _check(states: States, margin: float | None, teacher: float | None, evaluati
         raise InputError("expected finite states and a finite head, got NaN or inf: the model is damaged")
     if len(states.states) != n or states.states.shape[1] != states.head.shape[1]:
         shapes = f"states {tuple(states.states.shape)}, head {tuple(states.head.shape)} and {n} labels"
-        raise InputError(
-            f"expected a state of the head's columns for each label, got {shapes}: use states_of"
-        )
+        raise InputError(f"expected a state of the head's columns for each label, got {shapes}: use states_of")
     if int(states.labels.min()) < 0 or int(states.labels.max()) >= v:
         ends = f"{int(states.labels.min())} to {int(states.labels.max())}"
-        raise InputError(
-            f"expected labels from 0 to {v - 1}, got {ends}: the tokenizer belongs to another model"
-        )
+        raise InputError(f"expected labels from 0 to {v - 1}, got {ends}: the tokenizer belongs to another model")
     if margin is not None and not margin > 0:
         raise InputError(f"expected a margin above 0 nats, got {margin}: 0.01 is usual")
     if teacher is not None and not 0 <= teacher <= 1:
-        raise InputError(
-            f"expected the teacher's share in [0, 1], got {teacher}: leave it out for the usual one"
-        )
+        raise InputError(f"expected the teacher's share in [0, 1], got {teacher}: leave it out for the usual one")
     if evaluations < 1:
         raise InputError(f"expected at least 1 evaluation, got {evaluations}: {EVALUATIONS} is usual")
 
@@ -174,9 +167,14 @@ class _Measured:
 
 
 def _measured(
-    read: _Read, ranks: tuple[int, ...], refits: bool, teacher: float | None, evaluations: int, seed: int,
+    read: _Read,
+    ranks: tuple[int, ...],
+    refits: bool,
+    teacher: float | None,
+    evaluations: int,
+    seed: int,
     progress: Progress | None,
-) -> tuple[list[_Measured], Array, Refitting | None]:  # fmt: skip
+) -> tuple[list[_Measured], Array, Refitting | None]:
     moment = second_moment(read.text.x[read.fit])
     heads: dict[Method, Nested] = {"plain": plain(read.head), "data_aware": data_aware(read.head, moment)}
     measured, full = _truncated(read, ranks, heads, progress)
@@ -196,11 +194,7 @@ def _truncated(
     for method, one in heads.items():
         below = ranks[:-1] if len(full) else ranks  # the full head is one and the same
         told = _told(progress, f"reading the {NAMES[method]}")
-        found = (
-            losses(one, below, read.text, told)
-            if below
-            else torch.empty(0, len(read.fit), dtype=torch.float64)
-        )
+        found = losses(one, below, read.text, told) if below else torch.empty(0, len(read.fit), dtype=torch.float64)
         found = torch.cat([found, full]) if len(full) else found
         full = found[-1:]
         cuts = tuple(bounds(read.head, one, rank, moment, norm) for rank in ranks)
@@ -214,9 +208,15 @@ def _told(progress: Progress | None, step: str) -> Callable[[int, int], None] | 
 
 
 def _refits(
-    read: _Read, ranks: tuple[int, ...], moment: Tensor, teacher: float | None, evaluations: int, seed: int,
-    progress: Progress | None, truncated: dict[Method, Nested],
-) -> tuple[list[_Measured], Refitting]:  # fmt: skip
+    read: _Read,
+    ranks: tuple[int, ...],
+    moment: Tensor,
+    teacher: float | None,
+    evaluations: int,
+    seed: int,
+    progress: Progress | None,
+    truncated: dict[Method, Nested],
+) -> tuple[list[_Measured], Refitting]:
     """Refits of each rank, from the highest down, each tried from all starts and trained from the best one."""
     (v, d), inside = read.head.shape, torch.nonzero(read.fit)[:, 0]
     n = min(len(inside), max(_LOGITS // v, _A_COLUMN * d))
@@ -229,9 +229,7 @@ def _refits(
     weighted = data_aware(read.head, moment, problem.scale[:, 0].square())
     whole, fit = full_rank(problem, read.head, evaluations, _STATIONARY)
     _, second = full_rank(problem, torch.zeros_like(read.head), 2 * evaluations, _STATIONARY)
-    trained = Refitting(
-        n, teacher, evaluations, fit.objective, fit.gradient, second.objective - fit.objective
-    )
+    trained = Refitting(n, teacher, evaluations, fit.objective, fit.gradient, second.objective - fit.objective)
     heads, randoms = {ranks[-1]: (whole, torch.eye(d, dtype=torch.float64))}, dict[int, Factors]()
     starts: dict[int, tuple[Start, ...]] = {}
     starts[ranks[-1]] = (Start("the full head", fit.objective), Start("zeros", second.objective))
@@ -273,10 +271,16 @@ def _line(one: _Measured, full: Array, ranks: tuple[int, ...], margin: float, se
     costs = one.means - min(full, one.means[-1], key=np.mean)
     excess, drawn = costs.mean(1), rank_answers.resampled(costs, seed=seed)
     return RankLine(
-        one.method, tuple(one.means.mean(1).tolist()), tuple(over.mean(1).tolist()),
-        tuple(rank_answers.standard_errors(over).tolist()), rank_answers.smallest(ranks, excess, drawn, margin),
-        rank_answers.kink(ranks[:-1], ranks[-1], excess[:-1], drawn[:, :-1]), one.whole, one.bounds, one.starts,
-    )  # fmt: skip
+        one.method,
+        tuple(one.means.mean(1).tolist()),
+        tuple(over.mean(1).tolist()),
+        tuple(rank_answers.standard_errors(over).tolist()),
+        rank_answers.smallest(ranks, excess, drawn, margin),
+        rank_answers.kink(ranks[:-1], ranks[-1], excess[:-1], drawn[:, :-1]),
+        one.whole,
+        one.bounds,
+        one.starts,
+    )
 
 
 def _verdict(lines: tuple[RankLine, ...], ranks: tuple[int, ...], margin: float, shape: torch.Size) -> str:
@@ -286,13 +290,9 @@ def _verdict(lines: tuple[RankLine, ...], ranks: tuple[int, ...], margin: float,
     rank, name = min(fitting, default=(d, ""))
     saved = 1 - rank * (v + d) / (v * d)
     if rank == d:
-        return (
-            f"The head needs its full rank: none of the lower ranks that were read keeps the loss {within}."
-        )
+        return f"The head needs its full rank: none of the lower ranks that were read keeps the loss {within}."
     worth = (
-        f"saves {percent(saved)} of its parameters"
-        if saved > 0
-        else "saves no parameters, as a product A B has more"
+        f"saves {percent(saved)} of its parameters" if saved > 0 else "saves no parameters, as a product A B has more"
     )
     return f"The head may have rank {count(rank)} of {count(d)} ({name}): the loss stays {within}, and it {worth}."
 
@@ -304,9 +304,7 @@ def _notes(states: States, refits: bool, lines: tuple[RankLine, ...], margin: fl
         "the margin of refits is counted from that refit."
         for gain in gained
     ]
-    notes += [
-        "The smallest rank is the smallest of those that were read: give more ranks for a finer answer."
-    ]
+    notes += ["The smallest rank is the smallest of those that were read: give more ranks for a finer answer."]
     if states.cap is not None:
         notes.append("Logits are capped: the head is cut as stored, not centred.")
         if refits:

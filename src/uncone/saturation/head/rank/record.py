@@ -2,19 +2,7 @@
 
 from typing import Literal
 
-from uncone.records.blocks import (
-    Block,
-    Bullets,
-    Cell,
-    Chart,
-    Curve,
-    Figure,
-    Folded,
-    Heading,
-    Mark,
-    Table,
-    Text,
-)
+from uncone.records.blocks import Block, Bullets, Cell, Chart, Curve, Figure, Folded, Heading, Mark, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import section, shown
 from uncone.records.rebuild import expect
@@ -170,19 +158,14 @@ class RankCurve:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        expect(
-            min(self.v, self.d) > 0 and bool(self.lines and self.ranks),
-            "a head, ranks and a line, got none of one",
-        )
+        expect(min(self.v, self.d) > 0 and bool(self.lines and self.ranks), "a head, ranks and a line, got none of one")
         for line in self.lines:
             known = line.smallest.rank is None or line.smallest.rank in self.ranks
             expect(known, f"a smallest rank among the ranks, got {line.smallest.rank}: the file was edited")
             told = f"{len(line.losses)}, {len(line.excess)} and {len(line.errors)} of {line.method}"
             whole = {len(line.losses), len(line.excess), len(line.errors)} == {len(self.ranks)}
             whole = whole and len(line.bounds) in (0, len(self.ranks)) and len(line.whole) >= len(line.bounds)
-            expect(
-                whole, f"a loss for each of {len(self.ranks)} ranks, got {told}: the file was cut or edited"
-            )
+            expect(whole, f"a loss for each of {len(self.ranks)} ranks, got {told}: the file was cut or edited")
 
     def saved(self, rank: int) -> float:
         """The share of the head's parameters that a factored head of this rank saves; below 0 it has more."""
@@ -199,9 +182,7 @@ class RankCurve:
             self._answers(),
             Text(_ABOUT, "quiet"),
             Folded("Loss of every rank", (self._losses(), *self._wholes()), in_terminal=True),
-            section(
-                "Kinks", Bullets(tuple(f"{NAMES[line.method]}: {line.kink.reason}" for line in self.lines))
-            ),
+            section("Kinks", Bullets(tuple(f"{NAMES[line.method]}: {line.kink.reason}" for line in self.lines))),
             section("Remedy", self._remedies()),
             section("What the losses rest on", Bullets((*self._trained(), *self.notes))),
         )
@@ -209,9 +190,7 @@ class RankCurve:
     def _figure(self) -> Figure:
         top = max(loss for line in self.lines for loss in line.losses)
         curves = [self._curve(line) for line in self.lines]
-        bounds = [
-            self._bound(line, top) for line in self.lines if line.method == "data_aware" and line.bounds
-        ]
+        bounds = [self._bound(line, top) for line in self.lines if line.method == "data_aware" and line.bounds]
         drawn = (*curves, *(curve for curve in bounds if any(y is not None for y in curve.y)))
         marks = (
             Mark(self.full_loss, "y", f"full head {number(self.full_loss)}"),
@@ -219,17 +198,22 @@ class RankCurve:
         )
         caption = f"Upper dashed line: {number(self.margin_nats)} nats above the full head."
         chart = Chart(
-            "rank", "Loss against rank", "rank of the head", "loss (nats per token, held out)", drawn, marks=marks,
-            log_x=len(self.ranks) > 1, caption=caption, spark="loss by rank",
-        )  # fmt: skip
+            "rank",
+            "Loss against rank",
+            "rank of the head",
+            "loss (nats per token, held out)",
+            drawn,
+            marks=marks,
+            log_x=len(self.ranks) > 1,
+            caption=caption,
+            spark="loss by rank",
+        )
         return Figure("Loss against rank", (chart,), legend=tuple((c.style, c.name) for c in drawn))
 
     def _curve(self, line: RankLine) -> Curve:
         errors = zip(self.ranks, line.losses, line.excess, line.errors, strict=True)
         tips = tuple(f"rank {r}: {number(y)} ({signed(e)} ± {number(se)})" for r, y, e, se in errors)
-        return Curve(
-            NAMES[line.method], tuple(map(float, self.ranks)), line.losses, _STYLES[line.method], True, tips
-        )
+        return Curve(NAMES[line.method], tuple(map(float, self.ranks)), line.losses, _STYLES[line.method], True, tips)
 
     def _bound(self, line: RankLine, top: float) -> Curve:
         """The full head's loss and the bound; not drawn far above every loss."""
@@ -250,12 +234,7 @@ class RankCurve:
                 place = self.ranks.index(rank)
                 saved = percent(self.saved(rank)) if self.saved(rank) > 0 else "none"
                 rows.append(
-                    (
-                        NAMES[line.method],
-                        Cell(count(rank), interval, "strong"),
-                        saved,
-                        signed(line.excess[place]),
-                    )
+                    (NAMES[line.method], Cell(count(rank), interval, "strong"), saved, signed(line.excess[place]))
                 )
         columns = ("method", f"smallest rank {margin}", "parameters saved", "loss over the full head's")
         return Table(columns, tuple(rows), columns[1:])
@@ -271,26 +250,34 @@ class RankCurve:
             for i, rank in enumerate(self.ranks)
         )
         return Table(
-            columns,
-            rows,
-            columns,
-            "Loss above the full head's, nats per token, with its standard error by blocks",
+            columns, rows, columns, "Loss above the full head's, nats per token, with its standard error by blocks"
         )
 
     def _wholes(self) -> tuple[Block, ...]:
         lines = [line for line in self.lines if line.bounds]
         columns = (
-            "rank", "loss, whole text", "change, whole text", "change, held out", "bound on states", "bound, spectral", "bound, Frobenius",
-        )  # fmt: skip
+            "rank",
+            "loss, whole text",
+            "change, whole text",
+            "change, held out",
+            "bound on states",
+            "bound, spectral",
+            "bound, Frobenius",
+        )
         tables = []
         for line in lines:
             rows = tuple(
                 (
-                    count(rank), number(line.whole[i]), signed(line.whole[i] - line.whole[-1]), signed(line.excess[i]),
-                    number(line.bounds[i].on_states), number(line.bounds[i].spectral), number(line.bounds[i].frobenius),
+                    count(rank),
+                    number(line.whole[i]),
+                    signed(line.whole[i] - line.whole[-1]),
+                    signed(line.excess[i]),
+                    number(line.bounds[i].on_states),
+                    number(line.bounds[i].spectral),
+                    number(line.bounds[i].frobenius),
                 )
                 for i, rank in enumerate(self.ranks)
-            )  # fmt: skip
+            )
             title = f"{NAMES[line.method].capitalize()}: its loss, and what the cut can cost at most on held-out tokens"
             tables.append(Table(columns, rows, columns, title))
         return tuple(tables)
@@ -320,8 +307,6 @@ class RankCurve:
             ("mixture of softmaxes", count(one.mixture_parameters), ", ".join(map(number, one.mixture))),
             ("one wider softmax", count(one.wider_parameters), ", ".join(map(number, one.wider))),
         )
-        title = (
-            f"Held-out loss for each of {seeds} seeds, {counted(one.steps, 'step')} each on the same batches"
-        )
+        title = f"Held-out loss for each of {seeds} seeds, {counted(one.steps, 'step')} each on the same batches"
         columns = ("head on frozen states", "parameters", "loss (nats per token)")
         return Text(verdict), Table(columns, rows, columns[1:], title)

@@ -86,17 +86,13 @@ class Objective:
         y = self.x.T if b is None else b @ self.x.T
         of_y = torch.empty_like(y)
         groups = torch.linspace(0, n, min(_GROUPS, n) + 1).long().tolist()
-        tasks = [
-            partial(self._group, rows, y, of_y if b is not None else None, *ends) for ends in pairwise(groups)
-        ]
+        tasks = [partial(self._group, rows, y, of_y if b is not None else None, *ends) for ends in pairwise(groups)]
         totals, parts = zip(*share(tasks), strict=True)
         of_rows = functools.reduce(Tensor.add_, parts)
         of_b = None if b is None else of_y.div_(n) @ self.x
         return sum(totals) / n, of_rows.div_(n).div_(self.scale), of_b
 
-    def _group(
-        self, rows: Tensor, y: Tensor, of_y: Tensor | None, start: int, stop: int
-    ) -> tuple[float, Tensor]:
+    def _group(self, rows: Tensor, y: Tensor, of_y: Tensor | None, start: int, stop: int) -> tuple[float, Tensor]:
         """The sum over tokens from `start` to `stop`, and its gradient by `rows`; that by y is written to `of_y`."""
         total, of_rows = 0.0, torch.zeros_like(rows)
         piece = max(1, _PIECE // len(rows))

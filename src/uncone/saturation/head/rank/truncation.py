@@ -106,9 +106,7 @@ def losses(
     return found
 
 
-def _read_chunk(
-    left: Tensor, y: Tensor, ranks: Sequence[int], text: Text, rows: slice, found: Tensor
-) -> None:
+def _read_chunk(left: Tensor, y: Tensor, ranks: Sequence[int], text: Text, rows: slice, found: Tensor) -> None:
     v, n = len(left), y.shape[1]
     z, spare = empty((v, n), torch.float32), empty((v, n), torch.float32)
     labels, before = text.labels[rows][None], 0
