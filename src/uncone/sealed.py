@@ -1,4 +1,5 @@
-"""What a stopped run goes on from, under checksums: a record that was changed after it was written is never believed."""
+"""What a stopped run goes on from, under checksums: a record that was changed after it was written is never
+believed."""
 
 import hashlib
 import itertools

@@ -1,8 +1,8 @@
 """Commands that are derived from functions: `uncone.cli.derived:judge_curves` is the command of `uncone.judge_curves`.
 
 Of the function's signature the first argument is the subject of the command, and the others are its options. Sequences
-take several values, mappings NAME=VALUE, callables are left out, and `--json` and `--html` are added. The sentence of an
-option is that of the docstring.
+take several values, mappings NAME=VALUE, callables are left out, and `--json` and `--html` are added. The sentence of
+an option is that of the docstring.
 """
 
 import collections.abc
@@ -52,7 +52,8 @@ def __getattr__(name: str) -> Callable[..., None]:
 
 
 def command_of(function: Callable[..., Any]) -> Callable[..., None]:
-    """The command that parses, calls the function under a progress bar, prints its record and writes the files asked for."""
+    """The command that parses, calls the function under a progress bar, prints its record and writes the files asked
+    for."""
     hints = typing.get_type_hints(function, include_extras=True)
     given = inspect.signature(function).parameters
     taken = {name: hints[name] for name in given if not _is_callable(hints[name])}
@@ -109,7 +110,8 @@ def _hand_over(
 
 
 def _help(documentation: str, names: list[str]) -> str:
-    """What a function's docstring says to a user of the command: its first paragraphs, and the arguments that are options."""
+    """What a function's docstring says to a user of the command: its first paragraphs, and the arguments that are
+    options."""
     text = inspect.cleandoc(documentation)
     found = list(_SECTIONS.finditer(text))
     sections = {
@@ -172,7 +174,8 @@ def _item(kind: Any, role: Role | None) -> Any:
 
 
 def _is_several(sequence: Any, role: Role | None) -> bool:
-    """Whether a sequence is several values of an option; where a file may stand it is what is in memory, unless of paths."""
+    """Whether a sequence is several values of an option; where a file may stand it is what is in memory, unless of
+    paths."""
     return role is not Role.READ or _is_path(typing.get_args(sequence)[0])
 
 
@@ -226,7 +229,8 @@ def _pairs(option: str, given: Iterable[str], of: type) -> Iterator[tuple[str, A
         if not name or not value or (of is float and number is None):
             example = "NAME=0.3" if of is float else "NAME=VALUE"
             raise InputError(
-                f"expected {flag} NAME=VALUE, got {text!r}: give {'a number' if of is float else 'both'}, as in {example}"
+                f"expected {flag} NAME=VALUE, got {text!r}: give {'a number' if of is float else 'both'}, as in "
+                f"{example}"
             )
         if name in seen:
             raise InputError(f"expected one {flag} of {name}, got two: the second would hide the first")

@@ -59,8 +59,8 @@ class Examination:
         neighbours: bool = False,
         *,
         logits: LogitSpectrum | None = None,
-        advice: Advice = Advice(),
-        capped: bool = False,  # noqa: B008
+        advice: Advice = Advice(),  # noqa: B008
+        capped: bool = False,
     ) -> None:
         self._name, self._rows, self._progress = name, rows, progress
         self._role = role

@@ -34,9 +34,10 @@ def repair_tokens(
     Args:
         model: a directory of transformers, or the name of a cached one.
         out: a new directory.
-        tokens: ids, spans such as 90-99 and token strings such as <|user|>, separated by commas; a file with one per line;
-            "zero", "added", or "auto": those that `under_trained_tokens` finds. A string is spelled as the tokenizer spells
-            it, or as text. In such a list digits are always an id. A sequence holds ids (int) and token strings (str).
+        tokens: ids, spans such as 90-99 and token strings such as <|user|>, separated by commas; a file with one per
+            line; "zero", "added", or "auto": those that `under_trained_tokens` finds. A string is spelled as the
+            tokenizer spells it, or as text. In such a list digits are always an id. A sequence holds ids (int) and
+            token strings (str).
         method: what new rows are made of, "sub_tokens", "mean" or "covariance".
         counts: with "auto", how often each token occurs, as for `diagnose`: where few tokens are reserved by
             name, those of count 0 are known to be unused.
@@ -44,8 +45,8 @@ def repair_tokens(
         progress: called with (the step, how much is done, of how much).
 
     Raises:
-        InputError: no such ids, token strings (the nearest are given) or method, counts of other rows or without "auto", or no token that looks
-            untrained, and what `reinitialise_tokens` raises.
+        InputError: no such ids, token strings (the nearest are given) or method, counts of other rows or without
+            "auto", or no token that looks untrained, and what `reinitialise_tokens` raises.
     """
     from uncone.edits.tokens import reinitialise_tokens, way_named
     from uncone.model.directory import whole_model

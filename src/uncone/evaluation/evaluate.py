@@ -70,8 +70,8 @@ def evaluate(
             them, else the first three.
         protocol: for "wordsim", the paper's (one token, Pearson) or the field's (mean of tokens, Spearman).
         repairs: names of repairs (`uncone.transforms.REPAIRS`); all by default. The original is always there.
-        method: auto chooses a repair on a development split and tests it on another, as `select_repair` does; for sts and
-            retrieval.
+        method: auto chooses a repair on a development split and tests it on another, as `select_repair` does; for sts
+            and retrieval.
         cache: a folder that keeps vectors of texts for the next run; for tasks that encode texts.
         seed: of the resampling, of what is drawn, and of product quantisation.
         resamples: how many for each interval; by default 2,000, with which its ends move by about 3% of its half-width
@@ -180,7 +180,8 @@ def _selected(
     """What `select_repair` chooses."""
     if columns is not None:
         raise InputError(
-            "expected --columns without --method auto, got both: a choice needs the sets' development parts; leave one out"
+            "expected --columns without --method auto, got both: a choice needs the sets' development parts; leave "
+            "one out"
         )
     is_own = own["queries"] is not None or own["qrels"] is not None
     if not is_own and task not in ("sts", "retrieval"):

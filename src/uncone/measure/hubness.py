@@ -39,7 +39,8 @@ E (N_k - k)^3 / s^3,  N_k the number of rows that have x among their k nearest, 
 k = 10, cosine, unless given; 0 where every row occurs equally often""",
     isotropic="no closed form; it grows with D",
     reads_badly="values of different N, k or metric are compared, and when many rows are equal: of copies those with the "
-    "lowest numbers are listed. Of a sample of lists the skewness comes from factorial moments, without bias in each of "
+    "lowest numbers are listed. Of a sample of lists the skewness comes from factorial moments, without bias in each "
+    "of "
     "them, and its interval from a jackknife; it is wide where hubs are few.",
     source="Radovanovic et al. 2010, eq. 1; the Robin Hood index of Feldbauer et al. 2018.",
 )  # fmt: skip

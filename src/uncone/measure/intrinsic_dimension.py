@@ -41,8 +41,10 @@ TWO_NN = MeasureDescription(
 where rows are spread evenly over the distance r_2:  P(r_2 / r_1 > m) = m^-d""",
     isotropic=_ISOTROPIC,
     reads_badly="the dimension is above about 20: no row then has neighbours near enough, and the value falls short. It "
-    "changes with N, near copies lower it, and noise or rounding as large as r_1 spoils it. Rows at the edge of a cloud "
-    "have neighbours on one side only. The interval knows nothing of such bias, and takes ratios for independent, which "
+    "changes with N, near copies lower it, and noise or rounding as large as r_1 spoils it. Rows at the edge of a "
+    "cloud "
+    "have neighbours on one side only. The interval knows nothing of such bias, and takes ratios for independent, "
+    "which "
     "those of rows that share neighbours are not quite.",
     source="Facco et al. 2017. The likelihood is without the bias of N / sum ln(r_2 / r_1); libraries differ in which of "
     "these they return.",
@@ -100,7 +102,8 @@ def two_nn(
     n, total = len(ratios), float(ratios.sum())
     if n < 2 or total <= n * _ROUNDINGS * m.epsilon:
         raise UndefinedMeasure(
-            f"expected two rows or more with their two nearest at different distances, got {n} on a lattice, to rounding: "
+            f"expected two rows or more with their two nearest at different distances, got {n} on a lattice, to "
+            "rounding: "
             "there is no scale"
         )
     value, kept = (n - 1) / total, int(n * (1 - _DROPPED))

@@ -29,7 +29,8 @@ debiased, by terms that are unbiased for Gaussian rows, n = N - 1:
     (tr(C)^2 - 2 f / n) / f""",
     isotropic="(D + 2/n) / (1 + (D + 1)/n), n = N - 1; debiased: D",
     reads_badly="there are few rows: it then reads about D / (1 + D/N) even for an isotropic cloud. One loud feature "
-    "brings it near 1. Debiased it passes D by its sampling error, and a warning says where it passes by more: such rows "
+    "brings it near 1. Debiased it passes D by its sampling error, and a warning says where it passes by more: such "
+    "rows "
     "are more even than random ones.",
     source="The debiased terms are the usual ones for Gaussian rows.",
     variants=(("participation_ratio_debiased", "`debiased=True`: the sampling bias is removed"),),
@@ -93,7 +94,8 @@ def isoscore_star(x: Any, *, zeta: float = 0.2, target: Any = None, mask: Any = 
     Args:
         x, mask: as for `moments_of`.
         zeta: shrinkage in [0, 1].
-        target: C0, an array or tensor (D, D); by default (tr C / D) times the identity, which keeps the score free of scale.
+        target: C0, an array or tensor (D, D); by default (tr C / D) times the identity, which keeps the score free of
+            scale.
 
     Raises:
         InputError: zeta outside [0, 1] or a target of another shape.
@@ -145,7 +147,8 @@ def _of_ratio(
         # Of isotropic rows 1 / P varies by 2 / n of itself.
         if ratio > m.d * (1 + _SIGMAS * 2 / n):
             warnings += (
-                f"the ratio is {ratio:.3g}, above D = {m.d} by more than sampling error: the rows are more even than random rows, "
+                f"the ratio is {ratio:.3g}, above D = {m.d} by more than sampling error: the rows are more even than "
+                "random rows, "
                 "whose bias is removed here; read the ratio that is not debiased",
             )
     return reading(
@@ -164,7 +167,8 @@ def _debiased(m: Moments, concentration: float) -> float:
     cancelled = 1 + float(np.square(m.first / m.weight).sum() / about_mean)
     if excess <= _ROUNDINGS * m.epsilon * cancelled:
         raise UndefinedMeasure(
-            f"|C|_F^2 is {concentration:.3g} tr(C)^2, within rounding its bias 1 / (N - 1) with N = {m.n}: the rows are "
+            f"|C|_F^2 is {concentration:.3g} tr(C)^2, within rounding its bias 1 / (N - 1) with N = {m.n}: the rows "
+            "are "
             "as long and as far apart as rows in endless dimensions, and nothing is left when the bias is removed; "
             "pass more rows"
         )

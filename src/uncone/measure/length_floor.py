@@ -32,7 +32,8 @@ def length_floor(norms: Any, d: int) -> LengthFloor | None:
     """The largest group of short rows of nearly one length; None where there is none.
 
     A row that was drawn at random and then only shrunk, by the same factor at every step, keeps its direction, and the
-    norms of such rows keep the relative spread of a Gaussian's, 1 / sqrt(2 D). So the group is looked for in a window of
+    norms of such rows keep the relative spread of a Gaussian's, 1 / sqrt(2 D). So the group is looked for in a window
+    of
     four such spreads, and it must be a peak: the windows above and below hold a third as many rows at most.
 
     Args:

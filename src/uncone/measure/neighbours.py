@@ -88,7 +88,8 @@ def nearest_neighbours(
         moments: the moments of the same rows, first-order sums suffice; computed when not given.
         metric: "euclidean", or "cosine": the distance of unit rows; all-zero rows are then left out.
         distinct: only the first of equal rows is there. Else copies of a row are its nearest neighbours.
-        sample: how many rows to ask, drawn with `seed`; all rows are searched. By default all up to 65,536 rows, else 8,192.
+        sample: how many rows to ask, drawn with `seed`; all rows are searched. By default all up to 65,536 rows, else
+            8,192.
         progress: called with the number of rows' worth of work done, out of N.
 
     Raises:

@@ -24,8 +24,10 @@ _MOST_COLUMNS = 2**31
 class OddRowFinder:
     """Finds them in n rows that come block by block. Memory is 12 bytes a row, up to `MOST_KEYS` rows.
 
-    Rows are equal when two hashes of 32 bits agree: the upper halves of two sums of their 32-bit words times random numbers
-    of 64 bits. Whatever two different rows are, their chance to agree is 2^-64 (Dietzfelbinger 1996, multiply and shift).
+    Rows are equal when two hashes of 32 bits agree: the upper halves of two sums of their 32-bit words times random
+        numbers
+    of 64 bits. Whatever two different rows are, their chance to agree is 2^-64 (Dietzfelbinger 1996, multiply and
+    shift).
     """
 
     def __init__(self, d: int, n: int) -> None:
@@ -107,7 +109,8 @@ class OddRowFinder:
         if self.every == 1:
             return ()
         return (
-            f"1 row in {self.every:,}, chosen by its numbers, was compared with the others, as there are more than {MOST_KEYS:,} "
+            f"1 row in {self.every:,}, chosen by its numbers, was compared with the others, as there are more than "
+            f"{MOST_KEYS:,} "
             "rows: how many rows are equal is an estimate.",
         )
 

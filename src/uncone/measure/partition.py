@@ -45,8 +45,10 @@ c over the eigenvectors of X'X, both signs of each""",
     reads_badly="matrices of different norms are compared: multiplying all rows by a number changes it, and at mean norm "
     "|w| a drifted cloud has about exp(-2 |mu|). Short rows read near 1 whatever they look like. Published values take "
     "the signs that a LAPACK driver happens to return: `details` has `one_sign`, with c . mu >= 0 (the larger Z where "
-    "c . mu is rounding), and the interval from `low` to `high` over all 2^D choices. Where eigenvalues coincide any basis "
-    "of their eigenvectors will do: eight others are tried, and a warning, `tied`, `tied_low` and `tied_high` say what they give.",
+    "c . mu is rounding), and the interval from `low` to `high` over all 2^D choices. Where eigenvalues coincide any "
+    "basis "
+    "of their eigenvectors will do: eight others are tried, and a warning, `tied`, `tied_low` and `tied_high` say "
+    "what they give.",
     source="Mu & Viswanath 2018, eq. 6, after Arora et al. 2016; Bis et al. 2021.",
 )  # fmt: skip
 GAUSSIAN_ISOTROPY = MeasureDescription(
@@ -211,7 +213,8 @@ def _ambiguity(
         return {}, ()
     low, high = math.exp(-max(spreads)), math.exp(-min(spreads))
     return {"tied": size, "tied_low": low, "tied_high": high}, (
-        f"{size} eigenvalues coincide within rounding, so that their eigenvectors are one choice of many and I(W) is not "
+        f"{size} eigenvalues coincide within rounding, so that their eigenvectors are one choice of many and I(W) is "
+        "not "
         f"unique: over {CHOICES + 1} choices it lies from {low:.3g} to {high:.3g}",
     )
 

@@ -110,7 +110,8 @@ def _mask(members: Any, n: int) -> Array:
         )
     if len(given) and not 0 <= int(given.min()) <= int(given.max()) < n:
         raise InputError(
-            f"expected row numbers from 0 to {n - 1}, got {int(given.min())} to {int(given.max())}: name rows that exist"
+            f"expected row numbers from 0 to {n - 1}, got {int(given.min())} to {int(given.max())}: name rows that "
+            "exist"
         )
     if len(np.unique(given)) < len(given):
         raise InputError("expected each row once, got a row number twice: name each row once")

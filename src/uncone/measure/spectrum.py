@@ -22,7 +22,8 @@ _RANKS = (3, 100)
 _FEW = 16
 """alpha-ReQ: the ranks that are fitted, and the number of eigenvalues below which all are."""
 _SIGNS, _DEVIATIONS = 16, 8.0
-"""Of 30 orders of the rows of 18 clouds, under each of three BLAS kernels, the worst error was 6.4 deviations where a digit was left."""
+"""Of 30 orders of the rows of 18 clouds, under each of three BLAS kernels, the worst error was 6.4 deviations where a
+digit was left."""
 _ISOTROPIC = "the same function of Marchenko-Pastur eigenvalues"
 
 EFFECTIVE_RANK = MeasureDescription(

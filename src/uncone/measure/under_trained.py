@@ -63,7 +63,8 @@ def under_trained_tokens(
     than to the ordinary ones. At least half of the known-unused rows must be found by the same test.
 
     Args:
-        rows: Rows, or a tensor or array (N, D), of a token table or output head. Read twice (three times without `moments`).
+        rows: Rows, or a tensor or array (N, D), of a token table or output head. Read twice (three times without
+            `moments`).
         moments: unweighted moments of the same rows, with second-order sums.
         prefer: the indicator tried first: "cosine" for a head or a tied table, "norm" for an input table of its own.
         counts: (N,) how often each token occurs: for evidence, and where fewer than 10 rows are reserved by
@@ -74,7 +75,8 @@ def under_trained_tokens(
         progress: called with the number of rows done.
 
     Returns:
-        `UnderTrained`, with at most `most` found tokens and 20 known-unused ones, those with the smallest p-values first.
+        `UnderTrained`, with at most `most` found tokens and 20 known-unused ones, those with the smallest p-values
+        first.
 
     Raises:
         InputError: rate or counts that do not fit, moments of other rows, rows that are not finite.
@@ -158,11 +160,13 @@ def find_projected(
         order = (prefer,)
         if bool(axes.reference.any()):
             raise UndefinedMeasure(
-                "expected rows known to be unused that lie apart from the others, got their mean at the mean of all rows"
+                "expected rows known to be unused that lie apart from the others, got their mean at the mean of all "
+                "rows"
             )
         if prefer == "cosine":
             raise UndefinedMeasure(
-                f"expected at least {FEWEST_RESERVED} rows known to be unused (reserved by name, without a token, or of "
+                f"expected at least {FEWEST_RESERVED} rows known to be unused (reserved by name, without a token, or "
+                "of "
                 "count 0), got fewer: give counts of a text that leaves some out"
             )
     for indicator in order:
@@ -198,7 +202,8 @@ def _evidence(axes: UntrainedAxes, norms: Array, products: Array, squares: Array
     directed, lost = np.count_nonzero(norms), np.count_nonzero((norms > 0) & (y_square == 0))
     if 2 * lost > directed:
         raise UndefinedMeasure(
-            f"expected rows that differ by more than {axes.rows.dtype} rounds off, got {lost:,} of {directed:,} equal to "
+            f"expected rows that differ by more than {axes.rows.dtype} rounds off, got {lost:,} of {directed:,} "
+            "equal to "
             f"their mean row (length {length:.3g}) within rounding: subtract the mean row before they are stored, "
             "or store float64"
         )
@@ -252,7 +257,8 @@ def _conclude(axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, ra
         seen, known = np.count_nonzero(q[axes.reference] <= rate), int(axes.reference.sum())
         if seen < CONTROL * known:
             raise UndefinedMeasure(
-                f"expected at least {CONTROL:.0%} of the rows known to be unused to be found by it, got {seen} of {known}: "
+                f"expected at least {CONTROL:.0%} of the rows known to be unused to be found by it, got {seen} of "
+                f"{known}: "
                 "they look too much like the others for untrained rows to be told"
             )
     finds, known_finds = (q <= rate) & tested, (q <= rate) & expected

@@ -70,7 +70,8 @@ def uniformity(x: Any, *, t: float = 2.0, mask: Any = None) -> Measurement:
     _check_t(t, _MOST_SUMMED_T)
     if not m.has("unit_second"):
         raise InputError(
-            "expected moments with unit second moments, got moments without: sum with Moments.of(rows, unit_second=True)"
+            "expected moments with unit second moments, got moments without: sum with Moments.of(rows, "
+            "unit_second=True)"
         )
     pairs = pair_weight(m)
     mean = (float(np.square(m.unit_sums()[0]).sum()) - m.unit_weight_square) / pairs

@@ -55,8 +55,8 @@ def hidden_states_of(
 ) -> LayerStates:
     """Run a model over texts in batches of like lengths, and sum the states of each layer.
 
-    An encoder reads each line or document as a sequence; a decoder reads running text in windows. A longer passage is cut
-    into windows of at most 512 ids, or of the positions that the model has. Special tokens, the first position of a
+    An encoder reads each line or document as a sequence; a decoder reads running text in windows. A longer passage is
+    cut into windows of at most 512 ids, or of the positions that the model has. Special tokens, the first position of a
     decoder and giant states (sinks) are in no sum: they are counted apart.
 
     Args:

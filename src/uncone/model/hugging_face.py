@@ -92,7 +92,8 @@ def from_pretrained(model_class: Any, directory: Path, **options: Any) -> Any:
 
 
 def check_archives(directory: Path) -> None:
-    """Refuse weights of `torch.save` that are damaged: the libraries map them, and take what follows a short record for numbers.
+    """Refuse weights of `torch.save` that are damaged: the libraries map them, and take what follows a short record for
+    numbers.
 
     Raises:
         InputError: such a file, of a model that has no safetensors.

@@ -1,4 +1,5 @@
-"""What a run of a model over texts leaves: the sums and a sample of each layer's states, and the head that reads them."""
+"""What a run of a model over texts leaves: the sums and a sample of each layer's states, and the head that reads
+them."""
 
 from dataclasses import dataclass
 
@@ -25,7 +26,8 @@ class LayerStates:
 
     name: str
     layers: tuple[str, ...]
-    """"embeddings", "layer 1", ...; of a decoder "final norm" behind the last one, of a masked model "before the head"."""
+    """"embeddings", "layer 1", ...; of a decoder "final norm" behind the last one, of a masked model "before the
+    head"."""
     moments: tuple[Moments, ...]
     intervals: tuple[tuple[float, float] | None, ...]
     """Of the mean cosine of each layer, 95%, over stretches of the text."""

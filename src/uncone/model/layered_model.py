@@ -100,7 +100,8 @@ class LayeredModel:
         hidden = getattr(out, "hidden_states", None)
         if not hidden:
             raise UnsupportedModel(
-                f"expected a model that tells of its hidden states, got {type(self.model).__name__}: give an encoder or a "
+                f"expected a model that tells of its hidden states, got {type(self.model).__name__}: give an encoder "
+                "or a "
                 "decoder of transformers"
             )
         return tuple(hidden), taken[0] if taken else None, reads

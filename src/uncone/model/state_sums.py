@@ -1,4 +1,5 @@
-"""What is kept of the states of a text: sums of each layer, a bounded sample, and counts of its tokens; and their file."""
+"""What is kept of the states of a text: sums of each layer, a bounded sample, and counts of its tokens; and their
+file."""
 
 import hashlib
 from collections.abc import Sequence

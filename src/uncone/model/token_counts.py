@@ -1,4 +1,5 @@
-"""How often each token occurs in texts of any size: counted with the model's own tokenizer, and resumed after a stop."""
+"""How often each token occurs in texts of any size: counted with the model's own tokenizer, and resumed after a
+stop."""
 
 import json
 import os

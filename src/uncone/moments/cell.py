@@ -28,7 +28,8 @@ _ALONG_ONE = 1.1
 """So does a participation ratio this near to 1: nearly all variance along one direction."""
 _COMPARED = 64
 _STRIPS = (96, 256)
-"""The fewest and most columns of a product computed at once: many keep a core busy, few skip most of the mirrored half."""
+"""The fewest and most columns of a product computed at once: many keep a core busy, few skip most of the mirrored
+half."""
 _ADDED = 2**16
 """Numbers added at once: what a core's cache holds."""
 _SAFE_NORM = {"f": (1e-11, 1e15), "d": (1e-140, 1e140)}  # by dtype: no square under- or overflows

@@ -261,7 +261,8 @@ class Moments(Sums):
         return np.maximum(np.minimum(of_matrix, largest), sums * (n / (n - 1) if centered else 1.0))
 
     def _one_rounding(self, *, centered: bool) -> tuple[Array, Array]:
-        """The root of sum v_i^4 r_i^2, and sum v_i^2 r_i, of the eigenvectors v of `spectrum`, with one rounding r of each feature."""
+        """The root of sum v_i^4 r_i^2, and sum v_i^2 r_i, of the eigenvectors v of `spectrum`, with one rounding r of
+        each feature."""
         self._centered_eigen()
         n, (alone, together) = self.effective_n, self._derived["roundings"]
         scale = (n / (n - 1) if centered else 1.0) / self.weight

@@ -29,7 +29,8 @@ _CAPITAL = re.compile(r"(?<!^)([A-Z])")
 class Record:
     """The base of every result: a subclass is a frozen dataclass with its `blocks`.
 
-    `KIND` (the result in words), `SCHEMA` and `HOW` (the command that writes it) are those of its name, unless it has others.
+    `KIND` (the result in words), `SCHEMA` and `HOW` (the command that writes it) are those of its name, unless it has
+    others.
     """
 
     KIND: ClassVar[str] = "result"

@@ -63,9 +63,9 @@ def repair(
         spec: a file of vectors or a matrix of a model, as for `open_rows`; or a directory of Sentence
             Transformers, or the name of a cached one.
         out: a file of one of the formats of `uncone.transforms.repair_rows`; of an encoder a new directory.
-        method: a repair by its name (`uncone.transforms.REPAIRS`, `ZIPF_REPAIRS`); of an encoder an affine one. There is no
-            default: a task says which repair helps, if any. auto, and so `data` alone, asks it: where none helps, nothing
-            is written.
+        method: a repair by its name (`uncone.transforms.REPAIRS`, `ZIPF_REPAIRS`); of an encoder an affine one. There
+            is no default: a task says which repair helps, if any. auto, and so `data` alone, asks it: where none helps,
+            nothing is written.
         data: the directory of a task's data, by which the method is chosen, as `uncone.select_repair` does.
         task: by which task.
         cache: with `data`, keep the model's vectors in this folder.
@@ -157,7 +157,8 @@ def _check_choice(method: str | None, data: Any, cache: Any, task: str, *, is_ow
         raise InputError("expected --queries without --data, --cache and --task, got both: leave one out")
     if method == "auto" and data is None and not is_own:
         raise InputError(
-            "expected --data DIR with --method auto, got none: a task chooses, and needs its data (or --queries, --documents "
+            "expected --data DIR with --method auto, got none: a task chooses, and needs its data (or --queries, "
+            "--documents "
             "and --qrels, own vectors with judgements)"
         )
     if flag is not None and method != "auto" and not (method is None and data is not None):

@@ -1,4 +1,5 @@
-"""A chart as its axes can show it: what has no place on them is left out and counted, and a chart without a drawing becomes a sentence."""
+"""A chart as its axes can show it: what has no place on them is left out and counted, and a chart without a drawing
+becomes a sentence."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

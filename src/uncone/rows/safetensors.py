@@ -98,7 +98,8 @@ def read_tensors(
     formats = (format,) if isinstance(format, str) else format
     if metadata.get("format") not in formats:
         raise InputError(
-            f"expected {what} of format {' or '.join(map(repr, formats))}, got {path} of format {metadata.get('format')!r}: {how}"
+            f"expected {what} of format {' or '.join(map(repr, formats))}, got {path} of format "
+            f"{metadata.get('format')!r}: {how}"
         )
     tensors = {}
     for name, entry in entries.items():

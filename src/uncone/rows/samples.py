@@ -92,7 +92,8 @@ def as_floats(given: Any, name: str) -> Array:
         return numbers.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"expected {name} to hold numbers, got {shown(given)} ({first_line(error)}): pass a list or an array of them"
+            f"expected {name} to hold numbers, got {shown(given)} ({first_line(error)}): pass a list or an array of "
+            "them"
         ) from error
 
 

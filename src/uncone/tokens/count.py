@@ -38,7 +38,8 @@ def count(
             is kept beside it, in a file of this name and `.part`: the same call goes on where an earlier one was
             stopped.
         words: also count words, which takes up to a third of the time more.
-        overwrite: replace a file of the name `save`, and one of the name with `.part` from which this call cannot go on.
+        overwrite: replace a file of the name `save`, and one of the name with `.part` from which this call cannot go
+            on.
         progress: called with (the step, done, in all).
 
     Returns:

@@ -75,8 +75,10 @@ class TokenFrequencies(Record):
 
     KIND: ClassVar[str] = "counts of tokens"
     READING: ClassVar[str] = (
-        "Zipf's law: the token of rank r makes up a share of the text that falls as 1 / r^s, with the exponent s. It is "
-        "fitted by maximum likelihood to tokens that occur often enough for their rank to mean something. The gap is the "
+        "Zipf's law: the token of rank r makes up a share of the text that falls as 1 / r^s, with the exponent s. It "
+        "is "
+        "fitted by maximum likelihood to tokens that occur often enough for their rank to mean something. The gap is "
+        "the "
         "most by which the law misses the share of the text up to some rank."
     )
 

@@ -335,7 +335,8 @@ def _resume(gate: Any, args: Any, step: int, *, fresh: bool) -> None:
         if fresh and gate.status.step == 0:
             tell(gate, "begin_at", step)
             warnings.warn(
-                f"the checkpoint of step {step} was written without a gate ({checkpoint(args, step).name}/{STATE} is not "
+                f"the checkpoint of step {step} was written without a gate ({checkpoint(args, step).name}/{STATE} is "
+                "not "
                 "there): the gate begins at this step, with counts of its own from here on",
                 stacklevel=2,
             )
@@ -344,6 +345,7 @@ def _resume(gate: Any, args: Any, step: int, *, fresh: bool) -> None:
         raise InputError(
             f"expected the gate's state of step {step} in {checkpoint(args, step).name}/{STATE} of the "
             f"output folder, got {'none' if gate.status.step == 0 else f'that of step {gate.status.step}'}: "
-            f"if the checkpoint lies elsewhere, call gate.load(checkpoint / {STATE!r}) before train(); if it was written "
+            f"if the checkpoint lies elsewhere, call gate.load(checkpoint / {STATE!r}) before train(); if it was "
+            "written "
             "without a gate, let one begin there with uncone.attach(model, gate=gate, fresh=True)"
         )

@@ -51,24 +51,27 @@ _OF_LEDGER = (
 
 
 class GradientMonitor:
-    """Writes `uncone.diagnosis.why.gradients.gradients.gradient_ledger` of every `every`-th training micro-batch to `path`, a line of JSON each.
+    """Writes `uncone.diagnosis.why.gradients.gradients.gradient_ledger` of every `every`-th training micro-batch to
+    `path`, a line of JSON each.
 
-    It listens to the head by hooks, so that any loop and any Trainer runs as before, and needs no call of its own. Targets
-    are the labels that the model's forward is given, or else those that the gradient by the logits shows: the one
-    entry of a token that stands out below 0. Training does the same to the bit. Only the first of several processes reads and writes.
+    It listens to the head by hooks, so that any loop and any Trainer runs as before, and needs no call of its own.
+    Targets are the labels that the model's forward is given, or else those that the gradient by the logits shows: the
+    one entry of a token that stands out below 0. Training does the same to the bit. Only the first of several processes
+    reads and writes.
 
         monitor = uncone.GradientMonitor(model, "gradients.jsonl")
         ...                                # train as before
         monitor.detach()
 
     Args:
-        model: a transformers model with a linear head, also inside DDP, PEFT or a compiler, or attached by `uncone.attach`;
-            with `head` any module.
+        model: a transformers model with a linear head, also inside DDP, PEFT or a compiler, or attached by
+            `uncone.attach`; with `head` any module.
         path: a file in a folder that exists. Lines are appended to those of earlier monitors, and to no other file.
         every: training forwards from one line to the next, the first one included. With gradient accumulation over k
             micro-batches give k times as many.
         targets: of a micro-batch that are read at most, evenly spaced.
-        counts: (V,) or a file, how often each id occurs in the training text; by default in the targets that were read so far.
+        counts: (V,) or a file, how often each id occurs in the training text; by default in the targets that were read
+            so far.
         head: the `torch.nn.Linear` of a model that is not of transformers, whose outputs are the logits.
 
     Raises:
@@ -210,7 +213,8 @@ class GradientMonitor:
 
 
 def summary_of(ledger: GradientLedger) -> dict[str, Any]:
-    """The numbers of a line: those of the ledger, `GROUP.NAME` of each group, and the drift of the mean row under each optimiser."""
+    """The numbers of a line: those of the ledger, `GROUP.NAME` of each group, and the drift of the mean row under each
+    optimiser."""
     line: dict[str, Any] = {name: getattr(ledger, name) for name in _OF_LEDGER}
     for group in ledger.groups:
         line |= {f"{group.name}.{name}": getattr(group, name) for name in _OF_GROUP}

@@ -47,12 +47,14 @@ class PairedRows:
 def remarks_on_numbers(sides: Iterable[PairedRows], judged: str) -> tuple[str, str]:
     """A note that row numbers are the ids, and a caution where they do not look counted from 0; "" for none.
 
-    The caution needs one of two things. Ids that are all shifted by one make the rows of matching pairs more alike, beyond noise:
-    the rise of the cosine has four standard errors, with pairs that share a row on either side counted as one, and a
-    quarter of a standard deviation. Or the number 0 never occurs, and the rows do not show that the numbers fit.
+    The caution needs one of two things. Ids that are all shifted by one make the rows of matching pairs more alike,
+    beyond noise: the rise of the cosine has four standard errors, with pairs that share a row on either side counted as
+    one, and a quarter of a standard deviation. Or the number 0 never occurs, and the rows do not show that the numbers
+    fit.
 
     Args:
-        sides: of the pairs that match, two; or one alone whose rows are paired with each other, with both ends in `at`, (P, 2).
+        sides: of the pairs that match, two; or one alone whose rows are paired with each other, with both ends in `at`,
+            (P, 2).
         judged: what the judgements are called.
     """
     given = tuple(sides)
@@ -65,13 +67,15 @@ def remarks_on_numbers(sides: Iterable[PairedRows], judged: str) -> tuple[str, s
     if shift:
         return (
             note,
-            f"{shift} Row numbers are counted from 0, so {judged} looks shifted: give the ids with {options}, or mend its numbers.",
+            f"{shift} Row numbers are counted from 0, so {judged} looks shifted: give the ids with {options}, or "
+            "mend its numbers.",
         )
     without = [side.name for side in numbered if not (side.numbers()[side.at] == 0).any()]
     if fits or not without:
         return note, ""
     return note, (
-        f"The number 0 never occurs among the ids of the {listing(without)} in the matching pairs of {judged}. Row numbers are counted from 0: "
+        f"The number 0 never occurs among the ids of the {listing(without)} in the matching pairs of {judged}. Row "
+        "numbers are counted from 0: "
         f"if these ids are counted from 1, every score is wrong. Give the ids with {options}."
     )
 
@@ -126,7 +130,8 @@ def _units(rows: Rows, at: Ints) -> Floats:
 
 
 def _standard_errors(change: Floats, sides: tuple[PairedRows, ...]) -> float:
-    """The sum of changes over its standard error if their mean were 0, the smallest over the ways to group the pairs."""
+    """The sum of changes over its standard error if their mean were 0, the smallest over the ways to group the
+    pairs."""
     found = []
     for side in sides:
         for end in side.at.reshape(len(change), -1).T:

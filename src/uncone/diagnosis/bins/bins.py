@@ -103,7 +103,8 @@ def _copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], advic
             "warning" if advice.is_of_tokens else "note",
             f"The {counted(n, 'row')} of {_spans(alike)} are near-copies of one vector, {told}.",
             tuple(
-                f"ids {g.start:,} to {g.stop - 1:,}: mean cosine {g.mean_cosine:.3f} within, {float(cosine):.3f} among all"
+                f"ids {g.start:,} to {g.stop - 1:,}: mean cosine {g.mean_cosine:.3f} within, {float(cosine):.3f} "
+                "among all"
                 for g in alike[:_SHOWN]
             ),
             extent=n / sum(g.n for g in groups.bins),

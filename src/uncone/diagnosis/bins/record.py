@@ -75,8 +75,8 @@ class PlacedToken:
 class FrequencyBins:
     """Rows by measured frequency. `reserved` rows stand apart, and `compared` says which rows those are.
 
-    `common` says what the common direction is. Of tokens that are not reserved, `never_seen` do not occur; `unseen` lists
-    the first of them, the nearest to the reserved rows first. `furthest` lists the rows furthest along the common
+    `common` says what the common direction is. Of tokens that are not reserved, `never_seen` do not occur; `unseen`
+    lists the first of them, the nearest to the reserved rows first. `furthest` lists the rows furthest along the common
     direction.
     """
 
@@ -109,7 +109,8 @@ def by_count_blocks(by_count: FrequencyBins | None) -> tuple[Block, ...]:
         _correlations(by_count),
         Table(columns, tuple(rows), columns[1:]),
         Text(
-            f"{by_count.compared} {by_count.common} Beside I(W): that of as many rows drawn from all, as fewer rows have a "
+            f"{by_count.compared} {by_count.common} Beside I(W): that of as many rows drawn from all, as fewer rows "
+            "have a "
             "lower one.",
             "quiet",
         ),

@@ -1,4 +1,5 @@
-"""Why? What texts say of a model: how often tokens occur, its layers, the direction states avoid, where the push comes from."""
+"""Why? What texts say of a model: how often tokens occur, its layers, the direction states avoid, where the push comes
+from."""
 
 import os
 import re

@@ -33,7 +33,8 @@ _NO_CAUSE = "An order in time shows no cause."
 
 
 def series_of(checkpoints: Sequence[Checkpoint], losses: Points) -> dict[str, list[tuple[float, float]]]:
-    """(step, value) of every series. Where heads have different widths, entropies are shares of ln d and RankMe of d."""
+    """(step, value) of every series. Where heads have different widths, entropies are shares of ln d and RankMe of
+    d."""
     read = [one for one in checkpoints if not one.failed]
     widths = {one.shape[1] for one in read if one.shape}
     series: dict[str, list[tuple[float, float]]] = {}
@@ -151,7 +152,8 @@ def _told(turn: SeriesTurn, *, capital: bool = True) -> str:
 def phases(series: Mapping[str, Points], found: Mapping[str, Turn], *, seed: int = 0) -> str:
     """The phases of RankMe, of the states where there are any (Li et al. 2025: collapse, expansion, compression).
 
-    A phase ends where a test with a null found a turn: a collapse in a valley, an expansion at a peak, both with intervals.
+    A phase ends where a test with a null found a turn: a collapse in a valley, an expansion at a peak, both with
+        intervals.
     Both tests are one family (Holm), at the level of every turn.
     """
     name = next((name for name in ("states_rankme", "head_rankme") if name in found), "")

@@ -64,8 +64,8 @@ NAMED = {series.name: series for series in SERIES}
 class Checkpoint:
     """One checkpoint: its step, its numbers by the names of `SERIES`, and its leading singular values.
 
-    `singular_values` are of the head as stored, `centered` of the head less its mean row, `logits` of its centred logits
-    over the states of the text. `failed` says why it could not be read; then there is nothing else.
+    `singular_values` are of the head as stored, `centered` of the head less its mean row, `logits` of its centred
+    logits over the states of the text. `failed` says why it could not be read; then there is nothing else.
     """
 
     name: str
@@ -110,8 +110,10 @@ class CheckpointTrace(Record):
 
     KIND: ClassVar[str] = "trace of checkpoints"
     READING: ClassVar[str] = (
-        "The singular entropy is the KL divergence from the normalised squared singular values to the uniform distribution: "
-        "0 where all directions weigh the same, ln d where one direction is all. A row added to all rows of a head changes no "
+        "The singular entropy is the KL divergence from the normalised squared singular values to the uniform "
+        "distribution: "
+        "0 where all directions weigh the same, ln d where one direction is all. A row added to all rows of a head "
+        "changes no "
         "probability, so that the centred entropy is the one judged. The centred logits do not change either where the "
         "head is multiplied by a matrix and the states by its inverse."
     )

@@ -21,7 +21,8 @@ def entropy_to_uniform(squares: Array) -> float:
     """How far a spectrum is from flat: KL(p || uniform) = ln d + sum p ln p in nats, from 0 to ln d.
 
     p are the squared singular values (D,) over their sum. Godey et al. (2024, section 4.2) call it singular entropy and
-    leave the normalisation open: that of squares gives the figures of the paper, and that of the values themselves does not.
+    leave the normalisation open: that of squares gives the figures of the paper, and that of the values themselves does
+        not.
 
     Raises:
         UndefinedMeasure: all are zero.

@@ -43,7 +43,8 @@ class Place:
 
 
 def places_of(directories: Sequence[Path_], steps: Sequence[int] | None = None) -> list[Place]:
-    """The checkpoints by step; of one directory the folders in it that name a step, if it is no model or they are several.
+    """The checkpoints by step; of one directory the folders in it that name a step, if it is no model or they are
+    several.
 
     Raises:
         InputError: no checkpoint, one that is not there, one without a step, or two of one step.
@@ -54,7 +55,8 @@ def places_of(directories: Sequence[Path_], steps: Sequence[int] | None = None) 
         is_model = (paths[0] / "config.json").exists()
         if not (inner or is_model):
             raise InputError(
-                f"expected checkpoints in {paths[0]}, got no folder that names a step, such as step1000: give their directories"
+                f"expected checkpoints in {paths[0]}, got no folder that names a step, such as step1000: give their "
+                "directories"
             )
         paths = paths if is_model and len(inner) < 2 else inner
     if not paths:
@@ -69,7 +71,8 @@ def places_of(directories: Sequence[Path_], steps: Sequence[int] | None = None) 
     for first, second in pairwise(found):
         if first.step == second.step:
             raise InputError(
-                f"expected one checkpoint a step, got {first.path} and {second.path} at step {first.step}: leave one out, "
+                f"expected one checkpoint a step, got {first.path} and {second.path} at step {first.step}: leave one "
+                "out, "
                 "or name the steps (steps=, --steps)"
             )
     return found
@@ -133,7 +136,8 @@ def losses_of(losses: Losses | None, places: Sequence[Place]) -> tuple[list[tupl
 
 
 def _read_losses(path: Path_) -> list[tuple[float, float]]:
-    """Of a table with the columns step and loss, or of the losses that a trainer logged: its evaluations', else its training's."""
+    """Of a table with the columns step and loss, or of the losses that a trainer logged: its evaluations', else its
+    training's."""
     table = open_table(Path(path))
     columns, pairs = {name.strip().casefold(): cells for name, cells in table.columns.items()}, []
     if {"task", "metric", "step", "value"} <= set(columns):
@@ -146,7 +150,8 @@ def _read_losses(path: Path_) -> list[tuple[float, float]]:
         if missing := [name for name in ("step", "loss") if name not in columns]:
             have = ", ".join(table.columns)[:200]
             raise InputError(
-                f"expected the columns step and loss in {path}, got {have}, without {missing[0]}: name them so, or give a {NAME}"
+                f"expected the columns step and loss in {path}, got {have}, without {missing[0]}: name them so, or "
+                f"give a {NAME}"
             )
         pairs = list(zip(columns["step"], columns["loss"], strict=True))
     steps, losses = ([number_of(cell) for cell in column] for column in zip(*pairs, strict=True)) if pairs else ([], [])
@@ -215,7 +220,8 @@ def _kept(out: Path_) -> dict[str, Checkpoint]:
 
 
 def _key(place: Place, text: Path_ | None) -> str:
-    """sha256 of what a checkpoint's numbers depend on: its step, and names, sizes and times of its files and the text."""
+    """sha256 of what a checkpoint's numbers depend on: its step, and names, sizes and times of its files and the
+    text."""
     digest = hashlib.sha256(f"{_FORM}\0{place.step}\0{place.path.name}\0{text is not None}".encode())
     files = sorted(place.path.rglob("*")) if place.path.is_dir() else [place.path]
     for file in (*files, *([Path(text)] if text is not None else ())):

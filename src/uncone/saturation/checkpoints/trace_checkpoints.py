@@ -39,8 +39,8 @@ def trace_checkpoints(
         directories: one for each checkpoint, or one that holds them all. No model is built of them without `text`.
         text: a file in UTF-8, on whose first 16,384 tokens every checkpoint is run: anisotropy of the last states,
             spectrum of the logits, and the loss. Needs the extras [torch] and [hf].
-        losses: (step, loss) pairs, or a file: a table with these columns (CSV, TSV, JSON lines, Parquet), or a trainer_state.json. By default from the
-            trainer_state.json of the last checkpoint.
+        losses: (step, loss) pairs, or a file: a table with these columns (CSV, TSV, JSON lines, Parquet), or a
+            trainer_state.json. By default from the trainer_state.json of the last checkpoint.
         steps: of the directories; by default from their names, such as step1000, or their trainer_state.json.
         out: a file that keeps a line of JSON for each checkpoint, so that an interrupted run goes on.
         seed: of the bootstrap.
@@ -50,8 +50,8 @@ def trace_checkpoints(
         A `CheckpointTrace`: the verdict in one sentence, each checkpoint's numbers, and where each series turned.
 
     Raises:
-        InputError: no checkpoints, steps that are missing or double, losses that cannot be read, or not one checkpoint that
-            can be read. A single checkpoint that cannot be read is in the record with its reason.
+        InputError: no checkpoints, steps that are missing or double, losses that cannot be read, or not one checkpoint
+            that can be read. A single checkpoint that cannot be read is in the record with its reason.
     """
     given = (
         [directories] if isinstance(directories, str | Path) or not isinstance(directories, Sequence) else directories

@@ -4,8 +4,8 @@ A series that turns falls, then rises, and may recover at its end: it is fitted 
 they fit it better than a rise and a fall, either of which may lack, by more than a series without a turn would give by
 chance. The gain is divided by what is left of the fit, and so is that of each simulated series: wander that parts take
 for a shape is taken so in both. A little of the noise between neighbours is added to what is left, since parts that go
-through every point would make all gains alike. Noise between checkpoints may be autocorrelated: every draw has one of the correlations,
-as likely as they are on this series.
+through every point would make all gains alike. Noise between checkpoints may be autocorrelated: every draw has one of
+the correlations, as likely as they are on this series.
 """
 
 from collections.abc import Iterator, Sequence
@@ -182,7 +182,8 @@ class _Parts:
 
 
 def _all_falling(parts: Sequence[Array]) -> Iterator[_Ends]:
-    """`_falling` of each of (B, at most n): several at a time, as what follows a beginning changes nothing of its fit."""
+    """`_falling` of each of (B, at most n): several at a time, as what follows a beginning changes nothing of its
+    fit."""
     b, n = parts[0].shape
     together = max(1, _AT_ONCE // (b * n))
     for start in range(0, len(parts), together):
@@ -278,9 +279,11 @@ def _rough(y: Array) -> _Noise:
 
 
 def _corrected(noise: _Noise, fit: Array, normal: Array) -> _Noise:
-    """The noise less the bias of its estimate: halves that take wander for shape leave too little, too little correlated.
+    """The noise less the bias of its estimate: halves that take wander for shape leave too little, too little
+    correlated.
 
-    The bias is read where the noise is known: from `_TRIED` simulated series about the fit (a bootstrap of the estimate).
+    The bias is read where the noise is known: from `_TRIED` simulated series about the fit (a bootstrap of the
+        estimate).
     """
     simulated = noise.draw(normal[:_TRIED], np.random.default_rng(0)) + fit
     parts = _Parts(simulated)

@@ -36,8 +36,8 @@ def context_rank(
     decides.
 
     Args:
-        source: the path of a text (plain, whose lines are one text, or JSON lines or Parquet, whose rows are texts); a list of
-            texts, over whose boundaries no context reaches; or token ids, an array (n,) or a list of such.
+        source: the path of a text (plain, whose lines are one text, or JSON lines or Parquet, whose rows are texts); a
+            list of texts, over whose boundaries no context reaches; or token ids, an array (n,) or a list of such.
         tokenizer: of texts: a directory of a model, a `tokenizer.json`, or a `tokenizers.Tokenizer`. None takes
             the words between white space. Ids need none.
         order: tokens of context, and the one after them: 5 has contexts of 4.

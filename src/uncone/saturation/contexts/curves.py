@@ -314,7 +314,8 @@ def _verdict(name: str, order: int, curves: Sequence[ContextCurve], differences:
     if often:
         d = often[-1]
         said += (
-            f"; contexts seen {SEEN} times or more take {_way(d)} dimensions than with their followers shuffled (W-error "
+            f"; contexts seen {SEEN} times or more take {_way(d)} dimensions than with their followers shuffled "
+            "(W-error "
             f"{number(d.text)} and {number(d.null)} at {count(d.dimension)})"
         )
     return f"{said}."

@@ -36,14 +36,16 @@ _OF_FAMILY = ("task", "metric", "suite", "shots")
 _SETTINGS = ("batch_size", "weight_decay")
 _PERPLEXITIES = ("ppl", "perp")
 _ROWS_A_CURVE = 3
-"""A further column tells curves apart only where they keep so many rows each: a time of day would make each row a curve."""
+"""A further column tells curves apart only where they keep so many rows each: a time of day would make each row a
+curve."""
 
 
 def roles_of(table: Table, wanted: Mapping[str, str] | None = None) -> dict[str, str]:
     """The column of each role: the `wanted` one, else the first of its known names that is there.
 
     Raises:
-        InputError: no column for the step or the value, or a role or column that does not exist; the columns are listed.
+        InputError: no column for the step or the value, or a role or column that does not exist; the columns are
+            listed.
     """
     wanted = dict(wanted or {})
     have = ", ".join(name[:40] for name in list(table.columns)[:30]) or "none"
@@ -62,7 +64,8 @@ def roles_of(table: Table, wanted: Mapping[str, str] | None = None) -> dict[str,
     for role in ("step", "value"):
         if not found[role]:
             raise InputError(
-                f"expected a column for the {role} in {table.name}, got columns {have}: name it (columns={{{role!r}: ...}}, --columns {role}=...)"
+                f"expected a column for the {role} in {table.name}, got columns {have}: name it "
+                f"(columns={{{role!r}: ...}}, --columns {role}=...)"
             )
     return {role: name for role, name in found.items() if name}
 
@@ -134,7 +137,8 @@ def _check_metrics(table: Table, roles: Mapping[str, str], named: Sequence[str])
         if name not in known:
             have = listing([repr(one[:40]) for one in sorted(known)[:20]] or ["none"])
             raise InputError(
-                f"expected metrics of {table.name}, which has {have}, got {name!r}: {nearest(name, known, 'name one of these')}"
+                f"expected metrics of {table.name}, which has {have}, got {name!r}: "
+                f"{nearest(name, known, 'name one of these')}"
             )
 
 

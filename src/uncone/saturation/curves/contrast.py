@@ -49,7 +49,8 @@ class Design:
 
 @dataclass(frozen=True, eq=False)
 class Contrasts:
-    """Of m curves over one design. `error` is sigma sqrt(1/late + 1/middle), sigma the larger of jitter and standard error."""
+    """Of m curves over one design. `error` is sigma sqrt(1/late + 1/middle), sigma the larger of jitter and standard
+    error."""
 
     value: Array  # (m,)
     error: Array
@@ -124,7 +125,8 @@ def _second_differences(steps: Array) -> Array:
 
 
 def contrasts(y: Array, errors: Array | None, of: Design) -> Contrasts:
-    """Of curves `y` (m, n), where higher is better, with the standard errors of their values (m, n), if they have any."""
+    """Of curves `y` (m, n), where higher is better, with the standard errors of their values (m, n), if they have
+    any."""
     body = y[:, of.body]
     # P takes out the trend, but the rounding of a large one would pass for jitter that depends on the BLAS.
     rest = body - (body @ of.trend) @ of.trend.T

@@ -1,7 +1,7 @@
 """Does a curve over checkpoints decline late? Two windows against its jitter, and its peak against chance.
 
-A curve is read as declined only where both tests say so: the mean of the last quarter lies below that of the middle, and
-the final value further below the peak than a curve that never declines would end by chance. Families of curves are
+A curve is read as declined only where both tests say so: the mean of the last quarter lies below that of the middle,
+and the final value further below the peak than a curve that never declines would end by chance. Families of curves are
 corrected after Holm, and share what is known of their jitter: its correlation, and its size over the standard errors.
 """
 
@@ -49,7 +49,8 @@ class Curve:
 
     `steps` ascend, float64 (n,); `errors` are standard errors of `values` (n,), or None. With `lower` less is better.
     With `logarithm` ln(value) is judged: of a perplexity, whose jitter grows with it. `settings` stand beside the
-    verdict, such as the batch size. `guessed` is the name of a metric of which nobody said which way is better. With a `fault` the curve is undecided.
+    verdict, such as the batch size. `guessed` is the name of a metric of which nobody said which way is better. With a
+    `fault` the curve is undecided.
     """
 
     model: str
@@ -154,7 +155,8 @@ def _prepared(curve: Curve) -> Curve:
 
 
 def _as_judged(curve: Curve) -> Curve:
-    """Values of whole curves, averaged where they are many, with standard errors that are known everywhere or not used."""
+    """Values of whole curves, averaged where they are many, with standard errors that are known everywhere or not
+    used."""
     errors = curve.errors
     if errors is not None and not (np.isfinite(errors).all() and (errors > 0).all()):
         note = "standard errors are missing or 0 at some checkpoints: none was used"
@@ -229,7 +231,8 @@ def _groups(curves: Sequence[Curve]) -> list[_Group]:
 
 
 def _shared(curves: Sequence[Curve], groups: Iterable[_Group]) -> tuple[Array, dict[Family, tuple[Array, int]]]:
-    """How likely each correlation is for each curve; of each family its deviation over its errors, with degrees of freedom.
+    """How likely each correlation is for each curve; of each family its deviation over its errors, with degrees of
+    freedom.
 
     The deviation is the median over its curves, so that a few curves of much jitter do not speak for all; at least 1.
     """
@@ -319,8 +322,8 @@ def _evidence(curve: Curve, group: _Group, row: int, p_contrast: float, p_peak: 
 def _odd_errors(curve: Curve, jitter: float) -> Iterable[str]:
     """A note where the standard errors have another unit than the values, as percents beside fractions.
 
-    Too large are errors that neither the jitter bears out nor the range of the curve; of shares they are then errors of a
-    test of few items.
+    Too large are errors that neither the jitter bears out nor the range of the curve; of shares they are then errors of
+    a test of few items.
     """
     if curve.errors is None or not jitter > 0:
         return

@@ -9,15 +9,18 @@ def _set(words: str) -> frozenset[str]:
 
 
 _LOWER = _set(
-    "loss losses logloss nll ce xent crossentropy cross_entropy ppl perp perplexity perplexities surprisal nats bits bpb bpc bpw bpt "
+    "loss losses logloss nll ce xent crossentropy cross_entropy ppl perp perplexity perplexities surprisal nats bits "
+    "bpb bpc bpw bpt "
     "error errors err wer cer ter mer der eer mse rmse mae mape smape nmse nrmse rmsle msle brier ece mce ace crps "
     "fid kid fad fvd lpips kl kld jsd mmd emd toxicity toxic stereotype stereotypes hallucination hallucinations "
     "distance likelihood_diff likelihood_difference regret cost latency fpr fnr forgetting"
 )
 _LIKELIHOODS = _set("likelihood likelihoods loglikelihood loglik logprob logprobs logp prob probability elbo")
 _HIGHER = _LIKELIHOODS | _set(
-    "acc accuracy f1 em match bleu sacrebleu rouge rouge1 rouge2 rougel rougelsum chrf meteor bertscore comet bleurt cider spice sari "
-    "ndcg mrr map mcc matthews recall precision auc auroc auprc ap hit hits pass win wins winrate spearman spearmanr pearson "
+    "acc accuracy f1 em match bleu sacrebleu rouge rouge1 rouge2 rougel rougelsum chrf meteor bertscore comet bleurt "
+    "cider spice sari "
+    "ndcg mrr map mcc matthews recall precision auc auroc auprc ap hit hits pass win wins winrate spearman spearmanr "
+    "pearson "
     "pearsonr kendall corr correlation r2 reward rewards iou miou dice psnr ssim mc1 mc2 success solved correct "
     "sensitivity specificity kappa jaccard nmi ari improvement gain truthfulness"
 )
@@ -31,7 +34,8 @@ _TURNED = re.compile(
 
 
 def is_lower_better(metric: str, task: str = "") -> bool | None:
-    """Whether less is better, by the metric's name (or the task's, where the metric has none); None of a name that is not known.
+    """Whether less is better, by the metric's name (or the task's, where the metric has none); None of a name that is
+    not known.
 
     The last known word decides, as in reward_loss; neg_, minus_ and - before a name turn it.
 

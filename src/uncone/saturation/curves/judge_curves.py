@@ -24,18 +24,21 @@ def judge_curves(
 ) -> CurveVerdicts:
     """Say of each curve over the checkpoints of a training whether it declines late, with the evidence.
 
-    A curve declined where two tests agree: the mean over the last 23 % of the training lies below the mean over 22 to 52 %,
-    beyond the jitter between checkpoints, which may be autocorrelated (one-sided, 0.025); and the final value lies further
-    below the peak than that of a curve that never declines (the isotonic fit, with noise of the standard errors, or of the
-    jitter where there are none), corrected within the family after Holm. A family is one task, metric, suite and number of shots.
+    A curve declined where two tests agree: the mean over the last 23 % of the training lies below the mean over 22 to
+        52 %,
+    beyond the jitter between checkpoints, which may be autocorrelated (one-sided, 0.025); and the final value lies
+    further below the peak than that of a curve that never declines (the isotonic fit, with noise of the standard
+    errors, or of the jitter where there are none), corrected within the family after Holm. A family is one task,
+    metric, suite and number of shots.
 
     Args:
-        source: a table with a row for each checkpoint (CSV, TSV, JSON lines, Parquet, or a pandas DataFrame), a folder of
-            results of lm-evaluation-harness, event files of TensorBoard, or a `trainer_state.json`.
-        columns: the columns of a table by what they are for: step, value, stderr, model, task, metric, suite, shots, batch_size,
-            weight_decay. By default those of these names.
-        lower: metrics of which less is better; by default losses, perplexities, errors and the like, by their names. Of a
-            table without metrics, the column of its values. The verdict names the metrics whose direction was guessed.
+        source: a table with a row for each checkpoint (CSV, TSV, JSON lines, Parquet, or a pandas DataFrame), a folder
+            of results of lm-evaluation-harness, event files of TensorBoard, or a `trainer_state.json`.
+        columns: the columns of a table by what they are for: step, value, stderr, model, task, metric, suite, shots,
+            batch_size, weight_decay. By default those of these names.
+        lower: metrics of which less is better; by default losses, perplexities, errors and the like, by their names. Of
+            a table without metrics, the column of its values. The verdict names the metrics whose direction was
+            guessed.
         higher: metrics of which more is better, likewise.
         alpha: the level within each family.
         seed: of the draws.

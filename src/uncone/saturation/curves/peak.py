@@ -26,7 +26,8 @@ _BLOCK = 2**20
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """Of m curves: the deviation of each value is its `shape` times `scale`, if its correlation is the k-th; Student's t."""
+    """Of m curves: the deviation of each value is its `shape` times `scale`, if its correlation is the k-th; Student's
+    t."""
 
     shape: Array  # (m, n)
     scale: Array  # (m, K)
@@ -34,7 +35,8 @@ class Noise:
 
 
 def isotonic(y: Array) -> Array:
-    """The never falling curves nearest to `y` (m, n) in squares: max over a <= i of min over b >= i of mean(y[a..b])."""
+    """The never falling curves nearest to `y` (m, n) in squares: max over a <= i of min over b >= i of
+    mean(y[a..b])."""
     m, n = y.shape
     sums = np.concatenate([np.zeros((m, 1)), np.cumsum(y, axis=1)], axis=1)
     fitted = np.full((m, n), -np.inf)

@@ -26,9 +26,10 @@ class CurveVerdict:
     """One curve: whether it `declined` (None: undecided, for `reason`), and the evidence.
 
     `decline` is the peak less the final value, or with `lower` the final value less the least one: above 0 is a
-    loss. `contrast` is the late mean less the middle mean. With `logarithm` both are of ln(value). `p_peak` is the chance that a curve that never
-    declines ends so far below its peak, `p_holm` the same corrected within the family. The bend `change_step` has an interval.
-    `noise` says what the chance rests on. `steps` and `values` are kept of a few declined curves.
+    loss. `contrast` is the late mean less the middle mean. With `logarithm` both are of ln(value). `p_peak` is the
+    chance that a curve that never declines ends so far below its peak, `p_holm` the same corrected within the family.
+    The bend `change_step` has an interval. `noise` says what the chance rests on. `steps` and `values` are kept of a
+    few declined curves.
     """
 
     model: str
@@ -107,8 +108,10 @@ class CurveVerdicts(Record):
 
     READING: ClassVar[str] = (
         "P: of the late mean less the middle mean; below it, of the peak, after Holm. "
-        "A curve declined where two tests agree. The late mean (last 23% of the training) lies below the middle mean (22% to "
-        "52%), one-sided, beyond the jitter between checkpoints. And the final value lies further below the peak than a "
+        "A curve declined where two tests agree. The late mean (last 23% of the training) lies below the middle mean "
+        "(22% to "
+        "52%), one-sided, beyond the jitter between checkpoints. And the final value lies further below the peak "
+        "than a "
         "curve that never declines would end by chance, corrected for picking the peak and within the family (Holm). "
         "Each curve is one run: other seeds are other runs."
     )

@@ -18,7 +18,8 @@ class HeadExamination(Record):
     """The result of `examine_head`, a part for each question; `contexts` is None where scipy is not installed."""
 
     READING: ClassVar[str] = (
-        "Losses are those of this model on this text. A head that may be smaller here need not be on another text, and a "
+        "Losses are those of this model on this text. A head that may be smaller here need not be on another text, "
+        "and a "
         "loss that a low rank costs the trained head may be less for one that was trained with it."
     )
 

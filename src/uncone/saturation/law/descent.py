@@ -1,4 +1,5 @@
-"""Many fits of ln L = ln(A / N^alpha + B / T^beta + E) at once, by the method of Levenberg and Marquardt for Huber's loss."""
+"""Many fits of ln L = ln(A / N^alpha + B / T^beta + E) at once, by the method of Levenberg and Marquardt for Huber's
+loss."""
 
 from functools import partial
 
@@ -14,7 +15,8 @@ _AT_ONCE = 32_768
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-2, 1e-9, 1e12
 """The least damping is above the rounding of the sums, so that every step can be solved for."""
 _LEAST, _TINY = 1e-20, 1e-300
-"""A term that is no part of L has squares below the range of float32, and products within it: it is kept small beside others."""
+"""A term that is no part of L has squares below the range of float32, and products within it: it is kept small beside
+others."""
 _TURN = 1e-2
 """At more damping than this, steps are of reweighted squares; at less they go over to Newton's."""
 
@@ -34,7 +36,8 @@ def descend(
     """Where each of S descents ends, (S, 5), and the sums of Huber's losses there, (S,).
 
     Args:
-        theta: where they start, (S, 5): a, alpha, b, beta, e, of ln L = ln(exp(a - alpha x0) + exp(b - beta x1) + exp(e)).
+        theta: where they start, (S, 5): a, alpha, b, beta, e, of ln L = ln(exp(a - alpha x0) + exp(b - beta x1) +
+            exp(e)).
         free: which of the five move, (5,) or of each descent (S, 5).
         x: ln N and ln T of the runs, (2, R).
         y: ln L, (R,) or of each descent (S, R).

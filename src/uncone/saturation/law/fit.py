@@ -29,8 +29,8 @@ _TYPICAL = (6.0, 0.34, 6.0, 0.28, 0.52)
 """Constants near those of Hoffmann et al. 2022: where it is asked whether the runs tell the constants apart."""
 _SAME = 1e-7
 _FARTHEST, _NOTHING, ENOUGH = 300.0, 40.0, 1e-7
-"""How far a power moves ln L over the runs at most, how far below ln L a term is nothing to any digit, and the share of a sum by
-which the last step of a descent lowers it where digits beyond are of no use."""
+"""How far a power moves ln L over the runs at most, how far below ln L a term is nothing to any digit, and the share of
+a sum by which the last step of a descent lowers it where digits beyond are of no use."""
 _HIGHEST = 600.0
 _RANGE = {"parameters": 1e50, "tokens": 1e50, "losses": 1e30}
 """In other units than these all computing would leave the range of a float."""
@@ -89,8 +89,8 @@ class Problem:
     def box(self) -> Array:
         """The least and the greatest a, alpha, b, beta and e that are tried, (2, 5): all of it is finite.
 
-        With greater exponents a term falls within a part of a step between two runs, and E is at least e^-40 of the least loss,
-        which is 0 to every digit.
+        With greater exponents a term falls within a part of a step between two runs, and E is at least e^-40 of the
+        least loss, which is 0 to every digit.
         """
         size = np.abs(self.x).max(1)
         powers = _FARTHEST / np.maximum(size, 1.0)
@@ -118,7 +118,8 @@ class Problem:
         return found
 
     def in_units(self, theta: Array, *, always: bool = False) -> Array:
-        """Constants (S, 5) for runs of usual N, T and nats, in the units of these runs; the same where these are usual."""
+        """Constants (S, 5) for runs of usual N, T and nats, in the units of these runs; the same where these are
+        usual."""
         theta = theta.copy()
         steps = [x.mean() - usual for x, usual in zip(self.x, _USUAL[:2], strict=True)]
         of_loss = float(np.median(self.y)) - _USUAL[2]
@@ -215,7 +216,8 @@ def problem_of(
     problem = Problem(np.log([n, t]), np.log(losses), _known(fixed or {}), delta)
     if problem.spare < 0 or not len(losses):
         raise InputError(
-            f"expected at least {max(1, problem.free.sum())} runs to fit {problem.free.sum()} constants, got {len(losses)}: "
+            f"expected at least {max(1, problem.free.sum())} runs to fit {problem.free.sum()} constants, got "
+            f"{len(losses)}: "
             "fix some constants, or pass more runs"
         )
     _check_apart(problem)
@@ -264,13 +266,15 @@ def checked(*of_runs: Any) -> tuple[Array, ...]:
         wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
         if len(wrong):
             raise InputError(
-                f"expected {what} above 0, got {values[wrong[0]]} in run {wrong[0] + 1} of {len(values)} and {len(wrong)} such in all: "
+                f"expected {what} above 0, got {values[wrong[0]]} in run {wrong[0] + 1} of {len(values)} and "
+                f"{len(wrong)} such in all: "
                 "leave these runs out"
             )
         far = np.flatnonzero(np.abs(np.log(values)) > math.log(_RANGE[what]))
         if len(far):
             raise InputError(
-                f"expected {what} between {1 / _RANGE[what]:g} and {_RANGE[what]:g}, got {values[far[0]]:g} in run {far[0] + 1} of "
+                f"expected {what} between {1 / _RANGE[what]:g} and {_RANGE[what]:g}, got {values[far[0]]:g} in run "
+                f"{far[0] + 1} of "
                 f"{len(values)}: give them in another unit"
             )
     return arrays
@@ -310,6 +314,7 @@ def _check_apart(problem: Problem) -> None:
         ]
         told = "; ".join(same) or f"{len(np.unique(problem.x, axis=1).T)} different pairs of N and T"
         raise InputError(
-            f"expected runs that tell {', '.join(names)} apart, got others ({told}): fix some constants, or add runs of other "
+            f"expected runs that tell {', '.join(names)} apart, got others ({told}): fix some constants, or add runs "
+            "of other "
             "N and T"
         )

@@ -34,13 +34,13 @@ def fit_scaling_law(
 ) -> ScalingLaw:
     """Fit L = A / N^alpha + B / T^beta + E to runs, and say how far each run lies from it.
 
-    Huber's loss of ln L is summed over the runs and minimised from 4,500 starts (Hoffmann et al. 2022, approach 3). Both
-    intervals are calibrated by fits of simulated runs with log-normal noise: the profile interval holds the values at which
-    the sum, all else refitted, is not too large, and the bootstrap interval is studentised.
+    Huber's loss of ln L is summed over the runs and minimised from 4,500 starts (Hoffmann et al. 2022, approach 3).
+    Both intervals are calibrated by fits of simulated runs with log-normal noise: the profile interval holds the values
+    at which the sum, all else refitted, is not too large, and the bootstrap interval is studentised.
 
     Args:
-        source: a table of runs (CSV, TSV, JSON lines, Parquet, a pandas DataFrame or a mapping of columns): `model` (may be
-            missing), `n` (parameters), `t` (tokens) and `loss` (nats a token).
+        source: a table of runs (CSV, TSV, JSON lines, Parquet, a pandas DataFrame or a mapping of columns): `model`
+            (may be missing), `n` (parameters), `t` (tokens) and `loss` (nats a token).
         columns: other names of these columns, such as {"n": "params", "t": "tokens"}.
         smallest: fit the runs of at least so many parameters, and read the gap of the smaller ones from their law. All
             runs are fitted by default.
@@ -55,11 +55,11 @@ def fit_scaling_law(
         Constants with intervals, runs with their gaps (loss / prediction - 1), and the mean gap of the runs held out.
 
     Raises:
-        InputError: columns that are missing, numbers that are not above 0, fewer runs than constants, or runs that do not
-            tell the constants apart.
+        InputError: columns that are missing, numbers that are not above 0, fewer runs than constants, or runs that do
+            not tell the constants apart.
 
-    Reads badly when few runs are left beyond the constants, when all runs have about one N or T, and for runs far smaller
-    or larger than the fitted ones.
+    Reads badly when few runs are left beyond the constants, when all runs have about one N or T, and for runs far
+    smaller or larger than the fitted ones.
 
     Example:
         >>> import uncone
@@ -151,14 +151,16 @@ def _runs(source: Any, columns: Mapping[str, str] | None) -> tuple[str, list[str
         wrong = ", ".join(missing or sorted(set(called) - set(COLUMNS)))
         first = next((name for name in COLUMNS[1:] if called[name] in missing), COLUMNS[1])
         raise InputError(
-            f"expected the columns {', '.join(called.values())}, got {', '.join(table.columns)} (without {wrong}): name them "
+            f"expected the columns {', '.join(called.values())}, got {', '.join(table.columns)} (without {wrong}): "
+            "name them "
             f'by columns={{"{first}": ...}} (--columns {first}=...)'
         )
     for name in COLUMNS[1:]:
         for row, cell in enumerate(table.columns[called[name]]):
             if number_of(cell) is None or (isinstance(cell, str) and not cell.strip()):
                 raise InputError(
-                    f"expected a number for {called[name]} in run {row + 1}, got {str(cell)[:40]!r}: correct it or leave the run out"
+                    f"expected a number for {called[name]} in run {row + 1}, got {str(cell)[:40]!r}: correct it or "
+                    "leave the run out"
                 )
     n, t, losses = (np.array(list(map(float, table.columns[called[name]]))) for name in COLUMNS[1:])
     checked(n, t, losses)

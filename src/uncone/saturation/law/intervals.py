@@ -72,7 +72,8 @@ class Uncertainty:
         }
 
     def band(self, n: Array, t: Array) -> tuple[Array, Array] | None:
-        """Where a new run of each size has its loss: the law's error and the noise of one run. None if it may be anywhere."""
+        """Where a new run of each size has its loss: the law's error and the noise of one run. None if it may be
+        anywhere."""
         low, high = self._exp(self._with_noise(np.log([n, t]), np.eye(len(n))))
         return None if (high > _ANYWHERE * low).any() else (low, high)
 

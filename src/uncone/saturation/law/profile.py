@@ -1,4 +1,5 @@
-"""The values of each constant that the runs of a scaling law allow: those at which the sum, all else refitted, is low."""
+"""The values of each constant that the runs of a scaling law allow: those at which the sum, all else refitted, is
+low."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ _E = 4
 class Profile:
     """The search for both ends of the interval of each constant, all constants at once.
 
-    The sum has several valleys, so that each value is refitted from many starts: the law, the law without one of its terms, the
+    The sum has several valleys, so that each value is refitted from many starts: the law, the law without one of its
+        terms, the
     simulated fits nearest to the value, and the fits at its neighbours. The values reach to the `Problem.limits`. E is
     searched as E and not as its logarithm, since the runs often allow an E of 0.
 
@@ -89,7 +91,8 @@ class Profile:
         return best, np.take_along_axis(sums, chosen, 2)[..., 0]
 
     def _at(self, places: Array, values: Array, bases: Array) -> Array:
-        """The bases moved to the values. A term keeps its size at the mean of ln N or ln T, so that the start is near the runs."""
+        """The bases moved to the values. A term keeps its size at the mean of ln N or ln T, so that the start is near
+        the runs."""
         starts = bases.copy()
         for place in self.rises:
             inner = np.log(np.maximum(values, 1e-300)) if place == _E else values
@@ -131,7 +134,8 @@ def searched(theta: Array) -> Array:
 
 
 def _last(above: Array, rises: Array) -> Array:
-    """The last value of each row whose sum is no more than `rises` above the least: the hull of all that are allowed."""
+    """The last value of each row whose sum is no more than `rises` above the least: the hull of all that are
+    allowed."""
     allowed = above <= rises[:, None]
     allowed[:, 0] = True
     return np.asarray(above.shape[1] - 1 - allowed[:, ::-1].argmax(1))

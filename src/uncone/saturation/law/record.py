@@ -24,9 +24,9 @@ _MOST_GAP = 1e6  # beyond, digits of a per cent say nothing
 
 @part
 class LawConstant:
-    """A constant of the law. `profile` is its interval by the likelihood and `bootstrap` its interval by simulated runs, each
-    with None for an end that the runs do not bound. Both are None of a constant that was `given` and where there were no
-    more runs than constants. `bootstrap` is None too where the fit ended at a limit, such as E = 0,
+    """A constant of the law. `profile` is its interval by the likelihood and `bootstrap` its interval by simulated
+    runs, each with None for an end that the runs do not bound. Both are None of a constant that was `given` and where
+    there were no more runs than constants. `bootstrap` is None too where the fit ended at a limit, such as E = 0,
     and where there were fewer than three runs for each fitted constant: a note gives the reason."""
 
     name: str
@@ -84,14 +84,16 @@ class LawLine:
 class ScalingLaw(Record):
     """The result of `fit_scaling_law`: L = A / N^alpha + B / T^beta + E.
 
-    `parameters` says what N counts. `gap` is the mean over the runs that were held out, None where there are none. `noise`
-    is the standard deviation of the log losses of the fitted runs about the law, None where they are no more than the
-    constants. `objective` is the sum of Huber's losses of the log losses, which turn linear at `delta`.
+    `parameters` says what N counts. `gap` is the mean over the runs that were held out, None where there are none.
+    `noise` is the standard deviation of the log losses of the fitted runs about the law, None where they are no more
+    than the constants. `objective` is the sum of Huber's losses of the log losses, which turn linear at `delta`.
     """
 
     READING: ClassVar[str] = (
-        "The profile intervals hold the constant in about 95 of 100 simulations, and in more of them where few runs are noisy. "
-        "The simulated law is right, and its noise is log-normal, of one size for all runs. The intervals say nothing about a law "
+        "The profile intervals hold the constant in about 95 of 100 simulations, and in more of them where few runs "
+        "are noisy. "
+        "The simulated law is right, and its noise is log-normal, of one size for all runs. The intervals say "
+        "nothing about a law "
         "of another form. The profile interval is the one to quote."
     )
 

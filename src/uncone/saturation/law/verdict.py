@@ -40,7 +40,8 @@ def verdict(
         return f"{told} {size} {side} {law}, which has no interval; {COUNTED[parameters]}."
     if gap.low <= 0 <= gap.high:
         return (
-            f"{told} no farther from {law} than its error and noise explain: {mean:+.1%} ({between(gap.low, gap.high)}); "
+            f"{told} no farther from {law} than its error and noise explain: {mean:+.1%} "
+            f"({between(gap.low, gap.high)}); "
             f"{COUNTED[parameters]}."
         )
     low, high = sorted((abs(gap.low), abs(gap.high)))
@@ -61,7 +62,8 @@ def notes(
     spare = len(fitted) - len(free)
     starts = math.prod(len(GRID[CONSTANTS.index(name)]) for name in free)
     told = [
-        f"Every constant is given, so nothing was fitted; Huber's loss of ln L, squares up to {delta:g}, summed over the runs."
+        f"Every constant is given, so nothing was fitted; Huber's loss of ln L, squares up to {delta:g}, summed over "
+        "the runs."
         if not free
         else f"The best of {count(starts)} starts; Huber's loss of ln L, squares up to {delta:g}, summed over the runs."
     ]
@@ -86,7 +88,8 @@ def notes(
         told.append(f"{beyond} than all fitted runs: the gap rests on the form of the law.")
     if any(not run.fitted for run in runs) and parameters == "total":
         told.append(
-            "Small models hold most of their parameters in embeddings. Fit with parameters outside the embeddings too: the sign "
+            "Small models hold most of their parameters in embeddings. Fit with parameters outside the embeddings "
+            "too: the sign "
             "of the gap may change."
         )
     return told
@@ -98,11 +101,13 @@ def _limits(constants: Sequence[LawConstant], at_limit: Sequence[str]) -> list[s
     found = [f"The best fit has {c} = 0: {_TERMS[c]}." for c in gone]
     if at_limit:
         found.append(
-            f"The fit of {listing(at_limit)} ended at the largest power that is tried: one run alone sets that term of the law."
+            f"The fit of {listing(at_limit)} ended at the largest power that is tried: one run alone sets that term "
+            "of the law."
         )
     if found and any(c.profile for c in constants):
         found.append(
-            "A law at such a limit gives simulated runs that scatter too little, so the constants have no bootstrap interval."
+            "A law at such a limit gives simulated runs that scatter too little, so the constants have no bootstrap "
+            "interval."
         )
     return found
 

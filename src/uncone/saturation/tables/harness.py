@@ -52,7 +52,8 @@ def read_results(files: list[Path], name: str) -> Table:
     notes = [f"Left out: {one}." for one in unread[:20]]
     if again:
         notes.append(
-            f"{counted(again, 'result')} of one checkpoint, task and metric came again: the file that sorts last was taken."
+            f"{counted(again, 'result')} of one checkpoint, task and metric came again: the file that sorts last was "
+            "taken."
         )
     return of_rows(rows.values(), name, notes, lower=lower)
 

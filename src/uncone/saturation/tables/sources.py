@@ -17,9 +17,9 @@ def open_table(source: Any) -> Table:
     """The rows of a source.
 
     Args:
-        source: a table (CSV, TSV, JSON lines, a JSON array of objects, Parquet), results of lm-evaluation-harness (a folder),
-            event files of TensorBoard (a file or folder), a `trainer_state.json` (or a folder with one); or a table in
-            memory: a pandas DataFrame, columns by name, or a list of rows.
+        source: a table (CSV, TSV, JSON lines, a JSON array of objects, Parquet), results of lm-evaluation-harness (a
+            folder), event files of TensorBoard (a file or folder), a `trainer_state.json` (or a folder with one); or a
+            table in memory: a pandas DataFrame, columns by name, or a list of rows.
     """
     if not isinstance(source, str | Path):
         return of_memory(source)
@@ -35,7 +35,8 @@ def _of_folder(path: Path) -> Table:
     if files := states_in(path):
         return read_states(files, str(path))
     raise InputError(
-        f"expected results*.json of lm-evaluation-harness, event files of TensorBoard or a {NAME} in {path}, got none: {HOW}"
+        f"expected results*.json of lm-evaluation-harness, event files of TensorBoard or a {NAME} in {path}, got "
+        f"none: {HOW}"
     )
 
 

@@ -1,4 +1,5 @@
-"""Scalars of TensorBoard event files, without TensorBoard: records with checksums, and in each a message of a few fields.
+"""Scalars of TensorBoard event files, without TensorBoard: records with checksums, and in each a message of a few
+fields.
 
 Format: tensorflow/core/lib/io/record_writer.h and tensorflow/core/{util/event,framework/summary}.proto.
 """
@@ -54,7 +55,8 @@ def is_events(name: str) -> bool:
 
 
 def read_events(files: list[Path], folder: Path) -> Table:
-    """A row for each scalar; a folder of event files is one run. What was written later of a step counts, as after a restart."""
+    """A row for each scalar; a folder of event files is one run. What was written later of a step counts, as after a
+    restart."""
     size = sum(os.path.getsize(file) for file in files)
     check_memory(_TAKEN * size, f"event files of {size / 1e9:.1f} GB", "give fewer runs")
     rows, notes, again = dict[tuple[Any, ...], dict[str, Any]](), list[str](), 0
@@ -71,7 +73,8 @@ def read_events(files: list[Path], folder: Path) -> Table:
             notes.append(f"{file.name} {error}: what stands before was read.")
     if not rows:
         raise InputError(
-            f"expected scalars in the event files of {folder}, got none{': ' + notes[0] if notes else ''}: log some with add_scalar"
+            f"expected scalars in the event files of {folder}, got none{': ' + notes[0] if notes else ''}: log some "
+            "with add_scalar"
         )
     if again:
         notes.append(

@@ -1,4 +1,5 @@
-"""Is there a direction that all states avoid? Whether 0 lies in the convex hull of points, with a proof of either answer.
+"""Is there a direction that all states avoid? Whether 0 lies in the convex hull of points, with a proof of either
+answer.
 
 Gao et al. (2019, theorems 1 and 2): the row of a word that never occurs grows without end along a direction v with
 <v, h> < 0 for every state h, and such a v exists if and only if 0 lies outside the hull of the states. The point of the
@@ -30,9 +31,9 @@ _BLOCK = 2**22
 class Separation:
     """Whether a direction v has <v, h> <= -margin for all points h (n, d), and the proof.
 
-    `exists` is True where `margin`, verified in float64 with its rounding, is above 0; False where no direction has a margin
-    of epsilon times the mean norm, as `bound` is smaller; None where neither is proven. `is_inside` says that 0 lies
-    inside of the simplex of `support` by more than all rounding: then no direction has any margin at all.
+    `exists` is True where `margin`, verified in float64 with its rounding, is above 0; False where no direction has a
+    margin of epsilon times the mean norm, as `bound` is smaller; None where neither is proven. `is_inside` says that 0
+    lies inside of the simplex of `support` by more than all rounding: then no direction has any margin at all.
     `weights` of the points `support` have a mean with the norm `bound` at most (Farkas).
     """
 
@@ -119,8 +120,9 @@ def layer_norm_direction(gain: Array, bias: Array) -> tuple[Array, float]:
     """The direction that every output of a LayerNorm avoids, of unit length, and its margin; 0 where there is none.
 
     An output is h = gain * z + bias with a sum of z of 0, so that <1 / gain, h> = sum(bias / gain) whatever the text
-    (Gao et al. 2019, appendix C). With gains of 0 those entries of h are the bias itself, and the largest is the margin.
-    An RMSNorm, or a LayerNorm without bias, has no such direction. A sum within the rounding of float32 counts as 0.
+    (Gao et al. 2019, appendix C). With gains of 0 those entries of h are the bias itself, and the largest is the
+    margin. An RMSNorm, or a LayerNorm without bias, has no such direction. A sum within the rounding of float32 counts
+    as 0.
 
     Args:
         gain, bias: (d,), of the last norm before the head.
@@ -153,7 +155,8 @@ def layer_norm_direction(gain: Array, bias: Array) -> tuple[Array, float]:
 
 
 def separation_chance(n: int, d: int) -> float:
-    """How likely n random points of d dimensions have a direction that all avoid: 2^(1-n) sum_(k<d) C(n-1, k) (Cover 1965).
+    """How likely n random points of d dimensions have a direction that all avoid: 2^(1-n) sum_(k<d) C(n-1, k) (Cover
+    1965).
 
     >>> separation_chance(10, 10), separation_chance(20, 10)
     (1.0, 0.5)

@@ -1,8 +1,8 @@
 """Does a direction exist that all states avoid, and does it hold on new states? The answer beside its nulls.
 
-Gao et al. (2019): the row of a word that never occurs grows without end along such a direction (theorem 1), and it exists if
-and only if 0 lies outside the hull of the states (theorem 2). Few points, one long state or the bias of the last norm can make
-one too; the record tells these apart.
+Gao et al. (2019): the row of a word that never occurs grows without end along such a direction (theorem 1), and it
+exists if and only if 0 lies outside the hull of the states (theorem 2). Few points, one long state or the bias of the
+last norm can make one too; the record tells these apart.
 """
 
 from collections.abc import Callable
@@ -35,9 +35,11 @@ _FEWEST, _BLOCKS, _ROUNDS, _PER_DIMENSION = 20, 20, 8, 8
 _SMALL = 4_000_000
 _MOST_KEPT = 4096
 _DEFINITION = (
-    "A direction v is avoided if <v, h> < 0 for every state h; its margin is the least -<v, h> over the mean norm of the "
+    "A direction v is avoided if <v, h> < 0 for every state h; its margin is the least -<v, h> over the mean norm of "
+    "the "
     'states, and "at most" bounds that of any direction. The search sees half of the text\'s windows and the rest is held out. '
-    "Random signs: each state times +1 or -1. Without their mean states have no such direction, as 0 is their mean. Unit "
+    "Random signs: each state times +1 or -1. Without their mean states have no such direction, as 0 is their mean. "
+    "Unit "
     "length: the margin is a cosine."
 )
 
@@ -58,10 +60,12 @@ def uniformly_negative_direction(
     Args:
         hidden: (N, D) states that the head reads, an array or tensor; or a norm (see `norm`) alone.
         norm: the last norm before the head: a module with `weight` and `bias`, or a pair (gain, bias) of (D,). A
-            LayerNorm with bias has such a direction in closed form, for any text; without bias, and RMSNorm, it has none.
+            LayerNorm with bias has such a direction in closed form, for any text; without bias, and RMSNorm, it has
+            none.
         margin: epsilon, of the mean norm. False says that no direction has as much.
         held_out: (M, D) other states. Without them windows are held out, half of them or more.
-        windows: (N,) whole numbers: the text window of each state. Without them 20 stretches of states count as windows.
+        windows: (N,) whole numbers: the text window of each state. Without them 20 stretches of states count as
+            windows.
         seed: of the split and of the random signs.
         most: states to search.
         progress: called with (step, done, in all).
@@ -302,7 +306,8 @@ def _norm_direction(norm: tuple[Array, Array], states: Array, mean_norm: float) 
 
 
 def _of_norm_alone(norm: tuple[Array, Array], epsilon: float) -> NegativeDirection:
-    """What gain and bias say without any state. The mean norm is that of states whose entries before the gain have square 1."""
+    """What gain and bias say without any state. The mean norm is that of states whose entries before the gain have
+    square 1."""
     gain, bias = norm
     direction, margin = layer_norm_direction(gain, bias)
     size = float(np.sqrt(np.square(gain).sum() + np.square(bias).sum()))
@@ -389,7 +394,8 @@ def _verdict(found: NegativeDirection) -> str:
         return f"Undecided: {counted(found.n, 'state')} avoid one direction, but {share} of {counted(found.held_out, 'held-out state')} do not.{own}"
     if not found.n:
         return (
-            "This norm alone gives no direction, as its sum of bias / gain is 0 or rounding: whether states avoid one is a "
+            "This norm alone gives no direction, as its sum of bias / gain is 0 or rounding: whether states avoid "
+            "one is a "
             "question to a text."
         )
     if found.margin is not None and not found.held_out:

@@ -8,7 +8,8 @@ from uncone.records.text import count, number, percent
 
 @part
 class AvoidedCloud:
-    """Whether a direction v has <v, h> < 0 for all `n` points h of a cloud, and its margin as a share of their mean norm.
+    """Whether a direction v has <v, h> < 0 for all `n` points h of a cloud, and its margin as a share of their mean
+    norm.
 
     `exists` is True with the proven `margin`, False where none has a margin of epsilon, as `bound` says, and None where
     neither is proven. `exact` says that 0 lies inside of a simplex of points beyond all rounding: no margin at all.
@@ -27,8 +28,9 @@ class AvoidedCloud:
 class NormDirection:
     """The direction that every output of the final LayerNorm avoids, by its gain and bias alone, for any text.
 
-    `margin` is a length, `share` its share of the mean norm of states. Of the states that were given `violations` do not
-    avoid it, and `deviation` is how far a state's height lies from minus the margin at most, as a share of the mean norm.
+    `margin` is a length, `share` its share of the mean norm of states. Of the states that were given `violations` do
+    not avoid it, and `deviation` is how far a state's height lies from minus the margin at most, as a share of the mean
+    norm.
     """
 
     margin: float
@@ -43,11 +45,11 @@ class NormDirection:
 class NegativeDirection:
     """Is there a direction v that all states avoid, <v, h> < 0 (Gao et al. 2019, theorems 1 and 2)?
 
-    `exists` is True where it was proven for `n` states, or by the norm for all, and no held-out state violates it; False where
-    no direction has a margin of `epsilon` times the mean norm; None where that is undecided, or where the direction of the
-    searched states fails on held-out ones. Margins are shares of `mean_norm`. `chance` is how likely random points of
-    this number have such a direction (Cover 1965). `cosine_to_mean` is between v and minus the mean state, and
-    `mean_violations` the share of states that minus the mean state is no such direction for.
+    `exists` is True where it was proven for `n` states, or by the norm for all, and no held-out state violates it;
+    False where no direction has a margin of `epsilon` times the mean norm; None where that is undecided, or where the
+    direction of the searched states fails on held-out ones. Margins are shares of `mean_norm`. `chance` is how likely
+    random points of this number have such a direction (Cover 1965). `cosine_to_mean` is between v and minus the mean
+    state, and `mean_violations` the share of states that minus the mean state is no such direction for.
     """
 
     verdict: str

@@ -18,13 +18,14 @@ _FEWEST, _STEP, _SMALL, _ROWS = 160, 32, 64, 512
 _LEAST = 1e-30
 """A smaller probability has lost digits in float32."""
 _LARGEST, _MOST_RAISED = 55, 126
-"""In float32 gradients are multiplied by a power of two, so that the largest is near 2^55: its square has room for sums over rows, and
-that of a number 1e38 times smaller is not 0. A higher power would take Adam's epsilon out of range."""
+"""In float32 gradients are multiplied by a power of two, so that the largest is near 2^55: its square has room for sums
+over rows, and that of a number 1e38 times smaller is not 0. A higher power would take Adam's epsilon out of range."""
 
 
 @dataclass(frozen=True, eq=False)
 class GradientParts:
-    """Three matrices (V, D) whose sum is the gradient of the mean cross-entropy over N targets by the output rows, over `unit`.
+    """Three matrices (V, D) whose sum is the gradient of the mean cross-entropy over N targets by the output rows, over
+    `unit`.
 
     `pull` comes from the row's own targets, `frequent` and `rare` from all other targets that are frequent or rare.
     `squares` (V, D) is the mean, over micro-batches weighted by their targets, of the squared gradient of each:
@@ -65,8 +66,8 @@ def gradient_parts(
                            + sum over i with y_i != v, not in R  of p_iv c_iv h_i           push, part (b)
                            + sum over i with y_i != v, in R      of p_iv c_iv h_i)          push, part (c)
 
-    These are the three parts of Yu et al. (2022) for a rare row, here for all rows. Without a cap c is 1. The memory is a
-    chunk of logits and six matrices (V, D); the work is two products of N x V x D.
+    These are the three parts of Yu et al. (2022) for a rare row, here for all rows. Without a cap c is 1. The memory is
+    a chunk of logits and six matrices (V, D); the work is two products of N x V x D.
 
     Args:
         states: from `states_of`; float64 states are computed in float64.
@@ -174,7 +175,8 @@ class _Sweep:
         return losses
 
     def _probabilities(self, h: Tensor) -> tuple[Tensor, Tensor | None]:
-        """(V, n) probabilities of states (n, D), and the cap's slope there: a column a state, whose product is faster."""
+        """(V, n) probabilities of states (n, D), and the cap's slope there: a column a state, whose product is
+        faster."""
         n, width, cap = len(h), _width(len(h)), self._states.cap
         columns = self._logits[: width * self._v].view(self._v, width)
         z, slope = columns[:, :n], None
@@ -217,6 +219,7 @@ def _slices(v: int) -> Iterator[slice]:
 
 
 def row_blocks(parts: GradientParts) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
-    """The rows of pull, frequent, rare and squares, block by block, so that what is done to a block stays in a cache."""
+    """The rows of pull, frequent, rare and squares, block by block, so that what is done to a block stays in a
+    cache."""
     for rows in _slices(len(parts.pull)):
         yield rows, tuple(part[rows] for part in (parts.pull, parts.frequent, parts.rare, parts.squares))

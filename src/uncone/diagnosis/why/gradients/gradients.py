@@ -1,4 +1,5 @@
-"""Where the push comes from: the gradient of a head's rows on a text, by the frequency of the rows and of the targets."""
+"""Where the push comes from: the gradient of a head's rows on a text, by the frequency of the rows and of the
+targets."""
 
 import math
 from dataclasses import dataclass
@@ -61,13 +62,13 @@ def gradient_ledger(
     The gradient of the mean cross-entropy by each output row is split into the pull of its own targets (a) and the
     pushes of frequent (b) and of rare ones (c), as Yu et al. (2022) split that of a rare row; the equations are at
     `explain.gradient_parts.gradient_parts`. Frequent, medium and rare are the first 30%, the next 50% and the last
-    20% of the ids with a count, ranked by it (Yu et al.); an id without a count is a group of its own, and rare as a target.
-    A target that is not rare counts as frequent.
+    20% of the ids with a count, ranked by it (Yu et al.); an id without a count is a group of its own, and rare as a
+    target. A target that is not rare counts as frequent.
 
     Of n rows with gradients g_v of unit directions u_v the mean cosine over pairs is (|sum u_v|^2 - n) / (n (n - 1)).
-    Without a cap the gradients of all rows sum to 0, as softmax - onehot does: SGD keeps the mean row. Adam divides each
-    row's m by its own root of v, so that its steps need not sum to 0; coupled Adam (Stollenwerk and Stollenwerk 2025)
-    divides by the root of the mean of v over rows, and keeps it again. m and v are the means over micro-batches
+    Without a cap the gradients of all rows sum to 0, as softmax - onehot does: SGD keeps the mean row. Adam divides
+    each row's m by its own root of v, so that its steps need not sum to 0; coupled Adam (Stollenwerk and Stollenwerk
+    2025) divides by the root of the mean of v over rows, and keeps it again. m and v are the means over micro-batches
     of g and g^2 at the model as it is, to which bias-corrected moments tend as their betas tend to 1.
 
     Args:
@@ -147,7 +148,8 @@ class _Cut:
         groups, names = _one_hot(of_group, [*NAMES[:3], NEVER])
         bins, decades = _one_hot(of_decade, ["0", *(_decade(k) for k in range(_DECADES))])
         definition = (
-            f"By count {source}, of the ids that have one: frequent the first {FREQUENT_SHARE:.0%}, rare the last {RARE_SHARE:.0%} "
+            f"By count {source}, of the ids that have one: frequent the first {FREQUENT_SHARE:.0%}, rare the last "
+            f"{RARE_SHARE:.0%} "
             f"(Yu et al. 2022); {NEVER}: a count of 0."
         )
         everything = np.ones((v, 1), np.float32)
@@ -286,7 +288,8 @@ def _rows_of(parts: GradientParts, states: States, cut: _Cut, sums: _Sums) -> li
 
 
 def _verdict(groups: list[RowGradients], capped: bool) -> str:
-    """What the largest part of the gradient of rare rows is, whether it is balanced, and whether it has one direction."""
+    """What the largest part of the gradient of rare rows is, whether it is balanced, and whether it has one
+    direction."""
     named = {group.name: group for group in groups}
     rows = named.get("rare") or named.get(NEVER) or groups[0]
     whose = {"rare": "rare tokens", NEVER: "tokens without a count"}.get(rows.name, "all tokens")

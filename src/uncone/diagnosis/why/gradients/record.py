@@ -17,8 +17,9 @@ class RowGradients:
 
     Norms are means over rows, in nats by embedding unit. `pulled` and `pushed_*` are probabilities a target: 1 - p of
     own targets, p of other frequent and other rare ones. `net` is pulled less pushed, with the 95% interval that it has
-    around 0 for text which the model drew itself, put around the value. `cosine` is the mean over pairs of rows, of whole
-    gradients and of pushes alone. `along` is the share of the squared norm in the direction of the mean state, `toward` the mean cosine
+    around 0 for text which the model drew itself, put around the value. `cosine` is the mean over pairs of rows, of
+    whole gradients and of pushes alone. `along` is the share of the squared norm in the direction of the mean state,
+    `toward` the mean cosine
     with it: a step against a gradient toward the mean state moves the row away. `sgd`, `adam` and
     `coupled_adam` are mean steps along the mean state, at a learning rate of 1.
     """
@@ -60,11 +61,12 @@ class MeanDrift:
 
 @part
 class GradientLedger:
-    """The gradient of the mean cross-entropy of `tokens` targets by the output rows, split by whose targets it comes from.
+    """The gradient of the mean cross-entropy of `tokens` targets by the output rows, split by whose targets it comes
+    from.
 
-    `groups` begin with all rows; `bins` are by count. `zero_sum` is |sum of the rows' gradients| over the sum of the norms of
-    their parts; `is_zero_sum` says that this is rounding. A cap of the logits breaks the identity. `logit_of_mean_row` is
-    the mean of |h . mean row|, scaled as logits are.
+    `groups` begin with all rows; `bins` are by count. `zero_sum` is |sum of the rows' gradients| over the sum of the
+    norms of their parts; `is_zero_sum` says that this is rounding. A cap of the logits breaks the identity.
+    `logit_of_mean_row` is the mean of |h . mean row|, scaled as logits are.
     """
 
     verdict: str
@@ -112,7 +114,8 @@ class GradientLedger:
             "" if cosine is None else f" Its cosine with minus the mean row is {number(cosine, limits=_COSINES)}."
         )
         return (
-            f"The mean state has {percent(self.mean_state_share, precise=True)} of the mean norm of states, the mean row "
+            f"The mean state has {percent(self.mean_state_share, precise=True)} of the mean norm of states, the mean "
+            "row "
             f"{percent(self.mean_row_share, precise=True)} of that of rows.{opposite} The mean row adds "
             f"{number(self.logit_of_mean_row)} to every logit of a state, in the mean of absolute values."
         )
@@ -125,11 +128,15 @@ class GradientLedger:
 
     def _reading(self) -> str:
         return (
-            f"{count(self.tokens)} targets in {count(self.micro_batches)} micro-batches, {count(self.rare_targets)} of them rare; "
-            f"loss {number(self.nats)} nats. {self.definition} Norms are mean norms of a row's gradient, of the mean loss: whole, the pull of own "
+            f"{count(self.tokens)} targets in {count(self.micro_batches)} micro-batches, {count(self.rare_targets)} "
+            "of them rare; "
+            f"loss {number(self.nats)} nats. {self.definition} Norms are mean norms of a row's gradient, of the mean "
+            "loss: whole, the pull of own "
             "targets, the push of frequent and of rare ones. "
-            "Budgets are probability a target, in per cent: pulled 1 - p of own targets, pushed p of other targets. Net: pulled less pushed, "
-            "± what it would vary by if the model had drawn the targets. Adam's moments are means over the micro-batches, at the model as it is."
+            "Budgets are probability a target, in per cent: pulled 1 - p of own targets, pushed p of other targets. "
+            "Net: pulled less pushed, "
+            "± what it would vary by if the model had drawn the targets. Adam's moments are means over the "
+            "micro-batches, at the model as it is."
         )
 
 

@@ -1,4 +1,5 @@
-"""Is a cloud of states isotropic within its clusters? The cosines that are left once each cluster is centred (Cai et al. 2021)."""
+"""Is a cloud of states isotropic within its clusters? The cosines that are left once each cluster is centred (Cai et
+al. 2021)."""
 
 import warnings
 from dataclasses import dataclass
@@ -32,9 +33,11 @@ class ClusterCosine:
 def cluster_cosine(x: Array, ids: Array, *, seed: int = 0) -> tuple[ClusterCosine | None, str]:
     """The cluster-adjusted similarities of states (n, D) of tokens `ids` (n,), or None and why there are none.
 
-    k-means with 2 to 15 clusters; their number has the largest mean silhouette, or is 1 where that is below 0.1. It is seeded
-    and begins by k-means++, once. (The paper's program also centres similarities between clusters by an argument in the wrong
-    place, which has no effect: here each cluster's mean is subtracted, as its text says. And clusters weigh by their states:
+    k-means with 2 to 15 clusters; their number has the largest mean silhouette, or is 1 where that is below 0.1. It is
+    seeded and begins by k-means++, once. (The paper's program also centres similarities between clusters by an argument
+    in the wrong
+    place, which has no effect: here each cluster's mean is subtracted, as its text says. And clusters weigh by their
+        states:
     of two states, centred, the cosine is -1, and a plain mean over clusters would be theirs.)
     """
     if len(x) < _FEWEST:

@@ -16,7 +16,8 @@ MOST_OCCURRENCES = 64
 
 @dataclass(frozen=True)
 class ContextReadings:
-    """Means over tokens and segments of one layer's sample, none with the layer's baseline taken off; None where undefined."""
+    """Means over tokens and segments of one layer's sample, none with the layer's baseline taken off; None where
+    undefined."""
 
     self_similarity: float | None
     """Mean cosine of two states of one token; its baseline is the mean cosine of the layer."""
@@ -36,8 +37,9 @@ class ContextReadings:
 def context_readings(x: Array, ids: Array, segments: Array, *, seed: int = 0) -> ContextReadings:
     """The similarities of states (n, D) of tokens `ids` (n,) in `segments` (n,), which stand side by side.
 
-    Ethayarajh 2019, definitions 1 to 3. Two things differ: values and random baselines are one estimator, on as many states
-    each (his program takes a centred PCA for tokens and an uncentred one for random words), and a segment has at most 64 tokens.
+    Ethayarajh 2019, definitions 1 to 3. Two things differ: values and random baselines are one estimator, on as many
+    states each (his program takes a centred PCA for tokens and an uncentred one for random words), and a segment has at
+    most 64 tokens.
     """
     random = np.random.default_rng(seed)
     units = x * inverse(row_norms(x))[:, None].astype(x.dtype)
@@ -62,7 +64,8 @@ def context_readings(x: Array, ids: Array, segments: Array, *, seed: int = 0) ->
 
 
 def self_similarity(units: Array) -> float:
-    """Mean cosine over pairs of unit rows (n, D) of one token: (|sum u|^2 - n) / (n^2 - n). Ethayarajh 2019, definition 1.
+    """Mean cosine over pairs of unit rows (n, D) of one token: (|sum u|^2 - n) / (n^2 - n). Ethayarajh 2019, definition
+    1.
 
     >>> round(self_similarity(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])), 4)  # cosines 0, 1 and 0
     0.3333

@@ -48,7 +48,8 @@ def profile_layers(
     Args:
         model: a directory of transformers or Sentence Transformers, or the name of a cached one.
         sources: as `open_texts` gives them.
-        counts: how often each id occurs in some text, whole numbers (V,); by default those of the tokens that were read.
+        counts: how often each id occurs in some text, whole numbers (V,); by default those of the tokens that were
+            read.
         most, width, resume, device, dtype: as for `hidden_states_of`.
         pictured: layers to draw, from 0 for the embeddings, or from -1 for the last one.
         progress: called with (step, done, in all).

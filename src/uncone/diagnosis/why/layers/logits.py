@@ -1,4 +1,5 @@
-"""How many directions of logits does a model use? The spectrum of its head and its states together, and the verdict on it."""
+"""How many directions of logits does a model use? The spectrum of its head and its states together, and the verdict on
+it."""
 
 import math
 
@@ -21,9 +22,12 @@ MOST_VALUES = 1000
 def spectrum_of_logits(states: LayerStates) -> LogitSpectrum | str:
     """The `LogitSpectrum` of `LayerStates`, or why there is none.
 
-    The verdict rests on the covariance S of the states: eigenvalues of S^1/2 W_c' W_c S^1/2. The mean state gives every context
-    the same logits, as a bias does: that is a matter of frequencies and no direction in which contexts differ. The raw second
-    moment is reported beside it. Where logits are capped, a row added to all rows of the head has an effect: it is read as stored.
+    The verdict rests on the covariance S of the states: eigenvalues of S^1/2 W_c' W_c S^1/2. The mean state gives every
+        context
+    the same logits, as a bias does: that is a matter of frequencies and no direction in which contexts differ. The raw
+        second
+    moment is reported beside it. Where logits are capped, a row added to all rows of the head has an effect: it is read
+    as stored.
     """
     if states.head is None or states.read is None:
         return states.why_no_head or "the model has no linear head"
@@ -70,10 +74,11 @@ def _described(gram: Array, head: Moments, m: Moments, layer: str, scale: float,
 
 
 def isotropic_logits(rows: int, states: int, d: int) -> tuple[Array, float]:
-    """Singular values (D,), up to scale, of an isotropic head of so many rows times isotropic states, and their effective rank.
+    """Singular values (D,), up to scale, of an isotropic head of so many rows times isotropic states, and their
+    effective rank.
 
-    Products of two Wishart matrices follow the free product of two Marchenko-Pastur laws, whose variance is D/rows + D/states;
-    one such law of that variance stands for it.
+    Products of two Wishart matrices follow the free product of two Marchenko-Pastur laws, whose variance is D/rows +
+    D/states; one such law of that variance stands for it.
     """
     values = np.sqrt(marchenko_pastur(1 / (1 / rows + 1 / states), d))
     return values, effective_dimensions(values)
@@ -107,6 +112,7 @@ def _verdict(level: Level, rank: float, reference: float, most: int) -> str:
         "severe": "The logits lie in a few directions",
     }[level]
     return (
-        f"{said}: between contexts their effective rank is {number(rank)} of {count(most)}, {percent(rank / reference)} of "
+        f"{said}: between contexts their effective rank is {number(rank)} of {count(most)}, "
+        f"{percent(rank / reference)} of "
         f"that of an isotropic head and isotropic states ({number(reference)})."
     )

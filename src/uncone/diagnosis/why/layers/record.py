@@ -1,4 +1,5 @@
-"""The part of a diagnosis on hidden states: a reading of each layer, and the logits that head and states make together."""
+"""The part of a diagnosis on hidden states: a reading of each layer, and the logits that head and states make
+together."""
 
 from uncone.records.blocks import Block, Bullets, Cell, Chart, Cloud, Curve, Figure, Folded, HeatMap, Mark, Table, Text
 from uncone.records.brief import part
@@ -16,12 +17,16 @@ _LINES = (
     ("isotropic", "same segment, less the mean"),
 )
 _READING = (
-    "Mean cosine: of two random states, with its 95% interval over stretches of the text. Self: mean cosine of two states of "
-    "one token; intra: of a state and the mean of its segment; MEV: share of the first singular direction of a token's states. "
+    "Mean cosine: of two random states, with its 95% interval over stretches of the text. Self: mean cosine of two "
+    "states of "
+    "one token; intra: of a state and the mean of its segment; MEV: share of the first singular direction of a "
+    "token's states. "
     "All three are less their baseline: the mean cosine of the layer, and for MEV that of as many random states. "
-    "A state is part of the mean of its segment, so that intra is above 0 for random tokens too: that value is in brackets. "
+    "A state is part of the mean of its segment, so that intra is above 0 for random tokens too: that value is in "
+    "brackets. "
     "Effective rank: of that of an isotropic cloud. "
-    "First direction: share in the sum of squares as stored, and of the variance. Rogue: the largest share of the mean cosine "
+    "First direction: share in the sum of squares as stored, and of the variance. Rogue: the largest share of the "
+    "mean cosine "
     "that one dimension has. Within clusters: mean cosine of different tokens once each cluster's mean is taken out."
 )
 
@@ -31,8 +36,8 @@ class LayerReading:
     """The states of one layer, special tokens and sinks apart. What is undefined, or lacks a package, is None.
 
     `self_similarity`, `intra_similarity` and `mev` are values without a baseline taken off; theirs are `mean_cosine`,
-    `mean_cosine` (`intra_random` for as many random tokens) and `mev_random`. `histogram` has the share of pairs of sampled
-    states in each bin of cosine from -1 to 1.
+    `mean_cosine` (`intra_random` for as many random tokens) and `mev_random`. `histogram` has the share of pairs of
+    sampled states in each bin of cosine from -1 to 1.
     """
 
     name: str
@@ -75,12 +80,13 @@ class LayerReading:
 
 @part
 class LogitSpectrum:
-    """The logits that a head makes of the states of a text, less the mean logit of each state, which no probability has.
+    """The logits that a head makes of the states of a text, less the mean logit of each state, which no probability
+    has.
 
-    `effective_rank` counts the directions in which logits differ between contexts (of the states' covariance), `most` is
-    min(V - 1, D), `reference` that of an isotropic head and isotropic states of as many rows. `mean_share` is the share of
-    squared logits that all contexts have in common, as a bias would give them; `effective_rank_raw` counts that direction
-    too. `head_rank` is the effective rank of the centred head alone.
+    `effective_rank` counts the directions in which logits differ between contexts (of the states' covariance), `most`
+    is min(V - 1, D), `reference` that of an isotropic head and isotropic states of as many rows. `mean_share` is the
+    share of squared logits that all contexts have in common, as a bias would give them; `effective_rank_raw` counts
+    that direction too. `head_rank` is the effective rank of the centred head alone.
     """
 
     verdict: str
@@ -131,8 +137,10 @@ class LogitSpectrum:
             Table(("effective rank of", "dimensions", "of isotropic"), rows, ("dimensions", "of isotropic")),
             Figure("Logit spectrum", (chart,) if curves else ()),
             Text(
-                f"Singular values of the centred logits of {count(self.tokens)} states ({self.layer}) over a vocabulary of "
-                f"{count(self.vocabulary)}: at most {count(self.most)} directions. A map between head and states, or a row "
+                f"Singular values of the centred logits of {count(self.tokens)} states ({self.layer}) over a "
+                "vocabulary of "
+                f"{count(self.vocabulary)}: at most {count(self.most)} directions. A map between head and states, or "
+                "a row "
                 f"added to all rows of the head, changes none of them. {head}Of the squared logits "
                 f"{percent(self.mean_share)} are the same in every context, as a bias would give them.",
                 "quiet",
@@ -198,7 +206,8 @@ class LayerProfile:
     def _size(self) -> str:
         early = "; the run stopped early, as the intervals were narrow" if self.stopped else ""
         return (
-            f"{count(self.tokens)} tokens in {count(self.sequences)} sequences; apart: {count(self.special)} special tokens "
+            f"{count(self.tokens)} tokens in {count(self.sequences)} sequences; apart: {count(self.special)} special "
+            "tokens "
             f"and {count(self.sinks)} sinks{early}"
         )
 

@@ -1,4 +1,5 @@
-"""The cone of contextual states: a layer's sampled states on its singular directions, coloured by how frequent their tokens are."""
+"""The cone of contextual states: a layer's sampled states on its singular directions, coloured by how frequent their
+tokens are."""
 
 from dataclasses import replace
 from typing import Any
@@ -29,7 +30,8 @@ def picture_of(states: LayerStates, layer: int, counts: Any) -> Picture:
     counts = as_array(counts)
     if getattr(counts, "shape", None) != (len(states.labels),) or counts.dtype.kind not in "biu":
         raise InputError(
-            f"expected whole counts of {len(states.labels)} ids, got {getattr(counts, 'shape', type(counts).__name__)}: "
+            f"expected whole counts of {len(states.labels)} ids, got "
+            f"{getattr(counts, 'shape', type(counts).__name__)}: "
             "count the tokens with this model's tokenizer"
         )
     sample = states.sample

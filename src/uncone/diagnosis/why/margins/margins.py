@@ -23,15 +23,15 @@ REMOVED = (1, 3, 10)
 def margin_claim(states: States, *, most: int = TARGETS, progress: Progress | None = None) -> MarginClaim:
     """Take what rows share out of a head, and see what the softmax margins do.
 
-    "Substantial shared components of embeddings will lead to a decreased classification margin in the output softmax layer"
-    (Bis et al. 2021, section 6). With w_v = mu + r_v the margin of a target y at a state h is
+    "Substantial shared components of embeddings will lead to a decreased classification margin in the output softmax
+    layer" (Bis et al. 2021, section 6). With w_v = mu + r_v the margin of a target y at a state h is
 
         scale (h . w_y + b_y) - max over v != y of scale (h . w_v + b_v),
 
     and h . mu is in both terms: a component common to all rows shrinks no margin and changes no probability (the
     gauge), unless logits are capped. The mean row is taken out to measure that. Then other shared directions are: that
-    of the mean row, with what rows differ in along it, and the first 1, 3 and 10 of the centred rows. What the mean row does change is
-    the norm of rows, and so the margin over it.
+    of the mean row, with what rows differ in along it, and the first 1, 3 and 10 of the centred rows. What the mean row
+    does change is the norm of rows, and so the margin over it.
 
     Args:
         states: from `states_of`.
@@ -113,6 +113,8 @@ def _verdict(heads: list[HeadMargin], holds: bool, capped: bool) -> str:
     times = centred.by_norm / stored.by_norm if stored.by_norm else 1.0
     return (
         "The component common to all rows shrinks no softmax margin: without it none changes by more than "
-        f"{number(centred.change, digits=2)} of a mean one, as it adds the same to every logit. Only over the norm of rows, which it lengthens, "
-        f"margins are {number(times)} times as large without it. Bis et al. (2021, section 6) say that shared components decrease the margin.{also}"
+        f"{number(centred.change, digits=2)} of a mean one, as it adds the same to every logit. Only over the norm "
+        "of rows, which it lengthens, "
+        f"margins are {number(times)} times as large without it. Bis et al. (2021, section 6) say that shared "
+        f"components decrease the margin.{also}"
     )

@@ -28,7 +28,8 @@ class HeadMargin:
 class MarginClaim:
     """Margins of `targets` targets under a head as stored (the first of `heads`), and without what its rows share.
 
-    `holds` says that the mean row is without effect on every margin, as it is but for rounding where logits are not capped.
+    `holds` says that the mean row is without effect on every margin, as it is but for rounding where logits are not
+    capped.
     """
 
     verdict: str
@@ -54,8 +55,10 @@ class MarginClaim:
             Text(self.verdict, "lead"),
             Table(columns, rows, columns[1:]),
             Text(
-                f"Margin: the target's logit less the largest other one, in nats, of {count(self.targets)} targets. Largest change: of any "
-                "margin, over the mean absolute margin as stored. Over rows' norm: the mean margin over the mean norm of rows.",
+                f"Margin: the target's logit less the largest other one, in nats, of {count(self.targets)} targets. "
+                "Largest change: of any "
+                "margin, over the mean absolute margin as stored. Over rows' norm: the mean margin over the mean "
+                "norm of rows.",
                 "quiet",
             ),
         )

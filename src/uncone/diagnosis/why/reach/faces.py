@@ -1,13 +1,15 @@
-"""Which rows of a head, or sets of rows, can lie above all others along some direction: exposed vertices and faces of their hull.
+"""Which rows of a head, or sets of rows, can lie above all others along some direction: exposed vertices and faces of
+their hull.
 
 A row v is above all others along a direction g if <a_v - a_u, g> > 0 for every other u. With a bias a row is
 a = (w, b), and the last number of g has to be positive. No such g exists if and only if 0 lies in the hull of the
 differences, which `Hull` decides. All rows of a batch share one product with the head a step.
 
-No answer depends on the scale of the head, of the states or of the bias. Head and bias are multiplied by powers of two, each by
-its own. Lengths are in standard deviations of the logits over the vocabulary: the search is in whitened rows, where a
-direction of length 1 has logits of that standard deviation. A difference may be multiplied by any positive number; those to
-rows that are far longer than the others are shortened, and such rows do not decide what a standard deviation is.
+No answer depends on the scale of the head, of the states or of the bias. Head and bias are multiplied by powers of two,
+each by its own. Lengths are in standard deviations of the logits over the vocabulary: the search is in whitened rows,
+where a direction of length 1 has logits of that standard deviation. A difference may be multiplied by any positive
+number; those to rows that are far longer than the others are shortened, and such rows do not decide what a standard
+deviation is.
 """
 
 import math
@@ -56,9 +58,12 @@ class Work:
 class Answer:
     """Whether the rows `own` can lie above all others, and the proof.
 
-    exposed: along `direction` they are above all others by a margin above 0, in float64 or in float32 beyond all rounding.
-    hidden: the mean of the rows `places` by `weights` is so close that no direction has a margin above `bound`; `exact` says
-    that no direction has any margin, whatever the rounding. `is_lower` says that the bias of that mean is the larger one.
+    exposed: along `direction` they are above all others by a margin above 0, in float64 or in float32 beyond all
+        rounding.
+    hidden: the mean of the rows `places` by `weights` is so close that no direction has a margin above `bound`; `exact`
+        says
+    that no direction has any margin, whatever the rounding. `is_lower` says that the bias of that mean is the larger
+    one.
     """
 
     own: tuple[int, ...]
@@ -75,7 +80,8 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class HeadSpace:
-    """The rows of a head with what whitens them; (V, d) with d = D, or D + 1 with a bias. All are multiplied by powers of two."""
+    """The rows of a head with what whitens them; (V, d) with d = D, or D + 1 with a bias. All are multiplied by powers
+    of two."""
 
     rows: Array  # (V, D)
     bias: Array | None  # (V,) float64
@@ -143,13 +149,15 @@ class HeadSpace:
         return np.append(direction[:-1], np.ldexp(direction[-1], self.power)) if self.up is not None else direction
 
     def differences(self, places: Array, others: Array) -> Array:
-        """(n, d) of rows less other rows, those to long ones shortened; to `_UP` the demand on the number before the bias."""
+        """(n, d) of rows less other rows, those to long ones shortened; to `_UP` the demand on the number before the
+        bias."""
         found = (self.taken(places) - self.taken(np.maximum(others, 0))) * self.shares[np.maximum(others, 0)][:, None]
         found[others == _UP] = np.eye(len(self.mean))[-1]
         return found
 
     def heights(self, directions: Array, *, double: bool) -> tuple[Array, Array]:
-        """Heights (n, V) of all rows along directions (n, d), and how far rounding moves that of a row of length 1 (n,).
+        """Heights (n, V) of all rows along directions (n, d), and how far rounding moves that of a row of length 1
+        (n,).
 
         In float32 the directions have to be numbers of float32, and the rows as well.
         """
@@ -181,7 +189,8 @@ def check_head(head: Array, bias: Array | None) -> None:
 def levels(bias: Array) -> Iterator[tuple[Array, float]]:
     """The places of rows whose biases lie together, the highest first, and how far they lie apart.
 
-    A row is compared with those of its level and above in the digits that these have. So what a padded vocabulary's bias of
+    A row is compared with those of its level and above in the digits that these have. So what a padded vocabulary's
+    bias of
     -1e30 decides of its own rows takes no digit from the others.
     """
     left = np.argsort(-bias, kind="stable")

@@ -12,7 +12,8 @@ _USUAL = 20
 
 
 def scaled(numbers: Array) -> tuple[Array, int, bool]:
-    """The numbers times the power of two that brings the largest near 1, the power, and whether no digit was lost by it.
+    """The numbers times the power of two that brings the largest near 1, the power, and whether no digit was lost by
+    it.
 
     >>> numbers, power, is_lossless = scaled(np.array([6.0, -2.0]) * 2.0**200)
     >>> numbers.tolist(), power, is_lossless
@@ -97,7 +98,8 @@ class Hull:
 
 
 def holds_zero(points: Array, largest: float) -> bool:
-    """Whether 0 is inside of the simplex of d + 1 points (k, d): its coordinates are above what their residual can be off by."""
+    """Whether 0 is inside of the simplex of d + 1 points (k, d): its coordinates are above what their residual can be
+    off by."""
     k, d = points.shape
     if k != d + 1:
         return False

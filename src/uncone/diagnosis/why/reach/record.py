@@ -1,4 +1,5 @@
-"""The parts of a head's record on the tokens that no state makes the most likely, and on sets that states can set freely."""
+"""The parts of a head's record on the tokens that no state makes the most likely, and on sets that states can set
+freely."""
 
 from typing import Literal
 
@@ -15,9 +16,10 @@ _MOST_SHOWN, _MOST_NAMED = 20, 3
 class UnreachableToken:
     """A token that no state makes the most likely, and the certificate.
 
-    The row of the token is the mean of the rows `others` by `weights`, which are positive and sum to 1, and the mean of their
-    biases is higher than the token's by `higher_bias`. So for any state the largest logit of `others` is at least the
-    token's, but for at most `bound` standard deviations of all logits. `exact` says that this holds without any exception.
+    The row of the token is the mean of the rows `others` by `weights`, which are positive and sum to 1, and the mean of
+    their biases is higher than the token's by `higher_bias`. So for any state the largest logit of `others` is at least
+    the token's, but for at most `bound` standard deviations of all logits. `exact` says that this holds without any
+    exception.
     """
 
     id: int
@@ -36,9 +38,10 @@ class UnreachableTokens:
     """Which tokens a head can never make the most likely, whatever its state (Demeter et al. 2020; Grivas et al. 2022).
 
     `reachable` tokens are proven to be above all others for some state, `unreachable` ones (of them `exact` beyond all
-    rounding) proven not to be, `tied` ones have the row of another token, so that they are never above it, and `undecided` ones
-    are neither. The four sum to `vocabulary`. `zero` rows hold zeros alone. `seen` is the number of tokens that were the most
-    likely for one of `states` states of a text; both are 0 where none were given. `tokens` lists the first unreachable ones.
+    rounding) proven not to be, `tied` ones have the row of another token, so that they are never above it, and
+    `undecided` ones are neither. The four sum to `vocabulary`. `zero` rows hold zeros alone. `seen` is the number of
+    tokens that were the most likely for one of `states` states of a text; both are 0 where none were given. `tokens`
+    lists the first unreachable ones.
     """
 
     verdict: str
@@ -116,9 +119,10 @@ class SettableTokens:
     """How many tokens a state can put above all others with any probabilities among them.
 
     A set of tokens is settable if some direction has them level and above all other rows, and their rows are affinely
-    independent: then every distribution over them is reached by a state, to any precision. `random` is the largest size of
-    which at least half the random sets are settable, `top` that of the sets of most likely tokens of a text's states (None
-    without states). `gaussian` is the size of which half the sets are settable in a head of normal rows.
+    independent: then every distribution over them is reached by a state, to any precision. `random` is the largest size
+        of
+    which at least half the random sets are settable, `top` that of the sets of most likely tokens of a text's states
+    (None without states). `gaussian` is the size of which half the sets are settable in a head of normal rows.
     """
 
     verdict: str

@@ -1,10 +1,10 @@
 """How many top tokens can a state set freely? Sets of rows that are faces of the rows' hull, found by solving for them.
 
-Basri and Jacobs (2026, ICLR, abstract): even a random head gives exact probabilities to rather many top tokens. In geometry:
-if the rows of m tokens are affinely independent, and a direction has them level and above all others, then a state
-h = t g + f has any logits among the m by the choice of f, and all others as far below as wanted by the choice of t.
-Conversely every set that can have equal logits above all others for such t is a face. That almost all sets of m normal
-rows are faces is known up to m about D / (2 ln(V / D)) (Donoho and Tanner 2009).
+Basri and Jacobs (2026, ICLR, abstract): even a random head gives exact probabilities to rather many top tokens. In
+geometry: if the rows of m tokens are affinely independent, and a direction has them level and above all others, then a
+state h = t g + f has any logits among the m by the choice of f, and all others as far below as wanted by the choice of
+t. Conversely every set that can have equal logits above all others for such t is a face. That almost all sets of m
+normal rows are faces is known up to m about D / (2 ln(V / D)) (Donoho and Tanner 2009).
 """
 
 import math
@@ -27,8 +27,10 @@ MOST_WORK = 2e12
 """Multiplications: some two minutes on two cores."""
 Kind = Literal["random", "top"]
 _DEFINITION = (
-    "A set is settable if a direction has its rows level and above all others, and the rows are affinely independent: then "
-    "some state gives its tokens any probabilities among them, with as little as wanted left to the others. The size is the "
+    "A set is settable if a direction has its rows level and above all others, and the rows are affinely "
+    "independent: then "
+    "some state gives its tokens any probabilities among them, with as little as wanted left to the others. The size "
+    "is the "
     "largest one of which at least half of the sets are settable. Biases change nothing here, since states may grow."
 )
 
@@ -42,7 +44,8 @@ def settable_tokens(
     most_work: float = MOST_WORK,
     progress: Progress | None = None,
 ) -> SettableTokens:
-    """How many tokens a state can put on top with any probabilities among them: for random sets, and for tops of a text.
+    """How many tokens a state can put on top with any probabilities among them: for random sets, and for tops of a
+    text.
 
     Args:
         head: (V, D), an array or tensor of distinct rows (of equal ones the first counts).
@@ -85,7 +88,8 @@ def settable_tokens(
         found += sorted(asked, key=lambda one: one.size)
     gaussian = gaussian_settable(v, d)
     verdict = (
-        f"States can set {least['random'] or 'about '}{counted(largest['random'], 'random token')} freely above all others, of "
+        f"States can set {least['random'] or 'about '}{counted(largest['random'], 'random token')} freely above all "
+        "others, of "
         f"{v:,} in {d:,} dimensions; a head of normal rows has {gaussian:,}."
     )
     if "top" in largest:
@@ -98,8 +102,8 @@ def settable_tokens(
 def gaussian_settable(v: int, d: int) -> int:
     """The size m of which half of the sets are settable in a head (v, d) of normal rows.
 
-    Half of the faces survive where the statistical dimension of the cone at a face is d (Amelunxen et al. 2014, theorem I):
-    min over t of m (1 + t^2) + (v - m) E[max(g - t, 0)^2].
+    Half of the faces survive where the statistical dimension of the cone at a face is d (Amelunxen et al. 2014, theorem
+    I): min over t of m (1 + t^2) + (v - m) E[max(g - t, 0)^2].
 
     >>> gaussian_settable(8192, 64), gaussian_settable(50257, 768)
     (7, 104)

@@ -1,8 +1,8 @@
 """Which tokens can never be the most likely one, whatever the state? With a certificate for every answer.
 
-Demeter et al. (2020, stolen probability): a row inside the hull of the others never has the largest logit. Grivas et al.
-(2022) ask it of each token by a linear programme, with the bias: token v can be the most likely if and only if a state h
-has <w_v - w_u, h> + b_v - b_u > 0 for every other u.
+Demeter et al. (2020, stolen probability): a row inside the hull of the others never has the largest logit. Grivas et
+al. (2022) ask it of each token by a linear programme, with the bias: token v can be the most likely if and only if a
+state h has <w_v - w_u, h> + b_v - b_u > 0 for every other u.
 """
 
 from collections.abc import Sequence
@@ -41,9 +41,9 @@ def unreachable_tokens(
 ) -> UnreachableTokens:
     """The tokens that no state makes the most likely (unargmaxable), each answer proven.
 
-    A token is proven reachable by a state whose logits were computed, its logit above all others beyond their rounding. It
-    is proven unreachable by a mixture of other rows that its row lies below. Nothing is assumed of the states: a token that
-    is reachable may still need a state that the layers before the head cannot make.
+    A token is proven reachable by a state whose logits were computed, its logit above all others beyond their rounding.
+    It is proven unreachable by a mixture of other rows that its row lies below. Nothing is assumed of the states: a
+    token that is reachable may still need a state that the layers before the head cannot make.
 
     Args:
         head: (V, D), an array or tensor: the output rows.
@@ -207,7 +207,8 @@ def _verdict(v: int, never: int, hardly: int, tied: int, undecided: int) -> str:
         parts.append(f"{never:,} of {counted(v, 'token')} can never be the most likely one, whatever the state")
     if hardly:
         parts.append(
-            f"{hardly:,} of {counted(v, 'token')} can lead all others by no more than {EPSILON:g} of what a typical token "
+            f"{hardly:,} of {counted(v, 'token')} can lead all others by no more than {EPSILON:g} of what a typical "
+            "token "
             "can, if at all"
         )
     if tied:
@@ -221,7 +222,8 @@ def _verdict(v: int, never: int, hardly: int, tied: int, undecided: int) -> str:
 
 def _definition(is_biased: bool, states: int, seen: int) -> str:
     text = (
-        "Any vector counts as a state, so the layers before the head may reach fewer tokens. A token is unreachable if a "
+        "Any vector counts as a state, so the layers before the head may reach fewer tokens. A token is unreachable "
+        "if a "
         "mixture of other rows has a logit at least as large for every state"
         f"{', biases included' if is_biased else ''}."
     )

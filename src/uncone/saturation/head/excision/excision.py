@@ -195,7 +195,8 @@ def _judged(
         end = _end(row.change, 1)
         if end <= SPARED * loss and back >= GAIN * (1 - start.chance):
             return "harmless drift", (
-                f"The drift is harmless: without {counted(k, 'dominant direction')} the loss changes by {signed(row.change.value or 0)} "
+                f"The drift is harmless: without {counted(k, 'dominant direction')} the loss changes by "
+                f"{signed(row.change.value or 0)} "
                 f"of {number(loss)} nats, and the alignment with the head comes back from {number(start.alignment)} to "
                 f"{number(row.alignment)}."
             )
@@ -203,8 +204,10 @@ def _judged(
         row, null = of["raw", k], of["random", k]
         if _end(row.change, 0) > max(_end(null.change, 1), SPARED * loss):
             return "information", (
-                f"The dominant directions carry what the head reads: without {counted(k, 'direction')} the loss rises by "
-                f"{number(row.change.value or 0)} of {number(loss)} nats, without as many random ones by {number(null.change.value or 0)}."
+                f"The dominant directions carry what the head reads: without {counted(k, 'direction')} the loss "
+                "rises by "
+                f"{number(row.change.value or 0)} of {number(loss)} nats, without as many random ones by "
+                f"{number(null.change.value or 0)}."
             )
     return "none", (
         "No dominant drift is shown: a few dominant directions neither hide the alignment with the head nor cost more "

@@ -68,8 +68,10 @@ class Excision:
             Figure("Change of loss by directions taken out", (chart,) if drawn else ()),
             Text(
                 f"Loss {number(self.loss)} nats a token on {count(self.tokens)} tokens. Alignment: the cosine of the "
-                "second moments (of the covariances, for centred directions) of states and of the centred head, below it "
-                f"that of a random rotation. Overlap: of the {self.leading} leading directions of both, the mean squared "
+                "second moments (of the covariances, for centred directions) of states and of the centred head, "
+                "below it "
+                f"that of a random rotation. Overlap: of the {self.leading} leading directions of both, the mean "
+                "squared "
                 "cosine of the principal angles, below it that of random ones. Random directions: means of several "
                 "draws, as are their ends.",
                 "quiet",

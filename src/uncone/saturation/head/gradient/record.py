@@ -92,7 +92,8 @@ class GradientShare:
             Figure("Kept share, of squared norms", (chart,) if drawn else ()),
             Text(
                 f"Of g = softmax - one-hot at each token the part P g in the {self.rank} directions of the {space}. "
-                "Squares: ||P g||^2 / ||g||^2; norms: ||P g|| / ||g||. Batch: sums over tokens, then the ratio; tokens: "
+                "Squares: ||P g||^2 / ||g||^2; norms: ||P g|| / ||g||. Batch: sums over tokens, then the ratio; "
+                "tokens: "
                 f"the mean ratio. A line reaches over the 95% interval over windows of text. {self.definition}",
                 "quiet",
             ),

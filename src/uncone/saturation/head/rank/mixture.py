@@ -1,8 +1,9 @@
 """A mixture of softmaxes against one wider softmax of as many parameters, both trained on frozen states.
 
-Yang et al. 2018: p(v | x) = sum_k pi_k softmax(W h_k)_v with h_k = tanh(W_k x) and pi = softmax(u_k . x). Its logarithm is not
-of low rank, while it has few parameters beyond W. The rival spends them on columns: softmax(W' tanh(M x)) with D' > D
-columns, V D' + D' D numbers. It computes less: a mixture takes K products with the head, and that is not in the comparison.
+Yang et al. 2018: p(v | x) = sum_k pi_k softmax(W h_k)_v with h_k = tanh(W_k x) and pi = softmax(u_k . x). Its logarithm
+is not of low rank, while it has few parameters beyond W. The rival spends them on columns: softmax(W' tanh(M x)) with
+D' > D columns, V D' + D' D numbers. It computes less: a mixture takes K products with the head, and that is not in the
+comparison.
 """
 
 import math
@@ -29,7 +30,8 @@ _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 
 class Mixture:
-    """K softmaxes of one head; of a single softmax, K = 1 and there is no weight to learn. It begins as the full head, all but."""
+    """K softmaxes of one head; of a single softmax, K = 1 and there is no weight to learn. It begins as the full head,
+    all but."""
 
     def __init__(self, text: Text, head: Tensor, experts: int, width: int, seed: int) -> None:
         random = torch.Generator().manual_seed(seed)

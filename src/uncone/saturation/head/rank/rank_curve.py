@@ -146,7 +146,8 @@ def _check(states: States, margin: float | None, teacher: float | None, evaluati
 def _read(states: States) -> _Read:
     n = len(states.labels)
     length = max(_SHORTEST, math.ceil(n / _MOST_BLOCKS))
-    # The rest belongs to the last block, or is one of its own where that is held out: all held-out blocks weigh the same.
+    # The rest belongs to the last block, or is one of its own where that is held out: all held-out blocks weigh the
+    # same.
     last = n // length - (n // length % _EVERY != 0)
     blocks = np.minimum(np.arange(n) // length, last)
     bias = None if states.bias is None else states.bias.float()
@@ -265,8 +266,8 @@ def _means_of(read: _Read, heads: dict[int, Factors], ranks: tuple[int, ...]) ->
 
 
 def _line(one: _Measured, full: Array, ranks: tuple[int, ...], margin: float, seed: int) -> RankLine:
-    """A refit that gains at full rank, as on text that the model was not made for, gains at low ranks as well. So what its
-    rank costs is read against its own full rank there."""
+    """A refit that gains at full rank, as on text that the model was not made for, gains at low ranks as well. So what
+    its rank costs is read against its own full rank there."""
     over = one.means - full
     costs = one.means - min(full, one.means[-1], key=np.mean)
     excess, drawn = costs.mean(1), rank_answers.resampled(costs, seed=seed)
@@ -300,7 +301,8 @@ def _verdict(lines: tuple[RankLine, ...], ranks: tuple[int, ...], margin: float,
 def _notes(states: States, refits: bool, lines: tuple[RankLine, ...], margin: float) -> tuple[str, ...]:
     gained = [-one.excess[-1] for one in lines if one.method == "refit" and one.excess[-1] < 0]
     notes = [
-        f"Refitted at full rank the head gains {number(gain)} nats on this text{', as if the model was not made for it' if gain > margin else ''}; "
+        f"Refitted at full rank the head gains {number(gain)} nats on this "
+        f"text{', as if the model was not made for it' if gain > margin else ''}; "
         "the margin of refits is counted from that refit."
         for gain in gained
     ]

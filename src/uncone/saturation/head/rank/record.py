@@ -18,7 +18,8 @@ NAMES: dict[Method, str] = {
 _STYLES: dict[Method, str] = {"plain": "d1", "data_aware": "d2", "refit": "d3", "random_start": "d4"}
 _ABOUT = (
     "Plain: the singular value decomposition of the head, cut off. Data-aware: the cut that changes the logits of this "
-    "text least. Refit: a head A B trained on frozen states; its loss is an upper bound of what the rank can reach, since the "
+    "text least. Refit: a head A B trained on frozen states; its loss is an upper bound of what the rank can reach, "
+    "since the "
     "problem is not convex. From a random A B: as Godey et al. (2024) train theirs."
 )
 
@@ -60,8 +61,8 @@ class Kink:
 class CutBounds:
     """The loss on the held-out tokens changes by at most so many nats a token: sqrt(2) times each product.
 
-    `spectral`: E||x|| ||W - W'||_2. `frobenius`: E||x|| ||W - W'||_F. `on_states`: the root mean square of ||(W - W') x||,
-    which is ||(W - W') S^(1/2)||_F with the second moment S. All are over the held-out states x.
+    `spectral`: E||x|| ||W - W'||_2. `frobenius`: E||x|| ||W - W'||_F. `on_states`: the root mean square of ||(W - W')
+    x||, which is ||(W - W') S^(1/2)||_F with the second moment S. All are over the held-out states x.
     """
 
     spectral: float
@@ -101,8 +102,8 @@ class RankLine:
 class Refitting:
     """How the refits were trained, and how near the full-rank one is to its optimum.
 
-    `teacher` is the share of the target that is the full head's own probability, the rest is the next token. `gap` is how much
-    higher the objective is from a second start, a head of zeros; `gradient` the norm of its gradient, in the
+    `teacher` is the share of the target that is the full head's own probability, the rest is the next token. `gap` is
+    how much higher the objective is from a second start, a head of zeros; `gradient` the norm of its gradient, in the
     coordinates in which the second derivative is near 1.
     """
 
@@ -118,8 +119,8 @@ class Refitting:
 class Remedy:
     """A mixture of softmaxes against one wider softmax of as many parameters, over seeds.
 
-    `mixture` and `wider` are losses on the held-out part, one for each seed; `difference` is their mean difference (below 0
-    the mixture is better), with the ends of its 95% interval over seeds and blocks.
+    `mixture` and `wider` are losses on the held-out part, one for each seed; `difference` is their mean difference
+    (below 0 the mixture is better), with the ends of its 95% interval over seeds and blocks.
     """
 
     experts: int
@@ -138,8 +139,8 @@ class Remedy:
 class RankCurve:
     """Loss against the rank of the head, and how small the head may be.
 
-    `margin_nats` is what the loss may exceed the full head's by. `parameters` of the full head are V D, those of rank r are
-    r (V + D). `block` is how many tokens in a row are resampled together.
+    `margin_nats` is what the loss may exceed the full head's by. `parameters` of the full head are V D, those of rank r
+    are r (V + D). `block` is how many tokens in a row are resampled together.
     """
 
     verdict: str
@@ -288,7 +289,8 @@ class RankCurve:
         one = self.refitting
         target = f"{percent(one.teacher)} the full head's probabilities and the rest the next token"
         return (
-            f"Refits are trained on {counted(one.tokens, 'token')}, at most {one.evaluations} gradients a start; their target is {target}.",
+            f"Refits are trained on {counted(one.tokens, 'token')}, at most {one.evaluations} gradients a start; "
+            f"their target is {target}.",
             f"The refit of full rank is convex: its gradient's norm is {number(one.gradient)} at an objective of "
             f"{number(one.objective)}, and a head of zeros ends {number(one.gap)} higher.",
         )

@@ -50,7 +50,8 @@ class Objective:
 
     @classmethod
     def of(cls, text: Text, head: Tensor, teacher: float, moment: Tensor | None = None) -> "Objective":
-        """`teacher` is c above; its `head` is float64 (V, D). Numbers are computed in the dtype of the text's states."""
+        """`teacher` is c above; its `head` is float64 (V, D). Numbers are computed in the dtype of the text's
+        states."""
         dtype, n = text.x.dtype, len(text.x)
         target = torch.empty(len(head), n, dtype=dtype)
         for part in torch.split(torch.arange(n), max(1, _PIECE // len(head))):
@@ -81,7 +82,8 @@ class Objective:
         return a.double() / self.scale.double(), b.double() @ self.inverse
 
     def value(self, a: Tensor, b: Tensor | None) -> tuple[float, Tensor, Tensor | None]:
-        """F at A B (of full rank at A), and its gradients. Groups of tokens have a thread each and are summed in order."""
+        """F at A B (of full rank at A), and its gradients. Groups of tokens have a thread each and are summed in
+        order."""
         n, rows = len(self.x), a / self.scale
         y = self.x.T if b is None else b @ self.x.T
         of_y = torch.empty_like(y)
@@ -211,9 +213,11 @@ def cut(heads: Nested, rank: int) -> Factors:
 
 
 def random_head(v: int, d: int, rank: int, moment: Tensor, seed: int) -> Factors:
-    """A and B of N(0, 1) (Godey et al. 2024, section 5.1), but with A scaled down until logits spread by a tenth of a nat.
+    """A and B of N(0, 1) (Godey et al. 2024, section 5.1), but with A scaled down until logits spread by a tenth of a
+    nat.
 
-    As the paper has it they spread by sqrt(r) ||x||, where softmax is saturated: it is trained out of this by a long warm-up.
+    As the paper has it they spread by sqrt(r) ||x||, where softmax is saturated: it is trained out of this by a long
+    warm-up.
     """
     random = torch.Generator().manual_seed(seed)
     a, b = (torch.randn(size, generator=random, dtype=torch.float64) for size in ((v, rank), (rank, d)))

@@ -71,7 +71,8 @@ def plain(head: Tensor) -> Nested:
 
 
 def data_aware(head: Tensor, moment: Tensor, weights: Tensor | None = None) -> Nested:
-    """The heads that are optimal in ||diag(weights)^(1/2) (W - W') S^(1/2)||_F; without `weights` every row weighs 1."""
+    """The heads that are optimal in ||diag(weights)^(1/2) (W - W') S^(1/2)||_F; without `weights` every row weighs
+    1."""
     root, inverse = root_of(moment)
     whitened = head @ root
     rows = whitened if weights is None else whitened * weights.double().sqrt()[:, None]
