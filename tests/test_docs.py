@@ -1,7 +1,6 @@
 """The documents say what is so: their code runs, their links lead somewhere, their texts and numbers are those of the code."""
 
 import contextlib
-import dataclasses
 import doctest
 import importlib.util
 import inspect
@@ -257,9 +256,14 @@ def test_findings_and_fields_are_those_of_the_code() -> None:
     classes = set(BY_NAME)
     described = [found for page in NAMES for found in sections.findall(_text(page)) if found[0] in classes]
     assert {name for name, _ in described} == classes
-    for name, section in described:
-        fields = [field.name for field in dataclasses.fields(BY_NAME[name])]
-        assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == fields, name
+    fields = _module("docs/fields.py")
+    for page in NAMES:
+        assert fields.written(_text(page)) == _text(page), f"{page}: run docs/fields.py"
+
+
+def test_the_stub_has_the_public_names() -> None:
+    stub = _module("docs/stub.py")
+    assert stub.STUB.read_text(encoding="utf-8") == stub.stub(), "run docs/stub.py"
 
 
 def test_the_house_is_drawn_as_it_is() -> None:

@@ -36,9 +36,9 @@ _BARS, _POINTS = 60, 240
 class ScoreMeaning:
     """What one score means: `percentile` of the random pairs, in percent, score below it."""
 
-    score: float
-    percentile: float
-    false_match_rate: Share
+    score: float  # what was asked about
+    percentile: float  # the percentage of random pairs below it
+    false_match_rate: Share  # the share at or above it
 
 
 @part
@@ -48,29 +48,29 @@ class ScoreThreshold:
     `score` is None where there are too few pairs for so small a rate; `reason` then says how many it takes.
     """
 
-    wanted: float
-    score: float | None
-    low: float | None = None
-    high: float | None = None
-    false_match_rate: Share | None = None
-    true_match_rate: Share | None = None
-    non_match_rate: Share | None = None
-    precision: float | None = None
-    reason: str = ""
+    wanted: float  # the false-match rate asked for
+    score: float | None  # the threshold; `null` where pairs are too few
+    low: float | None = None  # lower end of its 95% interval
+    high: float | None = None  # upper end
+    false_match_rate: Share | None = None  # the rate at `score`, with its interval in other rows
+    true_match_rate: Share | None = None  # of the labelled matches
+    non_match_rate: Share | None = None  # of the pairs labelled as no match
+    precision: float | None = None  # at the prior
+    reason: str = ""  # why there is no threshold
 
 
 @part
 class LabelledPairs:
     """Readings of labelled pairs; `area` (AUC): how often a match scores above a random pair, ties half."""
 
-    source: str
-    matches: int
-    non_matches: int
-    groups: int
-    mean_match: float
-    area: Share
-    area_non_matches: Share | None
-    prior: float
+    source: str  # name of the table
+    matches: int  # pairs that match
+    non_matches: int  # pairs labelled as no match
+    groups: int  # different queries, or first rows
+    mean_match: float  # mean score of the matches
+    area: Share  # probability that a match scores above a random pair
+    area_non_matches: Share | None  # the same against pairs labelled as no match
+    prior: float  # share of matches among pairs compared, for the precision
 
 
 @part
@@ -80,12 +80,12 @@ class DriftedThreshold:
     Where a rate is 0, the ends are those of the rates' intervals, divided, or None where that is no number.
     """
 
-    score: float
-    before: Share
-    now: Share
-    ratio: float | None
-    low: float | None
-    high: float | None
+    score: float  # the saved threshold
+    before: Share  # its rate when it was saved
+    now: Share  # its rate now
+    ratio: float | None  # of the two
+    low: float | None  # lower end of its 95% interval; where a rate is 0, of the two rates' intervals, divided
+    high: float | None  # upper end; `null` where the interval of the saved rate reaches 0
 
 
 @part
@@ -97,16 +97,16 @@ class Drift:
     standard deviations of the saved scores.
     """
 
-    against: str
-    level: Literal["none", "small", "large", "unclear"]
-    summary: str
-    largest_difference: float
-    at: float
-    mean_shift: float
-    mean_shift_in_deviations: float | None
-    deviation_ratio: float | None
-    thresholds: tuple[DriftedThreshold, ...]
-    notes: tuple[str, ...] = ()
+    against: str  # name in the saved calibration
+    level: Literal["none", "small", "large", "unclear"]  # `none`, `small`, `large` or `unclear`
+    summary: str  # one sentence
+    largest_difference: float  # of the two shares of pairs below a score
+    at: float  # that score
+    mean_shift: float  # of the mean score
+    mean_shift_in_deviations: float | None  # in standard deviations of the saved scores
+    deviation_ratio: float | None  # of the two standard deviations
+    thresholds: tuple[DriftedThreshold, ...]  # the saved ones
+    notes: tuple[str, ...] = ()  # what makes the two hard to compare
 
     @property
     def found(self) -> bool:
@@ -133,27 +133,27 @@ class Calibration(Record):
         "lie for other rows drawn alike; they allow for pairs that share a row. No vector was changed."
     )
 
-    name: str
-    verdict: str
-    metric: Literal["cosine", "inner_product"]
-    rows: Fitted
-    queries: Fitted | None
-    pairs: int
-    mean: float
-    variance: float
-    histogram: ScoreHistogram
-    knots: tuple[Knot, ...]
-    distribution_free: float
-    meanings: tuple[ScoreMeaning, ...]
-    thresholds: tuple[ScoreThreshold, ...]
-    function: str
-    labelled: LabelledPairs | None = None
-    drift: Drift | None = None
-    equal_pairs: int = 0
-    seed: int = 0
-    notes: tuple[str, ...] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)
-    caution: str = ""
+    name: str  # of the vectors; of a path, its last two parts
+    verdict: str  # the answer
+    metric: Literal["cosine", "inner_product"]  # `cosine` or `inner_product`
+    rows: Fitted  # name, number, width and sha256 of the rows
+    queries: Fitted | None  # the same of the queries; `null` for pairs within the rows
+    pairs: int  # random pairs: all, without the labelled matches
+    mean: float  # of their scores, exact
+    variance: float  # of their scores, exact
+    histogram: ScoreHistogram  # the counted pairs
+    knots: tuple[Knot, ...]  # shares with intervals, by rising score
+    distribution_free: float  # half the width of an interval of any share that holds whatever the distribution
+    meanings: tuple[ScoreMeaning, ...]  # the scores that were asked about
+    thresholds: tuple[ScoreThreshold, ...]  # by falling rate
+    function: str  # Python text to paste
+    labelled: LabelledPairs | None = None  # what labelled pairs say
+    drift: Drift | None = None  # against a saved calibration
+    equal_pairs: int = 0  # pairs of two equal rows
+    seed: int = 0  # of the draw of rows and groups
+    notes: tuple[str, ...] = ()  # what a reader should know
+    versions: Mapping[str, str] = field(default_factory=dict)  # what made it
+    caution: str = ""  # why scores may say little: queries or rows alone seem repaired
 
     def __post_init__(self) -> None:
         edited, bins = "the file was cut or edited", self.histogram

@@ -46,12 +46,13 @@ class Change:
     difference, None unless both readings have one.
     """
 
-    difference: float
+    difference: float  # reading less baseline
+    # `better`, `worse`, `changed`, `equal` or `unclear`; `neither` in older files
     direction: Literal["better", "worse", "changed", "equal", "unclear", "neither"]
     """"neither" is of older files."""
-    size: float
-    meaningful: bool
-    interval: tuple[float, float] | None = None
+    size: float  # share of the range, or of the larger reading where the range has no end
+    meaningful: bool  # better, worse or changed, not little, and under no caution
+    interval: tuple[float, float] | None = None  # of the difference
 
 
 @part
@@ -63,12 +64,13 @@ class ComparedMeasure:
     for each diagnosis, what else than the rows may have moved the number, or why it was not subtracted.
     """
 
-    name: str
-    better: Literal["higher", "lower", "neither"]
-    values: tuple[float | None, ...]
-    distances: tuple[float | None, ...]
+    name: str  # see [measures](measures.md)
+    better: Literal["higher", "lower", "neither"]  # `higher`, `lower` or `neither`
+    values: tuple[float | None, ...]  # `null` where undefined or not taken
+    distances: tuple[float | None, ...]  # value less isotropic reference
+    # against the baseline; `null` for the baseline itself and where there is nothing to subtract
     changes: tuple[Change | None, ...]
-    cautions: tuple[tuple[str, ...], ...]
+    cautions: tuple[tuple[str, ...], ...]  # for each diagnosis
 
     def __post_init__(self) -> None:
         fit = len(self.values) == len(self.distances) == len(self.changes) == len(self.cautions)
@@ -85,8 +87,9 @@ class ComparedFinding:
     `changes` says what became of a defect against the baseline, "" where nothing did or it is none.
     """
 
-    cause: str
-    levels: tuple[Level | None, ...]
+    cause: str  # as in the table of findings
+    levels: tuple[Level | None, ...]  # its level in each diagnosis, `null` where it was not found
+    # what became of a defect: `new`, `gone`, `grew` or `shrank`; empty where nothing did, or it is none
     changes: tuple[FindingChange, ...] = ()
 
 
@@ -94,14 +97,17 @@ class ComparedFinding:
 class ComparedSubject:
     """One matrix over all diagnoses. `sides` are the subjects without pictures, None where there is none."""
 
-    name: str
+    name: str  # as in the diagnoses
+    # what each diagnosis read, without the picture; `null` where it has no such subject
     sides: tuple[Subject | None, ...]
-    measures: tuple[ComparedMeasure, ...]
-    findings: tuple[ComparedFinding, ...] = ()
-    without_effect: tuple[ComparedMeasure, ...] = ()
+    measures: tuple[ComparedMeasure, ...]  # every measure that any side has
+    findings: tuple[ComparedFinding, ...] = ()  # every cause that any side has
+    without_effect: tuple[ComparedMeasure, ...] = ()  # of heads: raw readings that no probability depends on
+    # readings of tokens by frequency as GROUP.READING, such as `rare.cosine_to_reserved`, and `under_trained_share`,
+    # the share of tested rows that look untrained and were not known to
     tokens: tuple[ComparedMeasure, ...] = ()
     """Readings of groups of tokens by frequency, called GROUP.READING, and the share that looks untrained."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what only some have, and sizes, bins or reserved rows that differ
 
     def __post_init__(self) -> None:
         parts = [measure.values for measure in (*self.measures, *self.without_effect, *self.tokens)]
@@ -146,9 +152,9 @@ class ComparedSubject:
 class ComparedDiagnosis:
     """One of the diagnoses: its name here, its own verdict, and what made it."""
 
-    name: str
-    verdict: str
-    versions: Mapping[str, str] = field(default_factory=dict)
+    name: str  # what it is called here
+    verdict: str  # its own
+    versions: Mapping[str, str] = field(default_factory=dict)  # what made it
 
 
 @dataclass(frozen=True)
@@ -160,11 +166,11 @@ class Comparison(Record):
         f"{LITTLE} Numbers are never rounded onto a limit they did not reach."
     )
 
-    verdict: str
-    diagnoses: tuple[ComparedDiagnosis, ...]
-    subjects: tuple[ComparedSubject, ...]
-    notes: tuple[str, ...] = ()
-    intervals: str = ""
+    verdict: str  # one sentence
+    diagnoses: tuple[ComparedDiagnosis, ...]  # two to six, the first is the baseline
+    subjects: tuple[ComparedSubject, ...]  # the matrices
+    notes: tuple[str, ...] = ()  # versions that differ, and whether nothing is shared
+    intervals: str = ""  # how intervals of differences are made
     """How the interval of a difference was made."""
 
     def __post_init__(self) -> None:

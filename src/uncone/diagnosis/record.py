@@ -52,27 +52,29 @@ _OUTERMOST = 8
 class Subject:
     """One matrix of a model (`input`, `head`) or a collection (`rows`), and all that was read from it."""
 
-    name: str
-    source: str
-    n: int
-    d: int
-    dtype: str
-    measurements: tuple[Measurement, ...]
-    findings: tuple[Finding, ...]
-    groups: Groups | None
-    spectrum: Spectrum | None
-    norms: Norms | None
-    picture: Picture | None
-    without_effect: tuple[Measurement, ...] = ()
+    name: str  # `input`, `head` or `rows`
+    source: str  # file and tensor
+    n: int  # rows
+    d: int  # columns
+    dtype: str  # as stored
+    measurements: tuple[Measurement, ...]  # every measure, undefined ones too
+    findings: tuple[Finding, ...]  # most severe first
+    groups: Groups | None  # readings by bin of ids
+    spectrum: Spectrum | None  # eigenvalues
+    norms: Norms | None  # the distribution of row lengths
+    picture: Picture | None  # coordinates for the cone picture
+    without_effect: tuple[Measurement, ...] = ()  # of a head: raw readings that no probability depends on
     """Raw readings of a head that no probability depends on (a vector added to all rows changes none)."""
-    left_out: int = 0
+    left_out: int = 0  # rows that are not finite and were left out on request
     """Rows that are not finite and were left out on request."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what is to be said about this matrix
+    # frequent, medium, rare and reserved rows compared; of a collection only with counts
     frequency_groups: FrequencyGroups | None = None
-    under_trained: UnderTrained | None = None
-    odd_rows: tuple[OddRows, ...] = ()
-    placed: tuple[Placed, ...] = ()
+    under_trained: UnderTrained | None = None  # rows that look untrained; `null` for a collection
+    odd_rows: tuple[OddRows, ...] = ()  # zero, equal and giant rows
+    placed: tuple[Placed, ...] = ()  # readings among those of known models
     """Readings among those of known models."""
+    # rows by measured frequency, where there are counts: see [its records](explain_records.md)
     by_count: FrequencyBins | None = None
     """Rows by how often their tokens were counted in a text; None where no counts were given."""
 
@@ -194,11 +196,12 @@ class Diagnosis(Record):
         "columns. Numbers are never rounded onto a limit they did not reach."
     )
 
-    name: str
-    verdict: str
-    subjects: tuple[Subject, ...]
-    notes: tuple[str, ...] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)
+    name: str  # what was diagnosed, as it was named; of a path, its last two parts
+    verdict: str  # one sentence
+    subjects: tuple[Subject, ...]  # the matrices
+    notes: tuple[str, ...] = ()  # what is to be said about the whole, such as a tied or missing head
+    versions: Mapping[str, str] = field(default_factory=dict)  # what made it
+    # what texts say, where they were given: see [its records](explain_records.md)
     explanation: Explanation | None = None
     """Why, where a text was given."""
 

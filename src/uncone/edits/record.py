@@ -48,62 +48,64 @@ class HeadProof:
     what it takes to write that logit.
     """
 
-    text: str
-    positions: int
-    dtype: str
-    reference: str
-    difference: float
-    rounding: float
-    rounding_edited: float
+    text: str  # what the models ran on, beside random ids
+    positions: int  # compared
+    dtype: str  # of the head's product
+    reference: str  # what stands for the original without its rounding
+    difference: float  # the largest change of a log-probability; never above `rounding` + `rounding_edited`
+    rounding: float  # the original's largest error against the reference
+    rounding_edited: float  # the edited model's, against the same reference
+    # what `rounding_edited` may not be above: 1.5 times `rounding`, and what it takes to write the largest logit
     allowed: float
-    same_first: int
-    ties: int
+    same_first: int  # positions at which the same token comes first
+    ties: int  # positions at which another does, nearer to the first than rounding tells apart
 
 
 @part
 class RoundingError:
     """The root mean square error of the logits' differences over their deviation, in one kind of rounding."""
 
+    # `int8_tensor`, `int8_rows`, `float16`, `bfloat16` (of the rows) or `logits_bfloat16`
     kind: Literal["int8_tensor", "int8_rows", "float16", "bfloat16", "logits_bfloat16"]
-    before: float
-    after: float
+    before: float  # error of the logits' differences, root mean square over their standard deviation
+    after: float  # the same for the centred head
 
 
 @part
 class HeadRows:
     """The rows of the head, before or after."""
 
-    mean_norm: float
-    norm_of_mean: float
-    largest: float
+    mean_norm: float  # mean length of a row
+    norm_of_mean: float  # length of the mean row
+    largest: float  # largest absolute value
     """The largest absolute value."""
-    mean_cosine: float | None
+    mean_cosine: float | None  # of two different rows; none where a row is zero
 
 
 @dataclass(frozen=True)
 class HeadEdit(Record):
     """The result of `center_head`, and the proof."""
 
-    name: str
-    head: str
-    n: int
-    d: int
-    dtype: str
-    way: Literal["untied", "folded", "parted"]
+    name: str  # of the model
+    head: str  # the tensor whose rows are centred, by its name in the copy
+    n: int  # rows
+    d: int  # features
+    dtype: str  # as stored
+    way: Literal["untied", "folded", "parted"]  # `untied`, `folded` or `parted`
     """The head was a matrix of its own; tied, the mean went into `folded_into`; tied, it now stands apart as
     `added`."""
-    folded_into: tuple[str, ...]
-    added: tuple[str, ...]
-    before: HeadRows
-    after: HeadRows
-    proof: HeadProof
-    effects: tuple[RoundingError, ...]
-    unchanged: int
+    folded_into: tuple[str, ...]  # the tensors that the mean was added to
+    added: tuple[str, ...]  # the tensors that the original did not have
+    before: HeadRows  # the rows of the original
+    after: HeadRows  # those of the copy
+    proof: HeadProof  # that probabilities are the same
+    effects: tuple[RoundingError, ...]  # what rounding does to the head, before and after
+    unchanged: int  # other tensors that were compared and are the same to the bit
     """How many other tensors were compared and are the same to the bit."""
-    warnings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-    statement: str = GAUGE
+    warnings: tuple[str, ...] = ()  # settings that read raw logits
+    notes: tuple[str, ...] = ()  # what users of raw logits or input vectors have to know
+    left_out: tuple[str, ...] = ()  # files that hold the weights in another format and were not copied
+    statement: str = GAUGE  # that this is a gauge change, and what that means
 
     def __post_init__(self) -> None:
         fits, names = self.way != "folded" or self.folded_into, "the names that the mean was folded into"
@@ -167,27 +169,27 @@ class HeadEdit(Record):
 class EditedToken:
     """One token whose rows were set anew. `sub_tokens` are the ids whose mean they are, if they are one."""
 
-    id: int
-    token: str | None
-    way: Way
-    sub_tokens: tuple[int, ...] = ()
+    id: int  # its row
+    token: str | None  # its token; of a byte-level vocabulary as text
+    way: Way  # `sub_tokens`, `mean` or `covariance`
+    sub_tokens: tuple[int, ...] = ()  # whose rows the new row is the mean of
 
 
 @part
 class EditedTensor:
     """One matrix whose rows were set; its other rows are the original's to the bit, as was compared."""
 
-    name: str
-    role: Literal["table", "head", "both"]
-    n: int
-    d: int
-    dtype: str
-    rows_equal: int
-    mean_norm_others: float
-    mean_norm_before: float | None
+    name: str  # in the file
+    role: Literal["table", "head", "both"]  # `table`, `head` or `both`
+    n: int  # rows
+    d: int  # features
+    dtype: str  # as stored
+    rows_equal: int  # rows that were compared and are the same to the bit: all others
+    mean_norm_others: float  # mean length of the trained rows
+    mean_norm_before: float | None  # of the edited rows; none where one was not finite
     """Of the edited rows; None where one was not finite."""
-    mean_norm_after: float
-    shrinkage: float | None = None
+    mean_norm_after: float  # of the edited rows
+    shrinkage: float | None = None  # share of the identity in the covariance that rows were drawn with
     """Share of the identity in the covariance that rows were drawn with."""
 
 
@@ -195,32 +197,32 @@ class EditedTensor:
 class TextLoss:
     """Mean loss in nats of a token on one text; `with_edited` counts targets that are edited tokens."""
 
-    text: str
-    kind: Literal["next_token", "masked_token"]
-    targets: int
-    with_edited: int
-    before: float
-    after: float
+    text: str  # the file's name
+    kind: Literal["next_token", "masked_token"]  # `next_token` or `masked_token`
+    targets: int  # tokens asked for
+    with_edited: int  # of these, edited ones
+    before: float  # mean loss in nats of a token
+    after: float  # the same for the copy
 
 
 @dataclass(frozen=True)
 class TokenEdit(Record):
     """The result of `repair_tokens`."""
 
-    name: str
-    method: Way
-    edited: int
-    tokens: tuple[EditedToken, ...]
+    name: str  # of the model
+    method: Way  # `sub_tokens`, `mean` or `covariance`
+    edited: int  # tokens
+    tokens: tuple[EditedToken, ...]  # the first 200
     """The first 200."""
-    tensors: tuple[EditedTensor, ...]
-    unchanged: int
+    tensors: tuple[EditedTensor, ...]  # the table, and a head that is a matrix of its own
+    unchanged: int  # other tensors that were compared and are the same to the bit
     """How many other tensors were compared and are the same to the bit."""
-    seed: int
-    loss: TextLoss | None = None
-    no_loss: str = ""
+    seed: int  # of the draw
+    loss: TextLoss | None = None  # on the given text
+    no_loss: str = ""  # why there is none
     """Why there is no loss."""
-    notes: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # tokens without parts, rows without a token
+    left_out: tuple[str, ...] = ()  # files that hold the weights in another format and were not copied
 
     def blocks(self) -> tuple[Block, ...]:
         columns = ("matrix", "role", "rows kept", "norm before", "norm after", "norm, trained")

@@ -58,11 +58,11 @@ _CHOICES: dict[bool, tuple[str, Tone]] = {True: ("LEAVE IT", "warning"), False: 
 class Interval:
     """A difference and its bootstrap interval, all in the unit of what was subtracted."""
 
-    difference: float
-    low: float
-    high: float
-    level: float = 0.95
-    resamples: int = 0
+    difference: float  # repair less original, in the unit of the number
+    low: float  # lower limit
+    high: float  # upper limit
+    level: float = 0.95  # share of resampled differences inside
+    resamples: int = 0  # how many
 
     def __post_init__(self) -> None:
         ends = f"{self.low} to {self.high}"
@@ -78,11 +78,11 @@ class Interval:
 class Price:
     """What a repair took: seconds to fit and to apply, and how many vectors each; `fitted_on` says which."""
 
-    fit_s: float
-    apply_s: float
-    fitted_n: int
-    applied_n: int
-    fitted_on: str = ""
+    fit_s: float  # seconds to fit
+    apply_s: float  # seconds to apply
+    fitted_n: int  # vectors it was fitted on
+    applied_n: int  # vectors it was applied to
+    fitted_on: str = ""  # which these were
 
 
 Results = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
@@ -101,20 +101,22 @@ class Evaluation(Record):
     unit; not of `n`, nor of what is undefined. `prices[set][repair]` says what each repair took.
     """
 
-    verdict: str
-    name: str
-    task: Task
-    protocol: str
-    results: Results
-    differences: Differences = field(default_factory=dict)
-    prices: Mapping[str, Mapping[str, Price]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    intervals: str = ""
+    verdict: str  # the result in one sentence
+    name: str  # of the model or file
+    task: Task  # `wordsim`, `sts`, `retrieval` or `ann`
+    protocol: str  # `paper` or `field` for `wordsim`, else empty
+    results: Results  # `results[task][set][repair][name]`: a number, or null where it is undefined
+    differences: Differences = field(default_factory=dict)  # the same, without the original: an `Interval`
+    prices: Mapping[str, Mapping[str, Price]] = field(default_factory=dict)  # `prices[set][repair]`: a `Price`
+    notes: tuple[str, ...] = ()  # what was left out, what repairs were fitted on
+    intervals: str = ""  # how the intervals were made
     """How the intervals were made."""
+    # versions, the encoder and its digest (of rows theirs), digests of the data, the seed, and the `measure` of the
+    # verdict
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Versions, the encoder's kind and digest (of rows theirs), digests of the data, the seed, the `measure`
     of the verdict."""
-    caution: str = ""
+    caution: str = ""  # why the scores may say little: of own vectors one side alone seems repaired
     """Why the scores may say little: one side alone seems repaired."""
 
     def __post_init__(self) -> None:
@@ -285,21 +287,22 @@ class Selection(Record):
     """
 
     HOW: ClassVar[str] = "uncone repair SPEC OUT --method auto --json F"
-    verdict: str
-    name: str
-    task: str
-    measure: str
-    chosen: str
-    candidate: str | None
-    development_original: float
-    development: Mapping[str, Interval]
-    development_n: int
-    test_original: float | None = None
-    test: Interval | None = None
-    test_n: int = 0
-    splits: str = ""
+    verdict: str  # the decision in one sentence
+    name: str  # of the model
+    task: str  # `retrieval` or `sts`
+    measure: str  # `ndcg10` or `spearman_cosine`
+    chosen: str  # a repair, or `original`: leave it as it is
+    candidate: str | None  # what the development split chose
+    development_original: float  # the original on the development split
+    development: Mapping[str, Interval]  # by repair, an `Interval` at the level raised for their number
+    development_n: int  # items of the split
+    test_original: float | None = None  # the original on the test split
+    test: Interval | None = None  # the candidate on the test split, at 95%
+    test_n: int = 0  # items of the split
+    splits: str = ""  # which items each split holds, and what repairs were fitted on
     """Which items each split holds, and what the repairs were fitted on."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was left out
+    # versions, the encoder and its digest, digests of the data, the seed, and how many resamples
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -32,20 +32,20 @@ class Measurement:
     columns gives. `centered` says whether the mean row was subtracted (None: the question does not arise).
     """
 
-    name: str
-    value: float | None
-    reason: str = ""
-    range: tuple[float | None, float | None] = (None, None)
-    better: Literal["higher", "lower", "neither"] = "neither"
-    reference: float | None = None
-    interval: tuple[float, float] | None = None
-    n: int = 0
-    d: int = 0
-    centered: bool | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    definition: str = ""
-    reads_badly: str = ""
+    name: str  # see [measures](measures.md)
+    value: float | None  # `null` exactly when the measure is undefined here
+    reason: str = ""  # why it is undefined, else empty
+    range: tuple[float | None, float | None] = (None, None)  # lowest and highest, `null` where unbounded
+    better: Literal["higher", "lower", "neither"] = "neither"  # `higher`, `lower` or `neither`
+    reference: float | None = None  # what an isotropic cloud of the same size gives
+    interval: tuple[float, float] | None = None  # an interval around the value, where a measure has one
+    n: int = 0  # rows it was read from
+    d: int = 0  # columns
+    centered: bool | None = None  # whether the mean row was subtracted; `null` where the question does not arise
+    details: Mapping[str, Any] = field(default_factory=dict)  # whatever else the measure tells
+    warnings: tuple[str, ...] = ()  # why the value may mislead here
+    definition: str = ""  # the meaning of the number in one sentence
+    reads_badly: str = ""  # "reads badly when ...": when the value misleads, whatever the rows
     """When the value misleads, whatever the rows; empty in files of older versions."""
 
     @property
@@ -88,15 +88,17 @@ class Measurement:
 class Finding:
     """A cause in the user's words, the evidence for it, and what to do about it."""
 
-    cause: str
-    level: Level
-    summary: str
-    evidence: tuple[str, ...] = ()
-    repair: str = ""
+    cause: str  # one of the causes above, `no_defect`, or `not_measured`; `healthy` in older files
+    level: Level  # `severe`, `warning`, `note`, `healthy`, `structure` or `no_effect`
+    summary: str  # the cause in words
+    evidence: tuple[str, ...] = ()  # the numbers it rests on
+    repair: str = ""  # what to do; empty where there is nothing to do
+    # the same as a line to paste into a shell, or into Python for rows in memory; empty where there is none
     command: str = ""
     """The advice as a line to paste into a shell (or into Python, for rows in memory)."""
-    measures: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ()  # the readings it rests on
     """The readings that it rests on, by name."""
+    # how far a defect goes, from 0 on: a cosine, or a share of rows, of variance or of lost dimensions
     extent: float | None = None
     """How far a defect goes, from 0 on: a cosine, or a share of rows, of variance or of lost dimensions."""
 
@@ -115,40 +117,40 @@ class OddRows:
     that `n` is an estimate from one row in so many.
     """
 
-    kind: Literal["zero", "equal", "giant"]
-    n: int
-    reserved: int = 0
-    ids: tuple[int, ...] = ()
-    labels: tuple[str | None, ...] = ()
-    length: float | None = None
-    sampled: int = 1
+    kind: Literal["zero", "equal", "giant"]  # `zero`, `equal` (to an earlier row) or `giant`
+    n: int  # such rows, without those that are reserved by name
+    reserved: int = 0  # zero rows among the reserved ones
+    ids: tuple[int, ...] = ()  # the first few; of giant rows the longest
+    labels: tuple[str | None, ...] = ()  # their tokens
+    length: float | None = None  # of the longest, in medians
+    sampled: int = 1  # above 1, `n` is an estimate from one row in so many, and a note of the subject says so
 
 
 @part
 class Group:
     """Readings of one group of rows: a bin of ids, or the reserved rows. Undefined readings are None."""
 
-    name: str
-    start: int
-    stop: int
-    n: int
-    zero_rows: int
-    norm_mean: float | None
-    norm_std: float | None
-    mean_cosine: float | None
-    cosine_to_reserved: float | None
-    reserved_rows: int = 0
+    name: str  # for people
+    start: int  # first id
+    stop: int  # one after the last id; 0 for the reserved rows, which are no span
+    n: int  # rows
+    zero_rows: int  # of which all zero
+    norm_mean: float | None  # mean row length
+    norm_std: float | None  # its standard deviation
+    mean_cosine: float | None  # among the rows of the group
+    cosine_to_reserved: float | None  # mean cosine to the reserved rows
+    reserved_rows: int = 0  # how many of the rows are reserved
 
 
 @part
 class Groups:
     """Rows cut into bins of ids, and the reserved rows that each bin is compared to."""
 
-    bin_size: int
-    reserved: str
-    reserved_group: Group | None
-    bins: tuple[Group, ...]
-    reserved_by_name: bool = True
+    bin_size: int  # ids in a bin
+    reserved: str  # which rows are the reserved ones
+    reserved_group: Group | None  # their readings
+    bins: tuple[Group, ...]  # bins in the order of ids, empty ones left out
+    reserved_by_name: bool = True  # the tokenizer names them; else the last ids stand in
     """Whether the tokenizer names the reserved rows; else they are the last ids, which stand in for rare
     tokens."""
 
@@ -164,20 +166,20 @@ class Spectrum:
     isotropic cloud with the covariance's trace and the same number of rows and columns (Marchenko-Pastur
     quantiles)."""
 
-    raw: tuple[float, ...]
-    centered: tuple[float, ...]
-    isotropic: tuple[float, ...]
+    raw: tuple[float, ...]  # eigenvalues of the second moment, largest first
+    centered: tuple[float, ...]  # of the covariance
+    isotropic: tuple[float, ...]  # of an isotropic cloud with the same trace, rows and columns
 
 
 @part
 class Norms:
     """The distribution of the rows' Euclidean norms: `counts[i]` rows lie in [edges[i], edges[i + 1])."""
 
-    smallest: float
-    mean: float
-    largest: float
-    edges: tuple[float, ...]
-    counts: tuple[int, ...]
+    smallest: float  # shortest row
+    mean: float  # mean length
+    largest: float  # longest row
+    edges: tuple[float, ...]  # edges of the histogram, one more than counts
+    counts: tuple[int, ...]  # rows in each bar
 
     def __post_init__(self) -> None:
         edges = len(self.counts) + 1 if self.counts else 0
@@ -196,10 +198,13 @@ class Fitted:
     where only weighted sums were seen.
     """
 
-    name: str
-    n: int
-    d: int
+    name: str  # the rows that something was fitted on, as they were named
+    n: int  # rows
+    d: int  # columns
+    # of the rows as little-endian float32 (float64 where they are); `null` where only their sums were seen
     sha256: str | None = None
+    # the same of their weights; `null` where every row counted once, `in the moments` where only weighted sums were
+    # seen
     weights: str | None = None
 
 
@@ -215,18 +220,18 @@ class Picture:
     a text. Either is None where unknown.
     """
 
-    total: int
-    ids: tuple[int, ...]
-    labels: tuple[str | None, ...]
-    groups: tuple[int, ...]
-    group_names: tuple[str, ...]
-    raw: str
-    raw_scale: float
-    centered: str
-    centered_scale: float
-    norms: str | None = None
-    norm_scale: float = 1.0
-    counts: tuple[int, ...] | None = None
+    total: int  # rows there are
+    ids: tuple[int, ...]  # the rows pictured, all or a sample
+    labels: tuple[str | None, ...]  # the token of each, likewise
+    groups: tuple[int, ...]  # the group of each, a place in `group_names`
+    group_names: tuple[str, ...]  # for people
+    raw: str  # base64 of little-endian int16, three a row: coordinates along the first three singular directions
+    raw_scale: float  # multiply by it
+    centered: str  # the same with the mean row subtracted, along directions of its own
+    centered_scale: float  # multiply by it
+    norms: str | None = None  # base64 of little-endian uint16, one a row: the Euclidean length of the row as stored
+    norm_scale: float = 1.0  # multiply by it
+    counts: tuple[int, ...] | None = None  # how often the token of each row occurs in the text that was counted
 
     def __post_init__(self) -> None:
         n, names, small = len(self.ids), len(self.group_names), "of at least 0 and below 2^53 in the picture"

@@ -32,8 +32,8 @@ _CHANCE = (
 class Estimate:
     """A number and its interval, as if the rows had been drawn at random; None where it is undefined."""
 
-    value: float | None
-    interval: tuple[float, float] | None = None
+    value: float | None  # `null` where it is undefined
+    interval: tuple[float, float] | None = None  # around the value; `null` with fewer than 10 rows
 
     def __post_init__(self) -> None:
         low, high = self.interval or (0.0, 0.0)
@@ -51,36 +51,37 @@ class FrequencyGroup:
     the distribution).
     """
 
-    name: str
-    n: int
-    occurrences: int | None
-    mean_cosine: Estimate
-    mean_norm: Estimate
-    cosine_to_reserved: Estimate
-    cosine_to_common: Estimate
+    name: str  # `frequent`, `medium`, `rare` or `reserved`: reserved by name, or without a token
+    n: int  # rows
+    occurrences: int | None  # the sum of their counts
+    mean_cosine: Estimate  # among the rows of the group
+    mean_norm: Estimate  # mean row length
+    cosine_to_reserved: Estimate  # mean cosine to the reserved rows
+    cosine_to_common: Estimate  # mean cosine to the sum of all unit rows
+    # standard deviations by which `mean_cosine` lies above that of random groups of this size
     excess: float | None = None
-    chance: float | None = None
+    chance: float | None = None  # at most the probability that a random group has as much (Cantelli)
 
 
 @part
 class Difference:
     """A reading of the group `first` minus that of the group `second`."""
 
-    first: str
-    second: str
-    reading: Reading
-    difference: Estimate
+    first: str  # a group
+    second: str  # the group whose reading is subtracted
+    reading: Reading  # `mean_cosine`, `mean_norm`, `cosine_to_reserved` or `cosine_to_common`
+    difference: Estimate  # the first minus the second
 
 
 @part
 class FrequencyGroups:
     """Frequent, medium, rare and reserved rows, ranked `by` counts or ids, and how they were cut."""
 
-    by: Literal["count", "id"]
-    definition: str
-    confidence: float
-    groups: tuple[FrequencyGroup, ...]
-    differences: tuple[Difference, ...]
+    by: Literal["count", "id"]  # what rows were ranked by: `count`, or `id` where no counts were given
+    definition: str  # how they were cut
+    confidence: float  # of the intervals
+    groups: tuple[FrequencyGroup, ...]  # frequent, medium, rare, reserved; empty ones left out
+    differences: tuple[Difference, ...]  # between groups
 
 
 @part
@@ -91,16 +92,18 @@ class UnderTrainedToken:
     `cosine_to_mean` to the mean row. `expected` marks the known-unused rows themselves.
     """
 
-    id: int
+    id: int  # the row
+    # its token; of a byte-level vocabulary as text, `" the"` for `Ġthe`, with bytes that are no text alone as
+    # `\xe2\x80`
     token: str | None
-    indicator: float
-    p: float
-    q: float
-    norm: float
-    cosine_to_unused: float | None
-    cosine_to_mean: float | None
-    count: int | None = None
-    expected: bool = False
+    indicator: float  # cosine distance, or norm
+    p: float  # one-sided p-value
+    q: float  # the least false-discovery rate at which it is found
+    norm: float  # its length
+    cosine_to_unused: float | None  # to the mean of the known-unused rows, as the definition says
+    cosine_to_mean: float | None  # of the row as it is, to the mean row; `null` for a head, whose mean is subtracted
+    count: int | None = None  # how often it occurs, where counts were given
+    expected: bool = False  # whether it was known to be unused
 
 
 @part
@@ -114,20 +117,22 @@ class UnderTrained:
     indicator that counts.
     """
 
+    # rows that look untrained and were not known to be unused; `null` exactly when nothing could be told
     found: int | None
-    reason: str = ""
-    indicator: Literal["cosine", "norm", ""] = ""
-    definition: str = ""
-    rate: float = 0.0
-    tested: int = 0
-    reference: str = ""
-    known: int = 0
-    known_found: int = 0
-    center: float | None = None
-    scale: float | None = None
-    threshold: float | None = None
+    reason: str = ""  # why nothing could be told, else empty
+    indicator: Literal["cosine", "norm", ""] = ""  # `cosine` or `norm`; lower is suspect
+    definition: str = ""  # what the indicator is
+    rate: float = 0.0  # the false-discovery rate
+    tested: int = 0  # rows that were tested
+    reference: str = ""  # which rows the others are compared with, and why these; empty where there are none
+    known: int = 0  # rows known to be unused
+    known_found: int = 0  # of which found by the same test
+    center: float | None = None  # of the null of the indicator
+    scale: float | None = None  # its standard deviation
+    threshold: float | None = None  # the last indicator that was found
+    # at most 200 found rows and 20 known ones, the smallest p-values of each first
     tokens: tuple[UnderTrainedToken, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # cautions
 
 
 def token_measurements(

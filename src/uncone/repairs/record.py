@@ -30,17 +30,19 @@ class RepairCost:
     counts directions that nothing is left of, None for what is not one linear map.
     """
 
-    fit_seconds: float | None
+    fit_seconds: float | None  # none where the repair was loaded
     apply_seconds: float
+    # norm of all changes over the norm of all vectors, of those that were measured; none where the number of columns
+    # changed
     relative_change: float | None = None
-    rank_lost: int | None = None
+    rank_lost: int | None = None  # directions nothing is left of; none for what is not affine
 
 
 @part
 class Lengths:
     """The Euclidean norms of the rows that were measured; zero rows are left out."""
 
-    mean: float
+    mean: float  # of the norms of the measured rows; zero rows are left out
     smallest: float
     largest: float
 
@@ -64,30 +66,30 @@ class Repaired(Record):
 
     KIND: ClassVar[str] = "repair"
 
-    verdict: str
-    name: str
-    out: str
-    kind: Literal["vectors", "encoder"]
-    method: str
-    gains: bool | None
-    n: int
-    d: int
-    k: int
-    dtype: str
-    fitted: Fitted | None
+    verdict: str  # whether the rows are rounder, that only a task says whether it helps, and the cost
+    name: str  # of the source, at most two parts of its path
+    out: str  # of what was written, likewise
+    kind: Literal["vectors", "encoder"]  # `vectors` or `encoder`
+    method: str  # the repair; the class of one that was loaded
+    gains: bool | None  # the rows are clearly rounder; none where nothing was measured
+    n: int  # rows written; of an encoder, sentences it was fitted on
+    d: int  # columns read
+    k: int  # columns written
+    dtype: str  # as stored
+    fitted: Fitted | None  # what it was fitted on: `name`, `n`, `d`, `sha256` of the numbers and of `weights`
     cost: RepairCost
-    measured: int = 0
-    before: tuple[Measurement, ...] = ()
-    after: tuple[Measurement, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)
-    selection: Selection | None = None
-    normalized: bool = False
-    lengths_before: Lengths | None = None
-    lengths_after: Lengths | None = None
-    index: tuple[str, ...] = ()
-    next_step: str = ""
+    measured: int = 0  # rows or sentences in `before` and `after`
+    before: tuple[Measurement, ...] = ()  # mean cosine, IsoScore, I(W)
+    after: tuple[Measurement, ...] = ()  # the same of what was written
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the repair
+    notes: tuple[str, ...] = ()  # what could not be kept, what was fitted on other rows
+    versions: Mapping[str, str] = field(default_factory=dict)  # of uncone and torch
+    selection: Selection | None = None  # the evidence of the task that chose the repair; none where it was named
+    normalized: bool = False  # each row was divided by its norm after the repair
+    lengths_before: Lengths | None = None  # of the rows as they were read
+    lengths_after: Lengths | None = None  # of the same rows as they were written
+    index: tuple[str, ...] = ()  # how an index of the written rows must be asked
+    next_step: str = ""  # the command that asks a task; empty where one chose the repair
 
     def __post_init__(self) -> None:
         before, after = ([measurement.name for measurement in side] for side in (self.before, self.after))

@@ -24,32 +24,32 @@ class ZipfLaw:
     or no interval, `reason` says why.
     """
 
-    exponent: Estimate
-    ranks: int
-    least: int
-    gap: float | None
-    reason: str = ""
+    exponent: Estimate  # s in p(r) ~ r^-s; the interval is over stretches of the text
+    ranks: int  # how many of the most frequent were fitted
+    least: int  # the least count that may be fitted
+    gap: float | None  # the largest difference of the cumulative share from the law's
+    reason: str = ""  # why there is no exponent, or no interval
 
 
 @part
 class Coverage:
     """The most frequent `tokens` make up this `share` of the text."""
 
-    share: float
-    tokens: int
+    share: float  # of the text
+    tokens: int  # so many of the most frequent make it up
 
 
 @part
 class RankFrequency:
     """How often the tokens, or the words, of a text occur, by rank: `counts` at some `ranks`."""
 
-    unit: Literal["tokens", "words"]
-    total: int
-    different: int
-    law: ZipfLaw
-    coverage: tuple[Coverage, ...]
-    ranks: tuple[int, ...]
-    counts: tuple[int, ...]
+    unit: Literal["tokens", "words"]  # `tokens` or `words`
+    total: int  # how many were counted
+    different: int  # how many different ones
+    law: ZipfLaw  # the fitted exponent
+    coverage: tuple[Coverage, ...]  # how many make up 30, 50, 90 and 98% of the text
+    ranks: tuple[int, ...]  # to be drawn
+    counts: tuple[int, ...]  # at each rank
 
     def __post_init__(self) -> None:
         told = f"{len(self.counts)} for {len(self.ranks)}"
@@ -82,20 +82,20 @@ class TokenFrequencies(Record):
         "most by which the law misses the share of the text up to some rank."
     )
 
-    verdict: str
-    name: str
-    sources: tuple[str, ...]
-    characters: int
-    vocabulary: int
-    never_seen: int
-    reserved: int
-    tokens: RankFrequency
-    words: RankFrequency | None
-    frequent: tuple[CountedToken, ...]
-    unseen: tuple[CountedToken, ...]
-    word: str = ""
+    verdict: str  # one sentence
+    name: str  # the model or tokenizer
+    sources: tuple[str, ...]  # the files that were counted
+    characters: int  # of the texts; 0 of counts made before
+    vocabulary: int  # rows of the model's table
+    never_seen: int  # tokens that do not occur
+    reserved: int  # of those the ones that are reserved by name or special, or that have no token
+    tokens: RankFrequency  # tokens by rank
+    words: RankFrequency | None  # words by rank, where they were counted
+    frequent: tuple[CountedToken, ...]  # the most frequent ones
+    unseen: tuple[CountedToken, ...]  # the first by id that never occur and are not reserved
+    word: str = ""  # what counts as a word
     """What counts as a word."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what else is to be said
 
     def blocks(self) -> tuple[Block, ...]:
         kinds = [one for one in (self.tokens, self.words) if one is not None]

@@ -15,9 +15,9 @@ from uncone.records.text import percent
 class Share:
     """A share in [0, 1] with its 95% interval: where it would lie for other rows drawn alike."""
 
-    value: float
-    low: float
-    high: float
+    value: float  # a share from 0 to 1
+    low: float  # lower end of its 95% interval
+    high: float  # upper end
 
     def __post_init__(self) -> None:
         inside = 0 <= self.low <= self.value <= self.high <= 1
@@ -38,8 +38,8 @@ def edge_of(low: float, width: float, number: int) -> float:
 class Knot:
     """The share of random pairs that score at least `score`."""
 
-    score: float
-    false_match_rate: Share
+    score: float  # an edge of the histogram
+    false_match_rate: Share  # the share at or above it
 
 
 @part
@@ -51,9 +51,9 @@ class ScoreHistogram:
     Histograms over one grid add up: `merge`.
     """
 
-    low: float
-    width: float
-    counts: tuple[int, ...] = field(repr=False)
+    low: float  # lower end of the first bin
+    width: float  # of every bin
+    counts: tuple[int, ...] = field(repr=False)  # pairs by bin
 
     def __post_init__(self) -> None:
         fits = any(self.counts) and min(self.counts) >= 0 and self.width > 0

@@ -15,11 +15,11 @@ from uncone.records.text import number
 class Bar:
     """One number and its bar. A number equal to its bar is within it."""
 
-    name: str
-    value: float
-    kind: Literal["max", "min"]
-    bar: float
-    ok: bool
+    name: str  # the whole name of the number
+    value: float  # as it was read, not rounded
+    kind: Literal["max", "min"]  # `max` or `min`
+    bar: float  # the largest or smallest value within it
+    ok: bool  # whether the value is within it
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,12 @@ class Check(Record):
     `verdict` is that of the diagnosis, and `level` its worst finding's.
     """
 
-    name: str
-    ok: bool
-    bars: tuple[Bar, ...]
-    verdict: str = ""
-    level: Level | None = None
+    name: str  # of the diagnosis
+    ok: bool  # no number is beyond its bar, and no defect is as bad as `fail_on`
+    bars: tuple[Bar, ...]  # maxima first, in the order in which they were given
+    verdict: str = ""  # of the diagnosis
+    level: Level | None = None  # of its worst finding
+    # `severe` or `warning`, the mildest defect that fails; `null` where only bars were asked
     fail_on: Literal["severe", "warning"] | None = None
 
     @property

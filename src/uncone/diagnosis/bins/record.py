@@ -31,15 +31,16 @@ class FrequencyBin:
     `partition_isotropy_drawn` is I(W) of as many rows drawn from all: fewer rows have a lower one.
     """
 
-    low: int
-    high: int
-    n: int
-    occurrences: int
+    low: int  # the least count in the bin
+    high: int  # the greatest
+    n: int  # rows
+    occurrences: int  # the sum of their counts
     mean_norm: float
-    mean_cosine: float | None
-    cosine_to_reserved: float | None
-    along_common: float | None
-    partition_isotropy: float | None
+    mean_cosine: float | None  # between rows of the bin
+    cosine_to_reserved: float | None  # mean cosine of its rows and the reserved rows
+    along_common: float | None  # mean of w . c over the mean norm of all rows
+    partition_isotropy: float | None  # I(W) of the bin's rows, along the eigenvectors of all rows
+    # the same of as many rows drawn from all: fewer rows have a lower one
     partition_isotropy_drawn: float | None = None
 
     @property
@@ -54,9 +55,9 @@ class FrequencyBin:
 class CountCorrelation:
     """Spearman's rank correlation of the count of a token with a reading of its row, over `n` rows."""
 
-    reading: str
-    n: int
-    correlation: Estimate
+    reading: str  # what the count is correlated with
+    n: int  # rows
+    correlation: Estimate  # Spearman's, with Fisher's interval (Bonett & Wright 2000)
 
 
 @part
@@ -67,8 +68,8 @@ class PlacedToken:
     token: str | None
     count: int
     norm: float
-    along_common: float | None
-    cosine_to_reserved: float | None
+    along_common: float | None  # of this row
+    cosine_to_reserved: float | None  # of this row
 
 
 @part
@@ -80,17 +81,17 @@ class FrequencyBins:
     direction.
     """
 
-    verdict: str
-    tokens: int
-    confidence: float
-    bins: tuple[FrequencyBin, ...]
-    reserved: FrequencyBin | None
-    compared: str
-    common: str
-    correlations: tuple[CountCorrelation, ...]
-    never_seen: int
-    unseen: tuple[PlacedToken, ...]
-    furthest: tuple[PlacedToken, ...]
+    verdict: str  # one sentence
+    tokens: int  # the sum of the counts
+    confidence: float  # of the intervals
+    bins: tuple[FrequencyBin, ...]  # from never seen to the most frequent
+    reserved: FrequencyBin | None  # the rows known to be unused
+    compared: str  # which rows cosines to the reserved rows are to
+    common: str  # what the common direction is
+    correlations: tuple[CountCorrelation, ...]  # of the count with each reading
+    never_seen: int  # tokens that do not occur and are not reserved
+    unseen: tuple[PlacedToken, ...]  # the first of them, the nearest to the reserved rows first
+    furthest: tuple[PlacedToken, ...]  # the rows furthest along the common direction
 
 
 def by_count_blocks(by_count: FrequencyBins | None) -> tuple[Block, ...]:

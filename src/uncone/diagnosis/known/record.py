@@ -11,26 +11,27 @@ _UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 class Placed:
     """How many known readings lie below a reading, above it, and too near to tell apart at the digits published."""
 
-    measure: str
+    measure: str  # the measure, as the table of known readings names it
     """As the table of known readings names it."""
-    whom: str
+    whom: str  # one of the matrices compared with: `untied head`
     """One of the matrices compared with: `untied head`."""
-    how: str = ""
+    how: str = ""  # how they were read, where not as stored
     """How they were read, where not as stored: `with the mean row removed`."""
-    below: int = 0
-    equal: int = 0
-    above: int = 0
-    smallest: int | None = None
+    below: int = 0  # known readings below this one
+    equal: int = 0  # known readings that their digits do not tell apart from it
+    above: int = 0  # known readings above it
+    smallest: int | None = None  # parameters of the smallest model compared with; none where a source does not say
     """Parameters of the smallest model compared with; None where no source says."""
-    largest: int | None = None
-    left_out: int = 0
+    largest: int | None = None  # parameters of the largest
+    left_out: int = 0  # known readings of diverged runs, not compared with
     """Known readings of diverged runs: not compared with."""
-    note: str = ""
+    note: str = ""  # what makes the comparison doubtful
     """What makes the comparison doubtful; empty where nothing does."""
-    sources: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()  # where the readings are from
+    # the reading itself, from its lowest to its highest; missing in older files
     ends: tuple[float, float] | None = None
     """The reading that was placed, from its lowest to its highest."""
-    itself: bool = False
+    itself: bool = False  # whether this very matrix is among the known ones, and was left out
     """This very matrix is among the known ones, and is not compared with."""
 
     def __str__(self) -> str:

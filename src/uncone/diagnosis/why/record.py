@@ -18,15 +18,15 @@ class Explanation:
     `clauses` are the answers in short, one for each part that there is.
     """
 
-    clauses: tuple[str, ...]
-    frequencies: TokenFrequencies | None = None
-    layers: LayerProfile | None = None
-    direction: NegativeDirection | None = None
-    gradients: GradientLedger | None = None
-    margins: MarginClaim | None = None
-    unreachable: UnreachableTokens | None = None
-    settable: SettableTokens | None = None
-    notes: tuple[str, ...] = ()
+    clauses: tuple[str, ...]  # what texts say, the answers in short
+    frequencies: TokenFrequencies | None = None  # how often tokens occur
+    layers: LayerProfile | None = None  # the states of every layer
+    direction: NegativeDirection | None = None  # the direction that all states avoid
+    gradients: GradientLedger | None = None  # the parts of the head's gradient
+    margins: MarginClaim | None = None  # softmax margins with and without what rows share
+    unreachable: UnreachableTokens | None = None  # tokens that can never be predicted
+    settable: SettableTokens | None = None  # sets of tokens that a state can put on top
+    notes: tuple[str, ...] = ()  # why a part is missing
 
     def blocks(self) -> tuple[Block, ...]:
         frequencies = () if self.frequencies is None else beneath("Frequency of tokens", self.frequencies.blocks())

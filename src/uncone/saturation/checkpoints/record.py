@@ -68,15 +68,16 @@ class Checkpoint:
     logits over the states of the text. `failed` says why it could not be read; then there is nothing else.
     """
 
-    name: str
-    step: int
+    name: str  # its directory, the last two parts
+    step: int  # of the training
+    # by the name of the series; one that is undefined is left out
     values: Mapping[str, float] = field(default_factory=dict)
-    singular_values: tuple[float, ...] = ()
-    centered: tuple[float, ...] = ()
-    logits: tuple[float, ...] = ()
-    shape: tuple[int, ...] = ()
-    notes: tuple[str, ...] = ()
-    failed: str = ""
+    singular_values: tuple[float, ...] = ()  # of the head as stored, the first hundred
+    centered: tuple[float, ...] = ()  # of the head less its mean row
+    logits: tuple[float, ...] = ()  # of the centred logits over the states of a text, root mean square
+    shape: tuple[int, ...] = ()  # of the head, tokens and columns; empty without a head
+    notes: tuple[str, ...] = ()  # such as a missing head
+    failed: str = ""  # why it could not be read; empty where it was
 
 
 @part
@@ -88,17 +89,17 @@ class SeriesTurn:
     too few checkpoints say. `before_loss` is how likely it turned before the loss did.
     """
 
-    name: str
-    n: int
-    turned: bool | None
-    at: float | None = None
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
-    correlation: float | None = None
-    start: int | None = None
-    before_loss: float | None = None
-    order: Order = ""
+    name: str  # of the series
+    n: int  # points
+    turned: bool | None  # null where there are fewer than 8 points
+    at: float | None = None  # the step where it turned, or would have
+    low: float | None = None  # lower end of its 95 % interval
+    high: float | None = None  # upper end
+    p: float | None = None  # how often a series that never turns would look so, corrected by Holm
+    correlation: float | None = None  # of the noise of neighbouring points
+    start: int | None = None  # the first step that was used: before it the series went the other way
+    before_loss: float | None = None  # how likely it turned before the loss
+    order: Order = ""  # `before`, `after`, `not apart`, or empty where one of both shows no turn
 
 
 @dataclass(frozen=True)
@@ -118,14 +119,15 @@ class CheckpointTrace(Record):
         "head is multiplied by a matrix and the states by its inverse."
     )
 
-    name: str
-    verdict: str
-    checkpoints: tuple[Checkpoint, ...]
-    turns: tuple[SeriesTurn, ...] = ()
-    losses: tuple[tuple[float, float], ...] = ()
+    name: str  # the folder of the checkpoints
+    verdict: str  # whether the geometry turned before the loss, in one sentence
+    checkpoints: tuple[Checkpoint, ...]  # by step
+    turns: tuple[SeriesTurn, ...] = ()  # one for each series that is known
+    losses: tuple[tuple[float, float], ...] = ()  # step and loss, as given
+    # of RankMe (Li et al. 2025) whose ends a test shows, with intervals; empty where there are too few checkpoints
     phases: str = ""
-    notes: tuple[str, ...] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # heads that change shape, gaps, losses left out
+    versions: Mapping[str, str] = field(default_factory=dict)  # packages and their versions
 
     def __post_init__(self) -> None:
         steps = [checkpoint.step for checkpoint in self.checkpoints]

@@ -28,13 +28,13 @@ class ContextCurve:
     None where that is beyond the dimensions computed.
     """
 
-    kind: Literal["all", "seen", "weighted"]
-    source: str
-    contexts: int
-    single: int
-    dimensions: tuple[int, ...]
-    errors: tuple[float, ...]
-    half: Estimate
+    kind: Literal["all", "seen", "weighted"]  # `all`, `seen` or `weighted` rows
+    source: str  # `text`, `shuffled` or `next shuffled`
+    contexts: int  # rows of the matrix
+    single: int  # of them with one follower
+    dimensions: tuple[int, ...]  # from 0 on, at most 121 of them
+    errors: tuple[float, ...]  # W-error at each
+    half: Estimate  # the least dimension with a W-error of at most one half; no value where it is beyond those computed
 
     def __post_init__(self) -> None:
         fits = len(self.dimensions) == len(self.errors) > 0
@@ -47,14 +47,14 @@ class ContextCurve:
 class ContextDifference:
     """The W-error of the text less that of a null, at one dimension, and the dimensions of one half of both."""
 
-    kind: Literal["all", "seen", "weighted"]
-    source: str
-    dimension: int
-    text: float
-    null: float
-    difference: Estimate
-    half: int | None
-    half_null: int | None
+    kind: Literal["all", "seen", "weighted"]  # as of `ContextCurve`
+    source: str  # the null
+    dimension: int  # where the null is at one half, and the last one
+    text: float  # W-error of the text
+    null: float  # W-error of the null
+    difference: Estimate  # text less null, with a 95 % interval over blocks of the stream
+    half: int | None  # dimension of one half of the text
+    half_null: int | None  # the null's
 
 
 @dataclass(frozen=True)
@@ -68,17 +68,17 @@ class ContextRank(Record):
         'language. "next shuffled" leaves the contexts and shuffles the tokens after them.'
     )
 
-    verdict: str
-    name: str
-    tokenizer: str
-    tokens: int
-    vocabulary: int
-    order: int
-    dimensions: int
-    seen: int
-    seed: int
-    curves: tuple[ContextCurve, ...]
-    differences: tuple[ContextDifference, ...]
+    verdict: str  # rests on the differences from the nulls
+    name: str  # of the file, empty for ids and texts
+    tokenizer: str  # what cut the text, in words
+    tokens: int  # of the stream
+    vocabulary: int  # different tokens in it
+    order: int  # tokens of context and the one after them
+    dimensions: int  # singular values asked for
+    seen: int  # occurrences from which on a context counts as seen often
+    seed: int  # of the nulls
+    curves: tuple[ContextCurve, ...]  # three matrices of the text and of each null
+    differences: tuple[ContextDifference, ...]  # the text less each null
 
     def blocks(self) -> tuple[Block, ...]:
         size = f"{count(self.tokens)} tokens, {count(self.vocabulary)} of them different; n-grams of {self.order}"

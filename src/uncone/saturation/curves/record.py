@@ -32,38 +32,38 @@ class CurveVerdict:
     few declined curves.
     """
 
-    model: str
+    model: str  # the model, with further columns that tell curves apart
     task: str
     metric: str
-    declined: bool | None
+    declined: bool | None  # `null` where it is undecided
     suite: str = ""
     shots: str = ""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    lower: bool = False
-    logarithm: bool = False
-    reason: str = ""
-    checkpoints: int = 0
-    peak: float | None = None
-    peak_step: float | None = None
-    final: float | None = None
-    final_step: float | None = None
-    decline: float | None = None
-    decline_error: float | None = None
-    decline_z: float | None = None
-    contrast: float | None = None
-    contrast_error: float | None = None
-    contrast_z: float | None = None
-    p_contrast: float | None = None
-    p_peak: float | None = None
-    p_holm: float | None = None
-    jitter: float | None = None
-    noise: str = ""
-    change_step: float | None = None
-    change_low: float | None = None
-    change_high: float | None = None
-    notes: tuple[str, ...] = ()
-    steps: tuple[float, ...] = ()
-    values: tuple[float, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)  # batch size and weight decay, where the source has them
+    lower: bool = False  # less is better
+    logarithm: bool = False  # ln(value) was judged: `decline`, `contrast`, their errors and `jitter` are of it
+    reason: str = ""  # why it is undecided
+    checkpoints: int = 0  # how many were judged
+    peak: float | None = None  # the best value
+    peak_step: float | None = None  # its step
+    final: float | None = None  # the last value
+    final_step: float | None = None  # its step
+    decline: float | None = None  # by how much the last value is worse than the best
+    decline_error: float | None = None  # from the standard errors of the two
+    decline_z: float | None = None  # their ratio
+    contrast: float | None = None  # the late mean less the middle mean
+    contrast_error: float | None = None  # its standard error: jitter, or the mean standard error where that is larger
+    contrast_z: float | None = None  # their ratio
+    p_contrast: float | None = None  # chance of a contrast as bad without a decline, over all correlations
+    p_peak: float | None = None  # chance that a curve that never declines ends so far below its peak
+    p_holm: float | None = None  # the same after Holm
+    jitter: float | None = None  # deviation between checkpoints, from second differences
+    noise: str = ""  # `standard errors` or `jitter`: what `p_peak` rests on
+    change_step: float | None = None  # where the curve bends
+    change_low: float | None = None  # lower end of its 95% interval
+    change_high: float | None = None  # upper end
+    notes: tuple[str, ...] = ()  # what was left out of this curve
+    steps: tuple[float, ...] = ()  # kept of the twelve clearest declines, to be drawn
+    values: tuple[float, ...] = ()  # as many
 
     def __post_init__(self) -> None:
         lengths = f"{len(self.steps)} and {len(self.values)}: the file was cut or edited"
@@ -87,11 +87,12 @@ class CurveFamily:
     metric: str
     suite: str
     shots: str
-    lower: bool
-    curves: int
-    declined: int
-    undecided: int
-    correlation: float | None = None
+    lower: bool  # less is better
+    curves: int  # how many
+    declined: int  # how many declined
+    undecided: int  # how many could not be judged
+    correlation: float | None = None  # of the jitter of neighbouring checkpoints, from all its curves
+    # the deviation about the trend over the standard errors: the median over its curves, at least 1
     error_ratio: float | None = None
 
     @property
@@ -116,14 +117,14 @@ class CurveVerdicts(Record):
         "Each curve is one run: other seeds are other runs."
     )
 
-    verdict: str
-    name: str
-    alpha: float
-    curves: tuple[CurveVerdict, ...]
-    families: tuple[CurveFamily, ...]
-    told_apart_by: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    verdict: str  # one sentence
+    name: str  # what was read
+    alpha: float  # the level within each family
+    curves: tuple[CurveVerdict, ...]  # every curve
+    families: tuple[CurveFamily, ...]  # every family
+    told_apart_by: tuple[str, ...] = ()  # the columns that make one curve different from another
+    notes: tuple[str, ...] = ()  # what is missing or was left out
+    provenance: Mapping[str, Any] = field(default_factory=dict)  # the seed and the versions
 
     def blocks(self) -> tuple[Block, ...]:
         fell = any(family.declined for family in self.families)

@@ -23,15 +23,15 @@ class HeadExamination(Record):
         "loss that a low rank costs the trained head may be less for one that was trained with it."
     )
 
-    verdict: str
-    name: str
-    text: str
-    rank: RankCurve
-    gradient: GradientShare
-    excision: Excision
-    contexts: ContextRank | None = None
-    notes: tuple[str, ...] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)
+    verdict: str  # one sentence of the three parts
+    name: str  # of the model
+    text: str  # the file, or `texts`
+    rank: RankCurve  # loss against rank
+    gradient: GradientShare  # what the head passes back
+    excision: Excision  # states without their dominant directions
+    contexts: ContextRank | None = None  # of the text; `null` where scipy is not installed
+    notes: tuple[str, ...] = ()  # what was left out
+    versions: Mapping[str, str] = field(default_factory=dict)  # packages and their versions
 
     def blocks(self) -> tuple[Block, ...]:
         return shown(

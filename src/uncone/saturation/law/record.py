@@ -29,10 +29,12 @@ class LawConstant:
     there were no more runs than constants. `bootstrap` is None too where the fit ended at a limit, such as E = 0,
     and where there were fewer than three runs for each fitted constant: a note gives the reason."""
 
-    name: str
-    value: float
-    given: bool = False
+    name: str  # `A`, `alpha`, `B`, `beta` or `E`
+    value: float  # fitted or given; 0 for A, B or E where the best fit has no such term
+    given: bool = False  # it was not fitted
+    # ends of the profile interval; `null` for an end that the runs do not bound
     profile: tuple[float | None, float | None] | None = None
+    # ends of the bootstrap interval, `null` for an open end; none where the fit ended at a limit, such as E = 0
     bootstrap: tuple[float | None, float | None] | None = None
 
 
@@ -40,9 +42,9 @@ class LawConstant:
 class Gap:
     """loss / prediction - 1, and the ends of its interval."""
 
-    value: float
-    low: float
-    high: float
+    value: float  # mean of loss / predicted - 1
+    low: float  # lower limit
+    high: float  # upper limit
 
 
 @part
@@ -50,14 +52,14 @@ class LawRun:
     """A run: `n` parameters, `t` tokens, its loss and what the law says. `fitted` runs made the law; of the others the
     gap has an interval, of the law's error and the noise of one run."""
 
-    model: str
-    n: float
-    t: float
-    loss: float
-    predicted: float
-    gap: float
-    fitted: bool
-    interval: tuple[float, float] | None = None
+    model: str  # its name
+    n: float  # parameters
+    t: float  # tokens
+    loss: float  # measured
+    predicted: float  # by the law
+    gap: float  # loss / predicted - 1
+    fitted: bool  # the law was fitted to it
+    interval: tuple[float, float] | None = None  # of the gap of a run held out
 
     def __post_init__(self) -> None:
         expect(min(self.n, self.t, self.loss) > 0, "runs above 0, got others: the file was edited")
@@ -67,11 +69,11 @@ class LawRun:
 class LawLine:
     """The law over `n` at `t` tokens, and where 95% of new runs lie."""
 
-    t: float
-    n: tuple[float, ...]
-    loss: tuple[float, ...]
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
+    t: float  # tokens that most runs have
+    n: tuple[float, ...]  # parameters
+    loss: tuple[float, ...]  # by the law
+    low: tuple[float, ...] = ()  # lower end of where 95% of new runs lie
+    high: tuple[float, ...] = ()  # upper end
 
     def __post_init__(self) -> None:
         n, whole = len(self.n), (0, len(self.n))
@@ -97,20 +99,21 @@ class ScalingLaw(Record):
         "of another form. The profile interval is the one to quote."
     )
 
-    verdict: str
-    name: str
-    parameters: Parameters
-    constants: tuple[LawConstant, ...]
-    runs: tuple[LawRun, ...]
-    objective: float
-    delta: float
+    verdict: str  # the mean gap of the runs held out, or how fast loss falls, and what N counts
+    name: str  # of the table
+    parameters: Parameters  # what N counts: `total` or `non-embedding`
+    constants: tuple[LawConstant, ...]  # A, alpha, B, beta, E
+    runs: tuple[LawRun, ...]  # in the order of the table
+    objective: float  # sum of Huber's losses of ln L at the fit
+    delta: float  # where Huber's loss turns from squares to sizes
+    # standard deviation of ln L about the law; none where no run is left beyond the constants
     noise: float | None = None
-    gap: Gap | None = None
-    line: LawLine | None = None
-    resamples: int = 0
-    seed: int = 0
-    notes: tuple[str, ...] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)
+    gap: Gap | None = None  # mean over the runs held out
+    line: LawLine | None = None  # the law over N, for the charts
+    resamples: int = 0  # simulated fits; 0 where there are no intervals
+    seed: int = 0  # of the simulated fits
+    notes: tuple[str, ...] = ()  # what the numbers rest on
+    versions: Mapping[str, str] = field(default_factory=dict)  # packages and their versions
 
     def __post_init__(self) -> None:
         names = ", ".join(constant.name for constant in self.constants)

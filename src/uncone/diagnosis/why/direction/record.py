@@ -15,13 +15,13 @@ class AvoidedCloud:
     neither is proven. `exact` says that 0 lies inside of a simplex of points beyond all rounding: no margin at all.
     """
 
-    name: str
-    n: int
-    exists: bool | None
-    margin: float | None
-    bound: float | None
-    exact: bool = False
-    remark: str = ""
+    name: str  # which states
+    n: int  # states
+    exists: bool | None  # whether all avoid a direction
+    margin: float | None  # proven, of the mean norm
+    bound: float | None  # no direction has more
+    exact: bool = False  # proven with no margin at all
+    remark: str = ""  # what to know of it
 
 
 @part
@@ -33,12 +33,12 @@ class NormDirection:
     norm.
     """
 
-    margin: float
-    share: float
-    least_gain: float
-    states: int = 0
-    violations: int = 0
-    deviation: float | None = None
+    margin: float  # of every state, in closed form
+    share: float  # of the mean norm
+    least_gain: float  # smallest absolute gain
+    states: int = 0  # states that it was checked on
+    violations: int = 0  # of those, on the wrong side
+    deviation: float | None = None  # of the states from the closed form
 
 
 @part
@@ -52,26 +52,26 @@ class NegativeDirection:
     state, and `mean_violations` the share of states that minus the mean state is no such direction for.
     """
 
-    verdict: str
-    exists: bool | None
-    epsilon: float
-    n: int
-    dimensions: int
-    mean_norm: float
-    margin: float | None
-    bound: float | None
-    exact: bool
-    held_out: int
-    violations: int
-    held_out_margin: float | None
-    effective_rank: float | None
-    chance: float
-    cosine_to_mean: float | None
-    mean_violations: float | None
-    clouds: tuple[AvoidedCloud, ...]
-    norm: NormDirection | None
-    direction: tuple[float, ...]
-    definition: str = ""
+    verdict: str  # one sentence
+    exists: bool | None  # whether all states avoid a direction; `null` where undecided
+    epsilon: float  # the margin that counts, of the mean norm
+    n: int  # states that were searched
+    dimensions: int  # columns
+    mean_norm: float  # mean norm of the states
+    margin: float | None  # proven, of the mean norm
+    bound: float | None  # no direction has more, of the mean norm
+    exact: bool  # false is proven with no margin at all
+    held_out: int  # states that were held out
+    violations: int  # of those, on the wrong side
+    held_out_margin: float | None  # margin on held-out states
+    effective_rank: float | None  # of the states
+    chance: float  # Cover's probability that random points have one
+    cosine_to_mean: float | None  # of the direction and minus the mean state
+    mean_violations: float | None  # share of states that minus the mean state is no such direction for
+    clouds: tuple[AvoidedCloud, ...]  # the same question on other clouds
+    norm: NormDirection | None  # of the last LayerNorm, in closed form
+    direction: tuple[float, ...]  # (D,), of unit length, where D is modest
+    definition: str = ""  # what was asked, in words
 
     @property
     def points_per_dimension(self) -> float:

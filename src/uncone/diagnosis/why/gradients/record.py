@@ -24,24 +24,24 @@ class RowGradients:
     `coupled_adam` are mean steps along the mean state, at a learning rate of 1.
     """
 
-    name: str
-    rows: int
-    targets: int
-    norm: float
-    pull_norm: float
-    frequent_norm: float
-    rare_norm: float
-    pulled: float
-    pushed_by_frequent: float
-    pushed_by_rare: float
-    net: Estimate
-    cosine: float | None
-    push_cosine: float | None
-    along: float | None
-    toward: float | None
-    sgd: float
-    adam: float
-    coupled_adam: float
+    name: str  # of the group, or the counts of the bin
+    rows: int  # rows in it
+    targets: int  # targets that are its ids
+    norm: float  # mean norm of a row's gradient, of the mean loss
+    pull_norm: float  # of the part from own targets (a)
+    frequent_norm: float  # of the part from other frequent targets (b)
+    rare_norm: float  # of the part from other rare targets (c)
+    pulled: float  # sum of 1 - p at own targets, a target
+    pushed_by_frequent: float  # sum of p at other frequent targets, a target
+    pushed_by_rare: float  # sum of p at other rare targets, a target
+    net: Estimate  # pulled less pushed; its interval is as wide as chance in targets that the model draws
+    cosine: float | None  # mean over pairs of rows, of gradients; null below two rows
+    push_cosine: float | None  # the same of pushes alone
+    along: float | None  # share of the squared norm in the direction of the mean state
+    toward: float | None  # mean cosine of a row's gradient with the mean state
+    sgd: float  # mean step along the mean state, at a learning rate of 1
+    adam: float  # the same under Adam
+    coupled_adam: float  # the same under coupled Adam
 
     @property
     def pushed(self) -> float:
@@ -53,10 +53,10 @@ class RowGradients:
 class MeanDrift:
     """The mean step of all rows: its norm over the mean norm of a step, and its cosines where it is not 0."""
 
-    optimiser: str
-    share: float
-    to_mean_state: float | None
-    to_mean_row: float | None
+    optimiser: str  # its name
+    share: float  # norm of the mean step over the mean norm of a step
+    to_mean_state: float | None  # cosine of the mean step and the mean state; null where the mean step is rounding
+    to_mean_row: float | None  # cosine of the mean step and the mean row
 
 
 @part
@@ -69,24 +69,26 @@ class GradientLedger:
     `logit_of_mean_row` is the mean of |h . mean row|, scaled as logits are.
     """
 
+    # which part is largest on rare rows, whether they are in balance, and whether pushes have one direction
     verdict: str
-    tokens: int
-    vocabulary: int
-    dimensions: int
-    micro_batches: int
-    definition: str
-    nats: float
-    rare_targets: int
+    tokens: int  # targets that were read
+    vocabulary: int  # rows of the head
+    dimensions: int  # its columns
+    micro_batches: int  # runs of targets that stand for an optimiser's steps
+    definition: str  # how rows were cut by count
+    nats: float  # mean cross-entropy
+    rare_targets: int  # targets that are rare
+    # `all`, then `frequent`, `medium`, `rare` and `never`, as far as there are such rows
     groups: tuple[RowGradients, ...]
-    bins: tuple[RowGradients, ...]
-    drifts: tuple[MeanDrift, ...]
-    zero_sum: float
-    is_zero_sum: bool
-    mean_state_share: float
-    mean_row_share: float
-    state_to_minus_row: float | None
-    logit_of_mean_row: float
-    notes: tuple[str, ...] = ()
+    bins: tuple[RowGradients, ...]  # by powers of ten of the count
+    drifts: tuple[MeanDrift, ...]  # under SGD, Adam and coupled Adam
+    zero_sum: float  # norm of the sum of all rows' gradients, over the sum of the norms of their parts
+    is_zero_sum: bool  # that this is rounding; false where logits are capped
+    mean_state_share: float  # norm of the mean state over the mean norm of states
+    mean_row_share: float  # norm of the mean row over the mean norm of rows
+    state_to_minus_row: float | None  # cosine of the mean state and minus the mean row; null where one is 0
+    logit_of_mean_row: float  # mean absolute product of a state and the mean row, scaled as logits are
+    notes: tuple[str, ...] = ()  # what is to be said about the counts
 
     def group(self, name: str) -> RowGradients | None:
         """The group of this name, if there are such rows."""

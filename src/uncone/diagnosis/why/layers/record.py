@@ -40,36 +40,36 @@ class LayerReading:
     sampled states in each bin of cosine from -1 to 1.
     """
 
-    name: str
-    n: int
-    d: int
-    mean_cosine: Estimate
-    anisotropy_raw: float | None
-    anisotropy: float | None
-    effective_rank: float | None
-    effective_rank_isotropic: float | None
-    rogue_share: float | None
-    rogue_dimensions: tuple[int, ...]
-    outlier_dimensions: tuple[int, ...]
-    mean_norm: float
-    largest_norm: float
-    special_norm: float | None
-    sink_norm: float | None
-    alpha: float | None
-    alpha_ranks: tuple[int, int] | None
-    dimensions_90: int | None
-    dimensions_99: int | None
-    self_similarity: float | None
-    self_tokens: int
-    intra_similarity: float | None
-    intra_random: float | None
-    mev: float | None
-    mev_random: float | None
-    two_nn: Estimate
-    clusters: int | None
-    cluster_inter: float | None
-    cluster_intra: float | None
-    histogram: tuple[float, ...]
+    name: str  # `embeddings`, `layer 1`, ..., `final norm` or `before the head`
+    n: int  # states
+    d: int  # columns
+    mean_cosine: Estimate  # of two states, with its 95% interval over stretches of the text
+    anisotropy_raw: float | None  # share of the first direction in the sum of squares
+    anisotropy: float | None  # share of the first direction in the variance
+    effective_rank: float | None  # of the centred states
+    effective_rank_isotropic: float | None  # of as many isotropic rows
+    rogue_share: float | None  # largest share of the mean cosine that one dimension has
+    rogue_dimensions: tuple[int, ...]  # the leading three
+    outlier_dimensions: tuple[int, ...]  # dimensions whose mean stands out, eight at most
+    mean_norm: float  # of a state
+    largest_norm: float  # of a state
+    special_norm: float | None  # mean norm of special tokens
+    sink_norm: float | None  # mean norm of sinks
+    alpha: float | None  # alpha-ReQ of the variances
+    alpha_ranks: tuple[int, int] | None  # first and last rank that were fitted
+    dimensions_90: int | None  # directions with 90% of the variance
+    dimensions_99: int | None  # directions with 99%
+    self_similarity: float | None  # mean cosine of two states of one token
+    self_tokens: int  # tokens that it is the mean of
+    intra_similarity: float | None  # mean cosine of a state and the mean of its segment
+    intra_random: float | None  # the same of random tokens
+    mev: float | None  # share of the first singular direction of a token's states
+    mev_random: float | None  # the same of as many random states
+    two_nn: Estimate  # TwoNN dimension of the sample
+    clusters: int | None  # clusters that k-means finds
+    cluster_inter: float | None  # mean cosine of different tokens within a centred cluster
+    cluster_intra: float | None  # mean cosine of states of one token within a centred cluster
+    histogram: tuple[float, ...]  # share of pairs of states in each bin of cosine
 
     def less(self, name: str, baseline: str = "mean_cosine") -> float | None:
         """A reading less its baseline; None where one of them is undefined."""
@@ -89,21 +89,21 @@ class LogitSpectrum:
     that direction too. `head_rank` is the effective rank of the centred head alone.
     """
 
-    verdict: str
-    level: Level
-    layer: str
-    vocabulary: int
-    dimensions: int
-    tokens: int
-    effective_rank: float
-    effective_rank_raw: float
-    head_rank: float
-    most: int
-    reference: float
-    mean_share: float
-    capped: bool
-    values: tuple[float, ...]
-    isotropic: tuple[float, ...]
+    verdict: str  # whether logits use their directions
+    level: Level  # `healthy`, `warning` or `severe`
+    layer: str  # the layer that the head reads
+    vocabulary: int  # rows of the head
+    dimensions: int  # columns of the head
+    tokens: int  # states
+    effective_rank: float  # of logits, between contexts
+    effective_rank_raw: float  # with what all contexts share
+    head_rank: float  # of the head alone, its mean row subtracted
+    most: int  # the smaller of V - 1 and D
+    reference: float  # of an isotropic head and isotropic states
+    mean_share: float  # share of squared logits that are the same in every context
+    capped: bool  # the model caps its logits: its head was read as stored
+    values: tuple[float, ...]  # singular values, falling
+    isotropic: tuple[float, ...]  # those of the isotropic pair
 
     def blocks(self) -> tuple[Block, ...]:
         limits: Limits = (1.0, float(self.most))
@@ -155,20 +155,20 @@ class LayerProfile:
     `edges` are those of the bins of cosine; `pictures` are of the layers `pictured`.
     """
 
-    verdict: str
-    name: str
-    tokens: int
-    sequences: int
-    special: int
-    sinks: int
-    stopped: bool
-    layers: tuple[LayerReading, ...]
-    edges: tuple[float, ...]
-    logits: LogitSpectrum | None = None
-    no_logits: str = ""
-    pictured: tuple[str, ...] = ()
-    pictures: tuple[Picture, ...] = ()
-    notes: tuple[str, ...] = ()
+    verdict: str  # where in the layers a common direction arises
+    name: str  # the model
+    tokens: int  # states in the sums, of each layer
+    sequences: int  # lines, documents or windows that were read
+    special: int  # special tokens, which stand apart
+    sinks: int  # first positions of a decoder and giant states, which stand apart
+    stopped: bool  # the run ended early, as the intervals were narrow
+    layers: tuple[LayerReading, ...]  # from the embeddings on
+    edges: tuple[float, ...]  # of the bins of cosine
+    logits: LogitSpectrum | None = None  # of head and states together
+    no_logits: str = ""  # why there is none
+    pictured: tuple[str, ...] = ()  # layers that are drawn
+    pictures: tuple[Picture, ...] = ()  # a picture of each
+    notes: tuple[str, ...] = ()  # what to know of the run
 
     def __post_init__(self) -> None:
         expect(

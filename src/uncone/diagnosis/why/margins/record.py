@@ -16,12 +16,12 @@ class HeadMargin:
     `change` the largest change of any margin, over the mean absolute margin of the head as stored.
     """
 
-    name: str
-    margin: float
-    by_norm: float
-    positive: float
-    nats: float
-    change: float
+    name: str  # what was taken out
+    margin: float  # mean of the target's logit less the largest other one
+    by_norm: float  # that over the mean norm of rows
+    positive: float  # share of targets with a margin above 0
+    nats: float  # mean cross-entropy
+    change: float  # largest change of a margin, over the mean absolute margin as stored
 
 
 @part
@@ -32,10 +32,10 @@ class MarginClaim:
     capped.
     """
 
-    verdict: str
-    targets: int
-    holds: bool
-    heads: tuple[HeadMargin, ...]
+    verdict: str  # what the mean row does to margins
+    targets: int  # targets that were read
+    holds: bool  # that no margin changes without the mean row
+    heads: tuple[HeadMargin, ...]  # as stored, then without what rows share
 
     def blocks(self) -> tuple[Block, ...]:
         columns = ("head", "mean margin", "over rows' norm", "above 0", "nats", "largest change")

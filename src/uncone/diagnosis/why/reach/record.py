@@ -22,15 +22,15 @@ class UnreachableToken:
     exception.
     """
 
-    id: int
-    token: str | None
-    exact: bool
-    bound: float
-    others: tuple[int, ...]
-    weights: tuple[float, ...]
-    other_tokens: tuple[str | None, ...] = ()
+    id: int  # id
+    token: str | None  # its text
+    exact: bool  # no direction has any margin
+    bound: float  # no direction has more
+    others: tuple[int, ...]  # rows whose mixture is the row of the token
+    weights: tuple[float, ...]  # their mixture
+    other_tokens: tuple[str | None, ...] = ()  # tokens of the heaviest
     """Of the heaviest others."""
-    higher_bias: float = 0.0
+    higher_bias: float = 0.0  # how much higher the mixture's bias is than the token's; 0 without biases
 
 
 @part
@@ -44,23 +44,23 @@ class UnreachableTokens:
     lists the first unreachable ones.
     """
 
-    verdict: str
-    vocabulary: int
-    dimensions: int
-    biased: bool
-    reachable: int
-    unreachable: int
-    exact: int
-    tied: int
-    undecided: int
-    zero: int
-    epsilon: float
-    tokens: tuple[UnreachableToken, ...] = ()
-    tied_ids: tuple[int, ...] = ()
-    undecided_ids: tuple[int, ...] = ()
-    states: int = 0
-    seen: int = 0
-    definition: str = ""
+    verdict: str  # one sentence
+    vocabulary: int  # rows of the head
+    dimensions: int  # columns
+    biased: bool  # the head has a bias
+    reachable: int  # tokens that some state makes the most likely, proven
+    unreachable: int  # tokens that none does, proven
+    exact: int  # of those, with no margin at all
+    tied: int  # equal to an earlier row and bias: never alone on top
+    undecided: int  # neither proven
+    zero: int  # rows of zeros
+    epsilon: float  # a smaller margin counts as none, of the typical row
+    tokens: tuple[UnreachableToken, ...] = ()  # the first ones, with certificates
+    tied_ids: tuple[int, ...] = ()  # ids of the first ties
+    undecided_ids: tuple[int, ...] = ()  # ids of the first that are undecided
+    states: int = 0  # of a text
+    seen: int = 0  # tokens that were on top for one of them
+    definition: str = ""  # what was asked, in words
 
     def blocks(self) -> tuple[Block, ...]:
         counts = (
@@ -106,12 +106,12 @@ def _name(text: str | None, place: int) -> str:
 class SettableSets:
     """Of `sets` sets of `size` tokens so many are proven settable, proven not to be, and undecided."""
 
-    kind: Literal["random", "top"]
-    size: int
-    sets: int
-    settable: int
-    not_settable: int
-    undecided: int
+    kind: Literal["random", "top"]  # `random`, or `top` of the states of a text
+    size: int  # tokens of a set
+    sets: int  # asked
+    settable: int  # proven
+    not_settable: int  # proven not to be
+    undecided: int  # neither
 
 
 @part
@@ -125,14 +125,14 @@ class SettableTokens:
     (None without states). `gaussian` is the size of which half the sets are settable in a head of normal rows.
     """
 
-    verdict: str
-    vocabulary: int
-    dimensions: int
-    random: int
-    top: int | None
-    gaussian: int
-    sizes: tuple[SettableSets, ...]
-    definition: str = ""
+    verdict: str  # one sentence
+    vocabulary: int  # rows of the head
+    dimensions: int  # columns
+    random: int  # largest size of which half of the random sets can be set
+    top: int | None  # largest size of which half of the likeliest tokens of states can be set
+    gaussian: int  # the same of a head of normal rows
+    sizes: tuple[SettableSets, ...]  # what was asked of each size
+    definition: str = ""  # what was asked, in words
 
     def blocks(self) -> tuple[Block, ...]:
         columns = ("tokens", "sets", "settable", "not", "undecided")

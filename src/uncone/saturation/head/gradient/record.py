@@ -15,13 +15,13 @@ class KeptShare:
     ratio, `sum_*` the ratio of the sums. So `sum_squares` is that of the whole batch, by Frobenius norms.
     """
 
-    name: str
-    tokens: int
-    ids: int
-    mean_norms: Estimate
-    sum_norms: Estimate
-    mean_squares: Estimate
-    sum_squares: Estimate
+    name: str  # `all`, `frequent`, `medium` or `rare`
+    tokens: int  # targets
+    ids: int  # different ones
+    mean_norms: Estimate  # mean over tokens of the ratio of norms
+    sum_norms: Estimate  # sum of kept norms over the sum of norms
+    mean_squares: Estimate  # mean over tokens of the ratio of squared norms
+    sum_squares: Estimate  # of the whole batch: the ratio of squared Frobenius norms
 
 
 @part
@@ -33,15 +33,15 @@ class GradientShare:
     all targets.
     """
 
-    verdict: str
-    vocabulary: int
-    dimensions: int
-    rank: int
-    centred: bool
-    chance_squares: float
-    chance_norms: float
-    groups: tuple[KeptShare, ...]
-    definition: str = ""
+    verdict: str  # whether what is lost is counting of dimensions
+    vocabulary: int  # rows of the head
+    dimensions: int  # its columns
+    rank: int  # directions that pass anything back
+    centred: bool  # the mean row was taken out
+    chance_squares: float  # what a random subspace keeps of a squared norm
+    chance_norms: float  # and of a norm
+    groups: tuple[KeptShare, ...]  # all targets first
+    definition: str = ""  # how targets were grouped
 
     @property
     def times_chance(self) -> float | None:

@@ -33,9 +33,9 @@ class SmallestRank:
     None: not even the full rank.
     """
 
-    rank: int | None
-    low: int | None
-    high: int | None
+    rank: int | None  # from which on no loss is above the margin; `null`: not even the full rank
+    low: int | None  # lower end of its 95% interval
+    high: int | None  # upper end
 
 
 @part
@@ -47,14 +47,14 @@ class Kink:
     smooth curve and of the broken one; both have at most four constants.
     """
 
-    found: bool
-    reason: str
-    rank: float | None = None
-    low: float | None = None
-    high: float | None = None
-    turn: float | None = None
-    smooth: float | None = None
-    broken: float | None = None
+    found: bool  # whether there is one
+    reason: str  # in words
+    rank: float | None = None  # of the best broken curve, found or not
+    low: float | None = None  # lower end of its 95% interval
+    high: float | None = None  # upper end
+    turn: float | None = None  # by how much the slope changes there
+    smooth: float | None = None  # root mean square residual of the best smooth curve, in log excess
+    broken: float | None = None  # of the broken one
 
 
 @part
@@ -65,17 +65,17 @@ class CutBounds:
     x||, which is ||(W - W') S^(1/2)||_F with the second moment S. All are over the held-out states x.
     """
 
-    spectral: float
-    frobenius: float
-    on_states: float
+    spectral: float  # nats a token that the cut can cost on the held-out tokens, by its spectral norm
+    frobenius: float  # by its Frobenius norm
+    on_states: float  # by the root mean square of its logits over the held-out states
 
 
 @part
 class Start:
     """One start of a refit: its objective after the trial; at full rank, which has no trial, after the training."""
 
-    name: str
-    objective: float
+    name: str  # where the refit began
+    objective: float  # after the trial; at full rank after the training
 
 
 @part
@@ -87,15 +87,15 @@ class RankLine:
     are a refit's.
     """
 
-    method: Method
-    losses: tuple[float, ...]
-    excess: tuple[float, ...]
-    errors: tuple[float, ...]
-    smallest: SmallestRank
-    kink: Kink
-    whole: tuple[float, ...] = ()
-    bounds: tuple[CutBounds, ...] = ()
-    starts: tuple[tuple[Start, ...], ...] = ()
+    method: Method  # `plain`, `data_aware`, `refit` or `random_start`
+    losses: tuple[float, ...]  # at each rank, on the held-out part
+    excess: tuple[float, ...]  # over the full head on the same tokens
+    errors: tuple[float, ...]  # standard errors of the excess
+    smallest: SmallestRank  # the answer
+    kink: Kink  # whether the curve has one
+    whole: tuple[float, ...] = ()  # of truncations: losses on the whole text
+    bounds: tuple[CutBounds, ...] = ()  # of truncations: on the held-out part
+    starts: tuple[tuple[Start, ...], ...] = ()  # of refits
 
 
 @part
@@ -107,12 +107,12 @@ class Refitting:
     coordinates in which the second derivative is near 1.
     """
 
-    tokens: int
-    teacher: float
-    evaluations: int
-    objective: float
-    gradient: float
-    gap: float
+    tokens: int  # trained on
+    teacher: float  # share of the target that is the full head's own probability
+    evaluations: int  # gradients that each start may take
+    objective: float  # of the refit of full rank
+    gradient: float  # norm of its gradient
+    gap: float  # how much higher a start from zeros ends
 
 
 @part
@@ -123,16 +123,16 @@ class Remedy:
     (below 0 the mixture is better), with the ends of its 95% interval over seeds and blocks.
     """
 
-    experts: int
-    width: int
-    mixture_parameters: int
-    wider_parameters: int
-    steps: int
-    mixture: tuple[float, ...]
-    wider: tuple[float, ...]
-    difference: float
-    low: float
-    high: float
+    experts: int  # softmaxes of the mixture
+    width: int  # columns of the wider head
+    mixture_parameters: int  # of the mixture
+    wider_parameters: int  # of the wider head
+    steps: int  # of training, for each
+    mixture: tuple[float, ...]  # its held-out loss for each seed
+    wider: tuple[float, ...]  # the wider head's
+    difference: float  # mixture less wider, mean over seeds
+    low: float  # lower end of its 95% interval
+    high: float  # upper end
 
 
 @part
@@ -143,20 +143,20 @@ class RankCurve:
     are r (V + D). `block` is how many tokens in a row are resampled together.
     """
 
-    verdict: str
-    v: int
-    d: int
-    tokens: int
-    held_out: int
-    block: int
-    ranks: tuple[int, ...]
-    full_loss: float
-    full_error: float
-    margin_nats: float
-    lines: tuple[RankLine, ...]
-    refitting: Refitting | None = None
-    remedy: Remedy | None = None
-    notes: tuple[str, ...] = ()
+    verdict: str  # how small the head may be
+    v: int  # rows of the head
+    d: int  # its columns
+    tokens: int  # of the text
+    held_out: int  # on which losses are read
+    block: int  # tokens in a row that are resampled together
+    ranks: tuple[int, ...]  # ascending, the full one last
+    full_loss: float  # of the full head, nats a token
+    full_error: float  # its standard error by blocks
+    margin_nats: float  # how far above the full head's a loss may be
+    lines: tuple[RankLine, ...]  # one for each method
+    refitting: Refitting | None = None  # how refits were trained
+    remedy: Remedy | None = None  # a mixture of softmaxes beside a wider head
+    notes: tuple[str, ...] = ()  # what the numbers rest on
 
     def __post_init__(self) -> None:
         expect(min(self.v, self.d) > 0 and bool(self.lines and self.ranks), "a head, ranks and a line, got none of one")
