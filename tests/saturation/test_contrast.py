@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from uncone.saturation.curves.change_point import change_points
 from uncone.saturation.curves.contrast import CORRELATIONS, contrasts, design, p_of, posteriors, shortcoming
-from uncone.saturation.curves.peak import DRAWS, Noise, isotonic, p_of_peak
+from uncone.saturation.curves.peak import DRAWS, Noise, p_of_peak
+from uncone.statistics.isotonic import isotonic
 from uncone.statistics.tails import NORMAL, log_tail, point_of
 
 STEPS = np.array([1000, 3000, *range(13000, 144000, 10000)], float)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 import uncone
 from tests.report.curves_example import make_curves, make_rows
-from uncone.saturation.curves.decline import Curve, holm, judge
+from uncone.saturation.curves.decline import Curve, judge
 from uncone.saturation.curves.record import CurveVerdicts
+from uncone.statistics.holm import holm
 
 PYTHIA = (Path(__file__).parents[2] / "../shared/data/pythia/pythia_evals_v1.csv").resolve()
 STEPS = np.array([1000, 3000, *range(13000, 144000, 10000)], float)

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from uncone.rows import Array
 from uncone.saturation.checkpoints import turns
-from uncone.saturation.checkpoints.turns import after_holm, find_turn, probability_before
+from uncone.saturation.checkpoints.turns import find_turn, probability_before
+from uncone.statistics.holm import holm
+from uncone.statistics.isotonic import rising
 
 X = np.linspace(0.0, 29.0, 30)
 
@@ -53,7 +55,7 @@ def test_the_parts_are_the_best_of_all_cuts(y: list[float]) -> None:
     parts = turns._Parts(values[None])
     assert parts.left[0] == pytest.approx(_least(y), abs=1e-9)
     assert float(np.square(values - parts.fit(values)).sum()) == pytest.approx(float(parts.left[0]), abs=1e-9)
-    np.testing.assert_allclose(turns._rising(values), _slowly_rising(y), atol=1e-9)
+    np.testing.assert_allclose(rising(values), _slowly_rising(y), atol=1e-9)
     both = turns._Parts(np.array([y, [3 * value + 1 for value in y]]))
     assert both.left[1] == pytest.approx(9 * both.left[0], abs=1e-6)
 
@@ -146,9 +148,9 @@ def test_the_order_of_two_turns() -> None:
 
 
 def test_holm_by_hand() -> None:
-    assert after_holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
-    assert after_holm([0.9, 0.8]) == [1.0, 1.0]
-    assert after_holm([]) == []
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
 
 
 SHAPES = {"power": 3.5 + 2 / np.sqrt(1 + X), "plateau": np.zeros(30)}

@@ -16,6 +16,7 @@ from uncone.records.text import counted, listing, number
 from uncone.records.token_text import token_texts
 from uncone.records.tokens import Estimate
 from uncone.rows import Array, Rows, SelectedRows
+from uncone.statistics.ranks import centred_ranks
 
 FEWEST_ROWS = 10
 """A bin of fewer rows is joined to its neighbour: means of so few say little."""
@@ -38,7 +39,7 @@ def spearman(x: Array, y: Array, *, confidence: float = CONFIDENCE) -> Estimate:
     >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])).value
     0.5
     """
-    a, b = (_ranks(values) for values in (x, y))
+    a, b = (centred_ranks(values) for values in (x, y))
     length = math.sqrt(float(a @ a) * float(b @ b))
     if length == 0:
         return Estimate(None)
@@ -47,13 +48,6 @@ def spearman(x: Array, y: Array, *, confidence: float = CONFIDENCE) -> Estimate:
         return Estimate(r)
     reach = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt((1 + r**2 / 2) / (n - 3))
     return Estimate(r, (math.tanh(math.atanh(r) - reach), math.tanh(math.atanh(r) + reach)))
-
-
-def _ranks(values: Array) -> Array:
-    """Ranks less their mean."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = counts.cumsum() - (counts - 1) / 2
-    return np.asarray(ranks[place.reshape(-1)] - (len(values) + 1) / 2)
 
 
 def bin_edges(counts: Array) -> list[int]:

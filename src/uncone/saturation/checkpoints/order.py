@@ -8,16 +8,8 @@ import numpy as np
 
 from uncone.rows import Array
 from uncone.saturation.checkpoints.record import NAMED, Checkpoint, Order, SeriesTurn
-from uncone.saturation.checkpoints.turns import (
-    DRAWS,
-    FEWEST,
-    LEVEL,
-    SURE,
-    Turn,
-    after_holm,
-    find_turn,
-    probability_before,
-)
+from uncone.saturation.checkpoints.turns import DRAWS, FEWEST, LEVEL, SURE, Turn, find_turn, probability_before
+from uncone.statistics.holm import holm
 
 Points = Sequence[tuple[float, float]]
 GEOMETRY = ("head_entropy_centered", "head_entropy", "logit_entropy", "states_anisotropy")
@@ -71,7 +63,7 @@ def find_turns(
     p = dict[str, float]()
     for is_named in (True, False):  # what the sentence may name, and what stands beside it, are questions of their own
         family = [name for name in found if (name in LOSSES + GEOMETRY) is is_named]
-        p |= zip(family, after_holm([found[name].p for name in family]), strict=True)
+        p |= zip(family, holm([found[name].p for name in family]), strict=True)
     rows = [_row(name, len(thinned[name][0]), thinned[name][0], found.get(name), p) for name in thinned]
     turned = {row.name for row in rows if row.turned}
     rows = [_ordered(row, found, loss) if loss in turned and row.name in turned - set(LOSSES) else row for row in rows]
@@ -163,7 +155,7 @@ def phases(series: Mapping[str, Points], found: Mapping[str, Turn], *, seed: int
     own = np.random.default_rng([seed, 2])
     valley = find_turn(x, y, own.standard_normal((2, len(found[name].draws), len(x))), own)
     turns = {"expansion": found[name]} | ({} if valley is None else {"collapse": valley})
-    chances = dict(zip(turns, after_holm([turn.p for turn in turns.values()]), strict=True))
+    chances = dict(zip(turns, holm([turn.p for turn in turns.values()]), strict=True))
     ends = sorted((turns[phase].at, phase) for phase in turns if chances[phase] <= LEVEL)
     whose = f"{NAMED[name].title}, in the phases of Li et al. (2025)"
     if not ends:

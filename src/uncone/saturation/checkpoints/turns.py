@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from uncone.rows import Array
+from uncone.statistics.correlations import CORRELATIONS
+from uncone.statistics.isotonic import rising
 
 FEWEST = 8
 """Checkpoints that a turn is sought in."""
@@ -23,7 +25,6 @@ LEVEL = 0.02
 """A series turned where its p is at most this, after Holm's correction over its family of series."""
 SURE = 0.95
 """How likely an order must be to be named; and the share of draws in an interval."""
-_CORRELATIONS = np.linspace(0.0, 0.95, 20)
 _WARM_UP = 3
 """A start that goes the other way is left out within the first third of a series, ..."""
 _GAIN = 20.0
@@ -121,15 +122,6 @@ def probability_before(first: Turn, second: Turn) -> float:
     return float((difference > 0).mean() + 0.5 * (difference == 0).mean())
 
 
-def after_holm(p: Sequence[float]) -> list[float]:
-    """The p-values corrected for their number (Holm 1979), in their order."""
-    order, corrected, highest = np.argsort(p, kind="stable"), [0.0] * len(p), 0.0
-    for place, i in enumerate(order):
-        highest = max(highest, min(1.0, (len(p) - place) * p[i]))
-        corrected[i] = highest
-    return corrected
-
-
 class _Parts:
     """The best falling, rising and again falling parts of the rows of y (B, n), by least squares; the last may lack.
 
@@ -149,8 +141,8 @@ class _Parts:
         self.straight, unturned = straight.argmin(axis=1), straight.min(axis=1)
         self.left = np.full(b, np.inf)
         self.place, self.split, self.end = np.empty(b), np.empty(b, np.int64), np.empty(b, np.int64)
-        for end, rising in zip(ends, fits, strict=True):
-            self._take(end, falling, rising, recovery[:, n - end - 1] if end < n else np.zeros(b))
+        for end, risen in zip(ends, fits, strict=True):
+            self._take(end, falling, risen, recovery[:, n - end - 1] if end < n else np.zeros(b))
         least = _ROUGH * n * _roughness(y) + _ROUNDING * unturned + _TINY
         self.gain = (unturned - self.left) / (self.left + least)
 
@@ -172,13 +164,13 @@ class _Parts:
     def fit(self, y: Array, row: int = 0) -> Array:
         """The parts of a row, which is y."""
         k, end = int(self.split[row]) + 1, int(self.end[row])
-        parts = (-_rising(-y[:k]), _rising(y[k:end]), -_rising(-y[end:]))
+        parts = (-rising(-y[:k]), rising(y[k:end]), -rising(-y[end:]))
         return np.concatenate([part for part in parts if len(part)])
 
     def straight_fit(self, y: Array) -> Array:
         """The first row, which is y, without a turn."""
         k = int(self.straight[0])
-        return np.concatenate([_rising(y[:k]), -_rising(-y[k:])])
+        return np.concatenate([rising(y[:k]), -rising(-y[k:])])
 
 
 def _all_falling(parts: Sequence[Array]) -> Iterator[_Ends]:
@@ -224,17 +216,6 @@ def _falling(y: Array) -> _Ends:
     return left, level, start
 
 
-def _rising(y: Array) -> Array:
-    """The rising isotonic fit of one series."""
-    blocks: list[tuple[float, int]] = []
-    for value in y.tolist():
-        total, size = value, 1
-        while blocks and blocks[-1][0] * size > total * blocks[-1][1]:
-            total, size = total + blocks[-1][0], size + blocks.pop()[1]
-        blocks.append((total, size))
-    return np.concatenate([np.empty(0), *(np.full(size, total / size) for total, size in blocks)])
-
-
 def _noise_of(y: Array, fit: Array) -> _Noise | None:
     """The noise about a fit: the restricted likelihood of each correlation, with a level of its own for each block.
 
@@ -242,7 +223,7 @@ def _noise_of(y: Array, fit: Array) -> _Noise | None:
     correlation is tridiagonal, and that of the levels too: all is a recursion over blocks.
     """
     starts = np.flatnonzero(np.append(True, np.diff(fit) != 0))
-    y, n, phi = y - fit, len(y), _CORRELATIONS
+    y, n, phi = y - fit, len(y), CORRELATIONS
     degrees = n - len(starts)
     if degrees < 3 or float(np.square(y).sum()) <= 1e-24 * float(np.square(fit - fit.mean()).sum()):
         return None
@@ -306,7 +287,7 @@ def _warm_up(y: Array) -> int:
     places, top = np.arange(len(y)), float(y.max()) + float(np.ptp(y)) * np.arange(len(y), 0, -1)
     rows = np.where(places < np.arange(most + 1)[:, None], top, y)
     left = _Parts(rows).left
-    left[1:] += [float(np.square(y[:s] - _rising(y[:s])).sum()) for s in range(1, most + 1)]
+    left[1:] += [float(np.square(y[:s] - rising(y[:s])).sum()) for s in range(1, most + 1)]
     best = int(left.argmin())
     rest = y[best:]
     noise = _noise_of(rest, _Parts(rest[None]).fit(rest))

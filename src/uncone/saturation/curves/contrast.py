@@ -11,14 +11,13 @@ from functools import lru_cache
 import numpy as np
 
 from uncone.rows import Array
+from uncone.statistics.correlations import CORRELATIONS
 from uncone.statistics.tails import log_tail
 
 BODY, MIDDLE, LATE = 0.2, (0.22, 0.52), 0.77
 """Shares of the training: from where on jitter is read, and the two windows that are compared."""
 FEWEST, FEWEST_IN_WINDOW = 10, 2
 """Checkpoints that a verdict takes from `BODY` on, and in each window."""
-CORRELATIONS = np.linspace(0.0, 0.95, 20)
-"""Of neighbouring checkpoints: all that are weighed, each as likely as another before the data."""
 _DEGREE = 2
 _FLOOR = 1e-18
 """Of a residual sum of squares, where a curve is drawn without any jitter."""

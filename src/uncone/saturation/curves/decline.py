@@ -15,18 +15,11 @@ from uncone.records.text import count, counted, listing, plural
 from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.saturation.curves.change_point import change_points
-from uncone.saturation.curves.contrast import (
-    CORRELATIONS,
-    Contrasts,
-    Design,
-    contrasts,
-    design,
-    p_of,
-    posteriors,
-    shortcoming,
-)
+from uncone.saturation.curves.contrast import Contrasts, Design, contrasts, design, p_of, posteriors, shortcoming
 from uncone.saturation.curves.peak import Noise, p_of_peak
 from uncone.saturation.curves.record import MOST_DRAWN, CurveFamily, CurveVerdict
+from uncone.statistics.correlations import CORRELATIONS
+from uncone.statistics.holm import holm
 from uncone.statistics.tails import NORMAL
 
 START = 0.005
@@ -122,16 +115,6 @@ def judge(
         steps, values = prepared[i].steps, _as_given(prepared[i], prepared[i].values)
         verdicts[i] = replace(verdicts[i], steps=tuple(steps.tolist()), values=tuple(values.tolist()))
     return tuple(verdicts), tuple(_families(prepared, verdicts, likely, ratios))
-
-
-def holm(p: Sequence[float]) -> list[float]:
-    """Holm's (1979) corrected chances, in the order of `p`."""
-    order = sorted(range(len(p)), key=lambda i: p[i])
-    corrected, largest = [0.0] * len(p), 0.0
-    for rank, i in enumerate(order):
-        largest = max(largest, min(1.0, (len(p) - rank) * p[i]))
-        corrected[i] = largest
-    return corrected
 
 
 def _as_given(curve: Curve, values: Array) -> Array:

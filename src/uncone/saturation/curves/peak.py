@@ -14,7 +14,9 @@ import numpy as np
 
 from uncone import threads
 from uncone.rows import Array
-from uncone.saturation.curves.contrast import CORRELATIONS, Design
+from uncone.saturation.curves.contrast import Design
+from uncone.statistics.correlations import CORRELATIONS
+from uncone.statistics.isotonic import isotonic
 from uncone.statistics.tails import NORMAL, log_tail, point_of
 
 DRAWS = 400
@@ -32,19 +34,6 @@ class Noise:
     shape: Array  # (m, n)
     scale: Array  # (m, K)
     degrees: int
-
-
-def isotonic(y: Array) -> Array:
-    """The never falling curves nearest to `y` (m, n) in squares: max over a <= i of min over b >= i of
-    mean(y[a..b])."""
-    m, n = y.shape
-    sums = np.concatenate([np.zeros((m, 1)), np.cumsum(y, axis=1)], axis=1)
-    fitted = np.full((m, n), -np.inf)
-    for a in range(n):
-        means = (sums[:, a + 1 :] - sums[:, [a]]) / np.arange(1, n - a + 1)
-        least = np.minimum.accumulate(means[:, ::-1], axis=1)[:, ::-1]
-        np.maximum(fitted[:, a:], least, out=fitted[:, a:])
-    return fitted
 
 
 def p_of_peak(y: Array, noise: Noise, of: Design, weights: Array, *, seed: int, tick: Callable[[int], None]) -> Array:
