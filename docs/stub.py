@@ -16,7 +16,14 @@ def stub() -> str:
     lines = [f"from uncone.{file} import {name} as {name}" for name, file in places.items()]
     lines += [f"from uncone import {room} as {room}" for room in _rooms()]
     lines += ["from uncone.version import __version__ as __version__"]
-    return "# Written by docs/stub.py from src/uncone/questions.py\n\n" + "\n".join(sorted(lines)) + "\n"
+    lines = [_wrapped(line) for line in sorted(lines)]
+    return "# Written by docs/stub.py from src/uncone/questions.py\n\n" + "\n".join(lines) + "\n"
+
+
+def _wrapped(line: str) -> str:
+    """As the formatter lays it out."""
+    file, _, names = line.partition(" import ")
+    return line if len(line) <= 120 else f"{file} import (\n    {names},\n)"
 
 
 def _rooms() -> list[str]:

@@ -10,7 +10,7 @@ from uncone import cli
 def run_command(verb: str, capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
     """The exit status, and what was printed to standard output and error."""
     try:
-        cli.main([verb, *map(str, arguments)])
+        cli.main([*verb.split(), *map(str, arguments)])
         status = 0
     except SystemExit as stopped:
         status = int(stopped.code or 0)

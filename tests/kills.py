@@ -24,7 +24,7 @@ import torch
 from safetensors import safe_open
 
 from tests.edits.language_models import saved
-from tests.edits.test_sentence_transformers import _directory, _fitted
+from tests.repairs.test_sentence_transformers import _directory, _fitted
 from tests.report.records_example import make_diagnosis
 from uncone import Moments, atomic, open_rows
 from uncone.evaluation.encoding import Encoding

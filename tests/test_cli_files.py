@@ -17,10 +17,17 @@ from safetensors.torch import save_file
 
 from tests.command import run_command
 from uncone import InputError, repair
-from uncone.cli.files import Role, role_of
+from uncone.cli.files import role_of
 from uncone.cli.program import app
+from uncone.roles import Role
 
-VERBS = sorted(name for name in app if not name.startswith("-"))
+VERBS = sorted(
+    f"{name} {part}".rstrip()
+    for name in app
+    if not name.startswith("-")
+    for part in (app[name] if app[name].default_command is None else [""])
+    if not part.startswith("-")
+)
 READING, WRITING = (Role.SPEC, Role.READ), (Role.WRITE, Role.OUT, Role.KEEP)
 NAMES_NO_FILE = {
     "columns",
@@ -40,7 +47,10 @@ NAMES_NO_FILE = {
 
 
 def _parameters(verb: str) -> dict[str, inspect.Parameter]:
-    return dict(inspect.signature(app[verb].default_command, eval_str=True).parameters)
+    command = app
+    for name in verb.split():
+        command = command[name]
+    return dict(inspect.signature(command.default_command, eval_str=True).parameters)
 
 
 def _roles(verb: str, wanted: tuple[Role, ...]) -> list[str]:

@@ -28,7 +28,7 @@ _NAME = re.compile(r"(?<![\w./-])uncone((?:\.[A-Za-z_]\w*)+)(?![\w/])")
 """A dotted name; `uncone.diagnosis/1` is a record's schema."""
 _CODE = re.compile(r"^```(?:python|py)\n(.*?)^```$|``?([^`\n]+)``?", re.MULTILINE | re.DOTALL)
 _EXAMPLE = re.compile(r"^ *(?:>>>|\.\.\.) (.*)$", re.MULTILINE)
-_STARTED_WITH = {"uncone", "uncone.version"}
+_STARTED_WITH = {"uncone", "uncone.questions", "uncone.version"}
 _SERVER = """
     import json, os, sys
     def loaded_by(names):  # what others' packages uncone imports for them, seen in a process that is thrown away

@@ -176,13 +176,23 @@ def test_every_command_that_looks_runs_from_end_to_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["attach", "RareTokenGate", "linear_cross_entropy", "evaluate", "center_head", "repair_tokens"]
+    ("name", "called"),
+    [
+        ("attach", ""),
+        ("RareTokenGate", ""),
+        ("linear_cross_entropy", ""),
+        ("evaluate", "('x', task='sts')"),
+        ("select_repair", "('x', task='sts')"),
+        ("center_head", "('m', 'out')"),
+        ("repair_tokens", "('m', 'out')"),
+        ("examine_head", "('m', 't.txt')"),
+    ],
 )
-def test_what_needs_torch_names_the_extra(name: str) -> None:
+def test_what_needs_torch_names_the_extra(name: str, called: str) -> None:
     code = f"""
         import uncone
         try:
-            uncone.{name}
+            uncone.{name}{called}
         except uncone.InputError as error:
             assert str(error) == "uncone.{name} needs torch, got none: pip install 'uncone[torch]'", error
         else:

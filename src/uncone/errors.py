@@ -100,3 +100,8 @@ def needed(module: str, message: str, kind: type[UnconeError] = InputError) -> A
         return import_module(module)
     except ImportError as error:
         raise kind(message) from error
+
+
+def need_torch(what: str) -> None:
+    """Refuse where torch is not installed and `what` needs it."""
+    needed("torch", f"{what} needs torch, got none: pip install 'uncone[torch]'")

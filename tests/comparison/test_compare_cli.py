@@ -149,7 +149,7 @@ def test_errors_are_one_clear_line(
     (tmp_path / "empty").mkdir()
     (tmp_path / "c.json").write_text('{"schema": "uncone.comparison/1"}')
     for arguments, message in (
-        ((), "expected 2 to 6 diagnoses to compare, got 0: give the baseline first"),
+        ((), "parameter DIAGNOSES requires an argument"),
         (saved[:1], "expected 2 to 6 diagnoses to compare, got 1: give the baseline first"),
         ([saved[0]] * 7, "got 7"),
         ((saved[0], tmp_path / "empty"), "empty without config.json: give what save_pretrained wrote"),

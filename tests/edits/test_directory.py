@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from tests.edits.language_models import V, drifted, saved
-from uncone.edits.center_head import center_head, shifted
+from uncone.edits.center_head import center_head
+from uncone.edits.head import shifted
 from uncone.errors import InputError
 from uncone.model import open_model_files
 from uncone.model.directory import NewTensor, compare_untouched, edited_copy, open_directory, rounded_once, shard_name
@@ -283,7 +284,7 @@ def test_kill_9_before_the_proof_is_done_leaves_no_model(tmp_path):
 PEAK = """
 import sys, threading, time, torch
 from uncone.model import open_model_files
-from uncone.edits.center_head import shifted
+from uncone.edits.head import shifted
 from uncone.model.directory import edited_copy
 def anonymous():
     with open("/proc/self/status") as lines:

@@ -155,10 +155,10 @@ def test_a_failed_proof_writes_nothing(tmp_path, monkeypatch):
     """Planted faults: a table that takes too little of the mean, and one that takes none."""
     saved(tmp_path / "m", "GPT2LMHeadModel")
     found = {"transformer.wpe.weight": 0.99}
-    monkeypatch.setattr("uncone.edits.center_head.find_compensation", lambda *_: found)
+    monkeypatch.setattr("uncone.edits.head.find_compensation", lambda *_: found)
     with pytest.raises(UnsupportedModel, match=r"got an error of .* so nothing was written"):
         center_head(tmp_path / "m", tmp_path / "o")
-    monkeypatch.setattr("uncone.edits.center_head.find_compensation", lambda *_: {})
+    monkeypatch.setattr("uncone.edits.head.find_compensation", lambda *_: {})
     with pytest.raises(UnsupportedModel, match="nothing was written"):
         center_head(tmp_path / "m", tmp_path / "o")
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
@@ -166,8 +166,8 @@ def test_a_failed_proof_writes_nothing(tmp_path, monkeypatch):
 
 def test_where_it_cannot_be_written_is_said_before_the_model_is_loaded(tmp_path, monkeypatch):
     saved(tmp_path / "m", "LlamaForCausalLM")
-    monkeypatch.setattr("uncone.edits.center_head.load_model", lambda *_, **__: pytest.fail("loaded first"))
-    monkeypatch.setattr("uncone.edits.center_head.open_directory", lambda *_: pytest.fail("opened first"))
+    monkeypatch.setattr("uncone.edits.head.load_model", lambda *_, **__: pytest.fail("loaded first"))
+    monkeypatch.setattr("uncone.edits.head.open_directory", lambda *_: pytest.fail("opened first"))
     monkeypatch.setattr("uncone.edits.tokens.open_directory", lambda *_: pytest.fail("opened first"))
     for out, message in (
         (tmp_path / "no" / "o", "there is no folder"),

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 Load = Callable[[str], Any]
 stats = pytest.importorskip("scipy.stats")
 FOLDER = Path(__file__).parents[2] / "experiments/known_runs"
-SHIPPED = Path(__file__).parents[2] / "src/uncone/explain/known_readings.csv"
+SHIPPED = Path(__file__).parents[2] / "src/uncone/diagnosis/known/known_readings.csv"
 pairs = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=3, max_size=9)
 shared = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

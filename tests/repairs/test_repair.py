@@ -119,7 +119,7 @@ def test_the_next_command_starts_from_the_source_and_can_be_pasted(tmp_path: Pat
     found = repair(folder / "my rows.npy", folder / "y.npy", method="center")
     own = "uncone evaluate --task retrieval --queries {} --documents {} --qrels QRELS"
     assert found.next_step == own.format("QUERIES", "'a b/my rows.npy'") + " --repairs center"
-    whole = with_whole_names(found, str(folder / "my rows.npy"), str(folder / "y.npy"))
+    whole = with_whole_names(found, {"spec": str(folder / "my rows.npy"), "out": str(folder / "y.npy")})
     words = shlex.split(whole.next_step)
     assert words[words.index("--documents") + 1] == str(folder / "my rows.npy")
     assert f"`uncone calibrate '{folder / 'y.npy'}'`" in whole.index[-1]
@@ -478,7 +478,7 @@ class TestTheCommand:
             raise InputError("far enough")
 
         monkeypatch.setattr("uncone.edits.center_head.center_head", stop)
-        monkeypatch.setattr("uncone.edits.repair_tokens.reinitialise_tokens", stop)
+        monkeypatch.setattr("uncone.edits.tokens.reinitialise_tokens", stop)
         (tmp_path / "ids").write_text("4\n5\n")
         out, text = tmp_path / "out", tmp_path / "text"
         for verb, *flags in (
@@ -584,7 +584,7 @@ def test_all_untrained_tokens_are_found(tmp_path: Path, monkeypatch: pytest.Monk
         asked.append(ids)
         raise InputError("far enough")
 
-    monkeypatch.setattr("uncone.edits.repair_tokens.reinitialise_tokens", stop)
+    monkeypatch.setattr("uncone.edits.tokens.reinitialise_tokens", stop)
     counts = np.ones(len(one.table), np.int64)
     counts[one.unused] = 0
     np.save(tmp_path / "counts.npy", counts)

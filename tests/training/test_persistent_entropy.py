@@ -86,7 +86,7 @@ def test_an_outlier_is_pulled_in_along_the_longest_edge() -> None:
     step = -grad[5]
     assert float(step[2]) < 0
     assert float(step[2].abs() / step.norm()) > 0.99, "along the outlier's direction"
-    before, after = (uncone.training.bars.barcode(x.detach()).lengths[-1] for x in (points, points - grad))
+    before, after = (uncone.barcode(x.detach()).lengths[-1] for x in (points, points - grad))
     assert float(after) < float(before)
 
 
@@ -112,7 +112,7 @@ def test_the_length_term_pushes_discarded_bars_up() -> None:
     penalty(points).backward()
     assert points.grad is not None
     assert penalty.last is not None
-    lengths = [uncone.training.bars.barcode(x.detach()).lengths for x in (points, points - 1e-3 * points.grad)]
+    lengths = [uncone.barcode(x.detach()).lengths for x in (points, points - 1e-3 * points.grad)]
     discarded = len(lengths[0]) - int(penalty.last.kept)
     assert discarded > 0
     assert float(lengths[1][:discarded].sum()) > float(lengths[0][:discarded].sum())

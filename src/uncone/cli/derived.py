@@ -208,7 +208,7 @@ def _is_callable(hint: Any) -> bool:
 
 
 def _is_sequence(kind: Any) -> bool:
-    return typing.get_origin(kind) in (collections.abc.Sequence, list, tuple)
+    return typing.get_origin(kind) in (collections.abc.Sequence, collections.abc.Iterable, list, tuple)
 
 
 def _values_of_pairs(hint: Any) -> type | None:
@@ -216,7 +216,9 @@ def _values_of_pairs(hint: Any) -> type | None:
     if _role(hint):
         return None
     found = next((one for one in _choices(_bare(hint)) if typing.get_origin(one) is collections.abc.Mapping), None)
-    return None if found is None else typing.get_args(found)[1]
+    if found is None:
+        return None
+    return str if typing.get_args(found)[1] is str else float
 
 
 def _pairs(option: str, given: Iterable[str], of: type) -> Iterator[tuple[str, Any]]:

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
@@ -32,7 +32,7 @@ _MOST_VERSIONS = 4
 
 
 def compare(
-    diagnoses: Annotated[Sequence[Any], Role.SPEC],
+    diagnoses: Annotated[Iterable[Any], Role.SPEC],
     *,
     names: Sequence[str] | None = None,
     progress: Progress | None = None,

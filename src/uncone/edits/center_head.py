@@ -1,8 +1,7 @@
 """`center_head`: a language model whose head has no mean row, with the proof that no probability changed."""
 
-from typing import Literal
-
 from uncone.edits.record import HeadEdit
+from uncone.errors import need_torch
 from uncone.roles import Model, Out, Progress, Read
 
 
@@ -12,7 +11,7 @@ def center_head(
     *,
     untie: bool = False,
     text: Read = None,
-    dtype: Literal["float32", "bfloat16", "float16"] | None = None,
+    dtype: str | None = None,
     progress: Progress | None = None,
 ) -> HeadEdit:
     """Write a copy of a language model whose head's rows have mean zero, proven to change no probability.
@@ -43,6 +42,7 @@ def center_head(
         UnsupportedModel: a capped, quantised or non-linear head, an adapter; a tied head whose mean no table
             can take, without `untie`; a proof that fails. After an error nothing is written.
     """
+    need_torch("uncone.center_head")
     from uncone.edits.head import centred_copy
 
     return centred_copy(model, out, untie=untie, text=text, dtype=dtype, progress=progress)

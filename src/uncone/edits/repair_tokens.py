@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from uncone.edits.record import TokenEdit
 from uncone.edits.token_names import HOW, Labels, TokenNames, are_ids
-from uncone.errors import InputError, UndefinedMeasure
+from uncone.errors import InputError, UndefinedMeasure, need_torch
 from uncone.measure import under_trained_tokens
 from uncone.model import open_language_model
 from uncone.model.counts import read_counts
@@ -48,6 +48,7 @@ def repair_tokens(
         InputError: no such ids, token strings (the nearest are given) or method, counts of other rows or without
             "auto", or no token that looks untrained, and what `reinitialise_tokens` raises.
     """
+    need_torch("uncone.repair_tokens")
     from uncone.edits.tokens import reinitialise_tokens, way_named
     from uncone.model.directory import whole_model
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from uncone.errors import InputError, nearest
+from uncone.errors import InputError, nearest, need_torch
 from uncone.evaluation.ann import evaluate_ann, evaluate_ann_of_rows
 from uncone.evaluation.encoding import open_encoding
 from uncone.evaluation.fitting import repair_names
@@ -87,6 +87,7 @@ def evaluate(
             that is not installed.
         UnsupportedModel: the model cannot be loaded.
     """
+    need_torch("uncone.evaluate")
     if method is not None:
         given = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
         return _selected(

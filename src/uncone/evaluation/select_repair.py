@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from uncone.errors import InputError, UndefinedMeasure, nearest
+from uncone.errors import InputError, UndefinedMeasure, nearest, need_torch
 from uncone.evaluation.bootstrap import correlation, correlation_bootstraps, paired_bootstraps
 from uncone.evaluation.encoding import Encoding, open_encoding, texts_digest
 from uncone.evaluation.fitting import is_affine, repair_names
@@ -94,6 +94,7 @@ def select_repair(
     Raises:
         InputError: data without a development part, fewer than 20 items in a split, no repair that fits.
     """
+    need_torch("uncone.select_repair")
     own = own_vectors(
         spec,
         queries=queries,

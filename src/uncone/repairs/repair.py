@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Annotated, Any, Literal
 
 from uncone.atomic import creatable, writable
-from uncone.errors import InputError, needed
+from uncone.errors import InputError, need_torch
 from uncone.evaluation.record import Selection
 from uncone.model.open import check_targets_apart, is_model, open_rows, split
 from uncone.model.sentence_transformers import is_sentence_transformers
@@ -113,7 +113,7 @@ def repair(
         return _by_task(task, data, cache, spec, out, options, progress)
     kind = check_repair(spec, out, options)
     if kind == "encoder":
-        _need_torch("an encoder")
+        need_torch("an encoder")
         from uncone.repairs.encoder import repair_encoder
 
         return repair_encoder(spec, out, options, progress=progress)
@@ -177,7 +177,7 @@ def _by_task(
 ) -> Repaired | Selection:
     """The repair that a task's data choose."""
     check_repair(spec, out, replace(options, method="auto"))  # before the task, which takes minutes
-    _need_torch("a task that chooses the repair")
+    need_torch("a task that chooses the repair")
     from uncone.evaluation.select_repair import select_repair
 
     selection = select_repair(spec, task=task, data=data, cache=cache, progress=progress)
@@ -196,7 +196,7 @@ def _by_own(
     given_own: dict[str, Any], spec: Path_, out: Path_, options: RepairOptions, progress: Progress | None
 ) -> Repaired | Selection:
     """The repair that own judgements choose, fitted on their documents."""
-    _need_torch("judgements that choose the repair")
+    need_torch("judgements that choose the repair")
     from uncone.evaluation.own_vectors import own_vectors
     from uncone.evaluation.select_repair import select_repair
 
@@ -291,10 +291,6 @@ def kind_of(spec: Path_) -> Kind:
     if part is not None or not is_model(path):
         return "vectors"
     return "encoder" if is_sentence_transformers(path) else "model"
-
-
-def _need_torch(what: str) -> None:
-    needed("torch", f"expected torch for {what}, got none installed: pip install 'uncone[torch]'")
 
 
 def with_whole_names(record: Repaired, arguments: Mapping[str, Any]) -> Repaired:

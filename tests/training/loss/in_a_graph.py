@@ -18,7 +18,7 @@ from .dense import FixedGate
 from .test_exactness import a_gate, gradients, problem
 
 Tensor = torch.Tensor
-PAGE = Path(__file__).parents[2] / "docs" / "cross_entropy.md"
+PAGE = Path(__file__).parents[3] / "docs" / "cross_entropy.md"
 
 
 class Recording(FixedGate):

@@ -122,7 +122,7 @@ def test_interpreted_kernels(tmp_path: Path) -> None:
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
 
@@ -156,7 +156,7 @@ def test_kernels_compile_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow
 def test_the_benchmark_for_a_gpu_runs() -> None:
-    script = Path(__file__).parents[2] / "benchmarks" / "bench_cross_entropy_gpu.py"
+    script = Path(__file__).parents[3] / "benchmarks" / "bench_cross_entropy_gpu.py"
     command = [sys.executable, str(script), "--tiny", "--repeats", "1"]
     done = subprocess.run(
         command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=True

@@ -11,7 +11,7 @@ import pytest
 def test_the_loss_in_a_graph() -> None:
     tests = Path(__file__).with_name("in_a_graph.py")
     command = [sys.executable, "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider", str(tests)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3])
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
 
 

@@ -18,8 +18,8 @@ from uncone.roles import Path_, Role
 def check(
     diagnosis: Annotated[Diagnosis | Path_, Role.READ],
     *,
-    max: Mapping[str, float] | None = None,
-    min: Mapping[str, float] | None = None,
+    max: Mapping[str, SupportsFloat] | None = None,
+    min: Mapping[str, SupportsFloat] | None = None,
     fail_on: Literal["severe", "warning"] | None = None,
 ) -> Check:
     """Say whether numbers of a diagnosis are within bars, and whether it found a defect.

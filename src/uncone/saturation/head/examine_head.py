@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from uncone.errors import need_torch
 from uncone.records.text import number
 from uncone.roles import Model, Path_, Progress, Texts
 from uncone.saturation.contexts.context_rank import context_rank
@@ -59,6 +60,7 @@ def examine_head(
         InputError: no such model or text, too few tokens, or ranks beyond the head's.
         UnsupportedModel: no causal model with one linear head.
     """
+    need_torch("uncone.examine_head")
     from uncone.model.last_states import states_of
     from uncone.saturation.head.excision.excision import excise
     from uncone.saturation.head.gradient.gradient_share import kept_gradient_share
