@@ -22,10 +22,15 @@ import numpy as np
 import torch
 
 import uncone
-from uncone.training.cloud import AnisotropyTrack, anisotropy_scores
-from uncone.training.attach_states import attach_states
-from uncone.evaluation.bootstrap import correlation, correlation_bootstrap
-from uncone.evaluation.pairs import PairSet, read_sts
+from uncone import (
+    AnisotropyTrack,
+    PairSet,
+    anisotropy_scores,
+    attach_states,
+    correlation,
+    correlation_bootstrap,
+    read_sts,
+)
 
 Tensor = torch.Tensor
 ALIKE = 4.0

@@ -41,7 +41,8 @@ NAMES_NO_FILE = {
     "method",
     "max",
     "min",
-    "repair",
+    "repairs",
+    "dtype",
 }
 """Options of text that name no file."""
 
@@ -344,7 +345,7 @@ def test_an_ending_of_another_kind_is_refused_before_any_work(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("x.npy").write_bytes(b"no rows: who read them would say so")
+    Path("x.npy").write_bytes(b"\xff no rows: who read them would say so")
     given: dict[str, Path | str] = {"source": "x.npy", "out": "out"}
     for option in ENDINGS.keys() & _parameters(verb).keys():
         others = ("page", "page.npy", *(name for kind, names in ENDINGS.items() if kind != option for name in names))

@@ -56,6 +56,7 @@ from uncone.evaluation.evaluate import evaluate as evaluate
 from uncone.evaluation.own_vectors import OwnVectors as OwnVectors
 from uncone.evaluation.pairs import PairSet as PairSet
 from uncone.evaluation.pairs import read_sts as read_sts
+from uncone.evaluation.pairs import read_word_sets as read_word_sets
 from uncone.evaluation.record import Evaluation as Evaluation
 from uncone.evaluation.record import Selection as Selection
 from uncone.evaluation.select_repair import select_repair as select_repair
@@ -86,6 +87,7 @@ from uncone.saturation.law.record import ScalingLaw as ScalingLaw
 from uncone.tokens.count import count as count
 from uncone.tokens.record import TokenFrequencies as TokenFrequencies
 from uncone.tokens.token_frequencies import token_frequencies as token_frequencies
+from uncone.tokens.zipf import fit_zipf as fit_zipf
 from uncone.training.attach import Attached as Attached
 from uncone.training.attach import attach as attach
 from uncone.training.attach_states import AttachedStates as AttachedStates

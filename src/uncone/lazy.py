@@ -1,5 +1,5 @@
 """Rooms and files as attributes, loaded when they are first used: after `import uncone` alone,
-`uncone.evaluation.wordsim.word_similarity` is there."""
+`uncone.word_similarity` is there."""
 
 import sys
 from importlib import import_module

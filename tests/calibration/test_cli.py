@@ -90,8 +90,8 @@ def test_which_levels_of_drift_are_a_drift(level: str, found: bool) -> None:
     [
         (("no.npy",), "no.npy"),
         (("{x}", "--metric", "euclidean"), "euclidean"),
-        (("{x}", "--ids", "ids.txt"), "expected --pairs with --ids, --query-ids, --match-at or --prior, got none"),
-        (("{x}", "--prior", "0.2"), "expected --pairs with --ids, --query-ids, --match-at or --prior, got none"),
+        (("{x}", "--ids", "ids.txt"), "got none: give --pairs FILE"),
+        (("{x}", "--prior", "0.2"), "got none: give --pairs FILE"),
         (("{x}", "--against", "{x}"), "expected JSON in UTF-8"),
         (("{x}", "--json", "{x}"), "expected another file to write than what is read"),
         (("{x}", "--json", "nowhere/c.json"), "there is no folder"),

@@ -140,7 +140,7 @@ def test_the_next_command_starts_from_the_source_and_can_be_pasted(tmp_path: Pat
     assert table.next_step.endswith("#input' --task wordsim --data PAIRS --repairs center")
     assert len(table.index) == 1
     command, bound, _ = cli.program.app.parse_args(shlex.split(table.next_step)[1:], exit_on_error=False)
-    assert (command.__name__, bound.arguments["repair"]) == ("evaluate", ["center"])
+    assert (command.__name__, bound.arguments["repairs"]) == ("evaluate", ["center"])
 
 
 def test_the_commands_of_a_record_run_as_they_are_pasted(
@@ -477,7 +477,7 @@ class TestTheCommand:
             asked.append((*map(_plain, arguments), options["text"], options.get("untie", options.get("method"))))
             raise InputError("far enough")
 
-        monkeypatch.setattr("uncone.edits.center_head.center_head", stop)
+        monkeypatch.setattr("uncone.edits.head.centred_copy", stop)
         monkeypatch.setattr("uncone.edits.tokens.reinitialise_tokens", stop)
         (tmp_path / "ids").write_text("4\n5\n")
         out, text = tmp_path / "out", tmp_path / "text"

@@ -1,4 +1,4 @@
-"""Commands that are derived from functions: `uncone.cli.derived:judge_curves` is the command of `uncone.judge_curves`.
+"""Commands that are derived from functions: the attribute `judge_curves` is the command of `uncone.judge_curves`.
 
 Of the function's signature the first argument is the subject of the command, and the others are its options. Sequences
 take several values, mappings NAME=VALUE, callables are left out, and `--json` and `--html` are added. The sentence of

@@ -28,7 +28,7 @@ def count(
     """Count how often each token of a model occurs in texts, and its words beside them.
 
     Saved counts are what `counts` of every other function takes. The law that tokens follow is fitted by
-    `uncone.tokens.zipf.fit_zipf`.
+    `uncone.fit_zipf`.
 
     Args:
         model: a model (a directory or a cached name), a tokenizer's directory, or a tokenizer.json.

@@ -51,7 +51,7 @@ _OF_LEDGER = (
 
 
 class GradientMonitor:
-    """Writes `uncone.diagnosis.why.gradients.gradients.gradient_ledger` of every `every`-th training micro-batch to
+    """Writes `uncone.gradient_ledger` of every `every`-th training micro-batch to
     `path`, a line of JSON each.
 
     It listens to the head by hooks, so that any loop and any Trainer runs as before, and needs no call of its own.
