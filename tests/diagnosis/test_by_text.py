@@ -42,7 +42,7 @@ def _explained(d: uncone.Diagnosis) -> Explanation:
 @pytest.fixture(scope="module")
 def causal(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, uncone.Diagnosis]:
     path = _model(tmp_path_factory.mktemp("causal") / "m")
-    return path, uncone.diagnose(path, text=path.parent / "a.txt")
+    return path, uncone.diagnose(path, text=path.parent / "a.txt", reach=True)
 
 
 def test_a_causal_model_has_every_part(causal: tuple[Path, uncone.Diagnosis], tmp_path: Path) -> None:
@@ -120,13 +120,55 @@ def test_the_bars_of_logits_from_both_sides(causal: tuple[Path, uncone.Diagnosis
 
 def test_an_encoder_has_no_questions_of_a_head(tmp_path: Path) -> None:
     path = _model(tmp_path / "m", "BertForMaskedLM")
-    why = _explained(uncone.diagnose(path, text=tmp_path / "a.txt"))
+    why = _explained(uncone.diagnose(path, text=tmp_path / "a.txt", reach=True))
     assert why.layers is not None
     assert why.layers.logits is not None
     assert why.direction is not None
     assert why.unreachable is not None
     assert why.gradients is None
     assert any("does not predict the next token" in note for note in why.notes)
+
+
+def test_what_costs_more_than_the_run_is_asked_for(tmp_path: Path) -> None:
+    path = _model(tmp_path / "m")
+    why = _explained(uncone.diagnose(path, text=tmp_path / "a.txt"))
+    assert (why.unreachable, why.settable) == (None, None)
+    assert len(why.notes) == 1
+    assert "was not searched: --reach (reach=True) does, with up to 7 trillion multiplications" in why.notes[0]
+
+
+def test_one_loaded_model_and_one_run_serve_layers_and_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from uncone.model import last_states, layered_model
+
+    path, loads = _model(tmp_path / "m"), list[object]()
+    for module in (layered_model, last_states):
+        loaded = module.load_model
+        monkeypatch.setattr(
+            module, "load_model", lambda *of, load=loaded, **how: (loads.append(of), load(*of, **how))[1]
+        )
+    why = _explained(uncone.diagnose(path, text=tmp_path / "a.txt"))
+    assert len(loads) == 1
+    assert why.gradients is not None
+
+
+def test_the_states_of_the_run_give_the_logits_of_the_model(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    from uncone.model.hidden_states import hidden_states_of
+    from uncone.model.last_states import States
+    from uncone.model.text_sources import open_texts
+
+    path = _model(tmp_path / "m")
+    layers = hidden_states_of(path, open_texts((tmp_path / "a.txt",)), most=300, last=True, batch=64)
+    last, model = layers.last, AutoModelForCausalLM.from_pretrained(path).eval()
+    assert isinstance(last, States)
+    assert int(last.windows.max()) > 1
+    for window in last.windows.unique():
+        ids = last.labels[last.windows == window]
+        logits = last.logits(last.states[last.windows == window])
+        with torch.no_grad():  # what stands first is no label: any id that gives these logits is it
+            own = [model(torch.cat([torch.tensor([first]), ids])[None]).logits[0, :-1] for first in range(97)]
+        assert min(float((one - logits).abs().max()) for one in own) <= 1e-4 * float(logits.abs().max())
 
 
 def test_without_torch_only_frequencies_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,16 +269,16 @@ def test_a_part_that_fails_is_a_note_and_the_others_are_there(
 def test_device_and_dtype_are_those_of_every_run(
     causal: tuple[Path, uncone.Diagnosis], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from uncone.model import last_states
+    from uncone.model import hidden_states
 
     given = list[dict[str, Any]]()
-    run = last_states.states_of
+    run = hidden_states.hidden_states_of
 
     def noted(*args: Any, **options: Any) -> Any:
         given.append(options)
         return run(*args, **options)
 
-    monkeypatch.setattr(last_states, "states_of", noted)
+    monkeypatch.setattr(hidden_states, "hidden_states_of", noted)
     path, whole = causal
     narrow = uncone.diagnose(path, text=path.parent / "a.txt", dtype="bfloat16", device="cpu")
     assert [(one["dtype"], one["device"]) for one in given] == [("bfloat16", "cpu")]

@@ -23,6 +23,7 @@ def diagnose(
     neighbours: bool = False,
     skip_nonfinite: bool = False,
     tokens: int = MOST_TOKENS,
+    reach: bool = False,
     resume: Write = None,
     device: str | None = None,
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
@@ -41,6 +42,8 @@ def diagnose(
             `uniformity_exact`): about 1.5 N^2 D multiply-adds.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
         tokens: of the text, at most, that the model is run over; all are counted.
+        reach: also search which tokens the head can never predict, and which sets of tokens can be set freely: minutes
+            on two cores, where the run of the model may take one; the progress tells how far it is.
         resume: a file to keep the sums over layers in; the same call goes on from it after a stop.
         device: to run the model on, such as "cuda"; the CPU by default.
         dtype: to run it in, such as "bfloat16"; float32 by default.
@@ -55,7 +58,13 @@ def diagnose(
             empty, no UTF-8, or of a model without a tokenizer.
         UnsupportedModel: the table or the head cannot be found in the model's files.
     """
-    of_text = {"resume": resume, "device": device, "dtype": dtype, "tokens": None if tokens == MOST_TOKENS else tokens}
+    of_text = {
+        "resume": resume,
+        "device": device,
+        "dtype": dtype,
+        "reach": reach or None,
+        "tokens": None if tokens == MOST_TOKENS else tokens,
+    }
     given = next((name for name, value in of_text.items() if value is not None), None)
     if text is None and given is not None:
         raise InputError(f"expected --text with --{given}, got none: name a text to run the model on")
@@ -64,7 +73,7 @@ def diagnose(
     opened = open_subjects(spec, skip_nonfinite=skip_nonfinite, progress=progress)
     reading = None
     if text is not None:
-        reading = begin(spec, text, counts=counts, tokens=tokens, progress=progress)
+        reading = begin(spec, text, counts=counts, tokens=tokens, reach=reach, progress=progress)
         counts = reading.counts
         reading.read_layers(resume=resume, device=device, dtype=dtype)
     subjects = tuple(

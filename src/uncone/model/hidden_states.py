@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from uncone.errors import InputError, UndefinedMeasure, UnsupportedModel
-from uncone.memory import give_back
+from uncone.memory import check_memory, give_back
 from uncone.model.head_map import undisturbed
+from uncone.model.last_states import States, described
 from uncone.model.layer_states import LayerStates
 from uncone.model.layered_model import LayeredModel, open_layered
 from uncone.model.open import name_of, split
@@ -29,6 +30,7 @@ SAMPLE = 8192
 """Tokens of the sample, or fewer where the layers are wide."""
 _SAMPLE_BYTES, _STRETCH_BYTES = 2**29, 2**28
 _LEAST = 512
+_FEWEST = 2
 _PADDED = {"cpu": 4096, "cuda": 2**15}
 """Ids of a batch, padding counted."""
 _ENOUGH = 20
@@ -51,6 +53,7 @@ def hidden_states_of(
     batch: int | None = None,
     sample: int = SAMPLE,
     seed: int = 0,
+    last: bool = False,
     progress: Progress | None = None,
 ) -> LayerStates:
     """Run a model over texts in batches of like lengths, and sum the states of each layer.
@@ -68,6 +71,7 @@ def hidden_states_of(
         device: such as "cuda"; the CPU by default. dtype: such as "bfloat16"; float32 by default.
         batch: ids of a batch with padding; fewer are taken where a device has no memory for them.
         sample: tokens of the sample, fewer where the layers are wide; `seed` is of the sample.
+        last: keep what the head of a causal model reads before each next token, as `states_of` gives it, N x D numbers.
         progress: called with (step, tokens done, most).
 
     Raises:
@@ -85,7 +89,14 @@ def hidden_states_of(
     kept = min(sample, max(_LEAST, _SAMPLE_BYTES // per_token))
     sums = StateSums(found.widths, found.rows, sample=kept, seed=seed)
     stretch = max(_LEAST, min(GRID, 1 << (max(1, _STRETCH_BYTES // per_token).bit_length() - 1)))
-    run = _Run(found, sums, batch or _PADDED.get(found.device.type, 4096), stretch)
+    keeps = last and found.causal and found.read is not None
+    if keeps:
+        assert found.read is not None
+        size = 4 * most * found.widths[found.read]
+        check_memory(
+            2 * size, f"states of {most} tokens and {found.widths[found.read]} columns", "ask for fewer tokens"
+        )
+    run = _Run(found, sums, batch or _PADDED.get(found.device.type, 4096), stretch, found.read if keeps else None)
     digest = _digest(found, sources, (stretch, kept, seed, str(dtype)))
     if resume is not None and Path(resume).exists():
         sums.load(resume, digest)
@@ -95,12 +106,13 @@ def hidden_states_of(
         raise UndefinedMeasure(
             f"expected at least two tokens beside those that stand apart, got {sums.tokens}: give a longer text"
         )
-    return _states(name_of(model, path), found, sums, source, stopped)
+    return _states(name_of(model, path), found, sums, source, stopped, run)
 
 
 class _Run:
-    def __init__(self, found: LayeredModel, sums: StateSums, batch: int, stretch: int) -> None:
-        self.found, self.sums, self.batch = found, sums, batch
+    def __init__(self, found: LayeredModel, sums: StateSums, batch: int, stretch: int, kept: int | None) -> None:
+        self.found, self.sums, self.batch, self.kept = found, sums, batch, kept
+        self.windows, self.states = list[Tensor](), list[Tensor]()
         # One buffer for all stretches: buffers of many sizes would leave holes in memory that add up.
         self._room = [torch.empty((stretch + found.longest, d), device=found.device) for d in found.widths]
         self.special = np.array(sorted(template_of(found.tokenizer).special), np.int64)
@@ -116,10 +128,13 @@ class _Run:
         progress: Progress | None,
     ) -> bool:
         """Read until the texts end, `most` tokens are summed or the intervals are narrow, which is told."""
+        if self.kept is not None:  # of what an earlier run has summed there are no states
+            self._read_again(_stretches(source, 0, most, stretch), self.sums.sequences)
         if width is not None and self.sums.sequences and self._narrow(width):  # a run that had ended is resumed
             return True
         saved = 0
-        for turn, (part, read) in enumerate(_stretches(source, self.sums, stretch, most), 1):
+        left = most - self.sums.read
+        for turn, (part, read) in enumerate(_stretches(source, self.sums.sequences, left, stretch), 1):
             with undisturbed(self.found.model):
                 self._add(part)
             self.sums.read += read
@@ -136,14 +151,37 @@ class _Run:
             self.sums.save(resume, digest)
         return False
 
+    def _read_again(self, stretches: Iterator[tuple[list[Array], int]], sequences: int) -> None:
+        """Keep what the head reads of the first `sequences`, in the batches of the run that summed them."""
+        while sequences > 0:
+            part, _ = next(stretches)
+            with undisturbed(self.found.model):
+                self._run(part)
+            sequences -= len(part)
+
     def _narrow(self, width: float) -> bool:
         if self.sums.tokens < _ENOUGH * max(self.found.widths):
             return False
         ends = [self.sums.blocks.mean_cosine_interval(layer) for layer in range(len(self.found.widths))]
         return all(one is not None and one[1] - one[0] < width for one in ends)
 
+    def _run(self, sequences: list[Array]) -> list[Tensor]:
+        """The states (N, D) of each layer on whole sequences, in the order of the text; what the head reads is kept."""
+        lengths = np.array([len(ids) for ids in sequences])
+        n, starts = lengths.sum(), np.append(0, lengths.cumsum())
+        layers = [room[:n] for room in self._room]
+        order = np.argsort(-lengths, kind="stable").tolist()
+        while order:
+            order = self._batch(sequences, starts, order, layers)
+        if self.kept is not None:
+            self.windows += map(torch.from_numpy, sequences)
+            is_last = np.zeros(n, bool)
+            is_last[starts[1:] - 1] = True
+            self.states.append(layers[self.kept][torch.from_numpy(~is_last).to(self.found.device)].cpu())
+        return layers
+
     def _add(self, sequences: list[Array]) -> None:
-        """The states of whole sequences, in the order of the text, into the sums."""
+        """The states of whole sequences into the sums."""
         lengths = np.array([len(ids) for ids in sequences])
         ids, starts = np.concatenate(sequences), np.append(0, lengths.cumsum())
         self.sums.counts += np.bincount(ids, minlength=len(self.sums.counts))
@@ -155,10 +193,7 @@ class _Run:
             ]
         )
         is_special = np.isin(ids, self.special)
-        layers = [room[: len(ids)] for room in self._room]
-        order = np.argsort(-lengths, kind="stable").tolist()
-        while order:
-            order = self._batch(sequences, starts, order, layers)
+        layers = self._run(sequences)
         self._sum(layers, places, is_special)
         self.sums.sequences += len(sequences)
 
@@ -230,16 +265,17 @@ def _moved_up(x: Tensor, chosen: Tensor) -> Tensor:
     return x[: len(chosen)]
 
 
-def _stretches(source: Sequences, sums: StateSums, stretch: int, most: int) -> Iterator[tuple[list[Array], int]]:
+def _stretches(source: Sequences, begun: int, left: int, stretch: int) -> Iterator[tuple[list[Array], int]]:
     """Runs of whole sequences of some `stretch` ids, each with the tokens of the text in it.
 
-    At most `most` tokens in all, those in no sum among them; of the first sequence as many as fit.
+    At most `left` tokens behind the first `begun` sequences, those in no sum among them; of the first sequence as many
+    as fit.
     """
     special = template_of(source.tokenizer)
     frame = len(special.before) + len(special.after)
-    part, size, read, left = list[Array](), 0, 0, most - sums.read
+    part, size, read = list[Array](), 0, 0
     for number, ids in enumerate(source):
-        if number < sums.sequences:
+        if number < begun:
             continue
         tokens = len(ids) - frame
         if tokens > left:
@@ -267,9 +303,12 @@ def _digest(found: LayeredModel, sources: Sequence[TextSource], options: tuple[A
     return digest.hexdigest()
 
 
-def _states(name: str, found: LayeredModel, sums: StateSums, source: Sequences, stopped: bool) -> LayerStates:
+def _states(
+    name: str, found: LayeredModel, sums: StateSums, source: Sequences, stopped: bool, run: _Run
+) -> LayerStates:
     with undisturbed(found.model):
         head = found.head()
+        last, why = _last(name, found, run)
     notes = list(dict.fromkeys(found.notes))
     if source.cut:
         notes.append(f"{source.cut:,} passages were longer than {found.longest} ids and cut into windows.")
@@ -291,4 +330,19 @@ def _states(name: str, found: LayeredModel, sums: StateSums, source: Sequences, 
         read=found.read,
         why_no_head=found.why_no_head,
         notes=tuple(notes),
+        last=last,
+        why_no_last=why,
     )
+
+
+def _last(name: str, found: LayeredModel, run: _Run) -> tuple[States | None, str]:
+    """What the head read, checked against the model's own logits; None, and why, where its logits do not follow."""
+    windows = [window for window in run.windows if len(window) > 1]
+    if run.kept is None or found._head is None or sum(map(len, windows)) - len(windows) < _FEWEST:
+        return None, ""
+    states = torch.cat(run.states)
+    run.states = []
+    try:
+        return described(found.model, found._head, states, windows, name), ""
+    except UnsupportedModel as error:
+        return None, str(error)

@@ -99,7 +99,7 @@ def states_of(
     if tokenizer is None:
         raise InputError(f"expected a tokenizer in {path} for the text, got none ({why}): add tokenizer.json")
     texts = read_texts(text) if isinstance(text, str | os.PathLike) else list(text)
-    loaded = moved(load_model(files, dtype=width), place, width)
+    loaded = moved(load_model(files, dtype=width, fast=True), place, width)
     head = _linear_head(loaded)
     ids = [torch.tensor(one.ids, dtype=torch.int64) for one in tokenizer.encode_batch(texts)]
     n, top = (loaded.get_input_embeddings().num_embeddings, max((int(i.max()) for i in ids if len(i)), default=0))
@@ -110,7 +110,7 @@ def states_of(
         raise InputError("expected texts of at least three tokens, got fewer: give a longer text")
     with undisturbed(loaded):
         states = _run(loaded, head, windows, progress)
-        return _described(loaded, head, states, windows, name_of(model, path))
+        return described(loaded, head, states, windows, name_of(model, path))
 
 
 def _linear_head(model: Any) -> torch.nn.Linear:
@@ -173,7 +173,7 @@ def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress:
     return states
 
 
-def _described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequence[Tensor], name: str) -> States:
+def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequence[Tensor], name: str) -> States:
     """The states with the head and what follows it, checked against the model's own logits on the first window."""
     found = logit_map(model, head)
     bias = None if head.bias is None else found.scale * head.bias.detach().float().cpu()

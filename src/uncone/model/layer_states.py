@@ -2,6 +2,7 @@
 them."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from uncone.model.state_sums import Sample
 from uncone.moments import Moments
@@ -47,6 +48,9 @@ class LayerStates:
     """Which of the layers the head reads."""
     why_no_head: str
     notes: tuple[str, ...]
+    last: Any = None
+    """`States` of the same run, where they were asked for and the model is causal with a linear head."""
+    why_no_last: str = ""
 
     @property
     def tokens(self) -> int:

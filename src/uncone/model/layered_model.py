@@ -152,7 +152,7 @@ def _loaded(path: Path, dtype: torch.dtype) -> tuple[ModelFiles, Any, list[str]]
             ["The model is the transformer of a sentence encoder."],
         )
     files = open_model_files(path)
-    model = load_model(files, dtype=dtype)
+    model = load_model(files, dtype=dtype, fast=True)
     if not is_seq2seq(model):
         return files, model, []
     return files, model.get_encoder(), ["Of an encoder and a decoder the encoder was read."]

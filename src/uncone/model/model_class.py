@@ -50,8 +50,11 @@ def build(files: ModelFiles) -> Any:
         return model_class(_config_for(model_class, files.config))
 
 
-def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Any:
-    """The model of `files` on the CPU, for evaluation; `dtype` None is the config's or as stored."""
+def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None, fast: bool = False) -> Any:
+    """The model of `files` on the CPU, for evaluation; `dtype` None is the config's or as stored.
+
+    `fast` takes the attention of torch, where the class has it, which rounds otherwise than the plain one.
+    """
     refuse_adapter(files.path)
     refuse_quantised(files)
     # Before anything is allocated: config.json may describe a model that the files cannot fill.
@@ -63,14 +66,15 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None) -> Any:
             f"got {stored}: they belong to different models, or a part is missing; download it again"
         )
     model_class = _class_of(files)
+    attention = "sdpa" if fast and getattr(model_class, "_supports_sdpa", False) else "eager"
     with asked(f"load {model_class.__name__} from {files.path}"), bounded_construction():
         model, info = from_pretrained(
             model_class,
             files.path,
-            config=_config_for(model_class, files.config),
+            config=_config_for(model_class, files.config, attention),
             weights_only=True,
             dtype="auto" if dtype is None else dtype,
-            attn_implementation="eager",
+            attn_implementation=attention,
             output_loading_info=True,
         )
     mismatched = (str(key[0]) for key in info.get("mismatched_keys", ()))
@@ -134,7 +138,7 @@ def _class_of(files: ModelFiles) -> Any:
     return model_class
 
 
-def _config_for(model_class: Any, config: Mapping[str, Any]) -> Any:
+def _config_for(model_class: Any, config: Mapping[str, Any], attention: str = "eager") -> Any:
     """The class's config from the checked object: the directory could draw in other files."""
     own, config_class = config, model_class.config_class
     kind = getattr(config_class, "model_type", None)
@@ -147,7 +151,7 @@ def _config_for(model_class: Any, config: Mapping[str, Any]) -> Any:
         for key in [key for key in part if _LEFT_OUT.fullmatch(key)]:
             part.pop(key)  # type: ignore[attr-defined]
     made = config_class.from_dict(cleaned)
-    made._attn_implementation = "eager"
+    made._attn_implementation = attention
     return made
 
 

@@ -16,14 +16,13 @@ from uncone.diagnosis.why.direction.record import NegativeDirection
 from uncone.diagnosis.why.gradients.record import GradientLedger
 from uncone.diagnosis.why.layers.record import LayerProfile, LogitSpectrum
 from uncone.diagnosis.why.margins.record import MarginClaim
+from uncone.diagnosis.why.reach import settable, unreachable
 from uncone.diagnosis.why.reach.record import SettableTokens, UnreachableTokens
-from uncone.diagnosis.why.reach.settable import settable_tokens
-from uncone.diagnosis.why.reach.unreachable import unreachable_tokens
 from uncone.diagnosis.why.record import Explanation
 from uncone.errors import InputError, UnconeError, UndefinedMeasure, UnsupportedModel
 from uncone.model.counts import as_counts, is_counts
 from uncone.model.open import is_model, split
-from uncone.model.text_sources import open_texts, read_texts
+from uncone.model.text_sources import open_texts
 from uncone.model.token_counts import count_tokens
 from uncone.roles import Path_, Progress
 from uncone.rows import Array
@@ -31,8 +30,6 @@ from uncone.tokens.record import TokenFrequencies
 from uncone.tokens.token_frequencies import token_frequencies
 
 MOST_TOKENS = 100_000
-_CHARACTERS_PER_TOKEN = 16
-"""More than any text has in the mean: so many are read for the states before a head."""
 NEEDS = "hidden states and gradients need torch and transformers (pip install 'uncone[hf]')"
 
 
@@ -51,6 +48,8 @@ class TextReading:
     progress: Progress | None = None
     runs: bool = True
     """What runs models is installed."""
+    reach: bool = False
+    """Search which tokens can be predicted, and which can be set freely."""
     profile: LayerProfile | None = None
     direction: NegativeDirection | None = None
     gradients: GradientLedger | None = None
@@ -60,8 +59,6 @@ class TextReading:
     notes: list[str] = field(default_factory=list)
     _layers: Any = None
     """`LayerStates`, once the model has run."""
-    _run_in: dict[str, Any] = field(default_factory=dict)
-    """Device and dtype."""
 
     @property
     def logits(self) -> LogitSpectrum | None:
@@ -77,14 +74,15 @@ class TextReading:
 
         # a device, a dtype or a file to resume from may be wrong: that is an error of the whole
         with self._or_note("The layers", (UnsupportedModel, UndefinedMeasure)):
-            self._run_in = {"device": device, "dtype": dtype}
             self._layers = hidden_states_of(
                 self.spec,
                 open_texts(self.texts),
                 most=self.tokens,
                 resume=resume,
+                last=True,
                 progress=self.progress,
-                **self._run_in,
+                device=device,
+                dtype=dtype,
             )
             self.profile = describe(self._layers, counts=self.counts, progress=self.progress)
 
@@ -106,17 +104,19 @@ class TextReading:
             with self._or_note("The margins"):
                 self.margins = margin_claim(states, progress=self.progress)
         head = self._head(states)
-        if head is not None:
+        if head is not None and not self.reach:
+            self.notes.append(_left_out(*head[0].shape))
+        elif head is not None:
             with self._or_note("The tokens that can never be predicted"):
                 weight, bias = head
                 labels = None if self._layers is None else self._layers.labels
                 last = None if states is None else states.states
                 scale = 1.0 if states is None else states.scale
-                self.unreachable = unreachable_tokens(
+                self.unreachable = unreachable.unreachable_tokens(
                     weight, bias, labels=labels, states=last, scale=scale, progress=self.progress
                 )
             with self._or_note("The tokens that can be set freely"):
-                self.settable = settable_tokens(weight, states=last, progress=self.progress)
+                self.settable = settable.settable_tokens(weight, states=last, progress=self.progress)
 
     def explanation(self, subjects: Sequence[Subject]) -> Explanation:
         """The record; its first clauses are what frequency says of the rows of `subjects`."""
@@ -133,12 +133,9 @@ class TextReading:
             why = self._layers.why_no_head if self._layers.head is None else "the model does not predict the next token"
             self.notes.append(f"Questions of an output head were left out: {why}.")
             return None
-        from uncone.model.last_states import states_of
-
-        with self._or_note("The gradients"):
-            texts = read_texts(self.texts, _CHARACTERS_PER_TOKEN * self.tokens)
-            return states_of(self.spec, texts, most=self.tokens, progress=self.progress, **self._run_in)
-        return None
+        if self._layers.why_no_last:
+            self.notes.append(f"The gradients could not be read: {self._layers.why_no_last}.")
+        return self._layers.last
 
     def _direction(self, states: Any) -> NegativeDirection | None:
         if states is not None:
@@ -166,6 +163,15 @@ class TextReading:
             self.notes.append(f"{what} could not be read: {error}.")
 
 
+def _left_out(v: int, d: int) -> str:
+    """That the searches of a head were not asked for, and what they take at most."""
+    work = unreachable.MOST_WORK + settable.MOST_WORK
+    return (
+        f"Which tokens of the head ({v:,} x {d:,}) can never be predicted, and which sets can be set freely, was not searched: "
+        f"--reach (reach=True) does, with up to {work / 1e12:.0f} trillion multiplications, minutes on two cores."
+    )
+
+
 def _first_sentence(text: str) -> str:
     return re.split(r"(?<=\.) (?=[A-Z])", text, maxsplit=1)[0]
 
@@ -177,6 +183,7 @@ def begin(
     counts: Any = None,
     tokens: int = MOST_TOKENS,
     progress: Progress | None = None,
+    reach: bool = False,
 ) -> TextReading:
     """Count the tokens of texts, which are checked first.
 
@@ -201,4 +208,6 @@ def begin(
     runs = all(find_spec(package) is not None for package in ("torch", "transformers"))
     notes += [] if runs else [f"Only frequencies were read: {NEEDS}."]
     counted_in = "in these texts" if counts is None else "in the counts given"
-    return TextReading(spec, texts, used, token_frequencies(counted), counted_in, tokens, progress, runs, notes=notes)
+    return TextReading(
+        spec, texts, used, token_frequencies(counted), counted_in, tokens, progress, runs, reach, notes=notes
+    )
