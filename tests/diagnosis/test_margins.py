@@ -67,7 +67,7 @@ def test_few_targets_are_taken_evenly_and_progress_is_told() -> None:
     told = list[tuple[str, int, int]]()
     claim = margin_claim(_states(), most=10, progress=lambda *step: told.append(step))
     assert claim.targets == 10
-    assert told == [("comparing margins", i, 5) for i in range(1, 6)]
+    assert told == [("comparing margins", 1, 1)]
     heading, lead, table, _ = claim.blocks()
     assert getattr(heading, "level", 0) == 3
     assert getattr(lead, "tone", "") == "lead"

@@ -50,8 +50,12 @@ class States:
     def logits(self, states: Tensor, head: Tensor | None = None) -> Tensor:
         """(n, V) of states (n, D), by this head or another; in their dtype."""
         weight = self.head if head is None else head
-        bias = None if self.bias is None else self.bias.to(states.dtype)
-        return HeadMap(self.scale, bias, self.cap, False).logits(states @ weight.to(states.dtype).T)
+        return self.of_product(states @ weight.to(states.dtype).T)
+
+    def of_product(self, product: Tensor) -> Tensor:
+        """The logits (n, V) of states times the rows of a head."""
+        bias = None if self.bias is None else self.bias.to(product.dtype)
+        return HeadMap(self.scale, bias, self.cap, False).logits(product)
 
     def chunks(self, most: int = 2**24) -> Iterator[slice]:
         """Slices of tokens whose logits together are at most so many numbers, one token at the least."""

@@ -1,6 +1,7 @@
 """Does what all rows of a head have in common shrink its softmax margins? Measured with and without it."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 
@@ -16,6 +17,7 @@ NO_CHANGE = 1e-3
 """Of the mean absolute margin: a smaller change of every margin is rounding of float32 logits."""
 _ROUNDING = 0.05
 TARGETS = 4096
+_AT_ONCE = 512
 REMOVED = (1, 3, 10)
 """How many first directions of the centred rows are taken out."""
 
@@ -47,53 +49,86 @@ def margin_claim(states: States, *, most: int = TARGETS, progress: Progress | No
     check_memory(3 * 8 * states.head.numel(), f"variants of a head of {v} rows", "use a machine with more")
     places = torch.arange(min(n, most)) * n // min(n, most)
     hidden, labels = states.states[places], states.labels[places]
-    heads, stored = list[HeadMargin](), torch.zeros(0)
     dtype = torch.promote_types(states.states.dtype, torch.float32)
-    hidden, total = hidden.to(dtype), 3 + sum(k < states.head.shape[1] for k in REMOVED)
-    for done, (name, head) in enumerate(_variants(states.head), 1):
-        margins, nats = _margins(states, hidden, labels, head)
-        stored = margins if not heads else stored
-        largest = float((margins - stored).abs().max() / stored.abs().mean().clamp(min=1e-30))
-        norm = max(float(head.double().norm(dim=1).mean()), 1e-30)
-        mean = float(margins.mean())
-        heads.append(HeadMargin(name, mean, mean / norm, float((margins > 0).double().mean()), nats, largest))
-        if progress is not None:
-            progress("comparing margins", done, total)
+    variants = list(_variants(states.head))
+    margins, nats = _margins(states, hidden.to(dtype), labels, variants, progress)
+    stored = margins[0].abs().mean().clamp(min=1e-30)
+    heads = [
+        HeadMargin(
+            one.name,
+            float(own.mean()),
+            float(own.mean()) / max(one.norm, 1e-30),
+            float((own > 0).double().mean()),
+            loss,
+            float((own - margins[0]).abs().max() / stored),
+        )
+        for one, own, loss in zip(variants, margins, nats, strict=True)
+    ]
     holds = heads[1].change <= NO_CHANGE
     return MarginClaim(_verdict(heads, holds, states.cap is not None), len(labels), holds, tuple(heads))
 
 
-def _variants(head: Tensor) -> Iterator[tuple[str, Tensor]]:
+@dataclass(frozen=True, eq=False)
+class _Variant:
+    """A head whose rows lack the directions of `out` (D, k), or are `rows`, and the mean norm of its rows."""
+
+    name: str
+    norm: float
+    out: Tensor | None = None
+    rows: Tensor | None = None
+
+
+def _variants(head: Tensor) -> Iterator[_Variant]:
     """The head as stored, and without its mean row, its mean direction, and first directions of the centred rows."""
-    yield "as stored", head
     wide = head.double()
+    squares = wide.square().sum(1)
+    yield _Variant("as stored", float(squares.sqrt().mean()))
     mean = wide.mean(0)
     centred = wide - mean
-    yield "without the mean row", centred.to(head.dtype)
-    squares = centred.T @ centred
+    yield _Variant("without the mean row", float(centred.norm(dim=1).mean()), rows=centred.to(head.dtype))
+    vectors = torch.linalg.eigh(centred.T @ centred)[1].flip(1)
     del centred
+    taken = {
+        f"the first {'direction' if k == 1 else f'{k} directions'} of centred rows": vectors[:, :k] for k in REMOVED
+    }
     if float(mean.norm()) > 0:
-        yield "without the mean row's direction", _without(wide, (mean / mean.norm())[:, None]).to(head.dtype)
-    vectors = torch.linalg.eigh(squares)[1].flip(1)
-    for k in (k for k in REMOVED if k < head.shape[1]):
-        what = "direction" if k == 1 else f"{k} directions"
-        yield f"without the first {what} of centred rows", _without(wide, vectors[:, :k]).to(head.dtype)
+        taken = {"the mean row's direction": (mean / mean.norm())[:, None]} | taken
+    for what, out in taken.items():
+        if out.shape[1] < head.shape[1] or what.startswith("the mean"):
+            left = (squares - (wide @ out).square().sum(1)).clamp(min=0)
+            yield _Variant(f"without {what}", float(left.sqrt().mean()), out=out)
 
 
-def _without(rows: Tensor, directions: Tensor) -> Tensor:
-    return rows - (rows @ directions) @ directions.T
+def _margins(
+    states: States, hidden: Tensor, labels: Tensor, variants: list[_Variant], progress: Progress | None
+) -> tuple[list[Tensor], list[float]]:
+    """Of each variant the margins (n,), float64, and the mean loss.
 
-
-def _margins(states: States, hidden: Tensor, labels: Tensor, head: Tensor) -> tuple[Tensor, float]:
-    """(n,) float64 margins, and the mean loss."""
-    found, losses = list[Tensor](), list[Tensor]()
-    for h, y in zip(torch.split(hidden, 512), torch.split(labels, 512), strict=True):
-        logits = states.logits(h, head)
-        losses.append(torch.nn.functional.cross_entropy(logits, y, reduction="none").double())
-        own = logits.gather(1, y[:, None])[:, 0].double()
-        logits.scatter_(1, y[:, None], -torch.inf)
-        found.append(own - logits.amax(1).double())
-    return torch.cat(found), float(torch.cat(losses).mean())
+    The mean row is taken out of the rows themselves, since that it changes nothing is what is asked. What lies along
+    other directions is taken out of the product of states and rows, which all variants share.
+    """
+    rows = states.head.to(hidden.dtype)
+    along = [None if one.out is None else (states.head.double() @ one.out).to(hidden.dtype) for one in variants]
+    margins, losses = [list[Tensor]() for _ in variants], [list[Tensor]() for _ in variants]
+    parts = list(zip(torch.split(hidden, _AT_ONCE), torch.split(labels, _AT_ONCE), strict=True))
+    for done, (h, y) in enumerate(parts, 1):
+        shared = h @ rows.T
+        for place, (one, row) in enumerate(zip(variants, along, strict=True)):
+            if one.rows is not None:
+                product = h @ one.rows.to(h.dtype).T
+            elif one.out is not None:
+                assert row is not None
+                product = torch.addmm(shared, h @ one.out.to(h.dtype), row.T, alpha=-1)
+            else:
+                product = shared.clone()
+            logits = states.of_product(product)
+            losses[place].append(torch.nn.functional.cross_entropy(logits, y, reduction="none").double())
+            own = logits.gather(1, y[:, None])[:, 0].double()
+            logits.scatter_(1, y[:, None], -torch.inf)
+            margins[place].append(own - logits.amax(1).double())
+        if progress is not None:
+            progress("comparing margins", done, len(parts))
+    return [torch.cat(one) for one in margins], [float(torch.cat(one).mean()) for one in losses]
 
 
 def _verdict(heads: list[HeadMargin], holds: bool, capped: bool) -> str:
