@@ -12,7 +12,7 @@ from uncone.records.layout import named, section, shown
 from uncone.records.parts import Level, Measurement
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
-from uncone.records.text import Limits, counted, number, shortened, signed, title
+from uncone.records.text import Limits, counted, number, optional, shortened, signed, title
 
 MOST_COMPARED = 6
 """More would not be told apart in one drawing."""
@@ -297,7 +297,7 @@ def _pair_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], p
     columns = ("measure", "A", "B", "B - A", "", "A off", "B off")[: 7 if apart else 5]
     rows: list[tuple[str | Cell, ...]] = []
     for m in measures:
-        off = ("-" if distance is None else signed(distance) for distance in m.distances)
+        off = (optional(distance, shown=signed) for distance in m.distances)
         differs = (_difference(m.changes[1]), _direction(m.changes[1]))
         row: tuple[str | Cell, ...] = (_title(m.name, part), *_values(subject, m, part), *differs, *off)
         rows.append(row[: len(columns)])
@@ -318,7 +318,7 @@ def _wide_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], p
             else cell
             for cell, change in zip(_values(subject, m, part), m.changes, strict=True)
         )
-        rows.append((_title(m.name, part), "-" if reference is None else number(reference), *values))
+        rows.append((_title(m.name, part), optional(reference), *values))
     return Table(columns, tuple(rows), columns[1:])
 
 
@@ -330,7 +330,7 @@ def _values(subject: ComparedSubject, measure: ComparedMeasure, part: Part) -> l
     for value, reading in zip(measure.values, readings, strict=True):
         interval = None if reading is None or value is None else reading.interval
         note = "" if interval is None else " to ".join(number(end, limits=limits) for end in interval)
-        cells.append(Cell("-" if value is None else number(value, limits=limits), note))
+        cells.append(Cell(optional(value, limits), note))
     return cells
 
 

@@ -3,7 +3,8 @@
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 THIN_SPACE = "\u202f"  # narrow and non-breaking: a power never breaks over two lines
 MINUS = "\u2212"
@@ -123,9 +124,9 @@ def signed(value: float, *, digits: int = 3) -> str:
     return shown if value <= 0 or shown.startswith((">", "<")) else f"+{shown}"
 
 
-def optional(value: float | None, limits: Limits = (None, None)) -> str:
-    """A number, or a dash where there is none."""
-    return "-" if value is None else number(value, limits=limits)
+def optional(value: Any, limits: Limits = (None, None), shown: Callable[[Any], str] | None = None) -> str:
+    """A number, or what `shown` makes of a value; a dash where there is none."""
+    return "-" if value is None else number(value, limits=limits) if shown is None else shown(value)
 
 
 def headline(name: str, value: float | None, reason: str, reference: float | None, limits: Limits) -> str:

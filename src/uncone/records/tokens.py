@@ -272,7 +272,7 @@ def _token_table(rows: UnderTrained, tokens: Sequence[UnderTrainedToken]) -> Tab
             optional(t.norm, _LENGTHS),
             optional(t.cosine_to_unused, _COSINES),
             optional(t.cosine_to_mean, _COSINES),
-            *("-" if t.count is None else count(t.count) for _ in often),
+            *(optional(t.count, shown=count) for _ in often),
         )
         for t in tokens
     )

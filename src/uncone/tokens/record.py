@@ -1,6 +1,7 @@
 """The record of how often the tokens and the words of a text occur."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from uncone.records.blocks import Block, Bullets, Cell, Chart, Curve, Figure, Folded, Heading, Table, Text
@@ -8,7 +9,7 @@ from uncone.records.brief import part
 from uncone.records.layout import section, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
-from uncone.records.text import count, counted, number, percent, plural
+from uncone.records.text import count, counted, number, optional, percent, plural
 from uncone.records.token_text import shown_token
 from uncone.records.tokens import Estimate
 
@@ -186,7 +187,7 @@ def _laws(kinds: list[RankFrequency]) -> Table:
         (
             kind.unit,
             _exponent(kind.law),
-            "-" if kind.law.gap is None else percent(kind.law.gap, precise=True),
+            optional(kind.law.gap, shown=partial(percent, precise=True)),
             count(kind.law.ranks),
             count(kind.law.least),
             count(kind.different),

@@ -22,7 +22,7 @@ from uncone.records.brief import part
 from uncone.records.layout import section, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record, made_with
-from uncone.records.text import count, counted, number
+from uncone.records.text import count, counted, number, optional
 
 Order = Literal["before", "after", "not apart", ""]
 _DRAWN_RANKS = 24
@@ -270,7 +270,7 @@ _GROUPS = (
 
 def _turn_row(turn: SeriesTurn) -> tuple[str | Cell, ...]:
     title = NAMED[turn.name].title
-    p, before = ("-" if value is None else number(value) for value in (turn.p, turn.before_loss))
+    p, before = map(optional, (turn.p, turn.before_loss))
     if turn.turned is None:
         return title, f"too few: {counted(turn.n, 'checkpoint')}", "", "-", "-", ""
     if not turn.turned or turn.at is None or turn.low is None or turn.high is None:

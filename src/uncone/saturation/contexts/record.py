@@ -8,7 +8,7 @@ from uncone.records.brief import part
 from uncone.records.layout import section, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
-from uncone.records.text import count, number, percent, signed
+from uncone.records.text import count, number, optional, percent, signed
 from uncone.records.tokens import Estimate
 
 _KINDS = {
@@ -129,7 +129,7 @@ class ContextRank(Record):
             count(one.dimension),
             number(one.text, limits=(0, 1)),
             number(one.null, limits=(0, 1)),
-            Cell("-" if value is None else signed(value), reach, "strong"),
+            Cell(optional(value, shown=signed), reach, "strong"),
         )
 
     def _chart(self, kind: str) -> Chart | None:

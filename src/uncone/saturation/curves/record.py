@@ -10,7 +10,7 @@ from uncone.records.brief import part
 from uncone.records.layout import LARGEST_DRAWN, section, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
-from uncone.records.text import count, counted, number
+from uncone.records.text import count, counted, number, optional
 
 MOST_DRAWN = 12
 """Declined curves that keep their points, to be drawn."""
@@ -217,8 +217,8 @@ def _families(chosen: list[CurveFamily]) -> Table:
             count(one.curves),
             Cell(count(one.declined), tone="worse" if one.declined else ""),
             count(one.undecided),
-            _or_dash(one.correlation),
-            _or_dash(one.error_ratio),
+            optional(one.correlation),
+            optional(one.error_ratio),
         )
         for one in chosen[:_MOST_ROWS]
     )
@@ -234,10 +234,10 @@ def _row(curve: CurveVerdict, family: list[str], settings: list[str]) -> tuple[s
     return (
         name,
         *beside,
-        Cell(_or_dash(curve.peak), f"at {_step(curve.peak_step)}"),
-        _or_dash(curve.final),
-        Cell(_or_dash(curve.decline), _z(curve.decline_z)),
-        Cell(_or_dash(curve.contrast), _z(curve.contrast_z)),
+        Cell(optional(curve.peak), f"at {_step(curve.peak_step)}"),
+        optional(curve.final),
+        Cell(optional(curve.decline), _z(curve.decline_z)),
+        Cell(optional(curve.contrast), _z(curve.contrast_z)),
         Cell(_chance(curve.p_contrast), f"peak {_chance(curve.p_holm)}"),
         bend if curve.declined else "-",
     )
@@ -250,7 +250,7 @@ def _chart(curve: CurveVerdict) -> Chart:
     has_bend = curve.change_step is not None
     marks = (Mark(curve.change_step or 0.0, label="bend"),) if has_bend else ()
     bands = ((curve.change_low or 0.0, curve.change_high or 0.0),) if has_bend else ()
-    verdict = f"{_or_dash(curve.peak)} at step {_step(curve.peak_step)}, {_or_dash(curve.final)} at the end."
+    verdict = f"{optional(curve.peak)} at step {_step(curve.peak_step)}, {optional(curve.final)} at the end."
     name = " ".join(filter(None, (curve.model, curve.task, curve.metric, curve.suite, curve.shots)))
     return Chart(
         name,
@@ -263,10 +263,6 @@ def _chart(curve: CurveVerdict) -> Chart:
         log_y=curve.logarithm,
         caption=verdict,
     )
-
-
-def _or_dash(value: float | None) -> str:
-    return "-" if value is None else number(value)
 
 
 def _step(value: float | None) -> str:

@@ -3,7 +3,7 @@
 from uncone.records.blocks import Block, Cell, Folded, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import section, shown
-from uncone.records.text import count, number, percent
+from uncone.records.text import count, number, optional, percent
 
 
 @part
@@ -84,8 +84,8 @@ class NegativeDirection:
                 Cell(one.name, one.remark),
                 count(one.n),
                 _answer(one),
-                _share(one.margin if one.exists else None),
-                _share(one.bound),
+                optional(one.margin if one.exists else None),
+                optional(one.bound),
             )
             for one in self.clouds
         )
@@ -132,7 +132,3 @@ class NegativeDirection:
 def _answer(cloud: AvoidedCloud) -> str:
     said = {True: "yes", False: "none", None: "undecided"}[cloud.exists]
     return f"{said}, exactly" if cloud.exact else said
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else number(value)

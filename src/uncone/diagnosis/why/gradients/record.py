@@ -1,6 +1,7 @@
 """The part of a diagnosis on the gradient of a head's rows: what pulls them, what pushes them, and where to."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from uncone.records.blocks import Block, Cell, Chart, Curve, Figure, Folded, Table, Text
 from uncone.records.brief import part
@@ -178,7 +179,7 @@ def _directions(groups: Sequence[RowGradients]) -> Table:
             group.name,
             optional(group.cosine, _COSINES),
             optional(group.push_cosine, _COSINES),
-            "-" if group.along is None else percent(group.along, precise=True),
+            optional(group.along, shown=partial(percent, precise=True)),
             optional(group.toward, _COSINES),
             *map(_small, (group.sgd, group.adam, group.coupled_adam)),
         )

@@ -231,9 +231,12 @@ class LayerProfile:
         rows = tuple(
             (
                 layer.name,
-                Cell(_share(layer.anisotropy_raw), f"centred {_share(layer.anisotropy)}"),
                 Cell(
-                    _share(layer.rogue_share),
+                    optional(layer.anisotropy_raw, shown=percent),
+                    f"centred {optional(layer.anisotropy, shown=percent)}",
+                ),
+                Cell(
+                    optional(layer.rogue_share, shown=percent),
                     f"dimension {layer.rogue_dimensions[0]}" if layer.rogue_dimensions else "",
                 ),
                 Cell(number(layer.mean_norm), f"largest {number(layer.largest_norm)}"),
@@ -247,11 +250,11 @@ class LayerProfile:
         rows = tuple(
             (
                 layer.name,
-                _dimensions(layer.dimensions_90),
-                _dimensions(layer.dimensions_99),
+                optional(layer.dimensions_90, shown=count),
+                optional(layer.dimensions_99, shown=count),
                 Cell(optional(layer.alpha), _ranks(layer.alpha_ranks)),
                 _estimate(layer.two_nn, (0.0, None)),
-                _dimensions(layer.clusters),
+                optional(layer.clusters, shown=count),
                 _cosine(layer.cluster_inter),
                 _cosine(layer.cluster_intra),
             )
@@ -332,14 +335,6 @@ def _cosine(value: float | None) -> str:
 
 def _bracketed(value: float | None) -> str:
     return "" if value is None else f"({number(value, limits=_COSINES)})"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else percent(value)
-
-
-def _dimensions(value: int | None) -> str:
-    return "-" if value is None else count(value)
 
 
 def _ranks(ranks: tuple[int, int] | None) -> str:
