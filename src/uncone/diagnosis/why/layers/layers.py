@@ -26,7 +26,7 @@ from uncone.rows import Array
 
 EDGES = tuple(round(-1 + 0.05 * i, 2) for i in range(41))
 """Of the bins of cosine."""
-_NEIGHBOURS, _CLUSTERED, _PAIRED = 4096, 1000, 1024
+_NEIGHBOURS, _CLUSTERED, _PAIRED = 4096, 2000, 1024
 """States of the sample that TwoNN, the clusters and the histogram of cosines are of."""
 
 
