@@ -61,6 +61,9 @@ def command_of(function: Callable[..., Any]) -> Callable[..., None]:
     own = _OWN.get(function.__name__, {})
 
     def command(*subjects: Any, json: Any = None, html: Any = None, **options: Any) -> None:
+        for name, value in options.items():
+            if value == []:
+                raise InputError(f"expected a value behind {_flag(name)}, got none: give one, or leave the option out")
         for name in pairs.keys() & options.keys():
             options[name] = None if options[name] is None else dict(_pairs(name, options[name], pairs[name]))
         asked = {name: options.pop(name) for name in own if name in options}
@@ -129,10 +132,14 @@ def _sentence(said: str, names: list[str]) -> str:
 
     def in_a_shell(match: re.Match[str]) -> str:
         name = match[1]
-        return (name.upper() if name == names[0] else f"--{name.replace('_', '-')}") if name in names else name
+        return (name.upper() if name == names[0] else _flag(name)) if name in names else name
 
     said = re.sub(r"`([^`]+)`", in_a_shell, " ".join(said.split()))
     return said[:1].upper() + said[1:]
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _option(name: str, hint: Any, default: Any) -> Any:
@@ -227,7 +234,7 @@ def _pairs(option: str, given: Iterable[str], of: type) -> Iterator[tuple[str, A
     for text in given:
         name, _, value = (piece.strip() for piece in text.rpartition("="))
         number = number_in(value) if of is float else None
-        flag = f"--{option.replace('_', '-')}"
+        flag = _flag(option)
         if not name or not value or (of is float and number is None):
             example = "NAME=0.3" if of is float else "NAME=VALUE"
             raise InputError(
