@@ -37,7 +37,7 @@ def condition(values: np.ndarray) -> float:
 
 
 def worst(kind: str, n: int, d: int) -> list[float]:
-    """Of both readings the largest error in deviations, and the least digits promised where it was, of all orders."""
+    """Of both readings the largest error of all orders, in deviations."""
     x, random = _spectrum(kind, n, d), np.random.default_rng(0)
     wide = x.astype(np.float64)
     values = np.linalg.svd(np.linalg.qr(wide - wide.mean(0), mode="r"), compute_uv=False) ** 2
