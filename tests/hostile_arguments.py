@@ -6,7 +6,7 @@ each call here, where a user's process does not.
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -30,73 +30,57 @@ LABELS = torch.arange(N) % 5
 DISTANCES = torch.pdist(HIDDEN.double()).sort().values.numpy()
 SCORES = np.random.default_rng(2).standard_normal(N)
 CALIBRATION = uncone.calibrate(X)
+MEMBERSHIP = measure.frequency_membership(N, counts=COUNTS)
 NEIGHBOURS = measure.nearest_neighbours(X, 5, distinct=True)
 
-HOSTILE: Mapping[str, Any] = {
-    "none": None,
-    "nan": math.nan,
-    "inf": math.inf,
-    "-inf": -math.inf,
-    "-1": -1,
-    "0": 0,
-    "2.5": 2.5,
-    "1e300": 1e300,
-    "huge": 10**30,
-    "true": True,
-    "text": "a",
-    "list of text": ["a"],
-    "empty list": [],
-    "list": [3],
-    "nan list": [math.nan],
-    "ragged": [[1.0], [1.0, 2.0]],
-    "dict": {"a": 1},
-    "object": object(),
-    "bytes": b"a",
-    "complex": 1j,
-    "empty": np.empty(0),
-    "no rows": np.empty((0, D)),
-    "no columns": np.empty((N, 0)),
-    "one column": np.ones((N, 1)),
-    "wrong width": np.ones((N, D + 1)),
-    "wrong length": np.ones(N + 1),
-    "one row": np.ones((1, D)),
-    "scalar": np.float64(3),
-    "cube": np.ones((3, 4, D)),
-    "whole": np.ones((N, D), int),
-    "bool": np.ones((N, D), bool),
-    "objects": np.array([[None]] * N),
-    "complexes": np.ones((N, D), complex),
-    "texts": np.array(["a"] * N),
-    "nans": np.full((N, D), math.nan),
-    "large": np.full((N, D), 1e300),
-    "infinite": np.full(N, math.inf),
-    "negative": np.full(N, -1.0),
-    "fractions": np.full(N, 0.5),
-    "zeros": np.zeros(N),
-    "tensor": torch.ones(N, D + 1),
-    "half": torch.ones(N, D).half(),
-    "integers": torch.ones(N, dtype=torch.int64),
-    "far": torch.full((N,), 10**12),
-    "meta": torch.ones(N, D, device="meta"),
-}
+NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "-1": -1, "0": 0, "2.5": 2.5, "1e300": 1e300}
+LISTS = {"list of text": ["a"], "empty list": [], "list": [3], "nan list": [math.nan], "ragged": [[1.0], [1.0, 2.0]]}
+OBJECTS = {"none": None, "huge": 10**30, "true": True, "text": "a", "dict": {"a": 1}, "object": object(), "bytes": b"a"}
+SHAPES = {"empty": (0,), "no rows": (0, D), "no columns": (N, 0), "one column": (N, 1), "wrong width": (N, D + 1)}
+SHAPES |= {"wrong length": (N + 1,), "one row": (1, D), "cube": (3, 4, D)}
+DTYPES = {"whole": int, "bool": bool, "complexes": complex}
+FILLED = {"infinite": math.inf, "negative": -1.0, "fractions": 0.5, "zeros": 0.0}
+TENSORS = {"tensor": torch.ones(N, D + 1), "half": torch.ones(N, D).half(), "meta": torch.ones(N, D, device="meta")}
+HOSTILE: dict[str, Any] = OBJECTS | NUMBERS | LISTS | TENSORS
+HOSTILE |= {name: np.ones(shape) for name, shape in SHAPES.items()}
+HOSTILE |= {name: np.ones((N, D), dtype) for name, dtype in DTYPES.items()}
+HOSTILE |= {name: np.full(N, value) for name, value in FILLED.items()}
+HOSTILE |= {"scalar": np.float64(3), "objects": np.array([[None]] * N), "texts": np.array(["a"] * N)}
+HOSTILE |= {"nans": np.full((N, D), math.nan), "large": np.full((N, D), 1e300), "complex": 1j}
+HOSTILE |= {"integers": torch.ones(N, dtype=torch.int64), "far": torch.full((N,), 10**12)}
 Call = tuple[str, Callable[..., Any], dict[str, Any]]
 
 
+def _call(function: Callable[..., Any], /, *label: str, **base: Any) -> Call:
+    return " ".join(label) or function.__name__, function, base
+
+
 def _rows(function: Callable[..., Any], **rest: Any) -> Call:
-    return function.__name__, function, {"x": X, "mask": np.ones(N, int), **rest}
+    return _call(function, x=X, mask=np.ones(N, int), **rest)
 
 
 def _second_pass(function: Callable[..., Any], **rest: Any) -> Call:
-    return function.__name__, function, {"rows": X, **rest}
+    return _call(function, rows=X, **rest)
 
 
 def _fit(repair: Callable[..., Any], /, **options: Any) -> Call:
     def fitted(x: Any, weights: Any, **options: Any) -> Any:
         return repair(**options).fit(x, weights=weights).transform(x)
 
-    return repair.__name__, fitted, {"x": X, "weights": COUNTS, **options}
+    return _call(fitted, repair.__name__, x=X, weights=COUNTS, **options)
 
 
+def _entropy(points: Any, labels: Any, **options: Any) -> Any:
+    return uncone.PersistentEntropy(**options)(points, labels)
+
+
+DRAWN = {"resamples": 100, "level": 0.9, "seed": 0}
+BARS = {"lengths": torch.rand(8), "bars": torch.tensor([8])}
+LOSS = {"hidden": HIDDEN, "weight": WEIGHT, "labels": LABELS, "bias": torch.zeros(N), "options": None}
+SMOOTH = {"label_smoothing": 0.1, "z_loss": 0.1, "softcap": 3.0, "logit_scale": 1.0, "reduction": "mean"}
+GATE = {"vocab_size": N, "window": 10, "rare_share": 0.2, "alpha": None, "mode": "relative", "gate_max": 0.03}
+GATE |= {"memory": "exact", "counts": COUNTS, "protected_ids": (1,), "n_tokens": N, "start_step": 1}
+SEARCH = {"margin": 1e-4, "held_out": Y, "windows": None, "seed": 0, "most": 100}
 CALLS: tuple[Call, ...] = (
     _rows(measure.anisotropy, k=1),
     _rows(measure.condition_number, centered=False),
@@ -115,47 +99,35 @@ CALLS: tuple[Call, ...] = (
     _rows(measure.singular_entropy, centered=True),
     _rows(measure.stable_rank, centered=False),
     _rows(measure.uniformity, t=2.0),
-    ("all", measure.all, {"x": X, "mask": np.ones(N, int), "neighbours": False}),
+    _rows(measure.all, neighbours=False),
     _second_pass(measure.hubness, k=5, metric="cosine", sample=20, seed=0),
     _second_pass(measure.hubness, k=5, neighbours=measure.nearest_neighbours(X, 5, metric="cosine")),
     _second_pass(measure.levina_bickel, k=5, sample=20, seed=0),
     _second_pass(measure.levina_bickel, k=5, neighbours=NEIGHBOURS),
     _second_pass(measure.nearest_neighbours, k=5, metric="cosine", distinct=True, sample=20, seed=0),
     _second_pass(measure.partition_isotropy),
-    ("moments of the rows", lambda moments: measure.partition_isotropy(X, moments), {"moments": Moments.of(X)}),
+    _call(lambda moments: measure.partition_isotropy(X, moments), "moments of the rows", moments=Moments.of(X)),
     _second_pass(measure.two_nn, sample=20, seed=0),
     _second_pass(measure.uniformity_exact, t=2.0, sample=20, seed=0),
-    (
-        "under_trained_tokens",
-        measure.under_trained_tokens,
-        {"rows": MANY, "prefer": "norm", "counts": np.arange(10 * N) // 20, "rate": 0.01, "most": 20},
-    ),
-    ("benjamini_hochberg", measure.benjamini_hochberg, {"p": np.linspace(0, 1, N)}),
-    ("by_group", measure.by_group, {"rows": X, "measures": [measure.mean_cosine], "groups": COUNTS % 3}),
-    ("by_group of bins", measure.by_group, {"rows": X, "measures": [measure.mean_cosine], "bin_size": 10}),
-    ("cosine_between", measure.cosine_between, {"a": X, "b": Y, "shared": 0}),
-    ("frequency_membership", measure.frequency_membership, {"n": N, "counts": COUNTS, "reserved": [0, 3]}),
-    (
-        "compare_groups",
-        measure.compare_groups,
-        {"rows": X, "membership": measure.frequency_membership(N, counts=COUNTS), "counts": COUNTS, "confidence": 0.95},
-    ),
-    ("local_dimensions", measure.local_dimensions, {"neighbours": NEIGHBOURS, "k": 4}),
-    ("marchenko_pastur", measure.marchenko_pastur, {"n": 100.0, "d": 5}),
-    (
-        "permutation_test",
-        measure.permutation_test,
-        {"rows": X, "members": np.arange(5), "seed": 0, "permutations": 9, "mask": None},
-    ),
-    ("reserved_rows", measure.reserved_rows, {"labels": ["a"] * N, "n": N}),
-    ("robust_null", measure.robust_null, {"values": np.random.default_rng(3).standard_normal(200)}),
-    ("GroupMoments", measure.GroupMoments, {"count": 3, "d": D}),
-    ("OddRowFinder", measure.OddRowFinder, {"d": D, "n": N}),
-    ("Moments", Moments, {"d": D, "shift": np.zeros(D)}),
-    ("Moments.of", Moments.of, {"rows": X, "weights": COUNTS, "shift": np.zeros(D)}),
-    ("update", lambda **given: Moments(D).update(**given), {"block": X, "weights": COUNTS}),
-    ("merge", Moments.of(X).merge, {"other": Moments.of(Y)}),
-    ("spectrum", Moments.of(X).leading_spectrum, {"k": 2, "centered": True}),
+    _call(measure.under_trained_tokens, rows=MANY, prefer="norm", counts=np.arange(10 * N) // 20, rate=0.01, most=20),
+    _call(measure.benjamini_hochberg, p=np.linspace(0, 1, N)),
+    _call(measure.by_group, rows=X, measures=[measure.mean_cosine], groups=COUNTS % 3),
+    _call(measure.by_group, "by_group of bins", rows=X, measures=[measure.mean_cosine], bin_size=10),
+    _call(measure.cosine_between, a=X, b=Y, shared=0),
+    _call(measure.frequency_membership, n=N, counts=COUNTS, reserved=[0, 3]),
+    _call(measure.compare_groups, rows=X, membership=MEMBERSHIP, counts=COUNTS, confidence=0.95),
+    _call(measure.local_dimensions, neighbours=NEIGHBOURS, k=4),
+    _call(measure.marchenko_pastur, n=100.0, d=5),
+    _call(measure.permutation_test, rows=X, members=np.arange(5), seed=0, permutations=9, mask=None),
+    _call(measure.reserved_rows, labels=["a"] * N, n=N),
+    _call(measure.robust_null, values=np.random.default_rng(3).standard_normal(200)),
+    _call(measure.GroupMoments, count=3, d=D),
+    _call(measure.OddRowFinder, d=D, n=N),
+    _call(Moments, d=D, shift=np.zeros(D)),
+    _call(Moments.of, rows=X, weights=COUNTS, shift=np.zeros(D)),
+    _call(lambda **given: Moments(D).update(**given), "update", block=X, weights=COUNTS),
+    _call(Moments.of(X).merge, other=Moments.of(Y)),
+    _call(Moments.of(X).leading_spectrum, k=2, centered=True),
     _fit(transforms.AllButTheTop, n_components=1, centered=True),
     _fit(transforms.Center),
     _fit(transforms.ClusterCenter, n_clusters=3, n_components=2, seed=0),
@@ -163,120 +135,37 @@ CALLS: tuple[Call, ...] = (
     _fit(transforms.ScaledCenter),
     _fit(transforms.Standardize),
     _fit(transforms.Whiten, kind="zca", power=0.5, floor=1e-4, n_components=3),
-    ("transform", transforms.Center().fit(X).transform, {"x": X}),
-    ("inverse_transform", transforms.Center().fit(X).inverse_transform, {"y": X}),
-    ("Affine", transforms.Affine, {"shift": np.zeros(D), "weight": np.eye(D), "offset": np.ones(D)}),
-    ("Normalized", transforms.Normalized, {"repair": transforms.Center().fit(X)}),
-    ("repair_named", transforms.repair_named, {"name": "center", "d": D}),
-    ("correlation", uncone.correlation, {"x": SCORES, "y": COUNTS, "kind": "spearman"}),
-    (
-        "correlation_bootstrap",
-        uncone.correlation_bootstrap,
-        {"score_a": SCORES, "score_b": SCORES[::-1], "gold": COUNTS, "resamples": 100, "level": 0.9, "seed": 0},
-    ),
-    (
-        "correlation_bootstraps",
-        uncone.correlation_bootstraps,
-        {"baseline": SCORES, "others": [SCORES[::-1]], "gold": COUNTS, "resamples": 100, "level": 0.9, "seed": 0},
-    ),
-    (
-        "paired_bootstrap",
-        uncone.paired_bootstrap,
-        {"per_item_a": SCORES, "per_item_b": SCORES[::-1], "resamples": 100, "level": 0.9, "seed": 0},
-    ),
-    (
-        "paired_bootstraps",
-        uncone.paired_bootstraps,
-        {"baseline": SCORES, "others": [SCORES[::-1]], "resamples": 100, "level": 0.9, "seed": 0},
-    ),
-    ("barcode", uncone.barcode, {"points": HIDDEN, "groups": LABELS}),
-    ("persistent_entropy", uncone.persistent_entropy, {"lengths": torch.rand(8), "bars": torch.tensor([8])}),
-    ("prominent_bars", uncone.prominent_bars, {"lengths": torch.rand(8), "convention": "official"}),
-    (
-        "prominent_counts",
-        uncone.prominent_counts,
-        {"lengths": torch.rand(8), "bars": torch.tensor([8]), "convention": "official", "width": 8},
-    ),
-    (
-        "prominent_mask",
-        uncone.prominent_mask,
-        {"lengths": torch.rand(8), "bars": torch.tensor([8]), "convention": "official", "width": 8},
-    ),
-    ("anisotropy_scores", uncone.anisotropy_scores, {"points": HIDDEN, "labels": LABELS, "k": 3}),
-    ("AnisotropyTrack", uncone.AnisotropyTrack, {"every": 50, "path": None, "k": 3}),
-    (
-        "PersistentEntropy",
-        lambda points, labels, **options: uncone.PersistentEntropy(**options)(points, labels),
-        {"points": HIDDEN, "labels": LABELS, "weight": 1.0, "length_weight": 0.1, "convention": "official"},
-    ),
-    (
-        "RareTokenGate",
-        uncone.RareTokenGate,
-        {
-            "vocab_size": N,
-            "window": 10,
-            "rare_share": 0.2,
-            "alpha": None,
-            "mode": "relative",
-            "gate_max": 0.03,
-            "memory": "exact",
-            "counts": COUNTS,
-            "protected_ids": (1,),
-            "n_tokens": N,
-            "start_step": 1,
-            "ignore_index": -100,
-        },
-    ),
-    (
-        "CrossEntropyOptions",
-        uncone.CrossEntropyOptions,
-        {
-            "ignore_index": -100,
-            "label_smoothing": 0.1,
-            "z_loss": 0.1,
-            "softcap": 3.0,
-            "logit_scale": 1.0,
-            "reduction": "mean",
-            "num_items": 10,
-            "chunk": 16,
-            "backend": "chunk",
-        },
-    ),
-    (
-        "linear_cross_entropy",
-        uncone.linear_cross_entropy,
-        {"hidden": HIDDEN, "weight": WEIGHT, "labels": LABELS, "bias": torch.zeros(N), "options": None},
-    ),
-    (
-        "gated_linear_cross_entropy",
-        uncone.gated_linear_cross_entropy,
-        {"hidden": HIDDEN, "weight": WEIGHT, "labels": LABELS, "gate": None, "bias": torch.zeros(N), "options": None},
-    ),
-    (
-        "uniformly_negative_direction",
-        uncone.uniformly_negative_direction,
-        {"hidden": X, "norm": None, "margin": 1e-4, "held_out": Y, "windows": None, "seed": 0, "most": 100},
-    ),
-    (
-        "unreachable_tokens",
-        uncone.unreachable_tokens,
-        {"head": X, "bias": np.zeros(N), "labels": None, "states": Y, "scale": 1.0, "most_listed": 5},
-    ),
-    ("settable_tokens", uncone.settable_tokens, {"head": X, "states": Y, "sets": 2, "seed": 0}),
-    (
-        "context_rank",
-        uncone.context_rank,
-        {"source": [[1, 2, 3, 1, 2, 4, 1, 2, 3]] * 4, "order": 2, "dimensions": 3, "seed": 0},
-    ),
-    (
-        "calibrate",
-        uncone.calibrate,
-        {"vectors": X, "queries": Y, "metric": "cosine", "scores": [0.5], "rates": (0.05, 0.01)},
-    ),
-    ("drift", drift.drift, {"saved": CALIBRATION, "now": CALIBRATION}),
-    ("open_rows", uncone.open_rows, {"spec": X}),
-    ("diagnose", uncone.diagnose, {"spec": X, "counts": COUNTS}),
-    ("measures", uncone.measures, {"name": "isoscore"}),
+    _call(transforms.Center().fit(X).transform, x=X),
+    _call(transforms.Center().fit(X).inverse_transform, y=X),
+    _call(transforms.Affine, shift=np.zeros(D), weight=np.eye(D), offset=np.ones(D)),
+    _call(transforms.Normalized, repair=transforms.Center().fit(X)),
+    _call(transforms.repair_named, name="center", d=D),
+    _call(uncone.correlation, x=SCORES, y=COUNTS, kind="spearman"),
+    _call(uncone.correlation_bootstrap, score_a=SCORES, score_b=SCORES[::-1], gold=COUNTS, **DRAWN),
+    _call(uncone.correlation_bootstraps, baseline=SCORES, others=[SCORES[::-1]], gold=COUNTS, **DRAWN),
+    _call(uncone.paired_bootstrap, per_item_a=SCORES, per_item_b=SCORES[::-1], **DRAWN),
+    _call(uncone.paired_bootstraps, baseline=SCORES, others=[SCORES[::-1]], **DRAWN),
+    _call(uncone.barcode, points=HIDDEN, groups=LABELS),
+    _call(uncone.persistent_entropy, **BARS),
+    _call(uncone.prominent_bars, lengths=torch.rand(8), convention="official"),
+    _call(uncone.prominent_counts, **BARS, convention="official", width=8),
+    _call(uncone.prominent_mask, **BARS, convention="official", width=8),
+    _call(uncone.anisotropy_scores, points=HIDDEN, labels=LABELS, k=3),
+    _call(uncone.AnisotropyTrack, every=50, path=None, k=3),
+    _call(_entropy, points=HIDDEN, labels=LABELS, weight=1.0, length_weight=0.1, convention="official"),
+    _call(uncone.RareTokenGate, **GATE, ignore_index=-100),
+    _call(uncone.CrossEntropyOptions, ignore_index=-100, **SMOOTH, num_items=10, chunk=16, backend="chunk"),
+    _call(uncone.linear_cross_entropy, **LOSS),
+    _call(uncone.gated_linear_cross_entropy, **LOSS, gate=None),
+    _call(uncone.uniformly_negative_direction, hidden=X, norm=None, **SEARCH),
+    _call(uncone.unreachable_tokens, head=X, bias=np.zeros(N), labels=None, states=Y, scale=1.0, most_listed=5),
+    _call(uncone.settable_tokens, head=X, states=Y, sets=2, seed=0),
+    _call(uncone.context_rank, source=[[1, 2, 3, 1, 2, 4, 1, 2, 3]] * 4, order=2, dimensions=3, seed=0),
+    _call(uncone.calibrate, vectors=X, queries=Y, metric="cosine", scores=[0.5], rates=(0.05, 0.01)),
+    _call(drift.drift, saved=CALIBRATION, now=CALIBRATION),
+    _call(uncone.open_rows, spec=X),
+    _call(uncone.diagnose, spec=X, counts=COUNTS),
+    _call(uncone.measures, name="isoscore"),
 )
 
 
