@@ -29,8 +29,7 @@ _RESULTS = (".json", ".html")
 def replacing(path: Path_) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path`; on a clean exit flush it to disk and move it over `path`.
 
-    Raises:
-        InputError: `path` is not `writable`, or the disk takes no more.
+    InputError: `path` is not `writable`, or the disk takes no more.
     """
     try:
         target = writable(path)
@@ -42,29 +41,23 @@ def replacing(path: Path_) -> Iterator[BinaryIO]:
             with suppress(OSError):  # nothing is there, or the mode is not ours to set
                 os.chmod(temporary, target.stat().st_mode & 0o777)
     except OSError as error:
-        raise InputError(
-            f"cannot write {os.fspath(path)}: {error.strerror or error}: nothing of it was written; "
-            "free some space, or give another folder"
-        ) from error
+        way_out = "nothing of it was written; free some space, or give another folder"
+        raise InputError(f"cannot write {os.fspath(path)}: {error.strerror or error}: {way_out}") from error
 
 
 def write_bytes(path: Path_, content: bytes | memoryview) -> None:
-    """Write `content`, atomically. Raises what `replacing` raises."""
+    """Write `content`, as `replacing` does."""
     with replacing(path) as handle:
         handle.write(content)
 
 
 def write_text(path: Path_, text: str) -> None:
-    """Write `text` as UTF-8, atomically. Raises what `replacing` raises."""
+    """Write `text` as UTF-8, as `replacing` does."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def writable(path: Path_) -> Path:
-    """The file that `path` names, links followed, so that the file they lead to is replaced.
-
-    Raises:
-        InputError: a folder, a device or a pipe; no folder to write into, or a read-only one.
-    """
+    """The file that `path` names, links followed. InputError: it is none, or its folder is not there or read-only."""
     target = resolved(path)
     if target.is_dir():
         raise InputError(f"expected a file to write, got the folder {path}: give a file name in it")
@@ -75,17 +68,11 @@ def writable(path: Path_) -> Path:
 
 
 def unused(path: Path_, *, overwrite: bool) -> Path:
-    """`writable`, of a file that is not there yet, or that may be replaced.
-
-    Raises:
-        InputError: what `writable` raises; a file or link that exists, without `overwrite`.
-    """
+    """`writable`, of a file that is not there yet, or that may be replaced."""
     target = writable(path)
     if os.path.lexists(path) and not overwrite:
-        raise InputError(
-            f"expected a new file, got {os.fspath(path)} which exists: choose another name, or say --overwrite "
-            "(overwrite=True)"
-        )
+        way_out = "choose another name, or say --overwrite (overwrite=True)"
+        raise InputError(f"expected a new file, got {os.fspath(path)} which exists: {way_out}")
     return target
 
 
@@ -101,17 +88,12 @@ def resolved(path: Path_) -> Path:
     try:
         return Path(path).resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a loop is a RuntimeError before Python 3.13
-        raise InputError(
-            f"expected a file name, got {os.fspath(path)!r}, which leads to none ({error}): give another"
-        ) from error
+        got = f"{os.fspath(path)!r}, which leads to none ({error})"
+        raise InputError(f"expected a file name, got {got}: give another") from error
 
 
 def creatable(path: Path_, *, outside: Path_ | None = None) -> Path:
-    """The new folder that `path` names.
-
-    Raises:
-        InputError: it exists or lies in `outside`, a folder that is read; no folder to make it in.
-    """
+    """The new folder that `path` names. InputError: it exists or lies in `outside`, or no folder to make it in."""
     target = Path(path)
     if os.path.lexists(target):
         raise InputError(f"expected a new folder, got {target} which exists: choose another or remove it")
@@ -176,23 +158,17 @@ def _remove(path: Path) -> None:
 
 def _locked(path: Path) -> int | None:
     """A descriptor that holds the lock of `path` until it is closed; None without a file or without locks.
-
-    Raises:
-        BlockingIOError: another holds it.
-    """
-    if fcntl is None:
-        return None
+    BlockingIOError: another holds it."""
+    descriptor = None
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if fcntl is not None:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        os.close(descriptor)
+        _release(descriptor)
         if isinstance(error, BlockingIOError):
             raise
-        return None  # a file system without locks
+        return None  # no file, or a file system without locks
     return descriptor
 
 
@@ -210,19 +186,16 @@ def check_apart(targets: Iterable[Path_], sources: Iterable[Path_], models: Iter
     Raises:
         InputError: two targets are one file; a target is a source, a file of one, or lies in a model.
     """
-    named, read, folders = [Path(target) for target in targets], [*map(Path, sources)], [*map(Path, models)]
+    named, read, folders = [*map(Path, targets)], [*map(Path, sources)], [*map(Path, models)]
+    cased = [str(resolved(target)).casefold() for target in named]  # some file systems take another case for the same
     for i, target in enumerate(named):
-        # Some file systems take names in another case for the same.
-        cased = str(resolved(target)).casefold()
-        if any(_is_same(target, other) or cased == str(resolved(other)).casefold() for other in named[:i]):
+        if cased[i] in cased[:i] or any(_is_same(target, other) for other in named[:i]):
             raise InputError(f"expected two files to write, got {target.name} twice: name another")
     for target in named:
         parted = folders if is_new_result(target) else [*read, *folders]
         if any(_is_same(target, one) for one in [*read, *folders]) or _lies_among_files(target, parted):
-            raise InputError(
-                f"expected another file to write than what is read, got {target}: it would be replaced; "
-                "give another name"
-            )
+            got = f"{target}: it would be replaced; give another name"
+            raise InputError(f"expected another file to write than what is read, got {got}")
         for model in folders:
             _check_outside(target, model)
 
@@ -234,19 +207,17 @@ def _check_outside(target: Path, model: Path_) -> None:
 
 def is_new_result(target: Path) -> bool:
     """A name that results have and data have not, of a file that has no other name."""
-    try:
-        names = target.stat().st_nlink
-    except OSError:  # nothing is there
-        names = 1
-    return names == 1 and resolved(target).name.endswith(_RESULTS)
+    with suppress(OSError):  # nothing is there
+        if target.stat().st_nlink != 1:
+            return False
+    return resolved(target).name.endswith(_RESULTS)
 
 
 def _is_same(one: Path, other: Path) -> bool:
     """Both names lead to one file that is there."""
-    try:
+    with suppress(OSError, ValueError):  # as of a name with a NUL
         return one.samefile(other)
-    except (OSError, ValueError):  # as of a name with a NUL
-        return False
+    return False
 
 
 def _lies_among_files(target: Path, folders: Iterable[Path]) -> bool:

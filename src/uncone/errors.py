@@ -10,10 +10,8 @@ _LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 
 
 def bounded(message: str) -> str:
-    """`message` in at most 1,000 characters: the middle of long words is left out, then of the whole.
-
-    A name from a file may be of any length. What was expected stands first and what to do last: both stay.
-    """
+    """`message` in at most 1,000 characters: the middle of long words is left out, then of the whole. A name from a
+    file may be of any length; what was expected stands first and what to do last, and both stay."""
     if len(message) <= _LONGEST:
         return message
     return _cut(_LONG_WORD.sub(lambda word: _cut(word[0], _LONGEST_WORD), message), _LONGEST)
@@ -53,8 +51,7 @@ class InputError(UnconeError, ValueError):
 class UnknownName(InputError, KeyError):  # noqa: N818
     """Nothing has this name, in a result that is asked with brackets: a KeyError too, as of any mapping."""
 
-    __str__ = Exception.__str__
-    """A KeyError would quote the message."""
+    __str__ = Exception.__str__  # a KeyError would quote the message
 
 
 class UndefinedMeasure(UnconeError, ArithmeticError):  # noqa: N818 - the name is a result, not an accident
@@ -69,21 +66,10 @@ class StepWarning(UserWarning):
     """`attached.step()` was not called once an optimiser step: what counts steps has a wrong number."""
 
 
-_INSTALLED_BY = {
-    "torch": "'uncone[torch]'",
-    "transformers": "'uncone[hf]'",
-    "sentence_transformers": "'uncone[sentence]'",
-    "pyarrow": "'uncone[parquet]'",
-    "sklearn": "'uncone[cluster]'",
-    "faiss": "'uncone[faiss]'",
-    "numba": "'uncone[topology]'",
-    "gguf": "'uncone[gguf]'",
-    "zstandard": "'uncone[zst]'",
-    "matplotlib": "'uncone[plot]'",
-    "triton": "'uncone[triton]'",
-    "ir_measures": "'uncone[evaluate]'",
-}
-"""What pip installs a package by, where it is not its own name."""
+_EXTRAS = {name: name for name in ("torch", "faiss", "gguf", "triton")}
+_EXTRAS |= {"transformers": "hf", "sentence_transformers": "sentence", "pyarrow": "parquet", "sklearn": "cluster"}
+_EXTRAS |= {"numba": "topology", "zstandard": "zst", "matplotlib": "plot", "ir_measures": "evaluate"}
+"""The extra that brings a package; pip installs any other by its own name."""
 
 
 def without_package(error: BaseException, what: str) -> InputError | None:
@@ -91,7 +77,8 @@ def without_package(error: BaseException, what: str) -> InputError | None:
     name = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else "uncone"
     if name == "uncone":
         return None
-    return InputError(f"{what} needs {name}, got none: pip install {_INSTALLED_BY.get(name, name)}")
+    by = f"'uncone[{_EXTRAS[name]}]'" if name in _EXTRAS else name
+    return InputError(f"{what} needs {name}, got none: pip install {by}")
 
 
 def needed(module: str, message: str, kind: type[UnconeError] = InputError) -> Any:

@@ -24,12 +24,7 @@ def parts(package: str) -> list[str]:
 
 
 def load_part(package: str, name: str) -> ModuleType:
-    """The room or file `name` of a package.
-
-    Raises:
-        AttributeError: the package has none of this name.
-        InputError: it needs torch, and torch is not installed.
-    """
+    """The room or file `name` of a package. InputError: it needs torch, and torch is not installed."""
     if name.startswith("_") or name not in parts(package):
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     try:

@@ -42,10 +42,8 @@ def check_memory(size: int, what: str, way_out: str) -> None:
         raise InputError(f"expected a number of GB in {MEMORY_GB}, got {told[:40]!r}: set one such as 16") from error
     if allowed is not None and size > allowed:
         of_all = f"{size / 1e9:.1f} GB of the {allowed / 1e9:.1f} GB that are {'allowed' if told else 'free'}"
-        raise InputError(
-            f"expected work that fits into memory, got {what}, which take {of_all}: "
-            f"{way_out}. To allow more, set {MEMORY_GB}={math.ceil(size / 1e9)}"
-        )
+        more = f"To allow more, set {MEMORY_GB}={math.ceil(size / 1e9)}"
+        raise InputError(f"expected work that fits into memory, got {what}, which take {of_all}: {way_out}. {more}")
 
 
 def free_bytes() -> int | None:
@@ -62,8 +60,7 @@ def free_bytes() -> int | None:
 
 
 def give_back() -> None:
-    """Hand memory that was freed back to the system, where the C library keeps it: arrays of many sizes leave holes
-    in it that add up. Without glibc nothing is done."""
+    """Hand freed memory that glibc keeps back to the system: arrays of many sizes leave holes in it that add up."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -73,9 +70,8 @@ def uninitialised(
 ) -> npt.NDArray[Any]:
     """An array with nothing written to it yet, as `numpy.empty` gives one.
 
-    From 4 MiB on it has a mapping of its own, and goes back to the system when it is freed: the C library
-    would keep it, and leave holes that no matrix fits into. Up to `most_recycled` bytes, freed memory is used
-    again.
+    From 4 MiB on it has a mapping of its own, and goes back to the system when it is freed: the C library would keep
+    it, and leave holes that no matrix fits into. Up to `most_recycled` bytes, freed memory is used again.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if size < _LARGE:
@@ -95,18 +91,14 @@ def uninitialised(
 def recycled(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """As `uninitialised`, in memory of any size that another array of this module has freed, if some fits.
 
-    For arrays of every step of a training: the first touch of fresh memory can take as long as the work that
-    it is for. A few freed mappings of `RECYCLED_BYTES` in all are kept.
+    For arrays of every step of a training: the first touch of fresh memory can take as long as the work in it.
     """
     return uninitialised(shape, dtype, most_recycled=RECYCLED_BYTES)
 
 
 class Buffer:
-    """Memory for two blocks, each used again once nobody else holds it: a caller that keeps blocks gets
-    blocks that never change.
-
-    A fresh array a block costs a page fault for every 4 KiB.
-    """
+    """Memory for two blocks, each used again once nobody else holds it: a caller that keeps blocks gets blocks that
+    never change. A fresh array a block costs a page fault for every 4 KiB."""
 
     def __init__(self, rows: int, d: int, dtype: npt.DTypeLike) -> None:
         self._shape, self._dtype = (rows, d), dtype

@@ -8,7 +8,7 @@ import os
 import stat
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from io import BufferedIOBase
 from typing import Any, BinaryIO
 
@@ -55,24 +55,20 @@ class _Unzstd(io.RawIOBase):
         return n
 
 
-def _open_zst(file: BinaryIO) -> Any:
-    return io.BufferedReader(_Unzstd(file), 2**20)
-
-
-_UNPACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".zst": _open_zst}
+_UNPACKED: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".zst": lambda file: io.BufferedReader(_Unzstd(file), 2**20),
+}
 
 
 def misspelt(path: Path_) -> str:
     """ "did you mean 'docs.npy'? " of a file that is not there, by the names beside it; else ""."""
     folder, name = os.path.split(os.fspath(path))
-    try:
-        with os.scandir(folder or ".") as entries:
-            names = [entry.name for entry in itertools.islice(entries, _MOST_NAMES)]
-    except (OSError, ValueError):
-        return ""
-    if not name or name in names:
-        return ""
-    meant = nearest(name, names, "")
+    names = list[str]()
+    with suppress(OSError, ValueError), os.scandir(folder or ".") as entries:
+        names += [entry.name for entry in itertools.islice(entries, _MOST_NAMES)]
+    meant = "" if not name or name in names else nearest(name, names, "")
     return f"{meant} " if meant else ""
 
 
@@ -100,19 +96,15 @@ def open_regular(path: Path_, *, how: str = "give a file that exists and can be 
 
 def starts_with(path: Path_, mark: bytes) -> bool:
     """Whether a file can be read and its first bytes that are no white space are `mark`."""
-    try:
-        with open_regular(path) as file:
-            return file.read(4096).lstrip().startswith(mark)
-    except InputError:
-        return False
+    with suppress(InputError), open_regular(path) as file:
+        return file.read(4096).lstrip().startswith(mark)
+    return False
 
 
 @contextmanager
 def open_unpacked(path: Path_, *, how: str) -> Iterator[BufferedIOBase]:
-    """`open_regular`, with the bytes unpacked as they are read where the name ends in .gz, .xz or .zst.
-
-    Within the `with` block too, bytes that cannot be read or do not unpack raise InputError.
-    """
+    """`open_regular`, with the bytes unpacked as they are read where the name ends in .gz, .xz or .zst. Within the
+    `with` block too, bytes that cannot be read or do not unpack raise InputError."""
     unpacked = _UNPACKED.get(os.path.splitext(os.fspath(path))[1].lower(), nullcontext)
     with open_regular(path, how=how) as file:
         try:
@@ -130,10 +122,9 @@ def table_lines(path: Path_, *, how: str) -> Iterator[str]:
 
 def number_in(field: str) -> float | None:
     """The number that a field of a table holds; None where it holds none."""
-    try:
+    with suppress(ValueError):
         return float(field)
-    except ValueError:
-        return None
+    return None
 
 
 def lines_of(path: Path_, *, how: str, longest: int = LONGEST_LINE) -> Iterator[tuple[int, str]]:
@@ -144,9 +135,8 @@ def lines_of(path: Path_, *, how: str, longest: int = LONGEST_LINE) -> Iterator[
             if not line:
                 return
             if len(line) > longest:
-                raise InputError(
-                    f"expected lines of at most {longest} bytes in {path}, got a longer line {number}: {how}"
-                )
+                most = f"lines of at most {longest} bytes in {path}"
+                raise InputError(f"expected {most}, got a longer line {number}: {how}")
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:

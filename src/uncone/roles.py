@@ -1,5 +1,4 @@
-"""What a public function does with what an argument names, said in its annotation: commands and the checks of their
-files are derived from it. And the types that all functions share."""
+"""What a public function does with what an argument names: commands and the checks of their files are derived from it."""
 
 import os
 from collections.abc import Callable, Sequence

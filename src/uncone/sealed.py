@@ -33,10 +33,7 @@ def sealed_line(form: str, record: dict[str, Any]) -> str:
 def sealed_records(path: Path_, form: str, *, what: str, how: str) -> Iterator[Any]:
     """The record of each line that `sealed_line` wrote. A last line that was cut, as by a kill, is left out.
 
-    Messages say `what` a line holds ("a checkpoint"), and `how` to go on.
-
-    Raises:
-        InputError: a line that `sealed_line` did not write, or that was changed since; the message has its number.
+    InputError: a line was not written so, or changed since. Messages say `what` it holds, and `how` to go on.
     """
     begin = _begin(form).encode()
     with open_regular(path, how=how) as file:
@@ -48,12 +45,10 @@ def sealed_records(path: Path_, form: str, *, what: str, how: str) -> Iterator[A
             elif not line or _is_cut(line, begin, number):
                 return
             else:
+                where = f"in line {number} of {os.fspath(path)}"
                 is_ours = line.startswith(begin)
                 got = "a changed record" if is_ours else repr(line[:40].decode("utf-8", "replace"))
-                raise InputError(
-                    f"expected {what} as this version of uncone writes it in line {number} of {os.fspath(path)}, "
-                    f"got {got}: {how}"
-                )
+                raise InputError(f"expected {what} as this version of uncone writes it {where}, got {got}: {how}")
 
 
 def _begin(form: str) -> str:

@@ -1,9 +1,7 @@
 """What work on tensors needs in the rooms that train: threads, memory and devices.
 
-Work is shared out to threads, with the same bytes on any number of them. A library that splits one operation
-over its threads adds in another order for each number of threads. Here one thread computes each task from start
-to end, and more threads only share the tasks out. The threads stay in one pool: two pools, torch's and one
-beside it, would spin against each other for the same cores.
+Work is shared out to threads as in `threads`, with the same bytes on any number of them. The threads stay in one pool:
+two pools, torch's and one beside it, would spin against each other for the same cores.
 """
 
 import os
@@ -32,9 +30,8 @@ _PIECE = 1024
 def alone(function: Callable[[], T]) -> T:
     """Run `function` on a worker and wait: its torch operations take one thread, `share` inside it the rest.
 
-    The threads of torch's own pool spin for milliseconds after each operation, on the cores that the workers
-    need; work that calls `share` again and again keeps that pool asleep. The caller's own number of threads
-    is never touched: torch hands it on to every thread that is started meanwhile.
+    The threads of torch's own pool would spin for milliseconds after each operation, on the cores that the workers
+    need. The caller's own number of threads stays: torch hands it on to every thread that is started meanwhile.
     """
     threads = torch.get_num_threads()
     if _mine.threads or threads == 1:
@@ -72,7 +69,7 @@ def share_rows(work: Callable[..., object], *tensors: Tensor) -> None:
 
 
 def share(tasks: Iterable[Callable[[], T]]) -> list[T]:
-    """Run the tasks, each on one thread; their results in order, or once all ended their first exception."""
+    """As `threads.share`: each task on one thread."""
     tasks = list(tasks)
     return alone(lambda: _share(tasks))
 
@@ -151,10 +148,8 @@ def usable(device: str | torch.device) -> torch.device:
         if known.type != "cpu":
             torch.zeros(1, dtype=torch.float64, device=known).item()
     except (RuntimeError, TypeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"expected a device on which torch has float64, got {str(device)!r} ({reason}): use cpu or cuda"
-        ) from error
+        got = f"{str(device)!r} ({str(error).splitlines()[0]})"
+        raise InputError(f"expected a device on which torch has float64, got {got}: use cpu or cuda") from error
     return known
 
 
@@ -164,20 +159,15 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def moved(model: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """The model on `device` in `dtype`.
-
-    Raises:
-        UndefinedMeasure: the device has no memory for it.
-    """
+    """The model on `device` in `dtype`. UndefinedMeasure: the device has no memory for it."""
     try:
         return model.to(device=device, dtype=dtype)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        raise UndefinedMeasure(
-            f"expected memory for {type(model).__name__} in {dtype}, got none on {device}: choose another device, or a "
-            "smaller dtype (bfloat16)"
-        ) from error
+        way_out = "choose another device, or a smaller dtype (bfloat16)"
+        what = f"memory for {type(model).__name__} in {dtype}, got none on {device}: {way_out}"
+        raise UndefinedMeasure(f"expected {what}") from error
 
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -206,16 +196,13 @@ def of_array(x: npt.NDArray[Any]) -> Tensor:
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> Tensor:
     """A tensor in memory that another one has freed, if some fits (`memory.recycled`); on a GPU torch does that."""
-    return _made(memory.recycled, shape, dtype, device)
+    if torch.device(device).type != "cpu":
+        return torch.empty(shape, dtype=dtype, device=device)
+    return torch.from_numpy(memory.recycled((*shape, dtype.itemsize), np.uint8)).view(dtype).view(shape)
 
 
 def zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device = "cpu") -> Tensor:
     """A tensor of zeros. No thread is woken: that takes longer than zeros, and is in the way."""
-    return _made(memory.zeros, shape, dtype, device)
-
-
-def _made(make: Callable[..., Any], shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device) -> Tensor:
     if torch.device(device).type != "cpu":
-        on_gpu = torch.zeros if make is memory.zeros else torch.empty
-        return on_gpu(shape, dtype=dtype, device=device)
-    return torch.from_numpy(make((*shape, dtype.itemsize), np.uint8)).view(dtype).view(shape)
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.from_numpy(memory.zeros((*shape, dtype.itemsize), np.uint8)).view(dtype).view(shape)

@@ -23,10 +23,7 @@ _PIECE = 1024
 
 
 class _Blas:
-    """The number of threads of NumPy's BLAS, which is one for a whole process.
-
-    It is one while any work of ours runs, and what it was before once the last has ended.
-    """
+    """The threads of NumPy's BLAS: one while any work of ours runs, and as many as before once the last has ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,7 +41,9 @@ class _Blas:
                 for library in self._libraries:
                     _set_threads(library, 1)
             self._running += 1
-            return max(self._before, default=0) or _cores()
+            # macOS tells only how many cores there are, and not which this process may use.
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+            return max(self._before, default=0) or cores or 1
 
     def leave(self) -> None:
         with self._lock:
@@ -52,11 +51,6 @@ class _Blas:
             if not self._running:
                 for library, threads in zip(self._libraries or (), self._before, strict=True):
                     _set_threads(library, threads)
-
-
-def _cores() -> int:
-    """Those that this process may use; macOS tells only how many there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _set_threads(library: Any, threads: int) -> None:
@@ -106,10 +100,8 @@ def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def waited(job: Future[T]) -> T:
-    """The result of `job`, once it has ended; signals are handled meanwhile, in a second at the latest.
-
-    Python handles a signal that arrives just before an endless wait only when that wait is over.
-    """
+    """The result of `job`, once it has ended; signals are handled meanwhile, in a second at the latest. Python handles
+    a signal that arrives just before an endless wait only when that wait is over."""
     while not job.done():
         with suppress(TimeoutError):
             job.result(timeout=1)

@@ -12,47 +12,13 @@ from tests.fuzz.trees import HUGE, SPIKES, mutant, nested
 
 Mutator = Callable[[bytes, bytes, random.Random], bytes]
 """(content, another valid file of the format, random) -> damaged content."""
-_EXTREMES = (
-    0,
-    1,
-    -1,
-    127,
-    128,
-    255,
-    256,
-    2**15,
-    2**16 - 1,
-    2**31 - 1,
-    2**31,
-    2**32 - 1,
-    2**53,
-    2**62,
-    2**63 - 1,
-    -(2**63),
-)
-_WORDS = (
-    b"",
-    b"nan",
-    b"inf",
-    b"-inf",
-    b"1e999",
-    b"0x10",
-    b"1_0",
-    b"\xd9\xa1",
-    b"9" * 400,
-    b"\0",
-    b"\xff\xfe",
-    b"\xef\xbb\xbf",
-    b"-1",
-    b"0",
-    b"x" * 100_000,
-    b"\xe2\x80\xa8",
-    b"\r",
-    b"\t",
-    b"\n",
-    b"99999999999999999999",
-    b"<script>",
-)
+_NEAR = (0, 1, -1, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1)
+_EXTREMES = (*_NEAR, 2**53, 2**62, 2**63 - 1, -(2**63))
+_NUMBERS = (b"", b"nan", b"inf", b"-inf", b"1e999", b"0x10", b"1_0", b"\xd9\xa1", b"9" * 400)
+_MARKS = (b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"-1", b"0", b"x" * 100_000, b"\xe2\x80\xa8", b"\r", b"\t", b"\n")
+_WORDS = (*_NUMBERS, *_MARKS, b"99999999999999999999", b"<script>")
+_CELLS = (b"", b"x", b"0", b"1", b"-1", b"nan", b"inf", b"1e308", b"1e-320")
+_SHAPES = ("-1", "0", "1", "1.0", "True", "2**9", "9" * 30, "'3'", "()", "1" * 5000, "37L", "None", str(HUGE))
 
 
 def flip_bits(content: bytes, other: bytes, rng: random.Random) -> bytes:
@@ -104,16 +70,21 @@ def json_text(content: bytes, other: bytes, rng: random.Random) -> bytes:
     return _damaged_json(content, rng)
 
 
+def _cut_header(content: bytes) -> tuple[bytes, bytes]:
+    end = 8 + int.from_bytes(content[:8], "little")
+    return content[8:end], content[end:]
+
+
 def safetensors_header(content: bytes, other: bytes, rng: random.Random) -> bytes:
-    length = int.from_bytes(content[:8], "little")
-    header = _damaged_json(content[8 : 8 + length], rng)
-    return len(header).to_bytes(8, "little") + header + content[8 + length :]
+    header, rest = _cut_header(content)
+    header = _damaged_json(header, rng)
+    return len(header).to_bytes(8, "little") + header + rest
 
 
 def metadata_value(content: bytes, other: bytes, rng: random.Random) -> bytes:
     """JSON in a text of JSON, as saved transformations hold it."""
-    length = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + length])
+    first, rest = _cut_header(content)
+    header = json.loads(first)
     kept = header.get("__metadata__") or {}
     if not kept:
         return safetensors_header(content, other, rng)
@@ -121,26 +92,17 @@ def metadata_value(content: bytes, other: bytes, rng: random.Random) -> bytes:
     with contextlib.suppress(ValueError, RecursionError):
         kept[key] = _damaged_json(kept[key].encode(), rng).decode("utf-8", "replace")
     text = json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + content[8 + length :]
+    return len(text).to_bytes(8, "little") + text + rest
 
 
 def numpy_header(content: bytes, other: bytes, rng: random.Random) -> bytes:
     length = int.from_bytes(content[8:10], "little")
     header = content[10 : 10 + length].decode("latin-1")
-    number = rng.choice(
-        ("-1", "0", "1", "1.0", "True", "2**9", "9" * 30, "'3'", "()", "1" * 5000, "37L", "None", str(HUGE))
-    )
-    swaps = (
-        ("(41,", f"({number},"),
-        (", 8)", f", {number})"),
-        ("False", rng.choice(("True", "1", "None"))),
-        ("'<f", rng.choice(("'>f", "'<i", "'|O"))),
-        ("'shape'", "'shap'"),
-        ("}", ", 'more': 1}"),
-        ("(41, 8)", "(41, 8, 1)"),
-        ("(41, 8)", "(8, 37)"),
-        ("(41, 8)", "(" * 300),
-    )
+    number = rng.choice(_SHAPES)
+    order, kind = rng.choice(("True", "1", "None")), rng.choice(("'>f", "'<i", "'|O"))
+    names = (("False", order), ("'<f", kind), ("'shape'", "'shap'"), ("}", ", 'more': 1}"))
+    shapes = [("(41, 8)", shape) for shape in ("(41, 8, 1)", "(8, 37)", "(" * 300)]
+    swaps = (("(41,", f"({number},"), (", 8)", f", {number})"), *names, *shapes)
     header = header.replace(*rng.choice(swaps)).rstrip() + "\n"
     return content[:8] + len(header).to_bytes(2, "little") + header.encode("latin-1") + content[10 + length :]
 
@@ -159,9 +121,8 @@ def zip_entries(content: bytes, other: bytes, rng: random.Random) -> bytes:
     elif way == 2:
         del entries[at]
     else:
-        damage = rng.choice(
-            (flip_bits, overwrite, cut, extend, set_integer, numpy_header if name.endswith(".npy") else insert)
-        )
+        last = numpy_header if name.endswith(".npy") else insert
+        damage = rng.choice((flip_bits, overwrite, cut, extend, set_integer, last))
         entries[at] = (name, b"" if way == 3 else damage(inner, inner, rng) if inner else b"x")
     packing = rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
     return _archive(entries, packing)
@@ -231,33 +192,25 @@ def _with_column(lines: list[bytes], rng: random.Random) -> list[bytes]:
     """Every cell of one column below the header is the same."""
     separator = next((mark for mark in (b"\t", b";", b",") if mark in lines[0]), b" ")
     cells = [line.split(separator) for line in lines]
-    at, cell = (
-        rng.randrange(len(cells[0])),
-        rng.choice((b"", b"x", b"0", b"1", b"-1", b"nan", b"inf", b"1e308", b"1e-320")),
-    )
+    at, cell = rng.randrange(len(cells[0])), rng.choice(_CELLS)
     return [lines[0], *(separator.join([*row[:at], cell, *row[at + 1 :]]) for row in cells[1:])]
 
 
 _BYTES: tuple[Mutator, ...] = (flip_bits, overwrite, cut, cut_within, extend, insert, splice, set_integer)
+_OF_A_FORMAT: dict[tuple[str, ...], tuple[Mutator, ...]] = {
+    (".json",): (json_text,),
+    (".safetensors", ".part", "sums"): (safetensors_header, metadata_value),
+    (".npy",): (numpy_header,),
+    (".npz",): (zip_entries,),
+    (".pt", "pytorch_model.bin"): (zip_entries, record_of_another_size),
+    (".jsonl",): (sealed_record, text_lines),
+    (".txt", ".vec", ".tsv", ".csv"): (text_lines,),
+}
 
 
 def mutators_of(name: str) -> tuple[Mutator, ...]:
     """The ways to damage a file of that name; those that know its format come as often as the others together."""
-    known: tuple[Mutator, ...] = ()
-    if name.endswith(".json"):
-        known = (json_text,)
-    elif name.endswith((".safetensors", ".part", "sums")):
-        known = (safetensors_header, metadata_value)
-    elif name.endswith(".npy"):
-        known = (numpy_header,)
-    elif name.endswith(".npz"):
-        known = (zip_entries,)
-    elif name.endswith((".pt", "pytorch_model.bin")):
-        known = (zip_entries, record_of_another_size)
-    elif name.endswith(".jsonl"):
-        known = (sealed_record, text_lines)
-    elif name.endswith((".txt", ".vec", ".tsv", ".csv")):
-        known = (text_lines,)
+    known = next((known for ends, known in _OF_A_FORMAT.items() if name.endswith(ends)), ())
     return (*_BYTES, *(known * (len(_BYTES) // max(1, len(known)))))
 
 
@@ -278,13 +231,10 @@ def _near_an_end(length: int, rng: random.Random) -> int:
     if length <= 1:
         return 0
     place = rng.random()
-    return (
-        rng.randrange(min(300, length))
-        if place < 0.4
-        else length - 1 - rng.randrange(min(300, length))
-        if place < 0.6
-        else rng.randrange(length)
-    )
+    if place >= 0.6:
+        return rng.randrange(length)
+    near = rng.randrange(min(300, length))
+    return near if place < 0.4 else length - 1 - near
 
 
 def _damaged_json(text: bytes, rng: random.Random) -> bytes:
@@ -295,11 +245,8 @@ def _damaged_json(text: bytes, rng: random.Random) -> bytes:
     shown = text.decode("utf-8", "replace")
     if way == 7:  # keys that stand twice
         keys = [part for part in shown.split('"')[1::2] if part]
-        return (
-            shown.replace("{", f'{{"{rng.choice(keys)}": {rng.choice(values)}, ', 1).encode("utf-8", "surrogatepass")
-            if keys
-            else text
-        )
+        twice = f'{{"{rng.choice(keys)}": {rng.choice(values)}, ' if keys else "{"
+        return shown.replace("{", twice, 1).encode("utf-8", "surrogatepass") if keys else text
     whole = rng.choice((nested(), "[" * 100_000, '{"a":' * 10_000 + "1" + "}" * 10_000, "9" * 10_000, *values))
     if way == 8:
         return whole.encode("utf-8", "surrogatepass")

@@ -6,45 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 HUGE = 10**400
-SPIKES: tuple[Any, ...] = (
-    None,
-    True,
-    False,
-    0,
-    1,
-    -1,
-    2**31,
-    2**53,
-    2**63 - 1,
-    2**64,
-    HUGE,
-    -HUGE,
-    0.0,
-    0.5,
-    -1.5,
-    1e308,
-    -1e308,
-    5e-324,
-    float("nan"),
-    float("inf"),
-    float("-inf"),
-    "",
-    "x",
-    "0",
-    "\0",
-    "\ud800",
-    "x" * 100_000,
-    "<script>",
-    "AAAA",
-    [],
-    [None],
-    [0],
-    ["x"],
-    [[]],
-    {},
-    {"x": 1},
-    {"schema": "x"},
-)
+_NUMBERS = (0, 1, -1, 2**31, 2**53, 2**63 - 1, 2**64, HUGE, -HUGE, 0.0, 0.5, -1.5, 1e308, -1e308, 5e-324)
+_TEXTS = ("", "x", "0", "\0", "\ud800", "x" * 100_000, "<script>", "AAAA")
+_TREES: tuple[Any, ...] = ([], [None], [0], ["x"], [[]], {}, {"x": 1}, {"schema": "x"})
+SPIKES: tuple[Any, ...] = (None, True, False, *_NUMBERS, *map(float, ("nan", "inf", "-inf")), *_TEXTS, *_TREES)
 _NESTED_DEPTH = 10_000
 PATH = tuple[str | int, ...]
 

@@ -7,14 +7,15 @@ import random
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass, replace
+from functools import partial
 from html import unescape
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from tests.every_part import BY_NAME, KINDS, parts
 from tests.report.every_record import Maker
+from tests.report.printed import printed
 from tests.report.records_example import HOSTILE, make_picture
 from tests.report.test_html import _assert_harmless
 from uncone import report
@@ -27,15 +28,8 @@ from uncone.report import plot, spark, svg
 from uncone.report.drawable import AnyChart
 from uncone.report.plot import charts_of
 
-EXTREMES: dict[str, tuple[float, ...]] = {
-    "0": (0.0,),
-    "-0": (-0.0,),
-    "1e-308": (1e-308,),
-    "5e-324": (5e-324,),
-    "1e308": (1e308,),
-    "-1e308": (-1e308,),
-    "0.37": (0.37,),
-    "-3": (-3.0,),
+_ALONE = ("0", "-0", "1e-308", "5e-324", "1e308", "-1e308", "0.37", "-3")
+EXTREMES: dict[str, tuple[float, ...]] = {number: (float(number),) for number in _ALONE} | {
     "some 0": (0.5, 0.0, 0.7, 0.3, 0.2),
     "both ends": (1e308, -1e308),
     "neighbours": (1.0, 1 + 2e-16),
@@ -66,18 +60,11 @@ def _made(kind: type[Record], **options: Any) -> Record | None:
     return record
 
 
-def _terminal(record: Record, width: int = 100, encoding: str = "utf-8") -> str:
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
-    report.print_record(record, Console(file=stream, width=width, color_system=None))
-    return raw.getvalue().decode(encoding)
-
-
 def _assert_shown(record: Record) -> None:
     page = report.to_html(record)
     assert not _NO_NUMBER.findall(page)
     assert not _LONGEST_COORDINATE.findall(page)
-    for shown in (page, _terminal(record), report.to_markdown(record)):
+    for shown in (page, printed(record, 100), report.to_markdown(record)):
         assert _DEFECT not in shown
     assert len(repr(record).splitlines()) <= LINES
     assert str(record)
@@ -124,7 +111,7 @@ def test_hostile_words_in_every_field_of_every_record_stay_words(first: int) -> 
         record = _made(kind, floats=(0.5, 0.25, 0.75), words=WORDS[first:] + WORDS[:first], length=2)
         assert record is not None
         _assert_harmless(report.to_html(record))
-        shown = [_terminal(record, 200, encoding) for encoding in ("utf-8", "ascii")]
+        shown = [printed(record, 200, encoding) for encoding in ("utf-8", "ascii")]
         for text in (*shown, report.to_markdown(record), repr(record), str(record)):
             assert visible(text.replace("\n", "")) == text.replace("\n", "")
         assert type(record).from_json(record.to_json()).to_json() == record.to_json()
@@ -133,17 +120,9 @@ def test_hostile_words_in_every_field_of_every_record_stay_words(first: int) -> 
 # Charts: a value that an axis has no place for, one that has none at all, and a drawing that fails.
 
 _X = (1.0, 2.0, 3.0, 4.0)
-ZEROS = Chart(
-    "c",
-    "Spectrum",
-    "rank",
-    "eigenvalue",
-    (Curve("a", _X, (4.0, 0.0, None, -1e-9), dots=True, tips=("t",) * 4),),
-    log_x=True,
-    log_y=True,
-    spark="eigenvalue",
-    caption="A caption.",
-)
+_ZEROS = Curve("a", _X, (4.0, 0.0, None, -1e-9), dots=True, tips=("t",) * 4)
+ZEROS = Chart("c", "Spectrum", "rank", "eigenvalue", (_ZEROS,), log_x=True, log_y=True, spark="eigenvalue")
+ZEROS = replace(ZEROS, caption="A caption.")
 NOTHING = replace(ZEROS, title="Nothing", curves=(Curve("a", _X, (0.0, None, 0.0, -1.0)),))
 _LEFT = "Not drawn: 2 values of 0 or less, which a logarithmic axis cannot show."
 _WHY = "Nothing cannot be drawn: it has only 3 values of 0 or less, which a logarithmic axis cannot show."
@@ -164,14 +143,14 @@ def _views(*charts: AnyChart) -> tuple[str, str, str, str]:
     record = Drawn(charts)
     page = report.to_html(record)
     ET.fromstring(page)
-    shown = (_terminal(record), page, unescape(record._repr_html_()), report.to_markdown(record))
+    shown = (printed(record, 100), page, unescape(record._repr_html_()), report.to_markdown(record))
     assert all("The verdict." in view and "The rest." in view for view in shown)
     return shown
 
 
 def test_zeros_on_a_logarithmic_axis_are_left_out_and_said() -> None:
-    terminal, page, notebook, markdown = _views(ZEROS)
-    assert all(_LEFT in view for view in (terminal, page, notebook, markdown))
+    terminal, page, *others = _views(ZEROS)
+    assert all(_LEFT in view for view in (terminal, page, *others))
     assert "A caption. Not drawn" in page
     assert page.count("h.01") == 1, "the one value that there is"
     assert "eigenvalue          ▁     4 to 4" in terminal
@@ -185,19 +164,20 @@ def test_a_chart_without_a_value_on_its_axes_is_a_sentence_beside_the_others() -
     assert _WHY not in terminal, "a terminal leaves out a chart without a line"
 
 
+_FAR = "1 value beyond what an axis can show"
+_map = partial(HeatMap, "h", "H", "x", "y", "v", spark="h")
+
+
 @pytest.mark.parametrize(
     ("chart", "why"),
     [
         (replace(ZEROS, curves=(Curve("a", (0.0, -1.0), (1.0, 2.0)),)), "2 values of 0 or less"),
-        (replace(ZEROS, curves=(Curve("a", (1.0,), (1e308,)),)), "1 value beyond what an axis can show"),
-        (replace(ZEROS, curves=(Curve("a", (1.0,), (math.nan,)),)), "1 value beyond what an axis can show"),
+        (replace(ZEROS, curves=(Curve("a", (1.0,), (1e308,)),)), _FAR),
+        (replace(ZEROS, curves=(Curve("a", (1.0,), (math.nan,)),)), _FAR),
         (replace(ZEROS, curves=()), "it has no values"),
-        (
-            HeatMap("h", "H", "x", "y", "v", (0.0, 1.0), (1.0,), ((math.inf, None),), spark="h"),
-            "1 value beyond what an axis can show",
-        ),
-        (HeatMap("h", "H", "x", "y", "v", (2.0, 1.0), (1.0,), ((0.5, 0.5),), spark="h"), "its places do not rise"),
-        (HeatMap("h", "H", "x", "y", "v", (), (), (), spark="h"), "it has no values"),
+        (_map((0.0, 1.0), (1.0,), ((math.inf, None),)), _FAR),
+        (_map((2.0, 1.0), (1.0,), ((0.5, 0.5),)), "its places do not rise"),
+        (_map((), (), ()), "it has no values"),
     ],
     ids=range(7),
 )
@@ -220,8 +200,7 @@ def test_a_drawing_that_fails_costs_nothing_but_itself(monkeypatch: pytest.Monke
     whole = replace(ZEROS, title="Whole", curves=(Curve("a", _X, (4.0, 1.0, 1.0, 1.0)),))
     for place, name in ((svg, "axes"), (spark, "sparkline")):
         monkeypatch.setattr(place, name, fail)
-    terminal, page, notebook, markdown = _views(whole)
-    for view in (terminal, page, notebook, markdown):
+    for view in _views(whole):
         assert "Whole cannot be drawn: drawing it failed (ValueError: math domain error)." in view
 
 
@@ -242,17 +221,8 @@ def test_one_point_is_drawn_within_the_axes(value: float, log: bool) -> None:
 
 
 def test_marks_and_bands_beyond_the_axis_are_not_drawn_beside_it() -> None:
-    curve = Curve("a", (1.0, 2.0), (1.0, 2.0))
-    chart = Chart(
-        "c",
-        "C",
-        "x",
-        "y",
-        (curve,),
-        marks=(Mark(1e200, label="far"), Mark(1.5, label="near")),
-        bands=((0.0, 1e200),),
-        x_limits=(1.0, 2.0),
-    )
+    curve, marks = Curve("a", (1.0, 2.0), (1.0, 2.0)), (Mark(1e200, label="far"), Mark(1.5, label="near"))
+    chart = Chart("c", "C", "x", "y", (curve,), marks=marks, bands=((0.0, 1e200),), x_limits=(1.0, 2.0))
     drawing = svg.draw(chart, "u")
     assert "near" in drawing
     assert "far" not in drawing
@@ -265,19 +235,10 @@ def test_matplotlib_draws_what_it_can_and_says_the_rest() -> None:
 
     far = HeatMap("h", "H", "x", "y", "v", (1.0, 2.0), (1.0,), ((1e308, 0.5),))
     cloud = Cloud("c", "C", replace(make_picture(), raw_scale=1e-300))
-    shade = replace(
-        ZEROS,
-        title="$x_1^$ {",
-        shades=(Shade((1.0, 2.0), (0.0, 1.0), (1.0, 2.0)),),
-        curves=(*ZEROS.curves, Curve("_b", (0.0, 1.0), (1.0, 2.0))),
-    )
-    for chart, said in (
-        (ZEROS, _LEFT),
-        (NOTHING, _WHY),
-        (far, "Not drawn: 1 value"),
-        (cloud, "C cannot be drawn"),
-        (shade, "Not drawn: 3 values"),
-    ):
+    shades = (Shade((1.0, 2.0), (0.0, 1.0), (1.0, 2.0)),)
+    shade = replace(ZEROS, title="$x_1^$ {", shades=shades, curves=(_ZEROS, Curve("_b", (0.0, 1.0), (1.0, 2.0))))
+    left = {ZEROS: _LEFT, far: "Not drawn: 1 value", shade: "Not drawn: 3 values"}
+    for chart, said in (left | {NOTHING: _WHY, cloud: "C cannot be drawn"}).items():
         figure = Canvas()
         _, ax = plot.draw(chart, figure.subplots())
         figure.savefig(io.BytesIO(), format="svg")

@@ -1,13 +1,12 @@
 """A heat map in every view: shades, blanks, tips, and text that stays text."""
 
-import io
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
+from tests.report.printed import printed
 from tests.report.records_example import HOSTILE
 from tests.report.test_html import _assert_harmless
 from uncone.records.blocks import Document, Figure, HeatMap
@@ -15,20 +14,12 @@ from uncone.records.text import visible
 from uncone.report import plot
 from uncone.report.html import to_page
 from uncone.report.markdown import markdown_of
-from uncone.report.terminal import print_document
 
+_NUMBERS = ((1.0, 1.0, 1.0), (0.5, None, 0.0))
 MAP = HeatMap(
-    "profiles",
-    "Profiles",
-    "step",
-    "rank",
-    "share",
-    (0.0, 10.0, 30.0),
-    (1.0, 4.0),
-    ((1.0, 1.0, 1.0), (0.5, None, 0.0)),
-    caption="Dark is much.",
-    spark="spectrum",
+    "profiles", "Profiles", "step", "rank", "share", (0.0, 10.0, 30.0), (1.0, 4.0), _NUMBERS, spark="spectrum"
 )
+MAP = replace(MAP, caption="Dark is much.")
 
 
 def _document(chart: HeatMap) -> Document:
@@ -36,10 +27,7 @@ def _document(chart: HeatMap) -> Document:
 
 
 def _terminal(chart: HeatMap, encoding: str = "utf-8") -> str:
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
-    print_document(_document(chart), Console(file=stream, width=200, color_system=None))
-    return raw.getvalue().decode(encoding)
+    return printed(_document(chart), 200, encoding)
 
 
 def test_neighbours_meet_halfway() -> None:

@@ -1,10 +1,8 @@
 """The terminal: verdict first, 80 columns, no colour needed, and nothing from a record is markup."""
 
-import io
-
 import pytest
-from rich.console import Console
 
+from tests.report.printed import printed
 from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile, make_measurements
 from uncone import report
 from uncone.diagnosis.record import Diagnosis
@@ -12,34 +10,17 @@ from uncone.records.text import number, visible
 from uncone.report.spark import sparkline
 
 
-def _printed(diagnosis: Diagnosis, *, width: int = 80, encoding: str = "utf-8", colour: bool = False) -> str:
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
-    system = "standard" if colour else None
-    report.print_record(diagnosis, Console(file=stream, width=width, force_terminal=colour, color_system=system))
-    return raw.getvalue().decode(encoding)
-
-
 def test_verdict_comes_first_and_lines_fit_80_columns() -> None:
-    lines = _printed(make_diagnosis()).splitlines()
+    lines = printed(make_diagnosis()).splitlines()
     assert lines[0].startswith("SEVERE  The input token table is severely degenerate")
     assert max(map(len, lines)) <= 80
     assert "\x1b" not in "".join(lines)
 
 
 def test_findings_worst_first_with_their_level_in_words() -> None:
-    text = _printed(make_diagnosis())
-    places = [
-        text.index(level)
-        for level in (
-            "SEVERE  Degenerate tail",
-            "WARNING  Rogue",
-            "NOTE  Zero rows",
-            "NO DEFECT",
-            "STRUCTURE  ",
-            "NO EFFECT  ",
-        )
-    ]
+    text = printed(make_diagnosis())
+    levels = ("SEVERE  Degenerate tail", "WARNING  Rogue", "NOTE  Zero rows", "NO DEFECT", "STRUCTURE  ", "NO EFFECT  ")
+    places = [text.index(level) for level in levels]
     assert places == sorted(places)
     assert places[0] < text.index("Mean cosine, raw")
     assert "What to do: Re-initialise them." in text
@@ -47,7 +28,7 @@ def test_findings_worst_first_with_their_level_in_words() -> None:
 
 
 def test_every_measurement_has_its_row() -> None:
-    text = _printed(make_diagnosis())
+    text = printed(make_diagnosis())
     for measurement in make_measurements():
         if measurement.value is not None:
             assert number(measurement.value, limits=measurement.range) in text
@@ -57,7 +38,7 @@ def test_every_measurement_has_its_row() -> None:
 
 
 def test_a_head_has_its_gauge_apart() -> None:
-    text = _printed(make_diagnosis())
+    text = printed(make_diagnosis())
     head = text[text.index("Output head") :]
     assert head.index("No effect on probabilities") < head.index("0.613")
     assert "Mean cosine, centred" in head[: head.index("No effect on probabilities")]
@@ -65,7 +46,7 @@ def test_a_head_has_its_gauge_apart() -> None:
 
 
 def test_bins_are_one_line_each() -> None:
-    text = _printed(make_diagnosis())
+    text = printed(make_diagnosis())
     assert "By row id, 0 to 5,999, bins of 1,000:" in text
     assert "cosine to reserved  ▁▁▂ ▅█  -0.0500 to 0.450" in text
 
@@ -73,15 +54,14 @@ def test_bins_are_one_line_each() -> None:
 @pytest.mark.parametrize("hostile", HOSTILE, ids=ascii)
 @pytest.mark.parametrize("colour", [False, True])
 def test_hostile_strings_are_plain_text(hostile: str, colour: bool) -> None:
-    text = _printed(make_hostile(hostile), width=400, colour=colour)
+    text = printed(make_hostile(hostile), width=400, colour=colour)
     assert text.count(visible(hostile)) >= 10
-    assert "\u202e" not in text
-    assert "\x07" not in text
+    assert not {"\u202e", "\x07"} & set(text)
     assert colour or "\x1b" not in text
 
 
 def test_a_narrow_encoding_gets_escapes_instead_of_an_error() -> None:
-    text = _printed(make_hostile("Ġthe\u2212"), width=400, encoding="ascii")
+    text = printed(make_hostile("Ġthe\u2212"), width=400, encoding="ascii")
     assert "\\u0120the\\u2212" in text
     assert "cosine to reserved  __. +#" in text
 
@@ -93,7 +73,7 @@ def test_default_console_is_standard_output(capsys: pytest.CaptureFixture[str]) 
 
 def test_json_gives_the_same_lines() -> None:
     diagnosis = make_diagnosis()
-    assert _printed(Diagnosis.from_json(diagnosis.to_json())) == _printed(diagnosis)
+    assert printed(Diagnosis.from_json(diagnosis.to_json())) == printed(diagnosis)
 
 
 def test_sparkline() -> None:

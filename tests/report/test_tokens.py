@@ -1,17 +1,16 @@
 """Groups and under-trained tokens as a page and a terminal show them."""
 
-import io
 import re
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from uncone.diagnosis.findings import find_under_trained
 from uncone.diagnosis.record import Diagnosis
 from uncone.records.tokens import Difference, Estimate, FrequencyGroup, FrequencyGroups, UnderTrained, UnderTrainedToken
-from uncone.report import print_record, to_html
+from uncone.report import to_html
 
+from .printed import printed
 from .records_example import HOSTILE, make_diagnosis, make_subject
 
 
@@ -23,11 +22,8 @@ def _group(name: str, value: float, n: int, occurrences: int | None) -> Frequenc
 
 def make_groups(*, by: str = "count", name: str = "frequent") -> FrequencyGroups:
     occurrences = 1000 if by == "count" else None
-    groups = (
-        _group(name, 0.01, 1800, occurrences),
-        _group("rare", 0.2, 1200, occurrences),
-        _group("reserved", 0.8, 20, occurrences),
-    )
+    of = ((name, 0.01, 1800), ("rare", 0.2, 1200), ("reserved", 0.8, 20))
+    groups = tuple(_group(*group, occurrences) for group in of)
     difference = Difference("rare", name, "mean_cosine", Estimate(0.19, (0.17, 0.21)))
     return FrequencyGroups("count" if by == "count" else "id", "the first 30%", 0.95, groups, (difference,))
 
@@ -38,35 +34,15 @@ def make_under_trained(
     tokens = tuple(
         UnderTrainedToken(i, token, 0.1, 1e-20, 1e-17, 0.44, 0.9, None, count, expected=i >= 30) for i in range(35)
     )
-    return UnderTrained(
-        found,
-        "",
-        "cosine",
-        "cosine distance",
-        0.01,
-        5000,
-        "20 reserved rows",
-        20,
-        19,
-        1.0,
-        0.1,
-        0.5,
-        tokens,
-        (note,) * bool(note),
-    )
+    counts = (0.01, 5000, "20 reserved rows", 20, 19)
+    null = (1.0, 0.1, 0.5)
+    return UnderTrained(found, "", "cosine", "cosine distance", *counts, *null, tokens, (note,) * bool(note))
 
 
 def _page(groups: FrequencyGroups | None = None, found: UnderTrained | None = None) -> str:
     """The part of the page between the pictures and the measurements."""
     page = to_html(_diagnosis(groups, found))
     return page[page.index("<figcaption") : page.index(">Measurements</h3>")]
-
-
-def _terminal(found: Diagnosis, encoding: str = "utf-8") -> str:
-    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
-    print_record(found, Console(file=stream, width=80, color_system=None, highlight=False))
-    stream.seek(0)
-    return stream.read()
 
 
 def _diagnosis(groups: FrequencyGroups | None = None, found: UnderTrained | None = None) -> Diagnosis:
@@ -119,7 +95,7 @@ class TestPage:
 
 class TestTerminal:
     def test_it_fits_80_columns(self) -> None:
-        shown = _terminal(_diagnosis(make_groups(), make_under_trained()))
+        shown = printed(_diagnosis(make_groups(), make_under_trained()))
         assert max(len(line) for line in shown.splitlines()) <= 80
         words = " ".join(shown.split())
         assert "Groups by count: the first 30%. Mean cosines to the reserved rows" in words
@@ -131,16 +107,15 @@ class TestTerminal:
         assert "Of 20 rows known to be unused 19 look it too" in words
 
     def test_without_a_result_the_reason_is_given(self) -> None:
-        assert "Not told: too few." in _terminal(_diagnosis(None, UnderTrained(None, "too few")))
+        assert "Not told: too few." in printed(_diagnosis(None, UnderTrained(None, "too few")))
 
     @pytest.mark.parametrize("text", HOSTILE)
     def test_hostile_words_and_a_narrow_encoding(self, text: str) -> None:
         groups = replace(make_groups(name=text), definition=text)
         found = replace(make_under_trained(token=text, note=text), reference=text)
         for encoding in ("utf-8", "ascii"):
-            shown = _terminal(_diagnosis(groups, found), encoding)
-            assert "\x1b" not in shown
-            assert "\u202e" not in shown
+            shown = printed(_diagnosis(groups, found), encoding=encoding)
+            assert not {"\x1b", "\u202e"} & set(shown)
 
 
 def test_shares_are_not_rounded_to_all_or_none() -> None:
@@ -150,4 +125,4 @@ def test_shares_are_not_rounded_to_all_or_none() -> None:
     assert "at a false-discovery rate of 0.1%" in finding.evidence[0]
     assert "intervals of 99.9%" in subject.token_measurements()[0].definition
     assert "the reach of its 99.9% interval" in _page(groups)
-    assert "its 99.9% interval" in " ".join(_terminal(_diagnosis(groups)).split())
+    assert "its 99.9% interval" in " ".join(printed(_diagnosis(groups)).split())

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from tests.report.curves_example import make_curves
+from tests.report.printed import printed
 from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile
 from tests.report.test_comparison_report import make_comparison
 from tests.report.test_evaluation_terminal import _evaluation
@@ -21,25 +21,8 @@ from tests.report.test_repair_terminal import HEAD, REPAIRED, SELECTION, TOKENS
 from uncone import calibrate, check, measures, report
 from uncone.comparison.bars.record import Bar, Check
 from uncone.errors import InputError
-from uncone.records.blocks import (
-    Block,
-    Bullets,
-    Cell,
-    Chart,
-    Code,
-    Curve,
-    Document,
-    Figure,
-    Folded,
-    Gauge,
-    Gauges,
-    Heading,
-    Intervals,
-    Mark,
-    Shade,
-    Table,
-    Text,
-)
+from uncone.records import blocks
+from uncone.records.blocks import Block, Bullets, Cell, Code, Document, Figure, Folded, Heading, Intervals, Table, Text
 from uncone.records.load import load_record
 from uncone.records.parts import Measurement
 from uncone.records.record import Record
@@ -47,7 +30,6 @@ from uncone.records.text import visible
 from uncone.report.html import to_page
 from uncone.report.markdown import markdown_of
 from uncone.report.plot import charts_of
-from uncone.report.terminal import print_document
 
 
 @dataclass(frozen=True)
@@ -64,22 +46,18 @@ class Weather(Record):
     schema: str = SCHEMA
 
     def blocks(self) -> tuple[Block, ...]:
-        days = Chart(
-            "days",
-            "Days",
-            "day",
-            "degrees",
-            (Curve(self.words, (1.0, 2.0, 3.0), (4.0, None, self.degrees), dots=True, tips=(self.words,) * 3),),
-            edges=(0.0, 1.0, 3.0),
-            bars=(2.0, 5.0),
-            marks=(Mark(2.0, label="today"), Mark(1.0, "y")),
-            spark="degrees",
-            shades=(Shade((1.0, 3.0), (3.0, 6.0), (5.0, 9.0)),),
-        )
+        heights = (4.0, None, self.degrees)
+        curve = blocks.Curve(self.words, (1.0, 2.0, 3.0), heights, dots=True, tips=(self.words,) * 3)
+        shade = blocks.Shade((1.0, 3.0), (3.0, 6.0), (5.0, 9.0))
+        marks = (blocks.Mark(2.0, label="today"), blocks.Mark(1.0, "y"))
+        days = blocks.Chart("days", "Days", "day", "degrees", (curve,), marks=marks, spark="degrees", shades=(shade,))
+        days = replace(days, edges=(0.0, 1.0, 3.0), bars=(2.0, 5.0))
         towns = Intervals("towns", "Towns", "degrees", ((self.words, 1.0, 0.5, 2.0),))
+        strong, token = Cell("12", self.words, "strong"), Cell(self.words, tone="token")
+        rows = ((self.words, strong), (token, Cell("-3", tone="better")))
         return (
             Heading(f"It will be {self.words}.", 1, "NOTE", "note"),
-            Gauges((Gauge("Degrees", self.degrees, limits=(-50.0, 50.0)),)),
+            blocks.Gauges((blocks.Gauge("Degrees", self.degrees, limits=(-50.0, 50.0)),)),
             Heading("Here", 2, about=self.words),
             Heading(self.words, 4, "WARNING", "warning"),
             Text(self.words),
@@ -87,29 +65,14 @@ class Weather(Record):
             Text(self.words, "advice"),
             Figure("This week", (days, towns), self.words, (("raw", self.words),), spark="This week:"),
             Heading("Numbers"),
-            Table(
-                ("town", "degrees"),
-                (
-                    (self.words, Cell("12", self.words, "strong")),
-                    (Cell(self.words, tone="token"), Cell("-3", tone="better")),
-                ),
-                ("degrees",),
-                self.words,
-            ),
+            Table(("town", "degrees"), rows, ("degrees",), self.words),
             Folded(self.words, (Text(self.words, "quiet"), Code(f"print(1)\n{self.words}"))),
         )
 
 
-def _terminal(record: Record, width: int = 80, encoding: str = "utf-8") -> str:
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
-    report.print_record(record, Console(file=stream, width=width, color_system=None))
-    return raw.getvalue().decode(encoding)
-
-
 def test_a_new_record_has_every_view_from_its_blocks(tmp_path: Path) -> None:
     record = Weather("Bergen", 7.5)
-    shown = _terminal(record)
+    shown = printed(record)
     assert shown.startswith("NOTE  It will be fair.\n")
     assert "degrees             ▅ █  4 to 7.50" in shown
     assert "print(1)" not in shown, "what a page folds away is left out"
@@ -137,7 +100,7 @@ def test_hostile_text_is_text_in_every_view(words: str) -> None:
     reader = _assert_harmless(report.to_html(record))
     assert reader.text.count(visible(words)) >= 10
     for encoding in ("utf-8", "ascii"):
-        shown = _terminal(record, 400, encoding)
+        shown = printed(record, 400, encoding)
         assert not {"\x1b", "\u202e", "\x07"} & set(shown)
     text = report.to_markdown(record)
     fence = text.index("print(1)")
@@ -155,20 +118,11 @@ def test_markdown_escapes_what_would_be_markup() -> None:
 
 
 def _records() -> list[Record]:
+    """All but a calibration, which a test of its own makes."""
+    evaluated = [_evaluation("stsb"), _evaluation("sts12", "sts13"), SELECTION, REPAIRED, HEAD, TOKENS, make_curves()]
     diagnosis = make_diagnosis()
-    return [
-        diagnosis,
-        make_comparison(),
-        make_comparison(3),
-        check(diagnosis, max={"input.mean_cosine": 0.01}),
-        _evaluation("stsb"),
-        _evaluation("sts12", "sts13"),
-        SELECTION,
-        REPAIRED,
-        HEAD,
-        TOKENS,
-        make_curves(),
-    ]
+    checked = check(diagnosis, max={"input.mean_cosine": 0.01})
+    return [diagnosis, make_comparison(), make_comparison(3), checked, *evaluated]
 
 
 @pytest.mark.parametrize("record", _records(), ids=lambda record: record.KIND)
@@ -176,7 +130,7 @@ def test_every_result_has_every_view_and_a_table(record: Record, tmp_path: Path)
     pytest.importorskip("pandas")
     verdict = next(block.text for block in record.blocks() if isinstance(block, Heading))
     first = " ".join(visible(verdict).split())
-    assert first in " ".join(_terminal(record, 1000).split())
+    assert first in " ".join(printed(record, 1000).split())
     page = report.to_html(record)
     ET.fromstring(page)
     assert f"uncone {record.KIND}" in page
@@ -191,23 +145,17 @@ def test_every_result_has_every_view_and_a_table(record: Record, tmp_path: Path)
 def test_a_calibration_has_every_view_and_a_table() -> None:
     pytest.importorskip("pandas")
     calibration = calibrate(np.random.default_rng(0).normal(size=(200, 8)), scores=[0.5])
-    assert "To paste" in _terminal(calibration)
+    assert "To paste" in printed(calibration)
     assert "def false_match_rate" in report.to_markdown(calibration)
     _assert_harmless(report.to_html(calibration))
     assert list(calibration.to_frame()["wanted"]) == [one.wanted for one in calibration.thresholds]
 
 
 def _plots() -> list[tuple[Record, str]]:
-    diagnosis, comparison = make_diagnosis(), make_comparison()
-    return [
-        *(
-            (diagnosis, name)
-            for name in ("", "cone", "cone centred", "bins", "bins norm", "spectrum", "norms", "head spectrum")
-        ),
-        *((comparison, name) for name in ("", "spectrum", "norms", "bins cosine")),
-        (_evaluation("stsb"), ""),
-        (SELECTION, "differences"),
-    ]
+    names = ("", "cone", "cone centred", "bins", "bins norm", "spectrum", "norms", "head spectrum")
+    of = {make_diagnosis: names, make_comparison: ("", "spectrum", "norms", "bins cosine")}
+    drawn = [(record, name) for record, names in ((make(), names) for make, names in of.items()) for name in names]
+    return [*drawn, (_evaluation("stsb"), ""), (SELECTION, "differences")]
 
 
 @pytest.mark.parametrize(
@@ -308,13 +256,8 @@ def test_a_hostile_diagnosis_is_harmless_in_markdown() -> None:
         assert not {"\x1b", "\u202e", "\x07"} & set(text)
 
 
-GROUPED = Table(
-    ("name", "n"),
-    (("a", "1"), ("b", "2"), ("c", "3"), ("d", "4")),
-    ("n",),
-    groups=(("First", 2), ("Second", 1)),
-    grouped_by="kind",
-)
+ROWS = (("a", "1"), ("b", "2"), ("c", "3"), ("d", "4"))
+GROUPED = Table(("name", "n"), ROWS, ("n",), groups=(("First", 2), ("Second", 1)), grouped_by="kind")
 
 
 def _document(*blocks: Block) -> Document:
@@ -331,25 +274,28 @@ def test_groups_of_rows_have_their_titles_in_every_view() -> None:
     assert re.findall(r'<tr class="more">.*?<th scope="row">(\w)</th>', table) == ["b"]
     assert '<summary>First <span class="muted">1 more</span></summary>' in table
     assert '<th scope="rowgroup">Second</th>' in table
-    stream = io.StringIO()
-    print_document(_document(GROUPED), Console(file=stream, width=60, color_system=None))
-    assert stream.getvalue().split() == ["name", "n", "First", "a", "1", "b", "2", "Second", "c", "3", "d", "4"]
-    assert markdown_of(_document(GROUPED)).splitlines()[2:] == [
-        "| First |  |",
-        "| a | 1 |",
-        "| b | 2 |",
-        "| Second |  |",
-        "| c | 3 |",
-        "| d | 4 |",
+    assert printed(_document(GROUPED)).split() == [
+        "name",
+        "n",
+        "First",
+        "a",
+        "1",
+        "b",
+        "2",
+        "Second",
+        "c",
+        "3",
+        "d",
+        "4",
     ]
+    rows = ["| First |  |", "| a | 1 |", "| b | 2 |", "| Second |  |", "| c | 3 |", "| d | 4 |"]
+    assert markdown_of(_document(GROUPED)).splitlines()[2:] == rows
 
 
 def test_what_a_page_folds_a_terminal_may_keep() -> None:
     for kept in (False, True):
         document = _document(Folded("More", (Text("within"),), in_terminal=kept))
-        stream = io.StringIO()
-        print_document(document, Console(file=stream, width=60))
-        assert ("within" in stream.getvalue()) == kept
+        assert ("within" in printed(document)) == kept
         assert ("<details>" in markdown_of(document)) != kept
         assert "<details><summary>More</summary>" in to_page(document)
 

@@ -5,42 +5,21 @@ from itertools import accumulate, pairwise
 from math import sqrt
 from typing import Literal
 
-from uncone.records.parts import Picture
+from uncone.records.parts import Level, Picture
 
-Tone = Literal[
-    "",
-    "severe",
-    "warning",
-    "note",
-    "healthy",
-    "structure",
-    "no_effect",
-    "better",
-    "worse",
-    "little",
-    "strong",
-    "quiet",
-    "lead",
-    "caution",
-    "advice",
-    "token",
-    "code",
-]
+Tone = Literal["", Level, "better", "worse", "little", "strong", "quiet", "lead", "caution", "advice", "token", "code"]
 """What a text is, for its colour and weight; the words alone carry the meaning."""
 
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading: level 1 is the verdict, 2 a part of the result, 3 a section, 4 a card.
-
-    `label` is a word before the text (`SEVERE`) in the colour of `tone`; `about` describes the part.
-    """
+    """A heading: level 1 is the verdict, 2 a part of the result, 3 a section, 4 a card."""
 
     text: str
     level: Literal[1, 2, 3, 4] = 3
-    label: str = ""
+    label: str = ""  # a word before the text (`SEVERE`), in the colour of `tone`
     tone: Tone = ""
-    about: str = ""
+    about: str = ""  # describes the part
 
 
 @dataclass(frozen=True)
@@ -61,27 +40,23 @@ class Bullets:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table that is more than a text: `note` stands below it, quieter."""
+    """A cell of a table that is more than a text."""
 
     text: str
-    note: str = ""
+    note: str = ""  # below it, quieter
     tone: Tone = ""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells, the first of a row its name. `numbers` are the headings of columns set to the right.
-
-    `groups` are runs of rows, each with its title and its length, and `grouped_by` says what the titles are.
-    A page folds away all but the first row of each.
-    """
+    """Rows of cells, the first of a row its name. A page folds away all but the first row of each group."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str | Cell, ...], ...]
-    numbers: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()  # the columns that are set to the right
     title: str = ""
-    groups: tuple[tuple[str, int], ...] = ()
-    grouped_by: str = ""
+    groups: tuple[tuple[str, int], ...] = ()  # runs of rows: the title of each, and how many they are
+    grouped_by: str = ""  # what the titles are
 
     def runs(self) -> list[tuple[str, tuple[tuple[str | Cell, ...], ...]]]:
         """The rows of each group with its title; without groups all rows, without a title."""
@@ -93,27 +68,21 @@ class Table:
 
 @dataclass(frozen=True)
 class Code:
-    """Text to copy, line by line as it is."""
-
-    text: str
+    text: str  # to copy, line by line as it is
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A line through points in the order of `x`; None in `y` breaks it. `style` names its colour and dashes.
-
-    With `dots` every point is marked, those at `marked` in another way, and `tips` says what each is. Without `line`
-    there are dots alone.
-    """
+    """A line through points in the order of `x`; None in `y` breaks it."""
 
     name: str
     x: tuple[float, ...]
     y: tuple[float | None, ...]
-    style: str = "raw"
-    dots: bool = False
-    tips: tuple[str, ...] = ()
-    marked: tuple[int, ...] = ()
-    line: bool = True
+    style: str = "raw"  # names its colour and dashes
+    dots: bool = False  # whether every point is marked
+    tips: tuple[str, ...] = ()  # what each point is
+    marked: tuple[int, ...] = ()  # the places of points that are marked in another way
+    line: bool = True  # without it there are dots alone
 
 
 @dataclass(frozen=True)
@@ -137,27 +106,23 @@ class Shade:
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing with two axes. `bars` stand on `edges` (one more than bars); `bands` of x and `shades` are shaded.
+    """A drawing with two axes."""
 
-    `name` is for `Record.plot`; `spark` labels its line of bars in a terminal, which leaves out charts that
-    have none. The horizontal axis ends at `x_limits`, or where the drawing ends.
-    """
-
-    name: str
+    name: str  # for `Record.plot`
     title: str
     x_label: str
     y_label: str
     curves: tuple[Curve, ...] = ()
-    edges: tuple[float, ...] = ()
+    edges: tuple[float, ...] = ()  # of the bars, one more than bars
     bars: tuple[float, ...] = ()
     marks: tuple[Mark, ...] = ()
-    bands: tuple[tuple[float, float], ...] = ()
+    bands: tuple[tuple[float, float], ...] = ()  # of x, shaded
     shades: tuple[Shade, ...] = ()
     log_x: bool = False
     log_y: bool = False
-    x_limits: tuple[float, float] | None = None
+    x_limits: tuple[float, float] | None = None  # the ends of the horizontal axis, by default those of the drawing
     caption: str = ""
-    spark: str = ""
+    spark: str = ""  # labels the line of bars in a terminal, which leaves out charts without one
 
 
 @dataclass(frozen=True)
@@ -174,30 +139,26 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Cloud:
-    """Rows on their first singular directions, to explore; `shares` of the directions, raw and centred."""
+    """Rows on their first singular directions, to explore."""
 
     name: str
     title: str
     picture: Picture
-    shares: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+    shares: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())  # of the directions, raw and centred
 
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Numbers as shades, from light for the least to dark for the greatest; None stays blank.
-
-    `values` has a row for each of `y`, from below, and in it a number for each of `x`, both ascending. Neighbours
-    meet halfway. `name` and `spark` are as of a `Chart`.
-    """
+    """Numbers as shades, from light for the least to dark for the greatest. Neighbours meet halfway."""
 
     name: str
     title: str
     x_label: str
     y_label: str
     value_label: str
-    x: tuple[float, ...]
+    x: tuple[float, ...]  # ascending, as `y`
     y: tuple[float, ...]
-    values: tuple[tuple[float | None, ...], ...]
+    values: tuple[tuple[float | None, ...], ...]  # a row for each of `y`, from below; None stays blank
     log_x: bool = False
     log_y: bool = False
     caption: str = ""
@@ -219,19 +180,16 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class Gauge:
-    """One headline number, its isotropic `reference`, the ends of its range, and what it was read from.
-
-    `judged` is the finding that rests on it, in the colour of `tone`; empty where none does.
-    """
+    """One headline number."""
 
     label: str
     value: float | None
     reason: str = ""
-    reference: float | None = None
+    reference: float | None = None  # of an isotropic cloud
     limits: tuple[float | None, float | None] = (None, None)
     better: str = ""
-    about: str = ""
-    judged: str = ""
+    about: str = ""  # what it was read from
+    judged: str = ""  # the finding that rests on it, in the colour of `tone`
     tone: Tone = ""
 
 
@@ -244,13 +202,13 @@ class Gauges:
 
 @dataclass(frozen=True)
 class Figure:
-    """Charts side by side. `spark` is their heading in a terminal; `legend` names styles of curves."""
+    """Charts side by side."""
 
     title: str
     charts: tuple[Chart | Intervals | HeatMap | Cloud, ...]
     caption: str = ""
-    legend: tuple[tuple[str, str], ...] = ()
-    spark: str = ""
+    legend: tuple[tuple[str, str], ...] = ()  # names of styles of curves
+    spark: str = ""  # their heading in a terminal
 
 
 @dataclass(frozen=True)
@@ -267,7 +225,7 @@ Block = Heading | Text | Bullets | Table | Code | Gauges | Figure | Folded
 
 @dataclass(frozen=True)
 class Document:
-    """A result to show: its name, its kind (`diagnosis`), its blocks from the verdict on, and its footer."""
+    """A result to show."""
 
     name: str
     kind: str

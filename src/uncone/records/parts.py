@@ -25,12 +25,7 @@ _LARGEST_INTEGER = 2**53  # beyond, a page's script would read another number
 
 @part
 class Measurement:
-    """One number with its meaning.
-
-    `value` is None exactly when the measure is undefined here, and `reason` says why. `range` is (lowest,
-    highest), None where unbounded. `reference` is what an isotropic cloud of the same number of rows and
-    columns gives. `centered` says whether the mean row was subtracted (None: the question does not arise).
-    """
+    """One number with its meaning."""
 
     name: str  # see [measures](measures.md)
     value: float | None  # `null` exactly when the measure is undefined here
@@ -46,7 +41,6 @@ class Measurement:
     warnings: tuple[str, ...] = ()  # why the value may mislead here
     definition: str = ""  # the meaning of the number in one sentence
     reads_badly: str = ""  # "reads badly when ...": when the value misleads, whatever the rows
-    """When the value misleads, whatever the rows; empty in files of older versions."""
 
     @property
     def distance(self) -> float | None:
@@ -71,17 +65,8 @@ class Measurement:
     def to_row(self) -> dict[str, Any]:
         """The plain fields, as a row of a table."""
         low, high = self.interval or (None, None)
-        return {
-            "measure": self.name,
-            "value": self.value,
-            "reference": self.reference,
-            "better": self.better,
-            "low": low,
-            "high": high,
-            "n": self.n,
-            "d": self.d,
-            "reason": self.reason,
-        }
+        row = {"measure": self.name, "value": self.value, "reference": self.reference, "better": self.better}
+        return row | {"low": low, "high": high, "n": self.n, "d": self.d, "reason": self.reason}
 
 
 @part
@@ -95,12 +80,9 @@ class Finding:
     repair: str = ""  # what to do; empty where there is nothing to do
     # the same as a line to paste into a shell, or into Python for rows in memory; empty where there is none
     command: str = ""
-    """The advice as a line to paste into a shell (or into Python, for rows in memory)."""
     measures: tuple[str, ...] = ()  # the readings it rests on
-    """The readings that it rests on, by name."""
     # how far a defect goes, from 0 on: a cosine, or a share of rows, of variance or of lost dimensions
     extent: float | None = None
-    """How far a defect goes, from 0 on: a cosine, or a share of rows, of variance or of lost dimensions."""
 
     @property
     def is_defect(self) -> bool:
@@ -110,12 +92,7 @@ class Finding:
 
 @part
 class OddRows:
-    """Rows that are zero, equal to an earlier one, or at least ten times as long as the median row.
-
-    `n` of them; `reserved` more among the rows that are reserved by name. `ids` are the first few (the
-    longest, of giant rows), with their `labels`. `length` is that of the longest, in medians. `sampled` says
-    that `n` is an estimate from one row in so many.
-    """
+    """Rows that are zero, equal to an earlier one, or at least ten times as long as the median row."""
 
     kind: Literal["zero", "equal", "giant"]  # `zero`, `equal` (to an earlier row) or `giant`
     n: int  # such rows, without those that are reserved by name
@@ -151,8 +128,6 @@ class Groups:
     reserved_group: Group | None  # their readings
     bins: tuple[Group, ...]  # bins in the order of ids, empty ones left out
     reserved_by_name: bool = True  # the tokenizer names them; else the last ids stand in
-    """Whether the tokenizer names the reserved rows; else they are the last ids, which stand in for rare
-    tokens."""
 
     def __post_init__(self) -> None:
         for group in self.bins:
@@ -162,9 +137,7 @@ class Groups:
 
 @part
 class Spectrum:
-    """Eigenvalues, largest first, of the second moment (raw), of the covariance (centred), and of an
-    isotropic cloud with the covariance's trace and the same number of rows and columns (Marchenko-Pastur
-    quantiles)."""
+    """Eigenvalues of the rows, and of an isotropic cloud (Marchenko-Pastur quantiles)."""
 
     raw: tuple[float, ...]  # eigenvalues of the second moment, largest first
     centered: tuple[float, ...]  # of the covariance
@@ -190,13 +163,7 @@ class Norms:
 
 @part
 class Fitted:
-    """The rows that a transformation was fitted on.
-
-    `sha256` is over the rows as little-endian float32 (float64 where they are), row by row, so that the same
-    numbers in any file format have the same digest; None where only their sums were seen. `weights` is None
-    where every row counted once, else the sha256 of the weights as little-endian float64, or "in the moments"
-    where only weighted sums were seen.
-    """
+    """The rows that a transformation was fitted on. The same numbers in any file format have the same digest."""
 
     name: str  # the rows that something was fitted on, as they were named
     n: int  # rows
@@ -210,15 +177,7 @@ class Fitted:
 
 @part
 class Picture:
-    """Where the rows lie along the first three singular directions, raw and centred.
-
-    `raw` and `centered` are base64 of little-endian int16 of shape (len(ids), 3), row-major; multiply by
-    `raw_scale` or `centered_scale` to get coordinates. `group_names[groups[i]]` is the group of row `ids[i]`.
-    `labels[i]` is its token as text, None where there is none. `total` counts the rows there are, of which `ids` is a
-    sample when smaller. `norms` is base64 of little-endian uint16, one a row; multiply by `norm_scale` to get
-    the Euclidean length of the row as stored. `counts[i]` says how often the token of row `ids[i]` occurs in
-    a text. Either is None where unknown.
-    """
+    """Where the rows lie along the first three singular directions, raw and centred. Arrays are row-major."""
 
     total: int  # rows there are
     ids: tuple[int, ...]  # the rows pictured, all or a sample
@@ -275,9 +234,8 @@ class Picture:
 
     def lengths(self) -> list[float] | None:
         """The Euclidean length of each row, to within half of `norm_scale`; None where it is unknown."""
-        if self.norms is None:
-            return None
-        return [value * self.norm_scale for value in _integers(self.norms, "H", "norms")]
+        known = None if self.norms is None else _integers(self.norms, "H", "norms")
+        return known and [value * self.norm_scale for value in known]
 
 
 def _integers(text: str, kind: str, name: str) -> list[int]:
@@ -291,6 +249,5 @@ def _decode(text: str, name: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise InputError(
-            f"expected base64 in the picture's {name!r}, got text that does not decode: cut or edited?"
-        ) from error
+        what = f"base64 in the picture's {name!r}, got text that does not decode: cut or edited?"
+        raise InputError(f"expected {what}") from error

@@ -1,6 +1,7 @@
 """Readings of tokens: groups by frequency, with intervals, and the tokens that were hardly trained."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from uncone.records.blocks import Block, Cell, Folded, Table, Text
@@ -44,12 +45,7 @@ class Estimate:
 
 @part
 class FrequencyGroup:
-    """The rows of one group and their readings.
-
-    `excess` is how many standard deviations the mean cosine of the group lies above that of random groups of
-    its size; `chance` bounds the probability that a random group has as much (Cantelli's inequality, whatever
-    the distribution).
-    """
+    """The rows of one group and their readings."""
 
     name: str  # `frequent`, `medium`, `rare` or `reserved`: reserved by name, or without a token
     n: int  # rows
@@ -86,11 +82,7 @@ class FrequencyGroups:
 
 @part
 class UnderTrainedToken:
-    """One row that looks untrained, with the evidence.
-
-    `p` and `q` belong to the indicator; `cosine_to_unused` is to the mean of the known-unused rows and
-    `cosine_to_mean` to the mean row. `expected` marks the known-unused rows themselves.
-    """
+    """One row that looks untrained, with the evidence."""
 
     id: int  # the row
     # its token; of a byte-level vocabulary as text, `" the"` for `Ġthe`, with bytes that are no text alone as
@@ -108,14 +100,7 @@ class UnderTrainedToken:
 
 @part
 class UnderTrained:
-    """The rows that look like rows no text ever trained.
-
-    `found` counts those that were not known to be unused, of `tested` rows, at the false-discovery rate
-    `rate`; it is None exactly when nothing could be told, and `reason` says why. `known` rows were known to
-    be unused (`reference` says which and how), `known_found` of them look it. `tokens` lists the first of
-    both, the news first. `center` and `scale` are the null of the indicator, `threshold` is the last
-    indicator that counts.
-    """
+    """The rows that look like rows no text ever trained."""
 
     # rows that look untrained and were not known to be unused; `null` exactly when nothing could be told
     found: int | None
@@ -140,8 +125,7 @@ def token_measurements(
 ) -> tuple[Measurement, ...]:
     """The readings of each frequency group, called GROUP.READING, and the share of rows that look untrained.
 
-    Cosines have the isotropic reference 0, norms have none. Intervals are those of the groups. The share
-    counts the rows that were not known to be unused, of those that were tested; it is `under_trained_share`.
+    Cosines have the isotropic reference 0, norms have none. Intervals are those of the groups.
     """
     readings = []
     cut = "" if groups is None else f"{groups.definition}, intervals of {100 * groups.confidence:g}%"
@@ -149,38 +133,17 @@ def token_measurements(
         for name, _, words, direction, limits in _READINGS:
             estimate: Estimate = getattr(group, name)
             if (group.name, name) != ("reserved", "cosine_to_reserved"):  # which is to themselves
-                reason = "no such rows" if estimate.value is None else ""
-                readings.append(
-                    Measurement(
-                        f"{group.name}.{name}",
-                        estimate.value,
-                        reason,
-                        limits,
-                        direction,
-                        None if name == "mean_norm" else 0.0,
-                        estimate.interval,
-                        group.n,
-                        d,
-                        definition=f"{words}; {cut}",
-                    )
-                )
-    if under_trained is not None:
-        rows, told = under_trained, under_trained.found is not None and under_trained.tested > 0
+                value, reason = estimate.value, "no such rows" if estimate.value is None else ""
+                known = (None if name == "mean_norm" else 0.0, estimate.interval, group.n, d)
+                one = Measurement(f"{group.name}.{name}", value, reason, limits, direction, *known)
+                readings.append(replace(one, definition=f"{words}; {cut}"))
+    if (rows := under_trained) is not None:
+        share = None if rows.found is None or not rows.tested else rows.found / rows.tested
+        known = (None if share is None else 0.0, None, rows.tested, d)
+        one = Measurement(UNDER_TRAINED_SHARE, share, rows.reason, _SHARES, "lower", *known)
         what = "rows that look untrained and were not known to, of those tested"
-        readings.append(
-            Measurement(
-                UNDER_TRAINED_SHARE,
-                (rows.found or 0) / rows.tested if told else None,
-                rows.reason,
-                _SHARES,
-                "lower",
-                0.0 if told else None,
-                None,
-                rows.tested,
-                d,
-                definition=f"{what}; {rows.definition}, false-discovery rate {rows.rate:g}",
-            )
-        )
+        how = f"{what}; {rows.definition}, false-discovery rate {rows.rate:g}"
+        readings.append(replace(one, definition=how))
     return tuple(readings)
 
 
@@ -191,24 +154,22 @@ def frequency_blocks(groups: FrequencyGroups | None) -> tuple[Block, ...]:
     columns = ("group", "rows", *(words for _, words, *_ in _READINGS), "above chance")
     counts = ((g.name, count(g.occurrences)) for g in groups.groups if g.occurrences is not None)
     names = {name: words if name == "mean_norm" else f"cosine {words}" for name, words, *_ in _READINGS}
-    differences = tuple(
-        (f"{title(d.first)} minus {d.second}", names[d.reading], _estimate(d.difference)) for d in groups.differences
+    named = ((f"{title(d.first)} minus {d.second}", names[d.reading], d.difference) for d in groups.differences)
+    differences = tuple((*name, _estimate(difference)) for *name, difference in named)
+    lead = (
+        f"Groups by {groups.by}: {groups.definition}. Mean cosines to the reserved rows, within the group and to the "
     )
-    table = Table(("groups", "reading", "difference"), differences, ("difference",))
+    lead += f"common direction, and norms; below each value the reach of its {100 * groups.confidence:g}% interval."
+    occurrences = Table(("group", "occurrences"), tuple(counts), ("occurrences",))
     return section(
         "Frequent and rare tokens",
-        Text(
-            f"Groups by {groups.by}: {groups.definition}. Mean cosines to the reserved rows, within the "
-            "group and to the common direction, and norms; below each value the reach of its "
-            f"{100 * groups.confidence:g}% interval.",
-            "lead",
-        ),
+        Text(lead, "lead"),
         Table(columns, tuple(map(_group, groups.groups)), columns[1:]),
+        Folded("What the columns say", shown(Text(_CHANCE), occurrences)),
         Folded(
-            "What the columns say",
-            shown(Text(_CHANCE), Table(("group", "occurrences"), tuple(counts), ("occurrences",))),
+            "Differences between groups, with their intervals",
+            shown(Table(("groups", "reading", "difference"), differences, ("difference",))),
         ),
-        Folded("Differences between groups, with their intervals", shown(table)),
     )
 
 
@@ -262,18 +223,11 @@ def _token_table(rows: UnderTrained, tokens: Sequence[UnderTrainedToken]) -> Tab
     distance = ("distance",) if rows.indicator == "cosine" else ()
     often = ("count",) if any(t.count is not None for t in tokens) else ()
     columns = ("token", "id", *distance, "p", "q", "norm", "to unused", "to mean", *often)
-    cells = tuple(
-        (
-            "-" if t.token is None else Cell(shown_token(t.token, 24), tone="token"),
-            count(t.id),
-            *(number(t.indicator, limits=(0.0, 2.0)) for _ in distance),
-            optional(t.p, _SHARES),
-            optional(t.q, _SHARES),
-            optional(t.norm, _LENGTHS),
-            optional(t.cosine_to_unused, _COSINES),
-            optional(t.cosine_to_mean, _COSINES),
-            *(optional(t.count, shown=count) for _ in often),
-        )
-        for t in tokens
-    )
-    return Table(columns, cells, columns[1:])
+    cells = list[tuple[str | Cell, ...]]()
+    for t in tokens:
+        name = "-" if t.token is None else Cell(shown_token(t.token, 24), tone="token")
+        apart = [number(t.indicator, limits=(0.0, 2.0)) for _ in distance]
+        read = (optional(t.p, _SHARES), optional(t.q, _SHARES), optional(t.norm, _LENGTHS))
+        cosines = (optional(t.cosine_to_unused, _COSINES), optional(t.cosine_to_mean, _COSINES))
+        cells.append((name, count(t.id), *apart, *read, *cosines, *(optional(t.count, shown=count) for _ in often)))
+    return Table(columns, tuple(cells), columns[1:])

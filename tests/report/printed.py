@@ -1,0 +1,23 @@
+"""What a terminal shows of a record."""
+
+import io
+
+from rich.console import Console
+
+from uncone import report
+from uncone.records.blocks import Document
+from uncone.records.record import Record
+from uncone.report.terminal import print_document
+
+
+def printed(shown: Record | Document, width: int = 80, encoding: str = "utf-8", *, colour: bool = False) -> str:
+    """The lines of a record or a document in a terminal of this width and encoding."""
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
+    system = "standard" if colour else None
+    console = Console(file=stream, width=width, force_terminal=colour, color_system=system)
+    if isinstance(shown, Document):
+        print_document(shown, console)
+    else:
+        report.print_record(shown, console)
+    return raw.getvalue().decode(encoding)
