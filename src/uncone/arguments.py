@@ -8,8 +8,7 @@ from uncone.errors import InputError
 
 _SHOWN = 40
 
-MOST_SEED = 2_000_000_000
-"""Seeds of Faiss are signed and of 32 bits."""
+MOST_SEED = 2_000_000_000  # seeds of Faiss are signed and of 32 bits
 
 
 def whole_number(value: Any, name: str, least: int | None = None, most: int | None = None) -> int:

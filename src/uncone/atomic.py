@@ -214,7 +214,6 @@ def is_new_result(target: Path) -> bool:
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    """Both names lead to one file that is there."""
     with suppress(OSError, ValueError):  # as of a name with a NUL
         return one.samefile(other)
     return False

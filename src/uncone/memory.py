@@ -22,8 +22,7 @@ _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MA
 _MOST_MAPPINGS = 8
 _SMALL = 8 * 2**20
 RECYCLED_BYTES = 512 * 2**20
-MEMORY_GB = "UNCONE_MEMORY_GB"
-"""An environment variable: so many GB may be taken at once, whatever is free."""
+MEMORY_GB = "UNCONE_MEMORY_GB"  # an environment variable: so many GB may be taken at once, whatever is free
 _UNASKED_BYTES = 512 * 2**20
 _CGROUPS = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),

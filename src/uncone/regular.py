@@ -18,8 +18,7 @@ from uncone.roles import Path_
 LONGEST_LINE = 64 * 2**20
 _MOST_NAMES = 10_000
 _PACKED_BYTES = 4096  # unpacked, they are at most some 100 MB
-PACKED = (".gz", ".xz", ".zst")
-"""The endings of files that `open_unpacked` unpacks."""
+PACKED = (".gz", ".xz", ".zst")  # the endings of files that `open_unpacked` unpacks
 
 
 class _Unzstd(io.RawIOBase):

@@ -6,8 +6,7 @@ from enum import Enum
 from typing import Annotated, Any
 
 Path_ = str | os.PathLike[str]
-Progress = Callable[[str, int, int], None]
-"""Told (the step, done, in all)."""
+Progress = Callable[[str, int, int], None]  # told (the step, done, in all)
 
 
 class Role(Enum):
@@ -20,18 +19,14 @@ class Role(Enum):
     KEEP = "reads and writes files in a folder"
 
 
-Source = Annotated[Any, Role.READ]
-"""A file, or what is in memory."""
-Spec = Annotated[Any, Role.SPEC]
-"""A spec of rows or of a model, or what is in memory."""
+Source = Annotated[Any, Role.READ]  # a file, or what is in memory
+Spec = Annotated[Any, Role.SPEC]  # a spec of rows or of a model, or what is in memory
 Model = Annotated[Path_, Role.SPEC]
 Read = Annotated[Path_ | None, Role.READ]
 Paths = Annotated[Path_ | Sequence[Path_], Role.READ]
-Texts = Annotated[Path_ | Sequence[str], Role.READ]
-"""A file, or a list of texts."""
+Texts = Annotated[Path_ | Sequence[str], Role.READ]  # a file, or a list of texts
 Write = Annotated[Path_ | None, Role.WRITE]
 Keep = Annotated[Path_ | None, Role.KEEP]
 Out = Annotated[Path_, Role.OUT]
-Vectors = Annotated[Any, Role.SPEC]
-"""Own vectors, or None."""
+Vectors = Annotated[Any, Role.SPEC]  # own vectors, or None
 Several = Annotated[Path_ | Sequence[Path_] | None, Role.READ]

@@ -23,8 +23,7 @@ from uncone.threads import shared, waited
 T = TypeVar("T")
 P = ParamSpec("P")
 Tensor = torch.Tensor
-_PIECE = 1024
-"""Rows that one thread maps or multiplies at once."""
+_PIECE = 1024  # rows that one thread maps or multiplies at once
 
 
 def alone(function: Callable[[], T]) -> T:
@@ -95,8 +94,7 @@ def _in_this_mode(function: Callable[[], T]) -> Callable[[], T]:
 
 
 class _Mine(threading.local):
-    threads = 0
-    """How many workers the work on this one may use; 0 outside `alone`."""
+    threads = 0  # how many workers the work on this one may use; 0 outside `alone`
 
 
 _mine = _Mine()

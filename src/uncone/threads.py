@@ -18,8 +18,7 @@ from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 P = ParamSpec("P")
-_PIECE = 1024
-"""Rows that one thread maps or multiplies at once."""
+_PIECE = 1024  # rows that one thread maps or multiplies at once
 
 
 class _Blas:
@@ -31,7 +30,6 @@ class _Blas:
         self._running, self._before = 0, list[int]()
 
     def enter(self) -> int:
-        """Hold it to one thread; how many it had, or else how many cores there are."""
         with self._lock:
             if self._libraries is None:  # takes some milliseconds
                 found = ThreadpoolController().lib_controllers
@@ -64,8 +62,7 @@ def _set_threads(library: Any, threads: int) -> None:
 
 
 class _Mine(threading.local):
-    threads = 0
-    """How many threads the work on this one may use; 0 outside `one_blas_thread`."""
+    threads = 0  # how many threads the work on this one may use; 0 outside `one_blas_thread`
 
 
 def available() -> int:

@@ -13,8 +13,7 @@ from uncone.records.record import Record
 from uncone.roles import Progress
 
 PROGRESS_AFTER_S = 2.0
-BEYOND = 2
-"""The exit status of a result that is beyond its bar."""
+BEYOND = 2  # the exit status of a result that is beyond its bar
 Path_ = str | Path | None
 
 

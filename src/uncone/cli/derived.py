@@ -36,8 +36,7 @@ _BEYOND: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
     "calibrate": lambda record, _: record.drift is not None and record.drift.found,
     "check": lambda record, _: not record.ok,
     "compare": lambda record, arguments: arguments.get("fail_on") == "worse" and record.worse,
-}
-"""Commands that end with status 2 where their result is beyond what was asked for."""
+}  # commands that end with status 2 where their result is beyond what was asked for
 _IN_FULL = {"diagnose": "diagnosis.advice.with_whole_paths", "repair": "repairs.repair.with_whole_names"}
 """A record is passed on and holds the ends of paths; on a terminal its commands can be pasted."""
 _SECTIONS = re.compile(r"^(Args|Returns|Raises|Example|Attributes):$", re.MULTILINE)
@@ -45,7 +44,6 @@ _ARGUMENT = re.compile(r"^    (\w+): ", re.MULTILINE)
 
 
 def __getattr__(name: str) -> Callable[..., None]:
-    """The command of the function `name`."""
     if name not in QUESTIONS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return command_of(getattr(import_module(f"uncone.{QUESTIONS[name][0]}"), name))
@@ -128,7 +126,6 @@ def _help(documentation: str, names: list[str]) -> str:
 
 
 def _sentence(said: str, names: list[str]) -> str:
-    """A sentence of a docstring, with the arguments it names as a shell has them."""
 
     def in_a_shell(match: re.Match[str]) -> str:
         name = match[1]
@@ -143,7 +140,6 @@ def _flag(name: str) -> str:
 
 
 def _option(name: str, hint: Any, default: Any) -> Any:
-    """The annotation of an option, as cyclopts reads it."""
     role, bare = _role(hint), _bare(hint)
     marks: list[Any] = [role] if role else []
     several = next((one for one in _choices(bare) if _is_sequence(one) and _is_several(one, role)), None)
@@ -170,7 +166,6 @@ def _kinds(bare: Any, role: Role | None) -> list[Any]:
 
 
 def _item(kind: Any, role: Role | None) -> Any:
-    """The type of one value."""
     if role in (Role.SPEC, Role.OUT) or kind is str:
         return str
     if role is not None:
@@ -203,7 +198,6 @@ def _is_required(bare: Any) -> bool:
 
 
 def _role(hint: Any) -> Role | None:
-    """The role in an annotation, or in one of the types that it allows."""
     marks = getattr(hint, "__metadata__", ())
     found = next((mark for mark in marks if isinstance(mark, Role)), None)
     inner = typing.get_args(hint) if found is None and typing.get_origin(hint) is not Annotated else ()
@@ -229,7 +223,6 @@ def _values_of_pairs(hint: Any) -> type | None:
 
 
 def _pairs(option: str, given: Iterable[str], of: type) -> Iterator[tuple[str, Any]]:
-    """NAME=VALUE, each name once."""
     seen = set[str]()
     for text in given:
         name, _, value = (piece.strip() for piece in text.rpartition("="))

@@ -49,13 +49,11 @@ def _check_endings(bound: BoundArguments) -> None:
 
 
 def role_of(parameter: Parameter) -> Role | None:
-    """The role of a command's parameter."""
     marks = getattr(parameter.annotation, "__metadata__", ())
     return next((mark for mark in marks if isinstance(mark, Role)), None)
 
 
 def _given(bound: BoundArguments, role: Role) -> list[Any]:
-    """What the arguments of this role name."""
     parameters = bound.signature.parameters
     values = [value for name, value in bound.arguments.items() if role_of(parameters[name]) is role]
     several = (value if isinstance(value, tuple | list) else [value] for value in values)

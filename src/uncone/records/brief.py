@@ -7,11 +7,9 @@ from typing import Any, TypeVar, dataclass_transform
 from uncone.records.text import shortened
 
 Made = TypeVar("Made")
-WIDTH, LINES = 100, 25
-"""Characters and lines that a record's `repr` takes at most."""
+WIDTH, LINES = 100, 25  # characters and lines that a record's `repr` takes at most
 _LABEL = 40
-_LEAST = 12
-"""Characters: with less room nothing is told apart."""
+_LEAST = 12  # characters: with less room nothing is told apart
 
 
 def brief(record: Any) -> str:
@@ -22,9 +20,8 @@ def brief(record: Any) -> str:
     line = f"{name}({', '.join(parts)})"
     if len(line) <= WIDTH:
         return line
-    more = len(parts) - (LINES - 2)
-    if more > 0:
-        parts = [*parts[: LINES - 3], f"… {more + 1} more fields"]
+    if len(parts) > LINES - 2:
+        parts[LINES - 3 :] = [f"… {len(parts) - (LINES - 3)} more fields"]
     return "\n".join([f"{name}(", *(f"    {part}," for part in parts), ")"])
 
 
@@ -59,7 +56,6 @@ def _is_usual(record: Any, field: "dataclasses.Field[Any]") -> bool:
 
 
 def _value(value: Any, room: int) -> str:
-    """A field's value in at most `room` characters."""
     if room < _LEAST:
         return "…"
     if isinstance(value, str):

@@ -8,7 +8,7 @@ from itertools import pairwise
 from uncone.records.blocks import Chart, Curve, Mark
 from uncone.records.layout import LARGEST_DRAWN, SMALLEST_DRAWN
 from uncone.records.parts import Group, Norms, Spectrum
-from uncone.records.text import NEAR_DIGITS, count, counted, number, optional, plural
+from uncone.records.text import NEAR_DIGITS, count, counted, number, optional
 
 _FLOOR = 1e-9  # eigenvalues of a float32 matrix below this share of the largest are rounding
 _NORM = "Euclidean norm (embedding units)"
@@ -16,31 +16,29 @@ _FINEST = 1e-4
 """Of the largest norm: the narrowest bin. Rows of one length differ by less, in rounding."""
 _MOST_VERTICES = 160
 _MOST_DOTS = 140
-_SPECTRA = (("raw", "as stored", "raw"), ("centered", "centred", "centred"), ("isotropic", "isotropic", "isotropic"))
 READINGS = (
     ("bins", "Cosine to reserved rows", "mean cosine", "cosine to reserved", "cosine_to_reserved", True),
     ("bins cosine", "Cosine within the bin", "mean cosine", "cosine within bin", "mean_cosine", True),
     ("bins norm", "Norm", "mean norm (embedding units)", "mean norm", "norm_mean", False),
-)
-"""Of each reading of a bin: the chart's name, title, axis, terminal line, field, and if 0 is isotropic."""
+)  # of each reading of a bin: the chart's name, title, axis, terminal line, field, and if 0 is isotropic
 
 
 def spectrum_chart(spectrum: Spectrum) -> Chart | None:
     """Eigenvalues by rank on two logarithmic axes; None where there is none to draw."""
-    every = [getattr(spectrum, field) for field, _, _ in _SPECTRA]
+    every = (spectrum.raw, spectrum.centered, spectrum.isotropic)
     largest = max((value for values in every for value in values), default=0.0)
-    raw, centered, isotropic = (_drawable(values, largest) for values in every)
-    if max(len(values) for values in (raw, centered, isotropic)) < 2:
+    drawn = [_drawable(values, largest) for values in every]
+    if max(map(len, drawn)) < 2:
         return None
+    raw, _, isotropic = drawn
     caption = "The flatter the line, the evener the cloud."
     if raw and isotropic:
         times = number(raw[0] / isotropic[0])
         caption = f"The largest eigenvalue as stored is {times} times an isotropic cloud's. {caption}"
-    left = sum(map(len, every)) - len(raw) - len(centered) - len(isotropic)
-    if left:
-        caption += f" Not drawn: {count(left)} {plural(left, 'value')} below a billionth of the largest."
-    sides = zip((raw, centered, isotropic), _SPECTRA, strict=True)
-    curves = [_curve_of(values, words, style) for values, (_, words, style) in sides if values]
+    if left := sum(map(len, every)) - sum(map(len, drawn)):
+        caption += f" Not drawn: {counted(left, 'value')} below a billionth of the largest."
+    named = zip(drawn, (("as stored", "raw"), ("centred", "centred"), ("isotropic", "isotropic")), strict=True)
+    curves = [_curve_of(values, *words) for values, words in named if values]
     return _spectra("spectrum", "Spectrum", curves, caption)
 
 
@@ -97,16 +95,9 @@ def norms_chart(norms: Norms) -> Chart | None:
     unit, mean = _unit_of([norms]), _near(norms.mean)
     ends = f"norms from {_near(norms.smallest)} to {_near(norms.largest)}, mean {mean}"
     norms = _coarser(norms, _FINEST * abs(norms.edges[-1]))
-    return Chart(
-        "norms",
-        "Norms",
-        _NORM,
-        f"rows per {number(unit, digits=2)} of norm",
-        edges=norms.edges,
-        bars=_heights(norms, unit),
-        marks=(Mark(norms.mean, label=f"mean {mean}"),),
-        caption=f"{counted(sum(norms.counts), 'row')}, {ends}.",
-    )
+    mark, caption = Mark(norms.mean, label=f"mean {mean}"), f"{counted(sum(norms.counts), 'row')}, {ends}."
+    chart = Chart("norms", "Norms", _NORM, f"rows per {number(unit, digits=2)} of norm", marks=(mark,), caption=caption)
+    return replace(chart, edges=norms.edges, bars=_heights(norms, unit))
 
 
 def _has_norms(norms: Norms) -> bool:
@@ -144,14 +135,13 @@ def _coarser(norms: Norms, least: float) -> Norms:
 
 def _heights(norms: Norms, unit: float) -> tuple[float, ...]:
     """Rows in `unit` of norm: the area of a bar is its rows, whatever the width of its bin."""
-    bins = zip(norms.counts, pairwise(norms.edges), strict=True)
-    return tuple(
-        min(rows * unit / (right - left), LARGEST_DRAWN) if right > left else 0.0 for rows, (left, right) in bins
+    bins = (
+        (rows * unit, right - left) for rows, (left, right) in zip(norms.counts, pairwise(norms.edges), strict=True)
     )
+    return tuple(min(area / width, LARGEST_DRAWN) if width > 0 else 0.0 for area, width in bins)
 
 
 def _outline(norms: Norms, unit: float, name: str, style: str) -> Curve:
-    """The histogram as steps, in per cent of the rows."""
     total = sum(norms.counts)
     xs, ys = [norms.edges[0]], [0.0]
     for (left, right), height in zip(pairwise(norms.edges), _heights(norms, unit), strict=True):
@@ -161,8 +151,7 @@ def _outline(norms: Norms, unit: float, name: str, style: str) -> Curve:
     return Curve(name, (*xs, norms.edges[-1]), (*ys, 0.0), style)
 
 
-Side = tuple[str, str, Sequence[Group]]
-"""A name, the style of its line, and its bins."""
+Side = tuple[str, str, Sequence[Group]]  # a name, the style of its line, and its bins
 
 
 def bin_charts(sides: Sequence[Side], *, by_name: bool = True) -> list[Chart]:
@@ -192,19 +181,11 @@ def _bin_chart(
     if not curves:
         return None
     groups = [group for _, _, bins in sides for group in bins]
-    held = [(float(g.start), float(g.stop)) for g in groups if alone and g.reserved_rows > 0]
-    return Chart(
-        name,
-        title,
-        "row id",
-        y_label,
-        tuple(curves),
-        marks=(Mark(0.0, "y"),) if around_zero else (),
-        bands=tuple(held),
-        x_limits=(float(min(group.start for group in groups)), float(max(group.stop for group in groups))),
-        caption=f"Least and greatest: {'; '.join(ends)}.",
-        spark=spark,
-    )
+    held = tuple((float(g.start), float(g.stop)) for g in groups if alone and g.reserved_rows > 0)
+    limits = (float(min(group.start for group in groups)), float(max(group.stop for group in groups)))
+    chart = Chart(name, title, "row id", y_label, tuple(curves), bands=held, x_limits=limits, spark=spark)
+    marks = (Mark(0.0, "y"),) if around_zero else ()
+    return replace(chart, marks=marks, caption=f"Least and greatest: {'; '.join(ends)}.")
 
 
 def _bins_curve(bins: Sequence[Group], values: Sequence[float | None], name: str, style: str, *, dots: bool) -> Curve:

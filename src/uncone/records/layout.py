@@ -7,17 +7,14 @@ from typing import Literal
 
 from uncone.records.blocks import Block, Figure, Folded, Heading, Intervals, Text
 
-SMALLEST_DRAWN, LARGEST_DRAWN = 1e-290, 1e290
-"""Beyond, sums, margins and quotients leave the range of a float."""
+SMALLEST_DRAWN, LARGEST_DRAWN = 1e-290, 1e290  # beyond, sums, margins and quotients leave the range of a float
 
 
 def shown(*blocks: Block | Iterable[Block]) -> tuple[Block, ...]:
     """The blocks in one row, groups of them opened, without those that hold nothing (text, rows, charts)."""
     flat = chain.from_iterable((block,) if isinstance(block, Block) else block for block in blocks)
     content = ("text", "items", "rows", "gauges", "charts", "blocks")
-    return tuple(
-        block for block in flat if isinstance(block, Heading) or any(getattr(block, name, ()) for name in content)
-    )
+    return tuple(b for b in flat if isinstance(b, Heading) or any(getattr(b, name, ()) for name in content))
 
 
 def section(title: str, *blocks: Block | Iterable[Block], level: Literal[2, 3] = 3) -> tuple[Block, ...]:
@@ -59,10 +56,7 @@ def moved(
     title: str, x_label: str, rows: Iterable[tuple[str, float, float]], caption: str, origin: float = 0.0
 ) -> Figure:
     """The chart `changes` of rows (name, before, after): a dot at each number after, a line from before."""
-    drawn = tuple(
-        (name, after, min(before, after), max(before, after))
-        for name, before, after in rows
-        if max(abs(before), abs(after)) < LARGEST_DRAWN
-    )
+    there = (row for row in rows if max(map(abs, row[1:])) < LARGEST_DRAWN)
+    drawn = tuple((name, after, min(before, after), max(before, after)) for name, before, after in there)
     chart = Intervals("changes", title, x_label, drawn, origin, caption)
     return Figure(title, (chart,) if drawn else ())

@@ -10,19 +10,12 @@ from uncone.roles import Path_
 
 def kinds() -> list[type[Record]]:
     """The records that questions are answered with and that can be saved."""
-    found = list[type[Record]]()
-    for _, record, *_ in QUESTIONS.values():
-        file, _, name = record.rpartition(".")
-        found.append(getattr(import_module(f"uncone.{file}"), name))
-    return found
+    places = (record.rpartition(".") for _, record, *_ in QUESTIONS.values())
+    return [getattr(import_module(f"uncone.{file}"), name) for file, _, name in places]
 
 
 def load_record(path: Path_) -> Record:
-    """Read the record in the file, of any kind.
-
-    Raises:
-        InputError: as of `Record.load`, or a schema of no kind.
-    """
+    """Read the record in the file, of any kind. InputError: as of `Record.load`, or a schema of no kind."""
     how = "uncone COMMAND --json F"
     data = parsed(read_text(path, how), what="record", how=how)
     schema, of = schema_of(data), {kind.SCHEMA: kind for kind in kinds() if kind.SCHEMA}

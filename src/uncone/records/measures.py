@@ -27,22 +27,15 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """The names of all measures, by the question that they answer; the first of each speaks for it."""
 _NAMES = tuple(name for names in QUESTIONS.values() for name in names)
-_ROWS = {
-    True: "mean row subtracted",
-    False: "rows as stored",
-    None: "as stored or with the mean row subtracted is the same",
-}
+_GROUPS = (*QUESTIONS.items(), ("Others", ("",)))
+_ROWS = {True: "mean row subtracted", False: "rows as stored"}
 
 
 def by_question(measurements: Sequence[Measurement]) -> list[tuple[str, list[Measurement]]]:
     """The readings of each question, in the order of `QUESTIONS`; what answers none of them comes last."""
     placed = [(_measure(one.name), one) for one in measurements]
-    known = [
-        (question, [one for name in names for measure, one in placed if measure == name])
-        for question, names in QUESTIONS.items()
-    ]
-    others = ("Others", [one for measure, one in placed if not measure])
-    return [(question, group) for question, group in (*known, others) if group]
+    groups = [(of, [one for name in names for measure, one in placed if measure == name]) for of, names in _GROUPS]
+    return [(question, group) for question, group in groups if group]
 
 
 def _measure(reading: str) -> str:
@@ -53,24 +46,19 @@ def _measure(reading: str) -> str:
 
 @part
 class MeasureDescription:
-    """What is fixed about a measure, whatever the rows.
-
-    `definition` is the sentence in every record, with `{name}` for what was asked. `isotropic` is the
-    reference in words. `centered` says whether the mean row is subtracted unless asked otherwise (None: the
-    question does not arise). `variants` are the names that its options give a reading, with what each is.
-    """
+    """What is fixed about a measure, whatever the rows."""
 
     name: str
     says: str
-    definition: str
+    definition: str  # the sentence in every record, with `{name}` for what was asked
     formula: str
     range: tuple[End, End]
     better: Literal["higher", "lower", "neither"]
-    isotropic: str
+    isotropic: str  # the reference in words
     reads_badly: str
     source: str
-    centered: bool | None = None
-    variants: tuple[tuple[str, str], ...] = ()
+    centered: bool | None = None  # whether the mean row is subtracted unless asked otherwise; None does not matter
+    variants: tuple[tuple[str, str], ...] = ()  # the names that its options give a reading, with what each is
 
     def measured(
         self,
@@ -85,8 +73,8 @@ class MeasureDescription:
     ) -> Measurement:
         """The reading `value`, with the other `fields` of a `Measurement`, such as n and d.
 
-        `lowest` and `highest` stand in for ends that depend on the rows, `asked` fills in the definition. The
-        name ends in `suffix`, and says whether the reading is centred where it is not as the measure is.
+        `lowest` and `highest` stand in for ends that depend on the rows, `asked` fills in the definition. The name ends
+        in `suffix`, and says whether the reading is centred where it is not as the measure is.
         """
         if centered is None:
             centered = self.centered
@@ -111,7 +99,7 @@ class MeasureDescription:
         return (
             f"Range: {self.span}; {better(self.better)}.",
             f"Isotropic: {self.isotropic}.",
-            f"Read from: {_ROWS[self.centered]}.",
+            f"Read from: {_ROWS.get(self.centered, 'as stored or with the mean row subtracted is the same')}.",
             *(f"`{name}`: {words}." for name, words in self.variants),
             f"Reads badly when {self.reads_badly}",
             f"Source: {self.source}",
@@ -126,24 +114,24 @@ class Measures(Record):
 
     def __str__(self) -> str:
         """What one measure says, its formula and its source; of several what each says."""
-        measures = [measure for _, group in self.by_question for measure in group]
-        if len(measures) != 1:
+        one, *others = measures = self._all()
+        if others:
             return "\n".join(visible(f"{one.name}: {one.says}") for one in measures)
-        (one,) = measures
         formula = "\n".join(f"    {visible(line)}" for line in one.formula.splitlines())
         return f"{visible(one.name)}: {visible(one.says)}\n\n{formula}\n\nSource: {visible(one.source)}"
 
+    def _all(self) -> list[MeasureDescription]:
+        return [measure for _, group in self.by_question for measure in group]
+
     def blocks(self) -> tuple[Block, ...]:
-        measures = [measure for _, group in self.by_question for measure in group]
-        if len(measures) == 1:
-            (one,) = measures
+        one, *others = self._all()
+        if not others:
             return Heading(one.name, 1), Text(one.says), Code(one.formula), Bullets(one.facts)
-        blocks: list[Block] = [Heading(f"{len(measures)} measures", 1)]
+        blocks: list[Block] = [Heading(f"{len(others) + 1} measures", 1)]
         for question, group in self.by_question:
             rows = tuple((one.name, one.span, one.better, one.says) for one in group)
             blocks += [Heading(question), Table(("measure", "range", "better", "what it says"), rows)]
         return tuple(blocks)
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """One row for each measure."""
-        return [vars(measure) | {} for _, group in self.by_question for measure in group]
+        return [vars(measure) | {} for measure in self._all()]

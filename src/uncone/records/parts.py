@@ -17,8 +17,7 @@ from uncone.records.text import counted, headline, plural
 Level = Literal["severe", "warning", "note", "healthy", "structure", "no_effect"]
 """Defects (severe, warning, and a note where it is small), no defect (healthy), structure (what trained
 tables have, neither good nor bad), and what changes no probability."""
-DEFECTS: tuple[Level, ...] = ("severe", "warning")
-"""The levels that make a matrix degenerate."""
+DEFECTS: tuple[Level, ...] = ("severe", "warning")  # the levels that make a matrix degenerate
 _LARGEST_SCALE = 1e290
 _LARGEST_INTEGER = 2**53  # beyond, a page's script would read another number
 
@@ -63,7 +62,6 @@ class Measurement:
         return headline(self.name, self.value, self.reason, self.reference, self.range)
 
     def to_row(self) -> dict[str, Any]:
-        """The plain fields, as a row of a table."""
         low, high = self.interval or (None, None)
         row = {"measure": self.name, "value": self.value, "reference": self.reference, "better": self.better}
         return row | {"low": low, "high": high, "n": self.n, "d": self.d, "reason": self.reason}

@@ -37,16 +37,11 @@ def readings_blocks(
     grouped = [(of, measurements)] if of else by_question(measurements)
     rows = tuple(_cells(m, fixed) for _, group in grouped for m in group)
     runs = tuple((question, len(group)) for question, group in grouped)
-    folded = shown(
-        Table(("measure", "name in files", "definition", "range", "reads badly when"), tuple(meanings)),
-        Table(("measure", "detail", "value"), tuple(details)),
-    )
+    meant = Table(("measure", "name in files", "definition", "range", "reads badly when"), tuple(meanings))
+    folded = shown(meant, Table(("measure", "detail", "value"), tuple(details)))
+    table = Table(columns, rows, ("value", "isotropic", "rows"), groups=runs, grouped_by="question")
     return section(
-        heading,
-        Text(why, "lead"),
-        Table(columns, rows, ("value", "isotropic", "rows"), groups=runs, grouped_by="question"),
-        said,
-        Folded("What these measures are, and their details", folded),
+        heading, Text(why, "lead"), table, said, Folded("What these measures are, and their details", folded)
     )
 
 

@@ -18,10 +18,8 @@ from uncone.roles import Path_
 LARGEST_RECORD = 256 * 2**20
 """Bytes. A diagnosis with a picture of all its points takes some millions."""
 _DEEPEST = 20
-_LARGEST_INTEGER = 2**63
-"""Beyond, an integer counts nothing and may not fit a float."""
+_LARGEST_INTEGER = 2**63  # beyond, an integer counts nothing and may not fit a float
 _hints = cache(typing.get_type_hints)
-
 T = TypeVar("T")
 
 
@@ -47,16 +45,15 @@ def read_text(path: Path_, how: str) -> str:
 
 def parsed(text: str, *, what: str, how: str) -> Any:
     """What the JSON in `text` says; InputError where it is not strict JSON."""
+
+    def refuse(name: str) -> Any:
+        raise ValueError(f"{name} is no JSON number")
+
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"expected a {what} in JSON, got text that does not parse ({error}): write one with `{how}`"
-        ) from error
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
+        got = f"text that does not parse ({error})"
+        raise InputError(f"expected a {what} in JSON, got {got}: write one with `{how}`") from error
 
 
 def schema_of(data: Any) -> str | None:

@@ -27,17 +27,13 @@ _CAPITAL = re.compile(r"(?<!^)([A-Z])")
 
 
 class Record:
-    """The base of every result: a subclass is a frozen dataclass with its `blocks`.
+    """The base of every result: a subclass is a frozen dataclass with its `blocks`. `KIND`, `SCHEMA` and `HOW` are those
+    of its name, unless it has others."""
 
-    `KIND` (the result in words), `SCHEMA` and `HOW` (the command that writes it) are those of its name, unless it has
-    others.
-    """
-
-    KIND: ClassVar[str] = "result"
+    KIND: ClassVar[str] = "result"  # in words
     SCHEMA: ClassVar[str] = ""
     HOW: ClassVar[str] = "the command that made it with --json F"
-    READING: ClassVar[str] = ""
-    """How to read the numbers, in one paragraph below them."""
+    READING: ClassVar[str] = ""  # how to read the numbers, in one paragraph below them
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -52,7 +48,6 @@ class Record:
 
     @property
     def schema(self) -> str:
-        """What a saved record says that it is."""
         return self.SCHEMA
 
     def __str__(self) -> str:
@@ -75,7 +70,6 @@ class Record:
 
     @property
     def title(self) -> str:
-        """What the result is about."""
         return str(getattr(self, "name", ""))
 
     def document(self) -> Document:
@@ -84,19 +78,13 @@ class Record:
         return Document(self.title, self.KIND, self.blocks(), footer)
 
     def to_json(self) -> str:
-        """This record as JSON text (strict: no NaN, no Infinity).
-
-        Raises:
-            InputError: a number is not finite; the message names its field.
-        """
+        """This record as strict JSON. InputError: a number is not finite; the message names its field."""
         try:
             text = json.dumps(self, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_fields)
         except ValueError as error:
             where, value = next(_not_finite(self, self.KIND), (self.KIND, error))
-            raise InputError(
-                f"expected finite numbers in a {self.KIND}, got {value} at {where}: JSON has no such number; print the "
-                "result, or write its page"
-            ) from error
+            why = f"got {value} at {where}: JSON has no such number; print the result, or write its page"
+            raise InputError(f"expected finite numbers in a {self.KIND}, {why}") from error
         return text + "\n"
 
     def save(self, path: Path_) -> None:
@@ -105,11 +93,7 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote.
-
-        Raises:
-            InputError: not JSON, another schema, or a field that is missing, unknown or of the wrong type.
-        """
+        """Read what `to_json` wrote. InputError: not JSON, another schema, or a field that is missing, unknown or wrong."""
         data = parsed(text, what=cls.KIND, how=cls.HOW)
         schema = schema_of(data)
         anew = f"write it anew with `{cls.HOW}`"
@@ -125,26 +109,16 @@ class Record:
             raise error if str(path) in str(error) else InputError(f"{path}: {error}") from error
 
     def to_frame(self) -> "DataFrame":
-        """The numbers as a table of pandas.
-
-        Raises:
-            UnsupportedModel: pandas is not installed.
-        """
+        """The numbers as a table of pandas. UnsupportedModel: pandas is not installed."""
         return frame_of(self.to_rows())
 
     def plot(self, name: str = "", *, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
-        """Draw one chart with matplotlib (extra `[plot]`), by default the first.
+        """Draw one chart with matplotlib (extra `[plot]`), by default the first; matplotlib's figure and axes.
 
         Args:
-            name: of the chart, such as "spectrum", "norms", "bins", "cone"; of a head "head spectrum".
+            name: of the chart, such as "spectrum", "norms", "bins", "cone"; of a head "head spectrum". InputError: no
+                chart has this name; the message lists those there are.
             ax: where to draw; by default new axes.
-
-        Returns:
-            matplotlib's figure and axes.
-
-        Raises:
-            InputError: no chart has this name; the message lists those there are.
-            UnsupportedModel: matplotlib is not installed.
         """
         from uncone.report.plot import charts_of, draw
 
@@ -162,9 +136,9 @@ class Record:
 
 def _not_finite(value: Any, where: str) -> Iterator[tuple[str, float]]:
     """The numbers of a record that JSON cannot hold, each with its place."""
-    if dataclasses.is_dataclass(value) or isinstance(value, Mapping):
-        inner = value.items() if isinstance(value, Mapping) else _fields(value).items()
-        for name, item in inner:
+    value = _fields(value) if dataclasses.is_dataclass(value) else value
+    if isinstance(value, Mapping):
+        for name, item in value.items():
             yield from _not_finite(item, f"{where}.{name}")
     elif isinstance(value, list | tuple):
         for place, item in enumerate(value):
@@ -182,8 +156,7 @@ def _fields(record: Any) -> dict[str, Any]:
 def frame_of(rows: list[dict[str, Any]]) -> "DataFrame":
     """The rows as a table of pandas, as `Record.to_frame` gives it."""
     pandas = needed("pandas", "expected pandas for a table, got none: pip install pandas", UnsupportedModel)
-    frame: DataFrame = pandas.DataFrame(rows)
-    return frame
+    return pandas.DataFrame(rows)
 
 
 def made_with(versions: Mapping[str, str]) -> str:

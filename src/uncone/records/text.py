@@ -8,8 +8,7 @@ from typing import Any
 
 THIN_SPACE = "\u202f"  # narrow and non-breaking: a power never breaks over two lines
 MINUS = "\u2212"
-Limits = tuple[float | None, float | None]
-"""The ends of a range, None where it has none."""
+Limits = tuple[float | None, float | None]  # the ends of a range, None where it has none
 
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # Letters and marks by category, yet drawn as nothing: fillers, joiners and variation selectors.
@@ -17,15 +16,13 @@ _HIDDEN_SPANS = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0x
 _HIDDEN_CHARACTERS = frozenset((0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0)).union(*_HIDDEN_SPANS)
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _MOST_DIGITS = 6
-NEAR_DIGITS = 12
-"""Of a number that is often all but 1, such as the norm of a unit row, to be told from its neighbours."""
+NEAR_DIGITS = 12  # of a number that is often all but 1, such as the norm of a unit row, to be told from its neighbours
 _MOST_DECIMALS = 3  # of a share in percent
 _MOST_PERCENT = 1e12
 _LONGEST_LABEL = 200
 _MINUS = re.compile(r"(?<![\w.)\]-])-(?=\d)")
 _POWER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e(-?\d+)(?!\w)")
-COMMAND = re.compile("`((?:uncone|python|pip) [^`]+)`")
-"""A command to paste, in a text."""
+COMMAND = re.compile("`((?:uncone|python|pip) [^`]+)`")  # a command to paste, in a text
 
 # Names whose plain reading (underscores to spaces) would be wrong or hard to read.
 _TITLES = {
@@ -42,24 +39,13 @@ _TITLES = {
     "under_trained_tokens": "Under-trained tokens",
     "under_trained_share": "Share that looks untrained",
 }
-_SUFFIXES = {
-    "raw": ", raw",
-    "centered": ", centred",
-    "debiased": ", debiased",
-    "exact": ", exact",
-    "nats": " (nats)",
-    "ms": " (ms)",
-    "mib": " (MiB)",
-}
+_SUFFIXES = {"raw": ", raw", "centered": ", centred", "debiased": ", debiased", "exact": ", exact"}
+_SUFFIXES |= {"nats": " (nats)", "ms": " (ms)", "mib": " (MiB)"}
 
 
 def visible(text: str) -> str:
-    """`text` with every character that cannot be seen, or that reorders its neighbours, as an escape.
-
-    Control, format (bidirectional marks, zero width), surrogate, private-use and unassigned characters, line
-    and paragraph separators and invisible fillers become `\\n`, `\\x1b`, `\\u202e` or `\\U000e0001`; the rest
-    stays. The result can be encoded as UTF-8 and holds no character that XML forbids.
-    """
+    """`text` with every character that cannot be seen, or that reorders its neighbours, as an escape (`\\x1b`,
+    `\\u202e`). The result can be encoded as UTF-8 and holds no character that XML forbids."""
     return text.translate(_shown)
 
 
@@ -91,9 +77,9 @@ def count(value: int) -> str:
 def number(value: float, *, limits: Limits = (None, None), digits: int = 3, most: int = _MOST_DIGITS) -> str:
     """`value` to about `digits` significant digits, with commas between thousands.
 
-    A value is never rounded onto one of `limits`, nor onto 1 or -1, that it did not reach: it gets more
-    digits, and where `most` are not enough it is written as `<1` or `>0`. Whole numbers from 1,000 up are not
-    shortened; values below 0.001 or from 10 million up are written as `1.23e-4`.
+    A value is never rounded onto one of `limits`, nor onto 1 or -1, that it did not reach: it gets more digits, and
+    where `most` are not enough it is written as `<1` or `>0`. Values below 0.001 or from 10 million up are written as
+    `1.23e-4`, and smaller whole numbers are not shortened.
     """
     value = float(value)
     if not math.isfinite(value):
@@ -138,16 +124,13 @@ def headline(name: str, value: float | None, reason: str, reference: float | Non
 
 
 def typeset(text: str) -> str:
-    """A text with numbers as a page sets them: true minus signs and powers of ten.
+    """A text with numbers as a page sets them: true minus signs and powers of ten."""
 
-    Thousands keep their commas: a number is written one way in terminal, page, picture and Markdown.
-    """
-    return _POWER.sub(_power, _MINUS.sub(MINUS, text))
+    def power(match: re.Match[str]) -> str:
+        times = "" if match[1] == "1" else f"{match[1]}{THIN_SPACE}×{THIN_SPACE}"
+        return f"{times}10{match[2].translate(_SUPERSCRIPTS)}"
 
-
-def _power(match: re.Match[str]) -> str:
-    power = f"10{match[2].translate(_SUPERSCRIPTS)}"
-    return power if match[1] == "1" else f"{match[1]}{THIN_SPACE}×{THIN_SPACE}{power}"
+    return _POWER.sub(power, _MINUS.sub(MINUS, text))
 
 
 def title(name: str) -> str:
@@ -209,7 +192,6 @@ def percent(share: float, *, precise: bool = False) -> str:
         shown = f"{share:.{digits}%}"
         if share in (0.0, 1.0) or float(shown[:-1]) not in (0.0, 100.0):
             return shown
-    least = 10.0**-_MOST_DECIMALS
     if share > 0.5:
-        return ">100%" if share > 1 else f">{100 - least:.{_MOST_DECIMALS}f}%"
-    return f"<{least:.{_MOST_DECIMALS}f}%" if share > 0 else "<0%"
+        return ">100%" if share > 1 else ">99.999%"
+    return "<0.001%" if share > 0 else "<0%"

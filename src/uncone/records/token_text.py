@@ -20,7 +20,6 @@ def token_texts(labels: Sequence[str | None] | None, rows: Sequence[int]) -> lis
     """The labels of `rows` as a record holds them: at most 200 characters, of a byte-level vocabulary its text.
 
     `"Ġthe"` is `" the"` and `"âĢĻ"` is `"’"`. Bytes that are no text alone stay visible, as `"\\xe2\\x80"`.
-    Where there are no labels each is None.
     """
     if labels is None:
         return [None] * len(rows)
@@ -32,8 +31,8 @@ def token_texts(labels: Sequence[str | None] | None, rows: Sequence[int]) -> lis
 def is_byte_level(labels: Sequence[str | None]) -> bool:
     """Whether the tokens of a vocabulary spell bytes as letters, as GPT-2, RoBERTa, Llama 3 and Qwen do.
 
-    Nearly all hold nothing but these 256 letters, and `Ġ`, the space, begins one in a hundred, or all 256
-    are tokens. Added tokens may hold anything. Looks at no more than 20,000 tokens, evenly spaced.
+    Of 20,000 tokens, evenly spaced, nearly all hold nothing but these 256 letters (added tokens may hold anything), and
+    `Ġ`, the space, begins one in a hundred, or all 256 are tokens.
     """
     some = [label for label in labels[:: len(labels) // _SAMPLE + 1] if label]
     if sum(_LETTERS.issuperset(label) for label in some) < max(1, _SPELLED * len(some)):

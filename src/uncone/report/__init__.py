@@ -14,16 +14,15 @@ __all__ = ["print_record", "to_html", "to_markdown", "write_html", "write_markdo
 
 
 def print_record(record: Record, console: Any = None) -> None:
-    """Print the record to `console` (one of rich), by default the standard output. Text from the record is
-    never markup."""
+    """Print the record to `console` (one of rich), by default the standard output. Its text is never markup."""
     from uncone.report.terminal import print_document  # rich is loaded only by those who print
 
     print_document(record.document(), console)
 
 
 def to_html(record: Record) -> str:
-    """The record as one HTML page that opens from disk: nothing is loaded from elsewhere, and all but the
-    picture to explore is there without JavaScript."""
+    """The record as one HTML page that opens from disk, and loads nothing. All but the picture to explore is there
+    without JavaScript."""
     return to_page(record.document())
 
 
@@ -33,11 +32,7 @@ def to_markdown(record: Record) -> str:
 
 
 def write_html(record: Record, path: Path_) -> None:
-    """Write `to_html(record)` to `path`, atomically.
-
-    Raises:
-        InputError: `path` is a folder, or its folder does not exist or cannot be written.
-    """
+    """Write `to_html(record)` to `path`, atomically. InputError: it cannot be written there."""
     atomic.write_text(path, to_html(record))
 
 

@@ -29,7 +29,6 @@ class Legend:
 
 
 def cone_panels(picture: Picture, uid: str) -> list[tuple[str, str, str]]:
-    """The raw and the centred panel: title, drawing and caption."""
     raw, centered = ([(x, y) for x, y, _ in picture.coordinates(centered=how)] for how in (False, True))
     return [
         _panel(picture, _pointing_right(raw), f"{uid}-raw", "As stored", "rows as stored"),
@@ -56,8 +55,8 @@ def group_classes(picture: Picture) -> list[str]:
 
 
 def sample(groups: Sequence[int], n_groups: int, most: int) -> list[int]:
-    """Positions of at most `most` points, evenly spaced in each group. Every group keeps all its points or at
-    least `most / (2 * n_groups)`; the rest is shared by size. So small groups look denser."""
+    """Positions of at most `most` points, evenly spaced in each group. Every group keeps all its points or at least
+    `most / (2 * n_groups)`; the rest is shared by size."""
     if len(groups) <= most:
         return list(range(len(groups)))
     members: list[list[int]] = [[] for _ in range(n_groups)]
@@ -93,9 +92,8 @@ def opening(half: float | None, where: str) -> str:
 
 def _pointing_right(points: list[Point]) -> list[Point]:
     # The sign of a singular direction is arbitrary; the mean to the upper right makes reports comparable.
-    flip_x = -1.0 if math.fsum(x for x, _ in points) < 0 else 1.0
-    flip_y = -1.0 if math.fsum(y for _, y in points) < 0 else 1.0
-    return [(flip_x * x, flip_y * y) for x, y in points]
+    flips = [-1.0 if math.fsum(point[axis] for point in points) < 0 else 1.0 for axis in (0, 1)]
+    return [(flips[0] * x, flips[1] * y) for x, y in points]
 
 
 def _panel(picture: Picture, points: list[Point], uid: str, title: str, what: str) -> tuple[str, str, str]:
@@ -105,29 +103,22 @@ def _panel(picture: Picture, points: list[Point], uid: str, title: str, what: st
     caption = opening(cone and cone[1], "in this plane")
     body = frame(x, y, "along the first singular direction (embedding units)", "along the second")
     inside = rectangle(x.start, y.stop, x.stop, y.start)
-    body += element("clipPath", inside, id=f"{uid}-clip") + _cone(cone, uid, x, y)
-    body += _dots(picture, points, drawn, x, y) + _origin(x, y)
+    body += element("clipPath", inside, id=f"{uid}-clip")
+    across, down = x.at(0), y.at(0)
+    if cone is not None:
+        direction, half = cone
+        reach = 2 * (_SIZE[0] + _SIZE[1])  # beyond the panel in every direction; the clip cuts it
+        angles = [direction + half * step / 8 for step in range(-8, 9)]
+        rim = "L".join(f"{across + reach * math.cos(a):.0f} {down - reach * math.sin(a):.0f}" for a in angles)
+        d = f"M{across:.1f} {down:.1f}L{rim}Z"
+        body += element("path", class_="cone", clip_path=f"url(#{uid}-clip)", d=d)
+    body += _dots(picture, points, drawn, x, y)
+    body += path("origin", f"M{across - 7:.1f} {down:.1f}h14M{across:.1f} {down - 7:.1f}v14")
+    shift, anchor = (-8, "end") if across > x.stop - 50 else (8, "start")
+    body += label("origin", across + shift, down + 13, anchor=anchor, css="label mark")
     rows = f"{count(len(drawn))} {what}"
     described = f"{rows}, on their first two singular directions; the origin is marked. {caption}"
     return title, svg(uid, f"{title}: rows on two singular directions", described, _SIZE, body), caption
-
-
-def _cone(cone: tuple[float, float] | None, uid: str, x: Axis, y: Axis) -> str:
-    if cone is None:
-        return ""
-    direction, half = cone
-    reach = 2 * (_SIZE[0] + _SIZE[1])  # beyond the panel in every direction; the clip cuts it
-    angles = [direction + half * step / 8 for step in range(-8, 9)]
-    rim = "L".join(f"{x.at(0) + reach * math.cos(a):.0f} {y.at(0) - reach * math.sin(a):.0f}" for a in angles)
-    d = f"M{x.at(0):.1f} {y.at(0):.1f}L{rim}Z"
-    return element("path", class_="cone", clip_path=f"url(#{uid}-clip)", d=d)
-
-
-def _origin(x: Axis, y: Axis) -> str:
-    across, down = x.at(0), y.at(0)
-    cross = path("origin", f"M{across - 7:.1f} {down:.1f}h14M{across:.1f} {down - 7:.1f}v14")
-    shift, anchor = (-8, "end") if across > x.stop - 50 else (8, "start")
-    return cross + label("origin", across + shift, down + 13, anchor=anchor, css="label mark")
 
 
 def _dots(picture: Picture, points: list[Point], drawn: list[int], x: Axis, y: Axis) -> str:
@@ -141,12 +132,9 @@ def _dots(picture: Picture, points: list[Point], drawn: list[int], x: Axis, y: A
     for group, css in layers:
         members = [i for i in drawn if picture.groups[i] == group]
         members.sort(key=lambda i: -math.dist(points[i], centre))
-        named, plain = members[:_NAMED_PER_GROUP], members[_NAMED_PER_GROUP:]
-        body += path(f"dots {css}", "".join(dots[i] for i in plain)) if plain else ""
-        body += "".join(path(f"dots {css}", dots[i], _tip(picture, i)) for i in named)
+        if plain := members[_NAMED_PER_GROUP:]:
+            body += path(f"dots {css}", "".join(dots[i] for i in plain))
+        for i in members[:_NAMED_PER_GROUP]:
+            name, row = picture.labels[i], f"row {picture.ids[i]}"
+            body += path(f"dots {css}", dots[i], escape(row if name is None else f"{shown_token(name)} ({row})"))
     return element("g", body, class_="few" if len(drawn) <= _FEW else None)
-
-
-def _tip(picture: Picture, position: int) -> str:
-    name, row = picture.labels[position], f"row {picture.ids[position]}"
-    return escape(row if name is None else f"{shown_token(name)} ({row})")

@@ -2,7 +2,7 @@
 becomes a sentence."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import singledispatch
 from itertools import pairwise
@@ -23,8 +23,8 @@ class NotDrawnError(ValueError):
 
 
 def drawn_or_said(chart: AnyChart, draw: Callable[[Any, str], Drawing], instead: Callable[[str], Drawing]) -> Drawing:
-    """What `draw` makes of the chart and of the sentence on what it leaves out; `instead` of a chart that cannot be
-    drawn gets the sentence that says why, so that one chart never costs a reader the rest of a result."""
+    """What `draw` makes of the chart and of the sentence on what it leaves out; or `instead`, of the sentence that says
+    why it cannot be drawn: one chart never costs a reader the rest of a result."""
     try:
         lost = Counter[str]()
         fitted = _fitted(chart, lost)
@@ -53,22 +53,14 @@ def _(chart: Chart, lost: Counter[str]) -> Chart:
     lost.update({} if has_bars or not chart.bars else {_FAR: len(chart.bars)})
     if not has_bars and all(y is None for curve in curves for y in curve.y):
         raise NotDrawnError(_nothing(lost))
-    marks = tuple(
-        replace(mark, top=mark.top if mark.top is None or on_y(mark.top) else None)
-        for mark in chart.marks
-        if (on_x if mark.axis == "x" else on_y)(mark.at)
-    )
-    ends = chart.x_limits
-    return replace(
-        chart,
-        curves=curves,
-        marks=marks,
-        bars=chart.bars if has_bars else (),
-        edges=chart.edges if has_bars else (),
-        bands=tuple(band for band in chart.bands if all(map(on_x, band))),
-        shades=tuple(kept for shade in chart.shades if (kept := _shade(shade, on_x, on_y)).x),
-        x_limits=ends if ends and all(map(on_x, ends)) and ends[0] < ends[1] else None,
-    )
+    there = (mark for mark in chart.marks if (on_x if mark.axis == "x" else on_y)(mark.at))
+    marks = tuple(replace(mark, top=mark.top if mark.top is None or on_y(mark.top) else None) for mark in there)
+    bands = tuple(band for band in chart.bands if all(map(on_x, band)))
+    shades = tuple(kept for shade in chart.shades if (kept := _shade(shade, on_x, on_y)).x)
+    ends = chart.x_limits if chart.x_limits and all(map(on_x, chart.x_limits)) else (0.0, 0.0)
+    chart = replace(chart, curves=curves, marks=marks, bands=bands, shades=shades)
+    chart = replace(chart, x_limits=ends if ends[0] < ends[1] else None)
+    return chart if has_bars else replace(chart, bars=(), edges=())
 
 
 @_fitted.register
@@ -82,7 +74,8 @@ def _(chart: Intervals, lost: Counter[str]) -> Intervals:
 
 @_fitted.register
 def _(chart: HeatMap, lost: Counter[str]) -> HeatMap:
-    across, up = _places(chart.x, chart.log_x), _places(chart.y, chart.log_y)
+    sides = ((chart.x, chart.log_x), (chart.y, chart.log_y))
+    across, up = ([i for i, value in enumerate(side) if not _missed(value, log)] for side, log in sides)
     kept = tuple(tuple(_value(chart.values[j][i], False, lost) for i in across) for j in up)
     lost.update(_FAR for row in chart.values for _ in row[: len(row) * (not across)])
     if all(value is None for row in kept for value in row):
@@ -116,13 +109,13 @@ def _value(value: float | None, log: bool, lost: Counter[str]) -> float | None:
 
 def _curve(curve: Curve, chart: Chart, lost: Counter[str]) -> Curve:
     """The curve with a gap where a point has no place: the gap stands at the first place that there is."""
-    heights = zip(curve.x, curve.y, strict=True)
-    found = [
-        None if y is None or _value(x, chart.log_x, lost) is None else _value(y, chart.log_y, lost) for x, y in heights
-    ]
     there = [x for x in curve.x if not _missed(x, chart.log_x)]
-    places = tuple(there[0] if _missed(x, chart.log_x) else x for x in curve.x) if there else ()
-    return replace(curve, x=places, y=tuple(found) if there else ())
+    heights = list[float | None]()
+    for x, y in zip(curve.x, curve.y, strict=True):
+        known = None if y is None else _value(x, chart.log_x, lost)
+        heights.append(None if known is None else _value(y, chart.log_y, lost))
+    places = tuple(there[0] if _missed(x, chart.log_x) else x for x in curve.x if there)
+    return replace(curve, x=places, y=tuple(heights) if there else ())
 
 
 def _shade(shade: Shade, on_x: Callable[[float], bool], on_y: Callable[[float], bool]) -> Shade:
@@ -130,10 +123,6 @@ def _shade(shade: Shade, on_x: Callable[[float], bool], on_y: Callable[[float], 
     kept = [point for point in points if on_x(point[0]) and on_y(point[1]) and on_y(point[2])]
     x, low, high = zip(*kept, strict=True) if kept else ((), (), ())
     return Shade(x, low, high)
-
-
-def _places(places: Sequence[float], log: bool) -> list[int]:
-    return [place for place, value in enumerate(places) if not _missed(value, log)]
 
 
 def _nothing(lost: Counter[str]) -> str:

@@ -16,16 +16,14 @@ from uncone.report.markup import beside, element, escape, typeset_text
 
 _LONGEST_LABEL = 80
 _WITHIN = 0.95
-_RANKS = (0, 5, 4, 3, 2, 1)
-"""Of the classes g0, g1, ..: the background is drawn first, the reserved rows last."""
+_RANKS = (0, 5, 4, 3, 2, 1)  # of the classes g0, g1, ..: the background is drawn first, the reserved rows last
 _NARROWEST = 0.2  # cosine: a cone wider than 78 degrees ends earlier, for its rim would be far away
 _RIM = 48  # corners of the circle around a cone
 _OUTER = 0.01  # norms are coloured between these percentiles: one long row would leave all others one colour
 _STEPS = 16  # colours of a scale; 0 stands for no value on it
 
 Point = tuple[float, float, float]
-Cone = tuple[Point, float]
-"""The axis from the origin (unit length) and the half angle in radians."""
+Cone = tuple[Point, float]  # the axis from the origin (unit length), and the half angle in radians
 Shares = tuple[tuple[float, ...], tuple[float, ...]]
 """Of the squared length in the first two and three directions: raw, and centred."""
 
@@ -79,6 +77,8 @@ def explorer(picture: Picture, shares: Shares, uid: str) -> str:
     if pictured < picture.total:
         rows = f"{count(pictured)} of {total} rows, a sample"
     text = "".join(line.strip() for line in beside("explorer.html").splitlines())
+    of = _data(picture, scales, clouds, cones)
+    data = json.dumps(of, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Template(text).substitute(
         uid=uid,
         colours="".join(element("option", title, value=name) for name, title in colours.items()),
@@ -88,7 +88,8 @@ def explorer(picture: Picture, shares: Shares, uid: str) -> str:
         legend=_legend(picture),
         notes=_notes(cones, shares),
         scales="".join(map(_bar, scales)),
-        data=_json(_data(picture, scales, clouds, cones)),
+        # Nothing in it ends the script element, and HTML and XML parsers read the same.
+        data=data.translate({ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}),
     )
 
 
@@ -117,18 +118,11 @@ def _data(
 
 
 def _frame(points: Sequence[Point]) -> dict[str, list[float]]:
-    """The box that holds all points and the origin, its middle, and the mean point."""
     axes = list(zip(*points, strict=True))
     low, high = [min(0.0, *axis) for axis in axes], [max(0.0, *axis) for axis in axes]
     middle = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
     mean = [math.fsum(axis) / len(axis) for axis in axes]
     return {"low": low, "high": high, "middle": middle, "mean": mean}
-
-
-def _json(data: object) -> str:
-    """JSON for a script element: nothing in it ends the element, and HTML and XML parsers read the same."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.translate({ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 
 
 def _cone(points: Sequence[Point], dims: int) -> Cone | None:
@@ -172,14 +166,13 @@ def _legend(picture: Picture) -> str:
 
 def _bar(scale: Scale) -> str:
     low, high = scale.ends
-    marked = (scale.text(value) for value in (low, (low + high) / 2, high))
-    ticks = element("div", "".join(element("span", typeset_text(text)) for text in marked), class_="ticks")
+    marked = (typeset_text(scale.text(value)) for value in (low, (low + high) / 2, high))
+    ticks = element("div", "".join(element("span", text) for text in marked), class_="ticks")
     bar = element("span", scale.words) + element("div", element("i", class_="ramp") + ticks, class_="bar")
     return element("div", bar, class_="scale", data_scale=scale.name, hidden="hidden")
 
 
 def _notes(cones: dict[str, list[Cone | None]], shares: Shares) -> str:
-    """One sentence or two for each of the four views; the script shows one."""
     notes = ""
     for mode, of, held in (("raw", "squared length", shares[0]), ("centered", "variance", shares[1])):
         for dims, word in enumerate(("two", "three")):

@@ -10,8 +10,7 @@ from uncone.report.svg import Axis, axes, frame, svg
 _SIZE = (400.0, 236.0)
 _SHADES = 12
 _LIGHTEST = 0.08
-_SCALE, _TOLD = 7.0, 5
-"""The width of a shade in the scale above the map; the numbers of a column in its tip."""
+_SCALE, _TOLD = 7.0, 5  # the width of a shade in the scale above the map; the numbers of a column in its tip
 
 
 def draw_heat(chart: HeatMap, uid: str) -> str:
@@ -43,7 +42,6 @@ def _shade(place: int, d: str) -> str:
 
 
 def _column(chart: HeatMap, place: int, x: Axis, y: Axis) -> str:
-    """What shows the numbers of a column at some of its places when it is pointed at."""
     edges = chart.edges(chart.x, log=chart.log_x)
     left, right = x.at(edges[place]), x.at(edges[place + 1])
     last = len(chart.y) - 1
@@ -51,22 +49,17 @@ def _column(chart: HeatMap, place: int, x: Axis, y: Axis) -> str:
     known = ((chart.y[i], chart.values[i][place]) for i in picked)
     told = ", ".join(f"{number(at)}: {number(value)}" for at, value in known if value is not None)
     tip = element("title", typeset_text(f"{chart.x_label} {number(chart.x[place])}; {told or 'nothing known'}"))
-    return element(
-        "rect", tip, class_="column", x=left, y=y.stop, width=max(0.0, right - left), height=y.start - y.stop
-    )
+    size = {"width": max(0.0, right - left), "height": y.start - y.stop}
+    return element("rect", tip, class_="column", x=left, y=y.stop, **size)
 
 
 def _scale(chart: HeatMap, x: Axis, low: float, high: float) -> str:
-    """The shades from the least to the greatest number, to the right above the map."""
     right = x.stop - 34
     left = right - _SCALE * _SHADES
-    bars = "".join(
-        _shade(place, f"M{left + _SCALE * place:.1f} 4h{_SCALE:.1f}v9h-{_SCALE:.1f}z") for place in range(_SHADES)
-    )
+    drawn = ""
+    for place in range(_SHADES):
+        drawn += _shade(place, f"M{left + _SCALE * place:.1f} 4h{_SCALE:.1f}v9h-{_SCALE:.1f}z")
     least, most = (escape(typeset(number(end))) for end in (low, high))
     words = f"{escape(typeset(chart.value_label))} {least}"
-    return (
-        bars
-        + element("text", words, class_="tick", x=left - 4, y=12.5, text_anchor="end")
-        + element("text", most, class_="tick", x=right + 4, y=12.5, text_anchor="start")
-    )
+    drawn += element("text", words, class_="tick", x=left - 4, y=12.5, text_anchor="end")
+    return drawn + element("text", most, class_="tick", x=right + 4, y=12.5, text_anchor="start")

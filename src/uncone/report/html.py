@@ -9,6 +9,7 @@ from itertools import takewhile
 from string import Template
 from urllib.parse import quote
 
+from uncone.records import blocks as shown
 from uncone.records.blocks import (
     Block,
     Bullets,
@@ -18,12 +19,8 @@ from uncone.records.blocks import (
     Code,
     Document,
     Figure,
-    Folded,
     Gauge,
-    Gauges,
     Heading,
-    HeatMap,
-    Intervals,
     Table,
     Text,
 )
@@ -60,15 +57,9 @@ def to_page(document: Document, *, live: bool = True) -> str:
         script = f"/*<![CDATA[*/\n{''.join(map(beside, scripts))}/*]]>*/"  # so that the page is XML too
         digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
         script, policy = f"<script>{script}</script>\n", f"{STILL}; script-src 'sha256-{digest}'"
-    return Template(beside("page.html")).substitute(
-        title=escape(f"{called} · uncone {document.kind}"),
-        description=escape(_verdict(document)),
-        icon=f"data:image/svg+xml,{quote(_mark())}",
-        style=beside("report.css"),
-        policy=escape(policy),
-        script=script,
-        body=body,
-    )
+    words = {"title": escape(f"{called} · uncone {document.kind}"), "description": escape(_verdict(document))}
+    files = {"icon": f"data:image/svg+xml,{quote(_mark())}", "style": beside("report.css")}
+    return Template(beside("page.html")).substitute(words | files, policy=escape(policy), script=script, body=body)
 
 
 def to_notebook(document: Document) -> str:
@@ -84,7 +75,6 @@ def _mark() -> str:
 
 
 def _masthead(name: str, links: list[tuple[str, str]]) -> str:
-    """The top of the page: the mark, a name, and with several parts the links (text, address) to them."""
     content = element("span", _mark() + "uncone", class_="brand")
     content += element("span", escape(name), class_="subject-name")
     if len(links) > 1:
@@ -98,7 +88,6 @@ def _verdict(document: Document) -> str:
 
 
 def _parts(blocks: Iterable[Block], level: int) -> list[tuple[Heading | None, list[Block]]]:
-    """The blocks cut before each heading of the level; the first part has none of them."""
     parts: list[tuple[Heading | None, list[Block]]] = [(None, [])]
     for block in blocks:
         if isinstance(block, Heading) and block.level == level:
@@ -109,7 +98,6 @@ def _parts(blocks: Iterable[Block], level: int) -> list[tuple[Heading | None, li
 
 
 def _part(heading: Heading | None, blocks: list[Block], order: int) -> str:
-    """The verdict's part, or a part of the result with its sections."""
     uid = f"s{order}"
     (_, lead), *sections = _parts(blocks, 3)
     content = _run(lead, uid)
@@ -145,13 +133,11 @@ def _card(heading: Heading, blocks: Sequence[Block]) -> str:
     said = element("h4", badge + element("span", escape(heading.text)))
     said += "".join(_block(block) for block in blocks if block not in advice)
     advised = element("div", "".join(map(_block, advice)), class_="repair") if advice else ""
-    return element(
-        "article", element("div", said) + advised, class_=f"finding {heading.tone}{'' if advice else ' brief'}"
-    )
+    css = f"finding {heading.tone}{'' if advice else ' brief'}"
+    return element("article", element("div", said) + advised, class_=css)
 
 
 def _badge(text: str, tone: str) -> str:
-    """A word in its colour: the word carries the meaning, the colour only repeats it."""
     return element("span", escape(text.capitalize()), class_=f"badge {tone}")
 
 
@@ -174,11 +160,11 @@ def _block(block: Block, uid: str = "b") -> str:
             lines = map(escape, block.text.rstrip("\n").split("\n"))  # only breaks of lines stay unseen
             code = element("pre", element("code", "\n".join(lines)))
             return element("div", code, class_="scroll", tabindex="0", role="region", aria_label="Code")
-        case Gauges():
+        case shown.Gauges():
             return element("div", "".join(map(_tile, block.gauges)), class_="keys") if block.gauges else ""
         case Figure():
             return _figure(block, uid)
-        case Folded():
+        case shown.Folded():
             first = block.blocks[0] if block.blocks else None
             is_named = isinstance(first, Heading) and first.text == block.title  # the summary says it
             inner = _blocks(block.blocks[is_named:], uid)
@@ -187,15 +173,13 @@ def _block(block: Block, uid: str = "b") -> str:
 
 def _heading(heading: Heading) -> str:
     """The verdict: a long sentence is set smaller, so that the numbers under it stay on the first screen."""
-    length = len(heading.text)
-    size = "short" if length <= 90 else "long" if length <= 240 else "longest"
+    size = "short" if len(heading.text) <= 90 else "long" if len(heading.text) <= 240 else "longest"
     word = heading.label or heading.tone
     badge = element("p", _badge(word, heading.tone), class_="eyebrow") if word else ""
     return badge + element("h1", _prose(heading.text), class_=size)
 
 
 def _prose(text: str) -> str:
-    """A text in which commands between backticks are set as code, to copy."""
     parts = enumerate(COMMAND.split(text))
     return "".join(element("code", escape(part), class_="command") if i % 2 else escape(part) for i, part in parts)
 
@@ -214,7 +198,6 @@ def _table(table: Table) -> str:
 
 
 def _run_of_rows(title: str, rows: Sequence[Sequence[str | Cell]], sides: Sequence[str | None], grouped: bool) -> str:
-    """The rows of a group, all but the first folded under its title; of a table without groups, all rows."""
     body = ""
     for place, (first, *cells) in enumerate(rows):
         row = element("th", _fold(title, len(rows) - 1), scope="rowgroup") if grouped and not place else ""
@@ -227,7 +210,6 @@ def _run_of_rows(title: str, rows: Sequence[Sequence[str | Cell]], sides: Sequen
 
 
 def _fold(title: str, more: int) -> str:
-    """What opens the rest of a group: an element of its own in the first row, which style sheets look at."""
     if not more:
         return escape(title)
     words = element("summary", f"{escape(title)} {element('span', f'{more} more', class_='muted')}")
@@ -251,15 +233,12 @@ def _cell(cell: str | Cell) -> str:
 
 
 def _tile(gauge: Gauge) -> str:
-    """A headline number beside the isotropic one."""
     content = element("h2", escape(gauge.label))
     if gauge.value is None:
         content += element("p", "undefined", class_="value none") + element("p", escape(gauge.reason))
         return element("div", content, class_="key")
-    value, reference = (
-        typeset_text("not known" if one is None else number(one, limits=gauge.limits))
-        for one in (gauge.value, gauge.reference)
-    )
+    both = (gauge.value, gauge.reference)
+    value, reference = (typeset_text("not known" if n is None else number(n, limits=gauge.limits)) for n in both)
     content += element("p", value, class_="value") + _scale(gauge, gauge.value)
     content += element("p", escape(gauge.judged), class_=f"judged {gauge.tone}") if gauge.judged else ""
     content += element("p", f"Isotropic: <b>{reference}</b> · {escape(better(gauge.better))}")
@@ -278,15 +257,13 @@ def _scale(gauge: Gauge, value: float) -> str:
     bars = _bar("track", 0, 100, 3) + _bar("reach", min(at, tick), max(at, tick), 3)
     bars += _bar("tick", tick - 0.3, tick + 0.3, 0) if gauge.reference is not None else ""
     bars += _bar("dot", at - 0.7, at + 0.7, 0)
-    return element(
-        "svg", bars, class_="gauge", viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true", xmlns=SVG
-    )
+    box = {"viewBox": "0 0 100 10", "preserveAspectRatio": "none"}
+    return element("svg", bars, class_="gauge", **box, aria_hidden="true", xmlns=SVG)
 
 
 def _bar(css: str, left: float, right: float, inset: int) -> str:
-    width = right - left
-    x = min(max(left, 0.0), 100.0 - width)  # a mark at the very end of the track stays whole
-    return element("rect", class_=css, x=f"{x:.2f}", y=inset, width=f"{width:.2f}", height=10 - 2 * inset)
+    x = min(max(left, 0.0), 100.0 - right + left)  # a mark at the very end of the track stays whole
+    return element("rect", class_=css, x=f"{x:.2f}", y=inset, width=f"{right - left:.2f}", height=10 - 2 * inset)
 
 
 def _figure(figure: Figure, uid: str) -> str:
@@ -307,13 +284,12 @@ def _figure(figure: Figure, uid: str) -> str:
 
 
 def _instead(why: str) -> str:
-    """The place of a drawing that there is not."""
     return element("div", element("p", escape(why), class_=_TONES["caution"]), class_="panel")
 
 
-def _chart(heading: str, uid: str, narrow: bool, chart: Chart | Intervals | HeatMap, left: str) -> str:
+def _chart(heading: str, uid: str, narrow: bool, chart: Chart | shown.Intervals | shown.HeatMap, left: str) -> str:
     chart = replace(chart, caption=" ".join(filter(None, (chart.caption, left))))
-    drawing = draw_heat(chart, uid) if isinstance(chart, HeatMap) else draw(chart, uid, narrow=narrow)
+    drawing = draw_heat(chart, uid) if isinstance(chart, shown.HeatMap) else draw(chart, uid, narrow=narrow)
     return _panel(heading, drawing, chart.caption)
 
 
@@ -324,7 +300,6 @@ def _panel(title: str, drawing: str, caption: str) -> str:
 
 
 def _cloud(uid: str, cloud: Cloud, _: str) -> str:
-    """The picture to explore, and the drawings that stand for it on paper and where scripts are off."""
     picture, heading = cloud.picture, element("h4", escape(cloud.title))
     entries = legends(picture)
     drawn = sum(entry.drawn for entry in entries)

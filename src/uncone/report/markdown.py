@@ -21,12 +21,10 @@ def _joined(blocks: Iterable[Block]) -> str:
 
 
 def _text(text: str) -> str:
-    """Text that shows as it is written, wherever it stands."""
     return _START.sub(r"\1\\\2", _MARKUP.sub(r"\\\g<0>", visible(text)))
 
 
 def _prose(text: str) -> str:
-    """A text in which commands between backticks stay code."""
     parts = enumerate(COMMAND.split(visible(text)))
     return "".join(f"`{part}`" if i % 2 else _text(part) for i, part in parts)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from uncone.errors import UnsupportedModel, needed
 from uncone.records.blocks import Block, Chart, Cloud, Figure, HeatMap, Intervals
 from uncone.records.text import visible
-from uncone.report.drawable import drawn_or_said
+from uncone.report.drawable import AnyChart, drawn_or_said
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,9 +17,9 @@ _DASHES = {"isotropic": "--", "even": ":", "d1": "--", "d2": ":", "d3": "-."}
 _DOT = 4.0
 
 
-def charts_of(blocks: Iterable[Block]) -> dict[str, Chart | Intervals | HeatMap | Cloud]:
+def charts_of(blocks: Iterable[Block]) -> dict[str, AnyChart]:
     """The charts by their names, in their order; of a cloud also the centred one."""
-    charts: dict[str, Chart | Intervals | HeatMap | Cloud] = {}
+    charts = dict[str, AnyChart]()
     for block in blocks:
         for chart in block.charts if isinstance(block, Figure) else ():
             charts.setdefault(chart.name, chart)
@@ -28,9 +28,7 @@ def charts_of(blocks: Iterable[Block]) -> dict[str, Chart | Intervals | HeatMap 
     return charts
 
 
-def draw(
-    chart: Chart | Intervals | HeatMap | Cloud, ax: "Axes | None", *, centered: bool = False
-) -> "tuple[Drawing, Axes]":
+def draw(chart: AnyChart, ax: "Axes | None", *, centered: bool = False) -> "tuple[Drawing, Axes]":
     """Draw the chart on `ax`, by default on new axes; `Record.plot` says the rest."""
     if ax is None:
         message = "expected the package matplotlib for a plot, got none: pip install 'uncone[plot]'"
@@ -41,7 +39,7 @@ def draw(
     return figure, ax
 
 
-def _on(ax: "Axes", centered: bool, chart: Chart | Intervals | HeatMap | Cloud, left: str) -> None:
+def _on(ax: "Axes", centered: bool, chart: AnyChart, left: str) -> None:
     if isinstance(chart, Cloud):
         _cloud(chart, ax, centered)
     elif isinstance(chart, Intervals):
@@ -55,7 +53,6 @@ def _on(ax: "Axes", centered: bool, chart: Chart | Intervals | HeatMap | Cloud, 
 
 
 def _say(ax: "Axes", title: str, why: str) -> None:
-    """The sentence in the place of the drawing."""
     ax.clear()
     ax.set_axis_off()
     ax.set_title(_plain(title))

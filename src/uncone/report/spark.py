@@ -24,10 +24,9 @@ def spark_lines(figure: Figure, bars: str = BARS) -> list[str]:
 
 
 def _with_the_rest(bars: str, chart: Chart | HeatMap, left: str) -> list[str]:
-    """The lines of a chart, and below them what they leave out."""
     shades = SHADES if bars == BARS else ASCII_SHADES
     lines = _lines(chart, bars) if isinstance(chart, Chart) else _shaded(chart, shades)
-    return [*lines, *([left] if left else [])]
+    return [*lines, *filter(None, [left])]
 
 
 def _shaded(chart: HeatMap, shades: str) -> Iterator[str]:

@@ -12,11 +12,9 @@ from uncone.report.markup import SVG, element, escape, path, typeset_text
 
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 46.0, 12.0, 26.0, 40.0
 _FEW_DECADES = 2.0
-FEW_POINTS = 4
-"""Of so few points none says what lies between them: they are dots, without a line."""
+FEW_POINTS = 4  # of so few points none says what lies between them: they are dots, without a line
 _NO_WIDTH = 1e-12
-_FAR_FROM_ZERO = 0.75
-"""An axis whose nearest end is farther than this share of the other end does not begin at 0."""
+_FAR_FROM_ZERO = 0.75  # an axis whose nearest end is farther than this share of the other end does not begin at 0
 
 Point = tuple[float, float]
 _WIDE, _NARROW = (400.0, 236.0), (320.0, 214.0)
@@ -79,8 +77,7 @@ def equal_axes(size: Point, points: Sequence[Point]) -> tuple[Axis, Axis]:
 
 
 def widened(low: float, high: float, by: float = 0.06) -> tuple[float, float]:
-    """The interval with a margin on both sides; without a width that ticks can tell, it becomes one unit in its
-    value's scale."""
+    """The interval with a margin on both sides; without a width that ticks can tell, one unit in its value's scale."""
     is_wide = high - low > max(_NO_WIDTH * max(abs(low), abs(high)), SMALLEST_DRAWN)
     margin = (high - low) * by if is_wide else max(abs(high) * 0.5, 0.5)
     return low - margin, high + margin
@@ -111,7 +108,6 @@ def draw(chart: Chart | Intervals, uid: str, *, narrow: bool = False) -> str:
 
 
 def _draw_intervals(chart: Intervals, uid: str) -> str:
-    """A line for each row, with its value as a dot, beside the line at the origin."""
     width, height = _LINES, MARGIN_TOP + MARGIN_BOTTOM + _ROW * len(chart.rows)
     ends = [chart.origin, *(end for _, _, low, high in chart.rows for end in (low, high))]
     names = [shortened(name, _LONGEST_NAME) for name, *_ in chart.rows]
@@ -135,18 +131,15 @@ def limits(chart: Chart) -> tuple[Point, Point]:
     ys = [*chart.bars, *(y for curve in chart.curves for y in curve.y if y is not None)]
     ys += [end for shade in chart.shades for end in (*shade.low, *shade.high)]
     ys += [mark.at for mark in chart.marks if mark.axis == "y"] + ([0.0] if chart.bars else [])
-    low, high = min(ys), max(ys)
-    x = chart.x_limits or (_of_logs(min(xs), max(xs)) if chart.log_x else _from_zero(min(xs), max(xs), 0.0))
+    (left, right), (low, high) = ((min(ends), max(ends)) for ends in (xs, ys))
+    if chart.log_x and right <= left * (1 + _NO_WIDTH):  # about a single place it has a width too
+        left, right = left / 1.3, right * 1.3
+    x = chart.x_limits or ((left, right) if chart.log_x else _from_zero(left, right, 0.0))
     if chart.log_y:
         return x, (low / 1.3, high * 1.3)
     if chart.bars:
         return x, (0.0, high * 1.12 if high > SMALLEST_DRAWN else 1.0)
     return x, _from_zero(low, high, 0.1)
-
-
-def _of_logs(low: float, high: float) -> Point:
-    """The ends of a logarithmic axis; about a single place it has a width too."""
-    return (low, high) if high > low * (1 + _NO_WIDTH) else (low / 1.3, high * 1.3)
 
 
 def _from_zero(low: float, high: float, margin: float) -> Point:
@@ -189,7 +182,7 @@ def _curve(curve: Curve, x: Axis, y: Axis) -> str:
 
 def _shade(shade: Shade, x: Axis, y: Axis) -> str:
     around = [*zip(shade.x, shade.high, strict=True), *reversed(list(zip(shade.x, shade.low, strict=True)))]
-    return path("band", "M" + "L".join(f"{x.at(a):.1f} {y.at(b):.1f}" for a, b in around) + "Z")
+    return line(around, x, y, "band", "Z")
 
 
 def _mark(mark: Mark, x: Axis, y: Axis) -> str:
@@ -208,9 +201,9 @@ def dot(across: float, down: float) -> str:
     return f"M{across:.1f} {down:.1f}h.01"
 
 
-def line(points: Iterable[Point], x: Axis, y: Axis, css: str) -> str:
+def line(points: Iterable[Point], x: Axis, y: Axis, css: str, end: str = "") -> str:
     """A polyline through data points."""
-    return path(css, "M" + "L".join(f"{x.at(a):.1f} {y.at(b):.1f}" for a, b in points))
+    return path(css, "M" + "L".join(f"{x.at(a):.1f} {y.at(b):.1f}" for a, b in points) + end)
 
 
 def segments(xs: Sequence[float], values: Sequence[float | None]) -> list[list[Point]]:
@@ -249,8 +242,7 @@ def frame(x: Axis, y: Axis, x_label: str, y_label: str = "", *, x_ticks: int = 5
 
 
 def _tick(value: float, x: float, y: float, anchor: str) -> str:
-    # Ticks are round by construction, so trailing zeros say nothing and cost width on a phone.
-    # They are places and not readings: those near 1 are told apart too.
+    # Ticks are round, so trailing zeros say nothing; they are places and not readings, so those near 1 differ too.
     mantissa, mark, exponent = number(value, digits=NEAR_DIGITS).partition("e")
     text = (mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa) + mark + exponent
     return element("text", typeset_text(text), class_="tick", x=x, y=y, text_anchor=anchor)
@@ -260,6 +252,5 @@ def svg(uid: str, title: str, description: str, size: Point, body: str) -> str:
     """The drawing with its accessible name and description; `uid` must be unique on the page."""
     names = element("title", escape(title), id=f"{uid}-title")
     names += element("desc", typeset_text(description), id=f"{uid}-desc")
-    box = f"0 0 {size[0]:g} {size[1]:g}"
-    named_by = f"{uid}-title {uid}-desc"
+    box, named_by = f"0 0 {size[0]:g} {size[1]:g}", f"{uid}-title {uid}-desc"
     return element("svg", names + body, class_="chart", viewBox=box, role="img", aria_labelledby=named_by, xmlns=SVG)

@@ -15,21 +15,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _LEAST_WIDTH, _MOST_WIDTH = 20, 10_000
-_STYLES = {
-    "severe": "bold red",
-    "warning": "bold yellow",
-    "note": "bold blue",
-    "healthy": "bold green",
-    "structure": "bold cyan",
-    "no_effect": "bold dim",
-    "better": "green",
-    "worse": "red",
-    "lead": "dim",
-    "little": "dim",
-    "strong": "bold",
-    "quiet": "dim",
-    "caution": "yellow",
-}
+_STYLES = {"severe": "bold red", "warning": "bold yellow", "note": "bold blue", "healthy": "bold green"}
+_STYLES |= {"structure": "bold cyan", "no_effect": "bold dim", "strong": "bold", "caution": "yellow"}
+_STYLES |= {"better": "green", "worse": "red", "lead": "dim", "little": "dim", "quiet": "dim"}
 
 
 def print_document(document: Document, console: "Console | None" = None) -> None:
