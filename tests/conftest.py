@@ -19,24 +19,12 @@ except ImportError:  # as in an environment of the core alone
 
 # Every annotation of the package is checked at every call, in tests only; before its modules are imported. The terminal
 # imports rich inside functions, and so do the records pandas and matplotlib: their annotations have no meaning at run time.
-beartype_package(
-    "uncone",
-    conf=BeartypeConf(
-        is_pep484_tower=True,
-        claw_skip_package_names=(
-            "uncone.report.terminal",
-            "uncone.report.plot",
-            "uncone.records.record",
-            "uncone.training.loss.compiled",  # an operator of torch is no function
-            "uncone.training.loss.kernels",
-        ),
-    ),
-)
+_LATE = ("uncone.report.terminal", "uncone.report.plot", "uncone.records.record")
+_COMPILED = ("uncone.training.loss.compiled", "uncone.training.loss.kernels")  # an operator of torch is no function
+beartype_package("uncone", conf=BeartypeConf(is_pep484_tower=True, claw_skip_package_names=(*_LATE, *_COMPILED)))
 
-if (
-    torch is not None and "PYTEST_XDIST_WORKER" in os.environ
-):  # the workers share the cores; torch's threads would wait for each other
-    torch.set_num_threads(1)
+if torch is not None and "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)  # the workers share the cores; torch's threads would wait for each other
 
 collect_ignore = ["training", "experiments"] if torch is None else []
 

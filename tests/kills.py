@@ -77,11 +77,10 @@ def _text(target: Path, version: int) -> None:
 
 def file_writers(folder: Path) -> dict[str, Writer]:
     """Everything that writes a file."""
+    diagnosis = make_diagnosis()
     found: dict[str, Writer] = {
-        "record.json": lambda target, version: make_diagnosis().save(target) if version else _text(target, version),
-        "page.html": lambda target, version: (
-            write_html(make_diagnosis(), target) if version else _text(target, version)
-        ),
+        "record.json": lambda target, version: diagnosis.save(target) if version else _text(target, version),
+        "page.html": lambda target, version: write_html(diagnosis, target) if version else _text(target, version),
         "transformation.safetensors": lambda target, version: AllButTheTop(2).fit(rows(version)).save(target),
         "moments.safetensors": lambda target, version: Moments.of(rows(version)).save(target),
         "faiss.index": lambda target, version: to_faiss(Center().fit(rows(version)), target) and None,
@@ -118,13 +117,8 @@ def content(path: Path) -> bytes | None:
             held = {name: file.get_tensor(name).double().tolist() for name in sorted(file.keys())}
             return repr((sorted((file.metadata() or {}).items()), held)).encode()
     if path.is_dir():
-        return repr(
-            [
-                (str(file.relative_to(path)), file.read_bytes())
-                for file in sorted(path.rglob("*"))
-                if file.is_file() and file.suffix != ".tmp"
-            ]
-        ).encode()
+        files = (file for file in sorted(path.rglob("*")) if file.is_file() and file.suffix != ".tmp")
+        return repr([(str(file.relative_to(path)), file.read_bytes()) for file in files]).encode()
     return path.read_bytes() if path.exists() else None
 
 

@@ -66,18 +66,9 @@ def write_model(folder: Path, table: Tensor, head: Tensor | None = None, *, toke
     """A GPT-NeoX-like checkpoint: config.json, model.safetensors (an untied head if given), vocab.json."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {"gpt_neox.embed_in.weight": table, "gpt_neox.final_layer_norm.weight": torch.ones(table.shape[1])}
-    config = {
-        "model_type": "gpt_neox",
-        "architectures": ["GPTNeoXForCausalLM"],
-        "vocab_size": len(table),
-        "hidden_size": table.shape[1],
-    }
-    config |= {
-        "num_hidden_layers": 1,
-        "num_attention_heads": 4,
-        "intermediate_size": 64,
-        "tie_word_embeddings": head is None,
-    }
+    config = {"model_type": "gpt_neox", "architectures": ["GPTNeoXForCausalLM"], "vocab_size": len(table)}
+    config |= {"hidden_size": table.shape[1], "num_hidden_layers": 1, "num_attention_heads": 4}
+    config |= {"intermediate_size": 64, "tie_word_embeddings": head is None}
     if head is not None:
         tensors["embed_out.weight"] = head
     save_file(tensors, folder / "model.safetensors")

@@ -11,21 +11,15 @@ import pytest
 import torch
 from torch.multiprocessing.spawn import start_processes
 
-TRANSFORMERS = tuple(
-    f"transformers.{name}"
-    for name in (
-        "trainer",
-        *(f"models.{model}.modeling_{model}" for model in ("bert", "gemma2", "gpt2", "llama", "marian")),
-    )
-)
+_MODELS = (f"transformers.models.{name}.modeling_{name}" for name in ("bert", "gemma2", "gpt2", "llama", "marian"))
+TRANSFORMERS = ("transformers.trainer", *_MODELS)
 
 
 def forked(*imported: str) -> multiprocessing.context.ForkServerContext:
     """Processes that are forked from one that has imported torch and these modules, if they are the first to ask."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["torch.distributed.fsdp", "uncone.training.attach", "uncone.training.attach_states", *imported]
-    )
+    ours = ["torch.distributed.fsdp", "uncone.training.attach", "uncone.training.attach_states"]
+    context.set_forkserver_preload([*ours, *imported])
     return context
 
 

@@ -11,12 +11,10 @@ import pytest
 from uncone.questions import OBJECTS, QUESTIONS
 
 SOURCE = Path(__file__).parent.parent / "src" / "uncone"
+ASKED = {"diagnosis", "comparison", "calibration", "evaluation", "repairs", "edits", "tokens", "saturation", "training"}
+"""Folders of questions: one knows of another its public functions and its records."""
 BELOW: dict[str, set[str]] = {
-    "questions": set(),
-    "roles": set(),
-    "errors": set(),
-    "arguments": set(),
-    "version": set(),
+    **{room: set() for room in ("questions", "roles", "errors", "arguments", "version")},
     "lazy": {"errors"},
     "memory": set(),
     "threads": set(),
@@ -32,42 +30,18 @@ BELOW: dict[str, set[str]] = {
     "measure": {"moments", "rows", "records", "statistics"},
     "transforms": {"measure", "model", "moments", "rows", "records", "statistics", "atomic"},
     "report": {"records", "atomic"},
-    "diagnosis": set(),
-    "comparison": set(),
-    "calibration": set(),
-    "evaluation": set(),
-    "repairs": set(),
-    "edits": set(),
-    "tokens": set(),
-    "saturation": set(),
-    "training": set(),
+    **{room: set() for room in ASKED},
     "cli": {"report", "model", "records", "atomic"},
 }
 GROUND = {"statistics", "atomic", "sealed", "tensors", "transforms", "measure", "model", "moments", "rows", "records"}
 """What every question may know, beside `ANY`."""
-ASKED = {"diagnosis", "comparison", "calibration", "evaluation", "repairs", "edits", "tokens", "saturation", "training"}
-"""Folders of questions: one knows of another its public functions and its records."""
 PUBLIC = {f"uncone.{file}" for file in (*OBJECTS.values(), *(of[0] for of in QUESTIONS.values()))}
 ANY = {"errors", "arguments", "version", "lazy", "memory", "regular", "threads", "questions", "roles"}
 """What every room may know."""
 UPWARD = {"records/record.py": {"uncone.report.html", "uncone.report.plot"}}
 """The one place that knows a room above: a record asks for its notebook view and its plot when they are wanted."""
-OPTIONAL = {
-    "matplotlib",
-    "pandas",
-    "transformers",
-    "tokenizers",
-    "gguf",
-    "pyarrow",
-    "ray",
-    "sentence_transformers",
-    "numba",
-    "rich",
-    "faiss",
-    "ir_measures",
-    "sklearn",
-    "scipy",
-}
+OPTIONAL = {"matplotlib", "pandas", "transformers", "tokenizers", "gguf", "pyarrow", "ray", "sentence_transformers"}
+OPTIONAL |= {"numba", "rich", "faiss", "ir_measures", "sklearn", "scipy"}
 CORE = set(BELOW) - {"tensors", "training", "edits", "evaluation", "repairs"}
 """The rooms that run where torch is not installed."""
 OF_TORCH = {
@@ -139,12 +113,9 @@ RECORDS = [path for path in FILES if path.name == "record.py" and _room(path) !=
 def test_a_record_imports_records_and_the_standard_library(path: Path) -> None:
     for module, top in _imports(path):
         assert top, f"{path} imports {module} inside a function"
-        ours = module.split(".")[0] == "uncone"
-        allowed = (
-            module.split(".")[1] in ("records", "errors", "arguments") or module.endswith(".record") if ours else True
-        )
-        assert allowed, f"{path} imports {module}"
-        assert ours or module.split(".")[0] in sys.stdlib_module_names, f"{path} imports {module}"
+        first, *rest = module.split(".")
+        is_ours = first == "uncone" and (rest[0] in ("records", "errors", "arguments") or rest[-1] == "record")
+        assert is_ours or first in sys.stdlib_module_names, f"{path} imports {module}"
 
 
 def test_the_table_of_questions_imports_nothing() -> None:
@@ -178,13 +149,8 @@ def _imported_files(path: Path) -> set[Path]:
         upward = UPWARD.get(str(path.relative_to(SOURCE)), set())
         if module.split(".")[0] == "uncone" and module not in upward:
             folder = SOURCE.joinpath(*module.split(".")[1:])
-            candidates = (
-                folder / f"{name}.py",
-                folder / name / "__init__.py",
-                folder.with_suffix(".py"),
-                folder / "__init__.py",
-            )
-            files.add(next(file for file in candidates if file.exists()))
+            named = (folder / f"{name}.py", folder / name / "__init__.py")
+            files.add(next(f for f in (*named, folder.with_suffix(".py"), folder / "__init__.py") if f.exists()))
     return files
 
 
@@ -222,11 +188,10 @@ def test_compiled_loops_are_imported_inside_functions() -> None:
     assert not [path for path in FILES for module, top in _imports(path) if top and module in modules]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [p for p in FILES if _room(p) in ("records", "errors", "atomic", "regular", "questions", "roles")],
-    ids=lambda p: p.name,
-)
+_PLAIN = [p for p in FILES if _room(p) in ("records", "errors", "atomic", "regular", "questions", "roles")]
+
+
+@pytest.mark.parametrize("path", _PLAIN, ids=lambda p: p.name)
 def test_records_need_only_the_standard_library(path: Path) -> None:
     loaded = {m.split(".")[0] for m, top in _imports(path) if top or _room(path) != "records"}
     assert not loaded - set(sys.stdlib_module_names) - {"uncone"}
@@ -288,10 +253,6 @@ CLOCKS = {
 
 
 def test_no_answer_depends_on_the_clock() -> None:
-    reading = {
-        path.relative_to(SOURCE).as_posix()
-        for path in SOURCE.rglob("*.py")
-        for module, _ in _imports(path)
-        if module.split(".")[0] in ("time", "timeit", "datetime")
-    }
-    assert reading == set(CLOCKS)
+    clocks = {"time", "timeit", "datetime"}
+    reading = [path for path in SOURCE.rglob("*.py") if clocks & {module.split(".")[0] for module, _ in _imports(path)}]
+    assert {path.relative_to(SOURCE).as_posix() for path in reading} == set(CLOCKS)

@@ -6,14 +6,16 @@ import pty
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from uncone import Diagnosis, __version__, cli
+from uncone import Diagnosis, __version__, cli, diagnose
 from uncone.cli import program
 
+from .command import run_command
 from .matrices import gaussian
 from .planted import rare_tail, write_model
 
@@ -34,7 +36,7 @@ def _fails(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
     return error
 
 
-def test_a_model_from_start_to_files(tmp_path: Path) -> None:
+def test_a_model_from_start_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = write_model(tmp_path / "m", rare_tail())
     done = _run("diagnose", model, "--json", tmp_path / "d.json", "--html", tmp_path / "d.html")
     assert done.returncode == 0, done.stderr
@@ -43,24 +45,20 @@ def test_a_model_from_start_to_files(tmp_path: Path) -> None:
     assert f"wrote {tmp_path / 'd.json'}" in done.stdout
     d = Diagnosis.load(tmp_path / "d.json")
     assert d.verdict.replace("&", "&amp;") in (tmp_path / "d.html").read_text()
-    again = _run("report", tmp_path / "d.json", "--html", tmp_path / "again.html")
-    assert again.returncode == 0
+    assert run_command("report", capsys, tmp_path / "d.json", "--html", tmp_path / "again.html")[0] == 0
     assert (tmp_path / "again.html").read_text() == (tmp_path / "d.html").read_text()
-    assert _run("report", tmp_path / "d.json").stdout.split()[:3] == ["WARNING", "The", "input"]
+    assert run_command("report", capsys, tmp_path / "d.json")[1].split()[:3] == ["WARNING", "The", "input"]
 
 
-def test_rows_that_are_not_finite(tmp_path: Path) -> None:
+def test_rows_that_are_not_finite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     x = gaussian(50, 4).numpy()
     x[3, 0] = np.nan
     np.save(tmp_path / "x.npy", x)
-    refused = _run("diagnose", tmp_path / "x.npy")
-    assert refused.returncode == 1
-    assert re.fullmatch(
-        r"uncone: expected finite rows, got 1 row of 50 .* \(row 3\): .*--skip-nonfinite.*\n", refused.stderr
-    )
-    done = _run("diagnose", tmp_path / "x.npy", "--skip-nonfinite")
-    assert done.returncode == 0
-    assert "1 row" in done.stdout
+    told = r"uncone: expected finite rows, got 1 row of 50 .* \(row 3\): .*--skip-nonfinite.*\n"
+    assert re.fullmatch(told, _fails(capsys, "diagnose", tmp_path / "x.npy"))
+    status, printed, _ = run_command("diagnose", capsys, tmp_path / "x.npy", "--skip-nonfinite")
+    assert status == 0
+    assert "1 row" in printed
 
 
 def test_errors_are_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,11 +83,11 @@ def test_a_hostile_file_name_is_shown_as_text(tmp_path: Path, capsys: pytest.Cap
     assert "\u202e" not in error
 
 
-def test_debug_gives_the_traceback(tmp_path: Path) -> None:
-    done = _run("diagnose", tmp_path / "nothing", "--debug")
-    assert done.returncode == 1
-    assert "Traceback" in done.stderr
-    assert "InputError" in done.stderr
+def test_debug_gives_the_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, error = run_command("diagnose", capsys, tmp_path / "nothing", "--debug")
+    assert status == 1
+    assert "Traceback" in error
+    assert "InputError" in error
 
 
 def test_a_defect_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,8 +98,8 @@ def test_a_defect_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert "unexpected KeyError: 'oh': a defect in uncone; --debug shows where" in _fails(capsys, "diagnose", "x")
 
 
-def test_version() -> None:
-    assert _run("--version").stdout.strip() == __version__
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("--version", capsys)[1].strip() == __version__
 
 
 def test_help_loads_no_torch() -> None:
@@ -114,19 +112,13 @@ def test_long_work_shows_progress(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", gaussian(40_000, 32).numpy())
     code = f"from uncone.cli import answer, main; answer.PROGRESS_AFTER_S = 0.0; main(['diagnose', {str(tmp_path / 'x.npy')!r}])"
     main, side = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stderr=side, stdout=subprocess.DEVNULL, env=os.environ | {"TERM": "xterm"}
-    )
+    streams = {"stderr": side, "stdout": subprocess.DEVNULL}
+    process = subprocess.Popen([sys.executable, "-c", code], **streams, env=os.environ | {"TERM": "xterm"})
     os.close(side)
     seen = b""
-    while True:
-        try:
-            part = os.read(main, 4096)
-        except OSError:  # the other side is closed
-            break
-        if not part:
-            break
-        seen += part
+    with suppress(OSError):  # the other side is closed
+        while part := os.read(main, 4096):
+            seen += part
     os.close(main)
     assert process.wait() == 0
     assert b"rows: summing" in seen
@@ -135,9 +127,7 @@ def test_long_work_shows_progress(tmp_path: Path) -> None:
 
 def test_json_is_the_gold_one(tmp_path: Path) -> None:
     """Every field name and every reading of a fixed matrix, rounded to the digits that any BLAS keeps."""
-    rounded = json.loads(
-        Diagnosis.to_json(__import__("uncone").diagnose(_fixed())), parse_float=lambda text: float(f"{float(text):.4g}")
-    )
+    rounded = json.loads(diagnose(_fixed()).to_json(), parse_float=lambda text: float(f"{float(text):.4g}"))
     rounded["versions"] = {}
     gold = Path(__file__).parent / "gold" / "diagnosis.json"
     if os.environ.get("UNCONE_WRITE_GOLD"):
@@ -154,10 +144,8 @@ def _fixed() -> np.ndarray:
 
 def _comparable(data: object) -> object:
     if isinstance(data, dict):
-        return {
-            k: "coordinates" if k in ("raw", "centered") and isinstance(v, str) else _comparable(v)
-            for k, v in data.items()
-        }
+        drawn = {k for k, v in data.items() if k in ("raw", "centered") and isinstance(v, str)}
+        return {k: "coordinates" if k in drawn else _comparable(v) for k, v in data.items()}
     if isinstance(data, list):
         return [_comparable(v) for v in data]
     return pytest.approx(data, rel=2e-3, abs=1e-6) if isinstance(data, float) else data

@@ -29,21 +29,8 @@ VERBS = sorted(
     if not part.startswith("-")
 )
 READING, WRITING = (Role.SPEC, Role.READ), (Role.WRITE, Role.OUT, Role.KEEP)
-NAMES_NO_FILE = {
-    "columns",
-    "fixed",
-    "higher",
-    "lower",
-    "ranks",
-    "name",
-    "names",
-    "device",
-    "method",
-    "max",
-    "min",
-    "repairs",
-    "dtype",
-}
+NAMES_NO_FILE = {"columns", "fixed", "higher", "lower", "ranks", "name", "names", "device", "method", "dtype"}
+NAMES_NO_FILE |= {"max", "min", "repairs"}
 """Options of text that name no file."""
 
 
@@ -66,11 +53,7 @@ def _arguments(verb: str, given: dict[str, Path | str]) -> list[str]:
     positional, options = list[str](), list[str]()
     for name, parameter in _parameters(verb).items():
         value = given.get(name)
-        if parameter.kind in (
-            inspect.Parameter.POSITIONAL_ONLY,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            inspect.Parameter.VAR_POSITIONAL,
-        ):
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
             positional.append(str(value or given.get("source") or "other"))
         elif value is not None:
             options += [f"--{name.replace('_', '-')}", str(value)]
@@ -98,13 +81,8 @@ def _is_closed(annotation: Any) -> bool:
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_option_that_may_name_a_file_says_what_is_done_with_it(verb: str) -> None:
     for name, parameter in _parameters(verb).items():
-        if (
-            {str, Path} & _types(parameter.annotation)
-            and not _is_closed(parameter.annotation)
-            and name not in NAMES_NO_FILE
-        ):
-            assert role_of(parameter) is not None, f"{verb} {name}: give it a Role"
-        if Path in _types(parameter.annotation):
+        kinds, is_closed = _types(parameter.annotation), _is_closed(parameter.annotation)
+        if Path in kinds or (str in kinds and not is_closed and name not in NAMES_NO_FILE):
             assert role_of(parameter) is not None, f"{verb} {name}: give it a Role"
 
 
@@ -198,17 +176,9 @@ def models(folder: Path) -> Path:
 
 
 SPEC_VERBS = [(verb, spec) for verb in VERBS for spec in _roles(verb, (Role.SPEC,))]
-IN_A_MODEL = (
-    "model/config.json",
-    "model/tokenizer.json",
-    "model/model-00001-of-00001.safetensors",
-    "blobs/0123",
-    "model/sub/notes.txt",
-    "model/new.html",
-    "model/sub/new.json",
-    "linked/new.html",
-    "MODEL/../model/new.html",
-)
+THERE = ("config.json", "tokenizer.json", "model-00001-of-00001.safetensors", "sub/notes.txt")
+NEW = ("model/new.html", "model/sub/new.json", "linked/new.html", "MODEL/../model/new.html")
+IN_A_MODEL = (*(f"model/{name}" for name in THERE), "blobs/0123", *NEW)
 
 
 @pytest.mark.parametrize(("verb", "spec"), SPEC_VERBS)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import uncone
+from tests.command import run_command
 from tests.report.records_example import make_diagnosis, make_subject
 from uncone import Diagnosis, InputError
 from uncone import report as reports
@@ -137,15 +138,27 @@ def test_a_command_that_is_stopped_says_so(
     assert capsys.readouterr().err == "uncone: stopped\n"
 
 
-def _shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["sh", "-c", command, "sh", sys.executable],
-        capture_output=True,
-        text=True,
-        env=os.environ | environment,
-        timeout=120,
-        check=False,
-    )
+def _shell(command: str) -> subprocess.CompletedProcess[str]:
+    run = ["sh", "-c", command, "sh", sys.executable]
+    return subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
+
+
+def _ended(code: str, folder: Path, said: str, number: signal.Signals) -> tuple[int, str]:
+    """The status and standard error of a program that gets a signal once it has said something."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=folder, text=True, **pipes)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == said
+        process.send_signal(number)
+        error = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()  # one that did not end would take a core from all tests after it
+    return process.returncode, error
+
+
+def _fail(*_: object) -> None:
+    raise ValueError("math domain error")
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "2>&- >/dev/null", "<&- 2>&-", "<&- >/dev/null 2>&-"])
@@ -160,21 +173,24 @@ def test_closed_standard_streams_stop_no_command(tmp_path: Path, closed: str) ->
     assert np.load(tmp_path / "y.npy").shape == (200, 8)
 
 
-@pytest.mark.parametrize("verb", ["diagnose", "repair"])
-def test_a_closed_standard_output_is_said_and_what_was_asked_for_is_written(tmp_path: Path, verb: str) -> None:
+@pytest.mark.parametrize("command", ["diagnose x.npy", "repair x.npy y.npy --method center"])
+def test_a_closed_standard_output_is_said_and_what_was_asked_for_is_written(tmp_path: Path, command: str) -> None:
     np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((200, 8), dtype=np.float32))
-    command = {"diagnose": "diagnose x.npy", "repair": "repair x.npy y.npy --method center"}[verb]
     done = _shell(f"cd {tmp_path} && $1 -m uncone {command} --json r.json >&-")
     assert (done.returncode, done.stderr) == (0, "")
     load_record(tmp_path / "r.json")
 
 
 @pytest.mark.parametrize("columns", ["0", "00", "1", "-1", "²", "٠", "abc", "", "99999999999999999999"])
-def test_any_width_prints_the_record(saved: str, columns: str) -> None:
-    done = _shell(f"$1 -m uncone report {saved} && $1 -m uncone report --help", COLUMNS=columns)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "is severely degenerate: its tail is degenerate." in " ".join(done.stdout.split())
-    assert "Usage: uncone report" in done.stdout
+def test_any_width_prints_the_record(
+    saved: str, columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = {saved: "is severely degenerate: its tail is degenerate.", "--help": "Usage: uncone report"}
+    for argument, shown in words.items():
+        monkeypatch.setenv("COLUMNS", columns)
+        status, printed, error = run_command("report", capsys, argument)
+        assert (status, error) == (0, "")
+        assert shown in " ".join(printed.split())
 
 
 WAITING = """
@@ -202,18 +218,8 @@ program.main(["wait"])
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
 def test_a_signal_leaves_nothing_half_written(tmp_path: Path, number: signal.Signals, status: int) -> None:
     (tmp_path / "file").write_text("old")
-    process = subprocess.Popen(
-        [sys.executable, "-c", WAITING], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline() == "half\n"
-        process.send_signal(number)
-        error = process.communicate(timeout=60)[1]
-    finally:
-        process.kill()
-    assert process.returncode == status
-    assert error == ("uncone: stopped\n" if number is signal.SIGINT else f"uncone: ended by {number.name}\n")
+    told = "uncone: stopped\n" if number is signal.SIGINT else f"uncone: ended by {number.name}\n"
+    assert _ended(WAITING, tmp_path, "half\n", number) == (status, told)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "old"
 
@@ -241,16 +247,8 @@ program.main(["busy"])
 """
 
 
-def test_a_signal_ends_a_command_whose_thread_is_in_a_long_product() -> None:
-    process = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline() == "busy\n"
-        process.terminate()
-        error = process.communicate(timeout=60)[1]
-    finally:
-        process.kill()  # one that did not end would take a core from all tests after it
-    assert (process.returncode, error) == (143, "uncone: ended by SIGTERM\n")
+def test_a_signal_ends_a_command_whose_thread_is_in_a_long_product(tmp_path: Path) -> None:
+    assert _ended(BUSY, tmp_path, "busy\n", signal.SIGTERM) == (143, "uncone: ended by SIGTERM\n")
 
 
 def test_json_comes_first_then_the_terminal_then_the_page(
@@ -269,10 +267,7 @@ def test_json_comes_first_then_the_terminal_then_the_page(
 def test_what_fails_takes_nothing_with_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, failing: str
 ) -> None:
-    def fail(*_: object) -> None:
-        raise ValueError("math domain error")
-
-    monkeypatch.setattr(Diagnosis if failing == "save" else reports, failing, fail)
+    monkeypatch.setattr(Diagnosis if failing == "save" else reports, failing, _fail)
     files = {"save": tmp_path / "d.json", "write_html": tmp_path / "d.html"}
     with pytest.raises(ValueError, match="math domain error"):
         hand_over(make_diagnosis(), *files.values())
@@ -286,10 +281,7 @@ def test_what_fails_takes_nothing_with_it(
 def test_a_page_that_cannot_be_drawn_leaves_the_other_file_of_a_report(
     monkeypatch: pytest.MonkeyPatch, saved: str, tmp_path: Path
 ) -> None:
-    def fail(*_: object) -> None:
-        raise ValueError("math domain error")
-
-    monkeypatch.setattr(reports, "write_html", fail)
+    monkeypatch.setattr(reports, "write_html", _fail)
     with pytest.raises(SystemExit) as ended:
         main(["report", saved, "--html", str(tmp_path / "d.html"), "--markdown", str(tmp_path / "d.md")])
     assert ended.value.code == 1
@@ -304,9 +296,8 @@ def test_a_number_that_json_has_not_is_named_and_the_rest_is_there(
     record = replace(make_diagnosis(), subjects=(subject,))
     with pytest.raises(InputError) as told:
         hand_over(record, tmp_path / "d.json", tmp_path / "d.html")
-    assert str(told.value).startswith(
-        "expected finite numbers in a diagnosis, got nan at diagnosis.subjects[0].measurements[0].value: "
-    )
+    where = "diagnosis.subjects[0].measurements[0].value"
+    assert str(told.value).startswith(f"expected finite numbers in a diagnosis, got nan at {where}: ")
     assert "severely degenerate" in capsys.readouterr().out
     assert [file.name for file in tmp_path.iterdir()] == ["d.html"]
     finite = replace(record, subjects=(replace(subject, measurements=(replace(measured, value=0.5),)),))

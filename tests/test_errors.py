@@ -11,19 +11,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests.command import run_command
-from uncone import (
-    Diagnosis,
-    InputError,
-    UndefinedMeasure,
-    UnsupportedModel,
-    calibrate,
-    check,
-    diagnose,
-    evaluate,
-    open_rows,
-    select_repair,
-)
-from uncone.errors import UnconeError, bounded
+from uncone import Diagnosis, calibrate, check, diagnose, evaluate, open_rows, select_repair
+from uncone.errors import InputError, UnconeError, UndefinedMeasure, UnsupportedModel, bounded
 
 LONG = "x" * 100_000
 ESCAPES = "\x1b[31m" * 20_000
@@ -87,13 +76,8 @@ def test_long_names_of_tensors_labels_and_files(tmp_path: Path, capsys: pytest.C
         with pytest.raises(InputError) as told:
             ask()
         assert len(str(told.value)) <= 1000
-    for arguments in (
-        ("report", tmp_path / "d.json"),
-        ("report", LONG),
-        ("diagnose", tmp_path / "x.npy", f"--{LONG}"),
-        (LONG[:5000],),
-    ):
-        verb, *rest = arguments
+    option = ("diagnose", tmp_path / "x.npy", f"--{LONG}")
+    for verb, *rest in (("report", tmp_path / "d.json"), ("report", LONG), option, (LONG[:5000],)):
         status, _, err = run_command(str(verb), capsys, *rest)
         assert status == 1
         assert len(err) < 1100

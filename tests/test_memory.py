@@ -7,17 +7,7 @@ import torch
 
 from tests.command import run_command
 from uncone import InputError, Moments, tensors
-from uncone.memory import (
-    _MOST_MAPPINGS,
-    RECYCLED_BYTES,
-    _freed,
-    check_memory,
-    clear_recycled,
-    free_bytes,
-    recycled,
-    uninitialised,
-    zeros,
-)
+from uncone.memory import RECYCLED_BYTES, _freed, check_memory, free_bytes, recycled, uninitialised, zeros
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (1, 1), (5, 7), (3, 1000, 1000)])
@@ -67,7 +57,7 @@ def test_large_memory_is_zero_though_memory_before_it_was_not() -> None:
 
 
 def test_freed_memory_is_used_again_and_never_twice_at_once() -> None:
-    clear_recycled()
+    _freed.kept.clear()
     size = 5 * 2**20
     first, second = recycled((size,), np.uint8), recycled((size,), np.uint8)
     first.fill(1)
@@ -81,17 +71,17 @@ def test_freed_memory_is_used_again_and_never_twice_at_once() -> None:
     assert bool((view == 1).all())
     del view, third
     assert recycled((size // 4,), np.float32).ctypes.data in places
-    clear_recycled()
+    _freed.kept.clear()
     assert bool((recycled((size,), np.uint8) == 0).all()), "fresh"
 
 
 def test_no_more_is_kept_than_is_said() -> None:
-    clear_recycled()
+    _freed.kept.clear()
     memory = [recycled((5 * 2**20,), np.uint8) for _ in range(9)]
     del memory
     large = recycled((RECYCLED_BYTES + 1,), np.uint8)
     del large
-    assert len(_freed.kept) <= _MOST_MAPPINGS
+    assert len(_freed.kept) <= 8
     assert sum(len(m) for m in _freed.kept) <= RECYCLED_BYTES
 
 
@@ -113,10 +103,8 @@ class TestWhatWorkMayTake:
 
     def test_more_than_is_free_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("uncone.memory.free_bytes", lambda: 8 * 10**9)
-        with pytest.raises(
-            InputError,
-            match=r"the products of 20,000 columns .* 16.0 GB of the 8.0 GB that are free: .*UNCONE_MEMORY_GB=16$",
-        ):
+        told = r"the products of 20,000 columns .* 16.0 GB of the 8.0 GB that are free: .*UNCONE_MEMORY_GB=16$"
+        with pytest.raises(InputError, match=told):
             Moments.of(np.broadcast_to(np.float32(1), (10_001, 20_000)))
         Moments(20_000, second=False)
         Moments(4000)
@@ -126,10 +114,10 @@ class TestWhatWorkMayTake:
         monkeypatch.setenv("UNCONE_MEMORY_GB", "16")
         check_memory(16 * 10**9, "work", "make it smaller")
         monkeypatch.setenv("UNCONE_MEMORY_GB", "0.6")
-        with pytest.raises(
-            InputError,
-            match=r"which take 0.7 GB of the 0.6 GB that are allowed: make it smaller. To allow more, set UNCONE_MEMORY_GB=1$",
-        ):
+        told = (
+            "which take 0.7 GB of the 0.6 GB that are allowed: make it smaller. To allow more, set UNCONE_MEMORY_GB=1$"
+        )
+        with pytest.raises(InputError, match=told):
             check_memory(7 * 10**8, "work", "make it smaller")
         for told in ("lots", "nan", "inf"):
             monkeypatch.setenv("UNCONE_MEMORY_GB", told)
@@ -159,12 +147,8 @@ class TestWhatWorkMayTake:
     ) -> None:
         monkeypatch.setattr("uncone.memory.free_bytes", lambda: 10**9)
         np.lib.format.open_memmap(tmp_path / "wide.npy", "w+", np.float16, (10_001, 20_000))  # empty blocks
-        status, _, error = run_command("diagnose", capsys, tmp_path / "wide.npy")
-        assert status == 1
-        assert "16.0 GB of the 1.0 GB that are free" in error
-        status, _, error = run_command(
-            "repair", capsys, tmp_path / "wide.npy", tmp_path / "y.npy", "--method", "whiten", "--force"
-        )
-        assert status == 1
-        assert "16.0 GB of the 1.0 GB that are free" in error
+        for verb, rest in (("diagnose", ()), ("repair", (tmp_path / "y.npy", "--method", "whiten", "--force"))):
+            status, _, error = run_command(verb, capsys, tmp_path / "wide.npy", *rest)
+            assert status == 1
+            assert "16.0 GB of the 1.0 GB that are free" in error
         assert not (tmp_path / "y.npy").exists()

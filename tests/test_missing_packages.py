@@ -66,15 +66,11 @@ def test_a_missing_rich_is_answered_with_the_command(monkeypatch: pytest.MonkeyP
         report.print_record(uncone.diagnose(np.eye(8, dtype=np.float32)))
 
 
-@pytest.mark.parametrize(
-    ("package", "how"),
-    [
-        ("torch", "'uncone[torch]'"),
-        ("pyarrow.parquet", "'uncone[parquet]'"),
-        ("safetensors", "safetensors"),
-        ("numpy", "numpy"),
-    ],
-)
+EXTRAS = {"torch": "torch", "pyarrow.parquet": "parquet", "sklearn": "cluster", "ir_measures": "evaluate"}
+HOW = {name: f"'uncone[{extra}]'" for name, extra in EXTRAS.items()} | {"safetensors": "safetensors", "numpy": "numpy"}
+
+
+@pytest.mark.parametrize(("package", "how"), HOW.items())
 def test_any_other_package_is_named_at_the_command_line(
     package: str, how: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,20 +17,16 @@ import pytest
 import uncone
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [
-    ROOT / "README.md",
-    ROOT / "CHANGELOG.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "benchmarks").glob("*.md")),
-    *sorted((ROOT / "examples").glob("*.py")),
-]
+FOLDERS = {"docs": "*.md", "benchmarks": "*.md", "examples": "*.py"}
+DOCUMENTS = [path for folder, names in FOLDERS.items() for path in sorted((ROOT / folder).glob(names))]
+DOCUMENTS += [ROOT / "README.md", ROOT / "CHANGELOG.md"]
 _NAME = re.compile(r"(?<![\w./-])uncone((?:\.[A-Za-z_]\w*)+)(?![\w/])")
 """A dotted name; `uncone.diagnosis/1` is a record's schema."""
 _CODE = re.compile(r"^```(?:python|py)\n(.*?)^```$|``?([^`\n]+)``?", re.MULTILINE | re.DOTALL)
 _EXAMPLE = re.compile(r"^ *(?:>>>|\.\.\.) (.*)$", re.MULTILINE)
 _STARTED_WITH = {"uncone", "uncone.questions", "uncone.version"}
 _SERVER = """
-    import json, os, sys
+    import itertools, json, os, sys
     def loaded_by(names):  # what others' packages uncone imports for them, seen in a process that is thrown away
         reading, writing = os.pipe()
         if not (child := os.fork()):
@@ -63,11 +59,18 @@ _SERVER = """
             pass
     import uncone
     print(json.dumps([name for name in sys.modules if name.split(".")[0] == "uncone"]), flush=True)
-    for kind, name in asked:
+    def in_a_child(run):
         if not (child := os.fork()):
-            print(json.dumps([name, look_up(kind, name)]), flush=True)
+            run()
             os._exit(0)
         os.waitpid(child, 0)
+    def look_up_all(room, names):
+        if len(names) > 1:
+            look_up("attribute", f"uncone.{room}")  # which each name below begins with
+        for kind, name in names:
+            in_a_child(lambda: print(json.dumps([name, look_up(kind, name)]), flush=True))
+    for (_, room), names in itertools.groupby(asked, lambda one: (one[0], one[1].split(".")[1])):
+        in_a_child(lambda: look_up_all(room, list(names)))
 """
 
 
@@ -109,17 +112,11 @@ def _strings(source: str) -> Iterator[str]:
 
 def unresolved(names: set[tuple[str, str]]) -> dict[str, str]:
     """The names that are not there, with the error. Each is looked up in a process of its own that has imported
-    uncone, and nothing else of it."""
+    uncone, and of it nothing but the room that the name begins with."""
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(_SERVER)]
     asked = "".join(json.dumps(name) + "\n" for name in sorted(names))
-    done = subprocess.run(
-        command,
-        input=asked,
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"PYTHONDONTWRITEBYTECODE": ""},
-    )
+    how = {"env": os.environ | {"PYTHONDONTWRITEBYTECODE": ""}, "capture_output": True, "text": True, "check": True}
+    done = subprocess.run(command, input=asked, **how)
     loaded, *answers = (json.loads(line) for line in done.stdout.splitlines())
     assert set(loaded) == _STARTED_WITH, "importing uncone loads more of itself than its version"
     assert len(answers) == len(names)

@@ -33,12 +33,13 @@ def test_a_pipe_a_folder_a_device_and_a_socket_are_refused_at_once(tmp_path: Pat
 
 def test_what_cannot_be_opened_is_an_input_error(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
-    for path, reason in (
-        (tmp_path / "none", "No such file"),
-        (tmp_path / "loop", "symbolic links"),
-        ("a\0b", "null"),
-        ("x" * 5000, "too long"),
-    ):
+    names = {
+        tmp_path / "none": "No such file",
+        tmp_path / "loop": "symbolic links",
+        "a\0b": "null",
+        "x" * 5000: "too long",
+    }
+    for path, reason in names.items():
         with pytest.raises(InputError, match=f"cannot read .*{reason}"):
             open_regular(path)
 
@@ -76,7 +77,7 @@ def _readers() -> dict[str, Callable[[Path], object]]:
     from uncone.transforms import load
 
     rows = uncone.open_rows(torch.ones(3, 2))
-    suffixes = (
+    tables = (
         "npy",
         "npz",
         "safetensors",
@@ -91,17 +92,13 @@ def _readers() -> dict[str, Callable[[Path], object]]:
         "vec.gz",
         "gguf",
     )
-    return {f"x.{suffix}": uncone.open_rows for suffix in suffixes} | {
-        "counts.tsv": lambda path: read_counts(path, 3),
-        "counts.npy": lambda path: read_counts(path, 3),
+    by_name = {f"x.{suffix}": uncone.open_rows for suffix in tables}
+    by_name |= {f"text.{suffix}": read_texts for suffix in ("txt.xz", "txt", "jsonl", "parquet")}
+    by_name |= {f"counts.{suffix}": lambda path: read_counts(path, 3) for suffix in ("tsv", "npy")}
+    by_name |= {f"texts.{suffix}": lambda path: list(lines_of(path)) for suffix in ("txt", "txt.gz")}
+    return by_name | {
         "pairs.tsv": lambda path: read_labels(path, {}, None, match_at=None),
         "ids.txt": lambda path: places_of(rows, path),
-        "texts.txt": lambda path: list(lines_of(path)),
-        "texts.txt.gz": lambda path: list(lines_of(path)),
-        "texts.txt.xz": read_texts,
-        "text.txt": read_texts,
-        "text.jsonl": read_texts,
-        "text.parquet": read_texts,
         "sentences.gz": read_sentences,
         "sentences.txt": read_sentences,
         "moments.safetensors": uncone.Moments.load,

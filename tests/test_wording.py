@@ -1,6 +1,5 @@
 """One of a thing is singular wherever it is counted, and no share is rounded onto a limit it did not reach."""
 
-import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,15 +7,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 import uncone
+from tests.report.printed import printed
 from tests.report.records_example import make_diagnosis
 from uncone.model.counts import as_counts
 from uncone.records.parts import Finding
 from uncone.records.text import counted, cut_label, listing, percent, plural
 from uncone.records.tokens import UnderTrained
-from uncone.report import print_record, to_html
+from uncone.report import to_html
 
 
 @given(st.floats(-2, 3, allow_nan=False))
@@ -62,20 +61,11 @@ def test_a_rogue_dimension_is_not_said_to_carry_all() -> None:
     assert "100%" not in " ".join(finding.evidence)
 
 
-def _reports(subject: uncone.Subject) -> str:
-    """Both reports of a diagnosis with this one subject."""
-    printed = io.StringIO()
-    d = replace(make_diagnosis(), subjects=(subject,))
-    print_record(d, Console(file=printed, width=200, color_system=None))
-    return printed.getvalue() + to_html(d)
-
-
 def test_one_row_in_reports() -> None:
-    found = UnderTrained(
-        1, indicator="norm", definition="norm", rate=0.01, tested=200, reference="rows", known=1, known_found=1
-    )
+    found = UnderTrained(1, definition="norm", rate=0.01, tested=200, reference="rows", known=1, known_found=1)
     subject = replace(make_diagnosis().subjects[0], n=1, d=1, left_out=1, under_trained=found)
-    text = _reports(subject)
+    d = replace(make_diagnosis(), subjects=(subject,))
+    text = printed(d, 200) + to_html(d)
     assert text.count("1 row x 1 column,") == 2
     assert text.count("1 row that is not finite was left out") == 2
     assert "1 of 200 rows looks as if no text had trained it" in text
@@ -85,15 +75,9 @@ def test_one_row_in_reports() -> None:
 
 def test_one_row_in_findings_and_errors() -> None:
     d = uncone.diagnose(torch.ones(1, 4).numpy())
-    assert d.subjects[0].findings == (
-        Finding(
-            "not_measured",
-            "note",
-            d.subjects[0].findings[0].summary,
-            ("1 row, where at least 30 are needed to judge",),
-            "Pass more rows.",
-        ),
-    )
+    (finding,) = d.subjects[0].findings
+    few = ("1 row, where at least 30 are needed to judge",)
+    assert finding == Finding("not_measured", "note", finding.summary, few, "Pass more rows.")
     assert "its 1 row is too few" in d.verdict
     assert "1 rows" not in d.to_json()
     assert "the last 1 id" not in d.to_json()

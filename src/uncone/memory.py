@@ -138,11 +138,6 @@ class _Freed:
 _freed = _Freed()
 
 
-def clear_recycled() -> None:
-    """Give what `recycled` keeps to the system."""
-    _freed.kept.clear()
-
-
 def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
     """`uninitialised`, with zeros."""
     array = uninitialised(shape, dtype)

@@ -58,19 +58,17 @@ def test_every_completion_is_there(d: Diagnosis) -> None:
     assert "input.rogue_dimensions.dimensions" in offered
 
 
+_NUMBER = "expected a number of this diagnosis, got 'input.mean_cosin': the nearest are input.mean_cosine"
+_DETAIL = "expected a detail of input.rogue_dimensions, got 'nothing': there is dimensions"
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (
-            "input.mean_cosin",
-            "expected a number of this diagnosis, got 'input.mean_cosin': the nearest are input.mean_cosine",
-        ),
+        ("input.mean_cosin", _NUMBER),
         ("mean_cosine", "the nearest are input.mean_cosine, head.mean_cosine"),
         ("input.mean_cosine.", "got 'input.mean_cosine.'"),
-        (
-            "input.rogue_dimensions.nothing",
-            "expected a detail of input.rogue_dimensions, got 'nothing': there is dimensions",
-        ),
+        ("input.rogue_dimensions.nothing", _DETAIL),
         ("input.rogue_dimensions.dimensions.2", "there are items 0 to 1"),
         ("", "got ''"),
     ],

@@ -64,24 +64,8 @@ def test_texts_are_cut_and_missing_labels_stay_missing() -> None:
     assert len(_texts("Ġ" + "a" * 1000)[0] or "") == 200
 
 
-@pytest.mark.parametrize(
-    ("token", "shown"),
-    [
-        (" the", "␣the"),
-        ("the ", "the␣"),
-        ("    ", "␣␣␣␣"),
-        ("New York", "New York"),
-        ("a  b", "a␣␣b"),
-        ("\n", "\\n"),
-        ("▁the", "▁the"),
-        ("##ing", "##ing"),
-        ("\u202e", "\\u202e"),
-        ("", ""),
-    ],
-)
-def test_spaces_are_seen_at_an_end_and_beside_each_other(token: str, shown: str) -> None:
-    assert shown_token(token) == shown
-
-
-def test_shown_tokens_are_shortened() -> None:
+def test_spaces_are_seen_at_an_end_and_beside_each_other() -> None:
+    shown = {" the": "␣the", "the ": "the␣", "    ": "␣␣␣␣", "New York": "New York", "a  b": "a␣␣b", "\n": "\\n"}
+    shown |= {"▁the": "▁the", "##ing": "##ing", "\u202e": "\\u202e", "": ""}
+    assert {token: shown_token(token) for token in shown} == shown
     assert shown_token(" " + "a" * 60, 24) == "␣" + "a" * 22 + "…"

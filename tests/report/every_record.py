@@ -4,7 +4,8 @@ import base64
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from itertools import accumulate, cycle
 from typing import Any, Literal
@@ -39,9 +40,8 @@ class Maker:
         hints = _hints(cls)
         fields = [field for field in dataclasses.fields(cls) if field.name != "schema"]
         values = {field.name: self.value(hints[field.name]) for field in fields}
-        for base, fit in _FITS.items():
-            if cls is base:
-                values |= fit(self, values)
+        if fit := _FITS.get(cls):
+            values |= fit(self, values)
         self.length = before
         self.made.add(cls)
         return cls(**values)
@@ -76,6 +76,9 @@ class Maker:
         return tuple(self.make(cls) for _ in range(self.length))
 
 
+Fit = Callable[[Maker, dict[str, Any]], dict[str, Any]]
+
+
 def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(sorted(values))
 
@@ -95,15 +98,9 @@ def _estimate(maker: Maker, values: dict[str, Any]) -> dict[str, Any]:
 def _picture(maker: Maker, values: dict[str, Any]) -> dict[str, Any]:
     n = maker.length
     scales = {name: min(abs(values[name]) or 1.0, 1e289) for name in ("raw_scale", "centered_scale", "norm_scale")}
-    return {
-        "ids": tuple(range(n)),
-        "groups": tuple(place % n for place in range(n)),
-        "total": n,
-        **scales,
-        "raw": _int16(3 * n),
-        "centered": _int16(3 * n),
-        "norms": None if maker.sparse else _int16(n),
-    }
+    places = {"ids": tuple(range(n)), "groups": tuple(range(n)), "total": n}
+    drawn = {"raw": _int16(3 * n), "centered": _int16(3 * n), "norms": None if maker.sparse else _int16(n)}
+    return scales | places | drawn
 
 
 def _results(maker: Maker, values: dict[str, Any]) -> dict[str, Any]:
@@ -113,57 +110,61 @@ def _results(maker: Maker, values: dict[str, Any]) -> dict[str, Any]:
     def each(of: tuple[str, ...], value: Callable[[], Any]) -> dict[str, Any]:
         return {task: {one: {repair: value() for repair in of} for one in sets} for task in ("sts",)}
 
-    of_number = {"results": lambda: {"spearman_cosine": maker.value(float), "n": maker.value(int)}}
     differences = each(repairs[1:], lambda: {"spearman_cosine": maker.make(parts.Interval)})
     prices = {one: {repair: maker.make(parts.Price) for repair in repairs[1:]} for one in sets}
-    return {"results": each(repairs, of_number["results"]), "differences": differences, "prices": prices}
+    results = each(repairs, lambda: {"spearman_cosine": maker.value(float), "n": maker.value(int)})
+    return {"results": results, "differences": differences, "prices": prices}
 
 
-_FITS: dict[type, Callable[[Maker, dict[str, Any]], dict[str, Any]]] = {
+def _sorted(*names: str) -> Fit:
+    return lambda _, values: dict(zip(names, _rising(tuple(values[name] for name in names)), strict=True))
+
+
+def _edges(maker: Maker, values: dict[str, Any]) -> dict[str, Any]:
+    return {"edges": _rising((*values["edges"], maker.value(float)))}
+
+
+def _named(field: str, names: Callable[[dict[str, Any]], Iterable[str]]) -> Fit:
+    """The parts in a field get these names."""
+    return lambda _, values: {
+        field: tuple(replace(one, name=name) for one, name in zip(values[field], names(values), strict=False))
+    }
+
+
+def _ranks(maker: Maker, values: dict[str, Any]) -> dict[str, Any]:
+    first = values["ranks"][0] if values["lines"] else 0
+    return {"lines": tuple(replace(one, smallest=replace(one.smallest, rank=first)) for one in values["lines"])}
+
+
+def _knots(maker: Maker, values: dict[str, Any]) -> dict[str, Any]:
+    knots = {knot.score: knot for knot in sorted(values["knots"], key=lambda knot: knot.score)}
+    return {"variance": abs(values["variance"]), "knots": tuple(knots.values())}
+
+
+def _trace(maker: Maker, values: dict[str, Any]) -> dict[str, Any]:
+    steps = list(accumulate(1 + one.step for one in values["checkpoints"]))
+    first = [one.failed for one in values["checkpoints"][:1]]
+    placed = zip(values["checkpoints"], steps, [*first, *[""] * (len(steps) - 1)], strict=True)
+    return {"checkpoints": tuple(replace(one, step=step, failed=failed) for one, step, failed in placed)}
+
+
+_FITS: dict[type, Fit] = {
     parts.Estimate: _estimate,
-    parts.Interval: lambda _, v: dict(
-        zip(("low", "difference", "high"), _rising((v["low"], v["difference"], v["high"])), strict=True)
-    ),
-    parts.Share: lambda _, v: dict(
-        zip(("low", "value", "high"), _rising((v["low"], v["value"], v["high"])), strict=True)
-    ),
+    parts.Interval: _sorted("low", "difference", "high"),
+    parts.Share: _sorted("low", "value", "high"),
     parts.Group: lambda m, v: {"start": 10 * v["n"], "stop": 10 * v["n"] + 10},
-    parts.Norms: lambda m, v: {"edges": _rising((*v["edges"], m.value(float)))},
+    parts.Norms: _edges,
     parts.Picture: _picture,
-    parts.RankCurve: lambda m, v: {
-        "lines": tuple(
-            dataclasses.replace(one, smallest=dataclasses.replace(one.smallest, rank=v["ranks"][0]))
-            for one in v["lines"]
-        )
-    },
-    parts.LayerProfile: lambda m, v: {"edges": _rising((*v["edges"], m.value(float)))},
+    parts.RankCurve: _ranks,
+    parts.LayerProfile: _edges,
     parts.ScoreHistogram: lambda m, v: {"width": abs(v["width"])},
-    parts.Calibration: lambda _, v: {
-        "variance": abs(v["variance"]),
-        "knots": tuple({knot.score: knot for knot in sorted(v["knots"], key=lambda knot: knot.score)}.values()),
-    },
+    parts.Calibration: _knots,
     parts.LawRun: lambda _, v: {name: abs(v[name]) for name in ("n", "t", "loss")},
-    parts.ScalingLaw: lambda _, v: {
-        "constants": tuple(
-            dataclasses.replace(one, name=name)
-            for one, name in zip(v["constants"], ("A", "alpha", "B", "beta", "E"), strict=False)
-        )
-    },
-    parts.Repaired: lambda _, v: {
-        "after": tuple(
-            dataclasses.replace(one, name=other.name) for one, other in zip(v["after"], v["before"], strict=True)
-        )
-    },
+    parts.ScalingLaw: _named("constants", lambda _: ("A", "alpha", "B", "beta", "E")),
+    parts.Repaired: _named("after", lambda values: (one.name for one in values["before"])),
     parts.Checkpoint: lambda m, v: {"values": {name: m.value(float) for name in NAMED}},
     parts.SeriesTurn: lambda m, _: {"name": "head_entropy"},
-    parts.CheckpointTrace: lambda m, v: {
-        "checkpoints": tuple(
-            dataclasses.replace(one, step=step, failed="" if place else one.failed)
-            for place, (one, step) in enumerate(
-                zip(v["checkpoints"], accumulate(1 + one.step for one in v["checkpoints"]), strict=True)
-            )
-        )
-    },
+    parts.CheckpointTrace: _trace,
     parts.CurveVerdict: lambda _, v: {"peak_step": v["steps"][0] if v["steps"] else None},
     parts.Evaluation: _results,
 }

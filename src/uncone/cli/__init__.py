@@ -1,7 +1,4 @@
-"""The command line: one command a verb, in a file of its name. It parses, calls the verb, and prints.
-
-Everything heavy is imported inside the commands, so that `--help` answers at once.
-"""
+"""The command line. Everything heavy is imported inside the commands, so that `--help` answers at once."""
 
 from uncone.errors import without_package
 

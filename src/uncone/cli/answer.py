@@ -17,16 +17,9 @@ BEYOND = 2  # the exit status of a result that is beyond its bar
 Path_ = str | Path | None
 
 
-def answer(work: Callable[..., Record], json: Path | None, html: Path | None, *written: Path_) -> None:
-    """Do the work under a progress bar, hand over its result, and name what else it wrote."""
-    with progress_bar() as progress:
-        record = work(progress=progress)
-    hand_over(record, json, html, written=written)
-
-
 def judge(record: Record, json: Path | None, html: Path | None, *, beyond: bool) -> None:
     """Hand over a record, and end with status 2 if it is beyond its bar, also where it cannot be written."""
-    failed = _handed_over(record, json, html, record)
+    failed = _handed_over(record, json, html, shown=record)
     if not beyond:
         raise_first(failed)
     elif failed:
@@ -44,9 +37,8 @@ def progress_bar() -> Iterator[Progress | None]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    columns = (BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    words = TextColumn("{task.description}", markup=False)
-    bar = Progress(words, *columns, console=Console(stderr=True), transient=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
     tasks = dict[str, Any]()
 
     def update(what: str, done: int, total: int) -> None:
@@ -68,22 +60,15 @@ def progress_bar() -> Iterator[Progress | None]:
         bar.stop()
 
 
-def hand_over(
-    record: Record,
-    json: Path | None = None,
-    html: Path | None = None,
-    *,
-    shown: Record | None = None,
-    written: Iterable[Path_] = (),
-) -> None:
+def hand_over(record: Record, *files: Path | None, shown: Record | None = None, written: Iterable[Path_] = ()) -> None:
     """Write the record as JSON, print it (or `shown`), draw its page, and name the files and what else was `written`.
 
     The work took minutes: each step is done whatever became of the others, and the first failure is raised last."""
-    raise_first(_handed_over(record, json, html, shown or record, written))
+    raise_first(_handed_over(record, *files, shown=shown or record, written=written))
 
 
 def _handed_over(
-    record: Record, json: Path | None, html: Path | None, shown: Record, written: Iterable[Path_] = ()
+    record: Record, json: Path | None = None, html: Path | None = None, *, shown: Record, written: Iterable[Path_] = ()
 ) -> list[BaseException]:
     """What failed. The result itself comes first, then what is printed, then what is drawn."""
     from uncone import report
@@ -122,17 +107,10 @@ def raise_first(failed: Iterable[BaseException]) -> None:
             raise error
 
 
-def tell_unwritten(out: Path_) -> None:
-    """Say that a command that was to write `out` left it out, and why it did is printed above."""
-    from uncone.records.text import visible
-
-    print(f"nothing was written to {visible(str(out))}")  # noqa: T201 - the command's answer
-
-
-def tell(*written: Path_) -> None:
+def tell(*paths: Path_, did: str = "wrote") -> None:
     """Name the files that were written; a name may hold anything, also what no terminal should get."""
     from uncone.records.text import visible
 
-    for path in written:
+    for path in paths:
         if path is not None:
-            print(f"wrote {visible(str(path))}")  # noqa: T201 - the command's answer
+            print(f"{did} {visible(str(path))}")  # noqa: T201 - the command's answer

@@ -1,8 +1,7 @@
 """Commands that are derived from functions: the attribute `judge_curves` is the command of `uncone.judge_curves`.
 
-Of the function's signature the first argument is the subject of the command, and the others are its options. Sequences
-take several values, mappings NAME=VALUE, callables are left out, and `--json` and `--html` are added. The sentence of
-an option is that of the docstring.
+The first argument is the subject of the command, and the others are its options. Sequences take several values,
+mappings NAME=VALUE, callables are left out. The sentence of an option is that of the docstring.
 """
 
 import collections.abc
@@ -22,7 +21,7 @@ from typing import Annotated, Any, Literal, Union
 
 from cyclopts import Parameter as Option
 
-from uncone.cli.answer import hand_over, judge, progress_bar, tell_unwritten
+from uncone.cli.answer import hand_over, judge, progress_bar, tell
 from uncone.cli.files import Html, Json, Several
 from uncone.errors import InputError
 from uncone.questions import QUESTIONS
@@ -39,6 +38,7 @@ _BEYOND: dict[str, Callable[[Any, Mapping[str, Any]], bool]] = {
 }  # commands that end with status 2 where their result is beyond what was asked for
 _IN_FULL = {"diagnose": "diagnosis.advice.with_whole_paths", "repair": "repairs.repair.with_whole_names"}
 """A record is passed on and holds the ends of paths; on a terminal its commands can be pasted."""
+_SEQUENCES = (collections.abc.Sequence, collections.abc.Iterable, list, tuple)
 _SECTIONS = re.compile(r"^(Args|Returns|Raises|Example|Attributes):$", re.MULTILINE)
 _ARGUMENT = re.compile(r"^    (\w+): ", re.MULTILINE)
 
@@ -50,11 +50,11 @@ def __getattr__(name: str) -> Callable[..., None]:
 
 
 def command_of(function: Callable[..., Any]) -> Callable[..., None]:
-    """The command that parses, calls the function under a progress bar, prints its record and writes the files asked
-    for."""
+    """The command that parses, calls the function, prints its record and writes the files asked for."""
     hints = typing.get_type_hints(function, include_extras=True)
     given = inspect.signature(function).parameters
-    taken = {name: hints[name] for name in given if not _is_callable(hints[name])}
+    callables = {name for name in given if collections.abc.Callable in _origins(hints[name])}
+    taken = {name: hints[name] for name in given if name not in callables}
     pairs = {name: of for name, hint in taken.items() if (of := _values_of_pairs(hint)) is not None}
     own = _OWN.get(function.__name__, {})
 
@@ -71,13 +71,9 @@ def command_of(function: Callable[..., Any]) -> Callable[..., None]:
             record = function(*subjects, **options, **told)
         _hand_over(function.__name__, record, arguments | asked, json, html, taken)
 
-    parameters = [
-        given[name].replace(
-            kind=given[name].kind if place else Parameter.POSITIONAL_ONLY,
-            annotation=_option(name, hint, given[name].default),
-        )
-        for place, (name, hint) in enumerate(taken.items())
-    ]
+    options = {name: _option(name, hint, given[name].default) for name, hint in taken.items()}
+    subject, *parameters = (given[name].replace(annotation=option) for name, option in options.items())
+    parameters.insert(0, subject.replace(kind=Parameter.POSITIONAL_ONLY))
     added = {**own, "json": Json, "html": Html}
     parameters += [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=of) for name, of in added.items()]
     command.__name__ = command.__qualname__ = function.__name__
@@ -94,8 +90,7 @@ def _hand_over(
     written = [arguments.get(one) for one, hint in hints.items() if _role(hint) in (Role.WRITE, Role.OUT)]
     if type(record).__name__ != QUESTIONS[name][1].rpartition(".")[2]:  # the answer is to write nothing
         hand_over(record, json, html)
-        if "out" in arguments:
-            tell_unwritten(arguments["out"])
+        tell(arguments.get("out"), did="nothing was written to")  # why is printed above
         return
     if name in _BEYOND:
         judge(record, json, html, beyond=_BEYOND[name](record, arguments))
@@ -111,18 +106,13 @@ def _hand_over(
 
 
 def _help(documentation: str, names: list[str]) -> str:
-    """What a function's docstring says to a user of the command: its first paragraphs, and the arguments that are
-    options."""
-    text = inspect.cleandoc(documentation)
-    found = list(_SECTIONS.finditer(text))
-    sections = {
-        one[1]: text[one.end() : after.start() if after else None]
-        for one, after in zip(found, [*found[1:], None], strict=True)
-    }
-    arguments = re.split(_ARGUMENT, sections.get("Args", "").partition("\n\n")[0])
+    """The paragraphs of a docstring before its sections, and the arguments that are options."""
+    first, *rest = _SECTIONS.split(inspect.cleandoc(documentation))
+    sections = dict(zip(rest[::2], rest[1::2], strict=True))
+    arguments = _ARGUMENT.split(sections.get("Args", "").partition("\n\n")[0])
     sentences = zip(arguments[1::2], arguments[2::2], strict=True)
     kept = [f"    {name}: {_sentence(said, names)}" for name, said in sentences if name in names]
-    return "\n".join([text[: found[0].start() if found else None].rstrip(), "", "Args:", *kept])
+    return "\n".join([first.rstrip(), "", "Args:", *kept])
 
 
 def _sentence(said: str, names: list[str]) -> str:
@@ -142,12 +132,14 @@ def _flag(name: str) -> str:
 def _option(name: str, hint: Any, default: Any) -> Any:
     role, bare = _role(hint), _bare(hint)
     marks: list[Any] = [role] if role else []
-    several = next((one for one in _choices(bare) if _is_sequence(one) and _is_several(one, role)), None)
+    several = [typing.get_args(one)[0] for one in _choices(bare) if typing.get_origin(one) in _SEQUENCES]
+    if role is Role.READ:  # where a file may stand a sequence is what is in memory, unless of paths
+        several = list(filter(_is_path, several))
     if _values_of_pairs(hint) is not None:
-        several = collections.abc.Sequence[str]
-    if several is not None:
-        many = typing.cast(Any, list)[_item(typing.get_args(several)[0], role)]
-        return Annotated[many if _is_required(bare) else many | None, *marks, Several]
+        several = [str]
+    if several:
+        many = typing.cast(Any, list)[_item(several[0], role)]
+        return Annotated[many if type(None) not in _choices(bare) else many | None, *marks, Several]
     if default is True:
         marks.append(Option(negative=f"--no-{name.replace('_', '-')}"))
     kind = reduce(operator.or_, _kinds(bare, role))
@@ -175,12 +167,6 @@ def _item(kind: Any, role: Role | None) -> Any:
     return reduce(operator.or_, _kinds(kind, None)) if len(_choices(kind)) > 1 else kind
 
 
-def _is_several(sequence: Any, role: Role | None) -> bool:
-    """Whether a sequence is several values of an option; where a file may stand it is what is in memory, unless of
-    paths."""
-    return role is not Role.READ or _is_path(typing.get_args(sequence)[0])
-
-
 def _is_path(kind: Any) -> bool:
     return any(one is os.PathLike or typing.get_origin(one) is os.PathLike for one in _choices(kind))
 
@@ -193,8 +179,9 @@ def _bare(hint: Any) -> Any:
     return hint.__origin__ if typing.get_origin(hint) is Annotated else hint
 
 
-def _is_required(bare: Any) -> bool:
-    return type(None) not in _choices(bare)
+def _origins(hint: Any) -> dict[Any, Any]:
+    """The types that a value may have, each by what it is a form of."""
+    return {typing.get_origin(one): one for one in _choices(_bare(hint))}
 
 
 def _role(hint: Any) -> Role | None:
@@ -204,20 +191,10 @@ def _role(hint: Any) -> Role | None:
     return found or next((role for one in inner if (role := _role(one))), None)
 
 
-def _is_callable(hint: Any) -> bool:
-    return any(typing.get_origin(one) is collections.abc.Callable for one in _choices(_bare(hint)))
-
-
-def _is_sequence(kind: Any) -> bool:
-    return typing.get_origin(kind) in (collections.abc.Sequence, collections.abc.Iterable, list, tuple)
-
-
 def _values_of_pairs(hint: Any) -> type | None:
     """The type of a mapping's values; a mapping where a file may stand is one in memory."""
-    if _role(hint):
-        return None
-    found = next((one for one in _choices(_bare(hint)) if typing.get_origin(one) is collections.abc.Mapping), None)
-    if found is None:
+    found = _origins(hint).get(collections.abc.Mapping)
+    if _role(hint) or found is None:
         return None
     return str if typing.get_args(found)[1] is str else float
 
@@ -229,11 +206,8 @@ def _pairs(option: str, given: Iterable[str], of: type) -> Iterator[tuple[str, A
         number = number_in(value) if of is float else None
         flag = _flag(option)
         if not name or not value or (of is float and number is None):
-            example = "NAME=0.3" if of is float else "NAME=VALUE"
-            raise InputError(
-                f"expected {flag} NAME=VALUE, got {text!r}: give {'a number' if of is float else 'both'}, as in "
-                f"{example}"
-            )
+            way_out = "give a number, as in NAME=0.3" if of is float else "give both, as in NAME=VALUE"
+            raise InputError(f"expected {flag} NAME=VALUE, got {text!r}: {way_out}")
         if name in seen:
             raise InputError(f"expected one {flag} of {name}, got two: the second would hide the first")
         seen.add(name)

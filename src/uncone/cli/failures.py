@@ -6,7 +6,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Literal
 
 from uncone.errors import UnconeError, bounded, without_package
@@ -67,7 +67,7 @@ def end(error: BaseException, *, debug: bool) -> SystemExit:
     """Say on standard error why a command could not be done; what to raise then, with its exit status."""
     status = STOPPED if isinstance(error, KeyboardInterrupt) else getattr(error, "status", 1)
     cause = error.__cause__ if isinstance(error, UntoldError) else None
-    try:
+    with suppress(OSError):  # nobody is told, but by the status
         if debug:
             traceback.print_exception(error)
         else:
@@ -75,8 +75,6 @@ def end(error: BaseException, *, debug: bool) -> SystemExit:
 
             message = bounded(visible(" ".join(_message(cause or error).split())))
             print(f"uncone: {message}", file=sys.stderr)  # noqa: T201
-    except OSError:
-        pass  # nobody is told, but by the status
     release("stderr")
     return SystemExit(status)
 
@@ -84,24 +82,20 @@ def end(error: BaseException, *, debug: bool) -> SystemExit:
 def release(name: Literal["stdout", "stderr"]) -> bool:
     """Flush a stream, or close it and say so: at exit Python would flush it again, with another status."""
     stream = getattr(sys, name)
-    if stream is None:  # was closed before the program began
-        return False
     try:
-        stream.flush()
+        if stream is not None:  # it was closed before the program began
+            stream.flush()
+        return False
     except (OSError, ValueError):
-        try:
+        with suppress(OSError, ValueError):  # not a file, as under a test: Python flushes nothing of it
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
-        except (OSError, ValueError):
-            pass  # not a file, as under a test: Python flushes nothing of it
         return True
-    return False
 
 
 def nobody_reads(error: BaseException) -> bool:
-    """Whether the reader of standard output left, as `head` does when it has its lines: nothing is wrong then. What is
-    printed from now on goes nowhere."""
+    """Whether the reader of standard output left, as `head` does: nothing is wrong then, and the rest goes nowhere."""
     cause = error.__context__ if isinstance(error, SystemExit) else error  # rich leaves the program at it
     if not isinstance(cause, BrokenPipeError) or cause.filename is not None:
         return False

@@ -42,10 +42,8 @@ def _check_endings(bound: BoundArguments) -> None:
     for option, endings in _ENDINGS.items():
         path = bound.arguments.get(option)
         if path is not None and path.suffix.casefold() not in endings:
-            raise InputError(
-                f"expected a name that ends in {' or '.join(endings)} for --{option}, got {path}: say "
-                f"{path.with_suffix(endings[0])}"
-            )
+            what = f"a name that ends in {' or '.join(endings)} for --{option}"
+            raise InputError(f"expected {what}, got {path}: say {path.with_suffix(endings[0])}")
 
 
 def role_of(parameter: Parameter) -> Role | None:

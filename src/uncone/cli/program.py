@@ -11,13 +11,11 @@ from uncone.cli.report import report
 from uncone.questions import GROUPS, QUESTIONS
 from uncone.version import __version__
 
-app = App(
-    name="uncone",
-    help="Measure and explain representation degeneration in language models.\n\n"
-    "Any command takes --debug, for a traceback instead of one line when something fails.",
-    version=__version__,
-    default_parameter=Parameter(negative=""),
+_HELP = (
+    "Measure and explain representation degeneration in language models.\n\n"
+    "Any command takes --debug, for a traceback instead of one line when something fails."
 )
+app = App(name="uncone", help=_HELP, version=__version__, default_parameter=Parameter(negative=""))
 app.suppress_keyboard_interrupt = False  # else it leaves without a word, and `end` is never asked
 app.command(report)
 _groups = {name: App(name=name, help=told, default_parameter=Parameter(negative="")) for name, told in GROUPS.items()}
@@ -35,9 +33,8 @@ for name, (_, _, asked, told) in QUESTIONS.items():
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line.
 
-    Exit status 0: done, also where the reader of a pipe left before all was printed; 1: not done, and a line on
-    standard error says why; 2: a result beyond its bar (`check`, `compare --fail-on`, `calibrate --against`), printed
-    or not; 130: stopped; 128 plus the number of a signal: ended by that signal.
+    Exit status 0: done, also where the reader of a pipe left; 1: not done, and a line on standard error says why; 2: a
+    result beyond its bar, printed or not; 130: stopped; 128 plus the number of a signal: ended by that signal.
     """
     open_closed_streams()
     if "COLUMNS" in os.environ:
