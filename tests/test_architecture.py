@@ -44,27 +44,12 @@ OPTIONAL = {"matplotlib", "pandas", "transformers", "tokenizers", "gguf", "pyarr
 OPTIONAL |= {"numba", "rich", "faiss", "ir_measures", "sklearn", "scipy"}
 CORE = set(BELOW) - {"tensors", "training", "edits", "evaluation", "repairs"}
 """The rooms that run where torch is not installed."""
-OF_TORCH = {
-    "moments/on_device.py",
-    "rows/checkpoint.py",
-    "model/model_class.py",
-    "model/directory.py",
-    "model/head_map.py",
-    "model/final_norm.py",
-    "model/texts.py",
-    "model/last_states.py",
-    "model/layered_model.py",
-    "model/hidden_states.py",
-    "diagnosis/why/gradients/gradient_parts.py",
-    "diagnosis/why/gradients/gradients.py",
-    "diagnosis/why/margins/margins.py",
-    "saturation/head/gradient/gradient_share.py",
-    "saturation/head/excision/excision.py",
-    "saturation/head/rank/truncation.py",
-    "saturation/head/rank/refit.py",
-    "saturation/head/rank/rank_curve.py",
-    "saturation/head/rank/mixture.py",
-}
+_MODEL = "model_class directory head_map final_norm texts last_states layered_model hidden_states"
+_RANK = "gradient/gradient_share excision/excision rank/truncation rank/refit rank/rank_curve rank/mixture"
+_WHY = "gradients/gradient_parts gradients/gradients margins/margins"
+OF_TORCH = {"moments/on_device.py", "rows/checkpoint.py"}
+for _folder, _names in (("model", _MODEL), ("saturation/head", _RANK), ("diagnosis/why", _WHY)):
+    OF_TORCH |= {f"{_folder}/{name}.py" for name in _names.split()}
 """Files of theirs that need it, and that are imported inside a function."""
 COMPILED = {"training/bars/kernels.py"}  # decorated by numba, and itself imported inside a function
 

@@ -6,6 +6,7 @@ import lzma
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -75,12 +76,8 @@ def _arrays(add: Add) -> None:
     add("npy", "x.npy", lambda path: np.save(path, np.asfortranarray(rows())))
     for write in (np.savez, np.savez_compressed):
         add("npz", "x.npz", lambda path, write=write: write(path, rows()))
-        add(
-            "npz",
-            "x.npz",
-            lambda path, write=write: write(path, a=rows(), b=rows("float64"), n=np.arange(3)),
-            ("a", "b"),
-        )
+        three = {"a": rows(), "b": rows("float64"), "n": np.arange(3)}
+        add("npz", "x.npz", lambda path, write=write, three=three: write(path, **three), ("a", "b"))
         for ids in (np.arange(N), np.array([f"id{i}" for i in range(N)])):
             add("npz", "x.npz", lambda path, write=write, ids=ids: write(path, a=rows(), ids=ids), ("a",))
 
@@ -90,23 +87,15 @@ def _tensors(add: Add) -> None:
 
     x = torch.from_numpy(rows())
     many = {"a.weight": x, "b.weight": x.bfloat16(), "c": x.half(), "bias": x[0].clone()}
+    named = ("a.weight", "b.weight", "c")
     add("safetensors", "x.safetensors", lambda path: save_file({"x": x}, path))
-    add(
-        "safetensors",
-        "x.safetensors",
-        lambda path: save_file(many, path, metadata={"format": "pt"}),
-        ("a.weight", "b.weight", "c"),
-    )
+    add("safetensors", "x.safetensors", lambda path: save_file(many, path, metadata={"format": "pt"}), named)
     nested = {"model": many, "step": 3, "name": "x", "tied": x.t()}
     for zipped in (True, False):
-        for kept, parts in ((x, ("",)), (many, ("a.weight", "b.weight", "c")), (nested, ("model.a.weight",))):
-            add(
-                "checkpoint",
-                "x.pt",
-                lambda path, kept=kept, zipped=zipped: torch.save(kept, path, _use_new_zipfile_serialization=zipped),
-                parts,
-            )
-    add("checkpoint", "pytorch_model.bin", lambda path: torch.save(many, path), ("a.weight", "b.weight", "c"))
+        for kept, parts in ((x, ("",)), (many, named), (nested, ("model.a.weight",))):
+            write = partial(torch.save, kept, _use_new_zipfile_serialization=zipped)
+            add("checkpoint", "x.pt", write, parts)
+    add("checkpoint", "pytorch_model.bin", lambda path: torch.save(many, path), named)
 
 
 def _words(add: Add) -> None:
@@ -145,36 +134,15 @@ def _models(add: Add) -> None:
     x, kinds = rows(), gguf.GGMLQuantizationType
     wide = np.concatenate([x] * 4, axis=1)
     tokens = [f"t{i}" for i in range(N)]
-    eight = gguf.quants.quantize(wide, kinds.Q8_0)
-    for tensors in (
-        {"token_embd.weight": (x, None), "output.weight": (x.astype("float16"), None)},
-        {"token_embd.weight": (eight, kinds.Q8_0)},
-    ):
-        add(
-            "gguf",
-            "x.gguf",
-            lambda path, t=tensors: write_gguf(path, t, tokens=tokens, keys={"llama.block_count": 2}),
-            tuple(tensors),
-        )
+    eight = {"token_embd.weight": (gguf.quants.quantize(wide, kinds.Q8_0), kinds.Q8_0)}
+    write = partial(write_gguf, tokens=tokens, keys={"llama.block_count": 2})
+    for tensors in ({"token_embd.weight": (x, None), "output.weight": (x.astype("float16"), None)}, eight):
+        add("gguf", "x.gguf", lambda path, tensors=tensors: write(path, tensors), tuple(tensors))
+    llama = partial(_hf, architecture="LlamaForCausalLM", kind="llama", tie_word_embeddings=False)
+    untied, bert = {"model.embed_tokens.weight": 1, "lm_head.weight": 2}, {"bert.embeddings.word_embeddings.weight": 1}
     add("model", "", lambda path: _hf(path, "GPT2LMHeadModel", "gpt2", {"wte.weight": 1}), ("input",))
-    add(
-        "model",
-        "",
-        lambda path: _hf(
-            path,
-            "LlamaForCausalLM",
-            "llama",
-            {"model.embed_tokens.weight": 1, "lm_head.weight": 2},
-            tie_word_embeddings=False,
-        ),
-        ("input", "head"),
-    )
-    add(
-        "model",
-        "",
-        lambda path: _hf(path, "BertForMaskedLM", "bert", {"bert.embeddings.word_embeddings.weight": 1}),
-        ("input",),
-    )
+    add("model", "", lambda path: llama(path, tensors=untied), ("input", "head"))
+    add("model", "", lambda path: _hf(path, "BertForMaskedLM", "bert", bert), ("input",))
     add("model", "", _sentence, ("input",))
 
 
@@ -189,19 +157,9 @@ def _hf(folder: Path, architecture: str, kind: str, tensors: dict[str, int], **c
         "vocab_size": N,
     }
     gpt2 = {"n_embd": D, "n_layer": 1, "n_head": 2, "vocab_size": N}
-    written = (
-        {
-            "architectures": [architecture],
-            "model_type": kind,
-            "max_position_embeddings": 16,
-            "torch_dtype": "float32",
-            "bos_token_id": 0,
-            "eos_token_id": [1],
-            "id2label": {"0": "a"},
-        }
-        | (gpt2 if kind == "gpt2" else sizes)
-        | config
-    )
+    written = {"architectures": [architecture], "model_type": kind, "max_position_embeddings": 16}
+    written |= {"torch_dtype": "float32", "bos_token_id": 0, "eos_token_id": [1], "id2label": {"0": "a"}}
+    written |= (gpt2 if kind == "gpt2" else sizes) | config
     (folder / "config.json").write_text(json.dumps(written))
     save_file({name: torch.from_numpy(rows()) * times for name, times in tensors.items()}, folder / "model.safetensors")
     _tokenizer(folder)
@@ -226,31 +184,24 @@ def _sentence(folder: Path) -> None:
 
 
 def _texts(add: Add) -> None:
-    ids = "".join(f"id{i}\n" for i in range(N))
-    add(
-        "counts",
-        "c.tsv",
-        lambda path: path.write_text("id\ttoken\tcount\n" + "".join(f"{i}\tw{i}\t{i * i}\n" for i in range(N))),
-    )
-    add(
-        "counts",
-        "c.tsv",
-        lambda path: path.write_text("token\tcount\n" + "".join(f"w{i}\t{i * i}\n" for i in range(N))),
-    )
-    add("counts", "c.npy", lambda path: np.save(path, np.arange(N)))
-    add(
-        "pairs",
-        "p.tsv",
-        lambda path: path.write_text("a\tb\tlabel\n" + "".join(f"id{i}\tid{i + 1}\t{i % 2}\n" for i in range(30))),
-    )
     judged = [(f"id{i}", f"id{i + 1}", i % 2) for i in range(30)]
-    for name, text in (
-        ("q.txt", "".join(f"{a} 0 {b} {rank}\n" for a, b, rank in judged)),
-        ("q.tsv", "query-id\tcorpus-id\tscore\n" + "".join(f"{a}\t{b}\t{rank}\n" for a, b, rank in judged)),
-        ("q.jsonl", "".join(json.dumps({"qid": a, "docid": b, "rel": rank}) + "\n" for a, b, rank in judged)),
-    ):
-        add("judgements", name, lambda path, text=text: path.write_text(text))
-    add("ids", "i.txt", lambda path: path.write_text(ids))
+    tabbed = "".join(f"{a}\t{b}\t{rank}\n" for a, b, rank in judged)
+    texts = (
+        ("counts", "c.tsv", "id\ttoken\tcount\n" + "".join(f"{i}\tw{i}\t{i * i}\n" for i in range(N))),
+        ("counts", "c.tsv", "token\tcount\n" + "".join(f"w{i}\t{i * i}\n" for i in range(N))),
+        ("pairs", "p.tsv", f"a\tb\tlabel\n{tabbed}"),
+        ("judgements", "q.txt", "".join(f"{a} 0 {b} {rank}\n" for a, b, rank in judged)),
+        ("judgements", "q.tsv", f"query-id\tcorpus-id\tscore\n{tabbed}"),
+        (
+            "judgements",
+            "q.jsonl",
+            "".join(f'{{"qid": "{a}", "docid": "{b}", "rel": {rank}}}\n' for a, b, rank in judged),
+        ),
+        ("ids", "i.txt", "".join(f"id{i}\n" for i in range(N))),
+    )
+    for reader, name, text in texts:
+        add(reader, name, lambda path, text=text: path.write_text(text))
+    add("counts", "c.npy", lambda path: np.save(path, np.arange(N)))
     lines = "".join(f"a sentence {i}\nanother one {i}\nü and {i} more\n" for i in range(12))
     for name, pack in (("t.txt", bytes), ("t.txt.gz", gzip.compress), ("t.txt.xz", lzma.compress)):
         add("sentences", name, lambda path, pack=pack: path.write_bytes(pack(lines.encode())))
@@ -261,16 +212,9 @@ def _texts(add: Add) -> None:
 
 def _transformations() -> list[transforms.Affine | transforms.Normalized | transforms.Transformation]:
     x = torch.from_numpy(rows())
-    fitted = (
-        transforms.Center(),
-        transforms.ScaledCenter(),
-        transforms.RemoveMeanDirection(),
-        transforms.AllButTheTop(2),
-        transforms.AllButTheTop(2, centered=False),
-        transforms.Whiten("pca", 1.0, n_components=3),
-        transforms.Standardize(),
-        transforms.ClusterCenter(3, 2),
-    )
+    plain = (transforms.Center(), transforms.ScaledCenter(), transforms.RemoveMeanDirection(), transforms.Standardize())
+    tops = (transforms.AllButTheTop(2), transforms.AllButTheTop(2, centered=False))
+    fitted = (*plain, *tops, transforms.Whiten("pca", 1.0, n_components=3), transforms.ClusterCenter(3, 2))
     return [
         transforms.Affine(x[0].double(), x[:D].double(), offset=x[1].double()),
         transforms.Normalized(transforms.Whiten().fit(x)),

@@ -33,9 +33,8 @@ PAGED = ("diagnosis", "comparison", "calibration")
 def examples() -> dict[str, str]:
     """The JSON of each kind of record, by its name."""
     check = Check("model", False, (Bar("input.isoscore", 0.4, "min", 0.5, False), Bar("rows.n", 4.0, "max", 5.0, True)))
-    selection = replace(
-        SELECTION, chosen="center", candidate="center", test_original=0.6, test=Interval(0.01, 0.0, 0.02), test_n=9
-    )
+    tested = {"test_original": 0.6, "test": Interval(0.01, 0.0, 0.02), "test_n": 9}
+    selection = replace(SELECTION, chosen="center", candidate="center", **tested)
     made: dict[str, Record] = {
         "diagnosis": _diagnosis(),
         "comparison": make_comparison(3),
@@ -56,9 +55,8 @@ def examples() -> dict[str, str]:
 
 
 def _diagnosis() -> Diagnosis:
-    subject = replace(
-        make_subject("head"), frequency_groups=make_groups(), under_trained=make_under_trained(note="a note")
-    )
+    under_trained = make_under_trained(note="a note")
+    subject = replace(make_subject("head"), frequency_groups=make_groups(), under_trained=under_trained)
     assert subject.picture is not None
     count = len(subject.picture.ids)
     norms = "AAEA" * (2 * count // 3)  # two bytes a row, and no padding
@@ -71,8 +69,7 @@ def _calibration() -> Record:
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, "pairs.tsv")
         table.write_text("".join(f"{i}\t{i + 1}\t{i % 2}\n" for i in range(40)))
-        pairs = table
-        return calibrate(x, against=calibrate(x + 0.4, pairs=pairs), pairs=pairs)
+        return calibrate(x, against=calibrate(x + 0.4, pairs=table), pairs=table)
 
 
 def use_record(path: str | os.PathLike[str]) -> None:

@@ -64,12 +64,8 @@ def add_states(add: Add) -> None:
 def _count(path: Path) -> Any:
     texts = [_sources() / "a.txt", _sources() / "b.txt"]
     found = count_tokens(_sources() / "tokenizer.json", texts, resume=path)
-    return (
-        found.counts.tolist(),
-        found.words,
-        found.characters,
-        None if found.blocks is None else found.blocks.tolist(),
-    )
+    blocks = None if found.blocks is None else found.blocks.tolist()
+    return found.counts.tolist(), found.words, found.characters, blocks
 
 
 @cache

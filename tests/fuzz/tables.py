@@ -65,12 +65,8 @@ def _results(folder: Path) -> None:
         at = folder / f"step{100 * step}"
         at.mkdir()
         found = {"alias": "t", "acc,none": 0.3 + step / 50, "acc_stderr,none": 0.005, "ppl,none": 9.0 - step}
-        content = {
-            "results": {"t": found},
-            "n-shot": {"t": 0},
-            "higher_is_better": {"t": {"acc": True, "ppl": False}},
-            "config": {"model_args": f"pretrained=lab/m,revision=step{100 * step}"},
-        }
+        content = {"results": {"t": found}, "n-shot": {"t": 0}, "higher_is_better": {"t": {"acc": True, "ppl": False}}}
+        content["config"] = {"model_args": f"pretrained=lab/m,revision=step{100 * step}"}
         (at / "results_1.json").write_text(json.dumps(content))
 
 
@@ -112,11 +108,9 @@ def _numbers(values: Any) -> np.ndarray[Any, Any]:
 def _cells(path: Path) -> dict[str, list[Any]] | None:
     if path.suffix in (".jsonl", ".json"):
         text = path.read_text(encoding="utf-8-sig")
-        rows = (
-            json.loads(text)
-            if path.suffix == ".json"
-            else [json.loads(line) for line in text.split("\n") if line.strip()]
-        )
+        texts = [text] if path.suffix == ".json" else [line for line in text.split("\n") if line.strip()]
+        rows = [json.loads(one) for one in texts]
+        rows = rows[0] if path.suffix == ".json" else rows
         if not isinstance(rows, list):  # a log of a trainer
             return None
         return {name: [row.get(name) for row in rows] for row in rows for name in row}

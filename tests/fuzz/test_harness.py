@@ -42,16 +42,16 @@ def _raise(error: BaseException) -> Callable[..., None]:
     return fail
 
 
-@pytest.mark.parametrize(
-    ("found", "ended"),
-    [
-        (_raise(InputError("refused")), "refused"),
-        (_raise(ValueError("a defect")), "failed"),
-        (lambda *_: _raise(WrongError("other numbers")), "failed"),
-        (lambda *_: _raise(OSError("the independent reader refuses")), "alone"),
-        (lambda *_: lambda: None, "opened"),
-    ],
-)
+ENDS: dict[Callable[..., object], str] = {
+    _raise(InputError("refused")): "refused",
+    _raise(ValueError("a defect")): "failed",
+    lambda *_: _raise(WrongError("other numbers")): "failed",
+    lambda *_: _raise(OSError("the independent reader refuses")): "alone",
+    lambda *_: lambda: None: "opened",
+}
+
+
+@pytest.mark.parametrize(("found", "ended"), ENDS.items())
 def test_how_a_case_ends(
     found: Callable[..., object], ended: str, seeds: list[Seed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,13 +89,10 @@ def _compare(reader: str, path: Path, part: str, found: Array) -> None:
         return
     choices = [np.asarray(one) for one in (expected if isinstance(expected, list) else [expected])]
     with np.errstate(all="ignore"):
-        if not any(
-            one.shape == found.shape and np.array_equal(one.astype(found.dtype), found, equal_nan=True)
-            for one in choices
-        ):
-            raise WrongError(
-                f"{part or 'the matrix'} of shape {found.shape} differs from the independent reader's, {choices[0].shape}"
-            )
+        alike = [one.astype(found.dtype) for one in choices if one.shape == found.shape]
+        if not any(np.array_equal(one, found, equal_nan=True) for one in alike):
+            other = f"differs from the independent reader's, {choices[0].shape}"
+            raise WrongError(f"{part or 'the matrix'} of shape {found.shape} {other}")
 
 
 def _npz(path: Path, part: str) -> Array:
@@ -109,9 +106,7 @@ def _safetensors(path: Path, part: str) -> Array:
 
     found = load_file(path)
     if not part:  # without a name the only matrix of floats is opened, whatever it is called
-        (part,) = (
-            name for name, tensor in found.items() if tensor.ndim == 2 and tensor.is_floating_point() and tensor.numel()
-        )
+        (part,) = (name for name, t in found.items() if t.ndim == 2 and t.is_floating_point() and t.numel())
     return found[part].double().numpy()
 
 
@@ -239,10 +234,6 @@ def _moments(path: Path) -> None:
         found.mean()
 
 
-def _sentences(path: Path) -> None:
-    read_sentences(path)
-
-
 def _tokens(path: Path) -> None:
     found = token_labels(path.parent, N)
     if found.labels is None:
@@ -252,10 +243,7 @@ def _tokens(path: Path) -> None:
 
 
 _OTHERS: dict[str, Callable[[Path], Callable[[], None] | None]] = {
-    "table": use_curves,
-    "results": use_curves,
-    "trainer state": use_curves,
-    "events": use_curves,
+    **dict.fromkeys(("table", "results", "trainer state", "events"), use_curves),
     "runs": use_runs,
     "losses": use_losses,
     "text pairs": use_pairs,
@@ -267,7 +255,7 @@ _OTHERS: dict[str, Callable[[Path], Callable[[], None] | None]] = {
     "record": _record,
     "transformation": _transformation,
     "moments": _moments,
-    "sentences": _sentences,
+    "sentences": lambda path: (read_sentences(path), None)[1],
     "tokens": _tokens,
     "counts": lambda path: (read_counts(path, N, [f"w{i}" for i in range(N)]), None)[1],
     "pairs": lambda path: (read_labels(path, IDS, None, match_at=None), None)[1],

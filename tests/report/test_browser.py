@@ -25,15 +25,8 @@ pytestmark = pytest.mark.browser
 
 SCREENSHOTS = Path(__file__).parents[2] / "screenshots"
 TEXT = Path(__file__).parents[2] / "../shared/data/lm/wikitext-2/test.txt.xz"
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+_OFF = ("gpu", "quic", "background-networking", "component-update", "sync")
+ARGUMENTS = ["--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in _OFF)]
 WIDTHS = (375, 1440)
 SCHEMES = ("light", "dark")
 # Text in drawings: its size on the screen, whether it is cut off, and whether two axis texts lie on each other.
@@ -164,16 +157,8 @@ def _trained_gpt2(out: Path) -> Path:
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made._tokenizer, eos_token=special[0])
     ids = torch.tensor(tokenizer("".join(texts), verbose=False)["input_ids"])
     rows = ids[: len(ids) // 64 * 64].view(-1, 64)
-    config = transformers.GPT2Config(
-        vocab_size=len(tokenizer),
-        n_positions=64,
-        n_embd=96,
-        n_layer=2,
-        n_head=4,
-        tie_word_embeddings=False,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
+    sizes = {"vocab_size": len(tokenizer), "n_positions": 64, "n_embd": 96, "n_layer": 2, "n_head": 4}
+    config = transformers.GPT2Config(**sizes, tie_word_embeddings=False, bos_token_id=0, eos_token_id=0)
     model = transformers.GPT2LMHeadModel(config)
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(90):
@@ -196,9 +181,8 @@ def test_the_page_of_a_real_model_takes_few_screens(
         diagnosis = replace(diagnosis, subjects=diagnosis.subjects[:1])
     visit, _ = _visit(browser, diagnosis, tmp_path, 1440, "light")
     assert visit.page.evaluate("document.documentElement.scrollHeight") <= most * 900
-    order = [
-        visit.page.locator(css).first.bounding_box()["y"] for css in ("h1", ".keys", ".finding", ".stage", "table")
-    ]
+    places = ("h1", ".keys", ".finding", ".stage", "table")
+    order = [visit.page.locator(css).first.bounding_box()["y"] for css in places]
     assert order == sorted(order), "verdict, headline numbers, findings and picture come first"
     assert order[3] < 2 * 900
     visit.context.close()
@@ -206,26 +190,17 @@ def test_the_page_of_a_real_model_takes_few_screens(
 
 def _readings(page: Any) -> list[str]:
     """The names in the first table of measures that can be seen."""
-    return (
-        page.locator("table:has(.fold)")
-        .first.locator("th[scope=row]")
-        .evaluate_all("all => all.filter(one => one.checkVisibility()).map(one => one.textContent)")
-    )
+    seen = "all => all.filter(one => one.checkVisibility()).map(one => one.textContent)"
+    return page.locator("table:has(.fold)").first.locator("th[scope=row]").evaluate_all(seen)
 
 
 def test_measures_are_folded_by_question_and_the_first_of_each_is_open(
     browser: Any, tmp_path: Path, minilm: Path
 ) -> None:
     visit, _ = _visit(browser, diagnose(minilm), tmp_path, 1440, "light", java_script_enabled=False)
-    assert _readings(visit.page) == [
-        "Mean cosine, raw",
-        "IsoScore, centred",
-        "Effective rank, centred",
-        "Rogue dimensions, raw",
-        "Partition isotropy, raw",
-        "Uniformity, raw",
-        "Correlation of norm and id, raw",
-    ]
+    first = ["Mean cosine, raw", "IsoScore, centred", "Effective rank, centred", "Rogue dimensions, raw"]
+    first += ["Partition isotropy, raw", "Uniformity, raw", "Correlation of norm and id, raw"]
+    assert _readings(visit.page) == first
     visit.page.locator(".fold summary").first.focus()
     visit.page.keyboard.press("Enter")
     assert _readings(visit.page)[:3] == ["Mean cosine, raw", "Mean shift, raw", "IsoScore, centred"]
@@ -246,9 +221,8 @@ def test_wide_tables_scroll_inside_themselves_on_a_phone(
         for is_open in (False, True):
             visit.page.evaluate("now => document.querySelectorAll('details').forEach(one => one.open = now)", is_open)
             assert visit.page.evaluate("document.documentElement.scrollWidth") == 375
-        wide = visit.page.locator(".scroll:has(table)").evaluate_all(
-            "all => all.filter(one => one.checkVisibility()).map(one => one.scrollWidth - one.clientWidth)"
-        )
+        over = "all => all.filter(one => one.checkVisibility()).map(one => one.scrollWidth - one.clientWidth)"
+        wide = visit.page.locator(".scroll:has(table)").evaluate_all(over)
         assert max(wide) > 0, "a wide table is not squeezed"
         heights = visit.page.locator("td").evaluate_all("all => all.map(one => one.offsetHeight)")
         assert not isinstance(record, Calibration) or max(heights) < 40, "a cell of a threshold is one line"
@@ -257,12 +231,8 @@ def test_wide_tables_scroll_inside_themselves_on_a_phone(
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_names_beside_their_lines_fit(browser: Any, tmp_path: Path, width: int) -> None:
-    longest = "all_but_the_top_original_d100"
-    named = replace(
-        REPAIRED,
-        before=(*REPAIRED.before, Measurement(longest, 0.5, reference=1.0)),
-        after=(*REPAIRED.after, Measurement(longest, 0.1, reference=1.0)),
-    )
+    before, after = (Measurement("all_but_the_top_original_d100", value, reference=1.0) for value in (0.5, 0.1))
+    named = replace(REPAIRED, before=(*REPAIRED.before, before), after=(*REPAIRED.after, after))
     for record in (named, _evaluation(), SELECTION, HEAD, TOKENS):
         path = tmp_path / "report.html"
         write_html(record, path)
@@ -280,9 +250,8 @@ def test_a_button_copies_a_command_and_says_so(browser: Any, tmp_path: Path, blo
     command = "uncone repair-tokens MODEL OUT --tokens <auto> & more"
     finding = Finding("degenerate_tail", "severe", "S.", (f"`{command}`",), f"Set them anew: `{command}`, or train on.")
     diagnosis = replace(make_diagnosis(), subjects=(replace(make_subject(), findings=(finding,)),))
-    visit, address = _visit(
-        browser, diagnosis, tmp_path, 375, "light", permissions=["clipboard-read", "clipboard-write"]
-    )
+    clipboard = ["clipboard-read", "clipboard-write"]
+    visit, address = _visit(browser, diagnosis, tmp_path, 375, "light", permissions=clipboard)
     page = visit.page
     if blocked:
         page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('not allowed')) }")
@@ -341,10 +310,8 @@ def test_few_points_are_dots_of_their_own_colours(browser: Any, tmp_path: Path) 
     figure = visit.page.locator("figure", has_text="By row id")
     assert figure.locator("path.line").count() == 0
     assert figure.locator(".chart path.dots").count() == 3 + 3 + 4  # the fourth bin has no cosines
-    assert (
-        len(set(figure.locator(".chart path.dots").evaluate_all("all => all.map(one => getComputedStyle(one).stroke)")))
-        == 2
-    )
+    colours = figure.locator(".chart path.dots").evaluate_all("all => all.map(one => getComputedStyle(one).stroke)")
+    assert len(set(colours)) == 2
     visit.context.close()
 
 

@@ -4,6 +4,7 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,10 +19,7 @@ from uncone.report.spark import spark_lines
 from uncone.report.svg import Axis, draw, limits
 
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-Drawing = tuple[str, str, str]
-"""Title, drawing and caption."""
+Drawing = tuple[str, str, str]  # title, drawing and caption
 
 
 def _drawn(chart: Chart) -> Drawing:
@@ -29,31 +27,19 @@ def _drawn(chart: Chart) -> Drawing:
 
 
 def _charts() -> list[Drawing]:
-    subject = make_subject()
-    assert subject.picture is not None
-    assert subject.groups is not None
-    assert subject.spectrum is not None
-    assert subject.norms is not None
+    subject: Any = make_subject()
     shapes = (spectrum_chart(subject.spectrum), norms_chart(subject.norms))
     charts = [*bin_charts([("bins", "bins", subject.groups.bins)]), *(chart for chart in shapes if chart is not None)]
-    changes = Intervals(
-        "c", "Changes", "change", (("center", 0.1, -0.1, 0.3), ("whiten", -0.5, -0.6, -0.4)), caption="A caption."
-    )
+    rows = (("center", 0.1, -0.1, 0.3), ("whiten", -0.5, -0.6, -0.4))
+    changes = Intervals("c", "Changes", "change", rows, caption="A caption.")
     intervals = (changes.title, draw(changes, "i"), changes.caption)
     return [*cone_panels(subject.picture, "c"), *map(_drawn, charts), intervals]
 
 
 def test_every_chart_is_there() -> None:
-    assert [title for title, _, _ in _charts()] == [
-        "As stored",
-        "Mean row subtracted",
-        "Cosine to reserved rows",
-        "Cosine within the bin",
-        "Norm",
-        "Spectrum",
-        "Norms",
-        "Changes",
-    ]
+    bins = ["Cosine to reserved rows", "Cosine within the bin", "Norm"]
+    titles = ["As stored", "Mean row subtracted", *bins, "Spectrum", "Norms", "Changes"]
+    assert [title for title, _, _ in _charts()] == titles
 
 
 @pytest.mark.parametrize("chart", _charts(), ids=lambda chart: chart[0])
@@ -227,11 +213,8 @@ def _chart(values: tuple[float | None, ...], **fields: object) -> Chart:
 
 def _ticks(svg: str, side: str) -> list[str]:
     """The numbers at the vertical axis (`end`) or at the horizontal one (`middle`)."""
-    return [
-        tick.text or ""
-        for tick in ET.fromstring(svg).iter(f"{SVG}text")
-        if tick.get("text-anchor") == side and tick.get("class") == "tick"
-    ]
+    ticks = (text for text in ET.fromstring(svg).iter(f"{SVG}text") if text.get("class") == "tick")
+    return [tick.text or "" for tick in ticks if tick.get("text-anchor") == side]
 
 
 @pytest.mark.parametrize(("points", "is_line"), [(1, False), (2, False), (4, False), (5, True), (60, True)])
@@ -305,11 +288,9 @@ def test_a_shade_lies_between_its_lines_and_within_the_axes() -> None:
 
 
 def test_dots_without_a_line() -> None:
-    places, values = tuple(map(float, range(9))), tuple(map(float, range(9)))
-    with_line, without = (
-        draw(Chart("c", "C", "x", "y", (Curve("a", places, values, dots=True, tips=("t",) * 9, line=line),)), "u")
-        for line in (True, False)
-    )
+    values = tuple(map(float, range(9)))
+    curves = [Curve("a", values, values, dots=True, tips=("t",) * 9, line=line) for line in (True, False)]
+    with_line, without = (draw(Chart("c", "C", "x", "y", (curve,)), "u") for curve in curves)
     assert 'class="line raw"' in with_line
     assert 'class="line raw"' not in without
     assert with_line.count("h.01") == without.count("h.01") == 9

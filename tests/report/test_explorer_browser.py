@@ -79,15 +79,10 @@ class _Explorer:
 
 @contextmanager
 def _open(
-    browser: Any,
-    folder: Path,
-    diagnosis: Diagnosis | None = None,
-    width: int = 1440,
-    scheme: str = "light",
-    **options: Any,
+    browser: Any, folder: Path, shown: Diagnosis | None = None, width: int = 1440, scheme: str = "light", **options: Any
 ) -> Iterator[_Explorer]:
     """The picture of a page; at the end nothing was said on the console, thrown or asked for."""
-    visit, address = _visit(browser, diagnosis or _diagnosis(_picture()), folder, width, scheme, **options)
+    visit, address = _visit(browser, shown or _diagnosis(_picture()), folder, width, scheme, **options)
     yield _Explorer(visit.page)
     _assert_quiet(visit, address)
     visit.context.close()
@@ -107,10 +102,9 @@ def test_every_view_fits_and_is_kept_as_a_screenshot(browser: Any, tmp_path: Pat
                 seen.box.screenshot(path=SCREENSHOTS / f"picture-{width}-{scheme}-{mode}-{dims}.png")
                 assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
                 tip, stage = seen.tip.bounding_box(), seen.box.locator(".stage").bounding_box()
-                assert stage["x"] <= tip["x"]
-                assert tip["x"] + tip["width"] <= stage["x"] + stage["width"]
-                assert stage["y"] <= tip["y"]
-                assert tip["y"] + tip["height"] <= stage["y"] + stage["height"]
+                for at, size in (("x", "width"), ("y", "height")):
+                    assert stage[at] <= tip[at]
+                    assert tip[at] + tip[size] <= stage[at] + stage[size]
 
 
 def test_hovering_names_the_nearest_point(browser: Any, tmp_path: Path) -> None:
@@ -148,12 +142,8 @@ def test_the_switches_change_the_picture_and_what_is_said_of_it(browser: Any, tm
 
 
 def test_each_colour_has_its_scale_in_words(browser: Any, tmp_path: Path) -> None:
-    words = {
-        "group": "reserved tokens",
-        "id": "Row id, linear",
-        "norm": "Norm of the row as stored",
-        "count": "Occurrences, logarithmic; grey: none",
-    }
+    words = {"group": "reserved tokens", "id": "Row id, linear", "norm": "Norm of the row as stored"}
+    words["count"] = "Occurrences, logarithmic; grey: none"
     with _open(browser, tmp_path) as seen:
         looks = []
         for colour, text in words.items():
@@ -314,16 +304,8 @@ def test_a_tap_names_a_point_and_two_fingers_zoom(browser: Any, tmp_path: Path) 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_hostile_tokens_are_only_text(browser: Any, tmp_path: Path, width: int) -> None:
-    tokens = (
-        *HOSTILE,
-        "</script><img src=x onerror=\"document.title='x'\">",
-        "מילה עברית",
-        "x" * 5000,
-        "\u202eabc",
-        "",
-        " ",
-        "\0",
-    )
+    image = "</script><img src=x onerror=\"document.title='x'\">"
+    tokens = (*HOSTILE, image, "מילה עברית", "x" * 5000, "\u202eabc", "", " ", "\0")
     labels = tuple(tokens[i % len(tokens)] for i in range(N))
     with _open(browser, tmp_path, _diagnosis(_picture(labels=labels)), width) as seen:
         seen.box.locator(".order").select_option("id")
@@ -360,10 +342,9 @@ def test_the_picture_follows_the_scheme_and_the_window(browser: Any, tmp_path: P
 
 
 def test_it_is_as_sharp_as_the_screen(browser: Any, tmp_path: Path) -> None:
+    sizes = "(() => { const c = document.querySelector('.points'); return [c.width, c.clientWidth] })()"
     with _open(browser, tmp_path, width=375, device_scale_factor=2) as seen:
-        width, shown = seen.page.evaluate(
-            "(() => { const c = document.querySelector('.points'); return [c.width, c.clientWidth] })()"
-        )
+        width, shown = seen.page.evaluate(sizes)
         assert width == 2 * shown
 
 
@@ -386,9 +367,10 @@ def test_paper_and_readers_without_scripts_get_the_drawings(browser: Any, tmp_pa
         assert seen.page.locator(".still svg.chart").first.is_visible()
 
 
-@pytest.mark.parametrize(
-    "picture", [_picture(2), make_picture(2), replace(make_picture(3), raw=base64.b64encode(bytes(18)).decode())]
-)
+_EMPTY = replace(make_picture(3), raw=base64.b64encode(bytes(18)).decode())
+
+
+@pytest.mark.parametrize("picture", [_picture(2), make_picture(2), _EMPTY])
 def test_small_and_empty_clouds_draw(browser: Any, tmp_path: Path, picture: Picture) -> None:
     with _open(browser, tmp_path, _diagnosis(picture)) as seen:
         for mode in ("centered", "raw"):
@@ -400,10 +382,8 @@ def test_small_and_empty_clouds_draw(browser: Any, tmp_path: Path, picture: Pict
 
 
 def test_hovering_over_a_full_picture_is_quick(browser: Any, tmp_path: Path) -> None:
-    n = 32_768
-    with _open(
-        browser, tmp_path, _diagnosis(_picture(n, labels=tuple(f"token{i}" for i in range(n)), norms=None))
-    ) as seen:
+    labels = tuple(f"token{i}" for i in range(32_768))
+    with _open(browser, tmp_path, _diagnosis(_picture(len(labels), labels=labels, norms=None))) as seen:
         hover = """() => { const marks = document.querySelector('.marks'), box = marks.getBoundingClientRect(), taken = []
           for (let k = 0; k < 41; k++) {
             const began = performance.now()
