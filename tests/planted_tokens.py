@@ -33,9 +33,7 @@ def plant(
 
     Ordinary rows have a length near 1. `drift` is added to all rows along another direction.
     """
-    generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(n, generator=generator)
-    unused, hidden = order[:reserved].sort().values, order[reserved : reserved + planted].sort().values
+    unused, hidden = _places(n, reserved, planted, seed)
     x = gaussian(n, d, seed=seed) / d**0.5
     point = torch.nn.functional.normalize(gaussian(1, d, seed=seed + 1000), dim=1)
     for rows in (unused, hidden):
@@ -46,16 +44,17 @@ def plant(
 
 def plant_short(*, n: int = 4000, d: int = 64, reserved: int = 10, planted: int = 40, seed: int = 0) -> Planted:
     """An input table of its own: untrained rows kept their small start, a fifth of the length of the others."""
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    unused, hidden = order[:reserved].sort().values, order[reserved : reserved + planted].sort().values
+    unused, hidden = _places(n, reserved, planted, seed)
     x = gaussian(n, d, seed=seed) / d**0.5
-    x[unused] *= 0.2
-    x[hidden] *= 0.2
+    x[torch.cat([unused, hidden])] *= 0.2
     return Planted(x, _labels(n, unused), unused, hidden)
 
 
+def _places(n: int, reserved: int, planted: int, seed: int) -> tuple[Tensor, Tensor]:
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return order[:reserved].sort().values, order[reserved : reserved + planted].sort().values
+
+
 def _labels(n: int, unused: Tensor) -> list[str]:
-    labels = [f"token{i}" for i in range(n)]
-    for i in unused.tolist():
-        labels[i] = f"[unused{i}]"
-    return labels
+    reserved = set(unused.tolist())
+    return [f"[unused{i}]" if i in reserved else f"token{i}" for i in range(n)]

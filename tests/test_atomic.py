@@ -37,18 +37,6 @@ def _kill_in_the_middle(write: Callable[[Path], None], target: Path) -> None:
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
 
 
-def test_kill_9_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
-    target = tmp_path / "d.json"
-    target.write_text("old")
-    _kill_in_the_middle(_write_half, target)
-    assert target.read_text() == "old"
-
-
-def test_kill_9_while_writing_leaves_no_new_folder(tmp_path: Path) -> None:
-    _kill_in_the_middle(_write_half_a_folder, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 KILLED = """
 import os, signal, sys, time
 import torch
@@ -180,11 +168,14 @@ def test_what_cannot_be_written_is_said_before_the_work(tmp_path: Path, monkeypa
             check(tmp_path / "o")
 
 
-def test_the_next_writer_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+def test_kill_9_leaves_the_old_and_the_next_writer_removes_the_rest(tmp_path: Path) -> None:
     target, folder = tmp_path / "d.json", tmp_path / "out"
+    target.write_text("old")
     _kill_in_the_middle(_write_half, target)
     _kill_in_the_middle(_write_half_a_folder, folder)
-    assert len(list(tmp_path.iterdir())) == 2
+    assert target.read_text() == "old"
+    assert not folder.exists()
+    assert len(list(tmp_path.iterdir())) == 3
     atomic.write_text(target, "new")
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".tmp"]  # the folder's is not this target's
     with atomic.new_directory(folder):

@@ -6,7 +6,6 @@ import os
 import shutil
 import types
 import typing
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,28 +90,13 @@ def test_every_command_is_walked() -> None:
     assert len(PAIRS) > 40
 
 
-def _link(source: Path) -> Path:
-    link = source.with_name("link" + source.suffix)
-    link.symlink_to(source)
-    return link
-
-
-def _hard_link(source: Path) -> Path:
-    """The same file under another name, as one name in another case is on some systems."""
-    link = source.with_name(source.name.upper())
-    os.link(source, link)
-    return link
-
-
-def _roundabout(source: Path) -> Path:
-    return source.parent / ".." / source.parent.name / "." / source.name
-
-
-def _relative(source: Path) -> str:
-    return os.path.relpath(source)
-
-
-SPELLINGS: tuple[Callable[[Path], Path | str], ...] = (lambda source: source, _link, _hard_link, _roundabout, _relative)
+def _spellings(source: Path) -> list[Path | str]:
+    """The file, links to it, and other ways there. A hard link is as its name in another case on some systems."""
+    linked, other = source.with_name("link" + source.suffix), source.with_name(source.name.upper())
+    linked.symlink_to(source)
+    os.link(source, other)
+    roundabout = source.parent / ".." / source.parent.name / "." / source.name
+    return [source, linked, other, roundabout, os.path.relpath(source)]
 
 
 @pytest.fixture
@@ -133,21 +117,23 @@ def _content(folder: Path) -> dict[str, str]:
     }
 
 
+def _refused(folder: Path, verb: str, capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> None:
+    """The command is refused for what it would write over, and every file is as it was."""
+    before = _content(folder)
+    status, _, error = run_command(verb, capsys, *arguments)
+    assert (status, _content(folder)) == (1, before), (arguments, error)
+    assert "than what is read" in error or "outside the model" in error, (arguments, error)
+
+
 @pytest.mark.parametrize(("verb", "read", "write"), PAIRS)
 def test_no_command_writes_over_a_file_that_it_reads(
     verb: str, read: str, write: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for i, spelling in enumerate(SPELLINGS):
-        source = folder / f"s{i}.npy"
-        shutil.copyfile("source.npy", source)
-        target = spelling(source)
-        arguments = _arguments(verb, {read: source, write: target})
-        if "overwrite" in _parameters(verb):
-            arguments.append("--overwrite")
-        before = _content(folder)
-        status, _, error = run_command(verb, capsys, *arguments)
-        assert (status, _content(folder)) == (1, before), (arguments, error)
-        assert "expected another file to write than what is read" in error, (arguments, error)
+    source = folder / "s.npy"
+    shutil.copyfile("source.npy", source)
+    for target in _spellings(source):
+        overwrite = ["--overwrite"] if "overwrite" in _parameters(verb) else []
+        _refused(folder, verb, capsys, *_arguments(verb, {read: source, write: target}), *overwrite)
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if Role.SPEC in map(role_of, _parameters(verb).values())])
@@ -155,11 +141,8 @@ def test_a_part_of_a_source_is_the_source(verb: str, folder: Path, capsys: pytes
     np.savez("parts.npz", a=np.ones((9, 3)), b=np.ones((9, 3)))
     spec = _roles(verb, (Role.SPEC,))[0]
     for write in _roles(verb, WRITING):
-        before = _content(folder)
         target = "parts.npz#b" if role_of(_parameters(verb)[write]) is Role.OUT else "parts.npz"
-        status, _, error = run_command(verb, capsys, *_arguments(verb, {spec: "parts.npz#a", write: target}))
-        assert (status, _content(folder)) == (1, before), error
-        assert "than what is read" in error
+        _refused(folder, verb, capsys, *_arguments(verb, {spec: "parts.npz#a", write: target}))
 
 
 @pytest.fixture
@@ -192,20 +175,14 @@ def test_nothing_is_written_into_a_model(
     (models / "MODEL").mkdir()
     for write in _roles(verb, WRITING):
         for target in IN_A_MODEL if source != "linked" else IN_A_MODEL[:1] + IN_A_MODEL[-3:]:
-            before = _content(models)
-            status, _, error = run_command(verb, capsys, *_arguments(verb, {spec: source, write: target}))
-            assert (status, _content(models)) == (1, before), (write, target, error)
-            assert "than what is read" in error or "outside the model" in error, (write, target, error)
+            _refused(models, verb, capsys, *_arguments(verb, {spec: source, write: target}))
 
 
 def test_a_model_in_parts_keeps_them_all(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = [f"part-0000{i}-of-00002.gguf" for i in (1, 2)]
     for name in names:
         (folder / name).write_bytes(b"GGUF")
-    before = _content(folder)
-    status, _, error = run_command("diagnose", capsys, names[0], "--html", names[1])
-    assert (status, _content(folder)) == (1, before)
-    assert "than what is read" in error
+    _refused(folder, "diagnose", capsys, names[0], "--html", names[1])
 
 
 def test_a_file_of_a_folder_is_kept_and_a_result_in_it_may_be_written_again(
@@ -216,10 +193,7 @@ def test_a_file_of_a_folder_is_kept_and_a_result_in_it_may_be_written_again(
     values = pa.array(np.random.default_rng(0).standard_normal((50, 4)).tolist(), pa.list_(pa.float32()))
     for name in ("a", "b"):
         pq.write_table(pa.table({"vector": values}), folder / "rows" / f"{name}.parquet")
-    before = _content(folder)
-    status, _, error = run_command("diagnose", capsys, "rows", "--json", "rows/b.parquet")
-    assert (status, _content(folder)) == (1, before)
-    assert "than what is read" in error
+    _refused(folder, "diagnose", capsys, "rows", "--json", "rows/b.parquet")
     for _ in range(2):
         assert run_command("diagnose", capsys, "rows", "--json", "rows/d.json")[0] == 0
 
@@ -229,11 +203,8 @@ def test_data_of_a_task_are_kept(folder: Path, capsys: pytest.CaptureFixture[str
     for name in ("corpus.jsonl", "qrels/test.tsv"):
         (folder / "data" / name).write_text("judgements")
     for target in ("data/corpus.jsonl", "data/qrels/test.tsv"):
-        before = _content(folder)
-        arguments = ("source.npy", "--task", "retrieval", "--data", "data", "--json", target)
-        status, _, error = run_command("evaluate", capsys, *arguments)
-        assert (status, _content(folder)) == (1, before)
-        assert "than what is read" in error
+        of = ("--task", "retrieval", "--data", "data", "--json", target)
+        _refused(folder, "evaluate", capsys, "source.npy", *of)
 
 
 def test_two_results_are_two_files_in_any_case(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -273,11 +244,7 @@ def test_a_link_that_is_named_like_a_result_is_the_file_it_leads_to(
     (folder / "r.json").symlink_to(folder / "data" / "train.tsv")
     os.link(folder / "data" / "train.tsv", folder / "h.json")
     for target in ("r.json", "h.json"):
-        before = _content(folder)
-        arguments = ("source.npy", "--task", "sts", "--data", "data", "--json", target)
-        status, _, error = run_command("evaluate", capsys, *arguments)
-        assert (status, _content(folder)) == (1, before)
-        assert "than what is read" in error
+        _refused(folder, "evaluate", capsys, "source.npy", "--task", "sts", "--data", "data", "--json", target)
 
 
 def test_a_folder_of_files_takes_no_new_one_that_would_be_read(
@@ -292,10 +259,9 @@ def test_a_folder_of_files_takes_no_new_one_that_would_be_read(
 def test_kept_vectors_are_no_target(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "cache").mkdir()
     (folder / "cache" / "0123.npy").write_bytes(b"kept")
-    arguments = ("source.npy", "--task", "sts", "--data", "cache", "--cache", "cache2", "--json", "cache/0123.npy")
-    assert "than what is read" in run_command("evaluate", capsys, *arguments)[2]
-    arguments = ("source.npy", "--task", "sts", "--data", "other", "--cache", "cache", "--json", "cache/0123.npy")
-    assert "than what is read" in run_command("evaluate", capsys, *arguments)[2]
+    for data, cache in (("cache", "cache2"), ("other", "cache")):
+        of = ("--task", "sts", "--data", data, "--cache", cache, "--json", "cache/0123.npy")
+        _refused(folder, "evaluate", capsys, "source.npy", *of)
 
 
 def test_an_unrelated_config_makes_no_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

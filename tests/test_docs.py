@@ -2,7 +2,7 @@
 
 import contextlib
 import doctest
-import importlib.util
+import importlib
 import inspect
 import io
 import os
@@ -11,13 +11,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import uncone
+from tests.command import load_script
 from tests.every_part import BY_NAME
 from uncone import measure
 from uncone.diagnosis import examination, findings
@@ -30,25 +30,16 @@ from uncone.report.html import STILL
 from .test_architecture import BELOW
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
-    (ROOT / "docs").glob("*.md")
-)
+PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")), *sorted(ROOT.glob("docs/*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+_UNSET = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE")
+PLAIN = {key: value for key, value in os.environ.items() if key not in _UNSET}
+PLAIN |= {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUTF8": "1"}
 NEEDS_DEMO = "<!-- needs: demo -->"
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(rf"(^{re.escape(NEEDS_DEMO)}\n+)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _THRESHOLD = re.compile(r"^\| `([a-z_.]*?)\.?([A-Z_]+)` \| ([\d.,]+) \|", re.MULTILINE)
-
-
-def _module(path: str) -> Any:
-    """A script of the repository, imported."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _text(name: str) -> str:
@@ -87,9 +78,8 @@ def test_python_with_the_packaged_model_runs(name: str, tmp_path: Path, monkeypa
     _run(name, [code for _, code in _blocks(name)])
 
 
-_WHOLE = re.compile(
-    rf"^A whole program.*?(^{re.escape(NEEDS_DEMO)}\n+)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL
-)
+_PROGRAM = rf"^A whole program.*?(^{re.escape(NEEDS_DEMO)}\n+)?^```python\n(.*?)^```$"
+_WHOLE = re.compile(_PROGRAM, re.MULTILINE | re.DOTALL)
 _PROGRAMS = [
     pytest.param(code, marks=[pytest.mark.slow] if demo else [], id=f"program {i}")
     for i, (demo, code) in enumerate(_WHOLE.findall(_text("docs/repair.md")))
@@ -159,9 +149,7 @@ def test_the_real_runs_are_true(run: int, minilm: Path, stories: Path, tmp_path:
         example = [sys.executable, ROOT / "examples/train_word_vectors.py", text, tmp_path / "wikitext.vec"]
         subprocess.run(example, check=True, capture_output=True)
     words = [places.get(word, word) for word in command.removeprefix("$ ").split()]
-    environment = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "CLICOLOR_FORCE")}
-    environment |= {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUTF8": "1"}
-    done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, env=PLAIN, check=True)
     real = iter([line.rstrip() for line in done.stdout.splitlines()])
     for line in shown:
         assert line == "..." or line in real, line
@@ -176,13 +164,10 @@ def test_the_table_of_clouds_is_what_the_code_prints(tmp_path: Path, monkeypatch
     assert [line.split() for line in printed.splitlines()] == [list(cloud) for cloud in by_cloud]
 
 
-@pytest.mark.parametrize("command", _module("docs/help.py").COMMANDS)
+@pytest.mark.parametrize("command", load_script(ROOT / "docs/help.py").COMMANDS)
 def test_help_is_in_the_docs(command: str) -> None:
-    unset = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE")
-    environment = {key: value for key, value in os.environ.items() if key not in unset}
-    environment |= {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUTF8": "1"}
     run = [sys.executable, "-m", *command.split(), "--help"]
-    done = subprocess.run(run, capture_output=True, encoding="utf-8", env=environment, timeout=60, check=True)
+    done = subprocess.run(run, capture_output=True, encoding="utf-8", env=PLAIN, timeout=60, check=True)
     section = _text("docs/cli.md").partition(f"\n## `{command}`\n")[2]
     kind, documented = _FENCE.findall(section)[0]
     assert kind == "text"
@@ -219,7 +204,7 @@ def test_every_measure_is_described() -> None:
 
 
 def test_the_measures_are_described_as_in_the_code() -> None:
-    page = _module("docs/measures.py")
+    page = load_script(ROOT / "docs/measures.py")
     assert f"{page.FIRST}\n\n{page.sections()}\n\n{page.LAST}" in _text("docs/measures.md")
 
 
@@ -256,33 +241,27 @@ def test_findings_and_fields_are_those_of_the_code() -> None:
     classes = set(BY_NAME)
     described = [found for page in NAMES for found in sections.findall(_text(page)) if found[0] in classes]
     assert {name for name, _ in described} == classes
-    fields = _module("docs/fields.py")
+    fields = load_script(ROOT / "docs/fields.py")
     for page in NAMES:
         assert fields.written(_text(page)) == _text(page), f"{page}: run docs/fields.py"
 
 
 def test_the_stub_has_the_public_names() -> None:
-    stub = _module("docs/stub.py")
+    stub = load_script(ROOT / "docs/stub.py")
     assert stub.STUB.read_text(encoding="utf-8") == stub.stub(), "run docs/stub.py"
 
 
 def test_the_house_is_drawn_as_it_is() -> None:
     house, table = (code for kind, code in _FENCE.findall(_text("CONTRIBUTING.md")) if kind == "text")
     drawn = set(re.findall(r"^  (\S+)", house.partition("tests/")[0], re.MULTILINE))
-    found = {
-        path.name + "/" * path.is_dir() for path in (ROOT / "src" / "uncone").iterdir() if path.name != "__pycache__"
-    }
-    assert drawn == found
-    rooms = {
-        room.strip(): set(re.findall(r"\w+", below))
-        for room, _, below in (r.partition("->") for r in table.splitlines())
-    }
+    there = (path for path in (ROOT / "src" / "uncone").iterdir() if path.name != "__pycache__")
+    assert drawn == {path.name + "/" * path.is_dir() for path in there}
+    lines = (line.partition("->") for line in table.splitlines())
+    rooms = {room.strip(): set(re.findall(r"\w+", below)) for room, _, below in lines}
     assert rooms == {room: below - {"errors"} for room, below in BELOW.items()}
 
 
-MODULES = sorted(
-    module.name for module in pkgutil.walk_packages(uncone.__path__, "uncone.") if module.name != "uncone.__main__"
-)
+MODULES = sorted({module.name for module in pkgutil.walk_packages(uncone.__path__, "uncone.")} - {"uncone.__main__"})
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -294,12 +273,11 @@ def test_examples_in_docstrings_are_right(name: str) -> None:
 
 def test_there_are_examples_in_docstrings() -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
-    assert (
-        sum(bool(example.examples) for name in MODULES for example in finder.find(importlib.import_module(name))) >= 4
-    )
+    found = (example for name in MODULES for example in finder.find(importlib.import_module(name)))
+    assert sum(bool(example.examples) for example in found) >= 4
 
 
 def test_the_readmes_figures_are_those_that_the_benchmarks_kept() -> None:
-    tables = _module("benchmarks/readme.py")
+    tables = load_script(ROOT / "benchmarks/readme.py")
     assert tables.table(few=True) in _text("README.md")
     assert tables.table() in _text("benchmarks/README.md")

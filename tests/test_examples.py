@@ -1,16 +1,16 @@
 """The examples run, and say what they are there to say."""
 
-import importlib.util
 import lzma
 import math
 import random
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+
+from tests.command import load_script
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "examples" / "train_with_gate.py"
@@ -22,16 +22,9 @@ TINY = ["--steps", "4", "--batch", "2", "--vocab", "280", "--width", "16", "--la
 @pytest.fixture
 def main() -> Iterator[Callable[[list[str]], None]]:
     """The example's, which sets torch's number of threads."""
-    spec = importlib.util.spec_from_file_location("train_with_gate", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["train_with_gate"] = module
-    spec.loader.exec_module(module)
     threads = torch.get_num_threads()
-    yield module.main
+    yield load_script(EXAMPLE).main
     torch.set_num_threads(threads)
-    del sys.modules["train_with_gate"]
 
 
 @pytest.fixture
@@ -39,10 +32,9 @@ def made_up(tmp_path: Path) -> Path:
     """Texts of made-up words, few of them common."""
     dice = random.Random(0)
     words = ["".join(dice.choices("abcdefghij", k=dice.randint(2, 6))) for _ in range(400)]
+    odds = [1 / (i + 1) for i in range(len(words))]
     for name, lines in (("train", 400), ("valid", 40), ("test", 40)):
-        text = "\n".join(
-            " ".join(dice.choices(words, [1 / (i + 1) for i in range(len(words))], k=12)) + " ." for _ in range(lines)
-        )
+        text = "\n".join(" ".join(dice.choices(words, odds, k=12)) + " ." for _ in range(lines))
         (tmp_path / f"{name}.txt.xz").write_bytes(lzma.compress(text.encode()))
     return tmp_path
 

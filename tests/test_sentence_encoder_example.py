@@ -1,29 +1,22 @@
 """The example that trains a sentence encoder runs, and its table agrees with its sentences."""
 
-import importlib.util
 import random
 import re
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.command import load_script
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "train_sentence_encoder.py"
 TINY = ["--tiny", "--steps", "3", "--batch", "8"]
 
 
 @pytest.fixture
-def main() -> Iterator[Callable[[list[str]], None]]:
+def main() -> Callable[[list[str]], None]:
     pytest.importorskip("torch")
-    spec = importlib.util.spec_from_file_location("train_sentence_encoder", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["train_sentence_encoder"] = module
-    spec.loader.exec_module(module)
-    yield module.main
-    del sys.modules["train_sentence_encoder"]
+    return load_script(EXAMPLE).main
 
 
 @pytest.fixture
@@ -51,10 +44,8 @@ def test_a_small_training_prints_all(
     assert printed.count("step 3 of 3") == 4
     changes = [float(x) for x in re.findall(r"Spearman changes by ([-+\d.]+)", printed)]
     assert len(changes) == 2
-    rows = {
-        name: cells.split()
-        for name, cells in re.findall(r"^(\S.+?)  +((?:-|[\d.]+)(?: +[\d.]+){2})$", printed, re.MULTILINE)
-    }
+    found = re.findall(r"^(\S.+?)  +((?:-|[\d.]+)(?: +[\d.]+){2})$", printed, re.MULTILINE)
+    rows = {name: cells.split() for name, cells in found}
     assert len(rows) == 5
     _, plain, other = (float(cell) for cell in rows["Spearman x 100, STS-B test"])
     assert other - plain == pytest.approx(sum(changes) / 2, abs=0.02)
@@ -62,9 +53,8 @@ def test_a_small_training_prints_all(
 
 
 def test_the_document_quotes_what_was_printed_and_says_no_more() -> None:
-    page = (
-        (EXAMPLE.parent.parent / "docs/persistent_entropy.md").read_text(encoding="utf-8").partition("## An example")[2]
-    )
+    document = (EXAMPLE.parent.parent / "docs/persistent_entropy.md").read_text(encoding="utf-8")
+    page = document.partition("## An example")[2]
     kept = (EXAMPLE.parent / "results/train_sentence_encoder.txt").read_text(encoding="utf-8")
     assert re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) == [kept]
     changes = [float(x) for x in re.findall(r"Spearman changes by ([-+\d.]+)", kept)]
@@ -78,9 +68,8 @@ def test_the_document_quotes_what_was_printed_and_says_no_more() -> None:
 
 
 def test_what_is_missing_is_named(main: Callable[[list[str]], None], made_up: Path) -> None:
-    with pytest.raises(
-        SystemExit, match=r"expected 500 pairs of different sentences scored 4.0 or more, got \d+: give a smaller"
-    ):
+    told = r"expected 500 pairs of different sentences scored 4.0 or more, got \d+: give a smaller"
+    with pytest.raises(SystemExit, match=told):
         main(["--data", str(made_up), "--tiny", "--batch", "500"])
     (made_up / "stsb_train.tsv").unlink()
     with pytest.raises(SystemExit, match="expected the training pairs of the STS Benchmark"):

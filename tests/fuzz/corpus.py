@@ -11,6 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from tests.fuzz.records import examples
 from tests.fuzz.states import add_states
@@ -51,14 +54,8 @@ def make(root: Path) -> list[Seed]:
         write(folder / opened if opened else folder)
         seeds.append(Seed(reader, folder, opened, parts))
 
-    _arrays(add)
-    _tensors(add)
-    _words(add)
-    _parquet(add)
-    _models(add)
-    _texts(add)
-    add_tables(add)
-    add_states(add)
+    for add_some in (_arrays, _tensors, _words, _parquet, _models, _texts, add_tables, add_states):
+        add_some(add)
     for number, (kind, text) in enumerate(examples().items()):
         add("record", f"{number}.json", lambda path, text=text: path.write_text(text), (kind,))
     for made in _transformations():
@@ -83,8 +80,6 @@ def _arrays(add: Add) -> None:
 
 
 def _tensors(add: Add) -> None:
-    from safetensors.torch import save_file
-
     x = torch.from_numpy(rows())
     many = {"a.weight": x, "b.weight": x.bfloat16(), "c": x.half(), "bias": x[0].clone()}
     named = ("a.weight", "b.weight", "c")
@@ -147,8 +142,6 @@ def _models(add: Add) -> None:
 
 
 def _hf(folder: Path, architecture: str, kind: str, tensors: dict[str, int], **config: object) -> None:
-    from safetensors.torch import save_file
-
     sizes = {
         "hidden_size": D,
         "num_hidden_layers": 1,
@@ -166,9 +159,6 @@ def _hf(folder: Path, architecture: str, kind: str, tensors: dict[str, int], **c
 
 
 def _tokenizer(folder: Path) -> None:
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-
     Tokenizer(WordLevel({f"w{i}": i for i in range(N)}, unk_token="w0")).save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text('{"unk_token": {"content": "w0"}, "model_max_length": 16}')
     (folder / "generation_config.json").write_text('{"eos_token_id": 1}')

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from uncone import InputError
 from uncone.model.state_sums import StateSums
@@ -29,9 +31,6 @@ class ChangedError(Exception):
 @cache
 def _sources() -> Path:
     """What the states are of: a tokenizer, texts and checkpoints, which no case damages."""
-    from safetensors.torch import save_file
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
     _kept.append(TemporaryDirectory(prefix="uncone-fuzz-sources-"))
     folder = Path(_kept[0].name)
     tokenizer = Tokenizer(models.WordLevel({f"w{i}": i for i in range(40)}, unk_token="w0"))

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 
 from tests.fuzz.corpus import D, N, Seed
 from tests.fuzz.records import use_record
 from tests.fuzz.states import ChangedError, use_checkpoints, use_count, use_gate, use_layers, use_track
 from tests.fuzz.tables import TableError, use_curves, use_losses, use_pairs, use_runs
+from tests.gguf_files import gguf
 from tests.matrices import gaussian
 from uncone import Calibration, InputError, Moments, UnconeError, calibrate, open_rows, transforms
 from uncone.calibration.sides import read_labels
@@ -95,15 +97,7 @@ def _compare(reader: str, path: Path, part: str, found: Array) -> None:
             raise WrongError(f"{part or 'the matrix'} of shape {found.shape} {other}")
 
 
-def _npz(path: Path, part: str) -> Array:
-    with np.load(path, allow_pickle=False) as archive:
-        found: Array = archive[part or "arr_0"]
-        return found
-
-
 def _safetensors(path: Path, part: str) -> Array:
-    from safetensors.torch import load_file
-
     found = load_file(path)
     if not part:  # without a name the only matrix of floats is opened, whatever it is called
         (part,) = (name for name, t in found.items() if t.ndim == 2 and t.is_floating_point() and t.numel())
@@ -168,21 +162,17 @@ def _binary(path: Path, part: str) -> Array:
 
 
 def _gguf(path: Path, part: str) -> Array | None:
-    from tests.gguf_files import gguf
-
     tensor = next(one for one in gguf.GGUFReader(path).tensors if one.name == part)
     return gguf.quants.dequantize(tensor.data, tensor.tensor_type)
 
 
 def _model(path: Path, part: str) -> list[Array]:
-    from safetensors.torch import load_file
-
     return [t.double().numpy() for file in path.rglob("*.safetensors") for t in load_file(file).values()]
 
 
 _ORACLES: dict[str, Callable[[Path, str], Any]] = {
     "npy": lambda path, part: np.load(path, allow_pickle=False),
-    "npz": _npz,
+    "npz": lambda path, part: np.load(path, allow_pickle=False)[part or "arr_0"],
     "safetensors": _safetensors,
     "checkpoint": _checkpoint,
     "parquet": _parquet,
@@ -194,8 +184,6 @@ _ORACLES: dict[str, Callable[[Path, str], Any]] = {
 
 
 def _transformation(path: Path) -> Callable[[], None]:
-    from safetensors.torch import load_file
-
     loaded = transforms.load(path)
     found = loaded.repair if isinstance(loaded, transforms.Normalized) else loaded
     d = found.d if isinstance(found, transforms.Affine) else found.fitted_.d
@@ -212,11 +200,9 @@ def _transformation(path: Path) -> Callable[[], None]:
         if affine is None:
             return
         t = load_file(path)
-        moved = x - t["shift"]
-        moved = moved @ t["weight"] if "weight" in t else moved
-        torch.testing.assert_close(
-            y, moved + t.get("offset", torch.zeros(1, dtype=torch.float64)), msg=lambda told: f"wrong: {told}"
-        )
+        moved = (x - t["shift"]) @ t["weight"] if "weight" in t else x - t["shift"]
+        moved = moved + t.get("offset", torch.zeros(1, dtype=torch.float64))
+        torch.testing.assert_close(y, moved, msg=lambda told: f"wrong: {told}")
 
     return compare
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import random
+import textwrap
 import unicodedata
 from collections.abc import Iterator
 from contextlib import suppress
@@ -106,15 +107,14 @@ def test_hostile_text_is_visible(text: str) -> None:
 
 def test_a_diagnosis_says_what_it_is() -> None:
     d = make_diagnosis()
-    assert repr(d).split("\n") == [
-        "Diagnosis(",
-        "    name='example-model',",
-        "    verdict='The input token table is severely degenerate: its tail is degenerate.',",
-        "    subjects=[input, head],",
-        "    notes=('No text was given.',),",
-        "    versions={'uncone': '0.1.0', 'torch': '2.13.0'},",
-        ")",
-    ]
+    assert repr(d) == textwrap.dedent("""\
+        Diagnosis(
+            name='example-model',
+            verdict='The input token table is severely degenerate: its tail is degenerate.',
+            subjects=[input, head],
+            notes=('No text was given.',),
+            versions={'uncone': '0.1.0', 'torch': '2.13.0'},
+        )""")
     assert repr(replace(d, verdict="Fine.", notes=(), versions={})) == (
         "Diagnosis(name='example-model', verdict='Fine.', subjects=[input, head])"
     )

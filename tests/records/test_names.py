@@ -34,7 +34,7 @@ def test_a_detail_is_a_plain_value() -> None:
 
 
 @pytest.mark.parametrize("d", [TWO, ONE, TOKENS], ids=["two", "one", "tokens"])
-def test_every_name_is_one_that_check_takes(d: Diagnosis) -> None:
+def test_every_name_is_one_that_check_takes_and_is_offered(d: Diagnosis) -> None:
     names = d.keys()
     assert len(names) == len(set(names))
     assert {f"{m.name}" for s in d.subjects for m in s.measurements} <= {name.partition(".")[2] for name in names}
@@ -46,10 +46,6 @@ def test_every_name_is_one_that_check_takes(d: Diagnosis) -> None:
             (bar,) = uncone.check(d, max={name: 1e9}).bars
             assert (bar.name, bar.value) == (name, one.value)
     assert dict(d) == {name: d[name] for name in names}  # type: ignore[call-overload]
-
-
-@pytest.mark.parametrize("d", [TWO, ONE, TOKENS], ids=["two", "one", "tokens"])
-def test_every_completion_is_there(d: Diagnosis) -> None:
     offered = d._ipython_key_completions_()
     assert set(d.keys()) <= set(offered)
     for name in offered:

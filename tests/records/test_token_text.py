@@ -34,18 +34,13 @@ def test_spelled_bytes_are_read_as_the_tokenizers_library_reads_them(text: str) 
     assert _texts(spelled) == [decoders.ByteLevel().decode([spelled])] == [text]
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [
-        ["the", "##ing", "é", "ą", "Ġ", *map(str, range(100))],  # WordPiece
-        ["▁the", "▁of", "ing", "é", "Ġ", *(f"▁{n}" for n in range(100))],  # SentencePiece
-        [*ALPHABET, *(f"▁{n}" for n in range(300))],  # one that has every letter among other tokens
-        ["Ġgant", "ħobż", "żejt", "ċavetta", "Għawdex"],  # words of Maltese
-        [None, None],
-        [],
-        [""],
-    ],
-)
+WORD_PIECES = ["the", "##ing", "é", "ą", "Ġ", *map(str, range(100))]
+SENTENCE_PIECES = ["▁the", "▁of", "ing", "é", "Ġ", *(f"▁{n}" for n in range(100))]
+EVERY_LETTER = [*ALPHABET, *(f"▁{n}" for n in range(300))]  # among other tokens
+MALTESE = ["Ġgant", "ħobż", "żejt", "ċavetta", "Għawdex"]
+
+
+@pytest.mark.parametrize("labels", [WORD_PIECES, SENTENCE_PIECES, EVERY_LETTER, MALTESE, [None, None], [], [""]])
 def test_other_vocabularies_are_left_alone(labels: list[str | None]) -> None:
     assert not is_byte_level(labels)
     assert token_texts(labels, range(len(labels))) == labels

@@ -79,6 +79,15 @@ def _visit(
     return _Visit(browser, path, width, scheme, **options), path.as_uri()
 
 
+def _drawings(page: Any, least: float) -> int:
+    """How many drawings there are; their texts are of this size at least, whole, and apart from each other."""
+    drawings = page.evaluate(MEASURE_TEXT)
+    for drawing in drawings:
+        assert drawing["smallest"] >= least
+        assert (drawing["cut"], drawing["overlapping"]) == ([], 0)
+    return len(drawings)
+
+
 def _assert_quiet(visit: _Visit, address: str) -> None:
     assert visit.said == []
     assert [url for url in visit.asked if not url.startswith("data:")] == [address]
@@ -94,12 +103,8 @@ def test_page_is_quiet_and_fits(browser: Any, tmp_path: Path, width: int, scheme
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.evaluate("document.querySelectorAll('details').forEach(element => element.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "an open detail is too wide"
-    drawings = page.evaluate(MEASURE_TEXT)
-    assert len(drawings) == (10 if scripts else 14), "with scripts the picture to explore stands in for the drawn cones"
-    for drawing in drawings:
-        assert drawing["smallest"] >= 9.5
-        assert drawing["cut"] == []
-        assert drawing["overlapping"] == 0
+    drawings = _drawings(page, 9.5)
+    assert drawings == (10 if scripts else 14), "with scripts the picture to explore stands in for the drawn cones"
     page.evaluate("document.querySelectorAll('details').forEach(element => element.open = false)")
     for stage in page.locator(".stage").all() if scripts else ():
         stage.scroll_into_view_if_needed()  # a picture waits until it is seen
@@ -237,10 +242,7 @@ def test_names_beside_their_lines_fit(browser: Any, tmp_path: Path, width: int) 
         path = tmp_path / "report.html"
         write_html(record, path)
         visit = _Visit(browser, path, width, "light")
-        for drawing in visit.page.evaluate(MEASURE_TEXT):
-            assert drawing["smallest"] >= 9.3
-            assert drawing["cut"] == []
-            assert drawing["overlapping"] == 0
+        _drawings(visit.page, 9.3)
         assert visit.page.evaluate("document.documentElement.scrollWidth") == width
         visit.context.close()
 

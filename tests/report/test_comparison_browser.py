@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.test_browser import MEASURE_TEXT, SCHEMES, SCREENSHOTS, WIDTHS, _Visit, browser
+from tests.report.test_browser import SCHEMES, SCREENSHOTS, WIDTHS, _assert_quiet, _drawings, _Visit, browser
 from tests.report.test_comparison_report import make_comparison
 from uncone import report
 
@@ -24,17 +24,11 @@ def test_page_is_quiet_and_fits(browser: Any, tmp_path: Path, width: int, scheme
     assert page.title() == f"example-model and drifted{' and 4 more' if count == 6 else ''} · uncone comparison"
     page.evaluate("document.querySelectorAll('details').forEach(element => element.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "an open detail is too wide"
-    drawings = page.evaluate(MEASURE_TEXT)
-    assert len(drawings) == 12
-    for drawing in drawings:
-        assert drawing["smallest"] >= 9
-        assert drawing["cut"] == []
-        assert drawing["overlapping"] == 0
+    assert _drawings(page, 9) == 12
     page.evaluate("document.querySelectorAll('details').forEach(element => element.open = false)")
     SCREENSHOTS.mkdir(exist_ok=True)
     page.screenshot(path=SCREENSHOTS / f"comparison-{count}-{width}-{scheme}.png", full_page=True)
-    assert visit.said == []
-    assert [url for url in visit.asked if not url.startswith("data:")] == [path.as_uri()]
+    _assert_quiet(visit, path.as_uri())
     visit.context.close()
 
 
@@ -42,8 +36,6 @@ def test_lines_differ_without_colour(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "comparison.html"
     report.write_html(make_comparison(6), path)
     visit = _Visit(browser, path, 1440, "light")
-    dashes = visit.page.evaluate(
-        "[0, 1, 2, 3, 4, 5].map(k => getComputedStyle(document.querySelector(`.chart .line.d${k}`)).strokeDasharray)"
-    )
-    assert len(set(dashes)) == 6
+    style = "k => getComputedStyle(document.querySelector(`.chart .line.d${k}`)).strokeDasharray"
+    assert len(set(visit.page.evaluate(f"[0, 1, 2, 3, 4, 5].map({style})"))) == 6
     visit.context.close()

@@ -5,7 +5,6 @@ import pytest
 from tests.report.printed import printed
 from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile, make_measurements
 from uncone import report
-from uncone.diagnosis.record import Diagnosis
 from uncone.records.text import number, visible
 from uncone.report.spark import sparkline
 
@@ -69,11 +68,6 @@ def test_a_narrow_encoding_gets_escapes_instead_of_an_error() -> None:
 def test_default_console_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     report.print_record(make_diagnosis())
     assert "The input token table is severely" in capsys.readouterr().out
-
-
-def test_json_gives_the_same_lines() -> None:
-    diagnosis = make_diagnosis()
-    assert printed(Diagnosis.from_json(diagnosis.to_json())) == printed(diagnosis)
 
 
 def test_sparkline() -> None:
