@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -59,9 +60,15 @@ def _room(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def _imports(path: Path) -> list[tuple[str, bool]]:
     """(imported module, whether the import stands at the top of the file)."""
-    tree = ast.parse(path.read_text())
+    tree = _tree(path)
     found = []
     for node in ast.walk(tree):
         top = node in tree.body
@@ -131,7 +138,7 @@ def _imported_files(path: Path) -> set[Path]:
                 yield from imports(child)
 
     files = set()
-    for module, name in imports(ast.parse(path.read_text())):
+    for module, name in imports(_tree(path)):
         upward = UPWARD.get(str(path.relative_to(SOURCE)), set())
         if module.split(".")[0] == "uncone" and module not in upward:
             folder = SOURCE.joinpath(*module.split(".")[1:])
@@ -181,7 +188,7 @@ def test_libraries_of_hugging_face_are_told_to_stay_on_this_machine() -> None:
     """Each call that could download says that it may not: by `LOCAL`, or by the option itself."""
     calls = []
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(_tree(path)):
             if isinstance(node, ast.Call):
                 name = getattr(node.func, "attr", getattr(node.func, "id", ""))
                 told = {keyword.arg or ast.unparse(keyword.value) for keyword in node.keywords}

@@ -12,7 +12,6 @@ from uncone.version import __version__
 
 
 def _places() -> dict[str, str]:
-    """Each public object and its file."""
     records = (record.rpartition(".") for _, record, *_ in QUESTIONS.values())
     functions = {name: file for name, (file, *_) in QUESTIONS.items()}
     return {**OBJECTS, **functions, **{name: file for file, _, name in records}}

@@ -57,7 +57,7 @@ def one_of(value: Any, name: str, choices: tuple[str, ...]) -> str:
 
 def check_seed(seed: Any) -> None:
     """Refuse what not every generator in use takes as a seed."""
-    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= seed <= MOST_SEED:
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) <= MOST_SEED:
         raise InputError(f"expected a seed from 0 to {MOST_SEED:,}, got {shown(seed)}: 0 is usual")
 
 

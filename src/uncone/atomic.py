@@ -220,7 +220,6 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _lies_among_files(target: Path, folders: Iterable[Path]) -> bool:
-    """The target is a file below one of the folders; links there are followed, each folder once."""
     seen = set[str]()
     for folder in folders if target.exists() else ():
         for place, inner, files in os.walk(folder, followlinks=True):

@@ -16,11 +16,9 @@ import numpy.typing as npt
 
 from uncone.errors import InputError
 
-_CACHE_LINE = 64
-_LARGE = 4 * 2**20
+_CACHE_LINE, _LARGE, _SMALL = 64, 4 * 2**20, 8 * 2**20
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 _MOST_MAPPINGS = 8
-_SMALL = 8 * 2**20
 RECYCLED_BYTES = 512 * 2**20
 MEMORY_GB = "UNCONE_MEMORY_GB"  # an environment variable: so many GB may be taken at once, whatever is free
 _UNASKED_BYTES = 512 * 2**20
@@ -105,7 +103,6 @@ class Buffer:
         self._alone = 0
 
     def get(self, rows: int) -> npt.NDArray[Any]:
-        """An array (rows, D) with anything in it."""
         free = next((i for i, kept in enumerate(self._kept) if sys.getrefcount(kept.base) <= self._alone), None)
         if free is None:
             self._kept = [*self._kept[-1:], uninitialised(self._shape, self._dtype)]
@@ -115,8 +112,6 @@ class Buffer:
 
 
 class _Freed:
-    """Mappings without a user. Arrays are freed on any thread, even between two lines of this class."""
-
     def __init__(self) -> None:
         self.kept: deque[mmap.mmap] = deque()
 

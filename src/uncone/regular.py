@@ -54,11 +54,8 @@ class _Unzstd(io.RawIOBase):
         return n
 
 
-_UNPACKED: dict[str, Callable[..., Any]] = {
-    ".gz": gzip.open,
-    ".xz": lzma.open,
-    ".zst": lambda file: io.BufferedReader(_Unzstd(file), 2**20),
-}
+_UNPACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+_UNPACKED[".zst"] = lambda file: io.BufferedReader(_Unzstd(file), 2**20)
 
 
 def misspelt(path: Path_) -> str:
@@ -84,13 +81,10 @@ def open_regular(path: Path_, *, how: str = "give a file that exists and can be 
         raise InputError(f"cannot read {os.fspath(path)}: {error.strerror or error}: {meant}{how}") from error
     except ValueError as error:  # a name with a NUL, or one that the file system's encoding has no bytes for
         raise InputError(f"cannot read {os.fspath(path)!r}: {error}: {how}") from error
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise InputError(f"cannot read {os.fspath(path)}: expected a file, got a folder, a pipe or a device: {how}")
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise
+        raise InputError(f"cannot read {os.fspath(path)}: expected a file, got a folder, a pipe or a device: {how}")
+    return os.fdopen(descriptor, "rb")
 
 
 def starts_with(path: Path_, mark: bytes) -> bool:

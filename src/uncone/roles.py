@@ -10,8 +10,6 @@ Progress = Callable[[str, int, int], None]  # told (the step, done, in all)
 
 
 class Role(Enum):
-    """What is done with what an argument names."""
-
     SPEC = "reads rows or a model"
     READ = "reads a file or a folder"
     WRITE = "writes a file"

@@ -56,7 +56,6 @@ def _begin(form: str) -> str:
 
 
 def _record(form: str, line: bytes) -> Any:
-    """None where the checksum is not that of the record, or there is none."""
     begin, middle, end = (re.escape(part.encode()) for part in (_begin(form), _AFTER_SUM, _END))
     parts = re.fullmatch(begin + b"([0-9a-f]{64})" + middle + b"(.*)" + end, line, re.DOTALL)
     if parts is None or parts[1].decode() != checksum((form.encode(), parts[2])):
@@ -65,6 +64,5 @@ def _record(form: str, line: bytes) -> Any:
 
 
 def _is_cut(line: bytes, begin: bytes, number: int) -> bool:
-    """The first part of a line of ours; of a first line as much as shows that."""
     is_ours = line.startswith(begin) or (number > 1 and begin.startswith(line))
     return is_ours and not line.endswith(b"\n") and len(line) <= LONGEST_LINE

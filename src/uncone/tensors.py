@@ -52,7 +52,7 @@ def alone(function: Callable[[], T]) -> T:
 
 
 def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
-    """`function`, run by `alone`: algebra and sums of whole matrices round as the number of threads is."""
+    """`function`, run by `alone`."""
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -62,7 +62,7 @@ def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def share_rows(work: Callable[..., object], *tensors: Tensor) -> None:
-    """`work` on the rows of `tensors`, of one length, in pieces: each piece on one thread."""
+    """As `threads.share_rows`."""
     pieces = zip(*(torch.split(t, _PIECE) for t in tensors), strict=True)
     share([partial(work, *piece) for piece in pieces])
 
@@ -83,7 +83,7 @@ def _share(tasks: list[Callable[[], T]]) -> list[T]:
 
 
 def _in_this_mode(function: Callable[[], T]) -> Callable[[], T]:
-    """`function` with this thread's modes of autograd, which another thread would not have."""
+    """`function` with this thread's modes of autograd."""
     inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
 
     def run() -> T:
@@ -103,7 +103,7 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 
 
 def _forget_pools() -> None:
-    """In a forked child: its parent's threads are not there, and one of them may have held the lock."""
+    """As in `threads`."""
     global _lock
     _lock = threading.Lock()
     _pools.clear()
@@ -152,7 +152,6 @@ def usable(device: str | torch.device) -> torch.device:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """A device, or the CPU, had no memory."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 

@@ -15,9 +15,10 @@ from uncone.roles import Progress
 PROGRESS_AFTER_S = 2.0
 BEYOND = 2  # the exit status of a result that is beyond its bar
 Path_ = str | Path | None
+_File = Path | None
 
 
-def judge(record: Record, json: Path | None, html: Path | None, *, beyond: bool) -> None:
+def judge(record: Record, json: _File, html: _File, *, beyond: bool) -> None:
     """Hand over a record, and end with status 2 if it is beyond its bar, also where it cannot be written."""
     failed = _handed_over(record, json, html, shown=record)
     if not beyond:
@@ -60,7 +61,7 @@ def progress_bar() -> Iterator[Progress | None]:
         bar.stop()
 
 
-def hand_over(record: Record, *files: Path | None, shown: Record | None = None, written: Iterable[Path_] = ()) -> None:
+def hand_over(record: Record, *files: _File, shown: Record | None = None, written: Iterable[Path_] = ()) -> None:
     """Write the record as JSON, print it (or `shown`), draw its page, and name the files and what else was `written`.
 
     The work took minutes: each step is done whatever became of the others, and the first failure is raised last."""
@@ -70,7 +71,6 @@ def hand_over(record: Record, *files: Path | None, shown: Record | None = None, 
 def _handed_over(
     record: Record, json: Path | None = None, html: Path | None = None, *, shown: Record, written: Iterable[Path_] = ()
 ) -> list[BaseException]:
-    """What failed. The result itself comes first, then what is printed, then what is drawn."""
     from uncone import report
 
     failed = list[BaseException]()
@@ -101,7 +101,6 @@ def attempt(failed: list[BaseException], step: Callable[..., object], *arguments
 
 
 def raise_first(failed: Iterable[BaseException]) -> None:
-    """Raise the first error that a reader who left did not cause."""
     for error in failed:
         if not nobody_reads(error):
             raise error

@@ -106,7 +106,6 @@ def _hand_over(
 
 
 def _help(documentation: str, names: list[str]) -> str:
-    """The paragraphs of a docstring before its sections, and the arguments that are options."""
     first, *rest = _SECTIONS.split(inspect.cleandoc(documentation))
     sections = dict(zip(rest[::2], rest[1::2], strict=True))
     arguments = _ARGUMENT.split(sections.get("Args", "").partition("\n\n")[0])
@@ -180,7 +179,6 @@ def _bare(hint: Any) -> Any:
 
 
 def _origins(hint: Any) -> dict[Any, Any]:
-    """The types that a value may have, each by what it is a form of."""
     return {typing.get_origin(one): one for one in _choices(_bare(hint))}
 
 
@@ -192,7 +190,6 @@ def _role(hint: Any) -> Role | None:
 
 
 def _values_of_pairs(hint: Any) -> type | None:
-    """The type of a mapping's values; a mapping where a file may stand is one in memory."""
     found = _origins(hint).get(collections.abc.Mapping)
     if _role(hint) or found is None:
         return None

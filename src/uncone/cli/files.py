@@ -38,7 +38,6 @@ def check_files(bound: BoundArguments) -> None:
 
 
 def _check_endings(bound: BoundArguments) -> None:
-    """Refuse a file that `--html`, `--json` or `--markdown` names by an ending of another kind, or by none."""
     for option, endings in _ENDINGS.items():
         path = bound.arguments.get(option)
         if path is not None and path.suffix.casefold() not in endings:

@@ -8,14 +8,10 @@ from uncone.cli.answer import draw, hand_over, raise_first
 from uncone.records.load import load_record
 from uncone.roles import Role
 
+Write = Annotated[Path | None, Role.WRITE]
 
-def report(
-    record: Annotated[Path, Role.READ],
-    /,
-    *,
-    html: Annotated[Path | None, Role.WRITE] = None,
-    markdown: Annotated[Path | None, Role.WRITE] = None,
-) -> None:
+
+def report(record: Annotated[Path, Role.READ], /, *, html: Write = None, markdown: Write = None) -> None:
     """Print any saved record again, or write its page or its Markdown, without the model.
 
     Args:

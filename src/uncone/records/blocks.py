@@ -24,16 +24,12 @@ class Heading:
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph."""
-
     text: str
     tone: Tone = ""
 
 
 @dataclass(frozen=True)
 class Bullets:
-    """A list."""
-
     items: tuple[str, ...]
     tone: Tone = ""
 
@@ -180,8 +176,6 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class Gauge:
-    """One headline number."""
-
     label: str
     value: float | None
     reason: str = ""

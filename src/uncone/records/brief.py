@@ -82,5 +82,4 @@ def _value(value: Any, room: int) -> str:
 
 
 def _label(part: Any) -> str:
-    """What a part of a record is called, empty where it has no name."""
     return shortened(str(getattr(part, "name", "") or getattr(part, "cause", "")), _LABEL)

@@ -134,7 +134,6 @@ def _coarser(norms: Norms, least: float) -> Norms:
 
 
 def _heights(norms: Norms, unit: float) -> tuple[float, ...]:
-    """Rows in `unit` of norm: the area of a bar is its rows, whatever the width of its bin."""
     bins = (
         (rows * unit, right - left) for rows, (left, right) in zip(norms.counts, pairwise(norms.edges), strict=True)
     )
@@ -175,7 +174,13 @@ def _bin_chart(
         values = [None if value is None or abs(value) > LARGEST_DRAWN else value for value in every]
         known = sorted((value, i) for i, value in enumerate(values) if value is not None)
         if known:
-            curves.append(_bins_curve(bins, values, letter, style, dots=alone and len(bins) <= _MOST_DOTS))
+            curve = Curve(letter, tuple((group.start + group.stop) / 2 for group in bins), tuple(values), style)
+            if alone and len(bins) <= _MOST_DOTS:
+                read = zip(bins, values, strict=True)
+                tips = tuple("" if value is None else f"ids {_ids(group)}: {_near(value)}" for group, value in read)
+                marked = tuple(place for place, group in enumerate(bins) if group.reserved_rows > 0)
+                curve = replace(curve, dots=True, tips=tips, marked=marked)
+            curves.append(curve)
             told = (f"{_near(value)} (ids {_ids(bins[i])})" for value, i in (known[0], known[-1]))
             ends.append(f"{'' if alone else f'{letter} '}{' to '.join(told)}")
     if not curves:
@@ -186,16 +191,6 @@ def _bin_chart(
     chart = Chart(name, title, "row id", y_label, tuple(curves), bands=held, x_limits=limits, spark=spark)
     marks = (Mark(0.0, "y"),) if around_zero else ()
     return replace(chart, marks=marks, caption=f"Least and greatest: {'; '.join(ends)}.")
-
-
-def _bins_curve(bins: Sequence[Group], values: Sequence[float | None], name: str, style: str, *, dots: bool) -> Curve:
-    middles = tuple((group.start + group.stop) / 2 for group in bins)
-    if not dots:
-        return Curve(name, middles, tuple(values), style)
-    known = zip(bins, values, strict=True)
-    tips = tuple("" if value is None else f"ids {_ids(group)}: {_near(value)}" for group, value in known)
-    marked = tuple(place for place, group in enumerate(bins) if group.reserved_rows > 0)
-    return Curve(name, middles, tuple(values), style, True, tips, marked)
 
 
 def _ids(group: Group) -> str:

@@ -39,7 +39,6 @@ def beneath(title: str, blocks: Iterable[Block]) -> Iterable[Block]:
 
 
 def caution(text: str) -> Text:
-    """What a reader must know before any number is read."""
     return Text(f"Caution: {text}" if text else "")
 
 

@@ -89,7 +89,6 @@ class MeasureDescription:
 
     @property
     def span(self) -> str:
-        """The range in words, such as `0 to 1`."""
         low, high = (f"{end:g}" if isinstance(end, float) else end for end in self.range)
         return f"from {low} up" if high is None else f"{low} to {high}"
 

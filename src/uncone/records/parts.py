@@ -214,7 +214,6 @@ class Picture:
             expect(fit, f"{counted(n, 'count')} {small}, got {there}{beyond}")
 
     def coordinates(self, *, centered: bool) -> list[tuple[float, float, float]]:
-        """The coordinates as floats, one (x, y, z) per row of `ids`."""
         scale = self.centered_scale if centered else self.raw_scale
         integers = _integers(self.centered if centered else self.raw, "h", "coordinates")
         flat = [value * scale for value in integers]
@@ -232,8 +231,9 @@ class Picture:
 
     def lengths(self) -> list[float] | None:
         """The Euclidean length of each row, to within half of `norm_scale`; None where it is unknown."""
-        known = None if self.norms is None else _integers(self.norms, "H", "norms")
-        return known and [value * self.norm_scale for value in known]
+        if self.norms is None:
+            return None
+        return [value * self.norm_scale for value in _integers(self.norms, "H", "norms")]
 
 
 def _integers(text: str, kind: str, name: str) -> list[int]:

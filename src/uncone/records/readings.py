@@ -40,9 +40,8 @@ def readings_blocks(
     meant = Table(("measure", "name in files", "definition", "range", "reads badly when"), tuple(meanings))
     folded = shown(meant, Table(("measure", "detail", "value"), tuple(details)))
     table = Table(columns, rows, ("value", "isotropic", "rows"), groups=runs, grouped_by="question")
-    return section(
-        heading, Text(why, "lead"), table, said, Folded("What these measures are, and their details", folded)
-    )
+    more = Folded("What these measures are, and their details", folded)
+    return section(heading, Text(why, "lead"), table, said, more)
 
 
 def _cells(m: Measurement, fixed: bool) -> tuple[str | Cell, ...]:
@@ -55,7 +54,6 @@ def _cells(m: Measurement, fixed: bool) -> tuple[str | Cell, ...]:
 
 
 def _plain(value: Any) -> str:
-    """A value from JSON in words; tuples and lists read alike, so a record and its JSON give one page."""
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, (int, float)):

@@ -79,7 +79,6 @@ def build_record(cls: type[T], data: Any, where: str) -> T:
 
 
 def _build(kind: Any, data: Any, where: str) -> Any:
-    """Rebuild a value of the annotated type `kind` from parsed JSON, or say which field is wrong."""
     if kind is Any:
         missed = _missed(data)
         return _checked(not missed, data, where, missed)

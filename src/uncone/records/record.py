@@ -73,7 +73,6 @@ class Record:
         return str(getattr(self, "name", ""))
 
     def document(self) -> Document:
-        """The blocks, with what made the record below them."""
         footer = shown(Text(self.READING, "quiet"), Text(f"Record: {self.SCHEMA}", "quiet"))
         return Document(self.title, self.KIND, self.blocks(), footer)
 
@@ -148,7 +147,6 @@ def _not_finite(value: Any, where: str) -> Iterator[tuple[str, float]]:
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    """As `dataclasses.asdict`, without its copies."""
     fields = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
     return fields | {"schema": record.SCHEMA} if isinstance(record, Record) else fields
 

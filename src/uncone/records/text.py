@@ -25,20 +25,12 @@ _POWER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e(-?\d+)(?!\w)")
 COMMAND = re.compile("`((?:uncone|python|pip) [^`]+)`")  # a command to paste, in a text
 
 # Names whose plain reading (underscores to spaces) would be wrong or hard to read.
-_TITLES = {
-    "isoscore": "IsoScore",
-    "isoscore_star": "IsoScore*",
-    "rankme": "RankMe",
-    "two_nn": "TwoNN dimension",
-    "levina_bickel": "Levina-Bickel dimension",
-    "anisotropy_1": "Share of the first direction",
-    "partition_isotropy_one_sign": "I(W) with one sign",
-    "effective_rank_share": "Effective rank as a share of the columns",
-    "largest_row_over_mean": "Longest row over the mean length",
-    "norm_id_correlation": "Correlation of norm and id",
-    "under_trained_tokens": "Under-trained tokens",
-    "under_trained_share": "Share that looks untrained",
-}
+_TITLES = {"isoscore": "IsoScore", "isoscore_star": "IsoScore*", "rankme": "RankMe", "two_nn": "TwoNN dimension"}
+_TITLES |= {"levina_bickel": "Levina-Bickel dimension", "anisotropy_1": "Share of the first direction"}
+_TITLES |= {"partition_isotropy_one_sign": "I(W) with one sign", "norm_id_correlation": "Correlation of norm and id"}
+_TITLES |= {"effective_rank_share": "Effective rank as a share of the columns"}
+_TITLES |= {"largest_row_over_mean": "Longest row over the mean length", "under_trained_tokens": "Under-trained tokens"}
+_TITLES |= {"under_trained_share": "Share that looks untrained"}
 _SUFFIXES = {"raw": ", raw", "centered": ", centred", "debiased": ", debiased", "exact": ", exact"}
 _SUFFIXES |= {"nats": " (nats)", "ms": " (ms)", "mib": " (MiB)"}
 
@@ -50,8 +42,6 @@ def visible(text: str) -> str:
 
 
 class _Shown(dict[int, str]):
-    """How each character is shown, found out when it is first met."""
-
     def __missing__(self, code: int) -> str:
         shown = chr(code)
         if unicodedata.category(shown) in _HIDDEN_CATEGORIES or code in _HIDDEN_CHARACTERS:
@@ -105,7 +95,6 @@ def _rounded(value: float, digits: int) -> str:
 
 
 def signed(value: float, *, digits: int = 3) -> str:
-    """A difference with its sign."""
     shown = number(value, digits=digits)
     return shown if value <= 0 or shown.startswith((">", "<")) else f"+{shown}"
 
@@ -167,7 +156,6 @@ def plural(n: int, one: str, many: str = "") -> str:
 
 
 def counted(n: int, one: str, many: str = "") -> str:
-    """The number with its noun, thousands apart."""
     return f"{n:,} {plural(n, one, many)}"
 
 

@@ -61,8 +61,6 @@ class FrequencyGroup:
 
 @part
 class Difference:
-    """A reading of the group `first` minus that of the group `second`."""
-
     first: str  # a group
     second: str  # the group whose reading is subtracted
     reading: Reading  # `mean_cosine`, `mean_norm`, `cosine_to_reserved` or `cosine_to_common`
@@ -154,8 +152,8 @@ def frequency_blocks(groups: FrequencyGroups | None) -> tuple[Block, ...]:
     columns = ("group", "rows", *(words for _, words, *_ in _READINGS), "above chance")
     counts = ((g.name, count(g.occurrences)) for g in groups.groups if g.occurrences is not None)
     names = {name: words if name == "mean_norm" else f"cosine {words}" for name, words, *_ in _READINGS}
-    named = ((f"{title(d.first)} minus {d.second}", names[d.reading], d.difference) for d in groups.differences)
-    differences = tuple((*name, _estimate(difference)) for *name, difference in named)
+    read = ((f"{title(d.first)} minus {d.second}", d) for d in groups.differences)
+    differences = tuple((name, names[d.reading], _estimate(d.difference)) for name, d in read)
     lead = (
         f"Groups by {groups.by}: {groups.definition}. Mean cosines to the reserved rows, within the group and to the "
     )
@@ -187,7 +185,6 @@ def _estimate(estimate: Estimate, limits: Limits = (None, None)) -> Cell:
 
 
 def under_trained_blocks(rows: UnderTrained | None) -> tuple[Block, ...]:
-    """The rows that look untrained."""
     if rows is None:
         return ()
     news, known = ([t for t in rows.tokens if t.expected is expected] for expected in (False, True))

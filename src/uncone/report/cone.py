@@ -37,7 +37,6 @@ def cone_panels(picture: Picture, uid: str) -> list[tuple[str, str, str]]:
 
 
 def legends(picture: Picture) -> list[Legend]:
-    """The groups that have rows in the picture, in the order of their colours."""
     drawn = [picture.groups[i] for i in sample(picture.groups, len(picture.group_names), MOST_POINTS)]
     named = enumerate(zip(picture.group_names, group_classes(picture), strict=True))
     entries = [Legend(name, css, drawn.count(group), picture.groups.count(group)) for group, (name, css) in named]
@@ -122,7 +121,6 @@ def _panel(picture: Picture, points: list[Point], uid: str, title: str, what: st
 
 
 def _dots(picture: Picture, points: list[Point], drawn: list[int], x: Axis, y: Axis) -> str:
-    """The quiet group first, below the others; the outermost points of each group carry their token."""
     n = max(1, len(points))
     centre = math.fsum(x for x, _ in points) / n, math.fsum(y for _, y in points) / n
     # The background is lowest, the reserved rows are on top of all.

@@ -95,7 +95,6 @@ def _(chart: Cloud, lost: Counter[str]) -> Cloud:
 
 
 def _missed(value: float, log: bool) -> str:
-    """Why an axis has no place for the value; empty where it has one."""
     if not abs(value) <= LARGEST_DRAWN:  # NaN is no less
         return _FAR
     return "" if not log or value >= SMALLEST_DRAWN else _NOT_ABOVE if value <= 0 else _FAR

@@ -77,8 +77,7 @@ def explorer(picture: Picture, shares: Shares, uid: str) -> str:
     if pictured < picture.total:
         rows = f"{count(pictured)} of {total} rows, a sample"
     text = "".join(line.strip() for line in beside("explorer.html").splitlines())
-    of = _data(picture, scales, clouds, cones)
-    data = json.dumps(of, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    data = json.dumps(_data(picture, scales, clouds, cones), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Template(text).substitute(
         uid=uid,
         colours="".join(element("option", title, value=name) for name, title in colours.items()),
@@ -142,7 +141,6 @@ def _cone(points: Sequence[Point], dims: int) -> Cone | None:
 
 
 def _rim(cone: Cone | None, points: Sequence[Point]) -> list[list[float]]:
-    """A circle around the cone's axis, past the farthest point unless nearly flat; in the plane, a chord."""
     if cone is None:
         return []
     (a, b, c), half = cone

@@ -10,20 +10,7 @@ from string import Template
 from urllib.parse import quote
 
 from uncone.records import blocks as shown
-from uncone.records.blocks import (
-    Block,
-    Bullets,
-    Cell,
-    Chart,
-    Cloud,
-    Code,
-    Document,
-    Figure,
-    Gauge,
-    Heading,
-    Table,
-    Text,
-)
+from uncone.records.blocks import Block, Bullets, Cell, Chart, Cloud, Code, Document, Figure, Heading, Table, Text
 from uncone.records.text import COMMAND, better, count, number, plural, shortened, span
 from uncone.report.cone import cone_panels, legends
 from uncone.report.drawable import drawn_or_said
@@ -45,8 +32,12 @@ def to_page(document: Document, *, live: bool = True) -> str:
     """The document as a page that opens from disk. With `live` scripts let you explore a picture and copy code."""
     called = shortened(document.name)
     parts = _parts(document.blocks, 2)
-    links = [(heading.text, f"#s{order}") for order, (heading, _) in enumerate(parts[1:], start=1) if heading]
-    body = _masthead(called, links)
+    body = element("span", _mark() + "uncone", class_="brand") + element("span", escape(called), class_="subject-name")
+    if len(parts) > 2:
+        named = enumerate((heading for heading, _ in parts[1:] if heading), start=1)
+        links = "".join(element("a", escape(heading.text), href=f"#s{order}") for order, heading in named)
+        body += element("nav", links, aria_label="Subjects")
+    body = element("header", body, class_="masthead")
     body += element("main", "".join(_part(*part, order) for order, part in enumerate(parts)))
     body += element("footer", "".join(map(_block, document.footer)))
     charts = (chart for block in document.blocks if isinstance(block, Figure) for chart in block.charts)
@@ -72,15 +63,6 @@ def to_notebook(document: Document) -> str:
 
 def _mark() -> str:
     return beside("mark.svg").strip()
-
-
-def _masthead(name: str, links: list[tuple[str, str]]) -> str:
-    content = element("span", _mark() + "uncone", class_="brand")
-    content += element("span", escape(name), class_="subject-name")
-    if len(links) > 1:
-        listed = "".join(element("a", escape(text), href=address) for text, address in links)
-        content += element("nav", listed, aria_label="Subjects")
-    return element("header", content, class_="masthead")
 
 
 def _verdict(document: Document) -> str:
@@ -147,8 +129,14 @@ def _blocks(blocks: Sequence[Block], uid: str) -> str:
 
 def _block(block: Block, uid: str = "b") -> str:
     match block:
+        case Heading(level=1):
+            # A long verdict is set smaller, so that the numbers under it stay on the first screen.
+            size = "short" if len(block.text) <= 90 else "long" if len(block.text) <= 240 else "longest"
+            word = block.label or block.tone
+            badge = element("p", _badge(word, block.tone), class_="eyebrow") if word else ""
+            return badge + element("h1", _prose(block.text), class_=size)
         case Heading():
-            return _heading(block) if block.level == 1 else element(f"h{block.level}", escape(block.text))
+            return element(f"h{block.level}", escape(block.text))
         case Text():
             return element("p", _prose(block.text), class_=_TONES.get(block.tone))
         case Bullets():
@@ -169,14 +157,6 @@ def _block(block: Block, uid: str = "b") -> str:
             is_named = isinstance(first, Heading) and first.text == block.title  # the summary says it
             inner = _blocks(block.blocks[is_named:], uid)
             return element("details", element("summary", escape(block.title)) + inner)
-
-
-def _heading(heading: Heading) -> str:
-    """The verdict: a long sentence is set smaller, so that the numbers under it stay on the first screen."""
-    size = "short" if len(heading.text) <= 90 else "long" if len(heading.text) <= 240 else "longest"
-    word = heading.label or heading.tone
-    badge = element("p", _badge(word, heading.tone), class_="eyebrow") if word else ""
-    return badge + element("h1", _prose(heading.text), class_=size)
 
 
 def _prose(text: str) -> str:
@@ -200,20 +180,17 @@ def _table(table: Table) -> str:
 def _run_of_rows(title: str, rows: Sequence[Sequence[str | Cell]], sides: Sequence[str | None], grouped: bool) -> str:
     body = ""
     for place, (first, *cells) in enumerate(rows):
-        row = element("th", _fold(title, len(rows) - 1), scope="rowgroup") if grouped and not place else ""
-        row += element("td", class_="rest") if grouped and place else ""
+        row = element("td", class_="rest") if grouped and place else ""
+        if grouped and not place:
+            # What opens the rest of a group is an element of its own, which style sheets look at.
+            words, more = escape(title), element("span", f"{len(rows) - 1} more", class_="muted")
+            fold = element("details", element("summary", f"{words} {more}"), class_="fold")
+            row = element("th", fold if len(rows) > 1 else words, scope="rowgroup")
         row += element("th", _cell(first), scope="row")
         placed = zip(cells, sides[1:], strict=True)
         row += "".join(element("td", _cell(cell), class_=side) for cell, side in placed)
         body += element("tr", row, class_="more" if grouped and place else None)
     return element("tbody", body)
-
-
-def _fold(title: str, more: int) -> str:
-    if not more:
-        return escape(title)
-    words = element("summary", f"{escape(title)} {element('span', f'{more} more', class_='muted')}")
-    return element("details", words, class_="fold")
 
 
 def _cell(cell: str | Cell) -> str:
@@ -232,7 +209,7 @@ def _cell(cell: str | Cell) -> str:
     return text + (element("span", typeset_text(cell.note), class_="under") if cell.note else "")
 
 
-def _tile(gauge: Gauge) -> str:
+def _tile(gauge: shown.Gauge) -> str:
     content = element("h2", escape(gauge.label))
     if gauge.value is None:
         content += element("p", "undefined", class_="value none") + element("p", escape(gauge.reason))
@@ -247,8 +224,7 @@ def _tile(gauge: Gauge) -> str:
     return element("div", content, class_=f"key {gauge.tone}".strip())
 
 
-def _scale(gauge: Gauge, value: float) -> str:
-    """The value in its range, with a tick at the isotropic reference; nothing for an unbounded range."""
+def _scale(gauge: shown.Gauge, value: float) -> str:
     low, high = gauge.limits
     if low is None or high is None or high <= low:
         return ""
@@ -295,8 +271,7 @@ def _chart(heading: str, uid: str, narrow: bool, chart: Chart | shown.Intervals 
 
 def _panel(title: str, drawing: str, caption: str) -> str:
     heading = element("h5", escape(title)) if title else ""
-    content = heading + drawing + element("p", typeset_text(caption), class_="muted")
-    return element("div", content, class_="panel")
+    return element("div", heading + drawing + element("p", typeset_text(caption), class_="muted"), class_="panel")
 
 
 def _cloud(uid: str, cloud: Cloud, _: str) -> str:

@@ -11,7 +11,6 @@ SVG = "http://www.w3.org/2000/svg"
 
 @cache
 def beside(name: str) -> str:
-    """The text of a file beside this one."""
     return resources.files("uncone.report").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -27,15 +26,13 @@ def typeset_text(text: str) -> str:
 
 def element(name: str, content: str = "", /, **attributes: object) -> str:
     """An element around markup; `class_` is `class`, `data_label` `data-label`; floats get one decimal."""
-    given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
-    opened = "".join(
-        f' {key}="{value:.1f}"' if isinstance(value, float) else f' {key}="{escape(value)}"'
-        for key, value in given.items()
-        if value is not None
-    )
-    return f"<{name}{opened}>{content}</{name}>"
+    opened = name
+    for key, value in attributes.items():
+        if value is not None:
+            shown = f"{value:.1f}" if isinstance(value, float) else escape(value)
+            opened += f' {key.rstrip("_").replace("_", "-")}="{shown}"'
+    return f"<{opened}>{content}</{name}>"
 
 
 def path(css: str, d: str, tip: str = "") -> str:
-    """A path of SVG; `tip` is markup that is shown on hover."""
     return element("path", element("title", tip) if tip else "", class_=css, d=d)

@@ -18,7 +18,6 @@ _DOT = 4.0
 
 
 def charts_of(blocks: Iterable[Block]) -> dict[str, AnyChart]:
-    """The charts by their names, in their order; of a cloud also the centred one."""
     charts = dict[str, AnyChart]()
     for block in blocks:
         for chart in block.charts if isinstance(block, Figure) else ():

@@ -49,7 +49,7 @@ def _lines(chart: Chart, bars: str) -> Iterator[str]:
     label, high = chart.spark, max(known, default=0.0)
     every = [value for curve in curves for value in curve.y if value is not None]
     # what three digits do not tell apart is no shape
-    is_flat = len({f"{end:.3g}" for end in (min(every, default=0.0), max(every, default=0.0))}) == 1
+    is_flat = f"{min(every, default=0.0):.3g}" == f"{max(every, default=0.0):.3g}"
     for curve, values in zip(curves, scaled, strict=True):
         ends = [value for value in curve.y if value is not None]
         letter = f"{curve.name}  " if len(drawn) > 1 else ""

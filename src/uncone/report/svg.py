@@ -93,17 +93,20 @@ def draw(chart: Chart | Intervals, uid: str, *, narrow: bool = False) -> str:
     body = "".join(rectangle(start, y.stop, stop, y.start, "band") for start, stop in bands)
     body += "".join(_shade(shade, x, y) for shade in chart.shades)
     body += frame(x, y, typeset(chart.x_label), typeset(chart.y_label), x_ticks=4 if narrow else 5)
-    body += _bars(chart, x, y) + "".join(_curve(curve, x, y) for curve in chart.curves)
+    bars = ""
+    for (left, right), height in zip(pairwise(chart.edges), chart.bars, strict=True):
+        if height > 0:
+            gap = min(0.4, (x.at(right) - x.at(left)) * 0.1)
+            bars += f"M{x.at(left) + gap:.1f} {y.start:.1f}V{y.at(height):.1f}H{x.at(right) - gap:.1f}V{y.start:.1f}Z"
+    body += (path("bars", bars) if bars else "") + "".join(_curve(curve, x, y) for curve in chart.curves)
     within = (mark for mark in chart.marks if mark.axis == "y" or x.low <= mark.at <= x.high)
     body += "".join(_mark(mark, x, y) for mark in within)
     # Ids are names and not amounts, so their axis begins where they do.
-    is_broken = (y.is_broken, x.is_broken and chart.x_limits is None)
-    lines = (
-        f"M{x.start} {y.stop}V{y.start - 13}l-4 2.5 8 4-4 2.5V{y.start}",
-        f"M{x.stop} {y.start}H{x.start + 13}l-2.5 4-4-8-2.5 4H{x.start}",
-    )
-    body += "".join(path("broken", d) for d, is_drawn in zip(lines, is_broken, strict=True) if is_drawn)
-    said = f"{chart.caption} An axis that does not begin at 0 is broken." if any(is_broken) else chart.caption
+    broken = [f"M{x.start} {y.stop}V{y.start - 13}l-4 2.5 8 4-4 2.5V{y.start}"] if y.is_broken else []
+    if x.is_broken and chart.x_limits is None:
+        broken.append(f"M{x.stop} {y.start}H{x.start + 13}l-2.5 4-4-8-2.5 4H{x.start}")
+    body += "".join(path("broken", d) for d in broken)
+    said = f"{chart.caption} An axis that does not begin at 0 is broken." if broken else chart.caption
     return svg(uid, chart.title, said, size, body)
 
 
@@ -143,7 +146,6 @@ def limits(chart: Chart) -> tuple[Point, Point]:
 
 
 def _from_zero(low: float, high: float, margin: float) -> Point:
-    """The ends widened by `margin`, except at 0; from 0 on where that leaves the numbers their place."""
     near, far = sorted((abs(low), abs(high)))
     if low <= 0 <= high or near > _FAR_FROM_ZERO * far or far < SMALLEST_DRAWN:
         return widened(low, high, margin)
@@ -156,16 +158,6 @@ def is_scattered(curve: Curve) -> bool:
         return True
     known = [place for place, value in zip(curve.x, curve.y, strict=True) if value is not None]
     return len(known) <= FEW_POINTS and len(set(known)) == len(known)
-
-
-def _bars(chart: Chart, x: Axis, y: Axis) -> str:
-    bars = ""
-    for (left, right), height in zip(pairwise(chart.edges), chart.bars, strict=True):
-        if height > 0:
-            gap = min(0.4, (x.at(right) - x.at(left)) * 0.1)
-            start, end, foot = x.at(left) + gap, x.at(right) - gap, y.start
-            bars += f"M{start:.1f} {foot:.1f}V{y.at(height):.1f}H{end:.1f}V{foot:.1f}Z"
-    return path("bars", bars) if bars else ""
 
 
 def _curve(curve: Curve, x: Axis, y: Axis) -> str:
@@ -190,19 +182,17 @@ def _mark(mark: Mark, x: Axis, y: Axis) -> str:
         return path("reference", f"M{x.start:.1f} {y.at(mark.at):.1f}H{x.stop:.1f}")
     across, up = x.at(mark.at), y.stop if mark.top is None else y.at(mark.top)
     shift, anchor = (-5.0, "end") if across > x.stop - 80 and mark.top is None else (5.0, "start")
-    text_x = min(across + shift, x.stop - 24) if mark.top is not None else across + shift
+    text_x = across + shift if mark.top is None else min(across + shift, x.stop - 24)
     down = up + 10 if mark.top is None else up - 4
     words = label(typeset(mark.label), text_x, down, anchor=anchor, css="label mark") if mark.label else ""
     return path("reference", f"M{across:.1f} {up:.1f}V{y.start:.1f}") + words
 
 
 def dot(across: float, down: float) -> str:
-    """A stroke of no length, whose ends make the dot: few bytes."""
     return f"M{across:.1f} {down:.1f}h.01"
 
 
 def line(points: Iterable[Point], x: Axis, y: Axis, css: str, end: str = "") -> str:
-    """A polyline through data points."""
     return path(css, "M" + "L".join(f"{x.at(a):.1f} {y.at(b):.1f}" for a, b in points) + end)
 
 
@@ -218,7 +208,6 @@ def segments(xs: Sequence[float], values: Sequence[float | None]) -> list[list[P
 
 
 def rectangle(left: float, top: float, right: float, bottom: float, css: str | None = None) -> str:
-    """A rectangle in drawing units."""
     width, height = max(0.0, right - left), max(0.0, bottom - top)
     return element("rect", class_=css, x=left, y=top, width=width, height=height)
 

@@ -70,7 +70,6 @@ class _Printer:
                     self.blocks(block.blocks if block.in_terminal else ())
 
     def text(self, content: str, style: str = "") -> "Text":
-        """`content` as it may be printed."""
         from rich.text import Text
 
         shown = visible(content)
