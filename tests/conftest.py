@@ -4,6 +4,7 @@ import gc
 import os
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,9 +51,7 @@ def pytest_sessionstart() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+def pytest_make_collect_report(collector: Any) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Without torch, files of tests that import it are skipped."""
     report = yield
     if torch is None and report.failed and "No module named 'torch'" in str(report.longrepr):

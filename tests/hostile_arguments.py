@@ -173,13 +173,10 @@ def _is_sane(result: Any) -> bool:
     """No number in it is NaN."""
     if isinstance(result, Measurement):
         return result.value is None or math.isfinite(result.value)
-    if isinstance(result, float):
-        return not math.isnan(result)
     if isinstance(result, torch.Tensor):
-        return not bool(result.detach().isnan().any()) if result.is_floating_point() else True
-    if isinstance(result, np.ndarray) and result.dtype.kind == "f":
-        return not bool(np.isnan(result).any())
-    return True
+        return not bool(result.detach().isnan().any())
+    is_real = isinstance(result, float) or (isinstance(result, np.ndarray) and result.dtype.kind == "f")
+    return not is_real or not np.isnan(result).any()
 
 
 def faults() -> Iterator[str]:

@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -177,6 +178,13 @@ def _rewrite(write: Writer, target: Path, whole: bool) -> None:
     write(target, 0)
 
 
+def _reference(write: Writer, target: Path, version: int) -> bytes | None:
+    target.parent.mkdir(parents=True)
+    if os.waitpid(_child(lambda: write(target, version)), 0)[1]:
+        raise SystemExit(f"{target.name} cannot be written")
+    return content(target)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Kill, and print a table."""
     parser = argparse.ArgumentParser()
@@ -192,24 +200,16 @@ def main(arguments: list[str] | None = None) -> int:
         writers |= {name: (write, name != "cache") for name, write in folder_writers(sources).items()}
         references = dict[str, list[bytes]]()
         for name, (write, _) in writers.items():
-            folder = Path(scratch) / f"reference-{name}"
-            folder.mkdir()
-            for version in (0, 1):
-                (folder / str(version)).mkdir()
-                if os.waitpid(_child(lambda f=folder / str(version), n=name, w=write, v=version: w(f / n, v)), 0)[1]:  # type: ignore[misc]
-                    raise SystemExit(f"{name} cannot be written")
-            found = [content(folder / str(version) / name) for version in (0, 1)]
-            references[name] = [one for one in found if one is not None] + (
-                [content(sources / "nothing") or repr([]).encode()] if name == "cache" else []
-            )
-        outcomes = dict[tuple[str, str], int]()
+            found = [_reference(write, Path(scratch, f"reference-{name}-{v}", name), v) for v in (0, 1)]
+            references[name] = [one for one in (*found, b"[]" if name == "cache" else None) if one is not None]
+        outcomes = Counter[tuple[str, str]]()
         for i in range(asked.kills):
             name = list(writers)[i % len(writers)]
             write, whole = writers[name]
             folder = Path(scratch) / f"kill-{i}"
             folder.mkdir()
             outcome = kill(write, folder, name, references[name], wait, whole=whole)
-            outcomes[name, outcome] = outcomes.get((name, outcome), 0) + 1
+            outcomes[name, outcome] += 1
             wrong += not outcome.startswith(("old or new", "absent"))
     for (name, outcome), times in sorted(outcomes.items()):
         print(f"{name:28} {outcome:50} {times:4}")

@@ -109,8 +109,9 @@ def test_a_full_disk_is_said_with_the_file_and_loses_nothing(tmp_path: Path) -> 
 
 
 def test_what_is_written_is_there(tmp_path: Path) -> None:
-    atomic.write_text(tmp_path / "a", "ä")
-    assert (tmp_path / "a").read_bytes() == "ä".encode()
+    for name in ("a", "n" * 250):
+        atomic.write_text(tmp_path / name, "ä")
+        assert (tmp_path / name).read_bytes() == "ä".encode()
     (tmp_path / "a").chmod(0o600)
     atomic.write_text(tmp_path / "a", "new")
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600
@@ -140,11 +141,6 @@ def test_links_lead_to_the_file_and_pipes_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "pipe", Path("/dev/null")):
         with pytest.raises(InputError, match="a device or a pipe"):
             atomic.write_text(path, "x")
-
-
-def test_long_names_can_be_written(tmp_path: Path) -> None:
-    atomic.write_text(tmp_path / ("n" * 250), "x")
-    assert (tmp_path / ("n" * 250)).read_text() == "x"
 
 
 def test_what_cannot_be_written_is_said_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

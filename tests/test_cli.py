@@ -20,12 +20,6 @@ from .matrices import gaussian
 from .planted import rare_tail, write_model
 
 
-def _run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1"}
-    command = [sys.executable, "-m", "uncone", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
-
-
 def _fails(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
     with pytest.raises(SystemExit) as stopped:
         cli.main([str(a) for a in arguments])
@@ -38,9 +32,11 @@ def _fails(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
 
 def test_a_model_from_start_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = write_model(tmp_path / "m", rare_tail())
-    done = _run("diagnose", model, "--json", tmp_path / "d.json", "--html", tmp_path / "d.html")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    command = [sys.executable, "-m", "uncone", "diagnose", model]
+    command += ["--json", tmp_path / "d.json", "--html", tmp_path / "d.html"]
+    environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
     assert " ".join(done.stdout.split()).startswith("WARNING The input token table shows no defect as a whole")
     assert f"wrote {tmp_path / 'd.json'}" in done.stdout
     d = Diagnosis.load(tmp_path / "d.json")

@@ -49,11 +49,7 @@ def _text(name: str) -> str:
 def _blocks(name: str) -> list[tuple[bool, str]]:
     """(whether it needs the packaged MiniLM, the code), in order; lines are counted as in the page."""
     text = _text(name)
-    return [(bool(mark), "\n" * text.count("\n", 0, start) + code) for mark, code, start in _found(text)]
-
-
-def _found(text: str) -> list[tuple[str, str, int]]:
-    return [(match[1] or "", match[2], match.start(2)) for match in _BLOCK.finditer(text)]
+    return [(bool(m[1]), "\n" * text.count("\n", 0, m.start(2)) + m[2]) for m in _BLOCK.finditer(text)]
 
 
 def _run(name: str, blocks: list[str]) -> str:
@@ -192,7 +188,7 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in _anchors(target), f"{page.name}: {link} has no such heading"
 
 
-def test_every_measure_is_described() -> None:
+def test_every_measure_is_described_as_in_the_code() -> None:
     text = _text("docs/measures.md")
     public = [getattr(measure, name) for name in measure.__all__]
     functions = [f for f in public if inspect.isfunction(f) and inspect.signature(f).return_annotation is Measurement]
@@ -201,15 +197,8 @@ def test_every_measure_is_described() -> None:
         assert f"\n#### `{function.__name__}`\n" in text, function.__name__
     for name in measure.__all__:
         assert f"`{name}" in text, name
-
-
-def test_the_measures_are_described_as_in_the_code() -> None:
     page = load_script(ROOT / "docs/measures.py")
-    assert f"{page.FIRST}\n\n{page.sections()}\n\n{page.LAST}" in _text("docs/measures.md")
-
-
-def test_every_number_of_a_diagnosis_is_described() -> None:
-    text = _text("docs/measures.md")
+    assert f"{page.FIRST}\n\n{page.sections()}\n\n{page.LAST}" in text
     taken = [*everything.MEASURES, *examination.OF_A_HEAD, *examination.OF_THE_GAUGE]
     for name in {name for name, _ in taken} | {"partition_isotropy", "norm_id_correlation"}:
         assert f"`{name}`" in text, name

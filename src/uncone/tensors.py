@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -18,12 +18,11 @@ import torch
 from uncone import memory
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.rows import Rows
-from uncone.threads import shared, waited
+from uncone.threads import pieces, shared, waited
 
 T = TypeVar("T")
 P = ParamSpec("P")
 Tensor = torch.Tensor
-_PIECE = 1024  # rows that one thread maps or multiplies at once
 
 
 def alone(function: Callable[[], T]) -> T:
@@ -63,8 +62,7 @@ def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
 
 def share_rows(work: Callable[..., object], *tensors: Tensor) -> None:
     """As `threads.share_rows`."""
-    pieces = zip(*(torch.split(t, _PIECE) for t in tensors), strict=True)
-    share([partial(work, *piece) for piece in pieces])
+    share(pieces(work, *tensors))
 
 
 def share(tasks: Iterable[Callable[[], T]]) -> list[T]:

@@ -18,7 +18,6 @@ from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 P = ParamSpec("P")
-_PIECE = 1024  # rows that one thread maps or multiplies at once
 
 
 class _Blas:
@@ -110,10 +109,15 @@ def interruptible(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
     return waited(_pool(1).submit(function, *args, **kwargs))
 
 
+def pieces(work: Callable[..., object], *arrays: Any) -> Iterator[Callable[[], object]]:
+    """`work` on the rows of arrays or tensors of one length, 1,024 at once."""
+    cuts = (slice(start, start + 1024) for start in range(0, len(arrays[0]), 1024))
+    return (partial(work, *(array[cut] for array in arrays)) for cut in cuts)
+
+
 def share_rows(work: Callable[..., object], *arrays: npt.NDArray[Any]) -> None:
-    """`work` on the rows of `arrays`, of one length, in pieces: each piece on one thread."""
-    cuts = (slice(start, start + _PIECE) for start in range(0, len(arrays[0]), _PIECE))
-    share(partial(work, *(array[cut] for array in arrays)) for cut in cuts)
+    """Each of the `pieces` on one thread."""
+    share(pieces(work, *arrays))
 
 
 def share(tasks: Iterable[Callable[[], T]]) -> list[T]:

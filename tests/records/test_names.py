@@ -25,9 +25,6 @@ def test_a_name_gives_its_measurement() -> None:
     assert TWO["input.two_nn"].value is None
     assert float(ONE["mean_cosine"]) == float(ONE["input.mean_cosine"]) == 0.0181
     assert isinstance(TOKENS["head.rare.cosine_to_reserved"], Measurement)
-
-
-def test_a_detail_is_a_plain_value() -> None:
     assert TWO["input.rogue_dimensions.dimensions"] == [3, 1]
     assert TWO["input.rogue_dimensions.dimensions.0"] == 3
     assert ONE["rogue_dimensions.exact"] is True

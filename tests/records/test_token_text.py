@@ -20,9 +20,6 @@ def _texts(*labels: str) -> list[str | None]:
 def test_byte_level_tokens_by_hand() -> None:
     texts = _texts("Ġthe", "âĢĻ", "Ã©", "æĹ¥æľ¬", "Ċ", "ĠĠ", "<|endoftext|>", "<added one>", "###", "")
     assert texts == [" the", "’", "é", "日本", "\n", "  ", "<|endoftext|>", "<added one>", "###", ""]
-
-
-def test_bytes_that_are_no_text_alone_stay_visible() -> None:
     assert _texts("âĢ", "ĠâĢ", "é") == ["\\xe2\\x80", " \\xe2\\x80", "\\xe9"]
 
 

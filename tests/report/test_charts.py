@@ -180,11 +180,6 @@ def test_a_curve_within_what_is_printed_is_flat(values: tuple[float, ...], line:
     assert told.endswith(f" {line}")
 
 
-def test_norms_that_are_all_equal_have_no_histogram() -> None:
-    assert norms_chart(Norms(1.0, 1.0, 1.0, (1.0, 1.0), (5,))) is None
-    assert norms_chart(Norms(0.0, 0.0, 0.0, (), ())) is None
-
-
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(3, 8))
 def test_linear_ticks_are_few_sorted_and_inside(low: float, width: float, most: int) -> None:
     ticks = Axis(low, low + width, 0.0, 100.0).ticks(most)
@@ -213,15 +208,11 @@ def _ticks(svg: str, side: str) -> list[str]:
 
 @pytest.mark.parametrize(("points", "is_line"), [(1, False), (2, False), (4, False), (5, True), (60, True)])
 def test_four_points_or_fewer_are_dots(points: int, is_line: bool) -> None:
-    drawn = draw(_chart(tuple(1.0 + place for place in range(points))), "c")
-    assert ('class="line' in drawn) == is_line
-    assert drawn.count("dots bin") == (0 if is_line else points)
-
-
-def test_points_without_a_value_do_not_make_a_line() -> None:
-    drawn = draw(_chart((1.0, None, 2.0, None, 3.0, None)), "c")
-    assert 'class="line' not in drawn
-    assert drawn.count("dots bin") == 3
+    values = tuple(1.0 + place for place in range(points))
+    for gaps in ((), (None,) * 9):  # points without a value do not make a line
+        drawn = draw(_chart((*values, *gaps)), "c")
+        assert ('class="line' in drawn) == is_line
+        assert drawn.count("dots bin") == (0 if is_line else points)
 
 
 def test_steps_are_a_line_however_few() -> None:
@@ -229,23 +220,14 @@ def test_steps_are_a_line_however_few() -> None:
     assert 'class="line' in draw(Chart("c", "C", "x", "y", (steps,)), "c")
 
 
-@pytest.mark.parametrize(
-    ("values", "starts_at_zero", "is_broken"),
-    [
-        ((0.5, 1.0, 0.7), True, False),
-        ((0.74, 1.0, 0.9), True, False),
-        ((0.76, 1.0, 0.9), False, True),
-        ((-0.5, 1.0, 0.7), False, False),
-        ((-1.0, -0.5, -0.7), True, False),
-        ((-1.0, -0.9, -0.95), False, True),
-    ],
-)
-def test_an_axis_begins_at_zero_or_is_seen_to_be_broken(
-    values: tuple[float, ...], starts_at_zero: bool, is_broken: bool
-) -> None:
-    drawn = draw(_chart(values), "c")
-    low, high = limits(_chart(values))[1]
-    assert (0.0 in (low, high)) == starts_at_zero
+FROM_ZERO = [(0.5, 1.0, 0.7), (0.74, 1.0, 0.9), (-1.0, -0.5, -0.7)]
+BROKEN = [(0.76, 1.0, 0.9), (-1.0, -0.9, -0.95)]
+
+
+@pytest.mark.parametrize("values", [*FROM_ZERO, *BROKEN, (-0.5, 1.0, 0.7)])
+def test_an_axis_begins_at_zero_or_is_seen_to_be_broken(values: tuple[float, ...]) -> None:
+    drawn, is_broken = draw(_chart(values), "c"), values in BROKEN
+    assert (0.0 in limits(_chart(values))[1]) == (values in FROM_ZERO)
     assert ('class="broken"' in drawn) == is_broken
     assert ("does not begin at 0 is broken" in drawn) == is_broken
     assert ("0" in _ticks(drawn, "end")) != is_broken
@@ -258,9 +240,10 @@ def test_no_break_is_drawn_on_logarithms_or_ids() -> None:
     assert 'class="broken"' not in draw(_chart((98.0, 99.0, 100.0), log_y=True), "c")
 
 
-def test_norms_are_read_from_zero() -> None:
-    norms = Norms(0.4, 0.7, 1.0, (0.4, 0.6, 0.8, 1.0), (1, 2, 3))
-    chart = norms_chart(norms)
+def test_norms_are_read_from_zero_and_equal_ones_have_no_histogram() -> None:
+    assert norms_chart(Norms(1.0, 1.0, 1.0, (1.0, 1.0), (5,))) is None
+    assert norms_chart(Norms(0.0, 0.0, 0.0, (), ())) is None
+    chart = norms_chart(Norms(0.4, 0.7, 1.0, (0.4, 0.6, 0.8, 1.0), (1, 2, 3)))
     assert chart is not None
     assert limits(chart)[0] == (0.0, 1.0)
     assert _ticks(draw(chart, "c"), "middle")[0] == "0"

@@ -61,6 +61,8 @@ def test_the_terminal_has_verdict_values_differences_and_distances() -> None:
     worse = "drifted is worse than example-model: common direction drift of the input token table new"
     assert worse in " ".join(text.split())
     assert max(map(len, lines)) <= 80
+    assert "cosine to reserved  A  ▁▁▂ ▄▆  -0.0500 to 0.450" in text
+    assert "                    B  ███ ██  0.600 to 0.600" in text, "on the scale of both"
     wide = printed(make_comparison(), width=200)
     row = next(line for line in wide.splitlines() if line.startswith("Mean cosine"))
     cells = ["Mean cosine", "0.0181", "0.610", "+0.592", "↑ worse", "+0.0181", "+0.610"]
@@ -75,12 +77,6 @@ def test_the_terminal_has_verdict_values_differences_and_distances() -> None:
     assert wide.count("measure  ") == 1, "what one side alone has is said, and not shown as a table"
     assert "made with different versions of uncone: 0.1.0 (A), 0.1.1 (B)" in wide
     assert "MOVER; Zou & Donner 2008" in wide
-
-
-def test_bins_of_one_reading_share_one_scale() -> None:
-    text = printed(make_comparison())
-    assert "cosine to reserved  A  ▁▁▂ ▄▆  -0.0500 to 0.450" in text
-    assert "                    B  ███ ██  0.600 to 0.600" in text
 
 
 def test_more_than_two_have_marks() -> None:

@@ -101,10 +101,9 @@ def test_a_page_without_a_picture_has_no_script() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
 def test_hostile_tokens_stay_inside_the_data(text: str) -> None:
-    page = to_html(make_hostile(text))
-    kinds = [kind for kind, _ in _Scripts(page).found]
-    assert kinds == [None, "application/json"]
-    data = json.loads(_Scripts(page).found[1][1])
+    (code, _), (kind, numbers) = _Scripts(to_html(make_hostile(text))).found
+    assert (code, kind) == (None, "application/json")
+    data = json.loads(numbers)
     assert set(data["labels"]) == {None, shortened(text, 80)}
     assert data["names"] == [shortened(name, 80) for name in (text, text + " reserved", text + "!")]
 
@@ -140,13 +139,12 @@ def test_the_numbers_are_those_of_the_record() -> None:
 
 
 def test_rows_without_tokens_have_no_list_of_labels() -> None:
-    assert _data(make_picture(labels=(None,) * 60))["labels"] is None
-    assert "Find a row" in explorer(make_picture(labels=(None,) * 60), ((), ()), "u")
-
-
-def test_the_reserved_group_is_drawn_last_and_the_largest_first() -> None:
-    shades = _shades(make_picture(), "group")
-    assert [shades[make_picture().groups.index(group)] for group in range(3)] == [0, 5, 4]
+    plain = make_picture(labels=(None,) * 60)
+    assert _data(plain)["labels"] is None
+    assert "Find a row" in explorer(plain, ((), ()), "u")
+    shades = _shades(plain, "group")
+    order = [shades[plain.groups.index(group)] for group in range(3)]
+    assert order == [0, 5, 4], "the reserved group is drawn last, and the largest first"
 
 
 def test_ids_are_coloured_evenly() -> None:
@@ -198,12 +196,11 @@ def test_a_known_cone_has_its_rim() -> None:
 
 
 def test_a_round_cloud_has_no_cone() -> None:
-    assert _data(make_picture())["rims"]["centered"] == [[], []]
-    zeros, scale = base64.b64encode(bytes(6 * 60)).decode(), 1.0
-    assert _data(replace(make_picture(), raw=zeros, raw_scale=scale))["rims"]["raw"] == [[], []]
+    zeros = base64.b64encode(bytes(6 * 60)).decode()
+    assert _data(replace(make_picture(), raw=zeros, raw_scale=1.0))["rims"] == {"raw": [[], []], "centered": [[], []]}
 
 
-def test_each_view_says_how_much_it_shows() -> None:
+def test_each_view_says_how_much_it_shows_and_a_sample_that_it_is_one() -> None:
     page = explorer(make_picture(), SHARES, "u")
     raw, centred = "hold 80% of the rows’ squared length", "hold 75% of the rows’ variance"
     for view, words in (("raw2", raw), ("raw3", "hold 90%"), ("centered2", centred)):
@@ -212,9 +209,6 @@ def test_each_view_says_how_much_it_shows() -> None:
     assert "directions hold" not in explorer(make_picture(), ((), ()), "u")
     whole = explorer(make_picture(), (SHARES[0], (1 - 1e-9, 1.0)), "u")
     assert "two directions hold &lt;100% of the rows’ variance" in whole, "rounded to a whole that it did not reach"
-
-
-def test_a_sample_says_so_in_the_picture() -> None:
     assert "all 60 rows" in explorer(make_picture(), ((), ()), "u")
     assert "60 of 128,256 rows, a sample" in explorer(replace(make_picture(), total=128_256), ((), ()), "u")
 

@@ -201,14 +201,6 @@ def test_every_number_and_every_sentence_is_on_the_page() -> None:
         assert words in text
 
 
-def test_findings_come_worst_first() -> None:
-    text = _Reader(to_html(make_diagnosis())).text
-    places = [
-        text.index(finding.summary) for finding in sorted(make_subject().findings, key=lambda f: LEVELS.index(f.level))
-    ]
-    assert places == sorted(places)
-
-
 def test_readings_of_the_gauge_have_their_own_table() -> None:
     page = to_html(make_diagnosis())
     assert page.count(">No effect on probabilities</summary>") == 1

@@ -73,15 +73,12 @@ def test_an_edit_of_a_head_shows_its_proof_and_its_losses() -> None:
     assert "Not copied: onnx." in told
 
 
-def test_an_edit_of_tokens_shows_some_and_counts_the_rest() -> None:
+def test_an_edit_of_tokens_shows_some_and_counts_the_rest_and_a_selection_shows_every_repair() -> None:
     told = printed(TOKENS, 100)
     assert "12 tokens of" in told
     assert "and 2 more" in told
     assert "not finite" in told
     assert "3.50 nats before, 3.40 after, over 400 targets (2 of them edited tokens)" in " ".join(told.split())
-
-
-def test_a_selection_shows_every_repair() -> None:
     told = " ".join(printed(SELECTION, 100).split())
     assert told.startswith("LEAVE IT Leave it.")
     assert "center -0.0100 -0.0200 to +0.00500" in told

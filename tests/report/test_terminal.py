@@ -26,7 +26,7 @@ def test_findings_worst_first_with_their_level_in_words() -> None:
     assert "uncone repair-tokens example-model repaired-model\n" in text, "a line to paste"
 
 
-def test_every_measurement_has_its_row() -> None:
+def test_every_measurement_has_its_row_and_a_head_its_gauge_apart() -> None:
     text = printed(make_diagnosis())
     for measurement in make_measurements():
         if measurement.value is not None:
@@ -34,10 +34,6 @@ def test_every_measurement_has_its_row() -> None:
     assert "TwoNN dimension is undefined: more than half of the rows have a duplicate" in text
     assert "Rogue dimensions: few rows" in text
     assert "6,000" in text
-
-
-def test_a_head_has_its_gauge_apart() -> None:
-    text = printed(make_diagnosis())
     head = text[text.index("Output head") :]
     assert head.index("No effect on probabilities") < head.index("0.613")
     assert "Mean cosine, centred" in head[: head.index("No effect on probabilities")]
@@ -71,8 +67,6 @@ def test_default_console_is_standard_output(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_sparkline() -> None:
-    assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
-    assert sparkline([1.0, None, 1.0]) == "▁ ▁"
-    assert sparkline([]) == ""
-    assert sparkline([None]) == " "
+    lines = {(0.0, 0.5, 1.0): "▁▅█", (1.0, None, 1.0): "▁ ▁", (): "", (None,): " "}
+    assert {values: sparkline(values) for values in lines} == lines
     assert len(sparkline([float(k) for k in range(200)])) == 40

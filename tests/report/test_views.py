@@ -211,7 +211,7 @@ def _changes(record: Record) -> dict[str, tuple[float, float, float]]:
     return {name: (value, low, high) for name, value, low, high in chart.rows}
 
 
-def test_a_repair_is_drawn_before_and_after_less_what_is_isotropic() -> None:
+def test_a_repair_is_drawn_less_what_is_isotropic_and_an_edit_of_a_head_as_shares_of_before() -> None:
     cosines = [Measurement("mean_cosine", value, reference=0.0) for value in (0.6, -0.1)]
     scores = [Measurement("isoscore", value, reference=0.9) for value in (0.4, 0.8)]
     before, after = zip(cosines, scores, strict=True)
@@ -219,9 +219,6 @@ def test_a_repair_is_drawn_before_and_after_less_what_is_isotropic() -> None:
     assert changes["Mean cosine"] == (-0.1, -0.1, 0.6)
     assert changes["IsoScore"] == pytest.approx((-0.1, -0.5, -0.1))
     assert not charts_of(REPAIRED.blocks()), "what is undefined after it has no dot"
-
-
-def test_an_edit_of_a_head_is_drawn_as_shares_of_the_numbers_before() -> None:
     changes = _changes(HEAD)
     assert changes["int8, one scale"] == (2.0, 1.0, 2.0)
     assert changes["mean norm"] == (0.75, 0.75, 1.0)
