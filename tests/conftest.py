@@ -19,7 +19,7 @@ except ImportError:  # as in an environment of the core alone
     torch = None
 
 # Every annotation of the package is checked at every call, in tests only; before its modules are imported. The terminal
-# imports rich inside functions, and so do the records pandas and matplotlib: their annotations have no meaning at run time.
+# imports rich inside functions, and so do the records pandas and matplotlib: their annotations mean nothing then.
 _LATE = ("uncone.report.terminal", "uncone.report.plot", "uncone.records.record")
 _COMPILED = ("uncone.training.loss.compiled", "uncone.training.loss.kernels")  # an operator of torch is no function
 beartype_package("uncone", conf=BeartypeConf(is_pep484_tower=True, claw_skip_package_names=(*_LATE, *_COMPILED)))

@@ -20,7 +20,7 @@ def write_gguf(
     alignment: int | None = None,
     split_every: int = 0,
 ) -> Path:
-    """A file of `tensors`: of each its bytes and the type they are of (None: that of the array). `split_every` tensors a part, if not 0."""
+    """A file of `tensors`, each of its bytes and their type (None: of the array); `split_every` a part, if not 0."""
     writer = gguf.GGUFWriter(path, arch, split_max_tensors=split_every)
     if alignment is not None:
         writer.add_custom_alignment(alignment)

@@ -1,7 +1,7 @@
 """Every argument of every public function, replaced by what it is not: an error with a way out, or a sane result.
 
-`python -m tests.hostile_arguments` prints what is neither. It is a program of its own because pytest checks the types of
-each call here, where a user's process does not.
+`python -m tests.hostile_arguments` prints what is neither. It is a program because pytest checks the types of each
+call here, where a user's process does not.
 """
 
 import math

@@ -1,8 +1,8 @@
-"""Kills writers at random moments: what each was writing is then absent, as it was, or new, and the next writer leaves nothing of it.
+"""Kills writers at random moments: what each was writing is then absent, old or new, and the next leaves no rest.
 
     python -m tests.kills --kills 200 --seed 0
 
-A child that was forked from this process writes one of two contents again and again, and is killed. Folders are written under new names.
+A forked child writes one of two contents again and again, and is killed. Folders are written under new names.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Other processes of a test: forked from one that has imported what they need, and run once for all workers of a test run."""
+"""Other processes of a test: forked from one that has imported all they need, and run once for all workers."""
 
 import fcntl
 import multiprocessing

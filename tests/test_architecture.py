@@ -126,7 +126,7 @@ def test_the_table_is_without_cycles() -> None:
 
 
 def _imported_files(path: Path) -> set[Path]:
-    """The package's files that a file imports by name, inside functions too. Imports under TYPE_CHECKING load nothing and are left out."""
+    """The package's files that a file imports by name, inside functions too, but not under TYPE_CHECKING."""
 
     def imports(node: ast.AST) -> Iterator[tuple[str, str]]:
         for child in ast.iter_child_nodes(node):

@@ -1,4 +1,4 @@
-"""Every argument of every public function, replaced by what it is not, is refused with a way out or has a sane result."""
+"""Every argument of every public function, replaced by what it is not, is refused or has a sane result."""
 
 import subprocess
 import sys

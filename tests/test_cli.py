@@ -99,14 +99,16 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_loads_no_torch() -> None:
-    code = "import sys; from uncone.cli import main\ntry: main(['diagnose', '--help'])\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+    code = "import sys; from uncone.cli import main\ntry: main(['diagnose', '--help'])\nexcept SystemExit: pass\n"
+    code += "assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 def test_long_work_shows_progress(tmp_path: Path) -> None:
     """On a terminal, work beyond the waiting time draws a bar; the waiting time is set to nothing here."""
     np.save(tmp_path / "x.npy", gaussian(40_000, 32).numpy())
-    code = f"from uncone.cli import answer, main; answer.PROGRESS_AFTER_S = 0.0; main(['diagnose', {str(tmp_path / 'x.npy')!r}])"
+    code = "from uncone.cli import answer, main; answer.PROGRESS_AFTER_S = 0.0; "
+    code += f"main(['diagnose', {str(tmp_path / 'x.npy')!r}])"
     main, side = pty.openpty()
     streams = {"stderr": side, "stdout": subprocess.DEVNULL}
     process = subprocess.Popen([sys.executable, "-c", code], **streams, env=os.environ | {"TERM": "xterm"})

@@ -1,4 +1,4 @@
-"""No command writes over what it reads: every option of every command, under every name of a file, and into every model."""
+"""No command writes over what it reads: with every option, under every name of a file, and into every model."""
 
 import hashlib
 import inspect
@@ -147,7 +147,7 @@ def test_a_part_of_a_source_is_the_source(verb: str, folder: Path, capsys: pytes
 
 @pytest.fixture
 def models(folder: Path) -> Path:
-    """A folder of models: transformers in shards of which one lies elsewhere, GGUF parts, a folder of Parquet files, and task data."""
+    """A model of transformers in shards, of which one lies elsewhere."""
     model = folder / "model"
     (model / "sub").mkdir(parents=True)
     (folder / "blobs").mkdir()

@@ -37,7 +37,7 @@ def _save_rows(path: Path) -> None:
 
 
 def _ends(*arguments: str, out: str) -> tuple[int, str]:
-    """The exit status and standard error, with `out` a closed pipe ("pipe"), a full disk ("full") or both streams full."""
+    """The status and standard error, with `out` a closed pipe ("pipe"), a full disk ("full") or both streams full."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
     command = [sys.executable, "-m", "uncone", *arguments]
     if out == "pipe":
@@ -158,7 +158,7 @@ def _fail(*_: object) -> None:
 
 @pytest.mark.parametrize("closed", ["2>&-", "2>&- >/dev/null", "<&- 2>&-", "<&- >/dev/null 2>&-"])
 def test_closed_standard_streams_stop_no_command(tmp_path: Path, closed: str) -> None:
-    """As a job scheduler runs it. A file that took the number of a closed stream would hold what libraries print there."""
+    """As a job scheduler runs it. A file that took a closed stream's number would hold what libraries print."""
     _save_rows(tmp_path / "x.npy")
     for command in ("diagnose x.npy --json d.json", "repair x.npy y.npy --method center --json r.json"):
         done = _shell(f"cd {tmp_path} && PYTHONFAULTHANDLER=1 $1 -m uncone {command} {closed}")
@@ -222,7 +222,8 @@ def test_a_signal_leaves_nothing_half_written(tmp_path: Path, number: signal.Sig
 def test_a_signal_that_is_ignored_stays_ignored(saved: str) -> None:
     done = _shell(
         "trap '' HUP; $1 -c \"import os, signal; from uncone.cli.failures import ending_cleanly\n"
-        'with ending_cleanly(): os.kill(os.getpid(), signal.SIGHUP)\nprint(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)"'
+        "with ending_cleanly(): os.kill(os.getpid(), signal.SIGHUP)\n"
+        'print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)"'
     )
     assert (done.returncode, done.stdout) == (0, "True\n")
 

@@ -1,4 +1,4 @@
-"""The documents say what is so: their code runs, their links lead somewhere, their texts and numbers are those of the code."""
+"""The documents are true: their code runs, their links lead somewhere, their numbers are those of the code."""
 
 import contextlib
 import doctest

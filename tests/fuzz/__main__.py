@@ -1,6 +1,6 @@
-"""`python -m tests.fuzz`: damaged files of every format, read in full by uncone in a process with limits of time and memory.
+"""`python -m tests.fuzz`: damaged files of every format, read in full in a process with limits of time and memory.
 
-What is allowed: an answer, or an UnconeError. An answer must be that of an independent reader, where there is one and it answers.
+Allowed are an UnconeError, or an answer: that of an independent reader, where there is one and it answers.
 """
 
 import argparse
@@ -165,9 +165,8 @@ def _table(counts: dict[str, Counter[str]], seconds: Counter[str], failures: Cou
     for kind, ended in counts.items():
         files = sum(ended.values())
         opened = ended["opened"] + ended["alone"]
-        print(
-            f"{kind:<16}{files:>8}{opened:>8}{ended['refused']:>9}{ended['alone']:>7}{ended['failed']:>10}{files / max(seconds[kind], 1e-9):>9.1f}"
-        )
+        counted = f"{ended['refused']:>9}{ended['alone']:>7}{ended['failed']:>10}"
+        print(f"{kind:<16}{files:>8}{opened:>8}{counted}{files / max(seconds[kind], 1e-9):>9.1f}")
     print("alone: opened by uncone, and not by the independent reader")
     for (kind, told), times in alone.most_common(12):
         print(f"  {times} {kind}: {told}")

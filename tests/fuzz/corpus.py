@@ -27,7 +27,7 @@ N, D = 41, 8
 
 @dataclass(frozen=True)
 class Seed:
-    """A valid file, or a folder of them: which reader it is for, the file that is opened, and the matrices in it ("" for the only one)."""
+    """A valid file, or a folder of them: its reader, the file that is opened, and the matrices in it ("" alone)."""
 
     reader: str
     folder: Path

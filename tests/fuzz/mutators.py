@@ -1,4 +1,4 @@
-"""Damage to bytes: at random, and with an eye to what lies in them: JSON headers, zip entries, lines of text, integers."""
+"""Damage to bytes: at random, and to what lies in them: JSON headers, zip entries, lines of text, integers."""
 
 import contextlib
 import io

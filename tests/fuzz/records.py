@@ -1,4 +1,4 @@
-"""One saved record of every kind with nothing left empty, and what a record is put through: loaded, printed, drawn as a page."""
+"""One saved record of every kind with nothing left empty, and its use: loaded, printed, drawn as a page."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""State files that a stopped run goes on from: what was damaged is refused, or gives the results of the undamaged one."""
+"""Files that a stopped run goes on from: a damaged one is refused, or gives the results of the undamaged one."""
 
 import json
 from collections.abc import Callable
@@ -163,7 +163,7 @@ def use_gate(path: Path) -> None:
 
 
 def use_track(path: Path) -> None:
-    """Lines of JSON are for people to read, without a checksum: their steps are whole, and no line of others is lost."""
+    """Lines of JSON for people, without a checksum: their steps are whole, and no line of others is lost."""
     track = AnisotropyTrack(1, path)
     track.resume(10**9)
     steps = [record["step"] for record in track.records]

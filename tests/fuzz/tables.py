@@ -1,4 +1,4 @@
-"""Tables of numbers: curves, results of evaluations, logs, runs, judgements and pairs; each read again by the standard library."""
+"""Tables of numbers: curves, results, logs, runs, judgements, pairs; each read again by the standard library."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""The harness itself: the same seed damages alike, undamaged files are read, and each kind of failure is told from a refusal."""
+"""The harness itself: a seed damages alike, undamaged files are read, and failures are told from refusals."""
 
 import random
 from collections.abc import Callable

@@ -43,7 +43,7 @@ def changed(tree: Any, path: PATH, value: Any) -> Any:
 
 
 def resized(tree: Any, path: PATH) -> Iterator[Any]:
-    """Copies in which the list or object at the path lost its first or last item, has its last twice, is empty, turned or long."""
+    """Copies in which the list or object at the path lost an item, has its last twice, is empty, turned or long."""
     there = get(tree, path)
     if isinstance(there, list):
         for other in (there[1:], there[:-1], [*there, *there[-1:]], [], there[::-1], there * 40):

@@ -41,7 +41,7 @@ WRONG = (WrongError, ChangedError, TableError, AssertionError)
 
 
 def use(seed: Seed, path: Path) -> Callable[[], None]:
-    """Read all of `path`, a damaged copy of the seed; what is returned compares it with the independent reader's answer.
+    """Read all of `path`, a damaged copy of the seed; what is returned compares it with the independent answer.
 
     Raises:
         UnconeError: it was refused, and so was every matrix in it.

@@ -87,7 +87,7 @@ def test_a_diagnosis_is_no_sequence() -> None:
 
 
 def test_a_loop_over_a_diagnosis_ends_without_the_tests_type_checker() -> None:
-    code = "import uncone\nd = uncone.Diagnosis('n', 'v', ())\ntry:\n    list(d)\nexcept TypeError as error:\n    print(error)"
+    code = "import uncone\ntry:\n    list(uncone.Diagnosis('n', 'v', ()))\nexcept TypeError as error:\n    print(error)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "'Diagnosis' object is not iterable\n"
 

@@ -1,4 +1,4 @@
-"""A record of every kind with every part in it, made from the types of its fields: numbers and words come from the caller."""
+"""A record of every kind with every part in it, made from the types of its fields."""
 
 import base64
 import dataclasses
@@ -20,8 +20,8 @@ _hints = cache(typing.get_type_hints)
 
 
 class Maker:
-    """Makes instances of dataclasses: each float is one of `floats` in turn, each integer one of `integers`, each text one
-    of `words`, and each tuple of any length has `length` items. What may be None is, where it is `sparse`."""
+    """Makes instances of dataclasses: `floats`, `integers` and `words` are taken in turn, and each tuple of any length
+    has `length` items. What may be None is, where it is `sparse`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A small fixed diagnosis, made without randomness and without tensors, and the hostile strings that reports must survive."""
+"""A small fixed diagnosis, made without randomness or tensors, and the hostile strings that reports survive."""
 
 import array
 import base64

@@ -1,4 +1,4 @@
-"""The page in a real browser, from disk: nothing loads, nothing overflows, with scripts and without. Select with `-m browser`."""
+"""The page in a real browser, with scripts and without: nothing loads or overflows. Select with `-m browser`."""
 
 import lzma
 import shutil

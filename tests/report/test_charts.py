@@ -197,7 +197,8 @@ def test_log_ticks_are_inside(low: float, factor: float) -> None:
 
 def _chart(values: tuple[float | None, ...], **fields: object) -> Chart:
     """A line through `values` at the places 0, 1, 2, ..."""
-    return Chart("c", "C", "x", "y", (Curve("v", tuple(map(float, range(len(values)))), values),), **fields)  # type: ignore[arg-type]
+    places = tuple(map(float, range(len(values))))
+    return Chart("c", "C", "x", "y", (Curve("v", places, values),), **fields)  # type: ignore[arg-type]
 
 
 def _ticks(svg: str, side: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The picture to explore: its numbers are those of the record, nothing in it can become markup, its scales say what they are."""
+"""The picture to explore: its numbers are those of the record, and nothing in it can become markup."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""The picture to explore in a real browser: pointer, touch, keys, search, switches, hostile tokens. Select with `-m browser`."""
+"""The picture in a real browser: pointer, touch, keys, search, switches, tokens. Select with `-m browser`."""
 
 import base64
 import struct
@@ -291,7 +291,8 @@ def test_a_tap_names_a_point_and_two_fingers_zoom(browser: Any, tmp_path: Path) 
         assert "row" in seen.said.inner_text()
         apart = abs(seen.place(0)[0] - seen.place(590)[0])
         pinch = """([x, y]) => { const marks = document.querySelector('.marks')
-          const send = (type, id, dx) => marks.dispatchEvent(new PointerEvent(type, {pointerId: id, pointerType: 'touch', clientX: x + dx, clientY: y}))
+          const event = (id, dx) => ({pointerId: id, pointerType: 'touch', clientX: x + dx, clientY: y})
+          const send = (type, id, dx) => marks.dispatchEvent(new PointerEvent(type, event(id, dx)))
           marks.setPointerCapture = () => {}
           send('pointerdown', 11, -20); send('pointerdown', 12, 20)
           send('pointermove', 11, -40); send('pointermove', 12, 40)
@@ -321,8 +322,9 @@ def test_hostile_tokens_are_only_text(browser: Any, tmp_path: Path, width: int) 
 
 def test_the_policy_stops_every_other_script(browser: Any, tmp_path: Path) -> None:
     visit, _ = _visit(browser, _diagnosis(_picture()), tmp_path, 1440, "light")
-    visit.page.evaluate("""() => { const script = document.createElement('script'); script.textContent = "document.title = 'x'"
-      document.body.append(script); document.body.insertAdjacentHTML('beforeend', '<img src="data:," onerror="document.title = 1">') }""")
+    visit.page.evaluate("""() => { const body = document.body, script = document.createElement('script')
+      script.textContent = "document.title = 'x'"; body.append(script)
+      body.insertAdjacentHTML('beforeend', '<img src="data:," onerror="document.title = 1">') }""")
     visit.page.wait_for_timeout(100)
     assert visit.page.title() == "example-model · uncone diagnosis"
     assert any("Content Security Policy" in text for text in visit.said)
@@ -384,10 +386,12 @@ def test_small_and_empty_clouds_draw(browser: Any, tmp_path: Path, picture: Pict
 def test_hovering_over_a_full_picture_is_quick(browser: Any, tmp_path: Path) -> None:
     labels = tuple(f"token{i}" for i in range(32_768))
     with _open(browser, tmp_path, _diagnosis(_picture(len(labels), labels=labels, norms=None))) as seen:
-        hover = """() => { const marks = document.querySelector('.marks'), box = marks.getBoundingClientRect(), taken = []
+        hover = """() => {
+          const marks = document.querySelector('.marks'), box = marks.getBoundingClientRect(), taken = []
           for (let k = 0; k < 41; k++) {
             const began = performance.now()
-            marks.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + box.width * (.45 + .005 * k), clientY: box.top + box.height * .5}))
+            const at = {clientX: box.left + box.width * (.45 + .005 * k), clientY: box.top + box.height * .5}
+            marks.dispatchEvent(new PointerEvent('pointermove', at))
             taken.push(performance.now() - began)
           }
           return taken.sort((a, b) => a - b)[20] }"""

@@ -24,9 +24,9 @@ from uncone.report.html import STILL
 GOLD = Path(__file__).parent / "gold.html"
 ALLOWED = re.findall(
     r"\w+",
-    "html head meta link title style body header main section article footer nav details summary script canvas fieldset "
-    "legend label input select option button i svg g circle path rect text desc clippath figure figcaption table caption "
-    "thead tbody tr th td pre p h1 h2 h3 h4 h5 div span b strong a ul li br code bdi dl dt dd",
+    "html head meta link title style body header main section article footer nav details summary script canvas legend "
+    "fieldset label input select option button i svg g circle path rect text desc clippath figure figcaption table "
+    "caption thead tbody tr th td pre p h1 h2 h3 h4 h5 div span b strong a ul li br code bdi dl dt dd",
 )
 HIDDEN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 

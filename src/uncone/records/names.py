@@ -36,8 +36,8 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def detail(full: str, measurement: Measurement, path: str) -> Any:
-    """The detail of the measurement `full` at the dotted `path`; of a list its items by their place, from 0. UnknownName:
-    there is none; the message lists those there are."""
+    """The detail of the measurement `full` at the dotted `path`; of a list its items by their place, from 0.
+    UnknownName: there is none; the message lists those there are."""
     value: Any = measurement.details
     for part in path.split("."):
         inner, there = dict[str, Any](), ""

@@ -27,8 +27,8 @@ _CAPITAL = re.compile(r"(?<!^)([A-Z])")
 
 
 class Record:
-    """The base of every result: a subclass is a frozen dataclass with its `blocks`. `KIND`, `SCHEMA` and `HOW` are those
-    of its name, unless it has others."""
+    """The base of every result: a subclass is a frozen dataclass with its `blocks`. `KIND`, `SCHEMA` and `HOW` are
+    those of its name, unless it has others."""
 
     KIND: ClassVar[str] = "result"  # in words
     SCHEMA: ClassVar[str] = ""
@@ -92,7 +92,7 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote. InputError: not JSON, another schema, or a field that is missing, unknown or wrong."""
+        """Read what `to_json` wrote. InputError: not JSON, another schema, or a missing, unknown or wrong field."""
         data = parsed(text, what=cls.KIND, how=cls.HOW)
         schema = schema_of(data)
         anew = f"write it anew with `{cls.HOW}`"
