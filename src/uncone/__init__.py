@@ -1,7 +1,6 @@
 """uncone measures, explains, repairs and prevents representation degeneration in language models.
 
-Public names are loaded when they are first used (`uncone.questions` names them): importing `uncone` loads neither torch
-nor numpy. `__init__.pyi` has the same names for type checkers; `python docs/stub.py` writes it.
+Public names (`uncone.questions`) are loaded when they are first used: importing `uncone` loads neither torch nor numpy.
 """
 
 from importlib import import_module

@@ -27,10 +27,7 @@ _RESULTS = (".json", ".html")
 
 @contextmanager
 def replacing(path: Path_) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path`; on a clean exit flush it to disk and move it over `path`.
-
-    InputError: `path` is not `writable`, or the disk takes no more.
-    """
+    """Open a temporary file beside `path`; on a clean exit flush it to disk and move it over `path`. Or InputError."""
     try:
         target = writable(path)
         with _moved_to(target, partial(Path.touch, exist_ok=False), "write") as temporary:
@@ -157,8 +154,7 @@ def _remove(path: Path) -> None:
 
 
 def _locked(path: Path) -> int | None:
-    """A descriptor that holds the lock of `path` until it is closed; None without a file or without locks.
-    BlockingIOError: another holds it."""
+    """A descriptor that holds the lock of `path`; None without a file or without locks. Or BlockingIOError."""
     descriptor = None
     try:
         if fcntl is not None:
@@ -180,11 +176,8 @@ def _release(lock: int | None) -> None:
 def check_apart(targets: Iterable[Path_], sources: Iterable[Path_], models: Iterable[Path_] = ()) -> None:
     """Refuse to write what is read: links, relative names and names in another case lead to their file.
 
-    `targets` may be there already or not, files or folders; nothing is written into `models` at all. Files of
-    a folder of `sources` are read, but one that ends in `.json` or `.html` is not: an earlier run wrote it.
-
-    Raises:
-        InputError: two targets are one file; a target is a source, a file of one, or lies in a model.
+    Nothing is written into `models` at all. Files of a folder of `sources` are read, but one that ends in `.json` or
+    `.html` is not: an earlier run wrote it. InputError: two targets are one file, or one of them is read.
     """
     named, read, folders = [*map(Path, targets)], [*map(Path, sources)], [*map(Path, models)]
     cased = [str(resolved(target)).casefold() for target in named]  # some file systems take another case for the same

@@ -10,8 +10,7 @@ _LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 
 
 def bounded(message: str) -> str:
-    """`message` in at most 1,000 characters: the middle of long words is left out, then of the whole, so that both
-    what was expected and what to do stay. A name from a file may be of any length."""
+    """`message` in at most 1,000 characters, without the middle of long words, then of the whole: its ends say most."""
     if len(message) <= _LONGEST:
         return message
     return _cut(_LONG_WORD.sub(lambda word: _cut(word[0], _LONGEST_WORD), message), _LONGEST)

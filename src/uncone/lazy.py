@@ -1,5 +1,4 @@
-"""Rooms and files as attributes, loaded when they are first used: after `import uncone` alone,
-`uncone.word_similarity` is there."""
+"""Rooms and files as attributes, loaded when they are first used."""
 
 import sys
 from importlib import import_module

@@ -86,16 +86,13 @@ def uninitialised(
 
 
 def recycled(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """As `uninitialised`, in memory of any size that another array of this module has freed, if some fits.
-
-    For arrays of every step of a training: the first touch of fresh memory can take as long as the work in it.
-    """
+    """As `uninitialised`, in memory of any size that another array of this module has freed, if some fits: in a
+    training the first touch of fresh memory can take as long as the work in it."""
     return uninitialised(shape, dtype, most_recycled=RECYCLED_BYTES)
 
 
 class Buffer:
-    """Memory for two blocks, each used again once nobody else holds it: a caller that keeps blocks gets blocks that
-    never change. A fresh array a block costs a page fault for every 4 KiB."""
+    """Memory for two blocks, each used again once nobody else holds it: fresh arrays cost a page fault every 4 KiB."""
 
     def __init__(self, rows: int, d: int, dtype: npt.DTypeLike) -> None:
         self._shape, self._dtype = (rows, d), dtype

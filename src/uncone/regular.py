@@ -69,10 +69,8 @@ def misspelt(path: Path_) -> str:
 
 
 def open_regular(path: Path_, *, how: str = "give a file that exists and can be read") -> BinaryIO:
-    """Open the regular file `path` for reading; `how` ends the message of each error: what to give instead.
-
-    A named pipe is refused without waiting for a writer, a device without a read.
-    """
+    """Open the regular file `path` for reading; `how` ends the message of each error: what to give instead. A named
+    pipe is refused without waiting for a writer, a device without a read."""
     try:
         # Without O_NONBLOCK, to open a named pipe waits for its writer. A regular file is read as without it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -96,8 +94,7 @@ def starts_with(path: Path_, mark: bytes) -> bool:
 
 @contextmanager
 def open_unpacked(path: Path_, *, how: str) -> Iterator[BufferedIOBase]:
-    """`open_regular`, with the bytes unpacked as they are read where the name ends in .gz, .xz or .zst. Within the
-    `with` block too, bytes that cannot be read or do not unpack raise InputError."""
+    """`open_regular`, with the bytes of a .gz, .xz or .zst unpacked as they are read; InputError where they do not."""
     unpacked = _UNPACKED.get(os.path.splitext(os.fspath(path))[1].lower(), nullcontext)
     with open_regular(path, how=how) as file:
         try:

@@ -1,5 +1,4 @@
-"""What a stopped run goes on from, under checksums: a record that was changed after it was written is never
-believed."""
+"""What a stopped run goes on from, under checksums: a record that was changed since is never believed."""
 
 import hashlib
 import itertools
@@ -32,9 +31,7 @@ def sealed_line(form: str, record: dict[str, Any]) -> str:
 
 def sealed_records(path: Path_, form: str, *, what: str, how: str) -> Iterator[Any]:
     """The record of each line that `sealed_line` wrote. A last line that was cut, as by a kill, is left out.
-
-    InputError: a line was not written so, or changed since. Messages say `what` it holds, and `how` to go on.
-    """
+    InputError: a line was not written so, or changed since; it says `what` the line should hold, and `how` to go on."""
     begin = _begin(form).encode()
     with open_regular(path, how=how) as file:
         for number in itertools.count(1):

@@ -26,11 +26,8 @@ Tensor = torch.Tensor
 
 
 def alone(function: Callable[[], T]) -> T:
-    """Run `function` on a worker and wait: its torch operations take one thread, `share` inside it the rest.
-
-    The threads of torch's own pool would spin for milliseconds after each operation, on the cores that the workers
-    need. The caller's own number of threads stays: torch hands it on to every thread that is started meanwhile.
-    """
+    """Run `function` on a worker and wait: its torch operations take one thread, `share` inside it the rest. The
+    threads of torch's own pool would spin for milliseconds after each operation, on the cores that the workers need."""
     threads = torch.get_num_threads()
     if _mine.threads or threads == 1:
         return function()

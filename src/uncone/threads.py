@@ -96,8 +96,7 @@ def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def waited(job: Future[T]) -> T:
-    """The result of `job`, once it has ended; signals are handled meanwhile, in a second at the latest. Python handles
-    a signal that arrives just before an endless wait only when that wait is over."""
+    """The result of `job`, once it has ended; a signal is handled within a second, and not after an endless wait."""
     while not job.done():
         with suppress(TimeoutError):
             job.result(timeout=1)

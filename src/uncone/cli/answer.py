@@ -62,9 +62,8 @@ def progress_bar() -> Iterator[Progress | None]:
 
 
 def hand_over(record: Record, *files: _File, shown: Record | None = None, written: Iterable[Path_] = ()) -> None:
-    """Write the record as JSON, print it (or `shown`), draw its page, and name the files and what else was `written`.
-
-    The work took minutes: each step is done whatever became of the others, and the first failure is raised last."""
+    """Write the record as JSON, print it (or `shown`), draw its page, and name the files and what else was `written`:
+    each step is done whatever became of the others, and the first failure is raised last."""
     raise_first(_handed_over(record, *files, shown=shown or record, written=written))
 
 

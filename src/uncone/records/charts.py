@@ -116,8 +116,7 @@ def _near(value: float) -> str:
 
 
 def _coarser(norms: Norms, least: float) -> Norms:
-    """The histogram with neighbouring bins put together until each is at least `least` wide. At the width that
-    heights are counted in no bar is then higher than all rows."""
+    """The histogram with neighbouring bins put together until each is `least` wide: no bar is higher than all rows."""
     edges, counts = [norms.edges[0]], [0]
     for rows, (_, right) in zip(norms.counts, pairwise(norms.edges), strict=True):
         counts[-1] += rows
@@ -154,10 +153,8 @@ Side = tuple[str, str, Sequence[Group]]  # a name, the style of its line, and it
 
 
 def bin_charts(sides: Sequence[Side], *, by_name: bool = True) -> list[Chart]:
-    """By id, a chart for every reading of a bin (Bis et al. 2021, Figure 3); one side alone has dots.
-
-    Unless the reserved rows are known `by_name`, the last ids stand in for them.
-    """
+    """By id, a chart for every reading of a bin (Bis et al. 2021, Figure 3); one side alone has dots. Unless the
+    reserved rows are known `by_name`, the last ids stand in for them."""
     charts = [chart for reading in READINGS if (chart := _bin_chart(sides, *reading)) is not None]
     if by_name:
         return charts

@@ -71,11 +71,9 @@ class MeasureDescription:
         asked: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Measurement:
-        """The reading `value`, with the other `fields` of a `Measurement`, such as n and d.
-
-        `lowest` and `highest` stand in for ends that depend on the rows, `asked` fills in the definition. The name ends
-        in `suffix`, and says whether the reading is centred where it is not as the measure is.
-        """
+        """The reading `value`, with the other `fields` of a `Measurement`. `lowest` and `highest` stand in for ends
+        that depend on the rows, `asked` fills in the definition, and the name says what is not as the measure has
+        it."""
         if centered is None:
             centered = self.centered
         elif centered != self.centered:

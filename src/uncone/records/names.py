@@ -14,8 +14,8 @@ LONGEST = 60  # characters of a key or of a value in a message
 
 
 def find(named: Mapping[str, Measurement], name: str, prefixes: Sequence[str]) -> tuple[str, Measurement, str]:
-    """The whole name of the measurement that `name` begins with, the measurement, and the rest of `name`. One of
-    `prefixes` may be left out where it is the only one. UnknownName: no measurement has this name."""
+    """The whole name of the measurement that `name` begins with, the measurement, and the rest of `name`. A prefix that
+    is the only one may be left out. UnknownName: no measurement has this name."""
     only = [f"{prefixes[0]}.{name}"] if len(prefixes) == 1 else []
     for candidate in (name, *only):
         begun = (known for known in named if f"{candidate}.".startswith(f"{known}."))
@@ -36,8 +36,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def detail(full: str, measurement: Measurement, path: str) -> Any:
-    """The detail of the measurement `full` at the dotted `path`; of a list its items by their place, from 0.
-    UnknownName: there is none; the message lists those there are."""
+    """The detail of the measurement `full` at the dotted `path`; of a list its items by their place. Or UnknownName."""
     value: Any = measurement.details
     for part in path.split("."):
         inner, there = dict[str, Any](), ""

@@ -15,8 +15,7 @@ from uncone.records.rebuild import expect
 from uncone.records.text import counted, headline, plural
 
 Level = Literal["severe", "warning", "note", "healthy", "structure", "no_effect"]
-"""Defects (severe, warning, and a note where it is small), no defect (healthy), structure (what trained
-tables have, neither good nor bad), and what changes no probability."""
+"""Defects (a note where it is small), no defect, what all trained tables have, and what changes no probability."""
 DEFECTS: tuple[Level, ...] = ("severe", "warning")  # the levels that make a matrix degenerate
 _LARGEST_SCALE = 1e290
 _LARGEST_INTEGER = 2**53  # beyond, a page's script would read another number

@@ -36,8 +36,8 @@ _SUFFIXES |= {"nats": " (nats)", "ms": " (ms)", "mib": " (MiB)"}
 
 
 def visible(text: str) -> str:
-    """`text` with every character that cannot be seen, or that reorders its neighbours, as an escape (`\\x1b`,
-    `\\u202e`). The result can be encoded as UTF-8 and holds no character that XML forbids."""
+    """`text` with every character that cannot be seen, or that reorders its neighbours, as an escape: UTF-8 can encode
+    it, and XML forbids nothing in it."""
     return text.translate(_shown)
 
 
@@ -65,11 +65,11 @@ def count(value: int) -> str:
 
 
 def number(value: float, *, limits: Limits = (None, None), digits: int = 3, most: int = _MOST_DIGITS) -> str:
-    """`value` to about `digits` significant digits, with commas between thousands.
+    """`value` to about `digits` significant digits, with commas between thousands; beyond 0.001 or 10 million
+    `1.23e-4`.
 
-    A value is never rounded onto one of `limits`, nor onto 1 or -1, that it did not reach: it gets more digits, and
-    where `most` are not enough it is written as `<1` or `>0`. Values below 0.001 or from 10 million up are written as
-    `1.23e-4`, and smaller whole numbers are not shortened.
+    It is never rounded onto one of `limits`, nor onto 1 or -1, that it did not reach: it gets more digits, and where
+    `most` are not enough it is written as `<1` or `>0`.
     """
     value = float(value)
     if not math.isfinite(value):

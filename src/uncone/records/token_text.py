@@ -17,10 +17,8 @@ _SPACES = re.compile("^ +| +$| {2,}")
 
 
 def token_texts(labels: Sequence[str | None] | None, rows: Sequence[int]) -> list[str | None]:
-    """The labels of `rows` as a record holds them: at most 200 characters, of a byte-level vocabulary its text.
-
-    `"Ġthe"` is `" the"` and `"âĢĻ"` is `"’"`. Bytes that are no text alone stay visible, as `"\\xe2\\x80"`.
-    """
+    """The labels of `rows` as a record holds them: at most 200 characters, of a byte-level vocabulary its text (`"
+    the"` of `"Ġthe"`). Bytes that are no text alone stay visible, as `"\\xe2\\x80"`."""
     if labels is None:
         return [None] * len(rows)
     spelled = is_byte_level(labels)
@@ -29,11 +27,9 @@ def token_texts(labels: Sequence[str | None] | None, rows: Sequence[int]) -> lis
 
 
 def is_byte_level(labels: Sequence[str | None]) -> bool:
-    """Whether the tokens of a vocabulary spell bytes as letters, as GPT-2, RoBERTa, Llama 3 and Qwen do.
-
-    Of 20,000 tokens, evenly spaced, nearly all hold nothing but these 256 letters (added tokens may hold anything), and
-    `Ġ`, the space, begins one in a hundred, or all 256 are tokens.
-    """
+    """Whether the tokens of a vocabulary spell bytes as letters, as GPT-2, Llama 3 and Qwen do: of 20,000, evenly
+    spaced, nearly all hold only these 256 letters, and `Ġ`, the space, begins one in a hundred, or all 256 are
+    tokens."""
     some = [label for label in labels[:: len(labels) // _SAMPLE + 1] if label]
     if sum(_LETTERS.issuperset(label) for label in some) < max(1, _SPELLED * len(some)):
         return False

@@ -121,10 +121,7 @@ class UnderTrained:
 def token_measurements(
     groups: FrequencyGroups | None, under_trained: UnderTrained | None, d: int
 ) -> tuple[Measurement, ...]:
-    """The readings of each frequency group, called GROUP.READING, and the share of rows that look untrained.
-
-    Cosines have the isotropic reference 0, norms have none. Intervals are those of the groups.
-    """
+    """The readings of each frequency group, called GROUP.READING, and the share of rows that look untrained."""
     readings = []
     cut = "" if groups is None else f"{groups.definition}, intervals of {100 * groups.confidence:g}%"
     for group in () if groups is None else groups.groups:

@@ -1,5 +1,4 @@
-"""A result to read: in the terminal, as one HTML page, as Markdown, in a notebook. Renderers know blocks and
-no record."""
+"""A result to read: in the terminal, as one HTML page, as Markdown, in a notebook. Renderers know no record."""
 
 from typing import Any
 
@@ -21,8 +20,7 @@ def print_record(record: Record, console: Any = None) -> None:
 
 
 def to_html(record: Record) -> str:
-    """The record as one HTML page that opens from disk, and loads nothing. All but the picture to explore is there
-    without JavaScript."""
+    """The record as one HTML page that opens from disk. All but the picture to explore is there without JavaScript."""
     return to_page(record.document())
 
 

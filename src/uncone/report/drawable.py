@@ -1,5 +1,4 @@
-"""A chart as its axes can show it: what has no place on them is left out and counted, and a chart without a drawing
-becomes a sentence."""
+"""A chart as its axes can show it: what has no place is left out and counted, and an empty chart is a sentence."""
 
 from collections import Counter
 from collections.abc import Callable
