@@ -1,8 +1,7 @@
 """Files written whole or not at all: a kill leaves the old content or the new, never half of it.
 
-A file or folder is filled under a temporary name beside its target and moved there. The name holds a digest
-of the target's, and its writer keeps it locked: so the next writer removes what a killed one left.
-"""
+It is filled under a temporary name beside its target and moved there. The name holds a digest of the target's, and its
+writer keeps it locked: so the next writer removes what a killed one left."""
 
 import hashlib
 import os

@@ -36,14 +36,14 @@ def sealed_records(path: Path_, form: str, *, what: str, how: str) -> Iterator[A
     with open_regular(path, how=how) as file:
         for number in itertools.count(1):
             line = file.readline(LONGEST_LINE + 1)
-            record = _record(form, line.removesuffix(b"\n").removesuffix(b"\r"))
+            record, is_ours = _record(form, line.removesuffix(b"\n").removesuffix(b"\r")), line.startswith(begin)
+            is_part = is_ours or (number > 1 and begin.startswith(line))
             if record is not None:
                 yield record
-            elif not line or _is_cut(line, begin, number):
+            elif not line or (is_part and not line.endswith(b"\n") and len(line) <= LONGEST_LINE):
                 return
             else:
                 where = f"in line {number} of {os.fspath(path)}"
-                is_ours = line.startswith(begin)
                 got = "a changed record" if is_ours else repr(line[:40].decode("utf-8", "replace"))
                 raise InputError(f"expected {what} as this version of uncone writes it {where}, got {got}: {how}")
 
@@ -58,8 +58,3 @@ def _record(form: str, line: bytes) -> Any:
     if parts is None or parts[1].decode() != checksum((form.encode(), parts[2])):
         return None
     return json.loads(parts[2])
-
-
-def _is_cut(line: bytes, begin: bytes, number: int) -> bool:
-    is_ours = line.startswith(begin) or (number > 1 and begin.startswith(line))
-    return is_ours and not line.endswith(b"\n") and len(line) <= LONGEST_LINE

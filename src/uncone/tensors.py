@@ -1,8 +1,6 @@
 """What work on tensors needs in the rooms that train: threads, memory and devices.
 
-Work is shared out to threads as in `threads`, with the same bytes on any number of them. The threads stay in one pool:
-two pools, torch's and one beside it, would spin against each other for the same cores.
-"""
+Work is shared out as in `threads`, in one pool: torch's own beside it would spin against it for the same cores."""
 
 import os
 import threading

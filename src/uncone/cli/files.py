@@ -34,10 +34,6 @@ def check_files(bound: BoundArguments) -> None:
     check_apart(targets, kept)
     for file in files:
         writable(file)
-    _check_endings(bound)
-
-
-def _check_endings(bound: BoundArguments) -> None:
     for option, endings in _ENDINGS.items():
         path = bound.arguments.get(option)
         if path is not None and path.suffix.casefold() not in endings:

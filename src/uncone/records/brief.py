@@ -40,18 +40,15 @@ def folded(parts: Iterable[str], *, ends: tuple[str, str], room: int, total: int
         shown.append(part)
         used += len(part) + 2
         if used > room:
+            while shown and used + len(rest) + 2 > room:
+                used -= len(shown.pop()) + 2
+            shown.append(rest)
             break
-    if used > room:
-        while shown and used + len(rest) + 2 > room:
-            used -= len(shown.pop()) + 2
-        shown.append(rest)
     return ends[0] + ", ".join(shown) + ends[1]
 
 
 def _is_usual(record: Any, field: "dataclasses.Field[Any]") -> bool:
-    usual = field.default
-    if field.default_factory is not dataclasses.MISSING:
-        usual = field.default_factory()
+    usual = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     return usual is not dataclasses.MISSING and getattr(record, field.name) == usual
 
 

@@ -88,8 +88,8 @@ def _build(kind: Any, data: Any, where: str) -> Any:
     if origin in (types.UnionType, typing.Union):
         if data is None and types.NoneType in arguments:
             return None
-        kinds = [argument for argument in arguments if argument is not types.NoneType]
-        return _build(str if isinstance(data, str) and str in kinds else kinds[0], data, where)
+        first = next(argument for argument in arguments if argument is not types.NoneType)
+        return _build(str if isinstance(data, str) and str in arguments else first, data, where)
     if origin is Literal:
         return _checked(data in arguments, data, where, f"one of {', '.join(map(repr, arguments))}")
     if origin is tuple:

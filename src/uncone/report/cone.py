@@ -30,8 +30,11 @@ class Legend:
 
 def cone_panels(picture: Picture, uid: str) -> list[tuple[str, str, str]]:
     raw, centered = ([(x, y) for x, y, _ in picture.coordinates(centered=how)] for how in (False, True))
+    # The sign of a singular direction is arbitrary; the mean to the upper right makes reports comparable.
+    flips = [-1.0 if math.fsum(point[axis] for point in raw) < 0 else 1.0 for axis in (0, 1)]
+    raw = [(flips[0] * x, flips[1] * y) for x, y in raw]
     return [
-        _panel(picture, _pointing_right(raw), f"{uid}-raw", "As stored", "rows as stored"),
+        _panel(picture, raw, f"{uid}-raw", "As stored", "rows as stored"),
         _panel(picture, centered, f"{uid}-centred", "Mean row subtracted", "rows, the mean row subtracted"),
     ]
 
@@ -87,12 +90,6 @@ def opening(half: float | None, where: str) -> str:
         return f"Seen from the origin, no cone narrower than 180° holds 95% of the rows {where}."
     angle = f"±{math.degrees(half):.0f}°"
     return f"Seen from the origin, 95% of the rows lie within {angle} of one direction {where} (shaded)."
-
-
-def _pointing_right(points: list[Point]) -> list[Point]:
-    # The sign of a singular direction is arbitrary; the mean to the upper right makes reports comparable.
-    flips = [-1.0 if math.fsum(point[axis] for point in points) < 0 else 1.0 for axis in (0, 1)]
-    return [(flips[0] * x, flips[1] * y) for x, y in points]
 
 
 def _panel(picture: Picture, points: list[Point], uid: str, title: str, what: str) -> tuple[str, str, str]:

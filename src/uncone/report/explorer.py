@@ -76,6 +76,10 @@ def explorer(picture: Picture, shares: Shares, uid: str) -> str:
     rows = plural(pictured, "the one row", f"all {count(pictured)} rows")
     if pictured < picture.total:
         rows = f"{count(pictured)} of {total} rows, a sample"
+    named = enumerate(zip(group_classes(picture), picture.group_names, strict=True))
+    sizes = ((css, name, picture.groups.count(group)) for group, (css, name) in named)
+    swatches = sorted((css, f"{name}, {count(size)}") for css, name, size in sizes if size)
+    items = (element("li", element("i", class_=f"swatch-{css}") + typeset_text(text)) for css, text in swatches)
     text = "".join(line.strip() for line in beside("explorer.html").splitlines())
     data = json.dumps(_data(picture, scales, clouds, cones), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Template(text).substitute(
@@ -84,7 +88,7 @@ def explorer(picture: Picture, shares: Shares, uid: str) -> str:
         sought="a row" if all(label is None for label in picture.labels) else "a token",
         named=escape(rows),
         rows=typeset_text(rows),
-        legend=_legend(picture),
+        legend=element("ul", "".join(items), class_="legend", data_scale="group"),
         notes=_notes(cones, shares),
         scales="".join(map(_bar, scales)),
         # Nothing in it ends the script element, and HTML and XML parsers read the same.
@@ -152,14 +156,6 @@ def _rim(cone: Cone | None, points: Sequence[Point]) -> list[list[float]]:
     turns = [math.tau * step / _RIM for step in range(_RIM + 1)]
     circle = [(across * math.cos(turn), across * math.sin(turn)) for turn in turns]
     return [[along * p + s * q + t * r for p, q, r in zip((a, b, c), u, v, strict=True)] for s, t in circle]
-
-
-def _legend(picture: Picture) -> str:
-    named = enumerate(zip(group_classes(picture), picture.group_names, strict=True))
-    sizes = [(css, name, picture.groups.count(group)) for group, (css, name) in named]
-    swatches = sorted((css, f"{name}, {count(size)}") for css, name, size in sizes if size)
-    items = (element("li", element("i", class_=f"swatch-{css}") + typeset_text(text)) for css, text in swatches)
-    return element("ul", "".join(items), class_="legend", data_scale="group")
 
 
 def _bar(scale: Scale) -> str:

@@ -32,7 +32,8 @@ def to_page(document: Document, *, live: bool = True) -> str:
     """The document as a page that opens from disk. With `live` scripts let you explore a picture and copy code."""
     called = shortened(document.name)
     parts = _parts(document.blocks, 2)
-    body = element("span", _mark() + "uncone", class_="brand") + element("span", escape(called), class_="subject-name")
+    mark = beside("mark.svg").strip()
+    body = element("span", mark + "uncone", class_="brand") + element("span", escape(called), class_="subject-name")
     if len(parts) > 2:
         named = enumerate((heading for heading, _ in parts[1:] if heading), start=1)
         links = "".join(element("a", escape(heading.text), href=f"#s{order}") for order, heading in named)
@@ -49,7 +50,7 @@ def to_page(document: Document, *, live: bool = True) -> str:
         digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
         script, policy = f"<script>{script}</script>\n", f"{STILL}; script-src 'sha256-{digest}'"
     words = {"title": escape(f"{called} · uncone {document.kind}"), "description": escape(_verdict(document))}
-    files = {"icon": f"data:image/svg+xml,{quote(_mark())}", "style": beside("report.css")}
+    files = {"icon": f"data:image/svg+xml,{quote(mark)}", "style": beside("report.css")}
     return Template(beside("page.html")).substitute(words | files, policy=escape(policy), script=script, body=body)
 
 
@@ -59,10 +60,6 @@ def to_notebook(document: Document) -> str:
     style = "width:100%;height:46rem;border:1px solid #8884;border-radius:8px"
     title = escape(_verdict(document))
     return f'<iframe sandbox="" title="{title}" style="{style}" srcdoc="{source}"></iframe>'
-
-
-def _mark() -> str:
-    return beside("mark.svg").strip()
 
 
 def _verdict(document: Document) -> str:
