@@ -111,11 +111,8 @@ def test_a_record_imports_records_and_the_standard_library(path: Path) -> None:
         assert is_ours or first in sys.stdlib_module_names, f"{path} imports {module}"
 
 
-def test_the_table_of_questions_imports_nothing() -> None:
+def test_the_table_of_questions_and_their_folders_load_nothing() -> None:
     assert not _imports(SOURCE / "questions.py")
-
-
-def test_folders_of_questions_load_nothing() -> None:
     assert not [path for path in FILES if path.name == "__init__.py" and _room(path) in ASKED and path.read_text()]
 
 

@@ -107,13 +107,10 @@ def test_head_takes_its_lines_and_the_command_ends_well(saved: str, command: str
     assert done.stdout.count("\n") == 1
 
 
-def test_what_is_printed_last_is_flushed_before_the_status(saved: str, tmp_path: Path) -> None:
+def test_what_is_printed_last_is_flushed_before_the_status_which_debug_keeps(saved: str, tmp_path: Path) -> None:
     status, error = _ends("report", saved, "--html", str(tmp_path / "d.html"), out="full")
     assert (status, error) == (1, "uncone: standard output: No space left on device\n")
     assert (tmp_path / "d.html").exists()
-
-
-def test_debug_keeps_the_status(saved: str) -> None:
     status, error = _ends("check", saved, "--max", "input.mean_cosine=0.01", "--debug", out="full")
     assert status == 2
     assert "No space left on device" in error

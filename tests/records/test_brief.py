@@ -134,14 +134,6 @@ def test_a_diagnosis_that_is_printed_gives_its_verdict_and_headline_numbers() ->
     assert str(replace(make_diagnosis(), subjects=(undefined,))).endswith("\nIsoScore undefined: one\\nrow")
 
 
-def test_a_measurement_that_is_printed_is_one_line() -> None:
-    reading = Measurement("isoscore", 0.99996, range=(0.0, 1.0), reference=0.98)
-    assert str(reading) == f"{reading}" == "isoscore 0.99996 (isotropic 0.980)"
-    assert str(Measurement("m", 2.0)) == f"{Measurement('m', 2.0)}" == "m 2"
-    assert str(Measurement("m", None, "too\nfew")) == "m undefined: too\\nfew"
-    assert str(Measurement("rankme", 1.0000002, range=(1.0000001, 8.0))) == "rankme >1"
-
-
 @pytest.mark.parametrize("kind", examples())
 def test_every_record_that_is_printed_begins_with_its_verdict(kind: str) -> None:
     record = KINDS[json.loads(examples()[kind])["schema"]].from_json(examples()[kind])
@@ -170,7 +162,12 @@ def test_a_diagnosis_of_many_rows_stays_short() -> None:
         _fits(repr(part))
 
 
-def test_a_measurement_is_formatted_and_rounded_as_its_value() -> None:
+def test_a_measurement_is_printed_in_one_line_and_formatted_and_rounded_as_its_value() -> None:
+    reading = Measurement("isoscore", 0.99996, range=(0.0, 1.0), reference=0.98)
+    assert str(reading) == f"{reading}" == "isoscore 0.99996 (isotropic 0.980)"
+    assert str(Measurement("m", 2.0)) == f"{Measurement('m', 2.0)}" == "m 2"
+    assert str(Measurement("m", None, "too\nfew")) == "m undefined: too\\nfew"
+    assert str(Measurement("rankme", 1.0000002, range=(1.0000001, 8.0))) == "rankme >1"
     reading = Measurement("isoscore", 0.123456, range=(0.0, 1.0))
     assert (f"{reading:.3f}", f"{reading:>8.1%}", format(reading, "g")) == ("0.123", "   12.3%", "0.123456")
     assert (round(reading, 2), round(reading), type(round(reading))) == (0.12, 0, int)

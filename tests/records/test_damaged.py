@@ -85,12 +85,6 @@ def test_what_does_not_fit_is_refused_when_the_record_is_loaded(
         use_record(tmp_path / "r.json")
 
 
-def test_bins_in_any_order_are_drawn(tmp_path: Path) -> None:
-    tree, path = json.loads(examples()["diagnosis"]), ("subjects", 0, "groups", "bins")
-    (tmp_path / "r.json").write_text(json.dumps(changed(tree, path, get(tree, path)[::-1])))
-    use_record(tmp_path / "r.json")
-
-
 @pytest.mark.parametrize("scale", [1e-8, 1e-5, 1.0, 1e12])
 def test_bins_of_scores_of_any_size_rise(scale: float) -> None:
     x = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32) * np.float32(scale)
@@ -104,8 +98,11 @@ def test_bins_of_scores_of_any_size_rise(scale: float) -> None:
     assert float((scores >= found.threshold(0.1)).mean()) == pytest.approx(0.1, abs=0.01)
 
 
-def test_edges_have_no_digits_that_the_addition_made() -> None:
+def test_bins_in_any_order_are_drawn_and_edges_have_no_digits_of_the_addition(tmp_path: Path) -> None:
     assert (edge_of(-1.0, 0.001, 1234), edge_of(0.1, 0.1, 2)) == (0.234, 0.3)
+    tree, path = json.loads(examples()["diagnosis"]), ("subjects", 0, "groups", "bins")
+    (tmp_path / "r.json").write_text(json.dumps(changed(tree, path, get(tree, path)[::-1])))
+    use_record(tmp_path / "r.json")
 
 
 def test_a_record_larger_than_any_is_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -214,9 +214,6 @@ def test_four_points_or_fewer_are_dots(points: int, is_line: bool) -> None:
         drawn = draw(_chart((*values, *gaps)), "c")
         assert ('class="line' in drawn) == is_line
         assert drawn.count("dots bin") == (0 if is_line else points)
-
-
-def test_steps_are_a_line_however_few() -> None:
     steps = Curve("v", (0.0, 0.0, 1.0, 1.0), (0.0, 2.0, 2.0, 0.0))
     assert 'class="line' in draw(Chart("c", "C", "x", "y", (steps,)), "c")
 

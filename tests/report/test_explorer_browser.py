@@ -62,8 +62,7 @@ class _Explorer:
 
     def at(self, point: int) -> tuple[float, float]:
         """Where a point lies in the window."""
-        x, y = self.page.evaluate("i => document.querySelector('.marks').place(i)", point)
-        box = self.marks.bounding_box()
+        (x, y), box = self.place(point), self.marks.bounding_box()
         return box["x"] + x, box["y"] + y
 
     def place(self, point: int) -> tuple[float, float]:
@@ -129,12 +128,11 @@ def test_hovering_names_the_nearest_point(browser: Any, tmp_path: Path) -> None:
 def test_the_switches_change_the_picture_and_what_is_said_of_it(browser: Any, tmp_path: Path) -> None:
     with _open(browser, tmp_path) as seen:
         looks, notes = [], []
-        for mode in ("raw", "centered"):
-            for dims in ("2", "3"):
-                seen.choose(mode)
-                seen.choose(dims)
-                looks.append(seen.pixels())
-                notes.append(seen.box.locator("[data-note]:visible").all_inner_texts())
+        for mode, dims in (("raw", "2"), ("raw", "3"), ("centered", "2"), ("centered", "3")):
+            seen.choose(mode)
+            seen.choose(dims)
+            looks.append(seen.pixels())
+            notes.append(seen.box.locator("[data-note]:visible").all_inner_texts())
         assert len(set(looks)) == 4
         assert all(len(note) == 1 for note in notes)
         assert "two directions" in notes[0][0]

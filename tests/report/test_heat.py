@@ -26,10 +26,6 @@ def _document(chart: HeatMap) -> Document:
     return Document("d", "test", (Figure(chart.title, (chart,), spark="Over training:"),))
 
 
-def _terminal(chart: HeatMap, encoding: str = "utf-8") -> str:
-    return printed(_document(chart), 200, encoding)
-
-
 def test_neighbours_meet_halfway() -> None:
     assert MAP.edges(MAP.x, log=False) == (0.0, 5.0, 20.0, 30.0)
     assert MAP.edges(MAP.y, log=True) == (1.0, 2.0, 4.0)
@@ -60,13 +56,13 @@ def test_thousands_of_cells_take_few_bytes() -> None:
 
 
 def test_a_terminal_and_markdown_have_shades() -> None:
-    shown = _terminal(MAP)
+    shown = printed(_document(MAP), 200)
     assert "spectrum                 4  ▓ ░\n" in shown
     assert "                         1  ███\n" in shown
     assert "░ 0 to █ 1" in shown
-    assert "*" in _terminal(MAP, "ascii")
+    assert "*" in printed(_document(MAP), 200, "ascii")
     assert "███" in markdown_of(_document(MAP))
-    assert "█" not in _terminal(replace(MAP, spark=""))
+    assert "█" not in printed(_document(replace(MAP, spark="")), 200)
 
 
 def test_a_map_without_places_or_differences_is_drawn() -> None:
@@ -80,7 +76,7 @@ def test_hostile_text_in_a_map_is_text(words: str) -> None:
     hostile = HeatMap("m", words, words, words, words, MAP.x, MAP.y, MAP.values, caption=words, spark=words)
     reader = _assert_harmless(to_page(_document(hostile)))
     assert visible(words) in reader.text
-    assert not {"\x1b", "\u202e", "\x07"} & set(_terminal(hostile))
+    assert not {"\x1b", "\u202e", "\x07"} & set(printed(_document(hostile), 200))
 
 
 def test_matplotlib_draws_the_numbers() -> None:

@@ -132,11 +132,6 @@ def test_numbers_that_defects_rest_on_come_first_in_their_colour() -> None:
     assert _tiles(old) == [(cosine, ""), (effective, ""), (iso, "")]
 
 
-def test_a_head_has_its_mean_cosine_last() -> None:
-    tiles = _tiles(without_effect=make_subject().measurements[:1])
-    assert [label for label, _ in tiles] == ["Effective rank", "IsoScore", "Mean cosine"]
-
-
 def test_the_caption_of_the_picture_says_what_was_found() -> None:
     def caption(*findings: Finding) -> str:
         blocks = replace(make_subject(), findings=findings).blocks()
@@ -166,7 +161,9 @@ def _labels(subject: Subject) -> list[str]:
     return [gauge.label for gauge in subject.gauges().gauges]
 
 
-def test_headline_without_groups_is_the_effective_rank() -> None:
+def test_headlines_without_groups_and_of_a_head() -> None:
+    tiles = _tiles(without_effect=make_subject().measurements[:1])
+    assert [label for label, _ in tiles] == ["Effective rank", "IsoScore", "Mean cosine"]
     plain = replace(make_subject(), groups=None, findings=())
     assert _labels(plain) == ["Mean cosine", "Effective rank", "IsoScore"]
     bare = replace(plain, measurements=make_subject().measurements[3:])

@@ -78,10 +78,6 @@ class TestPage:
         assert '<th scope="row">-</th>' in _page(None, make_under_trained(token=None))
         assert "no control" in _page(None, make_under_trained(note="no control"))
 
-    def test_why_nothing_is_told(self) -> None:
-        page = _page(None, UnderTrained(None, "nothing to compare <with>"))
-        assert "Not told: nothing to compare &lt;with&gt;." in page
-
     @pytest.mark.parametrize("text", HOSTILE)
     def test_hostile_words_stay_words_here_and_in_a_terminal(self, text: str) -> None:
         groups = replace(make_groups(name=text), definition=text)
@@ -107,7 +103,9 @@ class TestTerminal:
         assert "Of 20 rows known to be unused 19 look it too" in words
 
     def test_without_a_result_the_reason_is_given(self) -> None:
-        assert "Not told: too few." in printed(_diagnosis(None, UnderTrained(None, "too few")))
+        found = UnderTrained(None, "nothing to compare <with>")
+        assert "Not told: nothing to compare <with>." in printed(_diagnosis(None, found))
+        assert "Not told: nothing to compare &lt;with&gt;." in _page(None, found)
 
 
 def test_shares_are_not_rounded_to_all_or_none() -> None:
