@@ -173,11 +173,9 @@ def _release(lock: int | None) -> None:
 
 
 def check_apart(targets: Iterable[Path_], sources: Iterable[Path_], models: Iterable[Path_] = ()) -> None:
-    """Refuse to write what is read: links, relative names and names in another case lead to their file.
-
-    Nothing is written into `models` at all. Files of a folder of `sources` are read, but one that ends in `.json` or
-    `.html` is not: an earlier run wrote it. InputError: two targets are one file, or one of them is read.
-    """
+    """Refuse to write what is read, by any name, and to write two files as one. Nothing is written into `models` at
+    all. Files of a folder of `sources` are read, but one that ends in `.json` or `.html` is not: an earlier run wrote
+    it."""
     named, read, folders = [*map(Path, targets)], [*map(Path, sources)], [*map(Path, models)]
     cased = [str(resolved(target)).casefold() for target in named]  # some file systems take another case for the same
     for i, target in enumerate(named):

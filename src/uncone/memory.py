@@ -65,11 +65,9 @@ def give_back() -> None:
 def uninitialised(
     shape: tuple[int, ...], dtype: npt.DTypeLike = np.float64, *, most_recycled: int = _SMALL
 ) -> npt.NDArray[Any]:
-    """An array with nothing written to it yet, as `numpy.empty` gives one.
-
-    From 4 MiB on it has a mapping of its own, and goes back to the system when it is freed: the C library would keep
-    it, and leave holes that no matrix fits into. Up to `most_recycled` bytes, freed memory is used again.
-    """
+    """An array with nothing written to it yet. Up to `most_recycled` bytes, freed memory is used again. From 4 MiB on
+    it goes back to the system when it is freed: the C library would keep it, and leave holes that no matrix fits
+    into."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if size < _LARGE:
         # Kernels are fastest on whole cache lines, and round alike only where they find the same alignment.

@@ -1,7 +1,5 @@
-"""Work shared out to threads, with the same bytes on any number of them.
-
-A BLAS that splits one product over its threads adds in another order for each number of threads. Here one thread
-computes each task from start to end with a BLAS of one thread, and more threads only share the tasks out.
+"""Work shared out to threads, with the same bytes on any number of them: one thread computes each task from start to
+end, with a BLAS of one thread, since one that splits a product over its threads adds in another order for each number.
 """
 
 import os

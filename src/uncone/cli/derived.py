@@ -1,8 +1,7 @@
 """Commands that are derived from functions: the attribute `judge_curves` is the command of `uncone.judge_curves`.
 
-The first argument is the subject of the command, and the others are its options. Sequences take several values,
-mappings NAME=VALUE, callables are left out. The sentence of an option is that of the docstring.
-"""
+The first argument is the subject, the others are options. Sequences take several values, mappings NAME=VALUE, callables
+are left out. The sentence of an option is that of the docstring."""
 
 import collections.abc
 import inspect

@@ -31,11 +31,8 @@ for name, (_, _, asked, told) in QUESTIONS.items():
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line.
-
-    Exit status 0: done, also where the reader of a pipe left; 1: not done, and a line on standard error says why; 2: a
-    result beyond its bar, printed or not; 130: stopped; 128 plus the number of a signal: ended by that signal.
-    """
+    """Run the command line. Exit status 0: done, also where the reader of a pipe left; 1: not done, and standard error
+    says why; 2: a result beyond its bar, printed or not; 130: stopped; 128 plus its number: ended by a signal."""
     open_closed_streams()
     if "COLUMNS" in os.environ:
         from uncone.report.terminal import environment

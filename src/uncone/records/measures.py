@@ -28,7 +28,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
 """The names of all measures, by the question that they answer; the first of each speaks for it."""
 _NAMES = tuple(name for names in QUESTIONS.values() for name in names)
 _GROUPS = (*QUESTIONS.items(), ("Others", ("",)))
-_ROWS = {True: "mean row subtracted", False: "rows as stored"}
+_ROWS: dict[bool | None, str] = {True: "mean row subtracted", False: "rows as stored"}
 
 
 def by_question(measurements: Sequence[Measurement]) -> list[tuple[str, list[Measurement]]]:
@@ -72,8 +72,7 @@ class MeasureDescription:
         **fields: Any,
     ) -> Measurement:
         """The reading `value`, with the other `fields` of a `Measurement`. `lowest` and `highest` stand in for ends
-        that depend on the rows, `asked` fills in the definition, and the name says what is not as the measure has
-        it."""
+        that depend on the rows, `asked` fills in the definition."""
         if centered is None:
             centered = self.centered
         elif centered != self.centered:

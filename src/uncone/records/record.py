@@ -112,12 +112,10 @@ class Record:
         return frame_of(self.to_rows())
 
     def plot(self, name: str = "", *, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
-        """Draw one chart with matplotlib (extra `[plot]`), by default the first; matplotlib's figure and axes.
+        """Draw a chart with matplotlib (extra `[plot]`) on `ax`, by default the first on new axes; the figure and axes.
 
-        Args:
-            name: of the chart, such as "spectrum", "norms", "bins", "cone"; of a head "head spectrum". InputError: no
-                chart has this name; the message lists those there are.
-            ax: where to draw; by default new axes.
+        `name` is that of the chart, such as "spectrum", "norms", "bins", "cone"; of a head "head spectrum". InputError:
+        no chart has this name; the message lists those there are.
         """
         from uncone.report.plot import charts_of, draw
 

@@ -65,12 +65,8 @@ def count(value: int) -> str:
 
 
 def number(value: float, *, limits: Limits = (None, None), digits: int = 3, most: int = _MOST_DIGITS) -> str:
-    """`value` to about `digits` significant digits, with commas between thousands; beyond 0.001 or 10 million
-    `1.23e-4`.
-
-    It is never rounded onto one of `limits`, nor onto 1 or -1, that it did not reach: it gets more digits, and where
-    `most` are not enough it is written as `<1` or `>0`.
-    """
+    """`value` to about `digits` significant digits, with commas between thousands, or as `1.23e-4`. It is never rounded
+    onto one of `limits`, nor onto 1 or -1, that it did not reach: it gets more digits up to `most`, else it is `<1`."""
     value = float(value)
     if not math.isfinite(value):
         return str(value)

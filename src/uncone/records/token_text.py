@@ -27,9 +27,8 @@ def token_texts(labels: Sequence[str | None] | None, rows: Sequence[int]) -> lis
 
 
 def is_byte_level(labels: Sequence[str | None]) -> bool:
-    """Whether the tokens of a vocabulary spell bytes as letters, as GPT-2, Llama 3 and Qwen do: of 20,000, evenly
-    spaced, nearly all hold only these 256 letters, and `Ġ`, the space, begins one in a hundred, or all 256 are
-    tokens."""
+    """Whether the tokens of a vocabulary spell bytes as letters, as those of GPT-2 and Llama 3: of 20,000 nearly all
+    hold only these 256 letters, and `Ġ`, the space, begins one in a hundred, or all 256 are tokens."""
     some = [label for label in labels[:: len(labels) // _SAMPLE + 1] if label]
     if sum(_LETTERS.issuperset(label) for label in some) < max(1, _SPELLED * len(some)):
         return False
