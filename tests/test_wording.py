@@ -39,8 +39,7 @@ def test_shares_in_percent() -> None:
 
 def test_words_counted_cut_and_listed() -> None:
     assert [counted(n, "row") for n in (0, 1, 2, 30522)] == ["0 rows", "1 row", "2 rows", "30,522 rows"]
-    long = cut_label("a" * 1_000_000)
-    assert (cut_label("word"), long and len(long), cut_label(None)) == ("word", 200, None)
+    assert (cut_label("word"), len(cut_label("a" * 1_000_000) or ""), cut_label(None)) == ("word", 200, None)
     assert (listing(["one"]), listing(["one", "two", "three"])) == ("one", "one, two and three")
     assert (plural(1, "row is", "rows are"), plural(0, "token")) == ("row is", "tokens")
 

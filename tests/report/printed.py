@@ -14,10 +14,7 @@ def printed(shown: Record | Document, width: int = 80, encoding: str = "utf-8", 
     """The lines of a record or a document in a terminal of this width and encoding."""
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
-    system = "standard" if colour else None
-    console = Console(file=stream, width=width, force_terminal=colour, color_system=system)
-    if isinstance(shown, Document):
-        print_document(shown, console)
-    else:
-        report.print_record(shown, console)
+    console = Console(file=stream, width=width, force_terminal=colour, color_system="standard" if colour else None)
+    show = print_document if isinstance(shown, Document) else report.print_record
+    show(shown, console)
     return raw.getvalue().decode(encoding)
