@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import pytest
 
+from tests.report.printed import printed
 from tests.report.records_example import HOSTILE
 from tests.report.test_html import _assert_harmless
-from tests.report.test_views import _terminal
 from uncone import report
 from uncone.errors import InputError
 from uncone.records.blocks import Block, Heading
@@ -62,7 +62,7 @@ def _parts() -> Parts:
 
 def test_the_rank_of_contexts_has_every_view() -> None:
     record = _contexts()
-    shown = _terminal(record, 200)
+    shown = printed(record, 200)
     assert "Contexts of text.txt." in shown
     assert "> 10" in shown, "a half that is not reached"
     assert "-0.05" in shown.replace("−", "-")
@@ -74,7 +74,7 @@ def test_the_rank_of_contexts_has_every_view() -> None:
 
 def test_the_parts_have_every_view() -> None:
     parts = _parts()
-    shown = _terminal(parts, 200)
+    shown = printed(parts, 200)
     for words in ("It keeps twice chance.", "They carry it.", "A random subspace", "rare (0 ids)", "second moment"):
         assert words in shown
     ET.fromstring(report.to_html(parts))
@@ -91,7 +91,7 @@ def test_charts_are_drawn() -> None:
 @pytest.mark.parametrize("words", HOSTILE, ids=ascii)
 def test_hostile_names_are_text(words: str) -> None:
     _assert_harmless(report.to_html(_contexts(words)))
-    assert not {"\x1b", "\u202e", "\x07"} & set(_terminal(_contexts(words), 400))
+    assert not {"\x1b", "\u202e", "\x07"} & set(printed(_contexts(words), 400))
 
 
 def test_a_curve_that_was_cut_is_refused() -> None:
