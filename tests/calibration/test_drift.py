@@ -17,7 +17,6 @@ def _rows(seed: int, common: float = 0.2, n: int = 600) -> np.ndarray:
 
 def test_other_rows_drawn_alike_are_no_drift() -> None:
     found = uncone.calibrate(_rows(1), against=uncone.calibrate(_rows(0))).drift
-    assert found is not None
     assert found.level in ("none", "small")
     assert found.largest_difference < 0.05
     assert abs(found.mean_shift_in_deviations or 0) < 0.1
@@ -37,8 +36,6 @@ def test_a_cone_that_closed_is_a_large_drift_with_its_size() -> None:
     )
     assert one.now.value == now.false_match_rate(one.score) > 0.05
     assert one.ratio == pytest.approx(one.now.value / one.before.value)
-    assert one.low is not None
-    assert one.high is not None
     assert one.low < one.ratio < one.high
     assert found.mean_shift == pytest.approx(now.mean - saved.mean)
     scores = np.linspace(-1, 1, 3001)
@@ -87,7 +84,6 @@ def test_labelled_matches_are_put_back_where_the_vectors_of_today_have_no_labels
     saved = uncone.calibrate(documents, queries=queries, pairs=table, rates=rates)
     plain = uncone.calibrate(documents, queries=queries, rates=rates, against=saved)
     found = plain.drift
-    assert found is not None
     assert found.level == "none"
     for one in found.thresholds:  # of the same pairs, counted by hand
         cosines = (documents / np.linalg.norm(documents, axis=1, keepdims=True)) @ (
@@ -97,10 +93,8 @@ def test_labelled_matches_are_put_back_where_the_vectors_of_today_have_no_labels
         assert one.ratio == pytest.approx(1, abs=1e-9)
     assert found.notes[0].startswith("The saved calibration leaves 40 matches out (--pairs)")
     again = uncone.calibrate(documents, queries=queries, pairs=table, rates=rates, against=saved).drift
-    assert again is not None
     assert (again.level, again.notes) == ("none", ("Both are of the same vectors.",))
     far = uncone.calibrate(_rows(2, common=0.9), queries=_rows(3, common=0.9), against=saved).drift
-    assert far is not None
     assert far.level == "large"
     with pytest.raises(InputError, match=r"expected no labelled pairs, as the saved .*: leave --pairs out"):
         uncone.calibrate(documents, queries=queries, pairs=table, against=plain)

@@ -38,9 +38,10 @@ def test_intervals_cover_and_those_of_independent_pairs_do_not(queries: int | No
         counts = count_pairs(_cone(rows, rng), None if queries is None else _cone(queries, rng), GRID)
         curve, pairs = curve_of(counts), counts.total().sum()
         for place, edge in enumerate(edges):
-            one, (low, high) = curve.at_edge(edge), curve.span(share[edge])
+            score = GRID.low + GRID.width * edge
+            one, (low, high) = curve.at(score), curve.span(share[edge])
             covered[place] += one.low <= share[edge] <= one.high
-            spans[place] += low - 1e-9 <= GRID.low + GRID.width * edge <= high + 1e-9
+            spans[place] += low - 1e-9 <= score <= high + 1e-9
             naive[place] += abs(one.value - share[edge]) <= 1.96 * math.sqrt(one.value * (1 - one.value) / pairs)
     assert (covered / repeats > 0.86).all(), covered / repeats
     assert (covered / repeats < 0.995).all(), covered / repeats

@@ -49,7 +49,6 @@ def test_all_pairs_are_as_a_loop_has_them(metric: str, with_queries: bool) -> No
         assert below <= found.false_match_rate(score) <= above
         assert found.percentile(score) == pytest.approx(100 - 100 * found.false_match_rate(score))
     for one in found.thresholds:
-        assert one.score is not None
         assert (expected >= one.score + 1e-5).mean() <= one.wanted
         assert (expected >= one.score - 2 * bins.width).mean() >= one.wanted - 1 / len(expected)
 
@@ -65,8 +64,6 @@ def test_directions_drawn_evenly_have_the_known_distribution() -> None:
     assert found.variance == pytest.approx(1 / d, rel=0.02)
     for one in found.thresholds:
         exact = 2 * law.isf(one.wanted) - 1
-        assert one.low is not None
-        assert one.high is not None
         assert one.low <= exact <= one.high
         assert one.score == pytest.approx(exact, abs=0.01)
 
@@ -86,13 +83,10 @@ def test_matches_do_not_count_as_random_pairs(tmp_path: Path) -> None:
     assert found.pairs == found.histogram.pairs == len(rest) == 1796
     assert found.mean == pytest.approx(rest.mean(), abs=1e-7)
     assert found.variance == pytest.approx(rest.var(), abs=1e-7)
-    assert found.labelled is not None
     assert (found.labelled.matches, found.labelled.non_matches, found.labelled.groups) == (4, 1, 4)
     assert found.labelled.area.value == pytest.approx(np.mean([(rest < t).mean() for t in true]), abs=1e-3)
     assert found.labelled.mean_match == pytest.approx(true.mean(), abs=1e-6)
     (one,) = found.thresholds
-    assert one.true_match_rate is not None
-    assert one.false_match_rate is not None
     assert one.true_match_rate.value == (true >= one.score).mean()
     assert one.non_match_rate is not None
     tpr, fpr = one.true_match_rate.value, one.false_match_rate.value
@@ -121,7 +115,6 @@ def test_groups_add_up_on_any_number_of_rows() -> None:
         counts = count_pairs(x, q, grid)
         assert counts.total().sum() == (n * (n - 1) // 2 if m is None else n * m)
         if m is not None:
-            assert counts.of_queries is not None
             assert (counts.of_queries.sum(axis=0) == counts.of_rows.sum(axis=0)).all()
 
 
@@ -141,9 +134,6 @@ def test_a_sample_of_rows_stands_for_all() -> None:
     assert (part.mean, part.variance) == (whole.mean, whole.variance)
     assert "drawn at random; mean and variance are of all pairs" in part.notes[0]
     for mine, all_ in zip(part.thresholds[:2], whole.thresholds[:2], strict=True):
-        assert mine.low is not None
-        assert mine.high is not None
-        assert all_.score is not None
         assert mine.low <= all_.score <= mine.high
     assert part == uncone.calibrate(x, most_pairs=100_000, seed=5)
     assert part != uncone.calibrate(x, most_pairs=100_000, seed=6)

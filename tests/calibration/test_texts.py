@@ -64,7 +64,6 @@ def test_pairs_can_be_named_by_texts_on_the_command_line(
         ]
     )
     found = uncone.Calibration.load(tmp_path / "c.json")
-    assert found.labelled is not None
     assert (found.labelled.matches, found.labelled.non_matches, found.rows.n) == (1, 1, len(lines))
     assert found.name == "t.txt with w.vec"
     assert capsys.readouterr().out.startswith("For these vectors")
@@ -94,7 +93,6 @@ def test_headers_are_known_by_their_labels(tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text("\n".join(names))
     (tmp_path / "p.tsv").write_text("first\tsecond\t5\n")
     found = uncone.calibrate(rows, pairs=tmp_path / "p.tsv", ids=tmp_path / "ids.txt")
-    assert found.labelled is not None
     assert found.labelled.matches == 1
 
 
@@ -136,8 +134,6 @@ def test_the_experiment_keeps_texts_whole_or_not_at_all(tmp_path: Path, monkeypa
     """Killed while it writes, the next run would read half a file."""
     place = Path(__file__).parents[2] / "experiments/calibration/texts.py"
     spec = importlib.util.spec_from_file_location("experiment_texts", place)
-    assert spec is not None
-    assert spec.loader is not None
     texts = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "experiment_texts", texts)
     spec.loader.exec_module(texts)
