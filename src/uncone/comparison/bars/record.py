@@ -13,7 +13,7 @@ from uncone.records.text import number
 
 @part
 class Bar:
-    """One number and its bar. A number equal to its bar is within it."""
+    """One number and its bar."""
 
     name: str  # the whole name of the number
     value: float  # as it was read, not rounded
@@ -24,10 +24,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Check(Record):
-    """The result of `check`: `ok` where no number is beyond its bar, and no finding as bad as `fail_on`.
-
-    `verdict` is that of the diagnosis, and `level` its worst finding's.
-    """
+    """The result of `check`."""
 
     name: str  # of the diagnosis
     ok: bool  # no number is beyond its bar, and no defect is as bad as `fail_on`
