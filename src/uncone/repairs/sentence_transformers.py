@@ -1,7 +1,5 @@
-"""Sentence Transformers models, saved or loaded: embeddings, and an affine repair before their Normalize.
-
-The repair becomes one Dense layer, which any program loads without uncone. No code of a model is run.
-"""
+"""Sentence Transformers models, saved or loaded: embeddings, and an affine repair before their Normalize, as one Dense
+layer, which any program loads without uncone. No code of a model is run."""
 
 import dataclasses
 import itertools
@@ -28,8 +26,7 @@ from uncone.transforms.normalized import Normalized
 from uncone.version import __version__
 
 Tensor = torch.Tensor
-_DENSE = "sentence_transformers.models.Dense"
-"""The name that versions 2 to 6 know."""
+_DENSE = "sentence_transformers.models.Dense"  # the name that versions 2 to 6 know
 _IDENTITY = "torch.nn.modules.linear.Identity"
 _NAME = "repair"
 _SENTENCE = "sentence_embedding"
@@ -39,18 +36,10 @@ WHERE = "a Sentence Transformers model"
 
 
 def insert(model: Any, transformation: Transformation | Affine | Normalized) -> Any:
-    """Insert the repair into a loaded `SentenceTransformer`: before its last Normalize, or at its end.
+    """Insert the repair into a loaded `SentenceTransformer`, which is changed: before its last Normalize, or at its end.
 
-    Args:
-        model: it is changed; `model.save` then writes it with the repair.
-        transformation: affine, fitted on the vectors before that Normalize (`without_normalize`).
-
-    Returns:
-        The Dense module that was inserted, in the dtype and on the device of the model.
-
-    Raises:
-        InputError: sentence-transformers is missing, the transformation is not affine, or is for another
-            width.
+    The transformation is affine, and was fitted on the vectors before that Normalize (`without_normalize`). Returned is
+    the Dense module that was inserted, in the dtype and on the device of the model.
     """
     st = need(*LIBRARY)
     affine = affine_of(transformation, WHERE)
@@ -74,19 +63,11 @@ def insert_into_directory(
     *,
     check: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Write a copy of a saved model with the repair before its last Normalize, or at its end.
+    """Write a copy of a saved model with the repair before its last Normalize, or at its end, as `insert` does.
 
-    All files are copied as they are, but for one more entry in modules.json and one new folder.
-
-    Args:
-        directory: written by `SentenceTransformer.save`.
-        transformation: affine, fitted on the vectors before that Normalize.
-        out: a new directory, whose path is returned. It appears whole or not at all.
-        check: called with the finished copy before it appears under its name; an error leaves nothing.
-
-    Raises:
-        InputError: no such model, files that are no plain files, `out` exists or cannot be written, a
-            transformation that is not affine, or for another width than the last module's configuration.
+    All files are copied as they are, but for one more entry in modules.json and one new folder. The new directory `out`
+    appears whole or not at all: `check` is called with the finished copy before it has its name, and an error leaves
+    nothing.
     """
     source, target = Path(directory), Path(out)
     affine = affine_of(transformation, WHERE)
@@ -113,7 +94,6 @@ def _kind(directory: Path, module: dict[str, Any]) -> str:
 
 
 def _config(directory: Path, module: dict[str, Any]) -> dict[str, Any]:
-    """The module's own configuration; empty where it has none."""
     path = directory / module["path"] / "config.json"
     return dict(read_json(path, dict)) if path.is_file() else {}
 
@@ -134,7 +114,6 @@ def _configured_width(directory: Path, module: dict[str, Any]) -> int | None:
 
 
 def _width(modules: Sequence[Any]) -> int | None:
-    """How wide the embeddings of loaded modules are."""
     names = ("get_embedding_dimension", "get_sentence_embedding_dimension")
     widths = (getattr(module, name, None) for module in reversed(modules) for name in names)
     return next((int(width_of()) for width_of in widths if width_of is not None), None)
@@ -151,8 +130,7 @@ def _check_width(given: int, d: int | None) -> None:
 def _write_dense(folder: Path, affine: Affine) -> None:
     """Dense as Sentence Transformers saves it: Identity is said, as Tanh would be taken otherwise."""
     folder.mkdir()
-    widths = {"in_features": affine.d, "out_features": affine.k}
-    config = widths | {"bias": True, "activation_function": _IDENTITY}
+    config = {"in_features": affine.d, "out_features": affine.k, "bias": True, "activation_function": _IDENTITY}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     matrix, bias = affine.as_linear()
     header = {"format": "pt", "uncone": __version__}
