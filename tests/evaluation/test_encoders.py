@@ -4,6 +4,7 @@ import json
 import resource
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ import torch
 from uncone.errors import InputError, UnsupportedModel
 from uncone.evaluation.encoding import Encoding, files_digest, open_encoder, word_means
 from uncone.model.open import open_rows
+
+refused = partial(pytest.raises, InputError)
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "water", "time", "house", "people", "small", "."]
 
@@ -26,12 +29,12 @@ def _words(tmp_path: Path) -> Encoding:
 def test_means_of_words_by_hand(tmp_path: Path) -> None:
     vectors = _words(tmp_path).encode(["water house", "Water, (house)!", "Time time", "nothing known", ""])
     assert vectors.tolist() == [[2, 1.5], [2, 1.5], [0, 1], [0, 0], [0, 0]]
-    with pytest.raises(InputError, match=r"expected words of .*words\.vec in the texts, got none in 2: another"):
+    with refused(match=r"expected words of .*words\.vec in the texts, got none in 2: another"):
         _words(tmp_path).encode(["nothing", "known"])
 
 
 def test_rows_without_words_encode_nothing() -> None:
-    with pytest.raises(InputError, match="expected word vectors with words, got array without"):
+    with refused(match="expected word vectors with words, got array without"):
         word_means(open_rows(np.ones((3, 2), np.float32)), "")
 
 
@@ -89,9 +92,9 @@ def test_the_cache_runs_no_code(tmp_path: Path) -> None:
 
 def test_a_cache_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot keep vectors in"):
+    with refused(match="cannot keep vectors in"):
         Encoding("counting", "1", _Counting(), cache=tmp_path / "file").vectors(["a"])
-    with pytest.raises(InputError, match="expected texts to encode, got none"):
+    with refused(match="expected texts to encode, got none"):
         Encoding("counting", "1", _Counting()).vectors([])
 
 
@@ -99,9 +102,7 @@ def test_a_cache_on_a_full_disk_is_said(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
-        with pytest.raises(
-            InputError, match=r"cannot write .*npy: File too large: nothing of it was written; free some space"
-        ):
+        with refused(match=r"cannot write .*npy: File too large: nothing of it was written; free some space"):
             Encoding("counting", "1", _Counting(), cache=tmp_path).vectors(["a"] * 5000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -120,12 +121,10 @@ def test_a_digest_is_of_contents(tmp_path: Path) -> None:
 
 
 def test_what_is_no_encoder(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"expected an encoder of sentences, got .* without modules\.json and config\.json"
-    ):
+    with refused(match=r"expected an encoder of sentences, got .* without modules\.json and config\.json"):
         open_encoder(tmp_path)
     (tmp_path / "modules.json").write_text("{}x")
-    with pytest.raises(InputError, match=r"expected JSON, got .*modules\.json"):
+    with refused(match=r"expected JSON, got .*modules\.json"):
         open_encoder(tmp_path)
     (tmp_path / "modules.json").write_text(json.dumps([{"type": "os.system", "path": "", "name": "0"}]))
     with pytest.raises(UnsupportedModel, match=r"got 'os\.system': code of a model is never run"):

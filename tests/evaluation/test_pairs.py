@@ -3,12 +3,15 @@
 import gzip
 import json
 import lzma
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from uncone.errors import InputError
 from uncone.evaluation.pairs import WORD_SETS, PairSet, read_pairs, read_sts, read_word_sets
+
+refused = partial(pytest.raises, InputError)
 
 DATA = (Path(__file__).parents[2] / "../shared/data/wordsim").resolve()
 STS_DATA = Path(__file__).parents[2] / "../shared/data/sts"
@@ -70,30 +73,26 @@ def test_the_columns_of_each_layout(tmp_path: Path) -> None:
 )
 def test_a_line_that_does_not_fit_is_named_by_its_number(tmp_path: Path, file: str, text: str, message: str) -> None:
     (tmp_path / file).write_text(text)
-    with pytest.raises(InputError, match=message):
+    with refused(match=message):
         read_word_sets(tmp_path)
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "rw.txt").write_bytes(b"caf\xe9 bar 3\n")
-    with pytest.raises(InputError, match=r"expected UTF-8, got .*rw.txt"):
+    with refused(match=r"expected UTF-8, got .*rw.txt"):
         read_word_sets(tmp_path)
 
 
 def test_sets_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"expected a directory of word-similarity sets, got .*nowhere"):
+    with refused(match=r"expected a directory of word-similarity sets, got .*nowhere"):
         read_word_sets(tmp_path / "nowhere")
-    with pytest.raises(
-        InputError, match=r"got no file of them: looked for MEN_dataset_lemma_form_full or men3000.tsv; rw.txt"
-    ):
+    with refused(match=r"got no file of them: looked for MEN_dataset_lemma_form_full or men3000.tsv; rw.txt"):
         read_word_sets(tmp_path)
     (tmp_path / "rw.txt.gz").write_bytes(gzip.compress(b"a b 1\n"))
     assert [one.name for one in read_word_sets(tmp_path)] == ["rw"]
-    with pytest.raises(
-        InputError, match=r"expected simlex999 in .* looked for SimLex-999.txt or simlex999.tsv; put it there"
-    ):
+    with refused(match=r"expected simlex999 in .* looked for SimLex-999.txt or simlex999.tsv; put it there"):
         read_word_sets(tmp_path, sets=("rw", "simlex999"))
-    with pytest.raises(InputError, match="expected sets out of men, rw, simlex999, wordsim_sim, wordsim_rel, got mc30"):
+    with refused(match="expected sets out of men, rw, simlex999, wordsim_sim, wordsim_rel, got mc30"):
         read_word_sets(tmp_path, sets=("mc30",))
 
 
@@ -136,16 +135,16 @@ def test_the_three_layouts_of_sts(tmp_path: Path) -> None:
 )
 def test_a_line_of_sts_that_does_not_fit_is_named(tmp_path: Path, file: str, content: str, message: str) -> None:
     (tmp_path / file).write_text(content)
-    with pytest.raises(InputError, match=message):
+    with refused(match=message):
         read_sts(tmp_path)
 
 
 def test_sts_sets_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a directory of STS sets"):
+    with refused(match="expected a directory of STS sets"):
         read_sts(tmp_path / "nowhere")
-    with pytest.raises(InputError, match=r"expected sts12, .*stsb in .*got no file of them"):
+    with refused(match=r"expected sts12, .*stsb in .*got no file of them"):
         read_sts(tmp_path)
-    with pytest.raises(InputError, match="got sts17: leave them out"):
+    with refused(match="got sts17: leave them out"):
         read_sts(tmp_path, sets=["sts17"])
 
 
@@ -276,10 +275,10 @@ def test_a_row_that_does_not_fit_is_named_by_its_line(
     tmp_path: Path, name: str, content: str | bytes, columns: tuple[str | int, ...] | None, message: str
 ) -> None:
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(InputError, match=message):
+    with refused(match=message):
         read_pairs(tmp_path / name, columns=columns)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot read .*nowhere\.tsv: No such file"):
+    with refused(match=r"cannot read .*nowhere\.tsv: No such file"):
         read_pairs(tmp_path / "nowhere.tsv")
