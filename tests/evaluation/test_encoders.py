@@ -49,10 +49,9 @@ class _Counting:
 
 
 def test_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
-    encode, cache = _Counting(), tmp_path / "cache"
-    encoder = Encoding("counting", "1", encode, cache=cache)
+    encoder = Encoding("counting", "1", _Counting(), cache=tmp_path)
     first = encoder.vectors(["a", "bb"])
-    (file,) = cache.iterdir()
+    (file,) = tmp_path.iterdir()
     shape = b'{"descr": "<f4", "fortran_order": False, "shape": (2, 99999999999999), }'
     for damaged in (b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00v\x00" + shape.ljust(118), file.read_bytes()[:-1]):
         file.write_bytes(damaged)
@@ -67,16 +66,14 @@ def test_the_cache_keeps_what_depends_on_nothing_else(tmp_path: Path) -> None:
     assert encode.calls == 1
     encoder.vectors(["a", "bb"], role="query")
     encoder.vectors(["ab", "b"])
-    encoder = replace(encoder, digest="2")
-    encoder.vectors(["a", "bb"])
+    replace(encoder, digest="2").vectors(["a", "bb"])
     assert encode.calls == 4
     for file in cache.iterdir():
         file.write_bytes(b"\x93NUMPY damaged")
     assert np.array_equal(encoder.vectors(["a", "bb"]), first)
     assert encode.calls == 5
-    encoder = replace(encoder, cache=None)
-    encoder.vectors(["a"])
-    encoder.vectors(["a"])
+    for _ in range(2):
+        replace(encoder, cache=None).vectors(["a"])
     assert encode.calls == 7
 
 
@@ -138,14 +135,8 @@ def _bert(directory: Path) -> Path:
     directory.mkdir()
     (directory / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
     BertTokenizerFast(str(directory / "vocab.txt")).save_pretrained(directory)
-    config = BertConfig(
-        vocab_size=len(VOCABULARY),
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=12,
-    )
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = BertConfig(vocab_size=len(VOCABULARY), max_position_embeddings=12, **sizes)
     BertModel(config).save_pretrained(directory)
     return directory
 
@@ -161,12 +152,9 @@ def test_a_transformers_model_is_pooled_over_its_tokens(tmp_path: Path) -> None:
     assert ticks == [(3, 3)]
     model, tokenizer = AutoModel.from_pretrained(directory).eval(), AutoTokenizer.from_pretrained(directory)
     for text, vector in zip(texts, vectors, strict=True):
+        tokens = tokenizer(text, truncation=True, max_length=12, return_tensors="pt")
         with torch.no_grad():
-            alone = (
-                model(**tokenizer(text, truncation=True, max_length=12, return_tensors="pt"))
-                .last_hidden_state[0]
-                .mean(0)
-            )
+            alone = model(**tokens).last_hidden_state[0].mean(0)
         assert vector == pytest.approx(alone.numpy(), abs=1e-6)
 
 

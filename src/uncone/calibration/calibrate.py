@@ -122,27 +122,13 @@ def calibrate(
     histogram, knots, equal = counted.histogram, counted.knots(), equal_pairs(sides)
     meanings = tuple(map(counted.meaning, wanted))
     thresholds = tuple(map(counted.threshold, sorted(rates, reverse=True)))
-    record = Calibration(
-        rows.name,
-        verdict(metric, meanings, thresholds, histogram),
-        metric,
-        rows,
-        None if other is None else other.fitted,
-        floor.pairs,
-        floor.mean,
-        floor.variance,
-        histogram,
-        knots,
-        counted.free,
-        meanings,
-        thresholds,
-        function_of(knots, histogram),
-        equal_pairs=equal,
-        seed=seed,
-        notes=(*filter(None, (numbers,)), *remarks(sides, counted, floor, equal)),
-        versions=versions("numpy", *["torch"] * (texts is not None)),
-        caution=" ".join(filter(None, (shifted, common))),
-    )
+    first, asked = verdict(metric, meanings, thresholds, histogram), None if other is None else other.fitted
+    sums = (floor.pairs, floor.mean, floor.variance)
+    told = (meanings, thresholds, function_of(knots, histogram))
+    more: Any = {"equal_pairs": equal, "seed": seed, "versions": versions("numpy", *["torch"] * (texts is not None))}
+    more["notes"] = (*filter(None, (numbers,)), *remarks(sides, counted, floor, equal))
+    more["caution"] = " ".join(filter(None, (shifted, common)))
+    record = Calibration(rows.name, first, metric, rows, asked, *sums, histogram, knots, counted.free, *told, **more)
     if sides.labels is not None:
         record = with_labels(record, sides.labels, prior)
     if against is None:
@@ -154,10 +140,8 @@ def calibrate(
 
 def _check(metric: str, scores: Sequence[float] | None, rates: Sequence[float], most_pairs: int, prior: float) -> None:
     if not isinstance(metric, str) or metric not in METRICS:
-        raise InputError(
-            f"expected a metric of {' or '.join(METRICS)}, got {shown(metric)}: "
-            f"{nearest(metric, METRICS, 'the cosine is the default')}"
-        )
+        advice = nearest(metric, METRICS, "the cosine is the default")
+        raise InputError(f"expected a metric of {' or '.join(METRICS)}, got {shown(metric)}: {advice}")
     for score in scores or ():
         if not math.isfinite(score) or (metric == "cosine" and abs(score) > 1):
             bounds = "from -1 to 1" if metric == "cosine" else "that is finite"

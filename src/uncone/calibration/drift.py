@@ -42,7 +42,7 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
             f"expected no labelled pairs, as the saved calibration of {saved.name} has none and counts their "
             f"matches, got those of {now.labelled.source}: leave --pairs out, or give it to the saved one too"
         )
-    known = ((one.score, _rate_of(one, saved, now)) for one in saved.thresholds)
+    known = [(one.score, _rate_of(one, saved, now)) for one in saved.thresholds]
     thresholds = tuple(_threshold(score, rate, now) for score, rate in known if score is not None and rate is not None)
     if not thresholds:
         raise InputError(f"expected a calibration with thresholds, got {saved.name} without: use more rows")

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from uncone.calibration.scores.record import Knot, ScoreHistogram, Share, interval_at
-from uncone.records.blocks import Block, Bullets, Cell, Chart, Code, Curve, Figure, Heading, Mark, Table, Text
+from uncone.records.blocks import Block, Bullets, Cell, Chart, Code, Curve, Figure, Heading, Mark, Table, Text, Tone
 from uncone.records.brief import part
 from uncone.records.layout import caution, section, shown
 from uncone.records.parts import Fitted
@@ -15,17 +15,11 @@ from uncone.records.record import Record, made_with
 from uncone.records.text import NEAR_DIGITS, count, counted, number, percent, plural, shortened
 
 _METRICS = {"cosine": "cosine", "inner_product": "inner product"}
-_DRIFTS = {
-    "none": Heading("", 4, "NO DRIFT SEEN", "healthy"),
-    "small": Heading("", 4, "SMALL DRIFT", "warning"),
-    "large": Heading("", 4, "LARGE DRIFT", "severe"),
-    "unclear": Heading("", 4, "DRIFT UNCLEAR", "note"),
-}
-_SAID = {
-    "none": "No drift is seen from {}.",
-    "small": "The scores drifted a little from {}.",
-    "large": "The scores drifted far from {}.",
-    "unclear": "Whether the scores drifted from {} is unclear.",
+_DRIFTS: dict[str, tuple[str, Tone, str]] = {
+    "none": ("NO DRIFT SEEN", "healthy", "No drift is seen from {}."),
+    "small": ("SMALL DRIFT", "warning", "The scores drifted a little from {}."),
+    "large": ("LARGE DRIFT", "severe", "The scores drifted far from {}."),
+    "unclear": ("DRIFT UNCLEAR", "note", "Whether the scores drifted from {} is unclear."),
 }
 _FEWEST_ABOVE = 100
 _BARS, _POINTS = 60, 240
@@ -102,7 +96,7 @@ class Drift:
         return self.level in ("small", "large")
 
     def verdict(self) -> str:
-        return _SAID[self.level].format(f"the saved calibration of {shortened(self.against)}")
+        return _DRIFTS[self.level][2].format(f"the saved calibration of {shortened(self.against)}")
 
 
 @dataclass(frozen=True)
@@ -311,19 +305,14 @@ def _drift_blocks(drift: Drift) -> tuple[Block, ...]:
         shift += f"{deviations}, the spread is {drift.deviation_ratio:.3g} times what it was"
     largest = percent(drift.largest_difference, precise=True)
     differ = f"the shares of pairs below a score differ by at most {largest}, at {number(drift.at)}"
-    rows = tuple(
-        (
-            number(one.score),
-            percent(one.before.value, precise=True),
-            percent(one.now.value, precise=True),
-            one.now.interval_words(),
-            "" if one.ratio is None else f"{one.ratio:.2f}",
-        )
-        for one in drift.thresholds
-    )
+    rows = list[tuple[str, ...]]()
+    for one in drift.thresholds:
+        then, now = (percent(share.value, precise=True) for share in (one.before, one.now))
+        ratio = "" if one.ratio is None else f"{one.ratio:.2f}"
+        rows.append((number(one.score), then, now, one.now.interval_words(), ratio))
     columns = ("saved threshold", "then", "now", "95% interval", "ratio")
     return shown(
-        replace(_DRIFTS[drift.level], text=f"against {shortened(drift.against)}"),
+        Heading(f"against {shortened(drift.against)}", 4, *_DRIFTS[drift.level][:2]),
         map(Text, (drift.summary, f"{shift}; {differ}.", *drift.notes)),
-        Table(columns, rows, ("saved threshold", "then", "now", "ratio")),
+        Table(columns, tuple(rows), ("saved threshold", "then", "now", "ratio")),
     )

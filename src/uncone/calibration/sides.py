@@ -125,9 +125,8 @@ class Sides:
         values = np.concatenate(parts)
         kept = ~np.isnan(values)
         if not (labels.matches & kept).any():
-            raise InputError(
-                f"expected a match of two rows with a direction in {labels.source}, got none: all are zero"
-            )
+            advice = "all are zero"
+            raise InputError(f"expected a match of two rows with a direction in {labels.source}, got none: {advice}")
         first, second, matches = labels.first[kept], labels.second[kept], labels.matches[kept]
         return Labels(labels.source, first, second, matches, values[kept], int((~kept).sum()))
 
@@ -265,18 +264,15 @@ def _kinds(prints: Prints, metric: Metric) -> tuple[Prints, npt.NDArray[np.int64
 def read_labels(
     path: Path_, first: Mapping[str, int], second: Mapping[str, int] | None, *, match_at: float | None
 ) -> Labels:
-    """Read a table of pairs: two ids and, if not every pair matches, a label.
-
-    `first` and `second` are the place of each id; `second` is None for pairs within one set, in either order. A label
-    of at least `match_at` is of a match, by default one above 0.
-    """
+    """Read a table of pairs: two ids and, if not every pair matches, a label (of a match from `match_at` on, or above
+    0). `first` and `second` are the place of each id; `second` is None for pairs within one set, in either order."""
     matches, known = dict[tuple[int, int], bool](), (first, first if second is None else second)
     for where, fields in _lines(path):
         unknown = [name for name, places in zip(fields, known, strict=False) if name not in places]
         if unknown:
             raise InputError(
-                f"expected the id of a row in {where}, got {unknown[0][:60]!r}: ids are rows' own labels or numbers from "
-                "0, or the lines of a file given with --ids and --query-ids"
+                f"expected the id of a row in {where}, got {unknown[0][:60]!r}: ids are rows' own labels or numbers "
+                "from 0, or the lines of a file given with --ids and --query-ids"
             )
         a, b = (places[name] for name, places in zip(fields, known, strict=False))
         if second is None and a == b:

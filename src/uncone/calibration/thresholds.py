@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from uncone.calibration.record import Calibration, LabelledPairs, ScoreMeaning, ScoreThreshold, knots_pasted, one_in
-from uncone.calibration.scores.counting import Curve, Grid, Ints, clustered, count_pairs, curve_of, hoeffding
+from uncone.calibration.scores.counting import Curve, Grid, clustered, count_pairs, curve_of, hoeffding
 from uncone.calibration.scores.record import Knot, ScoreHistogram, Share, edge_of
 from uncone.calibration.sides import Floor, Labels, Sides, alignment, check_pairs, draw, how_many
 from uncone.records.text import counted, percent
@@ -66,13 +66,19 @@ def count_scores(sides: Sides, floor: Floor, most: int, seed: int, progress: Pro
     x, numbers = draw(side, rows, seed)
     q, of_first = (None, numbers) if other is None or queries is None else draw(other, queries, seed + 1)
     grid = _grid(sides, floor)
-    left_out = None if sides.labels is None else _places(sides.labels, of_first, numbers)
+    left_out = None
+    if sides.labels is not None:
+        firsts, seconds = ({one: at for at, one in enumerate(drawn.tolist())} for drawn in (of_first, numbers))
+        wanted = zip(*(places.tolist() for places in sides.labels.matching()), strict=True)
+        places = [(firsts[a], seconds[b]) for a, b in wanted if a in firsts and b in seconds]
+        first, second = np.array(places, np.int64).reshape(-1, 2).T
+        left_out = (first, second)
     counts = count_pairs(x, q, grid, left_out=left_out, progress=progress)
     total = counts.total()
     check_pairs(int(total.sum()))
-    first, last = np.flatnonzero(total)[[0, -1]].tolist()
-    low = edge_of(grid.low, grid.width, first)
-    histogram = ScoreHistogram(low, grid.width, tuple(total[first : last + 1].tolist()))
+    start, stop = np.flatnonzero(total)[[0, -1]].tolist()
+    low = edge_of(grid.low, grid.width, start)
+    histogram = ScoreHistogram(low, grid.width, tuple(total[start : stop + 1].tolist()))
     free = hoeffding(len(x) // 2 if q is None else min(len(x), len(q)))
     return Counted(curve_of(counts), histogram, free, (len(x), None if q is None else len(q)))
 
@@ -88,15 +94,6 @@ def _grid(sides: Sides, floor: Floor) -> Grid:
     if high - low < smallest:
         low, high = floor.mean - smallest / 2, floor.mean + smallest / 2
     return Grid(low, (high - low) / _BINS, _BINS)
-
-
-def _places(labels: Labels, *drawn: Ints) -> tuple[Ints, Ints]:
-    """The matches among the drawn rows on either side, as their places in them."""
-    firsts, seconds = ({number: at for at, number in enumerate(numbers.tolist())} for numbers in drawn)
-    wanted = zip(*(places.tolist() for places in labels.matching()), strict=True)
-    places = [(firsts[a], seconds[b]) for a, b in wanted if a in firsts and b in seconds]
-    first, second = np.array(places, np.int64).reshape(-1, 2).T
-    return first, second
 
 
 def with_labels(record: Calibration, labels: Labels, prior: float) -> Calibration:

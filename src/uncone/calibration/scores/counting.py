@@ -39,10 +39,8 @@ class Grid:
 
 @dataclass(frozen=True)
 class Counts:
-    """Pairs by bin, for each group of rows and each group of queries: (G, bins) int64.
-
-    Within one set there are no queries, and a pair counts in the groups of both rows: `of_rows` sums to twice the pairs.
-    """
+    """Pairs by bin, for each group of rows and each group of queries: (G, bins) int64. Within one set a pair counts in
+    the groups of both rows: `of_rows` sums to twice the pairs."""
 
     grid: Grid
     of_rows: Ints
@@ -57,11 +55,8 @@ class Counts:
 def count_pairs(
     x: Rows32, queries: Rows32 | None, grid: Grid, *, left_out: Pairs | None = None, progress: Progress | None = None
 ) -> Counts:
-    """Count the scores of all pairs of rows of `x` (n, D), or of `queries` (m, D) with rows of `x`, in random order.
-
-    The pairs at `left_out`, int64 (K,) places in `queries` or `x` and in `x`, are not counted. The number of threads
-    changes no count.
-    """
+    """Count the scores of all pairs of rows of `x` (n, D), or of `queries` (m, D) with rows of `x`, in random order,
+    but those at `left_out`: places in `queries` or `x` and in `x`. The number of threads changes no count."""
     within, first = queries is None, x if queries is None else queries
     of_rows = np.zeros((min(_GROUPS, len(x)), grid.bins), np.int64)
     of_first = of_rows if within else np.zeros((min(_GROUPS, len(first)), grid.bins), np.int64)
@@ -163,9 +158,13 @@ def curve_of(counts: Counts) -> Curve:
         fewest = np.full_like(both, min(freedom, other_freedom))
         freedom = np.divide(both**2, squares, out=fewest, where=squares > 0)  # type: ignore[assignment]
         spread = both
-    alone = share * (1 - share) / pairs
-    variance = np.maximum(spread - alone, alone)
-    low, high = wilson(share, _effective(share, variance, pairs), freedom)
+    product, effective = share * (1 - share), np.full_like(share, 1.0)
+    variance = np.maximum(spread - product / pairs, product / pairs)
+    known = np.flatnonzero(variance > 0)
+    if len(known):  # where none or all reach an edge, as many independent pairs as at the next edge
+        following = np.searchsorted(known, np.arange(len(share))).clip(max=len(known) - 1)
+        effective = np.minimum(product[known] / variance[known], pairs)[following]
+    low, high = wilson(share, effective, freedom)
     return Curve(counts.grid.low, counts.grid.width, share, low, high)
 
 
@@ -221,13 +220,3 @@ def _spread(by_group: Ints, share: Floats) -> tuple[Floats, float]:
 def _reaching(counts: Ints) -> Floats:
     """How many lie in each bin or a later one, (bins + 1,)."""
     return np.concatenate((np.cumsum(counts[::-1])[::-1], [0])).astype(np.float64)
-
-
-def _effective(share: Floats, variance: Floats, pairs: float) -> Floats:
-    """Independent pairs with this variance; where none or all reach an edge, as many as at the next edge."""
-    known = np.flatnonzero(variance > 0)
-    if len(known) == 0:
-        return np.full_like(share, 1.0)
-    effective = np.minimum((share * (1 - share))[known] / variance[known], pairs)
-    following = np.searchsorted(known, np.arange(len(share))).clip(max=len(known) - 1)
-    return np.asarray(effective[following])
