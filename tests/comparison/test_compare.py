@@ -298,26 +298,21 @@ def test_subjects_are_matched_by_name_and_the_others_said() -> None:
     assert all(measure.changes == (None, None) for measure in found.subjects[1].measures)
 
 
-def test_single_subjects_of_other_names_are_compared_and_said() -> None:
+def test_single_subjects_of_other_names_are_compared_and_said_unless_one_is_a_head() -> None:
     (subject,) = _both(_subject(_reading(0.1), name="input"), _subject(_reading(0.3))).subjects
     assert subject.notes == ("named 'input' in A, 'rows' in B: compared, since each diagnosis has one subject",)
     assert subject.measures[0].changes[1] is not None
-
-
-def test_a_head_is_compared_with_heads_only() -> None:
+    # but a head with heads only
     found = _both(_subject(_reading(0.1), name="head"), _subject(_reading(0.3)))
     assert [subject.name for subject in found.subjects] == ["head", "rows"]
     assert found.verdict == "model and model (2) have no subject in common, so nothing could be compared."
     assert "no subject is in all diagnoses" in found.notes[0]
 
 
-def test_readings_of_other_rows_are_not_subtracted() -> None:
+def test_readings_of_other_rows_are_not_subtracted_and_another_definition_is_a_caution() -> None:
     compared = _compared(_reading(0.1), _reading(0.2, centered=True))
     assert compared.changes == (None, None)
     assert compared.cautions[1] == ("read from other rows: rows as stored in A, the mean row subtracted in B",)
-
-
-def test_another_definition_is_a_caution() -> None:
     compared = _compared(_reading(0.1, definition="z = 0.2"), _reading(0.2, definition="z = 0.3"))
     assert compared.cautions[1] == ("defined otherwise in A and B: compare the definitions",)
     scaled = (_reading(0.1 * k, definition=f"I(W); not scale-free: read at mean norm {k}") for k in (1, 2))
@@ -330,7 +325,8 @@ def test_the_finite_sample_bias_of_isoscore_is_a_caution_where_it_explains_the_d
     few = _reading(0.92, "isoscore", better="higher", range=(0.0, 1.0), reference=0.917)
     compared = _compared(many, few)
     assert compared.cautions[1] == (
-        "its finite-sample bias depends on the number of rows and columns (100,000 x 8 in A, 100 x 8 in B): compare the distances",
+        "its finite-sample bias depends on the number of rows and columns (100,000 x 8 in A, 100 x 8 in B): "
+        "compare the distances",
     )
     found = _both(_subject(many, n=100_000), _subject(few))
     assert "differs little" in found.verdict
@@ -359,8 +355,8 @@ def test_verdict_names_the_largest_changes_both_ways() -> None:
 
     found = _both(side(0.1, 0.9, 7.0), side(0.7, 0.5, 7.5), names=["before", "after"])
     assert found.verdict == (
-        "after is neither worse nor better than before; changed: IsoScore down from 0.900 to 0.500, mean cosine up from "
-        "0.100 to 0.700 and effective rank up from 7 to 7.50."
+        "after is neither worse nor better than before; changed: IsoScore down from 0.900 to 0.500, mean cosine up "
+        "from 0.100 to 0.700 and effective rank up from 7 to 7.50."
     )
     little = _both(side(0.1, 0.9, 7.0), side(0.1 + MEANINGFUL, 0.9, 7.0))
     assert little.verdict == "model (2) differs little from model."
@@ -461,7 +457,7 @@ def test_readings_of_tokens_by_hand() -> None:
 
 @pytest.mark.slow
 def test_readings_of_groups_are_compared_with_their_intervals(tmp_path: Path) -> None:
-    """The intervals of a diagnosis' own groups: those of the difference are wider than either, and hold the difference."""
+    """The intervals of a diagnosis' own groups: those of a difference are wider than either, and hold it."""
     tables = {"healthy": healthy(0, 3000, 32), "faulty": healthy(0, 3000, 32), "twin": healthy(3, 3000, 32)}
     tables["faulty"][-600:] += 0.6 * tables["faulty"][0]
     diagnoses = {name: uncone.diagnose(str(write_model(tmp_path / name, table))) for name, table in tables.items()}
@@ -478,7 +474,7 @@ def test_readings_of_groups_are_compared_with_their_intervals(tmp_path: Path) ->
     assert ways.count("unclear") >= len(ways) - 1, "healthy twins differ within their intervals"
 
 
-# Planted faults: the evidence that must be worse against the healthy twin, what else changes, and what the fault cannot touch.
+# Planted faults: the evidence that must be worse against the healthy twin, what else changes, and what stays.
 WORSE = {
     "common_direction_drift": ("mean_cosine", "mean_shift"),
     "rogue_dimensions": ("dominant_dimension",),

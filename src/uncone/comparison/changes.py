@@ -25,17 +25,10 @@ INTERVALS = (
 )
 _SCALE = ("partition_isotropy", "gaussian_isotropy")
 _WHY = "it depends on the number of rows or columns"
-_SPECTRAL = [
-    "isoscore",
-    "isoscore_star",
-    "participation_ratio",
-    "effective_rank",
-    "rankme",
-    "stable_rank",
-    "stable_rank_centered",
-]
-_SPECTRAL += ["anisotropy_1", "anisotropy_1_raw", "singular_entropy", "singular_entropy_raw", "condition_number"]
+_RANKS = ("isoscore", "isoscore_star", "participation_ratio", "effective_rank", "rankme", "stable_rank")
+_SHAPES = ("stable_rank_centered", "anisotropy_1", "anisotropy_1_raw", "singular_entropy", "singular_entropy_raw")
 _BY_COLUMN = ("rogue_dimensions", "dominant_dimension", "outlier_dimensions")
+_SPECTRAL = (*_RANKS, *_SHAPES, "condition_number")
 _WHY_SIZE = dict.fromkeys(_SPECTRAL, "its finite-sample bias depends on the number of rows and columns")
 _WHY_SIZE |= dict.fromkeys(_BY_COLUMN, "an even share depends on the number of columns")
 _NO_SIZE = ("norm_id_correlation", "mean_cosine")  # their expectation over isotropic rows is 0 for every size
@@ -139,7 +132,10 @@ def _against(base: _Side | None, side: _Side | None) -> tuple[Change | None, lis
     direction, width = _direction(before, side, interval), range_width(side.reading.range)
     size = abs(difference) / (width or max(abs(before), abs(after))) if difference else 0.0
     is_large = math.inf > size >= (MEANINGFUL if width else MEANINGFUL_UNBOUNDED)
-    is_large = is_large and abs(difference) >= _scatter(base.reading, side.reading)
+    if base.reading.name == "norm_id_correlation" and min(base.reading.n, side.reading.n) >= 2:
+        # what chance makes of two rank correlations: of unrelated ranks each scatters by 1 / sqrt(n - 1)
+        scatter = math.sqrt(1 / (base.reading.n - 1) + 1 / (side.reading.n - 1))
+        is_large = is_large and abs(difference) >= SCATTERS * scatter
     meaningful = direction in ("better", "worse", "changed") and is_large and not cautions
     return Change(difference, direction, min(size, sys.float_info.max), meaningful, interval), cautions
 
@@ -154,13 +150,6 @@ def _direction(before: float, side: _Side, interval: tuple[float, float] | None)
         return "unclear"
     rises = (value > before) == (after.better == "higher")
     return side.way if after.better != "neither" and side.way == ("better" if rises else "worse") else "changed"
-
-
-def _scatter(before: Measurement, after: Measurement) -> float:
-    """What chance makes of two rank correlations: of unrelated ranks each scatters by 1 / sqrt(n - 1)."""
-    if before.name != "norm_id_correlation" or min(before.n, after.n) < 2:
-        return 0.0
-    return SCATTERS * math.sqrt(1 / (before.n - 1) + 1 / (after.n - 1))
 
 
 def range_width(limits: Limits) -> float:

@@ -69,10 +69,8 @@ def compare(
     """
     sources = tuple(diagnoses)
     if not 2 <= len(sources) <= MOST_COMPARED:
-        raise InputError(
-            f"expected 2 to {MOST_COMPARED} diagnoses to compare, got {len(sources)}: "
-            "give the baseline first, then the others"
-        )
+        advice = "give the baseline first, then the others"
+        raise InputError(f"expected 2 to {MOST_COMPARED} diagnoses to compare, got {len(sources)}: {advice}")
     called = None if names is None else [name.strip() for name in names]
     if called is not None and not (len(sources) == len(called) == len(set(called)) and all(called)):
         told = ", ".join(map(repr, names or ()))

@@ -106,17 +106,17 @@ class ComparedSubject:
         """The matrix in words."""
         return next(side for side in self.sides if side is not None).title
 
-    def lettered(self) -> list[tuple[int, Subject]]:
-        """The sides that there are, each with the place of its diagnosis."""
-        return [(place, side) for place, side in enumerate(self.sides) if side is not None]
+    def lettered(self) -> list[tuple[str, int, Subject]]:
+        """The sides that there are, each with the letter and the place of its diagnosis."""
+        return [(LETTERS[place], place, side) for place, side in enumerate(self.sides) if side is not None]
 
     def blocks(self, names: tuple[str, ...]) -> tuple[Block, ...]:
         sides = self.lettered()
-        sizes = [f"{side.n:,} x {side.d:,}, {side.dtype}" for _, side in sides]
-        lettered = (f"{LETTERS[place]} {size}" for (place, _), size in zip(sides, sizes, strict=True))
+        sizes = [f"{side.n:,} x {side.d:,}, {side.dtype}" for *_, side in sides]
+        lettered = (f"{letter} {size}" for (letter, *_), size in zip(sides, sizes, strict=True))
         content = shown(
             section("Findings", Table(("finding", *LETTERS[: len(self.sides)]), _by_level(self))),
-            compared_figures([(LETTERS[place], place, side) for place, side in sides], names),
+            compared_figures(sides, names),
             *(_measures(self, part) for part in PARTS),
         )
         return shown(
@@ -232,12 +232,12 @@ def taken_in(side: Subject, part: Part) -> tuple[Measurement, ...]:
 def _by_level(subject: ComparedSubject) -> tuple[tuple[str | Cell, ...], ...]:
     findings = [finding for finding in subject.findings if any(finding.levels)]
     findings.sort(key=lambda f: min(LEVELS.index(level) for level in f.levels if level is not None))
-    return tuple((title(f.cause), *_level_cells(f)) for f in findings)
-
-
-def _level_cells(finding: ComparedFinding) -> Iterator[str | Cell]:
-    for level, change in zip(finding.levels, finding.changes or [""] * len(finding.levels), strict=True):
-        yield Cell(LABELS[level].lower(), change, level) if level else Cell("-", change)
+    rows = list[tuple[str | Cell, ...]]()
+    for f in findings:
+        levels = zip(f.levels, f.changes or [""] * len(f.levels), strict=True)
+        cells = (Cell(LABELS[level].lower(), change, level) if level else Cell("-", change) for level, change in levels)
+        rows.append((title(f.cause), *cells))
+    return tuple(rows)
 
 
 def _measures(subject: ComparedSubject, part: Part) -> tuple[Block, ...]:
@@ -276,7 +276,7 @@ def _pair_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], p
 
 
 def _wide_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> Table:
-    first = f"isotropic, {LETTERS[subject.lettered()[0][0]]}"
+    first = f"isotropic, {subject.lettered()[0][0]}"
     columns = ("measure", first, *LETTERS[: len(subject.sides)])
     rows: list[tuple[str | Cell, ...]] = []
     for m in measures:
@@ -339,20 +339,17 @@ def _remarks(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part
         for place, (side, reading, change) in enumerate(sides):
             unclear = change is not None and change.direction == "unclear"
             holds = ("the interval of the difference holds 0",) if unclear else ()
+            missing = (
+                () if side is None or reading is not None else ("not taken",)
+            )  # no side: said once, of the subject
+            if reading is not None and reading.value is None:
+                missing = (f"undefined: {reading.reason}",)
             warnings = reading.warnings if reading is not None else ()
-            for words in (*_missing(side, reading), *warnings, *measure.cautions[place], *holds):
+            for words in (*missing, *warnings, *measure.cautions[place], *holds):
                 said[words] = said.get(words, "") + LETTERS[place]
         for words, letters in said.items():
             by_words.setdefault((", ".join(letters), words), []).append(_title(measure.name, part))
     return tuple(f"{letters}: {words} [{'; '.join(names)}]" for (letters, words), names in by_words.items())
-
-
-def _missing(side: Subject | None, reading: Measurement | None) -> list[str]:
-    if side is None:
-        return []  # said once, of the subject
-    if reading is None:
-        return ["not taken"]
-    return [f"undefined: {reading.reason}"] if reading.value is None else []
 
 
 def _title(name: str, part: Part) -> str:

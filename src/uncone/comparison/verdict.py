@@ -138,12 +138,9 @@ def _shown_by_one(subject: ComparedSubject, order: int, *, of_many: bool) -> lis
     if any(not side or not side.findings or side.findings[0].cause == "not_measured" for side in sides):
         return []
     of = f" of {_called(subject)}" if of_many else ""
-    pairs = [(one, (one.levels[0], one.levels[order])) for one in subject.findings if not one.changes[order]]
-    return [
-        f"the {_name(one.cause)}{of}, which only one of the two can show"
-        for one, levels in pairs
-        if sum(level in DEFECTS for level in levels) == 1
-    ]
+    still = (one for one in subject.findings if not one.changes[order])
+    shown = (one for one in still if (one.levels[0] in DEFECTS) is not (one.levels[order] in DEFECTS))
+    return [f"the {_name(one.cause)}{of}, which only one of the two can show" for one in shown]
 
 
 def _evidence(subject: ComparedSubject, cause: str, order: int) -> list[str]:
