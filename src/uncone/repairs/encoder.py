@@ -56,8 +56,8 @@ def repair_encoder(spec: Path_, out: Path_, options: RepairOptions, *, progress:
         fit.transformation.save(options.save)
     geometry = compare(*model.both(fit, measured)) if measured else Geometry()
     affine, n = affine_of(fit.transformation, WHERE), 0 if fit.fitted is None else fit.fitted.n
-    written = Written("encoder", name_of(spec, directory), out, n, affine.d, affine.k, "float32", seconds)
-    return record_of(fit, geometry, written, options, tuple(notes), source=spec)
+    written = Written("encoder", name_of(spec, directory), out, n, affine.d, affine.k, "float32", seconds, spec)
+    return record_of(fit, geometry, written, options, tuple(notes))
 
 
 class _Model:

@@ -115,15 +115,16 @@ def repair(
 
         selection = select_repair(spec, task=task, data=data, cache=cache, progress=progress)
         fitted = f"fitted on the task's own {'documents' if task == 'retrieval' else 'training sentences'}"
-        why = f"by {task} on {Path(data).name}, whose interval above decides, and not these measures. There it was {fitted}"
-        return _chosen(selection, f"Chosen {why}.", spec, out, options, progress)
+        why = f"by {task} on {Path(data).name}, whose interval above decides, and not these measures"
+        return _chosen(selection, f"Chosen {why}. There it was {fitted}.", spec, out, options, progress)
     kind = check_repair(spec, out, options)
     if kind == "encoder":
         need_torch("an encoder")
         from uncone.repairs.encoder import repair_encoder
 
         return repair_encoder(spec, out, options, progress=progress)
-    if _is_same(spec, fit_on):
+    are_paths = isinstance(spec, str | os.PathLike) and isinstance(fit_on, str | os.PathLike)
+    if os.fspath(spec) == os.fspath(fit_on) if are_paths else spec is fit_on:
         options = replace(options, fit_on=None)
     rows = open_rows(spec, skip_nonfinite=skip_nonfinite)
     check_out(out, rows, overwrite=overwrite)
@@ -137,10 +138,10 @@ def repair(
     # what was written is read whatever its name ends in
     geometry = compare(rows, open_file(applied.path, applied.part or None, applied.format))
     (n, k), d, name = applied.shape, rows.shape[1], shared_name(rows.name)
-    written = Written("vectors", name, out, n, d, k, applied.dtype, applied.seconds)
-    notes = (*_zeros(applied.zero_rows), *applied.notes, *_left_out(rows))
     words = is_model(split(spec)[0]) or source_of(rows).format in WORDS
-    return record_of(fit, geometry, written, options, notes, source=spec, words=words)
+    written = Written("vectors", name, out, n, d, k, applied.dtype, applied.seconds, spec, words)
+    zero, left_out = _lost(applied.zero_rows, rows)
+    return record_of(fit, geometry, written, options, tuple(filter(None, (zero, *applied.notes, left_out))))
 
 
 def _check_choice(method: str | None, data: Any, cache: Any, task: str, *, is_own: bool) -> None:
@@ -183,22 +184,17 @@ def _by_own(
     given = {"method": options.method, "fit-on": options.fit_on, "load": options.load, "counts": options.counts}
     other = next((name for name, value in given.items() if value not in (None, "auto")), None)
     if other is not None:
-        raise InputError(
-            f"expected no --{other} with --queries, got {given[other]}: the judgements choose the method, and "
-            "it is fitted on the documents"
-        )
+        advice = "the judgements choose the method, and it is fitted on the documents"
+        raise InputError(f"expected no --{other} with --queries, got {given[other]}: {advice}")
     files = [one for one in (own.qrels, own.ids, own.query_ids) if isinstance(one, str | os.PathLike)]
     check_targets_apart((split_part(os.fspath(out))[0], options.save), (own.queries, own.documents), files)
     if check_repair(spec, out, replace(options, method="auto")) == "encoder":
-        raise InputError(
-            f"expected vectors to repair with --queries, got the encoder {os.fspath(spec)}: for a model give "
-            "a task's data (--data DIR)"
-        )
+        advice = "for a model give a task's data (--data DIR)"
+        raise InputError(f"expected vectors to repair with --queries, got the encoder {os.fspath(spec)}: {advice}")
     d, width = open_rows(spec).shape[1], open_rows(own.documents).shape[1]
     if d != width:
-        raise InputError(
-            f"expected documents of {d} features like {os.fspath(spec)}, got {width}: give vectors of one model"
-        )
+        advice = "give vectors of one model"
+        raise InputError(f"expected documents of {d} features like {os.fspath(spec)}, got {width}: {advice}")
     why = f"Chosen by the judgements in {own.told}, whose interval decides, and not by these measures."
     selection = select_repair(**vars(own), progress=progress)
     return _chosen(selection, why, spec, out, replace(options, fit_on=own.documents), progress)
@@ -220,10 +216,8 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
         if getattr(options, name) not in (None, False):
             raise InputError(f"expected no --{name.replace('_', '-')} with {what}, got it: leave it out")
     if kind == "encoder" and text is None and fit_on is None and load is None:
-        raise InputError(
-            "expected sentences to fit on, got none: give --text F with one a line, --fit-on VECTORS, or "
-            "--load T.safetensors"
-        )
+        advice = "give --text F with one a line, --fit-on VECTORS, or --load T.safetensors"
+        raise InputError(f"expected sentences to fit on, got none: {advice}")
     check_targets_apart((split_part(os.fspath(out))[0], save), (spec, fit_on), (load, text, counts))
     if kind == "vectors":  # before the pass that looks for rows to skip
         check_out(out, open_rows(spec), overwrite=options.overwrite)
@@ -242,10 +236,8 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
     if isinstance(fit_on, str | os.PathLike) and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
         raise InputError(f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors")
     if save is not None and writable(save).exists() and not options.overwrite:
-        raise InputError(
-            f"expected a new file for the transformation, got {os.fspath(save)} which exists: choose another "
-            "name, or remove it; of a file of vectors --overwrite (overwrite=True) replaces both"
-        )
+        advice = "choose another name, or remove it; of a file of vectors --overwrite (overwrite=True) replaces both"
+        raise InputError(f"expected a new file for the transformation, got {os.fspath(save)} which exists: {advice}")
     return kind
 
 
@@ -271,22 +263,12 @@ def with_whole_names(record: Repaired, arguments: Mapping[str, Any]) -> Repaired
     return replace(record, next_step=whole(record.next_step), index=tuple(map(whole, record.index)))
 
 
-def _zeros(n: int) -> tuple[str, ...]:
-    said = f"{counted(n, 'row that is', 'rows that are')} all zero {plural(n, 'stays', 'stay')} zero"
-    return (f"{said}: {plural(n, 'it has', 'they have')} no direction to repair.",) if n else ()
-
-
-def _left_out(rows: Rows) -> tuple[str, ...]:
-    if not (n := len(rows.left_out)):
-        return ()
-    return (
-        f"{counted(n, 'row that is', 'rows that are')} not finite {plural(n, 'is', 'are')} not in what was "
-        f"written, the first row {rows.left_out[0]}: rows behind it have other numbers now, and of what "
-        "stands beside them only labels are kept.",
-    )
-
-
-def _is_same(spec: Any, other: Any) -> bool:
-    """Whether both are one object in memory, or written as the same path."""
-    are_paths = isinstance(spec, str | os.PathLike) and isinstance(other, str | os.PathLike)
-    return os.fspath(spec) == os.fspath(other) if are_paths else spec is other
+def _lost(zeros: int, rows: Rows) -> tuple[str, str]:
+    """Notes on rows that are zero, and on rows that were left out; empty where there are none."""
+    subject = ("row that is", "rows that are")
+    zero = f"{counted(zeros, *subject)} all zero {plural(zeros, 'stays', 'stay')} zero"
+    zero = f"{zero}: {plural(zeros, 'it has', 'they have')} no direction to repair." if zeros else ""
+    n = len(rows.left_out)
+    left_out = f"{counted(n, *subject)} not finite {plural(n, 'is', 'are')} not in what was written"
+    moved = "rows behind it have other numbers now, and of what stands beside them only labels are kept"
+    return zero, f"{left_out}, the first row {rows.left_out[0]}: {moved}." if n else ""

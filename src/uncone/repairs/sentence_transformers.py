@@ -26,6 +26,7 @@ from uncone.transforms.normalized import Normalized
 from uncone.version import __version__
 
 Tensor = torch.Tensor
+Repair = Transformation | Affine | Normalized
 _DENSE = "sentence_transformers.models.Dense"  # the name that versions 2 to 6 know
 _IDENTITY = "torch.nn.modules.linear.Identity"
 _NAME = "repair"
@@ -35,8 +36,8 @@ _AT_ONCE = 1024  # sentences
 WHERE = "a Sentence Transformers model"
 
 
-def insert(model: Any, transformation: Transformation | Affine | Normalized) -> Any:
-    """Insert the repair into a loaded `SentenceTransformer`, which is changed: before its last Normalize, or at its end.
+def insert(model: Any, transformation: Repair) -> Any:
+    """Insert the repair into a loaded `SentenceTransformer`, which changes: before its last Normalize, or at its end.
 
     The transformation is affine, and was fitted on the vectors before that Normalize (`without_normalize`). Returned is
     the Dense module that was inserted, in the dtype and on the device of the model.
@@ -49,7 +50,11 @@ def insert(model: Any, transformation: Transformation | Affine | Normalized) -> 
     matrix, constant = affine.as_linear()
     parameter = next(model.parameters(), torch.empty(0))
     weight, bias = (torch.tensor(x).to(parameter.device, parameter.dtype) for x in (matrix.T, constant))
-    dense = _dense_class(st)(affine.d, affine.k, True, torch.nn.Identity(), init_weight=weight, init_bias=bias)
+    try:  # elsewhere since version 6, and the old place warns
+        from sentence_transformers.base.modules.dense import Dense
+    except ImportError:
+        Dense = st.models.Dense
+    dense = Dense(affine.d, affine.k, True, torch.nn.Identity(), init_weight=weight, init_bias=bias)
     dense.to(parameter.device).eval()
     name = _free(_NAME, [name for name, _ in named])
     model._modules = OrderedDict([*named[:at], (name, dense), *named[at:]])
@@ -57,11 +62,7 @@ def insert(model: Any, transformation: Transformation | Affine | Normalized) -> 
 
 
 def insert_into_directory(
-    directory: Path_,
-    transformation: Transformation | Affine | Normalized,
-    out: Path_,
-    *,
-    check: Callable[[Path], None] | None = None,
+    directory: Path_, transformation: Repair, out: Path_, *, check: Callable[[Path], None] | None = None
 ) -> Path:
     """Write a copy of a saved model with the repair before its last Normalize, or at its end, as `insert` does.
 
@@ -146,23 +147,11 @@ def _free(name: str, taken: Sequence[str]) -> str:
     return next(free for free in itertools.chain([name], numbered) if free not in taken)
 
 
-def _dense_class(st: Any) -> Any:
-    """Dense lies elsewhere since version 6, and the old place warns."""
-    try:
-        from sentence_transformers.base.modules.dense import Dense
-    except ImportError:
-        return st.models.Dense
-    return Dense
-
-
 def without_normalize(model: Any) -> Any:
     """The model without its last Normalize: a repair is fitted on the vectors that it gives."""
-    short = need(*LIBRARY).SentenceTransformer(
-        modules=list(model)[: _insertion([type(module).__name__ for module in model])],
-        prompts=model.prompts,
-        default_prompt_name=model.default_prompt_name,
-        local_files_only=True,
-    )
+    modules = list(model)[: _insertion([type(module).__name__ for module in model])]
+    named = {"prompts": model.prompts, "default_prompt_name": model.default_prompt_name}
+    short = need(*LIBRARY).SentenceTransformer(modules=modules, local_files_only=True, **named)
     return short.to(model.device).eval()
 
 

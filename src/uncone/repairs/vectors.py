@@ -90,10 +90,8 @@ def fit_repair(options: RepairOptions, own: Callable[[], Rows], progress: Progre
     if options.force and isinstance(transformation, Whiten):
         transformation.force = True
     if method.startswith(_ZIPF) and counts is None:
-        raise InputError(
-            f"expected counts of tokens for {method}, got none: give --counts F (counts=F), or choose "
-            f"{method.removeprefix(_ZIPF)}"
-        )
+        advice = f"give --counts F (counts=F), or choose {method.removeprefix(_ZIPF)}"
+        raise InputError(f"expected counts of tokens for {method}, got none: {advice}")
     weights, notes = None, tuple[str, ...]()
     if counts is not None:
         if rows.left_out:
@@ -117,7 +115,7 @@ def fit_repair(options: RepairOptions, own: Callable[[], Rows], progress: Progre
 
 @dataclass(frozen=True)
 class Written:
-    """What was written in so many seconds: rows (n, d) as (n, k), or an encoder."""
+    """What was written of `source`, the spec as it was given, in so many seconds: rows (n, d) as (n, k)."""
 
     kind: Literal["vectors", "encoder"]
     name: str
@@ -127,6 +125,8 @@ class Written:
     k: int
     dtype: str
     seconds: float
+    source: Path_
+    words: bool = False  # its rows are words
 
 
 @dataclass(frozen=True)
@@ -174,16 +174,8 @@ def _measures(x: Array) -> tuple[Measurement, ...]:
 
 
 def record_of(
-    fit: Fit,
-    geometry: Geometry,
-    written: Written,
-    options: RepairOptions,
-    notes: tuple[str, ...],
-    *,
-    source: Path_,
-    words: bool = False,
+    fit: Fit, geometry: Geometry, written: Written, options: RepairOptions, notes: tuple[str, ...]
 ) -> Repaired:
-    """The record of a repair. `source` is the spec as it was given; `words` says that its rows are words."""
     repair = undivided(fit.transformation)
     affine = getattr(repair, "affine_", repair)
     lost = affine.rank_lost() if isinstance(affine, Affine) else None
@@ -191,9 +183,9 @@ def record_of(
     if before is not None and before.largest >= GIANT * before.mean:
         longest = f"{written.name} has a row {before.largest / before.mean:.3g} times as long as its mean row"
         notes = (f"{longest}: means and directions follow such rows. Leave them out first.", *notes)
-    kept = {name: value for name, value in vars(written).items() if name != "seconds"}
     record = Repaired(
-        **kept | {"out": shared_name(str(written.out))},
+        **{name: getattr(written, name) for name in ("kind", "name", "n", "d", "k", "dtype")},
+        out=shared_name(str(written.out)),
         verdict="",
         method=fit.method,
         gains=gains(geometry),
@@ -209,8 +201,8 @@ def record_of(
         lengths_before=before,
         lengths_after=after,
     )
-    verdict, index = f"{_verdict(record)} {_paid(record)}", _index(record, options, words)
-    next_step = _next_step(record, quote(shared_name(os.fspath(source))), options, words)
+    verdict, index = f"{_verdict(record)} {_paid(record)}", _index(record, options, written.words)
+    next_step = _next_step(record, quote(shared_name(os.fspath(written.source))), options, written.words)
     return replace(record, verdict=verdict, index=index, next_step=next_step)
 
 
