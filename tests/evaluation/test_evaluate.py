@@ -321,8 +321,8 @@ def test_verdicts() -> None:
     assert "no repair helps; the best, center, changes" in said(flat)
     assert said(flat).endswith("Leave it as it is.")
     assert said(up, flat, down) == (
-        "m, retrieval: no repair helps on the whole; the best, center, changes nDCG@10 by -0.0233 on average over 3 sets "
-        "(95%, at the widest: -0.0667 to +0.0033); beyond chance up on s0 and down on s2."
+        "m, retrieval: no repair helps on the whole; the best, center, changes nDCG@10 by -0.0233 on average over 3 "
+        "sets (95%, at the widest: -0.0667 to +0.0033); beyond chance up on s0 and down on s2."
     )
     assert said(flat, flat).endswith(
         "on average over 2 sets (95%, at the widest: -0.0100 to +0.0300), on none beyond chance. Leave it as it is."

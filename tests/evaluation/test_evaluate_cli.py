@@ -52,7 +52,7 @@ def test_a_table_of_pairs_and_its_columns(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(("spoiled", "chosen"), [(True, "all_but_the_top_2"), (False, "original")])
-def test_a_choice_without_a_repair(
+def test_a_choice_without_repair(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], spoiled: bool, chosen: str
 ) -> None:
     words, sts = write_word_vectors(tmp_path / "words.vec", spoiled=spoiled), write_sts(tmp_path / "sts")

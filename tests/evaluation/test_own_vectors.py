@@ -222,12 +222,10 @@ def test_the_fault_is_undone_and_the_healthy_twin_left(tmp_path: Path) -> None:
     both = uncone.evaluate(documents=documents, repairs=[chosen.chosen], **own)
     expected = of_documents(both, chosen.chosen)["ndcg10"]
     assert of_documents(after)["ndcg10"] == pytest.approx(expected, abs=1e-6)
-
     arrays = uncone.repair(more, tmp_path / "again.npy", queries=queries, documents=documents, qrels=judged)
     assert arrays.method == chosen.chosen
     assert (tmp_path / "again.npy").read_bytes() == y.read_bytes()
     assert any("keep it with --save T.safetensors" in said for said in arrays.index), arrays.index
-
     documents, queries, judged = planted(spoiled=False)
     np.save(tmp_path / "healthy.npy", documents)
     left = uncone.repair(tmp_path / "healthy.npy", tmp_path / "no.npy", queries=queries, qrels=judged)

@@ -38,7 +38,7 @@ def retrieve(queries: Array, documents: Array, data: RetrievalData, asked: Seque
 
 
 def test_ndcg_by_hand() -> None:
-    # Ranked d0, d1, d2, d3. Relevance 2 at rank 2 and 1 at rank 4; best order 2, 1, then the judged d9 that is not there.
+    # Ranked d0, d1, d2, d3: relevance 2 at rank 2 and 1 at rank 4; the best order is 2, 1.
     data = _data(4, {"q": {"d1": 2, "d3": 1, "d0": 0}})
     scores = retrieve(np.array([[1.0]]), np.array([[4.0], [3.0], [2.0], [1.0]]), data, ["q"])
     best = 2 / math.log2(2) + 1 / math.log2(3)

@@ -103,7 +103,7 @@ def test_what_scaling_and_rotation_leave_as_it_is(seed: int, scale: float) -> No
 
 
 def test_a_common_direction_is_what_hides_the_words_and_centring_brings_them_back() -> None:
-    """Planted: gold is the inner product of the words without their common vector, whose weight differs from word to word."""
+    """Planted: gold is the inner product of the words without their common vector."""
     generator = torch.Generator().manual_seed(5)
     clean = torch.randn(len(WORDS), 8, generator=generator)
     shift = 30 * torch.ones(8)
@@ -119,7 +119,7 @@ def test_rows_are_read_once_whatever_the_number_of_repairs() -> None:
     rows = as_rows(x)
     taken = []
     take = rows.take
-    rows.take = lambda indices: taken.append(indices.tolist()) or take(indices)  # type: ignore[method-assign, func-returns-value]
+    rows.take = lambda indices: taken.append(indices.tolist()) or take(indices)
     word_similarity(rows, vocabulary_of(labels), [one], {str(k): Linear(torch.zeros(2)) for k in range(4)})
     assert taken == [[0, 1, 2, 3]]
 

@@ -42,11 +42,8 @@ _WAYS = (
 def quantised_neighbours(
     queries: npt.NDArray[Any], documents: npt.NDArray[Any], quantiser: Quantiser, *, k: int = _K, seed: int = 0
 ) -> Neighbours:
-    """As `nearest`, of documents that went through a quantiser, trained on them, and back.
-
-    Only "binary_hamming" changes the queries. Every document is compared, so the quantiser alone loses what is lost,
-    and no index. `seed` is of the k-means of "pq".
-    """
+    """As `nearest`, of documents that went through a quantiser, trained on them, and back: every document is compared,
+    so no index loses any. Only "binary_hamming" changes the queries. `seed` is of the k-means of "pq"."""
     x, y = (np.ascontiguousarray(given, np.float32) for given in (queries, documents))
     stored = _signs(y) if quantiser.startswith("binary") else _through_faiss(y, quantiser, seed)
     return nearest(_signs(x) if quantiser == "binary_hamming" else x, stored, k)
@@ -139,13 +136,10 @@ def _evaluate(queries: Texts, documents: Texts, names: Sequence[str], settings: 
             near = quantised_neighbours(x, y, quantiser, seed=settings.seed)
             inner = quantised_neighbours(both, stored.inner, quantiser, seed=settings.seed)
             moved, unmoved = inner[: len(x)], inner[len(x) :]
-            recalls[quantiser][name] = {
-                "recall10": overlap(near, truth),
-                "recall10_own": overlap(near, own),
-                "recall10_inner": overlap(moved, inner_truth),
-            }
+            found = recalls[quantiser][name] = {"recall10": overlap(near, truth), "recall10_own": overlap(near, own)}
+            found["recall10_inner"] = overlap(moved, inner_truth)
             if len(unmoved) and quantiser != "binary_hamming":  # signs of unmoved queries would mean others
-                recalls[quantiser][name]["recall10_inner_documents"] = overlap(unmoved, inner_truth)
+                found["recall10_inner_documents"] = overlap(unmoved, inner_truth)
     for quantiser, per_query in recalls.items():
         result.add_means(quantiser, per_query, len(queries.cosine), settings)
         result.prices[quantiser] = repairs.prices()

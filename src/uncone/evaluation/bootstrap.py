@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
@@ -246,20 +247,20 @@ def spearman(scores: Array, gold: Array) -> Resampled:
     number of draws before its group of equal scores plus half of (one more than) the draws in it: a cumulative sum.
     """
     ranks_of_scores, ranks_of_gold = [_ranks(row) for row in scores], _ranks(gold)
+    sums = partial(np.einsum, "ib,ib->b")  # of products, over the items
 
     def of(counts: Array) -> Array:
         middle = (counts.sum(axis=0) + 1) / 2  # the mean rank, whatever the ties
         y = ranks_of_gold(counts)
         y -= middle
-        weighted = counts * y
-        variance_y = _sums(weighted, y)
-        out = []
+        weighted, out = counts * y, []
+        variance_y = sums(weighted, y)
         for ranks in ranks_of_scores:
             x = ranks(counts)
             x -= middle
-            covariance = _sums(weighted, x)
+            covariance = sums(weighted, x)
             np.multiply(x, x, out=x)
-            out.append(_ratio(covariance, _sums(counts, x), variance_y))
+            out.append(_ratio(covariance, sums(counts, x), variance_y))
         return np.stack(out)
 
     return of
@@ -287,10 +288,6 @@ def _ranks(score: Array) -> Resampled:
         return np.asarray(ranks[group_of_item])
 
     return of
-
-
-def _sums(x: Array, y: Array) -> Array:
-    return np.asarray(np.einsum("ib,ib->b", x, y))
 
 
 def _scaled(scores: Array) -> Array:

@@ -38,11 +38,8 @@ _FORM = "uncone.vectors/1"  # in the names of kept vectors, so that those made i
 
 @dataclass(frozen=True)
 class Encoding:
-    """An encoder of texts, with its cache.
-
-    `encode` takes texts, and the keywords `role` (which prompt, of models that have several) and `tick`: it gives one
-    vector a text, (N, D), as a repair meets it, before a last normalisation.
-    """
+    """An encoder of texts, with its cache. `encode` takes texts, and the keywords `role` (which prompt, of models that
+    have several) and `tick`: it gives one vector a text, (N, D), before a last normalisation."""
 
     kind: str  # in words, such as "Sentence Transformers"
     digest: str  # sha256 of all that the vectors depend on: files of the same content have the same
@@ -62,9 +59,8 @@ class Encoding:
         try:
             self.cache.mkdir(exist_ok=True)
         except OSError as error:
-            raise InputError(
-                f"cannot keep vectors in {self.cache}: {error.strerror}: give a folder that can be written"
-            ) from error
+            advice = "give a folder that can be written"
+            raise InputError(f"cannot keep vectors in {self.cache}: {error.strerror}: {advice}") from error
         name = hashlib.sha256(f"{_FORM}\0{self.digest}\0{role}\0{texts_digest(texts)}".encode()).hexdigest()
         file = self.cache / f"{name}.npy"
         if (kept := _kept(file, len(texts))) is not None:
@@ -158,10 +154,8 @@ def _mean_pooled(directory: Path) -> Encoding:
 
 
 def word_means(rows: Rows, digest: str) -> Encoding:
-    """The mean of the vectors of a text's words, those without a vector left out; zeros where none has one.
-
-    Words stand between spaces. Each is looked up as it stands, then without punctuation around it, then in lower case.
-    """
+    """The mean of the vectors of a text's words, between spaces; zeros where none has one. Each is looked up as it
+    stands, then without punctuation around it, then in lower case."""
     labels = rows.labels
     if labels is None:
         raise InputError(f"expected word vectors with words, got {rows.name} without: give a .vec or .bin")

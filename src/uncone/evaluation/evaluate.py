@@ -154,10 +154,8 @@ def evaluate(
 
 def _check_choice(task: Task | None, data: Any, columns: Any, protocol: str, *, is_own: bool) -> None:
     if columns is not None:
-        raise InputError(
-            "expected --columns without --method auto, got both: a choice needs the sets' development parts; leave "
-            "one out"
-        )
+        advice = "a choice needs the sets' development parts; leave one out"
+        raise InputError(f"expected --columns without --method auto, got both: {advice}")
     if not is_own and task not in ("sts", "retrieval"):
         raise InputError(f"expected --method auto with the task sts or retrieval, got it with {task}: leave it out")
     _check_protocol(task or "retrieval", protocol)

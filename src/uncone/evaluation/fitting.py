@@ -30,11 +30,8 @@ class Texts:
 
 @dataclass
 class FittedRepair:
-    """A fitted transformation, and the time it took.
-
-    With `of_words` it was fitted on word vectors and is applied to means of them: the mean of words under an affine
-    repair is the repaired mean. A text without a known word is zero, and stays so.
-    """
+    """A fitted transformation, and the time it took. With `of_words` it was fitted on word vectors and is applied to
+    means of them; a text without a known word is zero, and stays so."""
 
     transformation: Any
     fit_s: float
@@ -93,19 +90,13 @@ class Repairs:
 def fit_repairs(
     names: Sequence[str], x: Texts, *, fitted_on: str, of_words: bool = False, tick: Progress | None = None
 ) -> Repairs:
-    """Fit each of `names` on the rows of `x`, arrays or `Rows` (N, D), which are `fitted_on` in words.
-
-    A repair that refuses the rows (too few, a missing extra) is left out with a note, and one that is not affine where
-    it is for means of word vectors (`of_words`).
-    """
+    """Fit each of `names` on the rows of `x`, arrays or `Rows` (N, D). A repair that refuses them (too few, a missing
+    extra) is left out with a note, and one that is not affine where it is for means of word vectors."""
     usable = [name for name in names if not of_words or is_affine(name)]
     cosine, notes = _fitted(usable, x.cosine, of_words, tick)
     inner = cosine if x.inner is x.cosine else _fitted(usable, x.inner, of_words, tick)[0]
-    notes += [
-        f"{name} is left out: it is not affine, so means of repaired words are not repaired means."
-        for name in names
-        if name not in usable
-    ]
+    why = "it is not affine, so means of repaired words are not repaired means"
+    notes += [f"{name} is left out: {why}." for name in names if name not in usable]
     return Repairs(cosine, inner, x.cosine.shape[0], fitted_on, tuple(notes))
 
 

@@ -46,11 +46,8 @@ class OwnVectors:
 def own_vectors(
     spec: Any, *, queries: Any, documents: Any, qrels: Any, task: str | None, others: Mapping[str, Any], **ids: Any
 ) -> OwnVectors | None:
-    """What was given of own vectors, None where nothing was; `spec` are the documents where none are named.
-
-    `ids` are `ids` and `query_ids`. Refused where a part is missing, and beside another task or one of `others`, which
-    read a task's data.
-    """
+    """What was given of own vectors, with `ids` and `query_ids`; None where nothing was. `spec` are the documents where
+    none are named. `others` read a task's data and are refused, as another task is."""
     own = {"queries": queries, "qrels": qrels, "documents": documents, **ids}
     given = [f"--{name.replace('_', '-')}" for name, value in own.items() if value is not None]
     if not given:
@@ -79,7 +76,10 @@ def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner
     check_same_width(documents, queries)
     place, place_of_query = _places(documents, own.ids, "ids"), _places(queries, own.query_ids, "query-ids")
     judged = _judged(own, place, place_of_query)
-    held, asked = _held(documents), queries.read(0, queries.shape[0])
+    n, d = documents.shape
+    is_large = n * d * documents.widened.itemsize > _HELD_BYTES
+    held = documents if is_large else ArrayRows(documents.read(0, n), name=documents.name)
+    asked = queries.read(0, queries.shape[0])
     numbered = [ids is None and rows.keys is None for rows, ids in ((queries, own.query_ids), (documents, own.ids))]
     texts = [""] * len(place)
     for query in () if any(numbered) else sorted(judged.keys() & place.keys(), key=place.__getitem__):
@@ -158,10 +158,3 @@ def _judged(own: OwnVectors, place: Mapping[str, int], place_of_query: Mapping[s
             "a document that answers a query has 1 or more"
         )
     return useful
-
-
-def _held(rows: Rows) -> Rows:
-    """The rows in memory, if they take little of it."""
-    if rows.shape[0] * rows.shape[1] * rows.widened.itemsize > _HELD_BYTES:
-        return rows
-    return ArrayRows(rows.read(0, rows.shape[0]), name=rows.name)

@@ -142,10 +142,8 @@ def _sets(
     there = {name: read(root, name) for name in asked or files}
     missing = [name for name, one in there.items() if one is None]
     if missing and (asked is not None or len(missing) == len(there)):
-        raise InputError(
-            f"expected {', '.join(missing)} in {root}, got no file of them: looked for {told(missing)}; "
-            "put it there, or name its directory"
-        )
+        advice = f"looked for {told(missing)}; put it there, or name its directory"
+        raise InputError(f"expected {', '.join(missing)} in {root}, got no file of them: {advice}")
     return tuple(one for one in there.values() if one is not None)
 
 
@@ -194,9 +192,8 @@ def _without_tags(rows: Rows) -> Rows:
     for where, cells in rows:
         parts = [word.rpartition("-") for word in cells[:2]]
         if any(not lemma or len(tag) != 1 for lemma, _, tag in parts):
-            raise InputError(
-                f"expected words like sun-n in {where}, got {' '.join(cells[:2])[:80]!r}: take men3000.tsv"
-            )
+            advice = "take men3000.tsv"
+            raise InputError(f"expected words like sun-n in {where}, got {' '.join(cells[:2])[:80]!r}: {advice}")
         yield where, [*(lemma for lemma, _, _ in parts), cells[2]]
 
 
@@ -211,7 +208,11 @@ def _sts_set(root: Path, name: str) -> PairSet | None:
     folders = [root, *sorted(path for path in root.iterdir() if path.is_dir())]
     if name == "stsb":
         found = {split: _first(folders, f"stsb_{split}.tsv", f"sts-{split}.csv") for split in ("test", "train", "dev")}
-        parts = {split: _split(file) for split, file in found.items() if file is not None}
+        parts = dict[str, PairSet]()
+        for split, file in found.items():
+            if file is not None:  # some lines of its own layout have licences after the seventh column
+                rows = table(file, (6, 7, 5) if ".csv" in file.suffixes else _TIDY, delimiter="\t")
+                parts[split] = _pair_set(name, file, rows, scored_alone=True)
         test = parts.pop("test", None)
         return None if test is None else replace(test, others=parts)
     file = _first(folders, f"{name}.tsv")
@@ -226,12 +227,6 @@ def _sts_set(root: Path, name: str) -> PairSet | None:
     if not inputs:
         raise InputError(f"expected files STS.input.NAME.txt in {folder}, got none: copy the set again")
     return _pair_set(name, folder, chain.from_iterable(map(_senteval_rows, inputs)), scored_alone=True)
-
-
-def _split(file: Path) -> PairSet:
-    """One split of the STS Benchmark. Some lines of its own layout have licences after the seventh column."""
-    columns = (6, 7, 5) if ".csv" in file.suffixes else _TIDY
-    return _pair_set("stsb", file, table(file, columns, delimiter="\t"), scored_alone=True)
 
 
 def _senteval_rows(file: Path) -> Rows:

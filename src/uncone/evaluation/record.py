@@ -15,13 +15,8 @@ from uncone.records.text import count, decimals, number, signed
 
 ORIGINAL = "original"  # the vectors as they are, among the repairs
 Task = Literal["wordsim", "sts", "retrieval", "ann"]
-_NUMBERS = {
-    "spearman": "Spearman x 100",
-    "pearson": "Pearson x 100",
-    "ndcg10": "nDCG@10",
-    "recall100": "recall@100",
-    "recall10": "recall@10",
-}
+_NUMBERS = {"spearman": "Spearman x 100", "pearson": "Pearson x 100", "ndcg10": "nDCG@10"}
+_NUMBERS |= {"recall100": "recall@100", "recall10": "recall@10"}
 _KINDS = {
     "": " of the cosine",
     "cosine": " of the cosine",
@@ -173,13 +168,13 @@ class Evaluation(Record):
     def _one_set(self, task: str, name: str, measure: str) -> Table:
         rows, digits = [], _digits(measure)
         for repair, numbers in self.results[task][name].items():
-            change, value = self._change(task, name, repair, measure), numbers.get(measure)
-            fine = digits if change is None or not _mark(change).text else decimals((change.low, change.high), digits)
-            between = "" if change is None else f"{change.low:+.{fine}f} to {change.high:+.{fine}f}"
-            difference = "" if change is None else f"{change.difference:+.{digits}f}"
-            if value is not None:
-                strong = Cell(f"{value:.{digits}f}", tone="strong")
-                rows.append((repair, strong, difference, between, _mark(change)))
+            change, difference, between = self._change(task, name, repair, measure), "", ""
+            if change is not None:
+                fine = decimals((change.low, change.high), digits) if _mark(change).text else digits
+                difference = f"{change.difference:+.{digits}f}"
+                between = f"{change.low:+.{fine}f} to {change.high:+.{fine}f}"
+            if (value := numbers.get(measure)) is not None:
+                rows.append((repair, Cell(f"{value:.{digits}f}", tone="strong"), difference, between, _mark(change)))
         columns = ("repair", "value", "change", "interval", "")
         return Table(columns, tuple(rows), columns[1:4], _title(measure, task))
 
@@ -203,13 +198,12 @@ class Evaluation(Record):
         return Table(("repair", *headings), tuple(rows), headings, _title(measure, task))
 
     def _chart(self, task: str, measure: str) -> Figure:
-        charts: list[Intervals] = []
+        charts, what = list[Intervals](), f"change of {_title(measure, task)}"
         for name, repairs in self.results[task].items():
             changes = ((repair, self._change(task, name, repair, measure)) for repair in repairs)
             rows = tuple((repair, c.difference, c.low, c.high) for repair, c in changes if c is not None)
-            called = f"{name} differences" if charts else "differences"
             if rows:
-                charts.append(Intervals(called, name, f"change of {_title(measure, task)}", rows))
+                charts.append(Intervals(f"{name} differences" if charts else "differences", name, what, rows))
         return Figure("What each repair changes", tuple(charts), self.intervals)
 
     def _price(self) -> str:
@@ -220,11 +214,9 @@ class Evaluation(Record):
             slowest = max(slowest, price.apply_s / max(price.applied_n, 1) * 1e6)
         if not fit:
             return ""
-        dearest = max(fit, key=lambda repair: fit[repair])
-        rest = [seconds for repair, seconds in fit.items() if repair != dearest]
-        others = f", the others at most {number(max(rest), digits=2)} s" if rest else ""
-        spent = number(slowest, digits=2)
-        applying = f"; applying takes at most {spent} microseconds a vector" if slowest > 0 else ""
+        dearest, *rest = sorted(fit, key=lambda repair: -fit[repair])
+        others = f", the others at most {number(fit[rest[0]], digits=2)} s" if rest else ""
+        applying = f"; applying takes at most {number(slowest, digits=2)} microseconds a vector" if slowest > 0 else ""
         return f"Price: {dearest} took {number(fit[dearest], digits=2)} s to fit{others}{applying}."
 
     def _cells(self, only: str = "") -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:

@@ -86,8 +86,7 @@ def correlation_differences(
 
     def add(measure: str, columns: Mapping[str, Scores], **options: Any) -> None:
         with suppress(UndefinedMeasure):  # with few pairs nearly every resample repeats a few
-            intervals = settings.differences(correlation_bootstraps, columns, gold, **options)
-            for name, interval in intervals.items():
+            for name, interval in settings.differences(correlation_bootstraps, columns, gold, **options).items():
                 changes[name][measure] = interval.scaled(100)
 
     for way in ("cosine", "inner"):
@@ -103,13 +102,13 @@ def correlation_differences(
 
 def subset_mean(scores: PairScores, subset: Sequence[str]) -> float | None:
     """Spearman x 100 of the cosine within each subset, and their mean; None where one is undefined."""
-    of = np.asarray(subset)
-    each = [
-        correlation_x100(scores.cosine[of == name], scores.gold[of == name], kind="spearman")
-        for name in sorted(set(subset))
-    ]
-    defined = [value for value in each if value is not None]
-    return _mean(defined) if len(defined) == len(each) else None
+    each = list[float]()
+    for name in sorted(set(subset)):
+        here = np.asarray(subset) == name
+        if (value := correlation_x100(scores.cosine[here], scores.gold[here], kind="spearman")) is None:
+            return None
+        each.append(value)
+    return _mean(each)
 
 
 def varies(scores: Scores) -> bool:
@@ -120,12 +119,9 @@ def varies(scores: Scores) -> bool:
 def verdict(
     name: str, task: str, measure: str, differences: Differences, items: str = "", *, is_full: bool = False
 ) -> str:
-    """Which repair does best over the sets, on which its interval lies above 0 or below, or that none does.
-
-    It is the repair with the highest mean difference; if any helps, among those that rise on a set beyond chance. It
-    was chosen by looking, so its intervals are no proof: `select_repair` is for that. `items` counts the items of one
-    set ("300 queries"). `is_full` says that the original has the highest value of the measure on every set.
-    """
+    """The repair with the highest mean difference over the sets; if any helps, among those that rise on a set beyond
+    chance. It was chosen by looking: its intervals are no proof. `items` counts the items of one set ("300 queries").
+    `is_full` says that the original has the highest value of the measure on every set."""
     per_repair = dict[str, dict[str, Interval]]()
     for set_name, repairs in differences.items():
         for repair, measures in repairs.items():
@@ -171,10 +167,8 @@ def shown(value: float, measure: str) -> str:
 
 
 def _change(intervals: Mapping[str, Interval], measure: str) -> str:
-    mean, low, high = (
-        shown(_mean([getattr(one, end) for one in intervals.values()]), measure)
-        for end in ("difference", "low", "high")
-    )
+    sides = zip(*((one.difference, one.low, one.high) for one in intervals.values()), strict=True)
+    mean, low, high = (shown(_mean(side), measure) for side in sides)
     start = f"changes {called(measure)} by {mean}"
     if len(intervals) == 1:
         return f"{start} (95%: {low} to {high})"

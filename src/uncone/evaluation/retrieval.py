@@ -95,10 +95,7 @@ def read_judgements(
     qrels: Qrels, documents: Container[str], queries: Container[str], *, columns: Columns = None, hint: Hint = _again
 ) -> dict[str, dict[str, int]]:
     """The relevance `[query][document]` of a table (of the named `columns`, or as it shows) or of such a mapping.
-
-    Ids that are not in `documents` and `queries` are refused all at once; `hint` of "query" or "document" ends that
-    message.
-    """
+    Unknown ids are refused all at once; `hint` of "query" or "document" ends that message."""
     judged, unknown = dict[str, dict[str, int]](), dict[tuple[str, str], str]()
     for where, (query, document, rank) in _entries(qrels, columns):
         value = number_in(rank)

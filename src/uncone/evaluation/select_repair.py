@@ -109,10 +109,8 @@ def select_repair(
         task, name = "retrieval", name_of_own(own)
         splits = _of_corpus(open_own(own, names, settings, inner=False), settings)
     elif task is None or task not in _TASKS:
-        raise InputError(
-            f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: "
-            f"{nearest(task, _TASKS, 'name one')}"
-        )
+        advice = nearest(task, _TASKS, "name one")
+        raise InputError(f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: {advice}")
     elif spec is None or data is None:
         raise InputError(
             "expected an encoder and a task's data, or own vectors (queries, documents and qrels), got neither: "

@@ -74,10 +74,8 @@ def scored(
     directed = (texts.cosine != 0).any(1)
     kept = [at for at, pair in enumerate(one.pairs) if all(directed[place[text]] for text in pair)]
     if len(kept) < 2:
-        raise InputError(
-            f"expected at least two pairs of {one.name} with a direction, got {len(kept)}: "
-            f"{encoding.name} knows none of their words"
-        )
+        advice = f"{encoding.name} knows none of their words"
+        raise InputError(f"expected at least two pairs of {one.name} with a direction, got {len(kept)}: {advice}")
     pairs, scores = one.only(kept), dict[str, PairScores]()
     for name in repairs.names():
         repaired = repairs.apply(name, texts)

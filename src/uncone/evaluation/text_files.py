@@ -82,11 +82,8 @@ def table(file: Path, columns: Columns = None, *, delimiter: str | None = None) 
 
 
 def judgement_columns(file: Path) -> Sequence[str | int]:
-    """Where a table of judgements has query, document and relevance, for `table`.
-
-    By name where the header has names that are known. Of four columns the second is passed over (TREC's `qid 0 docid
-    relevance`); else the first three are taken.
-    """
+    """Where a table of judgements has query, document and relevance: by known names, else the first three columns; of
+    four the second is passed over (TREC's `qid 0 docid relevance`)."""
     _, first = next(_rows(file, _delimiter(file)), ("", []))
     names = [name for known in _JUDGEMENTS for name in [name for name in known if name in first][:1]]
     return names if len(names) == 3 else (1, 3, 4) if len(first) == 4 else (1, 2, 3)

@@ -49,10 +49,8 @@ def vocabulary_of(source: Any) -> Vocabulary:
     # of a word that stands twice the first row counts
     rows = {label: row for row, label in reversed(list(enumerate(source or ()))) if label is not None}
     if not rows:
-        raise InputError(
-            "expected words for the rows, got rows without labels: "
-            "open word vectors (.vec, .txt, .bin) or name the directory of the model's tokenizer"
-        )
+        advice = "open word vectors (.vec, .txt, .bin) or name the directory of the model's tokenizer"
+        raise InputError(f"expected words for the rows, got rows without labels: {advice}")
     described = "words as the rows are labelled, matched exactly"
     return Vocabulary(lambda word: (rows[word],) if word in rows else (), False, described)
 
