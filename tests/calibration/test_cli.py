@@ -1,18 +1,21 @@
 """`uncone calibrate` as a user meets it, and its page."""
 
 import html
-import json
+import io
 import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from tests.command import run_command
 from uncone.calibration.calibrate import calibrate
-from uncone.calibration.record import Calibration, ScoreThreshold
+from uncone.calibration.record import Calibration, ScoreMeaning, ScoreThreshold
+from uncone.calibration.scores.record import Share
 from uncone.report import print_record, to_html
 
 _run = partial(run_command, "calibrate")
@@ -32,31 +35,28 @@ def test_from_vectors_to_an_answer_and_files(
 ) -> None:
     x, q = files
     (tmp_path / "p.tsv").write_text("query-id\tcorpus-id\tscore\n0\t0\t1\n1\t1\t1\n2\t2\t0\n")
-    arguments = (x, "--queries", q, "--pairs", tmp_path / "p.tsv", "--scores", "0.5", "--scores", "0.9")
-    arguments = (*arguments, "--rates", "0.05", "--rates", "0.01")
-    status, out, err = _run(capsys, *arguments, "--json", tmp_path / "c.json", "--html", tmp_path / "c.html")
+    kept, page = tmp_path / "c.json", tmp_path / "c.html"
+    asked = ["--scores", "0.5", "--scores", "0.9", "--rates", "0.05", "--rates", "0.01"]
+    arguments = (x, "--queries", q, "--pairs", tmp_path / "p.tsv", *asked, "--json", kept, "--html", page)
+    status, out, err = _run(capsys, *arguments)
     assert (status, err) == (0, "")
-    found = Calibration.load(tmp_path / "c.json")
-    assert " ".join(out.split()).startswith(found.verdict)
+    found, told = Calibration.load(kept), " ".join(out.split())
+    assert told.startswith(found.verdict)
     assert found.verdict.startswith("For these vectors a cosine of 0.5 is ")
     assert [one.score for one in found.meanings] == [0.5, 0.9]
     assert [one.wanted for one in found.thresholds] == [0.05, 0.01]
     assert found.pairs == 300 * 90 - 2
     assert re.search("interval +matches +non-matches +precision", out)
-    assert "1 pair is labelled as no match" in " ".join(out.split())
+    assert "1 pair is labelled as no match" in told
     assert found.function.strip() in out
-    shares = dict[str, object]()
+    shares = dict[str, Any]()
     exec(found.function, shares)
-    (last, rate) = re.findall(r"From ([\d.]+) on the function gives (\S+), since few", " ".join(out.split()))[0]
-    of = shares["false_match_rate"]
-    assert callable(of)
-    assert f"{of(float(last) + 0.1):.1e}" == rate
-    assert out.endswith(f"wrote {tmp_path / 'c.json'}\nwrote {tmp_path / 'c.html'}\n")
-    assert html.escape(found.verdict) in (tmp_path / "c.html").read_text()
-    status, again, _ = _run(capsys, x, "--queries", q, "--against", tmp_path / "c.json")
-    assert status == 0
-    assert "NO DRIFT SEEN" in again
-    assert "Both are of the same vectors." in again
+    (last, rate) = re.findall(r"From ([\d.]+) on the function gives (\S+), since few", told)[0]
+    assert f"{shares['false_match_rate'](float(last) + 0.1):.1e}" == rate
+    assert out.endswith(f"wrote {kept}\nwrote {page}\n")
+    assert html.escape(found.verdict) in page.read_text()
+    status, again, _ = _run(capsys, x, "--queries", q, "--against", kept)
+    assert (status, "NO DRIFT SEEN" in again, "Both are of the same vectors." in again) == (0, True, True)
 
 
 def test_drift_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,9 +80,7 @@ def test_drift_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(("level", "found"), [("none", False), ("unclear", False), ("small", True), ("large", True)])
 def test_which_levels_of_drift_are_a_drift(level: str, found: bool) -> None:
     x = np.random.default_rng(0).normal(size=(200, 8))
-    drift = calibrate(x, against=calibrate(x)).drift
-    assert drift is not None
-    assert replace(drift, level=level).found is found
+    assert replace(calibrate(x, against=calibrate(x)).drift, level=level).found is found
 
 
 @pytest.mark.parametrize(
@@ -102,10 +100,8 @@ def test_errors_are_one_clear_line(
     arguments: tuple[str, ...], message: str, files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, out, err = _run(capsys, *(argument.format(x=files[0]) for argument in arguments))
-    assert (status, out) == (1, "")
-    assert err.startswith("uncone: ")
+    assert (status, out, err[:8], err.count("\n")) == (1, "", "uncone: ", 1)
     assert message in err
-    assert err.count("\n") == 1
     assert files[0].exists()
 
 
@@ -117,10 +113,6 @@ def found() -> Calibration:
 
 
 def _printed(calibration: Calibration, width: int = 80, encoding: str = "utf-8") -> str:
-    import io
-
-    from rich.console import Console
-
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     print_record(calibration, Console(file=stream, width=width, color_system=None, highlight=False))
     stream.flush()
@@ -129,23 +121,12 @@ def _printed(calibration: Calibration, width: int = 80, encoding: str = "utf-8")
 
 def test_the_terminal_says_what_the_record_holds(found: Calibration) -> None:
     out = _printed(found)
-    assert found.drift is not None
-    assert found.drift.summary in " ".join(out.split())
+    told = " ".join(out.split())
+    assert found.drift.summary in told
     assert "LARGE DRIFT" in out
-    assert "No threshold for 0.001%: needs at least 1,000,000 pairs, 19,900 were counted" in " ".join(out.split())
+    assert "No threshold for 0.001%: needs at least 1,000,000 pairs, 19,900 were counted" in told
     assert all(len(line) <= 80 for line in out.splitlines() if not line.startswith("    "))
     assert _printed(found, encoding="ascii")
-
-
-def test_hostile_names_stay_text(found: Calibration) -> None:
-    name = "<script>alert(1)</script>\x1b[31m[red]\u202e"
-    rows = replace(found.rows, name=name)
-    hostile = replace(found, name=name, rows=rows, notes=(name,), verdict=name, function=f"# {name}\nx = 1\n")
-    page, out = to_html(hostile), _printed(hostile)
-    assert "<script>alert" not in page
-    assert "\x1b" not in page + out
-    assert "\u202e" not in page + out
-    assert "[red]" in out
 
 
 def test_the_page_stands_alone_and_is_whole(found: Calibration) -> None:
@@ -154,17 +135,12 @@ def test_the_page_stands_alone_and_is_whole(found: Calibration) -> None:
     assert page.count("<table") == page.count("</table>") == 3
     assert page.count('<svg class="chart"') == 2
     assert len(set(re.findall(r'id="([^"]+)"', page))) == len(re.findall(r'id="([^"]+)"', page))
-    bare = replace(
-        found, drift=None, meanings=(), function="", thresholds=(ScoreThreshold(0.01, None, reason="too few"),)
-    )
+    few = (ScoreThreshold(0.01, None, reason="too few"),)
+    bare = replace(found, drift=None, meanings=(), function="", thresholds=few)
     assert "No threshold for 1%: too few." in to_html(bare)
 
 
 def test_no_share_is_rounded_onto_a_limit(found: Calibration) -> None:
-    data = json.loads(found.to_json())
-    data["meanings"] = [
-        {"score": 0.9, "percentile": 99.9999999, "false_match_rate": {"value": 1e-9, "low": 0.0, "high": 2e-9}}
-    ]
-    out = _printed(Calibration.from_json(json.dumps(data)))
+    out = _printed(replace(found, meanings=(ScoreMeaning(0.9, 99.9999999, Share(1e-9, 0.0, 2e-9)),)))
     assert "<100" in out
     assert "1 in 1,000,000,000" in out

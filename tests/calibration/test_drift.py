@@ -1,6 +1,7 @@
 """A saved calibration held against the vectors of today."""
 
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -15,30 +16,29 @@ def _rows(seed: int, common: float = 0.2, n: int = 600) -> np.ndarray:
     return (np.random.default_rng(seed).normal(size=(n, 24)) + common).astype(np.float32)
 
 
+@cache
+def _calibrated(seed: int, common: float = 0.2, n: int = 600) -> uncone.Calibration:
+    return uncone.calibrate(_rows(seed, common, n))
+
+
 def test_other_rows_drawn_alike_are_no_drift() -> None:
-    found = uncone.calibrate(_rows(1), against=uncone.calibrate(_rows(0))).drift
-    assert found is not None
+    found = uncone.calibrate(_rows(1), against=_calibrated(0)).drift
     assert found.level in ("none", "small")
     assert found.largest_difference < 0.05
-    assert abs(found.mean_shift_in_deviations or 0) < 0.1
-    levels = [
-        drift(uncone.calibrate(_rows(2 * seed)), uncone.calibrate(_rows(2 * seed + 1))).level for seed in range(4)
-    ]
+    assert abs(found.mean_shift_in_deviations) < 0.1
+    levels = [drift(_calibrated(2 * seed), _calibrated(2 * seed + 1)).level for seed in range(4)]
     assert levels.count("none") >= 3
 
 
 def test_a_cone_that_closed_is_a_large_drift_with_its_size() -> None:
-    saved, now = uncone.calibrate(_rows(0)), uncone.calibrate(_rows(1, common=0.6))
+    saved, now = _calibrated(0), _calibrated(1, 0.6)
     found = drift(saved, now)
     assert found.level == "large"
     one = min(found.thresholds, key=lambda each: abs(each.before.value - 0.01))
-    assert found.summary.startswith(
-        f"The saved threshold {one.score:.4g} was reached by {100 * one.before.value:.3g}% of random pairs"
-    )
+    told = f"The saved threshold {one.score:.4g} was reached by {100 * one.before.value:.3g}% of random pairs"
+    assert found.summary.startswith(told)
     assert one.now.value == now.false_match_rate(one.score) > 0.05
     assert one.ratio == pytest.approx(one.now.value / one.before.value)
-    assert one.low is not None
-    assert one.high is not None
     assert one.low < one.ratio < one.high
     assert found.mean_shift == pytest.approx(now.mean - saved.mean)
     scores = np.linspace(-1, 1, 3001)
@@ -47,33 +47,27 @@ def test_a_cone_that_closed_is_a_large_drift_with_its_size() -> None:
 
 
 def test_a_rate_that_fell_to_nothing_is_a_large_drift_too() -> None:
-    cone, round_ = uncone.calibrate(_rows(0, common=1.5)), uncone.calibrate(_rows(1, common=0.0))
+    cone, round_ = _calibrated(0, 1.5), _calibrated(1, 0.0)
     found = drift(cone, round_)
     one = min(found.thresholds, key=lambda each: abs(each.before.value - 0.01))
     assert (one.now.value, one.ratio, one.low) == (0.0, 0.0, 0.0)
     assert one.high == one.now.high / one.before.low < 0.1
-    assert found.level == "large"
-    back = drift(round_, cone)
-    assert back.level == "large"
-    never = replace(
-        cone.thresholds[0],
-        false_match_rate=replace(cone.thresholds[0].false_match_rate, value=0.0, low=0.0, high=0.001),
-    )
+    assert found.level == drift(round_, cone).level == "large"
+    first = cone.thresholds[0]
+    never = replace(first, false_match_rate=replace(first.false_match_rate, value=0.0, low=0.0, high=0.001))
     (one,) = drift(replace(cone, thresholds=(never,)), cone).thresholds
     assert (one.ratio, one.high) == (None, None)
     assert one.low == one.now.low / 0.001 > 30
 
 
 def test_few_rows_tell_little() -> None:
-    saved = uncone.calibrate(_rows(0))
-    levels = [drift(saved, uncone.calibrate(_rows(seed, n=25))).level for seed in range(1, 7)]
+    levels = [drift(_calibrated(0), _calibrated(seed, n=25)).level for seed in range(1, 7)]
     assert levels.count("unclear") >= 4
     assert "large" not in levels
 
 
 def test_the_same_vectors_are_named_as_such() -> None:
-    saved = uncone.calibrate(_rows(0))
-    found = drift(saved, uncone.calibrate(_rows(0)))
+    found = drift(_calibrated(0), uncone.calibrate(_rows(0)))
     assert (found.level, found.largest_difference, found.mean_shift) == ("none", 0.0, 0.0)
     assert found.notes == ("Both are of the same vectors.",)
 
@@ -83,38 +77,33 @@ def test_labelled_matches_are_put_back_where_the_vectors_of_today_have_no_labels
     queries = documents[:40] + 0.3 * _rows(1, n=40)
     table = tmp_path / "pairs.tsv"
     table.write_text("".join(f"{query}\t{query}\n" for query in range(40)))
-    rates = (0.05, 0.01, 0.005)
-    saved = uncone.calibrate(documents, queries=queries, pairs=table, rates=rates)
-    plain = uncone.calibrate(documents, queries=queries, rates=rates, against=saved)
+    calibrate = partial(uncone.calibrate, documents, queries=queries, rates=(0.05, 0.01, 0.005))
+    saved = calibrate(pairs=table)
+    plain = calibrate(against=saved)
     found = plain.drift
-    assert found is not None
     assert found.level == "none"
+    units = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (documents, queries)]
+    cosines = units[0] @ units[1].T
     for one in found.thresholds:  # of the same pairs, counted by hand
-        cosines = (documents / np.linalg.norm(documents, axis=1, keepdims=True)) @ (
-            queries / np.linalg.norm(queries, axis=1, keepdims=True)
-        ).T
         assert one.before.value == pytest.approx((cosines >= one.score).mean(), abs=1e-9)
         assert one.ratio == pytest.approx(1, abs=1e-9)
     assert found.notes[0].startswith("The saved calibration leaves 40 matches out (--pairs)")
-    again = uncone.calibrate(documents, queries=queries, pairs=table, rates=rates, against=saved).drift
-    assert again is not None
+    again = calibrate(pairs=table, against=saved).drift
     assert (again.level, again.notes) == ("none", ("Both are of the same vectors.",))
     far = uncone.calibrate(_rows(2, common=0.9), queries=_rows(3, common=0.9), against=saved).drift
-    assert far is not None
     assert far.level == "large"
     with pytest.raises(InputError, match=r"expected no labelled pairs, as the saved .*: leave --pairs out"):
-        uncone.calibrate(documents, queries=queries, pairs=table, against=plain)
+        calibrate(pairs=table, against=plain)
 
 
 def test_what_cannot_be_compared_is_refused_or_said() -> None:
-    saved, products = uncone.calibrate(_rows(0)), uncone.calibrate(_rows(0), metric="inner_product")
+    saved, products = _calibrated(0), uncone.calibrate(_rows(0), metric="inner_product")
     with pytest.raises(InputError, match="expected a calibration of inner_product, got one of cosine"):
         drift(saved, products)
     with pytest.raises(InputError, match="expected a calibration with thresholds, got array without"):
         drift(replace(saved, thresholds=()), saved)
-    wider = uncone.calibrate(
-        np.concatenate((_rows(0), _rows(3)), axis=1), queries=np.concatenate((_rows(4), _rows(5)), axis=1)
-    )
+    rows, queries = (np.concatenate([_rows(seed) for seed in seeds], axis=1) for seeds in ((0, 3), (4, 5)))
+    wider = uncone.calibrate(rows, queries=queries)
     notes = drift(saved, wider).notes
     assert any("24 features, these vectors have 48" in note for note in notes)
     assert any("One of the two calibrations has queries" in note for note in notes)

@@ -20,10 +20,7 @@ def _rows(n: int = 60, d: int = 8, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"queries": _rows(5, 9)},
-            r"expected queries of 8 features like array, got 9 in array: encode both with the same model",
-        ),
+        ({"queries": _rows(5, 9)}, "expected queries of 8 features like array, got 9 in array: encode both"),
         ({"queries": _rows(1)}, "expected at least two queries with a score, got 1 of 1 in array"),
         ({"rates": (0.01, 1.0)}, r"expected a false-match rate above 0 and below 1, got 1.0: 1% is 0.01"),
         ({"scores": (1.5,)}, "expected a score from -1 to 1, got 1.5"),
@@ -32,25 +29,15 @@ def _rows(n: int = 60, d: int = 8, seed: int = 0) -> np.ndarray:
         ({"most_pairs": 10}, "expected at least 1000 pairs to count, got 10"),
         ({"pairs": "p.tsv", "prior": 0.0}, "expected a prior above 0 and below 1, got 0"),
         ({"pairs": "nowhere.tsv"}, "cannot read nowhere.tsv: No such file"),
+        ({"vectors": _rows(1)}, "expected at least two rows with a score, got 1 of 1 in array"),
+        ({"vectors": np.zeros((9, 4), np.float32)}, "at least two rows with a score, got 0 of 9 in array"),
+        ({"vectors": np.array([[1.0, 2], [np.nan, 1], [2, 1]])}, r"got 1 row of 3 with NaN or inf in array \(row 1\)"),
+        ({"vectors": np.zeros((0, 4), np.float32)}, "expected at least one row"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        uncone.calibrate(_rows(), **options)
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (_rows(1), "expected at least two rows with a score, got 1 of 1 in array"),
-        (np.zeros((9, 4), np.float32), r"expected at least two rows with a score, got 0 of 9 in array"),
-        (np.array([[1.0, 2], [np.nan, 1], [2, 1]], np.float32), r"got 1 row of 3 with NaN or inf in array \(row 1\)"),
-        (np.zeros((0, 4), np.float32), "expected at least one row"),
-    ],
-)
-def test_rows_without_a_distribution_are_refused(rows: np.ndarray, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        uncone.calibrate(rows)
+        uncone.calibrate(**{"vectors": _rows()} | options)
 
 
 def test_rows_that_are_zero_or_not_finite_are_left_out_and_told() -> None:
@@ -71,7 +58,6 @@ def test_labelled_pairs_with_a_row_of_zeros_are_left_out_and_told(tmp_path: Path
     (tmp_path / "p.tsv").write_text("5\t1\n2\t3\n")
     found = uncone.calibrate(bad, pairs=tmp_path / "p.tsv")
     assert "1 labelled pair with a row that is all zero: left out." in found.notes
-    assert found.labelled is not None
     assert found.labelled.matches == 1
     assert found.pairs == found.histogram.pairs == 60 * 59 // 2 - 1
     (tmp_path / "p.tsv").write_text("5\t1\n")
@@ -87,9 +73,8 @@ def test_equal_rows_are_counted_and_told() -> None:
     assert any(note.startswith("5 pairs are of two equal rows") for note in found.notes)
     assert found.false_match_rate(1.0) >= 5 / found.pairs
     inner = uncone.calibrate(repeated, metric="inner_product")
-    assert any(
-        "of two equal rows (0.0025 of all) and score what a row does with itself" in note for note in inner.notes
-    )
+    words = "of two equal rows (0.0025 of all) and score what a row does with itself"
+    assert any(words in note for note in inner.notes)
     assert uncone.calibrate(x, queries=x).equal_pairs == 60
     assert uncone.calibrate(x, queries=_rows(seed=1)).equal_pairs == 0
 
@@ -119,8 +104,8 @@ def test_pairs_by_row_numbers_from_1_are_a_caution(tmp_path: Path) -> None:
     assert right.caution == ""
     assert right.notes[0].startswith("The ids of the queries and rows in 0.tsv are taken as row numbers")
     assert "the numbers of queries lowered by 1 and the numbers of rows lowered by 1" in wrong.caution
-    (tmp_path / "ids").write_text("".join(f"{i + 1}\n" for i in range(len(x))))
-    (tmp_path / "query-ids").write_text("".join(f"{i + 1}\n" for i in range(len(queries))))
+    for name, n in (("ids", len(x)), ("query-ids", len(queries))):
+        (tmp_path / name).write_text("".join(f"{i + 1}\n" for i in range(n)))
     table = {"pairs": tmp_path / "1.tsv", "ids": tmp_path / "ids", "query_ids": tmp_path / "query-ids"}
     named = uncone.calibrate(x, queries=queries, **table)
     assert (named.caution, "row numbers" in " ".join(named.notes)) == ("", False)
@@ -134,9 +119,7 @@ def test_long_texts_and_odd_line_ends_are_ids_like_others(tmp_path: Path) -> Non
     names[3], names[4] = "a" * 200_000, "one\u2028and\x0ctwo"
     (tmp_path / "ids.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
     (tmp_path / "p.tsv").write_text(f"{names[3]}\t{names[4]}\n{names[0]}\t{names[1]}\n", encoding="utf-8")
-    found = uncone.calibrate(_rows(), pairs=tmp_path / "p.tsv", ids=tmp_path / "ids.txt")
-    assert found.labelled is not None
-    assert found.labelled.matches == 2
+    assert uncone.calibrate(_rows(), pairs=tmp_path / "p.tsv", ids=tmp_path / "ids.txt").labelled.matches == 2
 
 
 def test_of_a_label_that_stands_twice_the_first_row_counts(tmp_path: Path) -> None:
@@ -146,7 +129,6 @@ def test_of_a_label_that_stands_twice_the_first_row_counts(tmp_path: Path) -> No
     rows.load_labels = lambda: names
     (tmp_path / "p.tsv").write_text("text 3\ttext 4\n")
     found = uncone.calibrate(rows, pairs=tmp_path / "p.tsv")
-    assert found.labelled is not None
     unit = _rows() / np.linalg.norm(_rows(), axis=1, keepdims=True)
     assert found.labelled.mean_match == pytest.approx(float(unit[3] @ unit[4]), abs=1e-6)
 
@@ -155,8 +137,8 @@ def test_queries_of_another_model_are_suspected() -> None:
     shape = np.diag(np.geomspace(3, 0.1, 24)).astype(np.float32)
     x, q = _rows(400, 24) @ shape, _rows(300, 24, seed=1) @ shape
     assert not any("same model" in note for note in uncone.calibrate(x, queries=q).notes)
-    reversed_ = q[:, ::-1].copy()
-    assert any("are they from the same model?" in note for note in uncone.calibrate(x, queries=reversed_).notes)
+    other = uncone.calibrate(x, queries=q[:, ::-1].copy())
+    assert any("are they from the same model?" in note for note in other.notes)
     longer = uncone.calibrate(x, queries=10 * q, metric="inner_product")
     assert any(re.match("Queries are (9.8|9.9|10) times as long as rows", note) for note in longer.notes)
 
@@ -174,8 +156,7 @@ def test_rows_that_are_all_equal_have_one_score() -> None:
     for metric in ("cosine", "inner_product"):
         found = uncone.calibrate(np.ones((50, 4), np.float32), metric=metric)
         assert found.variance == pytest.approx(0, abs=1e-12)
-        assert found.false_match_rate(found.mean - 0.01) == 1
-        assert found.false_match_rate(found.mean + 0.01) == 0
+        assert [found.false_match_rate(found.mean + step) for step in (-0.01, 0.01)] == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -200,15 +181,16 @@ def test_a_bad_table_of_pairs_is_refused_with_its_line(lines: str | bytes, messa
 
 
 def test_bad_files_of_ids_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "p.tsv").write_text("a\tb\n")
-    (tmp_path / "ids.txt").write_text("a\nb\n")
-    with pytest.raises(InputError, match=r"expected 60 lines in .*ids.txt, one per row of array, got 2"):
-        uncone.calibrate(_rows(), pairs=tmp_path / "p.tsv", ids=tmp_path / "ids.txt")
-    (tmp_path / "ids.txt").write_text("a\n" * 60)
-    with pytest.raises(InputError, match=r"expected each id once in .*, got 59 lines that repeat one"):
-        uncone.calibrate(_rows(), pairs=tmp_path / "p.tsv", ids=tmp_path / "ids.txt")
-    with pytest.raises(InputError, match="expected queries with ids of queries, got none"):
-        uncone.calibrate(_rows(), pairs=tmp_path / "p.tsv", query_ids=tmp_path / "ids.txt")
+    pairs, file = tmp_path / "p.tsv", tmp_path / "ids.txt"
+    pairs.write_text("a\tb\n")
+    for lines, option, message in (
+        ("a\nb\n", "ids", r"expected 60 lines in .*ids.txt, one per row of array, got 2"),
+        ("a\n" * 60, "ids", r"expected each id once in .*, got 59 lines that repeat one"),
+        ("", "query_ids", "expected queries with ids of queries, got none"),
+    ):
+        file.write_text(lines)
+        with pytest.raises(InputError, match=message):
+            uncone.calibrate(_rows(), pairs=pairs, **{option: file})
 
 
 def test_when_every_pair_matches_there_is_no_random_one(tmp_path: Path) -> None:
@@ -220,6 +202,5 @@ def test_when_every_pair_matches_there_is_no_random_one(tmp_path: Path) -> None:
 def test_labels_can_be_graded(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text("first\tsecond\tscore\n0\t1\t4.5\n2\t3\t1.0\n4\t5\t4\n")
     found = uncone.calibrate(_rows(), pairs=tmp_path / "p.tsv", match_at=4)
-    assert found.labelled is not None
     assert (found.labelled.matches, found.labelled.non_matches) == (2, 1)
     assert found.labelled.area_non_matches is not None

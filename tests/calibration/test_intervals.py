@@ -38,12 +38,12 @@ def test_intervals_cover_and_those_of_independent_pairs_do_not(queries: int | No
         counts = count_pairs(_cone(rows, rng), None if queries is None else _cone(queries, rng), GRID)
         curve, pairs = curve_of(counts), counts.total().sum()
         for place, edge in enumerate(edges):
-            one, (low, high) = curve.at_edge(edge), curve.span(share[edge])
+            score = GRID.low + GRID.width * edge
+            one, (low, high) = curve.at(score), curve.span(share[edge])
             covered[place] += one.low <= share[edge] <= one.high
-            spans[place] += low - 1e-9 <= GRID.low + GRID.width * edge <= high + 1e-9
+            spans[place] += low - 1e-9 <= score <= high + 1e-9
             naive[place] += abs(one.value - share[edge]) <= 1.96 * math.sqrt(one.value * (1 - one.value) / pairs)
-    assert (covered / repeats > 0.86).all(), covered / repeats
-    assert (covered / repeats < 0.995).all(), covered / repeats
+    assert 0.86 < (covered / repeats).min() <= (covered / repeats).max() < 0.995, covered / repeats
     assert (spans / repeats > 0.86).all(), spans / repeats
     assert (naive[:3] / repeats < 0.8).all(), naive / repeats
 
@@ -62,14 +62,10 @@ def test_a_few_copies_of_one_text_are_covered_less_often() -> None:
 
 
 def test_intervals_hold_their_share_and_narrow_with_rows() -> None:
-    rng = np.random.default_rng(0)
-    widths = []
+    rng, widths = np.random.default_rng(0), []
     for n in (100, 1600):
         curve = curve_of(count_pairs(_cone(n, rng), None, GRID))
-        assert (curve.low <= curve.share).all()
-        assert (curve.share <= curve.high).all()
-        assert (curve.low >= 0).all()
-        assert (curve.high <= 1).all()
+        assert (np.diff([0 * curve.low, curve.low, curve.share, curve.high, 0 * curve.low + 1], axis=0) >= 0).all()
         at = int(np.argmax(curve.share <= 0.1))
         widths.append(curve.high[at] - curve.low[at])
     assert 2.5 < widths[0] / widths[1] < 6.5  # 4, but for the spread of the estimate itself

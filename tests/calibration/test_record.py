@@ -1,8 +1,9 @@
-"""The record: shares that fall with the score, histograms that add up, files that come back, and the function to paste."""
+"""The record: shares that fall with the score, histograms that add up, files that come back, the function to paste."""
 
 import json
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,17 +66,11 @@ def test_merged_histograms_count_both(one: tuple[int, list[int]], other: tuple[i
             assert both.reached(score) == pytest.approx(expected, abs=1e-9)
 
 
-def test_histograms_of_other_grids_are_not_merged() -> None:
+def test_other_grids_odd_widths_and_shares_outside_their_interval() -> None:
     with pytest.raises(InputError, match=r"expected bins on one grid, got widths 0\.1 and 0\.2"):
         ScoreHistogram(0.0, 0.1, (1,)).merge(ScoreHistogram(0.0, 0.2, (1,)))
-
-
-def test_a_width_that_no_division_holds_makes_no_crash() -> None:
-    bins = ScoreHistogram(0.0, 5e-324, (1,))
+    bins = ScoreHistogram(0.0, 5e-324, (1,))  # a width that no division holds
     assert (bins.reached(-1), bins.reached(1)) == (1, 0)
-
-
-def test_a_share_is_inside_its_interval() -> None:
     with pytest.raises(InputError, match="inside its interval"):
         Share(0.5, 0.6, 0.7)
 
@@ -98,9 +93,8 @@ def test_answers_need_the_standard_library_alone(found: Calibration, tmp_path) -
         "print(c.percentile(0.3), c.false_match_rate(0.3), c.threshold(0.01), c.false_match_interval(0.3));"
         "assert not {'torch', 'numpy'} & set(sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "c.json")], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", code, str(tmp_path / "c.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split()[1] == str(found.false_match_rate(0.3))
 
 
@@ -114,19 +108,19 @@ def test_intervals_between_knots_are_near_those_at_knots(found: Calibration) -> 
 
 
 def test_a_rate_that_the_pairs_are_too_few_for_is_refused(found: Calibration) -> None:
-    with pytest.raises(InputError, match="expected a rate of at least 1 in 319600 counted pairs, got 1e-06"):
-        found.threshold(1e-6)
-    with pytest.raises(InputError, match="above 0 and below 1, got 0"):
-        found.threshold(0)
-    with pytest.raises(InputError, match="expected a finite score, got nan"):
-        found.false_match_rate(float("nan"))
+    for ask, value, message in (
+        (found.threshold, 1e-6, "expected a rate of at least 1 in 319600 counted pairs, got 1e-06"),
+        (found.threshold, 0, "above 0 and below 1, got 0"),
+        (found.false_match_rate, float("nan"), "expected a finite score, got nan"),
+    ):
+        with pytest.raises(InputError, match=message):
+            ask(value)
 
 
 def test_the_pasted_function_is_as_near_as_it_says(found: Calibration) -> None:
-    space: dict[str, object] = {}
+    space: dict[str, Any] = {}
     exec(found.function, space)
     function = space["false_match_rate"]
-    assert callable(function)
     told = float(found.function.partition("within ")[2].partition("%")[0]) / 100
     deepest = float(found.function.partition("down to ")[2].partition('."""')[0])
     bins, seen, previous = found.histogram, 0, 1.0

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 import uncone
 from tests.command import run_command
 from tests.report.records_example import HOSTILE, make_diagnosis, make_hostile, make_measurements, make_subject
-from uncone import cli
-from uncone.comparison.bars.record import Check
+from uncone.comparison.bars.record import Bar, Check
 from uncone.diagnosis.record import Diagnosis
 from uncone.errors import InputError
+from uncone.records.blocks import Table
 from uncone.records.parts import Finding, Measurement
 from uncone.records.text import visible
 
@@ -35,14 +35,16 @@ def saved(tmp_path: Path) -> str:
 _run = partial(run_command, "check")
 
 
-def _one_subject() -> Diagnosis:
-    return replace(make_diagnosis(), subjects=(make_subject("input"),))
+def _one_subject(value: float | None = None) -> Diagnosis:
+    """The example with its input table alone; with a value, of one reading m."""
+    table = make_subject("input")
+    kept = table if value is None else replace(table, measurements=(Measurement("m", value),))
+    return replace(make_diagnosis(), subjects=(kept,))
 
 
 def test_within_all_bars_is_status_0(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, err = _run(
-        capsys, saved, "--max", "input.mean_cosine=0.3", "--min", "input.isoscore=0.2", "--max=head.isoscore=1"
-    )
+    bars = ("--max", "input.mean_cosine=0.3", "--min", "input.isoscore=0.2", "--max=head.isoscore=1")
+    status, out, err = _run(capsys, saved, *bars)
     assert (status, err) == (0, "")
     lines = [line.split() for line in out.splitlines()]
     assert out.startswith("OK  example-model is within all 3 bars.\nThe input token table is severely")
@@ -54,19 +56,15 @@ def test_beyond_a_bar_is_status_2(saved: str, capsys: pytest.CaptureFixture[str]
     status, out, err = _run(capsys, saved, "--max", "input.mean_cosine=0.01", "--min", "input.isoscore=0.2")
     assert (status, err) == (2, "")
     assert out.startswith("FAILED  example-model is beyond 1 of 2 bars: input.mean_cosine.\n")
-    assert ["BEYOND", "input.mean_cosine", "0.0181", "at", "most", "0.01"] in [
-        line.split() for line in out.splitlines()
-    ]
+    lines = [line.split() for line in out.splitlines()]
+    assert ["BEYOND", "input.mean_cosine", "0.0181", "at", "most", "0.01"] in lines
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "expected at least one bar or fail_on, got neither: give one such as --max mean_cosine=0.3"),
-        (
-            ("--max", "input.two_nn=3"),
-            "input.two_nn is undefined here: more than half of the rows have a duplicate: take its bar out",
-        ),
+        (("--max", "input.two_nn=3"), "input.two_nn is undefined here: more than half of the rows have a duplicate: "),
         (("--max", "input.mean_cosin=3"), "got 'input.mean_cosin': the nearest are input.mean_cosine"),
         (("--max", "input.mean_cosine.=3"), "got 'input.mean_cosine.'"),
         (("--max", "mean_cosine=3"), "got 'mean_cosine': the nearest are input.mean_cosine, head.mean_cosine"),
@@ -77,14 +75,8 @@ def test_beyond_a_bar_is_status_2(saved: str, capsys: pytest.CaptureFixture[str]
         (("--min", "=1"), "expected --min NAME=VALUE, got '=1'"),
         (("--max", "input.mean_cosine=nan"), "expected a finite number as the max of input.mean_cosine, got nan"),
         (("--max", "input.isoscore=1", "--max", "input.isoscore=2"), "expected one --max of input.isoscore, got two"),
-        (
-            ("--max", "input.rogue_dimensions.dimensions=3"),
-            "expected a finite number at input.rogue_dimensions.dimensions, got [3, 1]",
-        ),
-        (
-            ("--max", "input.rogue_dimensions.exact=3"),
-            "expected a finite number at input.rogue_dimensions.exact, got True",
-        ),
+        (("--max", "input.rogue_dimensions.dimensions=3"), "at input.rogue_dimensions.dimensions, got [3, 1]"),
+        (("--max", "input.rogue_dimensions.exact=3"), "a finite number at input.rogue_dimensions.exact, got True"),
         (("--max", "input.rogue_dimensions.dimensions.2=3"), "there are items 0 to 1"),
         (("--max", f"input.rogue_dimensions.dimensions.{'1' * 5000}=3"), "there are items 0 to 1"),
         (("--max", "input.rogue_dimensions.nothing=3"), "there is dimensions, shares, exact, map"),
@@ -96,23 +88,16 @@ def test_what_cannot_be_measured_is_status_1(
     saved: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
     status, out, err = _run(capsys, saved, *arguments)
-    assert (status, out) == (1, "")
-    assert err.startswith("uncone: ")
-    assert err.count("\n") == 1
+    assert (status, out, err[:8], err.count("\n")) == (1, "", "uncone: ", 1)
     assert message in err
 
 
 def test_a_file_that_is_no_diagnosis_is_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "d.json").write_text("[")
-    for path, message in (
-        (tmp_path / "none.json", "cannot read"),
-        (tmp_path, "cannot read"),
-        (tmp_path / "d.json", "d.json: expected a diagnosis"),
-    ):
-        status, _, err = _run(capsys, str(path), "--max", "a.b=1")
-        assert status == 1
-        assert message in err
-        assert "uncone diagnose SPEC --json" in err
+    files = {"none.json": "cannot read", "": "cannot read", "d.json": "d.json: expected a diagnosis"}
+    for name, message in files.items():
+        status, _, err = _run(capsys, tmp_path / name, "--max", "a.b=1")
+        assert (status, message in err, "uncone diagnose SPEC --json" in err) == (1, True, True)
 
 
 def test_unmeasured_wins_over_beyond(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,15 +109,9 @@ def test_the_result_as_json(saved: str, tmp_path: Path, capsys: pytest.CaptureFi
     status, out, _ = _run(capsys, saved, "--max", "input.mean_cosine=0.01", "--json", str(target))
     assert status == 2
     assert f"wrote {target}" in out.replace("\n", "")
-    assert json.loads(target.read_text()) == {
-        "name": "example-model",
-        "ok": False,
-        "schema": "uncone.check/1",
-        "bars": [{"name": "input.mean_cosine", "value": 0.0181, "kind": "max", "bar": 0.01, "ok": False}],
-        "verdict": make_diagnosis().verdict,
-        "level": "severe",
-        "fail_on": None,
-    }
+    bar = {"name": "input.mean_cosine", "value": 0.0181, "kind": "max", "bar": 0.01, "ok": False}
+    of = {"name": "example-model", "verdict": make_diagnosis().verdict, "level": "severe", "fail_on": None}
+    assert json.loads(target.read_text()) == of | {"ok": False, "schema": "uncone.check/1", "bars": [bar]}
     assert Check.load(target).to_json() == target.read_text()
     target.unlink()
     assert _run(capsys, saved, "--max", "no=1", "--json", str(target))[0] == 1
@@ -185,17 +164,12 @@ def test_a_check_of_an_older_file_is_still_drawn() -> None:
 
 def test_names() -> None:
     d = make_diagnosis()
-    found = uncone.check(d, max={"input.rogue_dimensions.dimensions.0": 3, "head.without_effect.mean_cosine": 0.7})
-    assert [(bar.name, bar.value) for bar in found.bars] == [
-        ("input.rogue_dimensions.dimensions.0", 3.0),
-        ("head.without_effect.mean_cosine", 0.613),
-    ]
-    assert (
-        uncone.check(_one_subject(), max={"mean_cosine": 1, "input.mean_cosine": 1}).bars[0].name == "input.mean_cosine"
-    )
-    dotted = replace(
-        make_subject(), name="a.b", measurements=(Measurement("c.d", 1.0, details={"e": 2}), Measurement("c", 3.0))
-    )
+    named = {"input.rogue_dimensions.dimensions.0": 3.0, "head.without_effect.mean_cosine": 0.613}
+    assert {bar.name: bar.value for bar in uncone.check(d, max=dict.fromkeys(named, 3)).bars} == named
+    both = uncone.check(_one_subject(), max={"mean_cosine": 1, "input.mean_cosine": 1})
+    assert both.bars[0].name == "input.mean_cosine"
+    readings = (Measurement("c.d", 1.0, details={"e": 2}), Measurement("c", 3.0))
+    dotted = replace(make_subject(), name="a.b", measurements=readings)
     found = uncone.check(replace(d, subjects=(dotted,)), min={"a.b.c.d": 0, "a.b.c.d.e": 0, "c": 0})
     assert [bar.value for bar in found.bars] == [1.0, 2.0, 3.0]
 
@@ -207,17 +181,8 @@ def test_equal_to_the_bar_is_within_it() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 10**400])
 def test_a_number_that_is_not_finite_is_refused(value: float) -> None:
-    d = replace(_one_subject(), subjects=(replace(make_subject(), measurements=(Measurement("m", value),)),))
     with pytest.raises(InputError, match=f"expected a finite number at input.m, got {str(value)[:50]}"):
-        uncone.check(d, max={"m": 1})
-
-
-@pytest.mark.parametrize("bar", [math.inf, 10**400, True, "0.3"])
-def test_a_bar_that_is_no_number_is_refused(bar: object) -> None:
-    with pytest.raises(
-        (InputError, Exception), match=r"expected a finite number as the max of mean_cosine|violates type hint"
-    ):
-        uncone.check(_one_subject(), max={"mean_cosine": bar})  # type: ignore[dict-item]
+        uncone.check(_one_subject(value), max={"m": 1})
 
 
 def test_a_diagnosis_with_nothing_in_it() -> None:
@@ -225,26 +190,14 @@ def test_a_diagnosis_with_nothing_in_it() -> None:
         uncone.check(replace(make_diagnosis(), subjects=()), max={"a": 1})
 
 
-@pytest.mark.parametrize(
-    ("value", "bar", "shown"),
-    [
-        (0.29996, 0.3, "0.29996"),
-        (0.3, 0.3, "0.300"),
-        (0.29999999999, 0.3, "<0.300"),
-        (0.30000000001, 0.3, ">0.300"),
-        (0.5, 0.3, "0.500"),
-    ],
-)
-def test_no_number_is_rounded_onto_a_bar_it_did_not_reach(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: float, bar: float, shown: str
-) -> None:
-    d = replace(_one_subject(), subjects=(replace(make_subject(), measurements=(Measurement("m", value),)),))
-    d.save(tmp_path / "d.json")
-    status, out, _ = _run(capsys, str(tmp_path / "d.json"), "--min", f"m={bar}")
-    assert status == (0 if value >= bar else 2)
-    assert ["ok" if value >= bar else "BEYOND", "input.m", shown, "at", "least", str(bar)] in [
-        line.split() for line in out.splitlines()
-    ]
+def test_no_number_is_rounded_onto_a_bar_it_did_not_reach(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    near = {0.29996: "0.29996", 0.3: "0.300", 0.29999999999: "<0.300", 0.30000000001: ">0.300", 0.5: "0.500"}
+    for value, shown in near.items():
+        _one_subject(value).save(tmp_path / "d.json")
+        status, out, _ = _run(capsys, tmp_path / "d.json", "--min", "m=0.3")
+        expected, word = (0, "ok") if value >= 0.3 else (2, "BEYOND")
+        assert status == expected
+        assert [word, "input.m", shown, "at", "least", "0.3"] in [line.split() for line in out.splitlines()]
 
 
 number = st.floats(-1e6, 1e6, allow_nan=False)
@@ -252,12 +205,8 @@ number = st.floats(-1e6, 1e6, allow_nan=False)
 
 @given(number, number)
 def test_printed_numbers_stand_on_their_side_of_the_bar(value: float, bar: float) -> None:
-    from uncone.comparison.bars.record import Bar, Check
-    from uncone.records.blocks import Table
-
-    (table,) = (
-        b for b in Check("d", True, (Bar("a.b", value, "max", bar, value <= bar),)).blocks() if isinstance(b, Table)
-    )
+    check = Check("d", True, (Bar("a.b", value, "max", bar, value <= bar),))
+    (table,) = (block for block in check.blocks() if isinstance(block, Table))
     _, _, cell, words = table.rows[0]
     shown = cell.text
     assert float(words.removeprefix("at most ")) == bar
@@ -269,7 +218,7 @@ def test_printed_numbers_stand_on_their_side_of_the_bar(value: float, bar: float
 
 @given(number, number)
 def test_either_side_of_a_bar(value: float, bar: float) -> None:
-    d = replace(_one_subject(), subjects=(replace(make_subject(), measurements=(Measurement("m", value),)),))
+    d = _one_subject(value)
     assert uncone.check(d, max={"m": bar}).ok == (value <= bar)
     assert uncone.check(d, min={"m": bar}).ok == (value >= bar)
     assert uncone.check(d, max={"m": bar}, min={"m": bar}).ok == (value == bar)
@@ -281,7 +230,7 @@ def test_hostile_names_are_text(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (subject,) = hostile.subjects
     replace(hostile, subjects=(replace(subject, measurements=subject.measurements[:1]),)).save(tmp_path / "d.json")
     for bar, status in ((f"{text}=1", 0), (f"{text}=0", 2), ("nothing=0", 1)):
-        found, out, err = _run(capsys, str(tmp_path / "d.json"), f"--max={bar}")
+        found, out, err = _run(capsys, tmp_path / "d.json", f"--max={bar}")
         if text.strip() == text and "\ud800" not in text:
             assert found == status
         assert not {"\x1b", "\x07", "\u202e", "\u200b", "\ud800"} & set(out + err)
@@ -294,20 +243,6 @@ def test_all_of_the_examples_numbers_can_be_named() -> None:
     assert {bar.name: bar.value for bar in found.bars} == named
 
 
-def test_the_diagnosis_is_not_written_over(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
-    before = Path(saved).read_bytes()
-    for arguments in (
-        ("check", saved, "--max", "input.mean_cosine=1", "--json", saved),
-        ("compare", saved, saved, "--json", saved),
-        ("report", saved, "--html", saved),
-    ):
-        with pytest.raises(SystemExit) as stopped:
-            cli.main(list(arguments))
-        assert stopped.value.code == 1
-        assert "expected another file to write than what is read" in capsys.readouterr().err
-        assert Path(saved).read_bytes() == before
-
-
 @pytest.mark.parametrize("name", ["a\x1b[31m.json", "\udcff.json"])
 def test_a_name_that_cannot_be_printed_changes_no_status(
     saved: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
@@ -318,25 +253,14 @@ def test_a_name_that_cannot_be_printed_changes_no_status(
     assert not Check.load(target).ok
 
 
-@pytest.mark.parametrize(
-    "bar",
-    [
-        np.float32(0.3),
-        np.float16(0.3),
-        np.int64(1),
-        np.uint8(1),
-        np.longdouble(0.3),
-        np.float64(0.3),
-        Fraction(1, 3),
-        1,
-    ],
-)
-def test_bars_are_any_real_numbers(bar: SupportsFloat) -> None:
-    found = uncone.check(_one_subject(), max={"mean_cosine": bar}).bars[0]
-    assert (found.bar, type(found.bar), found.ok) == (float(bar), float, True)
+def test_bars_are_any_real_numbers() -> None:
+    kinds = (np.float32, np.float16, np.longdouble, np.float64)
+    for bar in (*(kind(0.3) for kind in kinds), np.int64(1), np.uint8(1), Fraction(1, 3), 1):
+        found = uncone.check(_one_subject(), max={"mean_cosine": bar}).bars[0]
+        assert (found.bar, type(found.bar), found.ok) == (float(bar), float, True)
 
 
-@pytest.mark.parametrize("bar", [True, math.nan, np.float32("nan"), np.float16("inf"), 10**400])
+@pytest.mark.parametrize("bar", [True, math.nan, math.inf, np.float32("nan"), np.float16("inf"), 10**400])
 def test_bars_that_are_no_real_numbers_are_refused(bar: SupportsFloat) -> None:
     with pytest.raises(InputError, match="expected a finite number as the max of mean_cosine"):
         uncone.check(_one_subject(), max={"mean_cosine": bar})

@@ -13,7 +13,7 @@ def word(topic: int, number: int) -> str:
 
 
 def write_word_vectors(path: Path, *, spoiled: bool) -> Path:
-    """Words of a topic are near each other. Spoiled, every word also lies far out, more or less far, along one direction."""
+    """Words of a topic are near each other. Spoiled, every word also lies more or less far out along one direction."""
     generator = np.random.default_rng(0)
     topics = generator.standard_normal((TOPICS, D))
     vectors = topics.repeat(WORDS, 0) + 0.5 * generator.standard_normal((TOPICS * WORDS, D))

@@ -1,6 +1,7 @@
 """Paired bootstrap intervals against a hand case, scipy, and ranks taken by sorting every resample."""
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -27,8 +28,7 @@ scores = hnp.arrays(np.float64, st.integers(3, 12), elements=st.integers(-5, 5).
 def test_two_items_by_hand() -> None:
     # Differences 0 and 1: a resample's mean is 0, 1/2 or 1 with probability 1/4, 1/2, 1/4.
     interval = paired_bootstrap([1.0, 1.0], [1.0, 2.0], resamples=20_000)
-    assert interval.difference == 0.5
-    assert (interval.low, interval.high) == (0.0, 1.0)
+    assert (interval.difference, interval.low, interval.high) == (0.5, 0.0, 1.0)
     middle = paired_bootstrap([1.0, 1.0], [1.0, 2.0], resamples=20_000, level=0.4)
     assert (middle.low, middle.high) == (0.5, 0.5)
 
@@ -36,25 +36,20 @@ def test_two_items_by_hand() -> None:
 def test_three_items_by_all_resamples() -> None:
     a, b = np.array([0.1, 0.5, 0.2]), np.array([0.4, 0.3, 0.9])
     every = [np.mean((b - a)[list(items)]) for items in itertools.product(range(3), repeat=3)]
-    low, high = np.quantile(every, [0.025, 0.975], method="inverted_cdf")
+    expected = np.quantile(every, [0.025, 0.975], method="inverted_cdf")
     interval = paired_bootstrap(a, b, resamples=100_000)
-    assert interval.low == pytest.approx(low, abs=1e-12)
-    assert interval.high == pytest.approx(high, abs=1e-12)
+    assert (interval.low, interval.high) == pytest.approx(tuple(expected), abs=1e-12)
+
+
+scipy_s = partial(scipy.stats.bootstrap, paired=True, method="percentile")
 
 
 def test_as_scipy_bootstraps_a_mean() -> None:
     generator = np.random.default_rng(0)
     a = generator.random(60)
     b = a + generator.normal(0.05, 0.2, 60)
-    theirs = scipy.stats.bootstrap(
-        (a, b),
-        lambda x, y, axis: np.mean(y - x, axis=axis),
-        paired=True,
-        vectorized=True,
-        n_resamples=20_000,
-        method="percentile",
-        rng=np.random.default_rng(1),
-    ).confidence_interval
+    how = {"vectorized": True, "n_resamples": 20_000, "rng": np.random.default_rng(1)}
+    theirs = scipy_s((a, b), lambda x, y, axis: np.mean(y - x, axis=axis), **how).confidence_interval
     ours = paired_bootstrap(a, b, resamples=20_000)
     assert ours.difference == pytest.approx(np.mean(b - a))
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.002)
@@ -66,15 +61,9 @@ def test_as_scipy_bootstraps_a_difference_of_correlations(kind: str) -> None:
     gold = np.round(generator.random(50) * 5, 1)
     a, b = gold + generator.normal(0, 2, 50), gold + generator.normal(0, 1, 50)
     function = scipy.stats.spearmanr if kind == "spearman" else scipy.stats.pearsonr
-    theirs = scipy.stats.bootstrap(
-        (a, b, gold),
-        lambda x, y, z: function(y, z)[0] - function(x, z)[0],
-        paired=True,
-        vectorized=False,
-        n_resamples=500,
-        method="percentile",
-        rng=np.random.default_rng(3),
-    ).confidence_interval
+    how = {"vectorized": False, "n_resamples": 500, "rng": np.random.default_rng(3)}
+    changes = scipy_s((a, b, gold), lambda x, y, z: function(y, z)[0] - function(x, z)[0], **how)
+    theirs = changes.confidence_interval
     ours = correlation_bootstrap(a, b, gold, kind=kind, resamples=4000)
     assert ours.difference == pytest.approx(function(b, gold)[0] - function(a, gold)[0], abs=1e-12)
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.035)
@@ -86,18 +75,17 @@ def test_a_mean_over_two_subsets_by_all_resamples() -> None:
     subsets = ["x", "y"] * 4  # not in blocks
 
     def every(system: np.ndarray, items: np.ndarray) -> np.ndarray:
-        return np.array(
-            [_by_ranks(system[items[list(c)]], gold[items[list(c)]]) for c in itertools.product(range(4), repeat=4)]
-        )
+        drawn = (items[list(four)] for four in itertools.product(range(4), repeat=4))
+        return np.array([_by_ranks(system[one], gold[one]) for one in drawn])
 
     places = (np.arange(0, 8, 2), np.arange(1, 8, 2))
     x, y = (every(b, items) - every(a, items) for items in places)
     found = (x[:, None] + y[None, :]).ravel() / 2
-    low, high = np.nanquantile(found, [0.025, 0.975])
+    expected = tuple(np.nanquantile(found, [0.025, 0.975]))
     (interval,) = correlation_bootstraps(a, b[None], gold, subsets=subsets, resamples=60_000)
     whole = [_by_ranks(b[items], gold[items]) - _by_ranks(a[items], gold[items]) for items in places]
     assert interval.difference == pytest.approx(sum(whole) / 2, abs=1e-12)
-    assert (interval.low, interval.high) == pytest.approx((low, high), abs=0.02)
+    assert (interval.low, interval.high) == pytest.approx(expected, abs=0.02)
     assert interval.resamples == pytest.approx(60_000 * np.isfinite(found).mean(), rel=0.005)
 
 
@@ -123,12 +111,13 @@ def test_a_mean_over_subsets_keeps_their_sizes_and_draws_them_apart() -> None:
 
 def test_means_over_subsets_refuse_what_they_cannot_draw() -> None:
     a, b, gold = np.random.default_rng(11).random((3, 6))
-    with pytest.raises(InputError, match="expected a subset for each of the 6 items, got 'xy'"):
-        correlation_bootstraps(a, b[None], gold, subsets="xy")
-    with pytest.raises(InputError, match="at least two items in every subset, got one in 'y'"):
-        correlation_bootstraps(a, b[None], gold, subsets="xxxxxy")
-    with pytest.raises(UndefinedMeasure, match="resamples, where all scores are equal"):
-        correlation_bootstraps(a, b[None], gold, subsets="xxxxyy")
+    for subsets, error, message in (
+        ("xy", InputError, "expected a subset for each of the 6 items, got 'xy'"),
+        ("xxxxxy", InputError, "at least two items in every subset, got one in 'y'"),
+        ("xxxxyy", UndefinedMeasure, "resamples, where all scores are equal"),
+    ):
+        with pytest.raises(error, match=message):
+            correlation_bootstraps(a, b[None], gold, subsets=subsets)
 
 
 @settings(max_examples=15)
@@ -150,14 +139,9 @@ def test_ranks_of_a_resample_are_those_of_sorting_it(x: np.ndarray, random: obje
 
 @given(scores)
 def test_identical_systems_differ_by_nothing(x: np.ndarray) -> None:
-    interval = paired_bootstrap(x, x, resamples=100)
-    assert (interval.difference, interval.low, interval.high) == (0, 0, 0)
-
-
-def test_identical_systems_correlate_alike() -> None:
-    x, gold = np.random.default_rng(4).random((2, 40))
-    for kind in ("spearman", "pearson"):
-        interval = correlation_bootstrap(x, x, gold, kind=kind, resamples=500)
+    one, gold = np.random.default_rng(4).random((2, 40))
+    correlated = (correlation_bootstrap(one, one, gold, kind=kind, resamples=100) for kind in ("spearman", "pearson"))
+    for interval in (paired_bootstrap(x, x, resamples=100), *correlated):
         assert (interval.difference, interval.low, interval.high) == (0, 0, 0)
 
 
@@ -193,9 +177,8 @@ def test_a_seed_is_a_result_and_blocks_are_not(monkeypatch: pytest.MonkeyPatch) 
 
 def test_many_systems_at_once_are_each_alone() -> None:
     a, b, c, gold = np.random.default_rng(7).random((4, 30))
-    assert paired_bootstraps(a, np.stack([b, c]), resamples=300)[1].low == pytest.approx(
-        paired_bootstrap(a, c, resamples=300).low, abs=1e-12
-    )
+    _, second = paired_bootstraps(a, np.stack([b, c]), resamples=300)
+    assert second.low == pytest.approx(paired_bootstrap(a, c, resamples=300).low, abs=1e-12)
     together = correlation_bootstraps(a, np.stack([b, c]), gold, resamples=300)
     assert together[1] == correlation_bootstrap(a, c, gold, resamples=300)
 
@@ -206,27 +189,23 @@ def test_large_common_offsets_lose_no_digits() -> None:
 
 
 def test_refusals_say_what_came() -> None:
-    good = np.arange(5.0)
-    with pytest.raises(InputError, match=r"per_item_a of shape \(N,\) with N >= 2, got shape \(1,\)"):
-        paired_bootstrap([1.0], [2.0])
-    with pytest.raises(InputError, match="same 5 items of every system"):
-        paired_bootstrap(good, good[:4])
-    with pytest.raises(InputError, match="1 that are not"):
-        paired_bootstrap([0.0, np.nan, 1.0], [0.0, 1.0, 2.0])
-    with pytest.raises(InputError, match="hold numbers"):
-        paired_bootstrap(["a", "b"], [0.0, 1.0])
-    with pytest.raises(InputError, match="gold score for each of the 5"):
-        correlation_bootstrap(good, good, good[:3])
-    with pytest.raises(InputError, match="at least 100 resamples"):
-        paired_bootstrap(good, good, resamples=10)
-    for seed in (-1, 3_000_000_000):
-        with pytest.raises(InputError, match="expected a seed from 0 to 2,000,000,000, got"):
-            paired_bootstrap(good, good, seed=seed)
-    with pytest.raises(InputError, match=r"at least 200 resamples for an interval at level 0\.99, got 150"):
-        paired_bootstrap(good, good, resamples=150, level=0.99)
-    with pytest.raises(InputError, match="level between 0 and 1"):
-        paired_bootstrap(good, good, level=95)
+    good, three = np.arange(5.0), [0.0, 1.0, 2.0]
+    paired, correlated = partial(paired_bootstrap, good, good), correlation_bootstrap
+    for call, message in (
+        (lambda: paired_bootstrap([1.0], [2.0]), r"per_item_a of shape \(N,\) with N >= 2, got shape \(1,\)"),
+        (lambda: paired_bootstrap(good, good[:4]), "same 5 items of every system"),
+        (lambda: paired_bootstrap([0.0, np.nan, 1.0], three), "1 that are not"),
+        (lambda: paired_bootstrap(["a", "b"], [0.0, 1.0]), "hold numbers"),
+        (lambda: correlated(good, good, good[:3]), "gold score for each of the 5"),
+        (lambda: paired(resamples=10), "at least 100 resamples"),
+        (lambda: paired(seed=-1), "expected a seed from 0 to 2,000,000,000, got"),
+        (lambda: paired(seed=3_000_000_000), "expected a seed from 0 to 2,000,000,000, got"),
+        (lambda: paired(resamples=150, level=0.99), r"200 resamples for an interval at level 0\.99, got 150"),
+        (lambda: paired(level=95), "level between 0 and 1"),
+    ):
+        with pytest.raises(InputError, match=message):
+            call()
     with pytest.raises(UndefinedMeasure, match="all 5 scores of one side are equal"):
-        correlation_bootstrap(good, np.full(5, 0.1), good)
+        correlated(good, np.full(5, 0.1), good)
     with pytest.raises(UndefinedMeasure, match=r"undefined in \d+ of 1000 resamples"):
-        correlation_bootstrap([0.0, 1.0, 0.0], [0.0, 1.0, 2.0], [0.0, 1.0, 2.0], resamples=1000)
+        correlated([0.0, 1.0, 0.0], three, three, resamples=1000)

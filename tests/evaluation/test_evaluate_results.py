@@ -22,18 +22,14 @@ def test_kept_records_load_and_begin_as_they_are_printed(path: Path) -> None:
 
 def test_the_document_quotes_the_kept_results() -> None:
     page = (ROOT / "docs/evaluation.md").read_text(encoding="utf-8").partition("## What it says of MiniLM")[2]
-    quoted = [
-        line
-        for block in re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-        for line in block.splitlines()
-    ]
+    quoted = "".join(re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)).splitlines()
     printed = {line for path in RESULTS.glob("*.txt") for line in path.read_text(encoding="utf-8").splitlines()}
     assert len(quoted) > 30
     assert set(quoted) <= printed | {"..."}
 
 
 def test_the_default_on_retrieval_is_to_leave_it() -> None:
-    """A repair may be a default for retrieval only if it surely costs less than 0.005 of nDCG@10; centring does not show that."""
+    """A repair may be a default only if it surely costs less than 0.005 of nDCG@10; centring does not show that."""
     (path,) = RESULTS.glob("*.retrieval.json")
     found = Evaluation.load(path).differences["retrieval"]["scifact"]
     assert found["center"]["ndcg10"].low < -0.005
@@ -77,12 +73,8 @@ def test_the_price_of_own_vectors_is_the_kept_one() -> None:
     took = {name: f"{one['processor_s']:.0f} seconds" for name, one in kept["commands"].items()}
     peak = {name: f"{one['peak_mib']:,} MiB" for name, one in kept["commands"].items()}
     assert f"With {kept['documents']:,} documents and {kept['queries']:,} queries of {kept['d']} numbers" in told
-    assert (
-        f"all repairs took {took['all repairs']} of one processor's time and at most {peak['all repairs']} of" in told
-    )
-    for name, words in (
-        ("center", "`--repairs center` alone took"),
-        ("cluster_center", "`--repairs cluster_center` alone"),
-        ("auto", "the choice among the affine repairs"),
-    ):
+    of_all = f"{took['all repairs']} of one processor's time and at most {peak['all repairs']}"
+    assert f"all repairs took {of_all} of" in told
+    alone = {"center": "`--repairs center` alone took", "cluster_center": "`--repairs cluster_center` alone"}
+    for name, words in (alone | {"auto": "the choice among the affine repairs"}).items():
         assert f"{words} {took[name]} and {peak[name]}" in told

@@ -53,21 +53,25 @@ def unit(x: Array) -> Array:
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
+def given(*, spoiled: bool, **more: Any) -> dict[str, Any]:
+    """The planted vectors and judgements as arguments, with centring and few resamples unless others are asked for."""
+    documents, queries, judged = planted(spoiled=spoiled)
+    own = {"queries": queries, "documents": documents, "qrels": judged}
+    return own | {"repairs": ["center"], "resamples": 200} | more
+
+
+def of_documents(found: Evaluation, repair: str = "original") -> Any:
+    return found.results["retrieval"]["documents"][repair]
+
+
 def test_all_three_ways_by_hand() -> None:
     documents, queries, judged = planted(spoiled=True)
-    found = uncone.evaluate(
-        queries=queries, documents=documents, qrels=judged, repairs=["center", "standardize"], resamples=200
-    )
+    found = uncone.evaluate(**given(spoiled=True, repairs=["center", "standardize"]))
     x, y = documents.astype(np.float64), queries.astype(np.float64)
     mean, spread = x.mean(0), x.std(0, ddof=1)
-    moved: dict[str, Any] = {
-        "original": lambda z: z,
-        "center": lambda z: z - mean,
-        "standardize": lambda z: (z - mean) / spread,
-    }
-    for name, function in moved.items():
-        numbers = found.results["retrieval"]["documents"][name]
-        a, b = function(y), function(x)
+    for name, shift, scale in (("original", 0, 1), ("center", mean, 1), ("standardize", mean, spread)):
+        numbers = of_documents(found, name)
+        a, b = ((z - shift) / scale for z in (y, x))
         assert numbers["ndcg10"] == pytest.approx(ndcg10(unit(a), unit(b), judged), abs=2e-3)
         assert numbers["ndcg10_inner"] == pytest.approx(ndcg10(a, b, judged), abs=2e-3)
         assert numbers["ndcg10_inner_documents"] == pytest.approx(ndcg10(y, b, judged), abs=2e-3)
@@ -111,39 +115,32 @@ FORMS = [
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(form.values()))
 def test_every_form_of_ids_and_judgements_says_the_same(form: dict[str, str], tmp_path: Path) -> None:
-    documents, queries, judged = planted(spoiled=True)
-    _write(tmp_path, documents, queries, judged)
-    given = {name: tmp_path / file for name, file in form.items()}
-    found = uncone.evaluate(**given, repairs=["center"], resamples=200)
-    plain = uncone.evaluate(queries=queries, documents=documents, qrels=judged, repairs=["center"], resamples=200)
+    _write(tmp_path, *planted(spoiled=True))
+    files = {name: tmp_path / file for name, file in form.items()}
+    found = uncone.evaluate(**files, repairs=["center"], resamples=200)
+    plain = uncone.evaluate(**given(spoiled=True))
     assert found.results["retrieval"]["d"] == plain.results["retrieval"]["documents"]
     assert found.differences["retrieval"]["d"] == plain.differences["retrieval"]["documents"]
     assert found.provenance["d_sha256"] == plain.provenance["documents_sha256"]
 
 
 def test_numbers_counted_from_1_are_a_caution_and_row_numbers_are_said() -> None:
-    documents, queries, judged = planted(spoiled=False)
-    judged = {q: dict(list(of.items())[:2]) for q, of in judged.items()}
+    own = given(spoiled=False)
+    judged = {q: dict(list(of.items())[:2]) for q, of in own["qrels"].items()}
     from_1 = {q + 1: {d + 1: 1 for d in of if d < N - 1} for q, of in judged.items() if q < M - 1}
-    given: dict[str, Any] = {"queries": queries, "documents": documents, "repairs": ["center"], "resamples": 200}
-    right, wrong = (uncone.evaluate(qrels=qrels, **given) for qrels in (judged, from_1))
+    right, wrong = (uncone.evaluate(**own | {"qrels": qrels}) for qrels in (judged, from_1))
     assert right.caution == ""
     assert wrong.caution.startswith("Matching pairs have a mean cosine of ")
     assert "the numbers of queries lowered by 1 and the numbers of documents lowered by 1" in wrong.caution
-    for found in (right, wrong):
-        assert any(
-            one.startswith("The ids of the queries and documents in qrels are taken as row numbers")
-            for one in found.notes
-        )
+    words = "The ids of the queries and documents in qrels are taken as row numbers"
+    assert all(any(one.startswith(words) for one in found.notes) for found in (right, wrong))
     console = Console(file=io.StringIO(), width=400)
     print_record(wrong, console)
     assert wrong.caution in console.file.getvalue()
-    named = uncone.evaluate(
-        qrels=from_1, ids=[str(i + 1) for i in range(N)], query_ids=[str(i + 1) for i in range(M)], **given
-    )
-    assert named.caution == ""
-    assert not any("row numbers" in one for one in named.notes)
-    chosen = uncone.select_repair(queries=queries, documents=documents, qrels=from_1, repairs=["center"], resamples=200)
+    ids, query_ids = ([str(i + 1) for i in range(n)] for n in (N, M))
+    named = uncone.evaluate(**own | {"qrels": from_1, "ids": ids, "query_ids": query_ids})
+    assert (named.caution, any("row numbers" in one for one in named.notes)) == ("", False)
+    chosen = uncone.select_repair(**own | {"qrels": from_1})
     assert f"Caution: {wrong.caution}" in chosen.notes
 
 
@@ -154,111 +151,81 @@ def test_a_column_of_ids_of_parquet_comes_before_its_texts(tmp_path: Path) -> No
         columns = {"text": ["same"] * N, "id": ids, "vector": list(documents)}
         pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet", row_group_size=100)
         named = {q: {f"{5000 + d}" if name == "numbers" else f"d{d}": 1 for d in of} for q, of in judged.items()}
-        found = uncone.evaluate(
-            queries=queries, documents=tmp_path / f"{name}.parquet", qrels=named, repairs=[], resamples=200
-        )
-        assert found.results["retrieval"][name]["original"]["ndcg10"] == pytest.approx(
-            ndcg10(unit(queries), unit(documents), judged), abs=2e-3
-        )
+        file = tmp_path / f"{name}.parquet"
+        found = uncone.evaluate(queries=queries, documents=file, qrels=named, repairs=[], resamples=200)
+        expected = ndcg10(unit(queries), unit(documents), judged)
+        assert found.results["retrieval"][name]["original"]["ndcg10"] == pytest.approx(expected, abs=2e-3)
 
 
 def test_ids_as_a_sequence_and_words_as_ids(tmp_path: Path) -> None:
-    documents, queries, judged = planted(spoiled=False)
+    documents, _, judged = planted(spoiled=False)
     lines = [f"w{i} " + " ".join(f"{x:.9g}" for x in row) for i, row in enumerate(documents)]
     (tmp_path / "d.vec").write_text(f"{N} {D}\n" + "\n".join(lines) + "\n")
     named = {f"q{q}": {f"w{d}": rank for d, rank in of.items()} for q, of in judged.items()}
-    given = {"queries": queries, "qrels": named, "query_ids": [f"q{i}" for i in range(M)], "resamples": 200}
-    found = uncone.evaluate(documents=tmp_path / "d.vec", repairs=["center"], **given)
-    same = uncone.evaluate(tmp_path / "d.vec", repairs=["center"], **given)  # in place of documents=
+    own = given(spoiled=False, qrels=named, query_ids=[f"q{i}" for i in range(M)], documents=tmp_path / "d.vec")
+    found, plain = uncone.evaluate(**own), uncone.evaluate(**given(spoiled=False))
+    same = uncone.evaluate(own.pop("documents"), **own)  # in place of documents=
     assert (found.results, found.provenance) == (same.results, same.provenance)
-    plain = uncone.evaluate(queries=queries, documents=documents, qrels=judged, repairs=["center"], resamples=200)
     assert found.results["retrieval"]["d"] == plain.results["retrieval"]["documents"]
 
 
 def test_documents_that_are_read_anew_by_every_repair_say_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    documents, queries, judged = planted(spoiled=True)
-    _write(tmp_path, documents, queries, judged)
-    given: dict[str, Any] = {"queries": queries, "qrels": judged, "repairs": ["center", "whiten"], "resamples": 200}
-    held = uncone.evaluate(documents=tmp_path / "d.npy", **given)
+    _write(tmp_path, *planted(spoiled=True))
+    own = given(spoiled=True, repairs=["center", "whiten"], documents=tmp_path / "d.npy")
+    held = uncone.evaluate(**own)
     monkeypatch.setattr(own_vectors, "_HELD_BYTES", 0)
-    streamed = uncone.evaluate(documents=tmp_path / "d.npy", **given)
+    streamed = uncone.evaluate(**own)
     assert (held.results, held.differences) == (streamed.results, streamed.differences)
 
 
 def test_queries_without_a_relevant_document_are_counted_and_left_out() -> None:
-    documents, queries, judged = planted(spoiled=False)
-    few = {q: of if q % 2 else dict.fromkeys(of, 0) for q, of in judged.items() if q >= 10}
-    found = uncone.evaluate(queries=queries, documents=documents, qrels=few, repairs=[], resamples=200)
-    assert found.results["retrieval"]["documents"]["original"]["n"] == 45
+    own = given(spoiled=False, repairs=[])
+    few = {q: of if q % 2 else dict.fromkeys(of, 0) for q, of in own["qrels"].items() if q >= 10}
+    found, whole = uncone.evaluate(**own | {"qrels": few}), uncone.evaluate(**own)
+    assert of_documents(found)["n"] == 45
     assert "55 queries without a relevant document in qrels: left out." in found.notes
-    whole = uncone.evaluate(queries=queries, documents=documents, qrels=judged, repairs=[], resamples=200)
     assert not any("left out." in note for note in whole.notes)
 
 
 def test_a_query_that_is_a_document_is_not_its_own_answer() -> None:
     x = np.array([[1, 0], [0.9, 0.1], [0, 1]], np.float32)
-    given: dict[str, Any] = {
-        "queries": x[[0, 2]],
-        "documents": x,
-        "query_ids": ["a", "c"],
-        "ids": ["a", "b", "c"],
-        "qrels": {"a": {"b": 1}, "c": {"b": 1}},
-        "repairs": [],
-    }
-    assert uncone.evaluate(**given).results["retrieval"]["documents"]["original"]["ndcg10"] == 1.0
-    others = uncone.evaluate(**given | {"query_ids": ["x", "y"], "qrels": {"x": {"b": 1}, "y": {"b": 1}}})
-    second = 1 / math.log2(3)
-    assert others.results["retrieval"]["documents"]["original"]["ndcg10"] == pytest.approx(second)
+    own: dict[str, Any] = {"queries": x[[0, 2]], "documents": x, "ids": ["a", "b", "c"], "repairs": []}
+    asked = uncone.evaluate(**own, query_ids=["a", "c"], qrels={"a": {"b": 1}, "c": {"b": 1}})
+    assert of_documents(asked)["ndcg10"] == 1.0
+    others = uncone.evaluate(**own, query_ids=["x", "y"], qrels={"x": {"b": 1}, "y": {"b": 1}})
     # numbers of rows are no ids: query 0 and document 0 are two things
     numbered = uncone.evaluate(queries=x[:2], documents=x, qrels={0: {1: 1}, 1: {0: 1}}, repairs=[])
-    assert numbered.results["retrieval"]["documents"]["original"]["ndcg10"] == pytest.approx(second)
+    for found in (others, numbered):
+        assert of_documents(found)["ndcg10"] == pytest.approx(1 / math.log2(3))
 
 
 def test_the_fault_is_undone_and_the_healthy_twin_left(tmp_path: Path) -> None:
     documents, queries, judged = planted(spoiled=True)
     _write(tmp_path, documents, queries, judged)
-    given: dict[str, Any] = {"queries": tmp_path / "q.npy", "qrels": tmp_path / "trec.txt"}
-    chosen = uncone.select_repair(documents=tmp_path / "d.npy", **given)
+    own: dict[str, Any] = {"queries": tmp_path / "q.npy", "qrels": tmp_path / "trec.txt"}
+    chosen = uncone.select_repair(documents=tmp_path / "d.npy", **own)
     assert chosen.chosen.startswith("all_but_the_top")
     assert "halves of trec.txt, 50 and 50 queries" in chosen.splits
     np.save(tmp_path / "more.npy", documents[::2] + 1)
-    found = uncone.repair(
-        tmp_path / "more.npy",
-        tmp_path / "y.npy",
-        method="auto",
-        save=tmp_path / "t.safetensors",
-        documents=tmp_path / "d.npy",
-        **given,
-    )
-    assert isinstance(found, uncone.Repaired)
-    assert found.selection == chosen
-    assert found.method == chosen.chosen
+    more, y, saved = (tmp_path / name for name in ("more.npy", "y.npy", "t.safetensors"))
+    found = uncone.repair(more, y, method="auto", save=saved, documents=tmp_path / "d.npy", **own)
+    assert (found.selection, found.method) == (chosen, chosen.chosen)
     by_hand = repair_named(chosen.chosen, d=D).fit(documents).transform(documents[::2] + 1)
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), by_hand, atol=1e-4)
-    assert any(f"--load {_shared(tmp_path)}" in said for said in found.index), found.index
+    assert any(f"--load {tmp_path.name}/t.safetensors" in said for said in found.index), found.index
     assert "whether it helps is not known" not in found.verdict
-    uncone.repair(tmp_path / "q.npy", tmp_path / "z.npy", load=tmp_path / "t.safetensors")
-    after = uncone.evaluate(
-        queries=tmp_path / "z.npy",
-        documents=repair_named(chosen.chosen, d=D).fit_transform(documents),
-        qrels=judged,
-        repairs=[],
-        resamples=200,
-    )
-    both = uncone.evaluate(documents=documents, repairs=[chosen.chosen], **given)
-    repaired = both.results["retrieval"]["documents"][chosen.chosen]
-    assert after.results["retrieval"]["documents"]["original"]["ndcg10"] == pytest.approx(repaired["ndcg10"], abs=1e-6)
-
-    arrays = uncone.repair(
-        tmp_path / "more.npy", tmp_path / "again.npy", queries=queries, documents=documents, qrels=judged
-    )
-    assert isinstance(arrays, uncone.Repaired)
+    uncone.repair(tmp_path / "q.npy", tmp_path / "z.npy", load=saved)
+    moved = repair_named(chosen.chosen, d=D).fit_transform(documents)
+    after = uncone.evaluate(queries=tmp_path / "z.npy", documents=moved, qrels=judged, repairs=[], resamples=200)
+    both = uncone.evaluate(documents=documents, repairs=[chosen.chosen], **own)
+    expected = of_documents(both, chosen.chosen)["ndcg10"]
+    assert of_documents(after)["ndcg10"] == pytest.approx(expected, abs=1e-6)
+    arrays = uncone.repair(more, tmp_path / "again.npy", queries=queries, documents=documents, qrels=judged)
     assert arrays.method == chosen.chosen
-    assert (tmp_path / "again.npy").read_bytes() == (tmp_path / "y.npy").read_bytes()
+    assert (tmp_path / "again.npy").read_bytes() == y.read_bytes()
     assert any("keep it with --save T.safetensors" in said for said in arrays.index), arrays.index
-
     documents, queries, judged = planted(spoiled=False)
     np.save(tmp_path / "healthy.npy", documents)
     left = uncone.repair(tmp_path / "healthy.npy", tmp_path / "no.npy", queries=queries, qrels=judged)
@@ -268,20 +235,12 @@ def test_the_fault_is_undone_and_the_healthy_twin_left(tmp_path: Path) -> None:
     assert "no difference that 50 queries can show" in left.verdict
 
 
-def _shared(folder: Path) -> str:
-    return f"{folder.name}/t.safetensors"
-
-
 def test_a_difference_that_chance_explains_is_called_so() -> None:
-    documents, queries, judged = planted(spoiled=False)
-    found = uncone.evaluate(queries=queries, documents=documents, qrels=judged, repairs=["center"], resamples=500)
+    found = uncone.evaluate(**given(spoiled=False, resamples=500))
     interval = found.differences["retrieval"]["documents"]["center"]["ndcg10"]
     assert interval.low <= 0 <= interval.high
     assert found.verdict.endswith("no difference that 100 queries can show. Leave it as it is.")
-    spoiled = planted(spoiled=True)
-    found = uncone.evaluate(
-        queries=spoiled[1], documents=spoiled[0], qrels=judged, repairs=["cluster_center"], resamples=500
-    )
+    found = uncone.evaluate(**given(spoiled=True, repairs=["cluster_center"], resamples=500))
     assert found.differences["retrieval"]["documents"]["cluster_center"]["ndcg10"].high < 0
     assert "can show" not in found.verdict
 
@@ -310,10 +269,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"queries": np.full((4, D), np.nan, np.float32)}, "expected finite rows, got 4 of 4"),
     ({"ids": ["a", "b"]}, "expected 240 lines in the ids, one per row of documents, got 2"),
     ({"ids": ["a"] * N}, "expected each id once in the ids, got 239 lines that repeat one"),
-    (
-        {"queries": None},
-        "--queries, --documents and --qrels together, got --qrels, --documents without --queries: add it",
-    ),
+    ({"queries": None}, "--documents and --qrels together, got --qrels, --documents without --queries: add it"),
     ({"queries": None, "qrels": None}, "got --documents without --queries, --qrels: add them"),
     ({"task": "sts"}, "expected the task retrieval with --queries and --qrels, got sts"),
     ({"data": "."}, "expected either --queries and --qrels or --data, got both"),
@@ -325,10 +281,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changed", "message"), REFUSED, ids=lambda x: x if isinstance(x, str) else "")
 def test_refusals(changed: dict[str, Any], message: str) -> None:
-    documents, queries, judged = planted(spoiled=False)
-    given: dict[str, Any] = {"queries": queries, "documents": documents, "qrels": judged, "repairs": ["center"]}
     with pytest.raises(InputError, match=message):
-        uncone.evaluate(**given | changed)
+        uncone.evaluate(**given(spoiled=False, **changed))
 
 
 @pytest.mark.parametrize(
@@ -345,46 +299,42 @@ def test_refusals(changed: dict[str, Any], message: str) -> None:
     ],
 )
 def test_a_file_that_holds_no_judgements(content: str, message: str, tmp_path: Path) -> None:
-    documents, queries, _ = planted(spoiled=False)
     (tmp_path / "q.txt").write_bytes(content.encode())
     with pytest.raises(InputError, match=message):
-        uncone.evaluate(queries=queries, documents=documents, qrels=tmp_path / "q.txt", repairs=[])
+        uncone.evaluate(**given(spoiled=False, qrels=tmp_path / "q.txt"))
 
 
 def test_swapped_columns_are_told_by_the_ids_that_fit_the_other_side(tmp_path: Path) -> None:
-    documents, queries, judged = planted(spoiled=False)
-    given: dict[str, Any] = {"documents": documents, "queries": queries, "repairs": ["center"]}
-    given |= {"ids": [f"d{at}" for at in range(N)], "query_ids": [f"q{at}" for at in range(M)]}
-    swapped = [f"d{document}\tq{query}\t1\n" for query, of in judged.items() for document in of]
-    file = tmp_path / "q.tsv"
-    file.write_text("".join(swapped))
-    message = r"expected queries before documents, got them the other way round from line 1 of .*q\.tsv on"
-    with pytest.raises(InputError, match=message):
-        uncone.evaluate(**given, qrels=file)
-    file.write_text("".join([*swapped, "nobody\tq0\t1\n"]))  # one that fits neither side
-    with pytest.raises(InputError, match="expected known ids, got the query 'd"):
-        uncone.evaluate(**given, qrels=file)
+    ids, query_ids = [f"d{at}" for at in range(N)], [f"q{at}" for at in range(M)]
+    own = given(spoiled=False, ids=ids, query_ids=query_ids, qrels=tmp_path / "q.tsv")
+    swapped = [f"d{document}\tq{query}\t1\n" for query, of in planted(spoiled=False)[2].items() for document in of]
+    for more, message in (
+        ("", r"expected queries before documents, got them the other way round from line 1 of .*q\.tsv on"),
+        ("nobody\tq0\t1\n", "expected known ids, got the query 'd"),  # it fits neither side
+    ):
+        (tmp_path / "q.tsv").write_text("".join([*swapped, more]))
+        with pytest.raises(InputError, match=message):
+            uncone.evaluate(**own)
 
 
 def test_ids_that_are_no_key_are_refused(tmp_path: Path) -> None:
-    documents, queries, judged = planted(spoiled=False)
+    documents, *_ = planted(spoiled=False)
     np.savez(tmp_path / "d.npz", v=documents, ids=np.array(["one"] * N))
-    given: dict[str, Any] = {"queries": queries, "qrels": judged}
     message = "an id of its own for each row of .*d.npz#v, got 239 rows with none or with that of another row"
     with pytest.raises(InputError, match=message):
-        uncone.evaluate(documents=tmp_path / "d.npz", **given)
+        uncone.evaluate(**given(spoiled=False, documents=tmp_path / "d.npz"))
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     columns = {"id": [None, *map(str, range(1, N))], "vector": list(documents)}
     pq.write_table(pa.table(columns), tmp_path / "d.parquet")
     with pytest.raises(InputError, match=r"got 1 row with none or with that of another row: .* --ids FILE"):
-        uncone.evaluate(documents=tmp_path / "d.parquet", **given)
+        uncone.evaluate(**given(spoiled=False, documents=tmp_path / "d.parquet"))
 
 
 def test_what_repair_refuses_with_own_judgements(tmp_path: Path) -> None:
     documents, queries, judged = planted(spoiled=True)
     np.save(tmp_path / "d.npy", documents)
     np.save(tmp_path / "wide.npy", np.ones((5, D + 1), np.float32))
-    given: dict[str, Any] = {"queries": queries, "qrels": judged, "documents": documents}
+    own: dict[str, Any] = {"queries": queries, "qrels": judged, "documents": documents}
     for changed, message in (
         ({"method": "center"}, "expected no --method with --queries, got center: the judgements choose"),
         ({"fit_on": "d.npy"}, "expected no --fit-on with --queries"),
@@ -394,7 +344,7 @@ def test_what_repair_refuses_with_own_judgements(tmp_path: Path) -> None:
         ({"documents": np.ones((5, D + 1), np.float32)}, "expected documents of 16 features like .*d.npy, got 17"),
     ):
         with pytest.raises(InputError, match=message):
-            uncone.repair(tmp_path / "d.npy", tmp_path / "y.npy", **given | changed)
+            uncone.repair(tmp_path / "d.npy", tmp_path / "y.npy", **own | changed)
     np.save(tmp_path / "q.npy", queries)
     with pytest.raises(InputError, match="expected another file to write than what is read"):
         uncone.repair(tmp_path / "d.npy", tmp_path / "q.npy", queries=tmp_path / "q.npy", qrels=judged, overwrite=True)
@@ -405,7 +355,7 @@ def test_what_was_fitted_is_fitted_on_the_documents_alone() -> None:
     """The mean of the queries, far away, takes no part."""
     documents, queries, judged = planted(spoiled=False)
     far = queries + 100
-    found = uncone.evaluate(queries=far, documents=documents, qrels=judged, repairs=["center"], resamples=200)
+    found = uncone.evaluate(**given(spoiled=False, queries=far))
     center = Center().fit(documents)
     expected = ndcg10(unit(center.transform(far)), unit(center.transform(documents)), judged)
-    assert found.results["retrieval"]["documents"]["center"]["ndcg10"] == pytest.approx(expected, abs=2e-3)
+    assert of_documents(found, "center")["ndcg10"] == pytest.approx(expected, abs=2e-3)

@@ -3,6 +3,7 @@
 import gzip
 import json
 import lzma
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,12 @@ import pytest
 from uncone.errors import InputError
 from uncone.evaluation.pairs import WORD_SETS, PairSet, read_pairs, read_sts, read_word_sets
 
+refused = partial(pytest.raises, InputError)
+
 DATA = (Path(__file__).parents[2] / "../shared/data/wordsim").resolve()
 STS_DATA = Path(__file__).parents[2] / "../shared/data/sts"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the shared word sets are not there")
+MEN = "MEN_dataset_lemma_form_full"
 SIZES = {"men": 3000, "rw": 2034, "simlex999": 999, "wordsim_sim": 203, "wordsim_rel": 252}
 
 
@@ -35,21 +39,18 @@ def test_sets_are_found_from_the_folders_above_and_the_originals_come_first(dire
 
 
 def test_the_columns_of_each_layout(tmp_path: Path) -> None:
-    (tmp_path / "MEN_dataset_lemma_form_full").write_text("well-known-j sun-n 50.000000\nmoon-n sun-n 3\n")
-    (tmp_path / "SimLex-999.txt").write_text(
-        "word1\tword2\tPOS\tSimLex999\tconc(w1)\r\nold\tnew\tA\t1.58\t2.72\r\nre-do\tmake\tV\t4\t1\r\n"
-    )
+    (tmp_path / MEN).write_text("well-known-j sun-n 50.000000\nmoon-n sun-n 3\n")
+    simlex = "word1\tword2\tPOS\tSimLex999\tconc(w1)\r\nold\tnew\tA\t1.58\t2.72\r\nre-do\tmake\tV\t4\t1\r\n"
+    (tmp_path / "SimLex-999.txt").write_text(simlex)
     (tmp_path / "rw.txt").write_text("provincialism\tnarrow-mindedness\t8.11\t9\t7\n")
     (tmp_path / "ws353_sim.tsv").write_bytes(b"\xef\xbb\xbfword1\tword2\tscore\ntiger\ttiger\t10.00\n\ntiger  cat 7.35")
     men, rw, simlex, similar = read_word_sets(tmp_path)
-    assert men.pairs == (("well-known", "sun"), ("moon", "sun"))  # the tag goes, the word's own hyphen stays
-    assert men.gold == (50.0, 3.0)
-    assert rw.pairs == (("provincialism", "narrow-mindedness"),)
-    assert rw.gold == (8.11,)
-    assert simlex.pairs == (("old", "new"), ("re-do", "make"))
-    assert simlex.gold == (1.58, 4.0)  # not the concreteness beside it
-    assert similar.pairs == (("tiger", "tiger"), ("tiger", "cat"))
-    assert similar.name == "wordsim_sim"
+    # the tag goes, the word's own hyphen stays
+    assert (men.pairs, men.gold) == ((("well-known", "sun"), ("moon", "sun")), (50.0, 3.0))
+    assert (rw.pairs, rw.gold) == ((("provincialism", "narrow-mindedness"),), (8.11,))
+    # not the concreteness beside it
+    assert (simlex.pairs, simlex.gold) == ((("old", "new"), ("re-do", "make")), (1.58, 4.0))
+    assert (similar.pairs, similar.name) == ((("tiger", "tiger"), ("tiger", "cat")), "wordsim_sim")
 
 
 @pytest.mark.parametrize(
@@ -59,41 +60,33 @@ def test_the_columns_of_each_layout(tmp_path: Path) -> None:
         ("rw.txt", "a b nan\n", r"score in line 1 of .*rw.txt, got 'nan'"),
         ("rw.txt", "a b 1\nword1 word2 score\n", r"score in line 2 of .*rw.txt, got 'score'"),
         ("SimLex-999.txt", "old new A\n", r"at least 4 columns in line 1 of .*SimLex-999.txt"),
-        (
-            "MEN_dataset_lemma_form_full",
-            "sun-n sunlight 50\n",
-            r"words like sun-n in line 1 of .*MEN_dataset_lemma_form_full, got 'sun-n sunlight'",
-        ),
+        (MEN, "sun-n sunlight 50\n", rf"words like sun-n in line 1 of .*{MEN}, got 'sun-n sunlight'"),
         ("rw.txt", "\n", r"expected pairs with scores in .*rw.txt, got none"),
         ("rw.txt", "word1 word2 score\n", r"expected pairs with scores in .*rw.txt, got none"),
+        ("rw.txt", "caf\xe9 bar 3\n", r"expected UTF-8, got .*rw.txt"),
+        ("stsb_test.tsv", "a\tb\t1\n", "columns sentence1, sentence2, score"),
+        ("stsb_test.tsv", "sentence1\tsentence2\tscore\na\tb\tx\n", "score in line 2 .* got 'x'"),
+        ("stsb_test.tsv", "sentence1\tsentence2\tscore\na\tb\tnan\n", "score in line 2 .* got 'nan'"),
+        ("stsb_test.tsv", "sentence1\tsentence2\tscore\na\tb\t1\n", "at least two pairs"),
+        ("sts-test.csv", "a\tb\n", "at least 7 columns in line 1 .* got 2"),
     ],
 )
 def test_a_line_that_does_not_fit_is_named_by_its_number(tmp_path: Path, file: str, text: str, message: str) -> None:
-    (tmp_path / file).write_text(text)
-    with pytest.raises(InputError, match=message):
-        read_word_sets(tmp_path)
-
-
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "rw.txt").write_bytes(b"caf\xe9 bar 3\n")
-    with pytest.raises(InputError, match=r"expected UTF-8, got .*rw.txt"):
-        read_word_sets(tmp_path)
+    (tmp_path / file).write_bytes(text.encode("latin-1"))
+    with refused(match=message):
+        (read_sts if file.startswith("sts") else read_word_sets)(tmp_path)
 
 
 def test_sets_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"expected a directory of word-similarity sets, got .*nowhere"):
+    with refused(match=r"expected a directory of word-similarity sets, got .*nowhere"):
         read_word_sets(tmp_path / "nowhere")
-    with pytest.raises(
-        InputError, match=r"got no file of them: looked for MEN_dataset_lemma_form_full or men3000.tsv; rw.txt"
-    ):
+    with refused(match=rf"got no file of them: looked for {MEN} or men3000.tsv; rw.txt"):
         read_word_sets(tmp_path)
     (tmp_path / "rw.txt.gz").write_bytes(gzip.compress(b"a b 1\n"))
     assert [one.name for one in read_word_sets(tmp_path)] == ["rw"]
-    with pytest.raises(
-        InputError, match=r"expected simlex999 in .* looked for SimLex-999.txt or simlex999.tsv; put it there"
-    ):
+    with refused(match=r"expected simlex999 in .* looked for SimLex-999.txt or simlex999.tsv; put it there"):
         read_word_sets(tmp_path, sets=("rw", "simlex999"))
-    with pytest.raises(InputError, match="expected sets out of men, rw, simlex999, wordsim_sim, wordsim_rel, got mc30"):
+    with refused(match="expected sets out of men, rw, simlex999, wordsim_sim, wordsim_rel, got mc30"):
         read_word_sets(tmp_path, sets=("mc30",))
 
 
@@ -104,62 +97,37 @@ def test_the_three_layouts_of_sts(tmp_path: Path) -> None:
     senteval.mkdir(parents=True)
     (senteval / "STS.input.MSRpar.txt").write_text('a "quoted\tb\nc\td\ne\tf\n')
     (senteval / "STS.gs.MSRpar.txt").write_text("1.0\n\n3\n")
-    (tmp_path / "downloads" / "sts13.tsv").write_text(
-        "subset\tsentence1\tsentence2\tscore\nFNWN\ta\tb\t1\nOnWN\tc\td\t2\n"
-    )
+    tidy = "subset\tsentence1\tsentence2\tscore\nFNWN\ta\tb\t1\nOnWN\tc\td\t2\n"
+    (tmp_path / "downloads" / "sts13.tsv").write_text(tidy)
     sets = {one.name: one for one in read_sts(tmp_path)}
     assert list(sets) == ["sts12", "sts13", "stsb"]
     assert sets["sts13"].subset == ("FNWN", "OnWN")
     assert sets["stsb"].gold == (1.0, 2.5)
     (one,) = read_sts(tmp_path / "downloads", sets=["sts12"])
-    assert one.pairs == (('a "quoted', "b"), ("e", "f"))
-    assert one.gold == (1.0, 3.0)
+    assert (one.pairs, one.gold) == ((('a "quoted', "b"), ("e", "f")), (1.0, 3.0))
     original = tmp_path / "original"
     original.mkdir()
-    lines = ["main\tx\t2012\t0001\t5.0\ta\tb", "main\tx\t2012\t0002\t1.0\tc\td\tlicence\tmore"]
-    (original / "sts-test.csv").write_text("\n".join(lines) + "\n")
-    (original / "sts-dev.csv").write_text("\n".join(lines) + "\n")
+    for split in ("test", "dev"):
+        lines = "main\tx\t2012\t0001\t5.0\ta\tb\nmain\tx\t2012\t0002\t1.0\tc\td\tlicence\tmore\n"
+        (original / f"sts-{split}.csv").write_text(lines)
     (one,) = read_sts(original)
-    assert one.pairs == (("a", "b"), ("c", "d"))
-    assert list(one.others) == ["dev"]
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "message"),
-    [
-        ("stsb_test.tsv", "a\tb\t1\n", "columns sentence1, sentence2, score"),
-        ("stsb_test.tsv", "sentence1\tsentence2\tscore\na\tb\tx\n", "score in line 2 .* got 'x'"),
-        ("stsb_test.tsv", "sentence1\tsentence2\tscore\na\tb\tnan\n", "score in line 2 .* got 'nan'"),
-        ("stsb_test.tsv", "sentence1\tsentence2\tscore\na\tb\t1\n", "at least two pairs"),
-        ("sts-test.csv", "a\tb\n", "at least 7 columns in line 1 .* got 2"),
-    ],
-)
-def test_a_line_of_sts_that_does_not_fit_is_named(tmp_path: Path, file: str, content: str, message: str) -> None:
-    (tmp_path / file).write_text(content)
-    with pytest.raises(InputError, match=message):
-        read_sts(tmp_path)
+    assert (one.pairs, list(one.others)) == ((("a", "b"), ("c", "d")), ["dev"])
 
 
 def test_sts_sets_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a directory of STS sets"):
+    with refused(match="expected a directory of STS sets"):
         read_sts(tmp_path / "nowhere")
-    with pytest.raises(InputError, match=r"expected sts12, .*stsb in .*got no file of them"):
+    with refused(match=r"expected sts12, .*stsb in .*got no file of them"):
         read_sts(tmp_path)
-    with pytest.raises(InputError, match="got sts17: leave them out"):
+    with refused(match="got sts17: leave them out"):
         read_sts(tmp_path, sets=["sts17"])
 
 
 @pytest.mark.skipif(not STS_DATA.is_dir(), reason="the shared data is not there")
 def test_the_real_sets_have_their_published_sizes() -> None:
     sizes = {one.name: (len(one), len({*one.subset} or {""})) for one in read_sts(STS_DATA)}
-    assert sizes == {
-        "sts12": (3108, 5),
-        "sts13": (1500, 3),
-        "sts14": (3750, 6),
-        "sts15": (3000, 5),
-        "sts16": (1186, 5),
-        "stsb": (1379, 1),
-    }
+    expected = {"sts12": (3108, 5), "sts13": (1500, 3), "sts14": (3750, 6), "sts15": (3000, 5), "sts16": (1186, 5)}
+    assert sizes == expected | {"stsb": (1379, 1)}
 
 
 PAIRS = (("cat", "dog"), ("New York", 'a, "b"'))
@@ -223,9 +191,8 @@ def test_columns_by_name_or_number(tmp_path: Path, content: str, columns: tuple[
 
 def test_repeated_pairs_count_as_often_as_they_stand_there_and_subsets_are_kept(tmp_path: Path) -> None:
     (tmp_path / "t.tsv").write_text("a\tb\t1\na\tb\t1\nb\ta\t2\na\ta\t3\n")
-    assert read_pairs(tmp_path / "t.tsv") == PairSet(
-        "t", (("a", "b"), ("a", "b"), ("b", "a"), ("a", "a")), (1.0, 1.0, 2.0, 3.0), file="t.tsv"
-    )
+    pairs = (("a", "b"), ("a", "b"), ("b", "a"), ("a", "a"))
+    assert read_pairs(tmp_path / "t.tsv") == PairSet("t", pairs, (1.0, 1.0, 2.0, 3.0), file="t.tsv")
     (tmp_path / "s.tsv").write_text("subset\tsentence1\tsentence2\tscore\nx\ta\tb\t1\ny\ta\tb\t1\n")
     assert read_pairs(tmp_path / "s.tsv").subset == ("x", "y")
 
@@ -252,21 +219,11 @@ def test_repeated_pairs_count_as_often_as_they_stand_there_and_subsets_are_kept(
         ("t.csv", 'a,b,1\n"c,d,1\n', None, r"expected a table, got line 2 of .*t\.csv: "),
         ("t.csv", 'a,b,1\n"two\nlines",d,x\n', None, r"finite score in line 3 of .*, got 'x'"),
         ("t.jsonl", '{"x": "a"}\n', ("x", "y", "s"), r"columns x, y, s in line 1 of .*, got 'x'"),
-        (
-            "t.jsonl",
-            '{"x": "a", "y": "b", "s": 1}\n{"x": "a", "y": "b"}',
-            ("x", "y", "s"),
-            r"score in line 2 of .*, got ''",
-        ),
+        ("t.jsonl", '{"x": "a", "y": "b", "s": 1}\n{"x": "a", "y": "b"}', ("x", "y", "s"), r"in line 2 of .*, got ''"),
         ("t.jsonl", '{"x": "a", "y": "b", "s": true}\n', ("x", "y", "s"), r"score in line 1 of .*, got 'True'"),
         ("t.jsonl", '{"x": ["a"], "y": "b", "s": 1}\n', ("x", "y", "s"), r"two texts in line 1 of .*, got '' and 'b'"),
         ("t.jsonl", '{"x": "a", "y": "b", "s": NaN}\n', ("x", "y", "s"), r"score in line 1 of .*, got 'nan'"),
-        (
-            "t.jsonl",
-            '{"x": "a", "y": "b", "s": 1}\n{"x"',
-            None,
-            r"one JSON object a line.* got line 2 of .*t\.jsonl, which does not parse",
-        ),
+        ("t.jsonl", '{"x": "a", "y": "b", "s": 1}\n{"x"', None, r"got line 2 of .*t\.jsonl, which does not parse"),
         ("t.json", "[1, 2]", None, r"expected an object in entry 1 of .*t\.json, got 1"),
         ("t.json", "[" * 100_000, None, r"got the array in .*t\.json, which does not parse"),
         ("t.tsv.gz", b"no gzip", None, r"cannot read .*t\.tsv\.gz"),
@@ -276,10 +233,10 @@ def test_a_row_that_does_not_fit_is_named_by_its_line(
     tmp_path: Path, name: str, content: str | bytes, columns: tuple[str | int, ...] | None, message: str
 ) -> None:
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(InputError, match=message):
+    with refused(match=message):
         read_pairs(tmp_path / name, columns=columns)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot read .*nowhere\.tsv: No such file"):
+    with refused(match=r"cannot read .*nowhere\.tsv: No such file"):
         read_pairs(tmp_path / "nowhere.tsv")

@@ -9,13 +9,9 @@ from uncone.evaluation.sts import sts_numbers
 
 
 def _pairs(n: int, subsets: tuple[str, ...]) -> PairSet:
-    generator = np.random.default_rng(0)
-    return PairSet(
-        "planted",
-        tuple((f"a{at}", f"b{at}") for at in range(n)),
-        tuple(float(x) for x in np.round(generator.random(n) * 5, 1)),
-        tuple(subsets[at % len(subsets)] for at in range(n)),
-    )
+    gold = tuple(np.round(np.random.default_rng(0).random(n) * 5, 1).tolist())
+    pairs, of = tuple((f"a{at}", f"b{at}") for at in range(n)), tuple(subsets[at % len(subsets)] for at in range(n))
+    return PairSet("planted", pairs, gold, of)
 
 
 def test_numbers_are_those_of_scipy() -> None:
@@ -29,9 +25,9 @@ def test_numbers_are_those_of_scipy() -> None:
     assert scores.cosine == pytest.approx(cosine)
     assert scores.inner == pytest.approx(4 * inner)
     numbers = sts_numbers(pairs, scores)
-    assert numbers["spearman_cosine"] == pytest.approx(100 * scipy.stats.spearmanr(cosine, pairs.gold)[0])
-    assert numbers["spearman_inner"] == pytest.approx(100 * scipy.stats.spearmanr(inner, pairs.gold)[0])
-    assert numbers["pearson_cosine"] == pytest.approx(100 * scipy.stats.pearsonr(cosine, pairs.gold)[0])
+    for kind, function in (("spearman", scipy.stats.spearmanr), ("pearson", scipy.stats.pearsonr)):
+        for way, score in (("cosine", cosine), ("inner", inner)):
+            assert numbers[f"{kind}_{way}"] == pytest.approx(100 * function(score, pairs.gold)[0])
     assert numbers["n"] == 60
     subsets, gold = np.asarray(pairs.subset), np.asarray(pairs.gold)
     each = [scipy.stats.spearmanr(cosine[subsets == s], gold[subsets == s])[0] for s in ("x", "y", "z")]

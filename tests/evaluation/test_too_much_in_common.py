@@ -77,14 +77,13 @@ def _words(tmp_path: Path) -> tuple[Path, Path]:
     words = [f"w{k}" for k in range(200)]
     x = np.random.default_rng(3).normal(0.2, 1.0, (200, 30)).astype(np.float32)
     vectors = tmp_path / "words.vec"
-    vectors.write_text(
-        "200 30\n" + "".join(f"{w} {' '.join(f'{v:.5f}' for v in r)}\n" for w, r in zip(words, x, strict=True))
-    )
+    lines = (f"{w} {' '.join(f'{v:.5f}' for v in r)}\n" for w, r in zip(words, x, strict=True))
+    vectors.write_text("200 30\n" + "".join(lines))
     data = tmp_path / "sets"
     data.mkdir()
+    pairs = "".join(f"{words[k]}\t{words[k + 1]}\t{k % 7}\n" for k in range(60))
     for file in ("men3000.tsv", "rw2034.tsv", "simlex999.tsv", "ws353_sim.tsv", "ws353_rel.tsv"):
-        pairs = [(words[k], words[k + 1], k % 7) for k in range(60)]
-        (data / file).write_text("word1\tword2\tscore\n" + "".join(f"{a}\t{b}\t{s}\n" for a, b, s in pairs))
+        (data / file).write_text(f"word1\tword2\tscore\n{pairs}")
     return vectors, data
 
 
@@ -105,9 +104,12 @@ def test_a_run_prints_the_tables_keeps_its_numbers_and_takes_them_up(
     assert lines[ours + 1].startswith("| paper: gpt2-medium | 0.52 | 0.95 | 0.981 |")
     table_2 = [line for line in lines if line.startswith("| gpt2-medium | scaled_center | ")]
     assert sum(" | 68.22 | 67.95 | " in line for line in table_2) == 1
-    assert any(line.startswith("| paper: roberta-large | center | – | – | 63.78 | 64.09 |") for line in lines)
-    assert any(line.startswith("| paper: gpt2-medium | original | 65.01 / 71.55 | ") for line in lines)
-    assert any(line.startswith("| paper: gpt2 | all_but_the_top_d100 | 76.00 / 75.34 | ") for line in lines)
+    for start in (
+        "roberta-large | center | – | – | 63.78 | 64.09 |",
+        "gpt2-medium | original | 65.01 / 71.55 | ",
+        "gpt2 | all_but_the_top_d100 | 76.00 / 75.34 | ",
+    ):
+        assert any(line.startswith(f"| paper: {start}") for line in lines)
     kept = tmp_path / "out/gpt2-medium.json"
     numbers = json.loads(kept.read_text())
     assert numbers["words"]["paper"]["results"]["men"]["original"]["n"] == 60
@@ -168,11 +170,9 @@ def test_the_readme_holds_the_tables_of_the_kept_results(experiment: Any) -> Non
 def test_the_readme_holds_the_kept_starts_of_k_means() -> None:
     changes = json.loads((HERE / "results/clusters.json").read_text())["changes"]
     told = " ".join((HERE / "README.md").read_text(encoding="utf-8").split())
-    for words, name in (
-        ("five starts give", "package"),
-        ("k-means and PCA of scikit-learn alone", "scikit-learn"),
-        ("their means alone removed, the change is", "scikit-learn, no directions"),
-    ):
+    said = {"package": "five starts give", "scikit-learn": "k-means and PCA of scikit-learn alone"}
+    said["scikit-learn, no directions"] = "their means alone removed, the change is"
+    for name, words in said.items():
         assert f"{words} {min(changes[name]):.2f} to {max(changes[name]):.2f}" in told
     by_set = json.loads((HERE / "results/all-MiniLM-L6-v2.json").read_text())["words"]["field"]["differences"]
     first = np.mean([by_repair["cluster_center"]["difference"] for by_repair in by_set.values()])
@@ -222,9 +222,8 @@ def test_minilm_as_the_authors_program_has_it(
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
     for one in read_word_sets(DATA):
         ids = [[tokenizer.convert_tokens_to_ids(tokenizer.tokenize(word)) for word in pair] for pair in one.pairs]
-        kept = [
-            k for k, two in enumerate(ids) if all(len(each) == 1 and each != [tokenizer.unk_token_id] for each in two)
-        ]
+        unknown = [tokenizer.unk_token_id]
+        kept = [k for k, two in enumerate(ids) if all(len(each) == 1 and each != unknown for each in two)]
         gold = [one.gold[k] for k in kept]
         for method, x in made.items():
             left, right = (x[[ids[k][side][0] for k in kept]] for side in (0, 1))
@@ -272,10 +271,9 @@ def test_pictures_are_drawn(experiment: Any, minilm: Path, tmp_path: Path) -> No
     pictures = experiment("pictures")
     rows = uncone.open_rows(f"{minilm}#input")
     moments = Moments.of(rows)
-    assert pictures.draw("minilm", rows, moments, tmp_path) == ["minilm_figure_1.png", "minilm_figure_3.png"]
-    assert all(
-        (tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("minilm_figure_1.png", "minilm_figure_3.png")
-    )
+    drawn = pictures.draw("minilm", rows, moments, tmp_path)
+    assert drawn == ["minilm_figure_1.png", "minilm_figure_3.png"]
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in drawn)
     centred = uncone.transforms.repair_named("center", d=384).fit(moments).transform(rows)
     bins = pictures.cosines_to_unused(rows, centred)
     assert bins["unused"] == 994

@@ -33,7 +33,7 @@ def test_a_word_alone_gets_the_piece_that_it_has_inside_a_text(
 
 
 def test_the_name_of_the_directory_decides_nothing(tmp_path: Path) -> None:
-    """The trap of the released code: a copy of GPT-2 under another name is read without spaces, and one called gpt2 with."""
+    """The released code reads a copy of GPT-2 under another name without spaces, and one called gpt2 with."""
     for name, tokenizer, leading_space in (("mine", byte_level(), True), ("gpt2-like", wordpiece(), False)):
         (tmp_path / name).mkdir()
         tokenizer.save(str(tmp_path / name / "tokenizer.json"))
@@ -115,9 +115,8 @@ def test_the_files_of_a_slow_tokenizer_are_opened_by_transformers(minilm: Path, 
     for name in ("vocab.txt", "config.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((minilm / name).read_bytes())
     found, whole = vocabulary_of(tmp_path), vocabulary_of(minilm)
-    assert [found.ids(word) for word in ("River", "provincialism", "日本")] == [
-        whole.ids(word) for word in ("River", "provincialism", "日本")
-    ]
+    words = ("River", "provincialism", "日本")
+    assert [found.ids(word) for word in words] == [whole.ids(word) for word in words]
     (tmp_path / "vocab.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match=r"expected a tokenizer in .*vocab.txt, got none .*save it as tokenizer.json"):
         vocabulary_of(tmp_path)

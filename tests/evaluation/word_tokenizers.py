@@ -1,6 +1,7 @@
 """Small tokenizers of each family, over a handful of words, to be decided about and evaluated with."""
 
 from collections.abc import Sequence
+from string import ascii_lowercase
 from typing import Any
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
@@ -21,12 +22,7 @@ def byte_level(words: Sequence[str] = WORDS, *, add_prefix_space: bool = False) 
 
 def wordpiece(words: Sequence[str] = WORDS, *, lowercase: bool = False) -> Any:
     """As BERT: a word starts with its bare form, its further pieces with ##."""
-    tokens = [
-        "[UNK]",
-        *words,
-        *"abcdefghijklmnopqrstuvwxyz",
-        *("##" + letter for letter in "abcdefghijklmnopqrstuvwxyz"),
-    ]
+    tokens = ["[UNK]", *words, *ascii_lowercase, *("##" + letter for letter in ascii_lowercase)]
     vocabulary = {token: index for index, token in enumerate(dict.fromkeys(tokens))}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

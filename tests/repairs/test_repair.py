@@ -8,8 +8,8 @@ import re
 import shlex
 import shutil
 import tracemalloc
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +29,12 @@ from uncone.repairs.vectors import compare, gains
 from uncone.report import to_html, to_markdown
 from uncone.transforms import Center, load
 
+from ..command import run_command
 from ..matrices import gaussian
 from ..planted import drifted, healthy, write_model
 from ..planted_tokens import plant
+
+refused = partial(pytest.raises, InputError)
 
 
 @pytest.fixture
@@ -46,12 +49,8 @@ def _run(*arguments: str | Path, verb: str = "repair") -> None:
 
 
 def _fails(capsys: pytest.CaptureFixture[str], *arguments: str | Path, verb: str = "repair") -> str:
-    with pytest.raises(SystemExit) as stopped:
-        _run(*arguments, verb=verb)
-    assert stopped.value.code == 1
-    error = capsys.readouterr().err
-    assert error.startswith("uncone: ")
-    assert error.count("\n") == 1
+    status, _, error = run_command(verb, capsys, *arguments)
+    assert (status, error[:8], error.count("\n")) == (1, "uncone: ", 1)
     return error
 
 
@@ -63,20 +62,17 @@ def test_a_cone_is_centred_and_the_gain_is_said(cone: Path, tmp_path: Path) -> N
     found = repair(cone, tmp_path / "y.npy", save=tmp_path / "t.safetensors", method="center")
     x, y = np.load(cone), np.load(tmp_path / "y.npy")
     np.testing.assert_allclose(y, x - x.mean(0, dtype=np.float64), atol=1e-5)
-    before, after = ({m.name: m.value for m in side} for side in (found.before, found.after))
-    assert list(before) == list(after) == ["mean_cosine", "isoscore", "partition_isotropy"]
-    for value, rows in ((before, x), (after, y)):
-        assert value["mean_cosine"] == pytest.approx(
-            float(uncone.measure.mean_cosine(uncone.Moments.of(rows))), abs=1e-6
-        )
-        assert value["partition_isotropy"] == pytest.approx(float(uncone.measure.partition_isotropy(rows)), rel=1e-5)
+    for side, rows in ((found.before, x), (found.after, y)):
+        value = {m.name: m.value for m in side}
+        assert list(value) == ["mean_cosine", "isoscore", "partition_isotropy"]
+        cosine, isotropy = uncone.measure.mean_cosine(uncone.Moments.of(rows)), uncone.measure.partition_isotropy(rows)
+        assert value["mean_cosine"] == pytest.approx(float(cosine), abs=1e-6)
+        assert value["partition_isotropy"] == pytest.approx(float(isotropy), rel=1e-5)
     assert found.gains is True
     assert "center takes the mean cosine from 0.5" in found.verdict
-    assert found.cost.relative_change == pytest.approx(
-        np.linalg.norm(y.astype(np.float64) - x) / np.linalg.norm(x.astype(np.float64)), rel=1e-6
-    )
+    moved, whole = (np.linalg.norm(rows.astype(np.float64)) for rows in (y.astype(np.float64) - x, x))
+    assert found.cost.relative_change == pytest.approx(moved / whole, rel=1e-6)
     assert (found.cost.rank_lost, found.n, found.d, found.k, found.dtype) == (0, 2000, 16, 16, "float32")
-    assert found.fitted is not None
     assert found.fitted.n == 2000
     assert Repaired.from_json(found.to_json()) == found
     np.testing.assert_array_equal(load(tmp_path / "t.safetensors").transform(x), y)
@@ -105,33 +101,30 @@ def test_without_a_task_nothing_is_better_or_worse(tmp_path: Path, method: str, 
     np.save(tmp_path / "x.npy", (gaussian(2000, 16) + shift).numpy())
     found = repair(tmp_path / "x.npy", tmp_path / "y.npy", method=method)
     assert NOT_KNOWN in found.verdict
-    shown = (to_markdown(found), to_html(found).partition("<main")[2], found.verdict)
-    for text in shown:
+    for text in (to_markdown(found), to_html(found).partition("<main")[2], found.verdict):
         assert not re.search(r"\b(better|worse|leave it|gain\w*|repair it)\b", text, re.IGNORECASE), text
-    tones = {getattr(block, "tone", "") for block in found.blocks()}
-    assert tones <= {"note", "quiet", "caution", ""}
+    assert {getattr(block, "tone", "") for block in found.blocks()} <= {"note", "quiet", "caution", ""}
 
 
 def test_the_next_command_starts_from_the_source_and_can_be_pasted(tmp_path: Path) -> None:
     folder = tmp_path / "a b"
     folder.mkdir()
-    np.save(folder / "my rows.npy", gaussian(200, 16).numpy())
-    found = repair(folder / "my rows.npy", folder / "y.npy", method="center")
+    rows, y, saved = folder / "my rows.npy", folder / "y.npy", tmp_path / "t.safetensors"
+    np.save(rows, gaussian(200, 16).numpy())
+    found = repair(rows, y, method="center", save=saved)
     own = "uncone evaluate --task retrieval --queries {} --documents {} --qrels QRELS"
     assert found.next_step == own.format("QUERIES", "'a b/my rows.npy'") + " --repairs center"
-    whole = with_whole_names(found, {"spec": str(folder / "my rows.npy"), "out": str(folder / "y.npy")})
+    whole = with_whole_names(found, {"spec": str(rows), "out": str(y)})
     words = shlex.split(whole.next_step)
-    assert words[words.index("--documents") + 1] == str(folder / "my rows.npy")
-    assert f"`uncone calibrate '{folder / 'y.npy'}'`" in whole.index[-1]
-    queries = repair(folder / "my rows.npy", folder / "z.npy", method="center", fit_on=folder / "y.npy")
+    assert words[words.index("--documents") + 1] == str(rows)
+    assert f"`uncone calibrate '{y}'`" in whole.index[-1]
+    queries = repair(rows, folder / "z.npy", method="center", fit_on=y)
     assert queries.next_step == own.format("'a b/my rows.npy'", "'a b/y.npy'") + " --repairs center"
     assert "`uncone calibrate REPAIRED_DOCUMENTS --queries 'a b/z.npy'` gives new ones" in queries.index[-1]
-    same = repair(str(folder / "y.npy"), folder / "u.npy", method="center", fit_on=folder / "y.npy")
+    same = repair(str(y), folder / "u.npy", method="center", fit_on=y)
     assert same.next_step == own.format("QUERIES", "'a b/y.npy'") + " --repairs center"
     assert "`uncone calibrate 'a b/u.npy'` gives new ones" in same.index[-1]
-    saved = tmp_path / "t.safetensors"
-    repair(folder / "my rows.npy", folder / "v.npy", method="center", save=saved)
-    loaded = repair(folder / "y.npy", folder / "w.npy", load=saved)
+    loaded = repair(y, folder / "w.npy", load=saved)
     assert loaded.next_step == own.format("'a b/w.npy'", "REPAIRED_DOCUMENTS")  # both sides repaired
     assert "`uncone calibrate REPAIRED_DOCUMENTS --queries 'a b/w.npy'` gives new ones" in loaded.index[-1]
     assert "`uncone repair DOCUMENTS REPAIRED_DOCUMENTS --load " in loaded.index[1]
@@ -173,11 +166,8 @@ def test_rows_that_lose_their_unit_length_are_named_first(tmp_path: Path) -> Non
     source = _unit_cone(tmp_path)
     found = repair(source, tmp_path / "y.npy", method="center")
     norms = np.linalg.norm(np.load(tmp_path / "y.npy").astype(float), axis=1)
-    assert found.lengths_before is not None
-    assert found.lengths_after is not None
-    assert found.lengths_before.is_unit
-    assert not found.lengths_after.is_unit
     lengths = found.lengths_after
+    assert (found.lengths_before.is_unit, lengths.is_unit) == (True, False)
     assert (lengths.mean, lengths.smallest, lengths.largest) == pytest.approx((norms.mean(), norms.min(), norms.max()))
     assert f"Its rows had length 1 and are {norms.mean():.3g} long on average now." in found.verdict
     caution = next(block for block in found.blocks() if getattr(block, "tone", "") == "caution")
@@ -185,12 +175,8 @@ def test_rows_that_lose_their_unit_length_are_named_first(tmp_path: Path) -> Non
     assert caution.text.startswith("The rows had length 1 and now have lengths of 0.")
     assert "--normalize" in caution.text
     assert "their inner product is no cosine any more" in found.index[0]
-
-
-def test_lengths_near_one_are_one() -> None:
-    assert Lengths(1.0, 0.9991, 1.0009).is_unit
-    assert not Lengths(1.0, 0.9989, 1.0).is_unit
-    assert not Lengths(1.0, 1.0, 1.0011).is_unit
+    near = (Lengths(1.0, 0.9991, 1.0009), Lengths(1.0, 0.9989, 1.0), Lengths(1.0, 1.0, 1.0011))
+    assert [one.is_unit for one in near] == [True, False, False]
 
 
 def test_normalised_rows_have_length_one_and_queries_get_the_same(tmp_path: Path) -> None:
@@ -239,7 +225,6 @@ def test_a_threshold_by_cosine_holds_for_inner_products_of_normalised_rows_alone
         out = tmp_path / f"{normalize}.npy"
         repair(source, out, method="center", normalize=normalize)
         threshold = uncone.calibrate(out, rates=[1e-4]).thresholds[0].score
-        assert threshold is not None
         y = np.load(out).astype(np.float64)
         shares[normalize] = float(((y * y).sum(1) >= threshold).mean())  # each row asked for itself
     assert shares[False] < 0.02
@@ -255,21 +240,17 @@ def test_a_whitening_says_its_power(cone: Path, tmp_path: Path) -> None:
 
 
 def test_a_wider_cone_of_one_direction_is_no_gain() -> None:
-    x = gaussian(2000, 8)
     narrow = gaussian(2000, 8) + 10
     narrow[:, 0] *= 3
-    worse = compare(narrow - narrow.mean(0), x + 3)
-    assert worse.after[1].value is not None
-    assert worse.before[1].value is not None
+    worse = compare(narrow - narrow.mean(0), gaussian(2000, 8) + 3)
     assert worse.after[1].value - worse.before[1].value > 0.05
     assert gains(worse) is False
 
 
 def test_removed_directions_are_counted(cone: Path, tmp_path: Path) -> None:
     found = repair(cone, tmp_path / "y.npy", method="all_but_the_top_2")
-    assert found.cost.rank_lost == 2
+    assert (found.cost.rank_lost, found.options) == (2, {"n_components": 2, "centered": True})
     assert "2 of 16 directions lost" in found.verdict
-    assert found.options == {"n_components": 2, "centered": True}
 
 
 def test_queries_get_what_was_fitted_on_documents(cone: Path, tmp_path: Path) -> None:
@@ -295,7 +276,7 @@ def test_counts_weigh_the_rows_that_are_fitted_on(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), x - np.average(x, 0, counts), atol=1e-4)
     assert found.method == "zipf_center"
     assert any("the measures count each row once" in note for note in found.notes)
-    with pytest.raises(InputError, match="expected counts of tokens for zipf_center, got none"):
+    with refused(match="expected counts of tokens for zipf_center, got none"):
         repair(f"{model}#input", tmp_path / "z.npy", method="zipf_center")
 
 
@@ -303,45 +284,34 @@ def test_rows_that_are_not_finite_are_refused_or_left_out_as_asked(cone: Path, t
     x = np.load(cone)
     x[[7, 300], 3] = np.nan
     np.save(tmp_path / "x.npy", x)
-    with pytest.raises(InputError, match=r"expected finite rows, got 2 rows of 2000 .*--skip-nonfinite"):
+    with refused(match=r"expected finite rows, got 2 rows of 2000 .*--skip-nonfinite"):
         repair(tmp_path / "x.npy", tmp_path / "y.npy", method="center")
     assert not (tmp_path / "y.npy").exists()
     found = repair(tmp_path / "x.npy", tmp_path / "y.npy", skip_nonfinite=True, method="center")
     kept = np.delete(x, [7, 300], axis=0)
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), kept - kept.mean(0, dtype=np.float64), atol=1e-5)
-    assert any(
-        note.startswith("2 rows that are not finite are not in what was written, the first row 7")
-        for note in found.notes
-    )
-    np.save(tmp_path / "counts.npy", np.ones(2000))
-    with pytest.raises(InputError, match="expected finite rows with --counts"):
-        repair(
-            tmp_path / "x.npy", tmp_path / "z.npy", skip_nonfinite=True, counts=tmp_path / "counts.npy", method="center"
-        )
+    words = "2 rows that are not finite are not in what was written, the first row 7"
+    assert any(note.startswith(words) for note in found.notes)
+    counts = tmp_path / "counts.npy"
+    np.save(counts, np.ones(2000))
+    with refused(match="expected finite rows with --counts"):
+        repair(tmp_path / "x.npy", tmp_path / "z.npy", skip_nonfinite=True, counts=counts, method="center")
 
 
 def test_of_equal_rows_nothing_can_be_said(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((50, 4), np.float32))
     found = repair(tmp_path / "x.npy", tmp_path / "y.npy", method="center")
-    assert found.gains is None
+    assert (found.gains, found.lengths_after, found.index) == (None, None, ())
     assert "whether it is rounder cannot be said, and whether it helps is not known" in found.verdict
-    assert found.lengths_after is None
-    assert found.index == ()
 
 
 def test_a_transformation_is_saved_over_nothing_that_is_read_or_written(cone: Path, tmp_path: Path) -> None:
     documents = tmp_path / "documents.npz"
     np.savez(documents, a=np.load(cone))
     before = {path: path.read_bytes() for path in (cone, documents)}
-    for save, out in (
-        (cone, "y.npy"),
-        (documents, "y.npy"),
-        (tmp_path / "y.npz", "y.npz#a"),
-        (tmp_path / "y.npy", "y.npy"),
-    ):
-        with pytest.raises(
-            InputError, match=r"expected another file to write than what is read|expected two files to write"
-        ):
+    targets = ((cone, "y.npy"), (documents, "y.npy"), (tmp_path / "y.npz", "y.npz#a"), (tmp_path / "y.npy", "y.npy"))
+    for save, out in targets:
+        with refused(match=r"expected another file to write than what is read|expected two files to write"):
             repair(cone, tmp_path / out, method="center", fit_on=f"{documents}#a", save=save)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -350,10 +320,7 @@ def test_a_saved_transformation_is_replaced_only_if_it_may_go(cone: Path, tmp_pa
     kept, out = tmp_path / "t.safetensors", tmp_path / "y.npy"
     repair(cone, out, method="center", save=kept)
     before = kept.read_bytes()
-    with pytest.raises(
-        InputError,
-        match=r"expected a new file for the transformation, got .*t.safetensors which exists: choose another",
-    ):
+    with refused(match=r"expected a new file for the transformation, got .*t.safetensors which exists: choose another"):
         repair(cone, tmp_path / "z.npy", method="standardize", save=kept)
     assert kept.read_bytes() == before
     assert not (tmp_path / "z.npy").exists()
@@ -363,7 +330,7 @@ def test_a_saved_transformation_is_replaced_only_if_it_may_go(cone: Path, tmp_pa
 
 def test_few_rows_are_whitened_only_if_forced(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", gaussian(60, 16).numpy())
-    with pytest.raises(InputError, match="expected at least 80 rows to whiten"):
+    with refused(match="expected at least 80 rows to whiten"):
         repair(tmp_path / "x.npy", tmp_path / "y.npy", method="whiten")
     assert not (tmp_path / "y.npy").exists()
     repair(tmp_path / "x.npy", tmp_path / "y.npy", method="whiten", force=True)
@@ -388,10 +355,8 @@ def test_many_rows_are_measured_by_evenly_spaced_ones(monkeypatch: pytest.Monkey
 
 def test_kinds_of_specs(tmp_path: Path, cone: Path) -> None:
     model = write_model(tmp_path / "m", healthy())
-    assert kind_of(cone) == "vectors"
-    assert kind_of(f"{model}#input") == "vectors"
-    assert kind_of(model) == "model"
-    with pytest.raises(InputError, match="got the language model"):
+    assert [kind_of(spec) for spec in (cone, f"{model}#input", model)] == ["vectors", "vectors", "model"]
+    with refused(match="got the language model"):
         repair(model, tmp_path / "y.npy", method="center", text=cone)
     (model / "modules.json").write_text("[]")
     assert kind_of(model) == "encoder"
@@ -411,54 +376,44 @@ class TestTheCommand:
         assert capsys.readouterr().out.startswith("ROUNDER")
 
     def test_what_is_refused(self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        y, model = tmp_path / "y.npy", write_model(tmp_path / "m", healthy())
-        encoder = tmp_path / "e"
+        y, model, encoder, no = (tmp_path / name for name in ("y.npy", "m", "e", "no/y.npy"))
+        write_model(model, healthy())
         encoder.mkdir()
         (encoder / "modules.json").write_text("[]")
         before = sorted(tmp_path.iterdir())
+        center, data, text = ("--method", "center"), ("--data", tmp_path), ("--text", cone)
+        weights = model / "model.safetensors"
         for arguments, message in (
-            ((encoder, y, "--data", tmp_path, "--text", cone, "--overwrite"), "expected no --overwrite with a model"),
-            ((encoder, y, "--data", tmp_path), "give --text F with one a line, --fit-on VECTORS"),
-            ((cone, cone, "--method", "center", "--overwrite"), "another file to write than what is read"),
+            ((encoder, y, *data, *text, "--overwrite"), "expected no --overwrite with a model"),
+            ((encoder, y, *data), "give --text F with one a line, --fit-on VECTORS"),
+            ((cone, cone, *center, "--overwrite"), "another file to write than what is read"),
             ((cone, y, "--json", cone), "it would be replaced"),
-            (
-                (cone, y, "--fit-on", f"{model / 'model.safetensors'}#x", "--json", model / "model.safetensors"),
-                "it would be replaced",
-            ),
+            ((cone, y, "--fit-on", f"{weights}#x", "--json", weights), "it would be replaced"),
             ((cone, y, "--json", y), "expected two files to write"),
             ((cone, y, "--method", "sorcery"), "expected one of center, scaled_center"),
             ((cone, y, "--method", "centre"), "got 'centre': did you mean 'center'?"),
             ((cone, y, "--method", "abtt"), "got 'abtt': did you mean 'all_but_the_top_d100'?"),
-            ((encoder, y, "--method", "center", "--text", cone, "--normalize"), "expected no --normalize with a model"),
-            ((cone, y, "--method", "center", "--load", cone), "expected either --load or --method, got both"),
+            ((encoder, y, *center, *text, "--normalize"), "expected no --normalize with a model"),
+            ((cone, y, *center, "--load", cone), "expected either --load or --method, got both"),
             ((cone, y, "--load", cone), "expected a safetensors"),
-            ((cone, y, "--method", "center", "--text", cone), "expected no --text with vectors"),
+            ((cone, y, *center, *text), "expected no --text with vectors"),
             ((cone, y), "expected a repair by its name"),
-            (
-                (cone, y, "--method", "whiten", "--data", tmp_path),
-                "expected --data with --method auto, got it with --method whiten",
-            ),
+            ((cone, y, "--method", "whiten", *data), "expected --data with --method auto, got it with --method whiten"),
             ((cone, y, "--cache", tmp_path), "expected --cache with --method auto, got it with no method"),
-            (
-                (cone, y, "--method", "center", "--task", "sts"),
-                "expected --task with --method auto, got it with --method center",
-            ),
+            ((cone, y, *center, "--task", "sts"), "expected --task with --method auto, got it with --method center"),
             ((cone, y, "--method", "auto"), "expected --data DIR with --method auto"),
-            (
-                (cone, f"{tmp_path / 'y.npz'}#a", "--method", "center", "--json", tmp_path / "y.npz"),
-                "expected two files to write",
-            ),
-            ((model, y, "--method", "center"), "got the language model"),
-            ((cone, tmp_path / "no" / "y.npy", "--method", "center"), "there is no folder"),
-            ((cone, tmp_path / "y.xlsx", "--method", "center"), "expected a name that ends in .npy"),
-            ((cone, tmp_path / "y.npy#a", "--method", "center"), "expected a file name without '#'"),
-            ((cone, tmp_path / "no" / "y.npy", "--data", tmp_path / "m"), "there is no folder"),
-            ((cone, cone, "--data", tmp_path / "m"), "another file to write than what is read"),
-            ((cone, y, "--data", tmp_path, "--text", cone), "expected no --text with vectors"),
-            ((encoder, encoder / "o", "--data", tmp_path, "--text", cone), "expected a place outside the model"),
-            ((encoder, encoder / "o", "--method", "center", "--text", cone), "expected a place outside the model"),
-            ((tmp_path / "nothing.npy", y, "--method", "center"), "no file or folder"),
-            (("", y, "--method", "center"), "no file or folder"),
+            ((cone, f"{tmp_path / 'y.npz'}#a", *center, "--json", tmp_path / "y.npz"), "expected two files to write"),
+            ((model, y, *center), "got the language model"),
+            ((cone, no, *center), "there is no folder"),
+            ((cone, tmp_path / "y.xlsx", *center), "expected a name that ends in .npy"),
+            ((cone, tmp_path / "y.npy#a", *center), "expected a file name without '#'"),
+            ((cone, no, "--data", model), "there is no folder"),
+            ((cone, cone, "--data", model), "another file to write than what is read"),
+            ((cone, y, *data, *text), "expected no --text with vectors"),
+            ((encoder, encoder / "o", *data, *text), "expected a place outside the model"),
+            ((encoder, encoder / "o", *center, *text), "expected a place outside the model"),
+            ((tmp_path / "nothing.npy", y, *center), "no file or folder"),
+            (("", y, *center), "no file or folder"),
         ):
             assert message in _fails(capsys, *arguments), arguments
         for verb, more, message in (
@@ -510,9 +465,8 @@ class TestTheCommand:
 
         def choose(spec: str, **options: object) -> Selection:
             assert (spec, options["task"], options["data"]) == (str(cone), "sts", data)
-            return Selection(
-                "Told.", "cone", "sts", "spearman_cosine", chosen, "whiten", 50.0, {"whiten": step}, 90, 51.0, step, 80
-            )
+            numbers = (50.0, {"whiten": step}, 90, 51.0, step, 80)
+            return Selection("Told.", "cone", "sts", "spearman_cosine", chosen, "whiten", *numbers)
 
         monkeypatch.setattr("uncone.evaluation.select_repair.select_repair", choose)
         asked = (cone, tmp_path / "y.npy", "--task", "sts", "--data", data, "--json", tmp_path / "r.json")
@@ -525,52 +479,37 @@ class TestTheCommand:
         assert isinstance(load_record(tmp_path / "r.json"), Selection)
         chosen = "whiten"
         _run(*asked)
-        told = capsys.readouterr().out
-        assert told.startswith("REPAIR IT  Told.")
-        assert "sts chose the repair, by spearman_cosine." in " ".join(told.split())
-        assert "whiten (power 0.5) takes the mean cosine from" in " ".join(told.split())
+        told = " ".join(capsys.readouterr().out.split())
+        assert told.startswith("REPAIR IT Told.")
+        assert "sts chose the repair, by spearman_cosine." in told
+        assert "whiten (power 0.5) takes the mean cosine from" in told
         assert "not known" not in told
         repaired = load_record(tmp_path / "r.json")
         assert isinstance(repaired, Repaired)
         assert repaired.notes[-1].startswith("Chosen by sts on ")
         assert "There it was fitted on the task's own training sentences." in repaired.notes[-1]
-        assert repaired.selection is not None
         assert (repaired.selection.chosen, repaired.selection.test) == ("whiten", step)
         cli.main(["report", str(tmp_path / "r.json")])
         shown = " ".join(capsys.readouterr().out.split())
-        assert shown.startswith(" ".join(told[told.index("ROUNDER") :].split())[:60])
+        assert shown.startswith(told[told.index("ROUNDER") :][:60])
         evidence = shown[shown.index("How the repair was chosen Told.") :]
         assert "sts, spearman_cosine: 50 as it is, over 90 items" in evidence
         assert "whiten * +0.100 +0.0500 to +0.150" in evidence
         assert shown.count("Told.") == 1
         assert "exists" in _fails(capsys, *asked)
 
-    def test_a_hostile_name_is_shown_as_text(
-        self, cone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        hostile = tmp_path / "[red]\x1b[31m\u202ex.npy"
-        cone.rename(hostile)
-        _run(hostile, tmp_path / "\x1b[32my.npy", "--method", "center")
-        told = capsys.readouterr().out
-        assert "\x1b[3" not in told
-        assert "\\x1b[31m\\u202ex.npy" in told
-
 
 def test_ids_of_tokens_are_numbers_or_a_file_of_them(tmp_path: Path) -> None:
     model = write_model(tmp_path / "m", healthy())
     (tmp_path / "ids.txt").write_text("1\n2\nthree\n")
     for given in ("1,x", "-1", "", str(tmp_path / "ids.txt"), "9" * 12, "9-3", "1-", "0-100000", "0-99999,5"):
-        with pytest.raises(
-            InputError, match=r"expected ids (of tokens|or token strings of the model).*, got .*: give ids"
-        ):
+        with refused(match=r"expected ids (of tokens|or token strings of the model).*, got .*: give ids"):
             repair_tokens(model, tmp_path / "out", tokens=given)
-    with pytest.raises(
-        InputError, match=r"cannot tell which tokens of .* are untrained: .*; give ids or token strings such as 3,90"
-    ):
+    with refused(match=r"cannot tell which tokens of .* are untrained: .*; give ids or token strings such as 3,90"):
         repair_tokens(model, tmp_path / "out")
-    with pytest.raises(InputError, match=r"expected --counts .counts=. with tokens that are found"):
+    with refused(match=r"expected --counts .counts=. with tokens that are found"):
         repair_tokens(model, tmp_path / "out", tokens="zero", counts=tmp_path / "ids.txt")
-    with pytest.raises(InputError, match="expected a whole model to edit"):
+    with refused(match="expected a whole model to edit"):
         repair_tokens(f"{model}#input", tmp_path / "out", tokens="1")
 
 
@@ -602,11 +541,8 @@ def test_sentences_are_the_different_lines(tmp_path: Path) -> None:
     text = "\ufeff" + "\r\n".join([*lines, "", "line 3", "  line 30  "])
     (tmp_path / "a.txt").write_text(text, encoding="utf-8", newline="")
     (tmp_path / "a.txt.xz").write_bytes(lzma.compress(text.encode()))
-    assert (
-        read_sentences(tmp_path / "a.txt")
-        == read_sentences(tmp_path / "a.txt.xz")
-        == Sentences((*lines, "line 30"), 31)
-    )
+    for name in ("a.txt", "a.txt.xz"):
+        assert read_sentences(tmp_path / name) == Sentences((*lines, "line 30"), 31)
     for content, message in (
         (b"one\ntwo\n", "expected at least 20 different sentences .* got 2"),
         (b"", "got 0"),
@@ -614,10 +550,10 @@ def test_sentences_are_the_different_lines(tmp_path: Path) -> None:
         (b"x" * (2**20 + 1), "got a longer line 1"),
     ):
         (tmp_path / "b.txt").write_bytes(content)
-        with pytest.raises(InputError, match=message):
+        with refused(match=message):
             read_sentences(tmp_path / "b.txt")
     (tmp_path / "c.xz").write_bytes(b"no archive")
-    with pytest.raises(InputError, match="cannot read"):
+    with refused(match="cannot read"):
         read_sentences(tmp_path / "c.xz")
 
 
@@ -630,26 +566,19 @@ def test_of_a_long_text_some_sentences_are_drawn_from_all_of_it(tmp_path: Path) 
     numbers = [int(line.split()[1]) for line in found.lines[:-50]]  # the end may hold those that came twice
     assert numbers == sorted(numbers)
     assert max(abs(a - 10 * i) for i, a in enumerate(numbers)) < 1000  # five standard deviations of an even draw
-    assert sum(line.startswith("odd") for line in found.lines) == pytest.approx(
-        1000, abs=110
-    )  # also of lines that alternate
+    assert abs(sum(line.startswith("odd") for line in found.lines) - 1000) <= 110  # also of lines that alternate
     assert 20_000 <= found.n <= 20_050
-    assert found.notes() == (
-        f"The text has {found.n:,} sentences: 2,000 of them were taken, drawn at random from all of it.",
-    )
+    told = f"The text has {found.n:,} sentences: 2,000 of them were taken, drawn at random from all of it."
+    assert found.notes() == (told,)
     whole = read_sentences(path, most=20_000)
     assert (whole.lines, whole.n, whole.notes()) == (tuple(lines), 20_000, ())
-    with pytest.raises(InputError, match="expected to keep at least 20 sentences, got 5"):
+    with refused(match="expected to keep at least 20 sentences, got 5"):
         read_sentences(path, most=5)
 
 
 def test_a_long_text_takes_no_memory_but_for_what_is_kept(tmp_path: Path) -> None:
-    def endless() -> Iterator[str]:
-        for i in range(60_000):
-            yield f"{i} " + "x" * 200
-
     tracemalloc.start()
-    found = _drawn(endless(), 1000)
+    found = _drawn((f"{i} " + "x" * 200 for i in range(60_000)), 1000)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.n == 60_000
@@ -659,22 +588,20 @@ def test_a_long_text_takes_no_memory_but_for_what_is_kept(tmp_path: Path) -> Non
 def test_an_encoder_needs_something_to_fit_on_and_an_affine_repair(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "modules.json").write_text("[]")
-    with pytest.raises(InputError, match="expected sentences to fit on, got none"):
-        repair(tmp_path / "m", tmp_path / "out", method="center")
-    with pytest.raises(InputError, match="expected an affine transformation for a Sentence Transformers model"):
-        repair(tmp_path / "m", tmp_path / "out", method="scaled_center", text=tmp_path / "t")
-    with pytest.raises(InputError, match="expected a repair of sentences, got zipf_center"):
-        repair(tmp_path / "m", tmp_path / "out", method="zipf_center", text=tmp_path / "t")
     (tmp_path / "there").mkdir()
-    for out, message in (
-        (tmp_path / "no" / "out", "there is no folder"),
-        (tmp_path / "there", "which exists"),
-        (tmp_path / "m", "than what is read"),
-        (tmp_path / "m" / "out", "expected a place outside the model"),
-        (tmp_path / "m" / ".." / "m" / "out", "expected a place outside the model"),
+    with refused(match="expected sentences to fit on, got none"):
+        repair(tmp_path / "m", tmp_path / "out", method="center")
+    for method, out, message in (
+        ("scaled_center", "out", "expected an affine transformation for a Sentence Transformers model"),
+        ("zipf_center", "out", "expected a repair of sentences, got zipf_center"),
+        ("center", "no/out", "there is no folder"),
+        ("center", "there", "which exists"),
+        ("center", "m", "than what is read"),
+        ("center", "m/out", "expected a place outside the model"),
+        ("center", "m/../m/out", "expected a place outside the model"),
     ):
-        with pytest.raises(InputError, match=message):  # said before anything is read, which is not there
-            repair(tmp_path / "m", out, method="center", text=tmp_path / "t")
+        with refused(match=message):  # said before anything is read, which is not there
+            repair(tmp_path / "m", tmp_path / out, method=method, text=tmp_path / "t")
 
 
 def test_an_encoder_in_16_bits_is_held_to_its_own_rounding() -> None:
@@ -683,12 +610,9 @@ def test_an_encoder_in_16_bits_is_held_to_its_own_rounding() -> None:
     expected = torch.nn.functional.normalize(gaussian(50, 32))
     told = told_of_rounding(expected.bfloat16().float(), expected, torch.bfloat16)
     assert told.startswith("The model runs in bfloat16, and its new layer too: its vectors are up to 0.")
-    for got in (
-        expected + 0.01,
-        expected * float("nan"),
-        expected[:, :3],
-    ):  # 0.01 in 32 coordinates: 0.057 of the length
-        with pytest.raises(InputError, match=r"up to the rounding of bfloat16, .* save the model in float32 first"):
+    # 0.01 in 32 coordinates: 0.057 of the length
+    for got in (expected + 0.01, expected * float("nan"), expected[:, :3]):
+        with refused(match=r"up to the rounding of bfloat16, .* save the model in float32 first"):
             told_of_rounding(got, expected, torch.bfloat16)
 
 
@@ -698,9 +622,8 @@ def test_a_real_encoder_in_bfloat16_is_repaired(tmp_path: Path, minilm: Path) ->
     from safetensors.torch import load_file, save_file
 
     model = Path(shutil.copytree(minilm, tmp_path / "m"))
-    tensors = {
-        name: x.bfloat16() if x.is_floating_point() else x for name, x in load_file(model / "model.safetensors").items()
-    }
+    stored = load_file(model / "model.safetensors")
+    tensors = {name: x.bfloat16() if x.is_floating_point() else x for name, x in stored.items()}
     save_file(tensors, model / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((model / "config.json").read_text()) | {"dtype": "bfloat16"}
     (model / "config.json").write_text(json.dumps(config))
@@ -713,8 +636,7 @@ def test_a_record_of_before_selections_and_lengths_were_kept_still_loads(cone: P
     found = repair(cone, tmp_path / "y.npy", method="center")
     data = json.loads(found.to_json())
     assert data.pop("selection") is None
-    new = ("normalized", "lengths_before", "lengths_after", "index", "next_step")
-    for name in new:
+    for name in ("normalized", "lengths_before", "lengths_after", "index", "next_step"):
         data.pop(name)
     old = replace(found, lengths_before=None, lengths_after=None, index=(), next_step="")
     assert Repaired.from_json(json.dumps(data)) == old
@@ -723,9 +645,7 @@ def test_a_record_of_before_selections_and_lengths_were_kept_still_loads(cone: P
 
 def test_few_measured_sentences_are_said_to_be_few() -> None:
     assert told_of_split(400, 100) == ("Fitted on 400 sentences, measured on 100 others of the same text.",)
-    split, few = told_of_split(16, 4)
-    assert split == "Fitted on 16 sentences, measured on 4 others of the same text."
-    assert few.startswith("4 sentences are few: ")
+    assert told_of_split(16, 4)[1].startswith("4 sentences are few: ")
 
 
 @pytest.mark.slow
@@ -737,22 +657,18 @@ def test_a_real_encoder_is_repaired_from_sentences(tmp_path: Path, minilm: Path)
     with lzma.open(data, "rt", encoding="utf-8") as file:
         lines = [line.split("\t")[0] for line in file][1:301]
     (tmp_path / "text").write_text("\n".join(lines), encoding="utf-8")
-    found = repair(minilm, tmp_path / "out", text=tmp_path / "text", save=tmp_path / "t.safetensors", method="center")
-    assert found.before[0].value is not None
-    assert found.after[0].value is not None
+    out, saved = tmp_path / "out", tmp_path / "t.safetensors"
+    found = repair(minilm, out, text=tmp_path / "text", save=saved, method="center")
     assert abs(found.after[0].value) < abs(found.before[0].value)
-    modules = json.loads((tmp_path / "out" / "modules.json").read_text())
+    modules = json.loads((out / "modules.json").read_text())
     assert [module["type"].rpartition(".")[2] for module in modules] == ["Transformer", "Pooling", "Dense", "Normalize"]
-    assert found.fitted is not None
     assert found.fitted.n + found.measured == len(dict.fromkeys(lines))
     few = repair(minilm, tmp_path / "few", text=tmp_path / "text", method="center", most_sentences=40)
     assert few.measured == 8
     assert few.notes[0].startswith("The text has ")
     assert "40 of them were taken" in few.notes[0]
-    alone = repair(minilm, tmp_path / "again", load=tmp_path / "t.safetensors")
-    assert alone.gains is None
-    assert (tmp_path / "again" / "2_Dense" / "model.safetensors").read_bytes() == (
-        tmp_path / "out" / "2_Dense" / "model.safetensors"
-    ).read_bytes()
-    with pytest.raises(InputError, match=r"expected a new folder, got .* which exists"):
-        repair(minilm, tmp_path / "out", load=tmp_path / "t.safetensors")
+    assert repair(minilm, tmp_path / "again", load=saved).gains is None
+    layers = [(folder / "2_Dense" / "model.safetensors").read_bytes() for folder in (tmp_path / "again", out)]
+    assert layers[0] == layers[1]
+    with refused(match=r"expected a new folder, got .* which exists"):
+        repair(minilm, out, load=saved)

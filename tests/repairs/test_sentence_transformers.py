@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from uncone import InputError
 from uncone.errors import UnsupportedModel
 from uncone.model.sentence_transformers import load_sentence_transformer
-from uncone.repairs.sentence_transformers import insert, insert_into_directory
+from uncone.repairs.sentence_transformers import embed, insert, insert_into_directory, without_normalize
 from uncone.transforms import Affine, AllButTheTop, Center, ScaledCenter
 
 OLD = "sentence_transformers.models."
@@ -65,12 +65,8 @@ def test_one_dense_stands_before_the_normalize_at_the_end(tmp_path: Path, kinds:
     assert len({module["name"] for module in modules}) == len({module["path"] for module in modules}) == len(modules)
     dense = out / modules[at]["path"]
     config = json.loads((dense / "config.json").read_text())
-    assert config == {
-        "in_features": 4,
-        "out_features": 4,
-        "bias": True,
-        "activation_function": "torch.nn.modules.linear.Identity",
-    }
+    assert config.pop("activation_function") == "torch.nn.modules.linear.Identity"
+    assert config == {"in_features": 4, "out_features": 4, "bias": True}
     stored, x = load_file(dense / "model.safetensors"), torch.randn(9, 4)
     layer = torch.nn.Linear(4, 4)
     layer.load_state_dict({name.removeprefix("linear."): tensor for name, tensor in stored.items()})
@@ -105,30 +101,20 @@ def test_a_repair_can_be_put_behind_another(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    source = _directory(tmp_path / "m", ["Transformer", "Pooling", "Normalize"])
+    _directory(tmp_path / "m", ["Transformer", "Pooling", "Normalize"])
     (tmp_path / "there").mkdir()
-    cases = [
-        (
-            source,
-            ScaledCenter().fit(torch.eye(4)),
-            tmp_path / "out",
-            "expected an affine transformation .* got ScaledCenter, which depends",
-        ),
-        (source, Center(), tmp_path / "out", "expected a fitted Center"),
-        (source, _fitted(5), tmp_path / "out", "expected a transformation of rows of 4 features, .* got one of 5"),
-        (source, _fitted(), tmp_path / "there", "expected a new folder"),
-        (source, _fitted(), source / "inside", "outside the model"),
-        (
-            tmp_path / "there",
-            _fitted(),
-            tmp_path / "out",
-            "expected a directory of Sentence Transformers with modules.json",
-        ),
-        (source, _fitted(), tmp_path / "no" / "out", "there is no folder .*: give a folder that exists"),
-    ]
-    for directory, transformation, out, message in cases:
+    scaled = ScaledCenter().fit(torch.eye(4))
+    for directory, transformation, out, message in (
+        ("m", scaled, "out", "expected an affine transformation .* got ScaledCenter, which depends"),
+        ("m", Center(), "out", "expected a fitted Center"),
+        ("m", _fitted(5), "out", "expected a transformation of rows of 4 features, .* got one of 5"),
+        ("m", _fitted(), "there", "expected a new folder"),
+        ("m", _fitted(), "m/inside", "outside the model"),
+        ("there", _fitted(), "out", "expected a directory of Sentence Transformers with modules.json"),
+        ("m", _fitted(), "no/out", "there is no folder .*: give a folder that exists"),
+    ):
         with pytest.raises(InputError, match=message):
-            insert_into_directory(directory, transformation, out)
+            insert_into_directory(tmp_path / directory, transformation, tmp_path / out)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "there"]
 
 
@@ -186,8 +172,6 @@ assert "uncone" not in sys.modules
 @pytest.mark.slow
 def test_the_saved_directory_loads_without_uncone_and_gives_the_repaired_vectors(tmp_path: Path, minilm: Path) -> None:
     pytest.importorskip("sentence_transformers", reason="the extra [sentence] is not installed")
-    from uncone.repairs.sentence_transformers import embed, without_normalize
-
     x = embed(without_normalize(load_sentence_transformer(minilm)), SENTENCES)
     fitted = Affine(torch.randn(384), torch.randn(384, 300) / 20)
     insert_into_directory(minilm, fitted, tmp_path / "out")
@@ -200,8 +184,6 @@ def test_the_saved_directory_loads_without_uncone_and_gives_the_repaired_vectors
 @pytest.mark.slow
 def test_a_loaded_model_gives_the_repaired_vectors_and_saves_them(tmp_path: Path, minilm: Path) -> None:
     pytest.importorskip("sentence_transformers", reason="the extra [sentence] is not installed")
-    from uncone.repairs.sentence_transformers import embed, without_normalize
-
     model = load_sentence_transformer(minilm)
     x = embed(without_normalize(model), SENTENCES)
     fitted = Center().fit(x)
@@ -211,21 +193,17 @@ def test_a_loaded_model_gives_the_repaired_vectors_and_saves_them(tmp_path: Path
     expected = torch.nn.functional.normalize(fitted.transform(x))
     torch.testing.assert_close(embed(model, SENTENCES), expected, atol=1e-5, rtol=0)
     model.save(str(tmp_path / "saved"))
-    torch.testing.assert_close(
-        embed(load_sentence_transformer(tmp_path / "saved"), SENTENCES), expected, atol=1e-5, rtol=0
-    )
+    again = embed(load_sentence_transformer(tmp_path / "saved"), SENTENCES)
+    torch.testing.assert_close(again, expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.slow
 def test_code_of_a_model_is_never_run(tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers", reason="the extra [sentence] is not installed")
-
     source = _directory(tmp_path / "m", ["Transformer"])
     (source / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "evil.Module"}]))
     (source / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    with pytest.raises(
-        UnsupportedModel,
-        match=r"expected modules of sentence_transformers .* got 'evil.Module': code of a model is never",
-    ):
+    message = r"expected modules of sentence_transformers .* got 'evil.Module': code of a model is never"
+    with pytest.raises(UnsupportedModel, match=message):
         load_sentence_transformer(source)
     assert not (tmp_path / "ran").exists()

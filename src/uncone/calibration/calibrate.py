@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -22,19 +22,7 @@ from uncone.transforms.row_numbers import PairedRows, remarks_on_numbers
 from uncone.version import versions
 
 ALL_PAIRS = 1_000_000_000
-"""Up to so many pairs every one is counted; of more, those of as many rows as make so many."""
 RATES = (0.05, 0.01, 0.001, 0.0001, 0.00001)
-
-
-@dataclass(frozen=True)
-class PairTable:
-    """Pairs with a label: the table at `path`, and how it is read, as `calibrate` has it."""
-
-    path: Path_
-    ids: Path_ | None
-    query_ids: Path_ | None
-    match_at: float | None
-    prior: float
 
 
 def calibrate(
@@ -59,10 +47,10 @@ def calibrate(
 ) -> Calibration:
     """Say what a similarity score of these vectors means: how often random pairs reach it.
 
-    A random pair is a query with a row, or two different rows where there are no queries. Mean and variance
-    are exact over all pairs, from sums (E[s] and E[s^2] in closed form). Shares are counted in bins, over all
-    pairs up to `most_pairs`; of more, over all pairs of rows drawn without replacement. Intervals (95%) say
-    where a share would lie for other rows drawn alike; pairs that share a row do not count as independent.
+    A random pair is a query with a row, or two different rows where there are no queries. Mean and variance are exact
+    over all pairs, from sums (E[s] and E[s^2] in closed form). Shares are counted in bins, over all pairs up to
+    `most_pairs`; of more, over all pairs of rows drawn without replacement. Intervals (95%) say where a share would lie
+    for other rows drawn alike; pairs that share a row do not count as independent.
 
     Args:
         vectors: the documents (N, D), in any form that uncone reads; with `texts` their encoder.
@@ -85,15 +73,15 @@ def calibrate(
         progress: called with (the step, how much is done, of how much).
 
     Returns:
-        `Calibration`, whose `false_match_rate(score)`, `percentile(score)` and `threshold(rate)` need nothing
-        but the record.
+        `Calibration`, whose `false_match_rate(score)`, `percentile(score)` and `threshold(rate)` need nothing but the
+        record.
 
     Raises:
-        InputError: vectors, queries or a table that cannot be opened; queries of another width; fewer than
-            two rows with a direction; a rate or score out of its range; labelled pairs that name no row.
+        InputError: vectors, queries or a table that cannot be opened; queries of another width; fewer than two rows
+            with a direction; a rate or score out of its range; labelled pairs that name no row.
 
-    Reads badly when rows are few (the intervals say so), when many rows are equal, or when the rows are of
-    other texts than those that will be compared.
+    Reads badly when rows are few (the intervals say so), when many rows are equal, or when the rows are of other texts
+    than those that will be compared.
 
     Example:
         >>> import numpy, uncone
@@ -105,13 +93,13 @@ def calibrate(
     given = next((name for name, value in of_pairs.items() if value is not None), None)
     if pairs is None and given is not None:
         raise InputError(f"expected --pairs with --{given}, got none: give --pairs FILE")
-    table = None if pairs is None else PairTable(pairs, ids, query_ids, match_at, 0.01 if prior is None else prior)
+    prior = 0.01 if prior is None else prior
     if isinstance(against, str | os.PathLike):
         against = Calibration.load(against)
     scores, rates = None if scores is None else _listed(scores, "scores"), _listed(rates, "rates")
     if against is not None and not isinstance(against, Calibration):
         raise InputError(f"expected a saved calibration, got {shown(against)}: read one with Calibration.load(path)")
-    _check(metric, scores, rates, most_pairs, table)
+    _check(metric, scores, rates, most_pairs, prior)
     check_seed(seed)
     if (query_texts is not None and texts is None) or (texts is not None and queries is not None):
         raise InputError("expected --query-texts with --texts, and --queries with vectors, got them mixed: encode both")
@@ -124,40 +112,25 @@ def calibrate(
     other = None if queries is None else open_side(queries, metric, "queries", skip_nonfinite, progress)
     if other is not None:
         check_same_width(side.rows, other.rows)
-    sides = Sides(side, other)
-    if table is not None:
-        sides = _with_labels(sides, table)
-    numbers, shifted = ("", "") if table is None else _on_numbers(sides, table)
+    sides, numbers, shifted = Sides(side, other), "", ""
+    if pairs is not None:
+        sides, numbers, shifted = _with_labels(sides, pairs, ids, query_ids, match_at)
     common = "" if other is None else one_sided(side.rows, other.rows)
-    rows, floor = sides.rows.fitted, floor_of(sides)
+    rows, floor = side.fitted, floor_of(sides)
     counted = count_scores(sides, floor, most_pairs, seed, progress)
     wanted = (0.8,) if scores is None and metric == "cosine" else scores or ()
     histogram, knots, equal = counted.histogram, counted.knots(), equal_pairs(sides)
-    meanings = tuple(counted.meaning(float(score)) for score in wanted)
-    thresholds = tuple(counted.threshold(float(rate)) for rate in sorted(rates, reverse=True))
-    record = Calibration(
-        rows.name,
-        verdict(metric, meanings, thresholds, histogram),
-        metric,
-        rows,
-        None if sides.queries is None else sides.queries.fitted,
-        floor.pairs,
-        floor.mean,
-        floor.variance,
-        histogram,
-        knots,
-        counted.free,
-        meanings,
-        thresholds,
-        function_of(knots, histogram),
-        equal_pairs=equal,
-        seed=seed,
-        notes=(*filter(None, (numbers,)), *remarks(sides, counted, floor, equal)),
-        versions=versions("numpy", *["torch"] * (texts is not None)),
-        caution=" ".join(filter(None, (shifted, common))),
-    )
-    if table is not None and sides.labels is not None:
-        record = with_labels(record, sides.labels, table.prior)
+    meanings = tuple(map(counted.meaning, wanted))
+    thresholds = tuple(map(counted.threshold, sorted(rates, reverse=True)))
+    first, asked = verdict(metric, meanings, thresholds, histogram), None if other is None else other.fitted
+    sums = (floor.pairs, floor.mean, floor.variance)
+    told = (meanings, thresholds, function_of(knots, histogram))
+    more: Any = {"equal_pairs": equal, "seed": seed, "versions": versions("numpy", *["torch"] * (texts is not None))}
+    more["notes"] = (*filter(None, (numbers,)), *remarks(sides, counted, floor, equal))
+    more["caution"] = " ".join(filter(None, (shifted, common)))
+    record = Calibration(rows.name, first, metric, rows, asked, *sums, histogram, knots, counted.free, *told, **more)
+    if sides.labels is not None:
+        record = with_labels(record, sides.labels, prior)
     if against is None:
         return record
     found = drift(against, record)  # what was asked comes first, and a score that nobody named is left out
@@ -165,14 +138,10 @@ def calibrate(
     return replace(record, drift=found, verdict=" ".join(said), meanings=record.meanings if scores else ())
 
 
-def _check(
-    metric: str, scores: Sequence[float] | None, rates: Sequence[float], most_pairs: int, table: PairTable | None
-) -> None:
+def _check(metric: str, scores: Sequence[float] | None, rates: Sequence[float], most_pairs: int, prior: float) -> None:
     if not isinstance(metric, str) or metric not in METRICS:
-        raise InputError(
-            f"expected a metric of {' or '.join(METRICS)}, got {shown(metric)}: "
-            f"{nearest(metric, METRICS, 'the cosine is the default')}"
-        )
+        advice = nearest(metric, METRICS, "the cosine is the default")
+        raise InputError(f"expected a metric of {' or '.join(METRICS)}, got {shown(metric)}: {advice}")
     for score in scores or ():
         if not math.isfinite(score) or (metric == "cosine" and abs(score) > 1):
             bounds = "from -1 to 1" if metric == "cosine" else "that is finite"
@@ -182,10 +151,8 @@ def _check(
             raise InputError(f"expected a false-match rate above 0 and below 1, got {rate}: 1% is 0.01")
     if whole_number(most_pairs, "most_pairs") < 1000:
         raise InputError(f"expected at least 1000 pairs to count, got {most_pairs}: best are millions")
-    if table is not None and not 0 < table.prior < 1:
-        raise InputError(
-            f"expected a prior above 0 and below 1, got {table.prior}: 1 match in 100 pairs compared is 0.01"
-        )
+    if not 0 < prior < 1:
+        raise InputError(f"expected a prior above 0 and below 1, got {prior}: 1 match in 100 pairs compared is 0.01")
 
 
 def _listed(given: Any, name: str) -> tuple[float, ...]:
@@ -195,29 +162,22 @@ def _listed(given: Any, name: str) -> tuple[float, ...]:
     return tuple(numbers.tolist())
 
 
-def _with_labels(sides: Sides, table: PairTable) -> Sides:
-    other = sides.queries
-    if other is None and table.query_ids is not None:
-        raise InputError("expected queries with ids of queries, got none: give the queries too")
-    places = places_of(sides.rows.rows, table.ids)
-    first, second = (places, None) if other is None else (places_of(other.rows, table.query_ids), places)
-    return sides.with_labels(read_labels(table.path, first, second, match_at=table.match_at))
-
-
-def _on_numbers(sides: Sides, table: PairTable) -> tuple[str, str]:
-    """The remarks on ids that are row numbers, of pairs that match."""
-    assert sides.labels is not None
-    first, second = sides.labels.matching()
+def _with_labels(
+    sides: Sides, table: Path_, ids: Path_ | None, query_ids: Path_ | None, match_at: float | None
+) -> tuple[Sides, str, str]:
+    """The sides with labelled pairs, and remarks on ids that are row numbers, of pairs that match."""
     rows, queries = sides.rows.rows, sides.queries
-    is_numbered = table.ids is None and rows.keys is None
+    if queries is None and query_ids is not None:
+        raise InputError("expected queries with ids of queries, got none: give the queries too")
+    places = places_of(rows, ids)
+    of_first, of_second = (places, None) if queries is None else (places_of(queries.rows, query_ids), places)
+    labels = sides.scored(read_labels(table, of_first, of_second, match_at=match_at))
+    first, second = labels.matching()
+    is_numbered = ids is None and rows.keys is None
     if queries is None:
-        both = np.stack([first, second], axis=1)
-        return remarks_on_numbers([PairedRows("rows", rows, both, "--ids", is_numbered)], sides.labels.source)
-    of_queries = table.query_ids is None and queries.rows.keys is None
-    return remarks_on_numbers(
-        [
-            PairedRows("queries", queries.rows, first, "--query-ids", of_queries),
-            PairedRows("rows", rows, second, "--ids", is_numbered),
-        ],
-        sides.labels.source,
-    )
+        paired = [PairedRows("rows", rows, np.stack([first, second], axis=1), "--ids", is_numbered)]
+    else:
+        are_queries = query_ids is None and queries.rows.keys is None
+        paired = [PairedRows("queries", queries.rows, first, "--query-ids", are_queries)]
+        paired += [PairedRows("rows", rows, second, "--ids", is_numbered)]
+    return replace(sides, labels=labels), *remarks_on_numbers(paired, labels.source)

@@ -9,30 +9,28 @@ from uncone.calibration.scores.record import Share
 from uncone.errors import InputError
 from uncone.records.text import counted, percent
 
-_LARGE, _WIDE, _JUDGED_RATE = 1.5, 2.0, 0.01
-"""Factors of a rate that drifted far and of an interval that tells nothing; and the rate that is judged."""
+_LARGE, _WIDE = 1.5, 2.0  # factors of a rate that drifted far, and of an interval that tells nothing
+_JUDGED_RATE = 0.01
 _SCORES = 2000
 
 
 def drift(saved: Calibration, now: Calibration) -> Drift:
     """How random pairs' scores differ from a saved calibration's, and what its thresholds let pass now.
 
+    A saved calibration with labelled pairs does not count their matches as random pairs. If `now` has no labels, and so
+    counts every pair, they are put back into the saved rates.
+
     Args:
         saved: the calibration whose thresholds are in use.
         now: one of the vectors of today, of the same metric.
 
     Returns:
-        `Drift`: `level` is judged by the saved threshold nearest to a rate of 1%. "large": its rate changed
-        by a factor of more than 1.5, all of the 95% interval says so; "small": it changed, by less or
-        perhaps by less; "none": no change is seen, and the interval lies within a factor of 2; "unclear": the
-        interval is wider.
+        `Drift`: `level` is judged by the saved threshold nearest to a rate of 1%. "large": its rate changed by a factor
+        of more than 1.5, all of the 95% interval says so; "small": it changed, by less or perhaps by less; "none": no
+        change is seen, and the interval lies within a factor of 2; "unclear": the interval is wider.
 
     Raises:
-        InputError: the two are of different metrics, the saved one has no threshold, or only `now` leaves out
-            labelled matches.
-
-    A saved calibration with labelled pairs does not count their matches as random pairs. If `now` has no
-    labels, and so counts every pair, they are put back into the saved rates.
+        InputError: different metrics, no saved threshold, or only `now` leaves out labelled matches.
     """
     for given in (saved, now):
         if not isinstance(given, Calibration):
@@ -44,7 +42,7 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
             f"expected no labelled pairs, as the saved calibration of {saved.name} has none and counts their "
             f"matches, got those of {now.labelled.source}: leave --pairs out, or give it to the saved one too"
         )
-    known = ((one.score, _rate_of(one, saved, now)) for one in saved.thresholds)
+    known = [(one.score, _rate_of(one, saved, now)) for one in saved.thresholds]
     thresholds = tuple(_threshold(score, rate, now) for score, rate in known if score is not None and rate is not None)
     if not thresholds:
         raise InputError(f"expected a calibration with thresholds, got {saved.name} without: use more rows")
@@ -55,20 +53,12 @@ def drift(saved: Calibration, now: Calibration) -> Drift:
         f"{after} now (95% interval {judged.now.interval_words()})."
     )
     largest, at = _largest_difference(saved, now)
-    deviation = math.sqrt(saved.variance)
-    shift = now.mean - saved.mean
-    return Drift(
-        saved.name,
-        "none" if _are_same(saved, now) and math.isclose(judged.ratio or 0, 1) else _level(judged),
-        summary,
-        largest,
-        at,
-        shift,
-        _quotient(shift, deviation),
-        _quotient(math.sqrt(now.variance), deviation),
-        thresholds,
-        _notes(saved, now),
-    )
+    deviation, shift = math.sqrt(saved.variance), now.mean - saved.mean
+    ratios = (_quotient(shift, deviation), _quotient(math.sqrt(now.variance), deviation))
+    are_same = saved.rows.sha256 == now.rows.sha256 and saved.queries == now.queries
+    level = "none" if are_same and math.isclose(judged.ratio or 0, 1) else _level(judged)
+    notes = _notes(saved, now, are_same)
+    return Drift(saved.name, level, summary, largest, at, shift, *ratios, thresholds, notes)
 
 
 def _rate_of(one: ScoreThreshold, saved: Calibration, now: Calibration) -> Share | None:
@@ -81,17 +71,12 @@ def _rate_of(one: ScoreThreshold, saved: Calibration, now: Calibration) -> Share
     return Share(*ends)
 
 
-def _are_same(saved: Calibration, now: Calibration) -> bool:
-    return saved.rows.sha256 == now.rows.sha256 and saved.queries == now.queries
-
-
 def _threshold(score: float, before: Share, now: Calibration) -> DriftedThreshold:
     rate = now.false_match_rate(score)
     low, high = now.false_match_interval(score)
     share = Share(rate, low, high)
     ratio = _quotient(rate, before.value)
-    if not ratio or low <= 0 or before.low <= 0:
-        # the logarithm of 0 has no error: the ends of the two intervals, divided, hold the ratio all the same
+    if not ratio or low <= 0 or before.low <= 0:  # no logarithm: the ends of the two intervals, divided, hold the ratio
         bounds = (_quotient(low, before.high), _quotient(high, before.low))
         return DriftedThreshold(score, before, share, ratio, *bounds)
     half = math.hypot(*(math.log(one.high / one.low) / 2 for one in (before, share)))
@@ -113,27 +98,27 @@ def _level(one: DriftedThreshold) -> Literal["none", "small", "large", "unclear"
 
 
 def _largest_difference(saved: Calibration, now: Calibration) -> tuple[float, float]:
-    """The largest difference of the shares of pairs below a score, and that score."""
-    ends = [(one.histogram.low, one.histogram.edge(len(one.histogram.counts))) for one in (saved, now)]
-    low, high = min(end[0] for end in ends), max(end[1] for end in ends)
+    bins = (saved.histogram, now.histogram)
+    low, high = min(one.low for one in bins), max(one.edge(len(one.counts)) for one in bins)
     scores = [low + (high - low) * number / _SCORES for number in range(_SCORES + 1)]
     differences = [abs(saved.false_match_rate(score) - now.false_match_rate(score)) for score in scores]
     largest = max(differences)
     return largest, scores[differences.index(largest)]
 
 
-def _notes(saved: Calibration, now: Calibration) -> tuple[str, ...]:
-    left_out = saved.labelled is not None and now.labelled is None
-    matches = counted(saved.labelled.matches, "match", "matches") if saved.labelled is not None else ""
-    notes = {
-        f"The saved calibration is of {saved.rows.d} features, these vectors have {now.rows.d}: another "
-        "model.": saved.rows.d != now.rows.d,
-        "One of the two calibrations has queries and the other has not: they count pairs of another kind.": (
-            saved.queries is None
+def _notes(saved: Calibration, now: Calibration, are_same: bool) -> tuple[str, ...]:
+    notes = list[str]()
+    if saved.rows.d != now.rows.d:
+        widths = f"of {saved.rows.d} features, these vectors have {now.rows.d}"
+        notes.append(f"The saved calibration is {widths}: another model.")
+    if (saved.queries is None) != (now.queries is None):
+        notes.append("One of the two calibrations has queries and the other has not: they count pairs of another kind.")
+    if saved.labelled is not None and now.labelled is None:
+        matches = counted(saved.labelled.matches, "match", "matches")
+        notes.append(
+            f"The saved calibration leaves {matches} out (--pairs), this one counts every pair: the saved rates below "
+            "are with the matches; the mean, the spread and the shares are not."
         )
-        != (now.queries is None),
-        f"The saved calibration leaves {matches} out (--pairs), this one counts every pair: the saved rates "
-        "below are with the matches; the mean, the spread and the shares are not.": left_out,
-        "Both are of the same vectors.": _are_same(saved, now),
-    }
-    return tuple(note for note, holds in notes.items() if holds)
+    if are_same:
+        notes.append("Both are of the same vectors.")
+    return tuple(notes)

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from uncone.calibration.scores.record import Knot, ScoreHistogram, Share, interval_at
-from uncone.records.blocks import Block, Bullets, Cell, Chart, Code, Curve, Figure, Heading, Mark, Table, Text
+from uncone.records.blocks import Block, Bullets, Cell, Chart, Code, Curve, Figure, Heading, Mark, Table, Text, Tone
 from uncone.records.brief import part
 from uncone.records.layout import caution, section, shown
 from uncone.records.parts import Fitted
@@ -15,26 +15,19 @@ from uncone.records.record import Record, made_with
 from uncone.records.text import NEAR_DIGITS, count, counted, number, percent, plural, shortened
 
 _METRICS = {"cosine": "cosine", "inner_product": "inner product"}
-_DRIFTS = {
-    "none": Heading("", 4, "NO DRIFT SEEN", "healthy"),
-    "small": Heading("", 4, "SMALL DRIFT", "warning"),
-    "large": Heading("", 4, "LARGE DRIFT", "severe"),
-    "unclear": Heading("", 4, "DRIFT UNCLEAR", "note"),
+_DRIFTS: dict[str, tuple[str, Tone, str]] = {
+    "none": ("NO DRIFT SEEN", "healthy", "No drift is seen from {}."),
+    "small": ("SMALL DRIFT", "warning", "The scores drifted a little from {}."),
+    "large": ("LARGE DRIFT", "severe", "The scores drifted far from {}."),
+    "unclear": ("DRIFT UNCLEAR", "note", "Whether the scores drifted from {} is unclear."),
 }
-_SAID = {
-    "none": "No drift is seen from {}.",
-    "small": "The scores drifted a little from {}.",
-    "large": "The scores drifted far from {}.",
-    "unclear": "Whether the scores drifted from {} is unclear.",
-}
-FEWEST_ABOVE = 100
-"""Pairs above the last score of the pasted function."""
+_FEWEST_ABOVE = 100
 _BARS, _POINTS = 60, 240
 
 
 @part
 class ScoreMeaning:
-    """What one score means: `percentile` of the random pairs, in percent, score below it."""
+    """What one score means."""
 
     score: float  # what was asked about
     percentile: float  # the percentage of random pairs below it
@@ -43,10 +36,7 @@ class ScoreMeaning:
 
 @part
 class ScoreThreshold:
-    """The score that the share `wanted` of random pairs reaches, its 95% interval, and labelled pairs' rates.
-
-    `score` is None where there are too few pairs for so small a rate; `reason` then says how many it takes.
-    """
+    """The score that a share of random pairs reaches, and labelled pairs' rates."""
 
     wanted: float  # the false-match rate asked for
     score: float | None  # the threshold; `null` where pairs are too few
@@ -61,7 +51,7 @@ class ScoreThreshold:
 
 @part
 class LabelledPairs:
-    """Readings of labelled pairs; `area` (AUC): how often a match scores above a random pair, ties half."""
+    """Readings of labelled pairs; ties count half in the areas (AUC)."""
 
     source: str  # name of the table
     matches: int  # pairs that match
@@ -75,10 +65,7 @@ class LabelledPairs:
 
 @part
 class DriftedThreshold:
-    """A saved threshold: its rate when saved, its rate now, and the ratio of the two with its 95% interval.
-
-    Where a rate is 0, the ends are those of the rates' intervals, divided, or None where that is no number.
-    """
+    """A saved threshold, then and now."""
 
     score: float  # the saved threshold
     before: Share  # its rate when it was saved
@@ -90,12 +77,7 @@ class DriftedThreshold:
 
 @part
 class Drift:
-    """Whether a saved calibration still describes these vectors.
-
-    `largest_difference` is the largest difference of the two shares of pairs below one score
-    (Kolmogorov-Smirnov), at `at`; `mean_shift` is in units of the score, `mean_shift_in_deviations` in
-    standard deviations of the saved scores.
-    """
+    """Whether a saved calibration still describes these vectors; `largest_difference` is Kolmogorov-Smirnov's."""
 
     against: str  # name in the saved calibration
     level: Literal["none", "small", "large", "unclear"]  # `none`, `small`, `large` or `unclear`
@@ -110,23 +92,17 @@ class Drift:
 
     @property
     def found(self) -> bool:
-        """The rate of the judged threshold changed, by little or by much."""
+        """Whether the rate of the judged threshold changed."""
         return self.level in ("small", "large")
 
     def verdict(self) -> str:
-        """The answer in one sentence."""
-        return _SAID[self.level].format(f"the saved calibration of {shortened(self.against)}")
+        return _DRIFTS[self.level][2].format(f"the saved calibration of {shortened(self.against)}")
 
 
 @dataclass(frozen=True)
 class Calibration(Record):
-    """What a similarity means: the scores of random pairs, thresholds, and what was asked.
-
-    A pair is of one of `queries` and one of `rows`, or of two different `rows`. `mean` and `variance` are
-    over all `pairs`, from sums; the histogram counts `histogram.pairs` of them. `distribution_free` is half
-    the width of a 95% interval of a share, whatever the distribution. `function` is Python text that anyone
-    can paste.
-    """
+    """What a similarity means: the scores of random pairs (one of `queries` and one of `rows`, or two different
+    `rows`), thresholds, and what was asked."""
 
     READING: ClassVar[str] = (
         "A false match is a random pair that reaches the threshold. Intervals (95%) say where a share would "
@@ -156,10 +132,8 @@ class Calibration(Record):
     caution: str = ""  # why scores may say little: queries or rows alone seem repaired
 
     def __post_init__(self) -> None:
-        edited, bins = "the file was cut or edited", self.histogram
-        scores = [knot.score for knot in self.knots]
-        rising = bool(scores) and scores == sorted(set(scores))
-        expect(rising, f"knots of rising scores: {edited}")
+        edited, bins, scores = "the file was cut or edited", self.histogram, [knot.score for knot in self.knots]
+        expect(bool(scores) and scores == sorted(set(scores)), f"knots of rising scores: {edited}")
         expect(self.variance >= 0, f"a variance of at least 0, got {self.variance}: {edited}")
         low, second, high = (bins.edge(place) for place in (0, 1, len(bins.counts)))
         ends = f"bins of rising, finite scores in the histogram, got {low} to {high}"
@@ -178,13 +152,10 @@ class Calibration(Record):
         return 100 * (1 - self.false_match_rate(score))
 
     def threshold(self, rate: float) -> float:
-        """The lowest score on the histogram's grid that at most the share `rate` of random pairs reaches.
-
-        Raises:
-            InputError: `rate` is not in (0, 1), or the counted pairs are too few for it.
-        """
-        least = f"a rate of at least 1 in {self.histogram.pairs} counted pairs"
+        """The lowest score on the histogram's grid that at most the share `rate` of random pairs reaches; InputError
+        where `rate` is not in (0, 1), or the counted pairs are too few for it."""
         enough = not 0 < rate < 1 or rate * self.histogram.pairs >= 1
+        least = f"a rate of at least 1 in {self.histogram.pairs} counted pairs"
         expect(enough, f"{least}, got {rate:g}: calibrate with more rows")
         return self.histogram.score_at(rate)
 
@@ -219,7 +190,6 @@ class Calibration(Record):
         )
 
     def _facts(self) -> tuple[str, str]:
-        """What was compared, and where random pairs lie."""
         sides = f"{self.rows.name}, {counted(self.rows.n, 'row')} of {counted(self.rows.d, 'feature')}"
         if self.queries is not None:
             sides = f"{self.queries.name}, {count(self.queries.n)} queries, with {sides}"
@@ -231,9 +201,7 @@ class Calibration(Record):
         )
 
     def _end_of_function(self) -> str:
-        """Where the pasted function stops to fall; nothing where it is of a text that this does not know."""
-        pairs = self.histogram.pairs
-        used = [one for one in self.knots if one.false_match_rate.value * pairs >= FEWEST_ABOVE]
+        used = knots_pasted(self.knots, self.histogram)
         if not (self.function and used):
             return ""
         score, rate = used[-1].score, used[-1].false_match_rate.value
@@ -243,7 +211,6 @@ class Calibration(Record):
         )
 
     def _thresholds(self) -> Table:
-        """The thresholds that there are pairs enough for, with what labelled pairs say of them."""
         labelled = self.labelled
         said = ["rate in other rows"]
         if labelled is not None:
@@ -255,46 +222,34 @@ class Calibration(Record):
 
     def _charts(self) -> tuple[Chart, ...]:
         """The histogram, and the share of pairs that reaches each score, on a logarithmic axis."""
-        bins = self.histogram
-        if len(bins.counts) < 2:
+        bins, n = self.histogram, len(self.histogram.counts)
+        if n < 2:
             return ()
-        size = -(-len(bins.counts) // _BARS)
-        counts = [sum(bins.counts[start : start + size]) for start in range(0, len(bins.counts), size)]
-        edges = tuple(bins.edge(size * place) for place in range(len(counts) + 1))
-        caption = f"{count(bins.pairs)} pairs in bins of {number(bins.width * size)}."
-        shares = tuple(100 * one / bins.pairs for one in counts)
-        step = max(1, len(bins.counts) // _POINTS)
-        scores = [bins.edge(place) for place in range(0, len(bins.counts), step)]
+        size = -(-n // _BARS)
+        shares = tuple(100 * sum(bins.counts[start : start + size]) / bins.pairs for start in range(0, n, size))
+        edges = tuple(bins.edge(size * place) for place in range(len(shares) + 1))
+        scores = [bins.edge(place) for place in range(0, n, max(1, n // _POINTS))]
         reached = [(score, share) for score in scores if (share := bins.reached(score)) > 0]
-        marks = [
+        x, y = zip(*reached, strict=True)
+        marks = tuple(
             Mark(one.score, label=number(one.score), top=one.wanted)
             for one in self.thresholds
             if one.score is not None and reached[-1][1] <= one.wanted <= 1
-        ]
-        curve = Curve("share of pairs", tuple(s for s, _ in reached), tuple(share for _, share in reached))
-        return (
-            Chart(
-                "scores",
-                "Scores of random pairs",
-                "score",
-                "% of random pairs",
-                edges=edges,
-                bars=shares,
-                caption=caption,
-                spark="pairs",
-            ),
-            Chart(
-                "false matches",
-                "False-match rate",
-                "score",
-                "share of random pairs at or above, logarithmic",
-                (curve,),
-                marks=tuple(marks),
-                log_y=True,
-                spark="logarithm of share",
-                caption="Dashed: thresholds. The curve ends where the last counted pair is.",
-            ),
         )
+        title, y_label = "Scores of random pairs", "% of random pairs"
+        bars = f"{count(bins.pairs)} pairs in bins of {number(bins.width * size)}."
+        line = "Dashed: thresholds. The curve ends where the last counted pair is."
+        rates: Any = {"marks": marks, "log_y": True, "caption": line, "spark": "logarithm of share"}
+        reach = "share of random pairs at or above, logarithmic"
+        return (
+            Chart("scores", title, "score", y_label, (), edges, shares, caption=bars, spark="pairs"),
+            Chart("false matches", "False-match rate", "score", reach, (Curve("share of pairs", x, y),), **rates),
+        )
+
+
+def knots_pasted(knots: tuple[Knot, ...], histogram: ScoreHistogram) -> list[Knot]:
+    """The knots of the pasted function: up to where 100 pairs are left."""
+    return [knot for knot in knots if knot.false_match_rate.value * histogram.pairs >= _FEWEST_ABOVE]
 
 
 def one_in(rate: float) -> str:
@@ -324,7 +279,6 @@ def _threshold(one: ScoreThreshold, labelled: LabelledPairs | None, digits: int)
 
 
 def _labelled(labelled: LabelledPairs) -> tuple[Block, ...]:
-    """How well scores tell matches from other pairs."""
     known, other = labelled.area, labelled.area_non_matches
     ends = (known.value, known.low, known.high)
     area, low, high = (number(v, limits=(0, 1), digits=4, most=NEAR_DIGITS) for v in ends)
@@ -345,26 +299,20 @@ def _labelled(labelled: LabelledPairs) -> tuple[Block, ...]:
 
 
 def _drift_blocks(drift: Drift) -> tuple[Block, ...]:
-    """The changes since the saved calibration, and the rate of each saved threshold, then and now."""
     shift = f"The mean moved by {drift.mean_shift:+.3g}"
     if drift.mean_shift_in_deviations is not None and drift.deviation_ratio is not None:
         deviations = f" ({drift.mean_shift_in_deviations:+.2g} standard deviations)"
         shift += f"{deviations}, the spread is {drift.deviation_ratio:.3g} times what it was"
     largest = percent(drift.largest_difference, precise=True)
     differ = f"the shares of pairs below a score differ by at most {largest}, at {number(drift.at)}"
-    rows = tuple(
-        (
-            number(one.score),
-            percent(one.before.value, precise=True),
-            percent(one.now.value, precise=True),
-            one.now.interval_words(),
-            "" if one.ratio is None else f"{one.ratio:.2f}",
-        )
-        for one in drift.thresholds
-    )
+    rows = list[tuple[str, ...]]()
+    for one in drift.thresholds:
+        then, now = (percent(share.value, precise=True) for share in (one.before, one.now))
+        ratio = "" if one.ratio is None else f"{one.ratio:.2f}"
+        rows.append((number(one.score), then, now, one.now.interval_words(), ratio))
     columns = ("saved threshold", "then", "now", "95% interval", "ratio")
     return shown(
-        replace(_DRIFTS[drift.level], text=f"against {shortened(drift.against)}"),
+        Heading(f"against {shortened(drift.against)}", 4, *_DRIFTS[drift.level][:2]),
         map(Text, (drift.summary, f"{shift}; {differ}.", *drift.notes)),
-        Table(columns, rows, ("saved threshold", "then", "now", "ratio")),
+        Table(columns, tuple(rows), ("saved threshold", "then", "now", "ratio")),
     )

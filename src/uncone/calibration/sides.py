@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,8 +24,7 @@ from uncone.transforms.fitting import DigestedRows, fitted_on
 Prints = npt.NDArray[np.uint64]
 Metric = Literal["cosine", "inner_product"]
 METRICS = ("cosine", "inner_product")
-_MOST_BYTES = 2**30
-"""Of rows of one side that are held in memory."""
+_MOST_BYTES = 2**30  # of rows of one side that are held in memory
 _FORM = "columns between tabs: id of the query or first row, id of the row, and a label (without it all match)"
 _NAMES = {"query-id", "query_id", "corpus-id", "corpus_id", "query", "document", "id1", "id2", "sentence1", "sentence2"}
 """Names of columns of ids, as a first line may have them."""
@@ -41,7 +40,6 @@ class Side:
 
     @property
     def fitted(self) -> Fitted:
-        """Which rows these are."""
         return fitted_on(self.rows)
 
     @property
@@ -74,7 +72,6 @@ class Side:
 
 
 def open_side(spec: Any, metric: Metric, what: str, skip_nonfinite: bool, progress: Progress | None) -> Side:
-    """Open the rows and sum them in one pass."""
     rows = DigestedRows(open_rows(spec, skip_nonfinite=skip_nonfinite))
     n, d = rows.shape
     tick = None if progress is None else lambda done: progress(f"summing {what}", done, n)
@@ -103,7 +100,6 @@ class Labels:
     dropped: int = 0
 
     def matching(self) -> tuple[Ints, Ints]:
-        """The pairs that match, int64 (K,) each."""
         return self.first[self.matches], self.second[self.matches]
 
 
@@ -115,8 +111,8 @@ class Sides:
     queries: Side | None
     labels: Labels | None = None
 
-    def with_labels(self, labels: Labels) -> "Sides":
-        """With the pairs that have a score, of which one must match."""
+    def scored(self, labels: Labels) -> Labels:
+        """The pairs that have a score, with it; one must match."""
         parts = []
         for start in range(0, len(labels.first), GRID):
             cut = slice(start, start + GRID)
@@ -129,19 +125,15 @@ class Sides:
         values = np.concatenate(parts)
         kept = ~np.isnan(values)
         if not (labels.matches & kept).any():
-            raise InputError(
-                f"expected a match of two rows with a direction in {labels.source}, got none: all are zero"
-            )
+            advice = "all are zero"
+            raise InputError(f"expected a match of two rows with a direction in {labels.source}, got none: {advice}")
         first, second, matches = labels.first[kept], labels.second[kept], labels.matches[kept]
-        used = Labels(labels.source, first, second, matches, values[kept], int((~kept).sum()))
-        return replace(self, labels=used)
+        return Labels(labels.source, first, second, matches, values[kept], int((~kept).sum()))
 
 
 def draw(side: Side, most: int, seed: int) -> tuple[Rows32, Ints]:
-    """At most `most` rows (n, D) in random order, as they are compared, and where they stand (n,).
-
-    So consecutive rows make a random group.
-    """
+    """At most `most` rows (n, D) in random order, as they are compared, and where they stand (n,): consecutive rows
+    make a random group."""
     n = side.rows.shape[0]
     numbers = np.random.default_rng(seed).choice(n, min(n, most), replace=False)
     x = side.take(numbers)
@@ -181,9 +173,10 @@ class Floor:
 def floor_of(sides: Sides) -> Floor:
     """Mean and variance of the score over all pairs but those that are labelled as a match, in closed form.
 
-    Within one set, over pairs i != j of its n rows v_i: E[s] = (|S|^2 - sum |v|^2) / (n (n - 1)) and
-    E[s^2] = (|G|_F^2 - sum |v|^4) / (n (n - 1)), with S = sum v and G = sum v v'. Between m queries and n
-    rows: E[s] = S_q . S / (m n) and E[s^2] = <G_q, G>_F / (m n).
+    With S = sum v and G = sum v v' over the rows v, within one set of n rows:
+        E[s] = (|S|^2 - sum |v|^2) / (n (n - 1)), E[s^2] = (|G|_F^2 - sum |v|^4) / (n (n - 1)).
+    Between m queries and n rows:
+        E[s] = S_q . S / (m n), E[s^2] = <G_q, G>_F / (m n).
     """
     side, queries = sides.rows, sides.queries
     first, second = side.sums()
@@ -204,27 +197,24 @@ def floor_of(sides: Sides) -> Floor:
         pairs = side.n * queries.n
         total, total_square = float(first @ other_first), float(np.vdot(second, other_second))
     if sides.labels is not None:
-        left_out = sides.labels.scores[sides.labels.matches]
-        pairs -= len(left_out)
-        total -= float(left_out.sum())
-        total_square -= float(np.square(left_out).sum())
+        matching = sides.labels.scores[sides.labels.matches]
+        pairs -= len(matching)
+        total -= float(matching.sum())
+        total_square -= float(np.square(matching).sum())
     check_pairs(pairs)
     mean = total / pairs
     return Floor(pairs, mean, max(0.0, total_square / pairs - mean**2))
 
 
 def check_pairs(pairs: int) -> None:
-    """Raise InputError where no random pair is left."""
     if pairs < 1:
         raise InputError("expected random pairs beside labelled matches, got none: give the whole collection")
 
 
 @on_one_thread
 def alignment(side: Side, queries: Side) -> float:
-    """How far rows and queries share directions: the cosine of G_q / tr G_q - I/D and G / tr G - I/D.
-
-    1 for equal second moments, about 0 for two models that have nothing to do with each other; in [-1, 1].
-    """
+    """How far rows and queries share directions: the cosine of G_q / tr G_q - I/D and G / tr G - I/D, in [-1, 1]. It is
+    1 for equal second moments, about 0 for two unrelated models."""
     shapes = []
     for one in (side, queries):
         second = one.sums()[1]
@@ -274,22 +264,17 @@ def _kinds(prints: Prints, metric: Metric) -> tuple[Prints, npt.NDArray[np.int64
 def read_labels(
     path: Path_, first: Mapping[str, int], second: Mapping[str, int] | None, *, match_at: float | None
 ) -> Labels:
-    """Read a table of pairs: two ids and, if not every pair matches, a label.
-
-    `first` and `second` are the place of each id; `second` is None for pairs within one set, in either order.
-    Pairs with a label of at least `match_at` match, by default those above 0.
-    """
-    matches = dict[tuple[int, int], bool]()
-    for number, fields in _lines(path):
-        where = f"line {number} of {path}"
-        places = (first, first if second is None else second)
-        for name, known in zip(fields, places, strict=False):
-            if name not in known:
-                raise InputError(
-                    f"expected the id of a row in {where}, got {name[:60]!r}: ids are rows' own labels or "
-                    "numbers from 0, or the lines of a file given with --ids and --query-ids"
-                )
-        a, b = (known[name] for name, known in zip(fields, places, strict=False))
+    """Read a table of pairs: two ids and, if not every pair matches, a label (of a match from `match_at` on, or above
+    0). `first` and `second` are the place of each id; `second` is None for pairs within one set, in either order."""
+    matches, known = dict[tuple[int, int], bool](), (first, first if second is None else second)
+    for where, fields in _lines(path):
+        unknown = [name for name, places in zip(fields, known, strict=False) if name not in places]
+        if unknown:
+            raise InputError(
+                f"expected the id of a row in {where}, got {unknown[0][:60]!r}: ids are rows' own labels or numbers "
+                "from 0, or the lines of a file given with --ids and --query-ids"
+            )
+        a, b = (places[name] for name, places in zip(fields, known, strict=False))
         if second is None and a == b:
             raise InputError(f"expected a pair of different rows in {where}, got a row with itself: drop it")
         pair = (a, b) if second is not None else (min(a, b), max(a, b))
@@ -306,20 +291,19 @@ def read_labels(
     return Labels(Path(path).name, places_a, places_b, np.array(list(matches.values())))
 
 
-def _lines(path: Path_) -> Iterator[tuple[int, list[str]]]:
-    """The number and the fields of each line that is not empty, without a line of names."""
+def _lines(path: Path_) -> Iterator[tuple[str, list[str]]]:
+    """The place and the fields of each line that is not empty, without a line of names."""
     width = 0
     for number, line in enumerate(table_lines(path, how=f"give a table of {_FORM}"), start=1):
         fields = [field.strip() for field in line.split("\t")]
-        # A first line names columns: its label is no number, or both its ids are names of columns.
+        # a first line names columns: its label is no number, or both its ids are names of columns
         is_header = number == 1 and (
             number_in(fields[2]) is None if len(fields) == 3 else {f.lower() for f in fields} <= _NAMES
         )
         if is_header or not any(fields):
             continue
+        where = f"line {number} of {path}"
         if len(fields) not in (2, 3) or (width and len(fields) != width):
-            raise InputError(
-                f"expected {width or '2 or 3'} columns in line {number} of {path}, got {len(fields)}: {_FORM}"
-            )
+            raise InputError(f"expected {width or '2 or 3'} columns in {where}, got {len(fields)}: {_FORM}")
         width = len(fields)
-        yield number, fields
+        yield where, fields

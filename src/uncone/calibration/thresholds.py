@@ -6,30 +6,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from uncone.calibration.record import FEWEST_ABOVE, Calibration, LabelledPairs, ScoreMeaning, ScoreThreshold, one_in
-from uncone.calibration.scores.counting import Curve, Grid, Ints, clustered, count_pairs, curve_of, hoeffding
+from uncone.calibration.record import Calibration, LabelledPairs, ScoreMeaning, ScoreThreshold, knots_pasted, one_in
+from uncone.calibration.scores.counting import Curve, Grid, clustered, count_pairs, curve_of, hoeffding
 from uncone.calibration.scores.record import Knot, ScoreHistogram, Share, edge_of
 from uncone.calibration.sides import Floor, Labels, Sides, alignment, check_pairs, draw, how_many
 from uncone.records.text import counted, percent
 from uncone.roles import Progress
 
-_FEWEST = 10
-"""Pairs that must reach a threshold: fewer say little of how many would in other rows."""
+_FEWEST = 10  # pairs that must reach a threshold: fewer say little of how many would in other rows
 _BINS = 20_000
 _DEVIATIONS = 40.0
 _KNOTS = (0.999, 0.99, 0.95, 0.85, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002)
-_LEVELS = (
-    (0.5, "below the middle"),
-    (0.1, "nothing special"),
-    (0.01, "somewhat high"),
-    (1e-4, "high"),
-    (0.0, "very high"),
-)
+_LEVELS = {0.5: "below the middle", 0.1: "nothing special", 0.01: "somewhat high", 1e-4: "high", 0.0: "very high"}
 """From which false-match rate on a score is called what."""
 _NAMES = {"cosine": "a cosine", "inner_product": "an inner product"}
 _UNRELATED = 0.1
-_FEW = 100
-"""Rows on which intervals rest on little."""
+_FEW = 100  # rows on which intervals rest on little
 
 
 @dataclass(frozen=True)
@@ -42,7 +34,6 @@ class Counted:
     drawn: tuple[int, int | None]
 
     def meaning(self, score: float) -> ScoreMeaning:
-        """The percentile of a score, and the share of pairs that reach it."""
         value, near = self.histogram.reached(score), self.curve.at(score)
         return ScoreMeaning(score, 100 * (1 - value), Share(value, min(near.low, value), max(near.high, value)))
 
@@ -75,13 +66,19 @@ def count_scores(sides: Sides, floor: Floor, most: int, seed: int, progress: Pro
     x, numbers = draw(side, rows, seed)
     q, of_first = (None, numbers) if other is None or queries is None else draw(other, queries, seed + 1)
     grid = _grid(sides, floor)
-    left_out = None if sides.labels is None else _places(sides.labels, of_first, numbers)
+    left_out = None
+    if sides.labels is not None:
+        firsts, seconds = ({one: at for at, one in enumerate(drawn.tolist())} for drawn in (of_first, numbers))
+        wanted = zip(*(places.tolist() for places in sides.labels.matching()), strict=True)
+        places = [(firsts[a], seconds[b]) for a, b in wanted if a in firsts and b in seconds]
+        first, second = np.array(places, np.int64).reshape(-1, 2).T
+        left_out = (first, second)
     counts = count_pairs(x, q, grid, left_out=left_out, progress=progress)
     total = counts.total()
     check_pairs(int(total.sum()))
-    first, last = np.flatnonzero(total)[[0, -1]].tolist()
-    low = edge_of(grid.low, grid.width, first)
-    histogram = ScoreHistogram(low, grid.width, tuple(total[first : last + 1].tolist()))
+    start, stop = np.flatnonzero(total)[[0, -1]].tolist()
+    low = edge_of(grid.low, grid.width, start)
+    histogram = ScoreHistogram(low, grid.width, tuple(total[start : stop + 1].tolist()))
     free = hoeffding(len(x) // 2 if q is None else min(len(x), len(q)))
     return Counted(curve_of(counts), histogram, free, (len(x), None if q is None else len(q)))
 
@@ -99,18 +96,9 @@ def _grid(sides: Sides, floor: Floor) -> Grid:
     return Grid(low, (high - low) / _BINS, _BINS)
 
 
-def _places(labels: Labels, *drawn: Ints) -> tuple[Ints, Ints]:
-    """The matches among the drawn rows on either side, as their places in them."""
-    firsts, seconds = ({number: at for at, number in enumerate(numbers.tolist())} for numbers in drawn)
-    wanted = zip(*(places.tolist() for places in labels.matching()), strict=True)
-    places = [(firsts[a], seconds[b]) for a, b in wanted if a in firsts and b in seconds]
-    first, second = np.array(places, np.int64).reshape(-1, 2).T
-    return first, second
-
-
 def with_labels(record: Calibration, labels: Labels, prior: float) -> Calibration:
-    """`record` with how well scores tell matches, the share `prior` of pairs, from random pairs and pairs
-    labelled as no match; and with the shares of labelled pairs that reach each threshold."""
+    """`record` with how well scores tell matches, the share `prior` of pairs, from other pairs, and with the shares of
+    labelled pairs that reach each threshold."""
     groups, is_match, scores = labels.first, labels.matches, labels.scores
     matching, others = scores[is_match], scores[~is_match]
     reached, width = record.histogram.reached, record.histogram.width
@@ -120,16 +108,8 @@ def with_labels(record: Calibration, labels: Labels, prior: float) -> Calibratio
         ordered = np.sort(others)
         below_or_at = np.searchsorted(ordered, matching) + np.searchsorted(ordered, matching, side="right")
         area_others = clustered(below_or_at / 2 / len(others), groups[is_match])
-    known = LabelledPairs(
-        labels.source,
-        len(matching),
-        len(others),
-        len(np.unique(groups)),
-        float(matching.mean()),
-        clustered(below.clip(0, 1), groups[is_match]),
-        area_others,
-        prior,
-    )
+    counts, area = (len(matching), len(others), len(np.unique(groups))), clustered(below.clip(0, 1), groups[is_match])
+    known = LabelledPairs(labels.source, *counts, float(matching.mean()), area, area_others, prior)
     thresholds = tuple(_labelled(one, labels, prior) for one in record.thresholds)
     return replace(record, labelled=known, thresholds=thresholds)
 
@@ -153,11 +133,10 @@ def verdict(
     said = []
     if meanings:
         one = meanings[0]
-        level = next(word for bar, word in _LEVELS if one.false_match_rate.value >= bar)
+        level = next(word for bar, word in _LEVELS.items() if one.false_match_rate.value >= bar)
         reached = _reached_by(one, histogram)
         said.append(f"For these vectors {_NAMES[metric]} of {one.score:.4g} is {level}: {reached}.")
-    usable = [one for one in thresholds if one.score is not None]
-    if usable:
+    if usable := [one for one in thresholds if one.score is not None]:
         best = min(usable, key=lambda one: abs(math.log(one.wanted / 0.01)))
         start = "" if meanings else "For these vectors, "
         said.append(f"{start}1 in {one_in(best.wanted)} random pairs reaches {best.score:.4g}.")
@@ -178,7 +157,7 @@ def _reached_by(one: ScoreMeaning, histogram: ScoreHistogram) -> str:
 
 def function_of(knots: tuple[Knot, ...], histogram: ScoreHistogram) -> str:
     """Python text of a function from a score to its false-match rate, log-linear between knots."""
-    used = [knot for knot in knots if knot.false_match_rate.value * histogram.pairs >= FEWEST_ABOVE]
+    used = knots_pasted(knots, histogram)
     if len(used) < 2:
         return ""
     scores = tuple(float(f"{knot.score:.6g}") for knot in used)

@@ -9,21 +9,13 @@ from uncone.comparison.record import LETTERS, WORSE, Change, ComparedFinding, Co
 from uncone.records.parts import Finding, Measurement
 from uncone.records.text import Limits, number
 
-ROUNDING = 1e-6
-"""Readings rest on float32 products, which keep six to seven digits; of a number near 0, a tenth of this
-share of its range."""
-MEANINGFUL = 0.02
-"""A change counts from a fiftieth of the range on; readings of healthy tables of one size differ by less."""
-MEANINGFUL_UNBOUNDED = 0.1
-"""Where a range has no end: from a tenth of the larger of the two values on."""
-REFERENCE_SHARE = 0.1
-"""Where the isotropic value moved by a tenth of what the reading moved, size or scale explains part of it."""
-SCATTERS = 4.0
-"""So many standard errors are chance."""
-SCALE_APART = 0.05
-"""Mean norms this far apart (of the larger) are another scale: I(W) falls about as exp(-2 |mean|)."""
-ALMOST_NONE = 1e-9
-"""Isotropic values nearer than this, relative to the larger, differ by rounding."""
+ROUNDING = 1e-6  # of float32 products; of a number near 0, a tenth of this share of its range
+MEANINGFUL = 0.02  # of a range, from where on a change counts: readings of healthy tables of one size differ by less
+MEANINGFUL_UNBOUNDED = 0.1  # of the larger of the two values, where a range has no end
+REFERENCE_SHARE = 0.1  # where the isotropic value moved by this share of the change, size or scale explains part of it
+SCATTERS = 4.0  # so many standard errors are chance
+SCALE_APART = 0.05  # mean norms this far apart (of the larger) are another scale: I(W) falls about as exp(-2 |mean|)
+ALMOST_NONE = 1e-9  # isotropic values nearer than this, relative to the larger, differ by rounding
 INTERVALS = (
     "Intervals of differences: readings are taken as independent and their intervals as of one level. With a "
     "and b in [a1, a2] and [b1, b2], b - a lies in [b - a - sqrt((b - b1)^2 + (a2 - a)^2), b - a + "
@@ -33,33 +25,19 @@ INTERVALS = (
 )
 _SCALE = ("partition_isotropy", "gaussian_isotropy")
 _WHY = "it depends on the number of rows or columns"
-_WHY_SIZE = dict.fromkeys(
-    (
-        "isoscore",
-        "isoscore_star",
-        "participation_ratio",
-        "effective_rank",
-        "rankme",
-        "stable_rank",
-        "stable_rank_centered",
-        "anisotropy_1",
-        "anisotropy_1_raw",
-        "singular_entropy",
-        "singular_entropy_raw",
-        "condition_number",
-    ),
-    "its finite-sample bias depends on the number of rows and columns",
-) | dict.fromkeys(
-    ("rogue_dimensions", "dominant_dimension", "outlier_dimensions"), "an even share depends on the number of columns"
-)
+_RANKS = ("isoscore", "isoscore_star", "participation_ratio", "effective_rank", "rankme", "stable_rank")
+_SHAPES = ("stable_rank_centered", "anisotropy_1", "anisotropy_1_raw", "singular_entropy", "singular_entropy_raw")
+_BY_COLUMN = ("rogue_dimensions", "dominant_dimension", "outlier_dimensions")
+_SPECTRAL = (*_RANKS, *_SHAPES, "condition_number")
+_WHY_SIZE = dict.fromkeys(_SPECTRAL, "its finite-sample bias depends on the number of rows and columns")
+_WHY_SIZE |= dict.fromkeys(_BY_COLUMN, "an even share depends on the number of columns")
 _NO_SIZE = ("norm_id_correlation", "mean_cosine")  # their expectation over isotropic rows is 0 for every size
 _ROWS = {True: "the mean row subtracted", False: "rows as stored", None: "neither said"}
 
 Direction = Literal["better", "worse", "changed", "equal", "unclear"]
 Ways = Mapping[str, Literal["better", "worse"]]
 """By the name of a measure, what became of the defect whose evidence it is."""
-GREW = 0.02
-"""A defect grew or shrank when its extent, a cosine or a share, moved by a fiftieth."""
+GREW = 0.02  # a defect grew or shrank when its extent, a cosine or a share, moved by a fiftieth
 
 
 class _Side(NamedTuple):
@@ -69,15 +47,12 @@ class _Side(NamedTuple):
     way: Literal["better", "worse"] | None = None
 
 
-Found = Mapping[str, Finding]
-"""The findings of one side by their cause; empty where there is no such side."""
+Found = Mapping[str, Finding]  # the findings of one side by their cause; empty where there is no such side
 
 
 def compare_findings(sides: Sequence[Found], unlike: Collection[tuple[str, int]] = ()) -> tuple[ComparedFinding, ...]:
-    """The findings of all sides by cause, each against the first side's.
-
-    Nothing is concluded of the causes and places in `unlike`, which one of the two could not have shown.
-    """
+    """The findings of all sides by cause, each against the first side's; nothing is concluded of `unlike` causes and
+    places, which one of the two could not have shown."""
     judged = [bool(side) and "not_measured" not in side for side in sides]
     compared = []
     for cause in dict.fromkeys(cause for side in sides for cause in side):
@@ -92,7 +67,7 @@ def compare_findings(sides: Sequence[Found], unlike: Collection[tuple[str, int]]
 
 
 def _became(before: Finding | None, after: Finding | None) -> FindingChange:
-    """What became of a defect; nothing is said of findings that are none, or whose extent is not known."""
+    """What became of a defect; empty of a finding that is none, or whose extent is not known."""
     was, is_ = (one is not None and one.is_defect for one in (before, after))
     if was is not is_:
         return "new" if is_ else "gone"
@@ -107,7 +82,7 @@ def _became(before: Finding | None, after: Finding | None) -> FindingChange:
 
 
 def ways_of(findings: Sequence[ComparedFinding], sides: Sequence[Found], place: int) -> Ways:
-    """By measure, which way the defects went that it is the evidence of; a worse one decides."""
+    """By measure, which way the defects went that it is the evidence of; a worse defect decides."""
     ways = dict[str, Literal["better", "worse"]]()
     for finding in sorted(findings, key=lambda one: one.changes[place] in WORSE):
         change, found = finding.changes[place], [side.get(finding.cause) for side in (sides[0], sides[place])]
@@ -120,10 +95,7 @@ def ways_of(findings: Sequence[ComparedFinding], sides: Sequence[Found], place: 
 def compare_measure(
     name: str, readings: Sequence[Measurement | None], norms: Sequence[float | None], ways: Sequence[Ways] = ()
 ) -> ComparedMeasure:
-    """The measure called `name`: its readings by diagnosis, None where not taken, and rows' mean norms.
-
-    `ways` has, for each diagnosis, what became of the defects of its measures.
-    """
+    """A measure by its readings in each diagnosis, None where not taken, rows' mean norms, and the ways of defects."""
     taken = [reading for reading in readings if reading is not None]
     first = next((one for one in taken if one.value is not None), taken[0])  # an undefined one has no direction
     given = zip(readings, norms, LETTERS, ways or [{}] * len(readings), strict=False)
@@ -140,7 +112,7 @@ def compare_measure(
 
 
 def _against(base: _Side | None, side: _Side | None) -> tuple[Change | None, list[str]]:
-    """The change from `base` to `side`, and remarks about it; None where nothing can be subtracted."""
+    """The change, and remarks about it; None where nothing can be subtracted."""
     if base is None or side is None:
         return None, []
     before, after = _finite(base.reading.value), _finite(side.reading.value)
@@ -160,7 +132,10 @@ def _against(base: _Side | None, side: _Side | None) -> tuple[Change | None, lis
     direction, width = _direction(before, side, interval), range_width(side.reading.range)
     size = abs(difference) / (width or max(abs(before), abs(after))) if difference else 0.0
     is_large = math.inf > size >= (MEANINGFUL if width else MEANINGFUL_UNBOUNDED)
-    is_large = is_large and abs(difference) >= _scatter(base.reading, side.reading)
+    if base.reading.name == "norm_id_correlation" and min(base.reading.n, side.reading.n) >= 2:
+        # what chance makes of two rank correlations: of unrelated ranks each scatters by 1 / sqrt(n - 1)
+        scatter = math.sqrt(1 / (base.reading.n - 1) + 1 / (side.reading.n - 1))
+        is_large = is_large and abs(difference) >= SCATTERS * scatter
     meaningful = direction in ("better", "worse", "changed") and is_large and not cautions
     return Change(difference, direction, min(size, sys.float_info.max), meaningful, interval), cautions
 
@@ -177,13 +152,6 @@ def _direction(before: float, side: _Side, interval: tuple[float, float] | None)
     return side.way if after.better != "neither" and side.way == ("better" if rises else "worse") else "changed"
 
 
-def _scatter(before: Measurement, after: Measurement) -> float:
-    """What chance makes of two rank correlations: each scatters by 1 / sqrt(n - 1) where ranks are unrelated."""
-    if before.name != "norm_id_correlation" or min(before.n, after.n) < 2:
-        return 0.0
-    return SCATTERS * math.sqrt(1 / (before.n - 1) + 1 / (after.n - 1))
-
-
 def range_width(limits: Limits) -> float:
     """From end to end of a range; 0 where one is open."""
     low, high = limits
@@ -194,20 +162,18 @@ def range_width(limits: Limits) -> float:
 def _interval(
     before: Measurement, after: Measurement, letters: tuple[str, str]
 ) -> tuple[tuple[float, float] | None, list[str]]:
-    """The interval of the difference of two independent readings (MOVER), and what is wrong with theirs.
+    """The interval of the difference of two independent readings, and what is wrong with theirs.
 
-    Zou & Donner 2008, "Construction of confidence limits about effect measures", eq. for a difference: each
+    MOVER (Zou & Donner 2008, "Construction of confidence limits about effect measures", eq. for a difference): each
     limit takes the half width on its own side, so that intervals need not lie evenly about their readings.
-    For even ones it is the root of the summed squares of the half widths.
     """
     if before.interval is None or after.interval is None:
         return None, []
     a, b = float(before), float(after)
     (a1, a2), (b1, b2) = before.interval, after.interval
     if not (a1 <= a <= a2 and b1 <= b <= b2):
-        letter = letters[a1 <= a <= a2]
-        told = f"the reading of {letter} is outside its own interval: no interval of the difference is given"
-        return None, [told]
+        beyond = f"the reading of {letters[a1 <= a <= a2]} is outside its own interval"
+        return None, [f"{beyond}: no interval of the difference is given"]
     low, high = b - a - math.hypot(b - b1, a2 - a), b - a + math.hypot(b2 - b, a - a1)
     if not (math.isfinite(low) and math.isfinite(high)):
         return None, ["the interval of the difference is too wide for numbers"]
@@ -215,7 +181,6 @@ def _interval(
 
 
 def _cautions(base: _Side, side: _Side, difference: float) -> list[str]:
-    """What else may have moved the number by `difference`."""
     (before, norm, a, _), (after, other, b, _) = base, side
     if _definition(before) != _definition(after):
         return [f"defined otherwise in {a} and {b}: compare the definitions"]
@@ -223,8 +188,8 @@ def _cautions(base: _Side, side: _Side, difference: float) -> list[str]:
         if norm is None or other is None:
             return [f"it depends on the scale of the rows, not known for {a} and {b}"]
         ends = f"{number(norm)} in {a}, {number(other)} in {b}"
-        words = f"it depends on the scale of the rows (mean norm {ends})"
-        return [words] if _apart(norm, other) > SCALE_APART else []
+        is_apart = _apart(norm, other) > SCALE_APART
+        return [f"it depends on the scale of the rows (mean norm {ends})"] if is_apart else []
     if (before.n, before.d) == (after.n, after.d):
         return []
     sizes = f"{before.n:,} x {before.d:,} in {a}, {after.n:,} x {after.d:,} in {b}"
@@ -238,7 +203,6 @@ def _cautions(base: _Side, side: _Side, difference: float) -> list[str]:
 
 
 def _apart(a: float, b: float) -> float:
-    """The difference relative to the larger; 0 where both are 0."""
     largest = max(abs(a), abs(b))
     return abs(a / largest - b / largest) if largest > 0 and math.isfinite(largest) else 0.0
 

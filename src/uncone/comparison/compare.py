@@ -39,16 +39,16 @@ def compare(
 ) -> Comparison:
     """Say what changed between diagnoses, and which defects came, grew, shrank or went; the first is the baseline.
 
-    Subjects are matched by name (`input`, `head`, `rows`), and measures by theirs; those without a match are
-    named. If no name is shared and each diagnosis has one subject, none a head, these are compared. A reading
-    became worse or better only where it is the evidence of a defect that came or grew, shrank or went; all
-    else changed. Where both readings have an interval, their difference has the MOVER interval of independent
-    readings (Zou & Donner 2008), as `Comparison.intervals` says. Where another number of rows or columns, or
-    another scale, moves a measure by itself, a caution says so.
+    Subjects are matched by name (`input`, `head`, `rows`), and measures by theirs; those without a match are named. If
+    no name is shared and each diagnosis has one subject, none a head, these are compared. A reading became worse or
+    better only where it is the evidence of a defect that came or grew, shrank or went; all else changed. Where both
+    readings have an interval, their difference has the MOVER interval of independent readings (Zou & Donner 2008), as
+    `Comparison.intervals` says. Where another number of rows or columns, or another scale, moves a measure by itself, a
+    caution says so.
 
     Args:
-        diagnoses: two to six, the baseline first. Each is a `Diagnosis`, a file that one was saved to, or
-            anything that `diagnose` takes as its spec: `diagnose(spec)` is then compared.
+        diagnoses: two to six, the baseline first. Each is a `Diagnosis`, a file that one was saved to, or anything that
+            `diagnose` takes as its spec: `diagnose(spec)` is then compared.
         names: of the diagnoses; by default their own, numbered where equal.
         progress: called with (the step, rows done, rows in all) while a spec is diagnosed.
 
@@ -56,8 +56,8 @@ def compare(
         A `Comparison`: the verdict in one sentence, and each subject with its measures and findings.
 
     Raises:
-        InputError: fewer than two diagnoses or more than six, names that do not match them, a subject or
-            measure that is there twice, or a file or model that cannot be read.
+        InputError: fewer than two diagnoses or more than six, names that do not match them, a subject or measure that
+            is there twice, or a file or model that cannot be read.
         UnsupportedModel: the table or the head of a model cannot be found.
 
     Example:
@@ -69,19 +69,19 @@ def compare(
     """
     sources = tuple(diagnoses)
     if not 2 <= len(sources) <= MOST_COMPARED:
-        raise InputError(
-            f"expected 2 to {MOST_COMPARED} diagnoses to compare, got {len(sources)}: "
-            "give the baseline first, then the others"
-        )
-    if names is not None:
-        _check_names(names, len(sources))  # before minutes of work
+        advice = "give the baseline first, then the others"
+        raise InputError(f"expected 2 to {MOST_COMPARED} diagnoses to compare, got {len(sources)}: {advice}")
+    called = None if names is None else [name.strip() for name in names]
+    if called is not None and not (len(sources) == len(called) == len(set(called)) and all(called)):
+        told = ", ".join(map(repr, names or ()))
+        raise InputError(f"expected {len(sources)} different names, one for each diagnosis, got {told}")
     given = tuple(_diagnosis(source, progress) for source in sources)
     for diagnosis in given:
         _once(diagnosis.subjects, f"subjects of {diagnosis.name!r}")
         for subject in diagnosis.subjects:
             for part in PARTS:
                 _once(taken_in(subject, part), f"measures of {subject.name!r} in {diagnosis.name!r}")
-    shown = _names(given) if names is None else [name.strip() for name in names]
+    shown = called or _names(given)
     compared = [ComparedDiagnosis(n, d.verdict, dict(d.versions)) for n, d in zip(shown, given, strict=True)]
     subjects = tuple(_subject(name, sides) for name, sides in _matched(given))
     verdict, notes = give_verdict(shown, subjects), tuple(_notes(given, subjects))
@@ -95,7 +95,7 @@ def _once(named: Sequence[Subject | Measurement], what: str) -> None:
 
 
 def _diagnosis(source: Any, progress: Progress | None) -> Diagnosis:
-    """A diagnosis as given, read from its file, or made of the model or the rows that `source` names."""
+    """As given, read from its file, or made of the model or the rows that `source` names."""
     if isinstance(source, Diagnosis):
         return source
     if isinstance(source, str | os.PathLike) and (
@@ -109,19 +109,10 @@ def _diagnosis(source: Any, progress: Progress | None) -> Diagnosis:
 
     if progress is None or not isinstance(source, str | os.PathLike):
         return diagnose(source, progress=progress)
-    name, report = Path(source).name, progress
-    return diagnose(source, progress=lambda step, done, total: report(f"{name}: {step}", done, total))
-
-
-def _check_names(names: Sequence[str], wanted: int) -> None:
-    given = [name.strip() for name in names]
-    if len(given) != wanted or len(set(given)) < wanted or not all(given):
-        told = ", ".join(map(repr, names))
-        raise InputError(f"expected {wanted} different names, one for each diagnosis, got {told}")
+    return diagnose(source, progress=lambda step, *done: progress(f"{Path(source).name}: {step}", *done))
 
 
 def _names(diagnoses: Sequence[Diagnosis]) -> list[str]:
-    """The names of the diagnoses, numbered from the second of the same on."""
     unique = list[str]()
     for diagnosis in diagnoses:
         numbered = (f"{diagnosis.name} ({number})" for number in count(2))
@@ -130,7 +121,6 @@ def _names(diagnoses: Sequence[Diagnosis]) -> list[str]:
 
 
 def _matched(diagnoses: Sequence[Diagnosis]) -> list[tuple[str, list[Subject | None]]]:
-    """The subjects by name, in the order in which they first appear."""
     alone = [diagnosis.subjects[0] for diagnosis in diagnoses if len(diagnosis.subjects) == 1]
     named = [{subject.name: subject for subject in diagnosis.subjects} for diagnosis in diagnoses]
     names = dict.fromkeys(name for subjects in named for name in subjects)
@@ -163,8 +153,10 @@ def _unlike(sides: Sequence[Subject | None]) -> set[tuple[str, int]]:
             continue
         reserved = [one.groups is not None and one.groups.reserved_by_name for one in (base, side)]
         tested = [one.under_trained is not None and one.under_trained.found is not None for one in (base, side)]
-        unlike |= {("degenerate_tail", place)} if reserved[0] is not reserved[1] else set()
-        unlike |= {("under_trained_tokens", place)} if not all(tested) else set()
+        if reserved[0] is not reserved[1]:
+            unlike.add(("degenerate_tail", place))
+        if not all(tested):
+            unlike.add(("under_trained_tokens", place))
     return unlike
 
 
@@ -203,9 +195,6 @@ def _notes(diagnoses: Sequence[Diagnosis], subjects: Sequence[ComparedSubject]) 
     used = [(package, [d.versions.get(package, "unknown") for d in diagnoses]) for package in ordered]
     differing = [(package, versions) for package, versions in used if len(set(versions)) > 1]
     for package, versions in differing[:_MOST_VERSIONS]:
-        notes.append(f"made with different versions of {package}: {_by_letter(versions)}")
+        lettered = (f"{version} ({letter})" for letter, version in zip(LETTERS, versions, strict=False))
+        notes.append(f"made with different versions of {package}: {', '.join(lettered)}")
     return notes
-
-
-def _by_letter(values: Sequence[str]) -> str:
-    return ", ".join(f"{value} ({letter})" for letter, value in zip(LETTERS, values, strict=False))

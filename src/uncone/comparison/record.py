@@ -14,11 +14,9 @@ from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import Limits, counted, number, optional, shortened, signed, title
 
-MOST_COMPARED = 6
-"""More would not be told apart in one drawing."""
+MOST_COMPARED = 6  # more would not be told apart in one drawing
 Part = Literal["measures", "without_effect", "tokens"]
 PARTS: tuple[Part, ...] = ("measures", "tokens", "without_effect")
-"""The tables of a comparison."""
 LETTERS = "ABCDEF"
 _TONES: dict[str, Tone] = {"better": "better", "worse": "worse"}
 _MOVED = ("better", "worse", "changed", "neither")
@@ -38,18 +36,13 @@ _AGAINST_A = f"Arrows: against A; none where little, unclear, or under a caution
 class Change:
     """How one reading differs from the baseline's.
 
-    `difference` is the reading less the baseline's. `direction` is `worse` or `better` where the reading is
-    the evidence of a defect that came or grew, shrank or went; `equal` where the difference is no more than
-    rounding, `unclear` where its interval holds 0, and `changed` everywhere else. `size` is the difference
-    without its sign as a share of the measure's range, or of the larger reading where the range has no end.
-    `meaningful` tells a change that is not little and is under no caution. `interval` is that of the
-    difference, None unless both readings have one.
+    `direction` is `worse` or `better` where the reading is the evidence of a defect that came or grew, shrank or went;
+    `equal` where the difference is rounding, `unclear` where its interval holds 0, and `changed` everywhere else.
     """
 
     difference: float  # reading less baseline
     # `better`, `worse`, `changed`, `equal` or `unclear`; `neither` in older files
     direction: Literal["better", "worse", "changed", "equal", "unclear", "neither"]
-    """"neither" is of older files."""
     size: float  # share of the range, or of the larger reading where the range has no end
     meaningful: bool  # better, worse or changed, not little, and under no caution
     interval: tuple[float, float] | None = None  # of the difference
@@ -57,12 +50,8 @@ class Change:
 
 @part
 class ComparedMeasure:
-    """One measure over all diagnoses, in their order.
-
-    `values` are None where the measure is undefined or was not taken. `distances` are value less isotropic
-    reference. `changes` are None for the baseline and where there is nothing to subtract. `cautions` holds,
-    for each diagnosis, what else than the rows may have moved the number, or why it was not subtracted.
-    """
+    """One measure over all diagnoses, in their order. `cautions` hold what else than the rows may have moved a number,
+    or why it was not subtracted."""
 
     name: str  # see [measures](measures.md)
     better: Literal["higher", "lower", "neither"]  # `higher`, `lower` or `neither`
@@ -82,10 +71,7 @@ FindingChange = Literal["", "new", "grew", "gone", "shrank"]
 
 @part
 class ComparedFinding:
-    """One cause over all diagnoses: its level in each, None where it was not found.
-
-    `changes` says what became of a defect against the baseline, "" where nothing did or it is none.
-    """
+    """One cause over all diagnoses."""
 
     cause: str  # as in the table of findings
     levels: tuple[Level | None, ...]  # its level in each diagnosis, `null` where it was not found
@@ -95,7 +81,7 @@ class ComparedFinding:
 
 @part
 class ComparedSubject:
-    """One matrix over all diagnoses. `sides` are the subjects without pictures, None where there is none."""
+    """One matrix over all diagnoses."""
 
     name: str  # as in the diagnoses
     # what each diagnosis read, without the picture; `null` where it has no such subject
@@ -106,15 +92,13 @@ class ComparedSubject:
     # readings of tokens by frequency as GROUP.READING, such as `rare.cosine_to_reserved`, and `under_trained_share`,
     # the share of tested rows that look untrained and were not known to
     tokens: tuple[ComparedMeasure, ...] = ()
-    """Readings of groups of tokens by frequency, called GROUP.READING, and the share that looks untrained."""
     notes: tuple[str, ...] = ()  # what only some have, and sizes, bins or reserved rows that differ
 
     def __post_init__(self) -> None:
-        parts = [measure.values for measure in (*self.measures, *self.without_effect, *self.tokens)]
-        changes = [finding.changes for finding in self.findings if finding.changes]
-        lengths = {len(part) for part in [*parts, *changes, *(finding.levels for finding in self.findings)]}
-        values = f"{len(self.sides)} values of each measure of {self.name!r}"
-        expect(lengths <= {len(self.sides)}, f"{values}, got another number: edited?")
+        n, findings = len(self.sides), self.findings
+        lengths = {len(measure.values) for measure in (*self.measures, *self.without_effect, *self.tokens)}
+        lengths |= {len(one.levels) for one in findings} | {len(one.changes) for one in findings if one.changes}
+        expect(lengths <= {n}, f"{n} values of each measure of {self.name!r}, got another number: edited?")
         expect(any(self.sides), f"a side of {self.name!r} in one diagnosis at least, got none: edited?")
 
     @property
@@ -122,22 +106,21 @@ class ComparedSubject:
         """The matrix in words."""
         return next(side for side in self.sides if side is not None).title
 
-    def lettered(self) -> list[tuple[int, Subject]]:
-        """The sides that there are, each with the place of its diagnosis."""
-        return [(place, side) for place, side in enumerate(self.sides) if side is not None]
+    def lettered(self) -> list[tuple[str, int, Subject]]:
+        """The sides that there are, each with the letter and the place of its diagnosis."""
+        return [(LETTERS[place], place, side) for place, side in enumerate(self.sides) if side is not None]
 
     def blocks(self, names: tuple[str, ...]) -> tuple[Block, ...]:
         sides = self.lettered()
-        sizes = {LETTERS[place]: f"{side.n:,} x {side.d:,}, {side.dtype}" for place, side in sides}
-        about = "; ".join(f"{letter} {size}" for letter, size in sizes.items())
-        alike = len(set(sizes.values())) == 1
+        sizes = [f"{side.n:,} x {side.d:,}, {side.dtype}" for *_, side in sides]
+        lettered = (f"{letter} {size}" for (letter, *_), size in zip(sides, sizes, strict=True))
         content = shown(
             section("Findings", Table(("finding", *LETTERS[: len(self.sides)]), _by_level(self))),
-            compared_figures([(LETTERS[place], place, side) for place, side in sides], names),
+            compared_figures(sides, names),
             *(_measures(self, part) for part in PARTS),
         )
         return shown(
-            Heading(self.title, 2, about=next(iter(sizes.values())) if alike else about),
+            Heading(self.title, 2, about=sizes[0] if len(set(sizes)) == 1 else "; ".join(lettered)),
             (Text(f"Note: {note}") for note in self.notes),
             content if len(sides) > 1 else Folded("The readings of the one diagnosis that has it", content),
         )
@@ -150,7 +133,7 @@ class ComparedSubject:
 
 @part
 class ComparedDiagnosis:
-    """One of the diagnoses: its name here, its own verdict, and what made it."""
+    """One of the diagnoses."""
 
     name: str  # what it is called here
     verdict: str  # its own
@@ -159,7 +142,7 @@ class ComparedDiagnosis:
 
 @dataclass(frozen=True)
 class Comparison(Record):
-    """The result of `compare`: a verdict in one sentence, the diagnoses (baseline first), the matrices."""
+    """The result of `compare`."""
 
     READING: ClassVar[str] = (
         "Distances are values less what an isotropic cloud of the same number of rows and columns gives. "
@@ -171,7 +154,6 @@ class Comparison(Record):
     subjects: tuple[ComparedSubject, ...]  # the matrices
     notes: tuple[str, ...] = ()  # versions that differ, and whether nothing is shared
     intervals: str = ""  # how intervals of differences are made
-    """How the interval of a difference was made."""
 
     def __post_init__(self) -> None:
         n = len(self.diagnoses)
@@ -194,19 +176,11 @@ class Comparison(Record):
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each measure and diagnosis."""
         return [
-            {
-                "subject": subject.name,
-                "measure": measure.name,
-                "part": part,
-                "diagnosis": self.diagnoses[place].name,
-                "value": measure.values[place],
-                "distance": measure.distances[place],
-                "difference": change and change.difference,
-                "direction": change and change.direction,
-                "low": change and change.interval and change.interval[0],
-                "high": change and change.interval and change.interval[1],
-            }
-            for subject, part, measure in self._measures()
+            {"subject": subject.name, "measure": measure.name, "part": table, "diagnosis": self.diagnoses[place].name}
+            | {"value": measure.values[place], "distance": measure.distances[place]}
+            | {name: change and getattr(change, name) for name in ("difference", "direction")}
+            | dict(zip(("low", "high"), (change and change.interval) or (None, None), strict=True))
+            for subject, table, measure in self._measures()
             for place, change in enumerate(measure.changes)
         ]
 
@@ -237,7 +211,6 @@ class Comparison(Record):
                 yield from ((subject, place, measure) for measure in getattr(subject, place))
 
     def _tally(self, place: int) -> str:
-        """What became of defects, and how many measures changed beyond little; empty without a shared one."""
         moved = [m.changes[place] for _, part, m in self._measures() if part != "without_effect"]
         there = [change for change in moved if change is not None]
         if not there:
@@ -257,16 +230,14 @@ def taken_in(side: Subject, part: Part) -> tuple[Measurement, ...]:
 
 
 def _by_level(subject: ComparedSubject) -> tuple[tuple[str | Cell, ...], ...]:
-    """Causes with their levels, the worst first."""
     findings = [finding for finding in subject.findings if any(finding.levels)]
     findings.sort(key=lambda f: min(LEVELS.index(level) for level in f.levels if level is not None))
-    return tuple((title(f.cause), *_level_cells(f)) for f in findings)
-
-
-def _level_cells(finding: ComparedFinding) -> Iterator[str | Cell]:
-    changes = finding.changes or ("",) * len(finding.levels)
-    for level, change in zip(finding.levels, changes, strict=True):
-        yield Cell(LABELS[level].lower(), change, level) if level else Cell("-", change)
+    rows = list[tuple[str | Cell, ...]]()
+    for f in findings:
+        levels = zip(f.levels, f.changes or [""] * len(f.levels), strict=True)
+        cells = (Cell(LABELS[level].lower(), change, level) if level else Cell("-", change) for level, change in levels)
+        rows.append((title(f.cause), *cells))
+    return tuple(rows)
 
 
 def _measures(subject: ComparedSubject, part: Part) -> tuple[Block, ...]:
@@ -305,8 +276,7 @@ def _pair_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], p
 
 
 def _wide_table(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> Table:
-    """Values, each with its direction against A."""
-    first = f"isotropic, {LETTERS[subject.lettered()[0][0]]}"
+    first = f"isotropic, {subject.lettered()[0][0]}"
     columns = ("measure", first, *LETTERS[: len(subject.sides)])
     rows: list[tuple[str | Cell, ...]] = []
     for m in measures:
@@ -361,7 +331,7 @@ def _arrow(change: Change) -> str:
 
 
 def _remarks(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part: Part) -> tuple[str, ...]:
-    """Why a side has no number, its warnings and the cautions, each said once for all sides and measures."""
+    """Why a side has no number, its warnings and the cautions, each said once."""
     by_words = dict[tuple[str, str], list[str]]()
     for measure in measures:
         said = dict[str, str]()
@@ -369,20 +339,17 @@ def _remarks(subject: ComparedSubject, measures: Sequence[ComparedMeasure], part
         for place, (side, reading, change) in enumerate(sides):
             unclear = change is not None and change.direction == "unclear"
             holds = ("the interval of the difference holds 0",) if unclear else ()
+            missing = (
+                () if side is None or reading is not None else ("not taken",)
+            )  # no side: said once, of the subject
+            if reading is not None and reading.value is None:
+                missing = (f"undefined: {reading.reason}",)
             warnings = reading.warnings if reading is not None else ()
-            for words in (*_missing(side, reading), *warnings, *measure.cautions[place], *holds):
+            for words in (*missing, *warnings, *measure.cautions[place], *holds):
                 said[words] = said.get(words, "") + LETTERS[place]
         for words, letters in said.items():
             by_words.setdefault((", ".join(letters), words), []).append(_title(measure.name, part))
     return tuple(f"{letters}: {words} [{'; '.join(names)}]" for (letters, words), names in by_words.items())
-
-
-def _missing(side: Subject | None, reading: Measurement | None) -> list[str]:
-    if side is None:
-        return []  # said once, of the subject
-    if reading is None:
-        return ["not taken"]
-    return [f"undefined: {reading.reason}"] if reading.value is None else []
 
 
 def _title(name: str, part: Part) -> str:

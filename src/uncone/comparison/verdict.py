@@ -28,8 +28,6 @@ FAMILIES = (
 
 
 class _Step(NamedTuple):
-    """One change that the verdict may name."""
-
     subject: str
     change: Change
     bounded: bool
@@ -50,7 +48,6 @@ def give_verdict(names: Sequence[str], subjects: Sequence[ComparedSubject]) -> s
 
 
 def _untrained(name: str, place: int, subjects: Sequence[ComparedSubject]) -> str:
-    """That the matrices of a diagnosis look untrained, or like noise; empty where they do not."""
     there = [subject for subject in subjects if subject.sides[place]]
     random = [s for s in there if any(f.cause == "untrained" and f.levels[place] for f in s.findings)]
     if not random:
@@ -63,10 +60,7 @@ def _untrained(name: str, place: int, subjects: Sequence[ComparedSubject]) -> st
 
 
 def _clause(than: str, name: str, order: int, shared: Sequence[ComparedSubject], *, of_many: bool) -> str:
-    """What is said of the diagnosis `name`: defects that came or went, then what changed.
-
-    `than` names the baseline; it is empty where the baseline stands before all clauses.
-    """
+    """Defects that came or went, then what changed. `than` is empty where the baseline stands before all clauses."""
     if not shared:
         return f"{name} has no subject in common" + than.replace(" than ", " with ")
     steps = sorted(
@@ -108,9 +102,8 @@ def _steps(subject: ComparedSubject, order: int) -> Iterator[_Step]:
     silent = {name for family in FAMILIES for name in [n for n in family if n in taken][1:]}
     for name, (measure, part) in taken.items():
         change, before, after = measure.changes[order], measure.values[0], measure.values[order]
-        if name in silent or not change.meaningful or before is None or after is None:
-            continue
-        if change.direction in ("better", "worse"):
+        told = change.direction in ("better", "worse")
+        if name in silent or told or not change.meaningful or before is None or after is None:
             continue
         reading = subject.readings(name, part=part)[order]
         assert reading is not None  # it has a value
@@ -145,12 +138,9 @@ def _shown_by_one(subject: ComparedSubject, order: int, *, of_many: bool) -> lis
     if any(not side or not side.findings or side.findings[0].cause == "not_measured" for side in sides):
         return []
     of = f" of {_called(subject)}" if of_many else ""
-    pairs = [(one, (one.levels[0], one.levels[order])) for one in subject.findings if not one.changes[order]]
-    return [
-        f"the {_name(one.cause)}{of}, which only one of the two can show"
-        for one, levels in pairs
-        if sum(level in DEFECTS for level in levels) == 1
-    ]
+    still = (one for one in subject.findings if not one.changes[order])
+    shown = (one for one in still if (one.levels[0] in DEFECTS) is not (one.levels[order] in DEFECTS))
+    return [f"the {_name(one.cause)}{of}, which only one of the two can show" for one in shown]
 
 
 def _evidence(subject: ComparedSubject, cause: str, order: int) -> list[str]:

@@ -33,31 +33,24 @@ _LEAST_OF_PQ = 256
 _HELD_OUT = 1000
 _K = 10
 _WAYS = (
-    "recall10: cosine; the exact ten of the original vectors that are found. recall10_own: the same of the "
-    "exact ten under the repair, so what quantisation alone loses. recall10_inner: inner products of "
-    "repaired queries with repaired documents; recall10_inner_documents: of repaired documents with queries "
-    "as they are."
+    "recall10: cosine; the exact ten of the original vectors that are found. recall10_own: the same of the exact ten "
+    "under the repair, so what quantisation alone loses. recall10_inner: inner products of repaired queries with "
+    "repaired documents; recall10_inner_documents: of repaired documents with queries as they are."
 )
 
 
 def quantised_neighbours(
     queries: npt.NDArray[Any], documents: npt.NDArray[Any], quantiser: Quantiser, *, k: int = _K, seed: int = 0
 ) -> Neighbours:
-    """As `nearest`, of documents that went through a quantiser, trained on them, and back.
-
-    The queries stay as they are (asymmetric distances, as Faiss computes them) but for `binary_hamming`.
-    Every document is compared, so what is lost is lost by the quantiser and not by an index. `seed` is of the
-    k-means of "pq".
-    """
+    """As `nearest`, of documents that went through a quantiser, trained on them, and back: every document is compared,
+    so no index loses any. Only "binary_hamming" changes the queries. `seed` is of the k-means of "pq"."""
     x, y = (np.ascontiguousarray(given, np.float32) for given in (queries, documents))
-    if quantiser == "binary_hamming":
-        x = _signs(x)
     stored = _signs(y) if quantiser.startswith("binary") else _through_faiss(y, quantiser, seed)
-    return nearest(x, stored, k)
+    return nearest(_signs(x) if quantiser == "binary_hamming" else x, stored, k)
 
 
 def overlap(neighbours: Neighbours, truth: Neighbours) -> Scores:
-    """recall@k: the share of each row of `truth` (Q, k) in the same row of `neighbours` (Q, K); (Q,)."""
+    """recall@k (Q,): the share of each row of `truth` (Q, k) in the same row of `neighbours` (Q, K)."""
     return np.asarray((truth[:, :, None] == neighbours[:, None, :]).any(axis=2).mean(axis=1))
 
 
@@ -78,8 +71,7 @@ def _through_faiss(documents: Array, quantiser: str, seed: int) -> Array:
         index = faiss.IndexPQ(d, codes, 8)
         index.pq.cp.seed = seed + 1234  # Faiss' own where seed is 0
         index.pq.cp.niter = 10  # of Faiss' 25: the last ones take most of the time and change little
-        # else it warns on standard error of sets below 10,000 documents
-        index.pq.cp.min_points_per_centroid = 1
+        index.pq.cp.min_points_per_centroid = 1  # else it warns on standard error of sets below 10,000 documents
     index.train(documents)
     return np.asarray(index.sa_decode(index.sa_encode(documents)), np.float32)
 
@@ -91,10 +83,8 @@ def evaluate_ann(encoding: Encoding, directory: Path_, names: Sequence[str], set
     asked = data.texts_of(data.query_ids("test"))
     queries = encoding.texts(asked, role="query", tick=settings.tick("encoding queries"))
     result = _evaluate(queries, documents, names, settings)
-    result.provenance |= encoding.provenance() | {
-        "documents_sha256": texts_digest(data.documents),
-        "queries_sha256": texts_digest(asked),
-    }
+    digests = {"documents_sha256": texts_digest(data.documents), "queries_sha256": texts_digest(asked)}
+    result.provenance |= encoding.provenance() | digests
     result.notes += encoding.notes()
     return result
 
@@ -138,7 +128,7 @@ def _evaluate(queries: Texts, documents: Texts, names: Sequence[str], settings: 
         asked, stored = (repairs.apply(name, texts) for texts in (queries, documents))
         x, y = unit(asked.cosine), unit(stored.cosine)
         own = nearest(x, y, _K)
-        # Both kinds of queries at once: the documents are quantised once.
+        # both kinds of queries at once, so that documents are quantised once
         both = np.concatenate((asked.inner, queries.inner)) if repairs.keeps_axes(name) else asked.inner
         for quantiser in usable:
             if settings.progress is not None:
@@ -146,14 +136,10 @@ def _evaluate(queries: Texts, documents: Texts, names: Sequence[str], settings: 
             near = quantised_neighbours(x, y, quantiser, seed=settings.seed)
             inner = quantised_neighbours(both, stored.inner, quantiser, seed=settings.seed)
             moved, unmoved = inner[: len(x)], inner[len(x) :]
-            recalls[quantiser][name] = {
-                "recall10": overlap(near, truth),
-                "recall10_own": overlap(near, own),
-                "recall10_inner": overlap(moved, inner_truth),
-            }
-            # signs of queries that were not moved would mean others
-            if len(unmoved) and quantiser != "binary_hamming":
-                recalls[quantiser][name]["recall10_inner_documents"] = overlap(unmoved, inner_truth)
+            found = recalls[quantiser][name] = {"recall10": overlap(near, truth), "recall10_own": overlap(near, own)}
+            found["recall10_inner"] = overlap(moved, inner_truth)
+            if len(unmoved) and quantiser != "binary_hamming":  # signs of unmoved queries would mean others
+                found["recall10_inner_documents"] = overlap(unmoved, inner_truth)
     for quantiser, per_query in recalls.items():
         result.add_means(quantiser, per_query, len(queries.cosine), settings)
         result.prices[quantiser] = repairs.prices()

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike
 
 from uncone.arguments import check_seed, finite_number, one_of, shown, whole_number
 from uncone.errors import InputError, UndefinedMeasure
@@ -14,15 +15,11 @@ from uncone.rows import Array
 from uncone.rows.samples import as_floats
 
 Kind = Literal["spearman", "pearson"]
-Resampled = Callable[[Array], Array]
-"""Of how often each of N items was drawn in each of B resamples (N, B); NaN where one side is constant."""
+Resampled = Callable[[Array], Array]  # of how often each of N items was drawn in each of B resamples (N, B)
 KINDS: tuple[Kind, ...] = ("pearson", "spearman")
-_LEAST_VARIANCE = 1e-12
-"""Of scores at most 1 from their mean: a smaller variance of a resample is rounding."""
-_EQUAL = 1e-14
-"""Of the largest score: scores that differ by less are equal but for rounding."""
-_BLOCK = 1 << 18
-"""Resampled items held at a time: 2 MiB of float64, the size of a cache."""
+_LEAST_VARIANCE = 1e-12  # of scores at most 1 from their mean: a smaller variance of a resample is rounding
+_EQUAL = 1e-14  # of the largest score: scores that differ by less are equal but for rounding
+_BLOCK = 1 << 18  # resampled items held at a time: 2 MiB of float64, the size of a cache
 _MOST_UNDEFINED = 0.05
 MOST_RESAMPLES = 10**9
 
@@ -30,21 +27,16 @@ MOST_RESAMPLES = 10**9
 class Resampling(TypedDict, total=False):
     """How intervals are made."""
 
-    seed: int
-    """0 by default; the same seed gives the same interval whatever the machine's memory."""
-    resamples: int
-    """10,000 by default; the ends of a 95% interval then move by about 1.5% of its half-width from seed to
-    seed."""
-    level: float
-    """The share of the resampled differences inside the interval, 0.95 by default."""
+    seed: int  # 0 by default; the same seed gives the same interval whatever the machine's memory
+    resamples: int  # 10,000 by default: the ends of a 95% interval then move by 1.5% of its half-width between seeds
+    level: float  # the share of the resampled differences inside the interval, 0.95 by default
 
 
-def paired_bootstrap(per_item_a: npt.ArrayLike, per_item_b: npt.ArrayLike, **options: Unpack[Resampling]) -> Interval:
+def paired_bootstrap(per_item_a: ArrayLike, per_item_b: ArrayLike, **options: Unpack[Resampling]) -> Interval:
     """The mean of `b` less the mean of `a` on the same items, with its percentile bootstrap interval.
 
-    Items are drawn with replacement, both scores of an item together (Efron & Tibshirani 1993, section 13.3;
-    for systems on shared test items Koehn 2004, section 4). `a` is the baseline: a positive difference says
-    that `b` scores higher.
+    Items are drawn with replacement, both scores of an item together (Efron & Tibshirani 1993, section 13.3; for
+    systems on shared test items Koehn 2004, section 4).
 
     Args:
         per_item_a: scores of the baseline, (N,), one an item (say nDCG@10 of each query).
@@ -52,14 +44,13 @@ def paired_bootstrap(per_item_a: npt.ArrayLike, per_item_b: npt.ArrayLike, **opt
         options: `seed`, `resamples` and `level`, see `Resampling`.
 
     Returns:
-        Interval: `difference` = mean(b) - mean(a), and `low` and `high` in the same unit.
+        Interval: `difference` = mean(b) - mean(a), positive where `b` scores higher; `low` and `high` in the same unit.
 
     Raises:
-        InputError: fewer than two items, another number of items, scores that are not finite, or too few
-            resamples for the level.
+        InputError: fewer than two items, another number of items, scores that are not finite, or too few resamples for
+            the level.
 
-    Reads badly when items are few (below about 20) or when they are not exchangeable (several of one
-    document).
+    Reads badly when items are few (below about 20) or not exchangeable (several of one document).
 
     Example:
         >>> interval = paired_bootstrap([0.2, 0.4, 0.6], [0.3, 0.5, 0.7])
@@ -70,25 +61,17 @@ def paired_bootstrap(per_item_a: npt.ArrayLike, per_item_b: npt.ArrayLike, **opt
     return paired_bootstraps(a, b, **options)[0]
 
 
-def paired_bootstraps(
-    baseline: npt.ArrayLike, others: npt.ArrayLike, **options: Unpack[Resampling]
-) -> tuple[Interval, ...]:
+def paired_bootstraps(baseline: ArrayLike, others: ArrayLike, **options: Unpack[Resampling]) -> tuple[Interval, ...]:
     """`paired_bootstrap` of `others` (S, N) against one `baseline` (N,), all on the same resampled items."""
     scores, (seed, resamples, level) = _systems(baseline, others), _checked(**options)
-    n = scores.shape[1]
-    differences = scores[1:] - scores[0]
+    differences, n = scores[1:] - scores[0], scores.shape[1]
     blocks = _resamples(n, seed=seed, resamples=resamples)
     drawn = np.concatenate([(differences / n) @ counts for counts in blocks], axis=1)
     return _intervals(differences.mean(axis=1), drawn, level)
 
 
 def correlation_bootstrap(
-    score_a: npt.ArrayLike,
-    score_b: npt.ArrayLike,
-    gold: npt.ArrayLike,
-    *,
-    kind: Kind = "spearman",
-    **options: Unpack[Resampling],
+    score_a: ArrayLike, score_b: ArrayLike, gold: ArrayLike, *, kind: Kind = "spearman", **options: Unpack[Resampling]
 ) -> Interval:
     """How much better `score_b` correlates with `gold` than `score_a` does; see `correlation_bootstraps`."""
     a, b = _scores(score_a, "score_a"), _scores(score_b, "score_b")[None]
@@ -96,9 +79,9 @@ def correlation_bootstrap(
 
 
 def correlation_bootstraps(
-    baseline: npt.ArrayLike,
-    others: npt.ArrayLike,
-    gold: npt.ArrayLike,
+    baseline: ArrayLike,
+    others: ArrayLike,
+    gold: ArrayLike,
     *,
     subsets: Sequence[Any] | None = None,
     kind: Kind = "spearman",
@@ -106,11 +89,10 @@ def correlation_bootstraps(
 ) -> tuple[Interval, ...]:
     """How much better systems correlate with `gold` than the baseline, with percentile bootstrap intervals.
 
-    Items are drawn with replacement, the scores of all systems and the gold score of an item together. Ranks
-    are computed anew, ties averaged, in every resample. With `subsets` the number is the mean over the
-    subsets of the correlation within each, every subset with the same weight. Items are then drawn within
-    their subset, so that each keeps its size (stratified: Efron & Tibshirani 1993, section 8.3), and apart
-    from those of other subsets.
+    Items are drawn with replacement, all their scores together, and ranks computed anew, ties averaged, in every
+    resample. With `subsets` the number is the mean of the correlations within each, every subset with the same weight.
+    Items are then drawn within their subset, so that each keeps its size (stratified: Efron & Tibshirani 1993, section
+    8.3).
 
     Args:
         baseline: scores of the baseline, (N,).
@@ -121,13 +103,11 @@ def correlation_bootstraps(
         options: as for `paired_bootstrap`.
 
     Returns:
-        S intervals: `difference` = correlation of a system - that of the baseline, in [-2, 2], and its
-        limits.
+        S intervals: `difference` = correlation of a system - that of the baseline, in [-2, 2].
 
     Raises:
-        InputError: fewer than two items (in a subset), another number of items, or scores that are not
-        finite. UndefinedMeasure: scores that are all equal, here or in more than one resample in twenty.
-        Fewer are left out.
+        InputError: fewer than two items (in a subset), another number of items, or scores that are not finite.
+        UndefinedMeasure: scores that are all equal, here or in more than one resample in twenty; fewer are left out.
 
     Reads badly when a subset has few items, whose ties and lost items then move the mean.
     """
@@ -149,15 +129,14 @@ def correlation_bootstraps(
 
 
 def _places(subsets: Sequence[Any], n: int) -> list[list[int]]:
-    """The items of each subset."""
     if not isinstance(subsets, Sequence | np.ndarray) or len(subsets) != n:
         raise InputError(f"expected a subset for each of the {n} items, got {shown(subsets)}: pair them")
     places: dict[Any, list[int]] = {}
     for at, name in enumerate(subsets):
         places.setdefault(name, []).append(at)
-    small = next((name for name, items in places.items() if len(items) < 2), None)
-    if small is not None:
-        raise InputError(f"expected at least two items in every subset, got one in {small!r}: leave it out")
+    for name, items in places.items():
+        if len(items) < 2:
+            raise InputError(f"expected at least two items in every subset, got one in {name!r}: leave it out")
     return list(places.values())
 
 
@@ -174,7 +153,7 @@ def _resamples(n: int, *, seed: int | np.random.SeedSequence, resamples: int) ->
 
 
 def _intervals(points: Array, drawn: Array, level: float) -> tuple[Interval, ...]:
-    """Of S differences (S,) and their resamples (S, B), NaN where undefined."""
+    """Of differences (S,) and their resamples (S, B), NaN where undefined."""
     intervals = []
     for point, row in zip(points.tolist(), drawn, strict=True):
         defined = row[~np.isnan(row)]
@@ -188,8 +167,7 @@ def _intervals(points: Array, drawn: Array, level: float) -> tuple[Interval, ...
     return tuple(intervals)
 
 
-def _systems(baseline: npt.ArrayLike, others: npt.ArrayLike) -> Array:
-    """The baseline and the others as one array (1 + S, N)."""
+def _systems(baseline: ArrayLike, others: ArrayLike) -> Array:
     first, rows = _scores(baseline, "baseline"), as_floats(others, "scores")
     if rows.ndim != 2 or rows.shape[1] != len(first):
         raise InputError(f"expected the same {len(first)} items of every system, got {rows.shape}: pair them")
@@ -210,18 +188,16 @@ def _checked(seed: int = 0, resamples: int = 10_000, level: float = 0.95) -> tup
     return seed, resamples, level
 
 
-def _scores(given: npt.ArrayLike, name: str) -> Array:
+def _scores(given: ArrayLike, name: str) -> Array:
     scores = as_floats(given, name)
     if scores.ndim != 1 or len(scores) < 2:
         raise InputError(f"expected {name} of shape (N,) with N >= 2, got shape {scores.shape}: one per item")
-    if not np.isfinite(scores).all():
-        bad = int((~np.isfinite(scores)).sum())
+    if bad := int((~np.isfinite(scores)).sum()):
         raise InputError(f"expected finite {name}, got {bad} that are not: leave those items out of both")
     return scores
 
 
 def correlation_x100(scores: Array, gold: Array, *, kind: Kind) -> float | None:
-    """`correlation` x 100; None where it is undefined."""
     if len(gold) < 2 or not np.isfinite(scores).all():
         return None
     try:
@@ -230,11 +206,11 @@ def correlation_x100(scores: Array, gold: Array, *, kind: Kind) -> float | None:
         return None
 
 
-def correlation(x: npt.ArrayLike, y: npt.ArrayLike, *, kind: Kind) -> float:
+def correlation(x: ArrayLike, y: ArrayLike, *, kind: Kind) -> float:
     """Spearman's or Pearson's correlation of `x` and `y`, both (N,), in [-1, 1].
 
     Raises:
-        InputError: scores of other lengths, of fewer than two items, or that are not finite.
+        InputError: unequal lengths, fewer than two items, or scores that are not finite.
         UndefinedMeasure: all scores of `x` or of `y` are equal.
 
     >>> round(correlation([1.0, 2.0, 4.0], [1, 3, 2], kind="spearman"), 6)
@@ -251,8 +227,8 @@ def correlation(x: npt.ArrayLike, y: npt.ArrayLike, *, kind: Kind) -> float:
 
 
 def pearson(scores: Array, gold: Array) -> Resampled:
-    """Pearson's correlations of S rows of scores with one gold score, by weighted sums of all at once."""
-    # About their means and of unit size, so that the differences of sums below lose no digits.
+    """Pearson's correlations of rows of scores (S, N) with one gold score, by weighted sums."""
+    # about their means and of unit size, so that the differences of sums below lose no digits
     x, y = _scaled(scores), _scaled(gold[None])
 
     def of(counts: Array) -> Array:
@@ -267,26 +243,25 @@ def pearson(scores: Array, gold: Array) -> Resampled:
 def spearman(scores: Array, gold: Array) -> Resampled:
     """Spearman's correlations, with the ranks of every resample, from one sort of each score.
 
-    A resample has the items in the order of the whole, each as often as it was drawn. So the rank of an item
-    is the number of draws before its group of equal scores plus half of (one more than) the draws in it: a
-    cumulative sum takes the sort's place.
+    A resample has the items in the order of the whole, each as often as it was drawn. So the rank of an item is the
+    number of draws before its group of equal scores plus half of (one more than) the draws in it: a cumulative sum.
     """
     ranks_of_scores, ranks_of_gold = [_ranks(row) for row in scores], _ranks(gold)
+    sums = partial(np.einsum, "ib,ib->b")  # of products, over the items
 
     def of(counts: Array) -> Array:
         middle = (counts.sum(axis=0) + 1) / 2  # the mean rank, whatever the ties
         y = ranks_of_gold(counts)
         y -= middle
-        weighted = counts * y
-        variance_y = _sums(weighted, y)
-        out = np.empty((len(ranks_of_scores), counts.shape[1]))
-        for row, ranks in enumerate(ranks_of_scores):
+        weighted, out = counts * y, []
+        variance_y = sums(weighted, y)
+        for ranks in ranks_of_scores:
             x = ranks(counts)
             x -= middle
-            covariance = _sums(weighted, x)
+            covariance = sums(weighted, x)
             np.multiply(x, x, out=x)
-            out[row] = _ratio(covariance, _sums(counts, x), variance_y)
-        return out
+            out.append(_ratio(covariance, sums(counts, x), variance_y))
+        return np.stack(out)
 
     return of
 
@@ -295,11 +270,10 @@ RESAMPLED = {"spearman": spearman, "pearson": pearson}
 
 
 def _ranks(score: Array) -> Resampled:
-    """Ranks from 1, ties averaged, of each item in each resample, (N, B); of no meaning if not drawn."""
+    """Ranks from 1, ties averaged, of each item in each resample, (N, B); of no meaning where not drawn."""
     order = np.argsort(score, kind="stable")
     ordered = score[order]
-    is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
-    starts = np.flatnonzero(is_first)
+    starts = np.flatnonzero(is_first := np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     group_of_item = np.empty(len(score), np.intp)
     group_of_item[order] = np.cumsum(is_first) - 1
 
@@ -316,11 +290,6 @@ def _ranks(score: Array) -> Resampled:
     return of
 
 
-def _sums(x: Array, y: Array) -> Array:
-    """Of the products, over the items: (N, B) and (N, B) give (B,)."""
-    return np.asarray(np.einsum("ib,ib->b", x, y))
-
-
 def _scaled(scores: Array) -> Array:
     centered = scores - scores.mean(axis=1, keepdims=True)
     largest = np.abs(centered).max(axis=1, keepdims=True)
@@ -329,7 +298,6 @@ def _scaled(scores: Array) -> Array:
 
 
 def _ratio(covariance: Array, variance_x: Array, variance_y: Array) -> Array:
-    """Covariance over both standard deviations, NaN where one side is constant."""
     is_defined = (variance_x > _LEAST_VARIANCE) & (variance_y > _LEAST_VARIANCE)
     scale = np.sqrt(np.where(is_defined, variance_x, 1.0)) * np.sqrt(np.where(is_defined, variance_y, 1.0))
     return np.where(is_defined, covariance / scale, np.nan)

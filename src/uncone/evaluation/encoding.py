@@ -25,39 +25,30 @@ from uncone.rows import ArrayRows, Rows
 
 Array = npt.NDArray[np.float32]
 Role = Literal["query", "document"]
-Tick = Callable[[int, int], None]
-"""Called with texts done and texts in all."""
-_AT_ONCE = 256
-"""Texts between two reports of progress; sorted by length, so that little is padded."""
+Tick = Callable[[int, int], None]  # called with texts done and texts in all
+_AT_ONCE = 256  # texts between two reports of progress; sorted by length, so that little is padded
 _BATCH = 32
 _WORDS = "Word vectors: repairs are fitted on all words, and a text is the mean of its repaired words."
 _NORMALIZES = (
     "The model divides its vectors by their norm at the end. Cosine: repaired before that, as a repaired "
     "model has it. Inner product: its own vectors repaired as they would be stored, and not divided again."
 )
-_FORM = "uncone.vectors/1"
-"""Goes into the names of kept vectors, so that those made in another way are made anew."""
+_FORM = "uncone.vectors/1"  # in the names of kept vectors, so that those made in another way are made anew
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """An encoder of texts, with its cache. Without `inner` nothing is fitted for inner products."""
+    """An encoder of texts, with its cache. `encode` takes texts, and the keywords `role` (which prompt, of models that
+    have several) and `tick`: it gives one vector a text, (N, D), before a last normalisation."""
 
-    kind: str
-    """In words, such as "Sentence Transformers"."""
-    digest: str
-    """sha256 of all that the vectors depend on: files of the same content have the same."""
+    kind: str  # in words, such as "Sentence Transformers"
+    digest: str  # sha256 of all that the vectors depend on: files of the same content have the same
     encode: Callable[..., Array]
-    """Of texts, and of keywords `role` (which prompt, of models that have several) and `tick`: one vector a
-    text, (N, D), as a repair meets it, before a last normalisation."""
-    normalizes: bool = False
-    """The model divides its vectors by their norm at the end."""
-    rows: Rows | None = None
-    """The table, of word vectors."""
+    normalizes: bool = False  # the model divides its vectors by their norm at the end
+    rows: Rows | None = None  # the table, of word vectors
     name: str = ""
-    cache: Path | None = None
-    """An existing folder, or one to be made in an existing one; None keeps nothing."""
-    inner: bool = True
+    cache: Path | None = None  # an existing folder, or one to be made in an existing one; None keeps nothing
+    inner: bool = True  # else nothing is fitted for inner products
 
     def vectors(self, texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Array:
         """`encode`, read from the folder `cache` where it was kept, else kept there."""
@@ -68,13 +59,11 @@ class Encoding:
         try:
             self.cache.mkdir(exist_ok=True)
         except OSError as error:
-            raise InputError(
-                f"cannot keep vectors in {self.cache}: {error.strerror}: give a folder that can be written"
-            ) from error
+            advice = "give a folder that can be written"
+            raise InputError(f"cannot keep vectors in {self.cache}: {error.strerror}: {advice}") from error
         name = hashlib.sha256(f"{_FORM}\0{self.digest}\0{role}\0{texts_digest(texts)}".encode()).hexdigest()
         file = self.cache / f"{name}.npy"
-        kept = _kept(file, len(texts))
-        if kept is not None:
+        if (kept := _kept(file, len(texts))) is not None:
             return kept
         vectors = self.encode(texts, role=role, tick=tick)
         with replacing(file) as handle:
@@ -84,30 +73,27 @@ class Encoding:
         return vectors
 
     def texts(self, texts: Sequence[str], *, role: Role | None = None, tick: Tick | None = None) -> Texts:
-        """The vectors of `texts`."""
         vectors = self.vectors(texts, role=role, tick=tick)
         return Texts(vectors, unit(vectors) if self.normalizes and self.inner else vectors)
 
     def fit(self, names: Sequence[str], texts: Texts, *, fitted_on: str, tick: Progress | None = None) -> Repairs:
-        """The repairs fitted on `texts` (`fitted_on` in words); those of word vectors on their table."""
+        """The repairs fitted on `texts` (`fitted_on` in words), of word vectors on their table."""
         if self.rows is None:
             return fit_repairs(names, texts, fitted_on=fitted_on, tick=tick)
         table = Texts(self.rows, self.rows)
         return fit_repairs(names, table, fitted_on="all rows of the table", of_words=True, tick=tick)
 
     def notes(self) -> tuple[str, ...]:
-        """What to say of how this encoder is repaired."""
         if self.rows is not None:
             return (_WORDS,)
         return (_NORMALIZES,) if self.normalizes and self.inner else ()
 
     def provenance(self) -> dict[str, Any]:
-        """Where the vectors come from."""
         return {"encoder": self.kind, "encoder_sha256": self.digest, "normalizes": self.normalizes}
 
 
 def open_encoding(spec: Path_, *, cache: Path | None = None, inner: bool = True) -> Encoding:
-    """The encoder that `spec` names: a model directory, the name of a cached one, or word vectors."""
+    """The encoder that `spec` names: a model directory, a cached model, or word vectors."""
     path, part = split(spec)
     if path.is_dir():
         if part is not None:
@@ -130,7 +116,6 @@ def open_encoder(directory: Path) -> Encoding:
 
 
 def _sentence_transformer(directory: Path) -> Encoding:
-    """A Sentence Transformers model without its last Normalize."""
     digest, model = files_digest(directory), load_sentence_transformer(directory, device="cpu")
     normalizes = len(model) > 1 and type(model[-1]).__name__ == "Normalize"
     if normalizes:
@@ -145,7 +130,6 @@ def _sentence_transformer(directory: Path) -> Encoding:
 
 
 def _mean_pooled(directory: Path) -> Encoding:
-    """The mean of the last hidden states of a transformers model over the tokens of a text."""
     digest = files_digest(directory)
     import torch
 
@@ -170,11 +154,8 @@ def _mean_pooled(directory: Path) -> Encoding:
 
 
 def word_means(rows: Rows, digest: str) -> Encoding:
-    """The mean of the vectors of a text's words, those without a vector left out; zeros where none has one.
-
-    Words stand between spaces. Each is looked up as it stands, then without punctuation around it, then in
-    lower case.
-    """
+    """The mean of the vectors of a text's words, between spaces; zeros where none has one. Each is looked up as it
+    stands, then without punctuation around it, then in lower case."""
     labels = rows.labels
     if labels is None:
         raise InputError(f"expected word vectors with words, got {rows.name} without: give a .vec or .bin")
@@ -240,8 +221,7 @@ def _kept(file: Path, n: int) -> Array | None:
 def files_digest(path: Path) -> str:
     """sha256 of the names and contents of a model's files, or of one file; without *.md and hidden ones."""
     digest = hashlib.sha256()
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    for file in files:
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         name = file.relative_to(path)
         is_hidden = any(part.startswith(".") for part in name.parts)
         if file == path or (file.is_file() and file.suffix != ".md" and not is_hidden):
@@ -252,7 +232,6 @@ def files_digest(path: Path) -> str:
 
 
 def texts_digest(texts: Sequence[str]) -> str:
-    """sha256 over the texts in their order."""
     digest = hashlib.sha256()
     for text in texts:
         encoded = text.encode("utf-8", "surrogatepass")
@@ -262,8 +241,7 @@ def texts_digest(texts: Sequence[str]) -> str:
 
 def unit(x: npt.NDArray[Any]) -> Array:
     """The rows over their norms, float32; rows of zeros stay."""
-    rows = np.array(x, np.float64)
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    norms = np.linalg.norm(rows := np.array(x, np.float64), axis=1, keepdims=True)
     rows /= np.where(norms > 0, norms, 1.0)
     return rows.astype(np.float32)
 
@@ -274,11 +252,10 @@ def encoded_texts(
     """The vectors of texts, and of queries, with the texts as labels, as `calibrate` takes them.
 
     Args:
-        model: a directory of Sentence Transformers, or of an encoder of transformers (the mean of its last
-            layer), or a file of word vectors (the mean of a text's words).
+        model: a directory of Sentence Transformers, or of an encoder of transformers (the mean of its last layer), or a
+            file of word vectors (the mean of a text's words).
         texts: a file in UTF-8 (.xz and .gz too), one text a line; empty lines are passed over.
-        query_texts: the same for queries. Models that have a prompt for queries and one for documents get
-            them.
+        query_texts: the same for queries; a model with prompts for queries and documents gets them.
         progress: called with (what is done, texts done, texts in all).
 
     Raises:

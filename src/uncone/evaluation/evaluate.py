@@ -1,9 +1,9 @@
 """`evaluate`: a task on a model with and without each repair."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from uncone.errors import InputError, nearest, need_torch
 from uncone.evaluation.ann import evaluate_ann, evaluate_ann_of_rows
@@ -21,9 +21,7 @@ from uncone.rows.ids import Ids
 from uncone.version import versions
 
 TASKS: tuple[Task, ...] = ("wordsim", "sts", "retrieval", "ann")
-_OF_PAIRS = ("wordsim", "sts")
-_SENTENCES = "pairs of sentences (for a mean over subsets within each of them)"
-_ITEMS = {"wordsim": "pairs of words", "sts": _SENTENCES}
+_ITEMS = {"wordsim": "pairs of words", "sts": "pairs of sentences (for a mean over subsets within each of them)"}
 
 
 def evaluate(
@@ -48,26 +46,26 @@ def evaluate(
     """Score a task on a model as it is and under each repair, with a paired interval of every difference.
 
     Args:
-        spec: for "wordsim" a model (its token table) or word vectors; for "sts" and "retrieval" an encoder: a
-            directory of Sentence Transformers, of transformers (mean of the last layer), or word vectors
-            (mean of the words). For "ann" an encoder, or a file of vectors. None with `documents`.
-        task: "wordsim" (pairs of words), "sts" (pairs of sentences), "retrieval" (nDCG@10 and recall@100), or
-            "ann" (recall@10 of quantised search).
-        data: the directory of the sets (for "wordsim" those of Bis et al. 2021, for "sts" STS12 to 16 and the
-            STS Benchmark); for these two tasks also a table of two texts and a score: TSV, CSV, JSON lines or
-            a JSON array of objects, with or without header. For "ann" of stored vectors a file of queries, or
-            None to take some rows out.
-        queries: own vectors of queries (M, D), for `open_rows`: retrieval without a model. With `documents`
-            and `qrels`, in place of `spec` and `data`.
+        spec: for "wordsim" a model (its token table) or word vectors; for "sts" and "retrieval" an encoder: a directory
+            of Sentence Transformers, of transformers (mean of the last layer), or word vectors (mean of the words). For
+            "ann" an encoder, or a file of vectors. None with `documents`.
+        task: "wordsim" (pairs of words), "sts" (pairs of sentences), "retrieval" (nDCG@10 and recall@100), or "ann"
+            (recall@10 of quantised search).
+        data: the directory of the sets (for "wordsim" those of Bis et al. 2021, for "sts" STS12 to 16 and the STS
+            Benchmark); for these two tasks also a table of two texts and a score: TSV, CSV, JSON lines or a JSON array
+            of objects, with or without header. For "ann" of stored vectors a file of queries, or None to take some rows
+            out.
+        queries: own vectors of queries (M, D), for `open_rows`: retrieval without a model. With `documents` and
+            `qrels`, in place of `spec` and `data`.
         documents: own vectors of documents (N, D), for `open_rows`.
-        qrels: their judgements: TREC's `qid 0 docid relevance`, a table with or without header (query,
-            document, relevance; BEIR's query-id, corpus-id, score), JSON lines with such names; or
-            `{query: {document: relevance}}`. Relevance above 0 counts.
+        qrels: their judgements: TREC's `qid 0 docid relevance`, a table with or without header (query, document,
+            relevance; BEIR's query-id, corpus-id, score), JSON lines with such names; or `{query: {document:
+            relevance}}`. Relevance above 0 counts.
         ids: the ids of the documents, one a line; by default the source's own, or row numbers from 0.
         query_ids: the same for the queries.
-        columns: of such a table, the columns of the two texts and of the score, by name or by number from 1.
-            By default `word1`, `word2`, `score` or `sentence1`, `sentence2`, `score` where the header has
-            them, else the first three.
+        columns: of such a table, the columns of the two texts and of the score, by name or by number from 1. By default
+            `word1`, `word2`, `score` or `sentence1`, `sentence2`, `score` where the header has them, else the first
+            three.
         protocol: for "wordsim", the paper's (one token, Pearson) or the field's (mean of tokens, Spearman).
         repairs: names of repairs (`uncone.transforms.REPAIRS`); all by default. The original is always there.
         method: auto chooses a repair on a development split and tests it on another, as `select_repair` does; for sts
@@ -79,42 +77,29 @@ def evaluate(
         progress: called with (the step, done, in all).
 
     Returns:
-        `results[task][set][repair]`, differences and prices; a table gives one set, named after its file.
-        Correlations are times 100, the others in [0, 1]; higher is better.
+        `results[task][set][repair]`, differences and prices; a table gives one set, named after its file. Correlations
+        are times 100, the others in [0, 1]; higher is better.
 
     Raises:
-        InputError: data that is missing or wrong, a spec that is no encoder, an unknown repair, or an extra
-            that is not installed.
+        InputError: data that is missing or wrong, a spec that is no encoder, an unknown repair, or an extra that is not
+            installed.
         UnsupportedModel: the model cannot be loaded.
     """
     need_torch("uncone.evaluate")
+    given: Any = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
     if method is not None:
-        given = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
-        return _selected(
-            spec,
-            task,
-            data,
-            given,
-            columns,
-            protocol,
-            {"repairs": repairs, "cache": cache, "seed": seed, "resamples": resamples or 10_000, "progress": progress},
-        )
+        _check_choice(task, data, columns, protocol, is_own=queries is not None or qrels is not None)
+        from uncone.evaluation.select_repair import select_repair
+
+        options: Any = {"task": task, "data": data, "repairs": repairs, "cache": cache, "progress": progress}
+        return select_repair(spec, **given, **options, seed=seed, resamples=resamples or 10_000)
     resamples = 2000 if resamples is None else resamples
-    own = own_vectors(
-        spec,
-        queries=queries,
-        documents=documents,
-        qrels=qrels,
-        ids=ids,
-        query_ids=query_ids,
-        task=task,
-        others={"data": data, "columns": columns, "cache": cache},
-    )
+    own = own_vectors(spec, **given, task=task, others={"data": data, "columns": columns, "cache": cache})
     task = "retrieval" if own is not None else _checked_task(task, spec)
     if protocol not in PROTOCOLS:
         raise InputError(f"expected a protocol out of {', '.join(PROTOCOLS)}, got {protocol!r}: field is usual")
-    check_protocol(task, protocol)
-    if columns is not None and (task not in _OF_PAIRS or data is None or os.path.isdir(data)):
+    _check_protocol(task, protocol)
+    if columns is not None and (task not in _ITEMS or data is None or os.path.isdir(data)):
         raise InputError(
             f"expected columns (--columns) with a table as data of wordsim or sts, got them with {task} of "
             f"{data}: leave them out"
@@ -131,7 +116,7 @@ def evaluate(
     elif stored:
         result = evaluate_ann_of_rows(spec, data, names, settings)
     elif data is None:
-        raise no_data(task)
+        raise _no_data(task)
     elif task == "wordsim":
         result = evaluate_wordsim(spec, data, names, settings, protocol=protocol, columns=columns)
     else:
@@ -144,12 +129,10 @@ def evaluate(
             result = evaluate_ann(encoding, data, names, settings)
     measure = "pearson_cosine" if protocol == "paper" else PRIMARY[task]
     name = name_of_own(own) if own is not None else name_of(spec, path) + (f"#{part}" if part else "")
-    sets = [numbers[ORIGINAL]["n"] for numbers in result.results.values()]
-    items = items_of(task, sets[0]) if len(sets) == 1 else ""
+    originals = [numbers[ORIGINAL] for numbers in result.results.values()]
+    items = items_of(task, originals[0]["n"]) if len(originals) == 1 else ""
     # correlations, times 100, do not reach theirs but by chance
-    is_full = task in ("retrieval", "ann") and all(
-        numbers[ORIGINAL].get(measure) == 1 for numbers in result.results.values()
-    )
+    is_full = task not in _ITEMS and all(numbers.get(measure) == 1 for numbers in originals)
     intervals = (
         f"Intervals: 95%, percentile bootstrap over {_ITEMS.get(task, 'queries')}, {resamples:,} resamples, "
         f"seed {seed}; the same resamples for a repair and the original. Each is taken by itself."
@@ -169,34 +152,18 @@ def evaluate(
     )
 
 
-def _selected(
-    spec: Any,
-    task: Task | None,
-    data: Any,
-    own: Mapping[str, Any],
-    columns: Any,
-    protocol: str,
-    options: Mapping[str, Any],
-) -> Selection:
-    """What `select_repair` chooses."""
+def _check_choice(task: Task | None, data: Any, columns: Any, protocol: str, *, is_own: bool) -> None:
     if columns is not None:
-        raise InputError(
-            "expected --columns without --method auto, got both: a choice needs the sets' development parts; leave "
-            "one out"
-        )
-    is_own = own["queries"] is not None or own["qrels"] is not None
+        advice = "a choice needs the sets' development parts; leave one out"
+        raise InputError(f"expected --columns without --method auto, got both: {advice}")
     if not is_own and task not in ("sts", "retrieval"):
         raise InputError(f"expected --method auto with the task sts or retrieval, got it with {task}: leave it out")
-    check_protocol(task or "retrieval", protocol)
+    _check_protocol(task or "retrieval", protocol)
     if data is None and not is_own:
-        raise no_data(task or "retrieval")
-    from uncone.evaluation.select_repair import select_repair
-
-    return select_repair(spec, task=cast(Literal["retrieval", "sts"] | None, task), data=data, **own, **options)
+        raise _no_data(task or "retrieval")
 
 
 def _checked_task(task: str | None, spec: Any) -> Task:
-    """`task`, if it is one and there is something to ask it of."""
     if task is None or spec is None:
         lacking = "task" if task is None else "spec"
         raise InputError(
@@ -210,12 +177,11 @@ def _checked_task(task: str | None, spec: Any) -> Task:
     raise InputError(f"expected a task out of {', '.join(TASKS)}, got {task!r}: {advice}")
 
 
-def check_protocol(task: str, protocol: str) -> None:
-    """Refuse a protocol of word similarity for another task."""
+def _check_protocol(task: str, protocol: str) -> None:
     if protocol != "field" and task != "wordsim":
         raise InputError(f"expected the protocol {protocol!r} with the task wordsim, got it with {task}: leave it out")
 
 
-def no_data(task: str) -> InputError:
-    form = "a directory or a table" if task in _OF_PAIRS else "a directory"
+def _no_data(task: str) -> InputError:
+    form = "a directory or a table" if task in _ITEMS else "a directory"
     return InputError(f"expected {form} of data for the task {task}, got none: name it with --data")

@@ -17,8 +17,7 @@ from uncone.transforms import REPAIRS, repair_named
 from uncone.transforms.names import unknown_repair
 
 _SAME = 1e-9
-_WIDE = 1 << 20
-"""Features, more than any repair removes, where only the kind of a repair is asked."""
+_WIDE = 1 << 20  # features, more than any repair removes, where only its kind is asked
 
 
 @dataclass(frozen=True)
@@ -31,11 +30,8 @@ class Texts:
 
 @dataclass
 class FittedRepair:
-    """A fitted transformation, and the time it took.
-
-    With `of_words` it was fitted on word vectors and is applied to means of them: where it is affine, the
-    mean of repaired words is the repaired mean. A text without a known word is zero, and stays so.
-    """
+    """A fitted transformation, and the time it took. With `of_words` it was fitted on word vectors and is applied to
+    means of them; a text without a known word is zero, and stays so."""
 
     transformation: Any
     fit_s: float
@@ -44,7 +40,6 @@ class FittedRepair:
     applied_n: int = 0
 
     def transform(self, x: Any) -> Any:
-        """`x`, an array or tensor, repaired; the time is added up."""
         started = time.perf_counter()
         out = self.transformation.transform(x)
         if self.of_words:
@@ -62,8 +57,7 @@ class Repairs:
     inner: Mapping[str, FittedRepair]
     fitted_n: int
     fitted_on: str
-    notes: tuple[str, ...]
-    """Warnings, and why others were left out."""
+    notes: tuple[str, ...]  # warnings, and why others were left out
 
     def names(self) -> tuple[str, ...]:
         """The original, then every repair that could be fitted both ways."""
@@ -80,14 +74,13 @@ class Repairs:
     def keeps_axes(self, name: str) -> bool:
         """Whether features keep their meaning: not where the rows were turned onto principal axes."""
         affine = None if name == ORIGINAL else getattr(self.inner[name].transformation, "affine_", None)
-        if affine is None or affine.weight is None:
+        weight = getattr(affine, "weight", None)
+        if weight is None:
             return True
-        weight = affine.weight
         is_square = weight.shape[0] == weight.shape[1]
         return is_square and bool(np.abs(weight - weight.T).max() <= _SAME * np.abs(weight).max())
 
     def prices(self) -> dict[str, Price]:
-        """What each repair took, for cosine."""
         return {
             name: Price(one.fit_s, one.apply_s, self.fitted_n, one.applied_n, self.fitted_on)
             for name, one in self.cosine.items()
@@ -97,19 +90,13 @@ class Repairs:
 def fit_repairs(
     names: Sequence[str], x: Texts, *, fitted_on: str, of_words: bool = False, tick: Progress | None = None
 ) -> Repairs:
-    """Fit each of `names` on the rows of `x`, arrays or `Rows` (N, D), which are `fitted_on` in words.
-
-    With `of_words` they are word vectors and the repairs are for means of them; those that are not affine are
-    left out. So is a repair that refuses the rows (too few, a missing extra), with a note.
-    """
+    """Fit each of `names` on the rows of `x`, arrays or `Rows` (N, D). A repair that refuses them (too few, a missing
+    extra) is left out with a note, and one that is not affine where it is for means of word vectors."""
     usable = [name for name in names if not of_words or is_affine(name)]
     cosine, notes = _fitted(usable, x.cosine, of_words, tick)
     inner = cosine if x.inner is x.cosine else _fitted(usable, x.inner, of_words, tick)[0]
-    notes += [
-        f"{name} is left out: it is not affine, so means of repaired words are not repaired means."
-        for name in names
-        if name not in usable
-    ]
+    why = "it is not affine, so means of repaired words are not repaired means"
+    notes += [f"{name} is left out: {why}." for name in names if name not in usable]
     return Repairs(cosine, inner, x.cosine.shape[0], fitted_on, tuple(notes))
 
 
@@ -134,10 +121,9 @@ def _fitted(
 
 
 def finite_rows(spec: Any) -> Rows:
-    """The rows that `spec` names; one pass refuses NaN and inf, of which no task could say anything."""
+    """The rows that `spec` names; one pass refuses NaN and inf."""
     rows = open_rows(spec)
-    bad = nonfinite_rows(rows)
-    if len(bad):
+    if len(bad := nonfinite_rows(rows)):
         raise InputError(
             f"expected finite rows, got {len(bad)} of {rows.shape[0]} with NaN or inf in {rows.name} "
             f"(the first is row {int(bad[0])}): mend them, or take them out"
@@ -152,7 +138,6 @@ def is_affine(name: str) -> bool:
 
 def repair_names(given: Sequence[str] | None) -> tuple[str, ...]:
     """The repairs that were asked for, in the order of all; all where none was named."""
-    unknown = [name for name in given or () if name not in (*REPAIRS, ORIGINAL)]
-    if unknown:
+    if unknown := [name for name in given or () if name not in (*REPAIRS, ORIGINAL)]:
         raise unknown_repair(unknown[0], REPAIRS, "repairs out of")
     return REPAIRS if given is None else tuple(name for name in REPAIRS if name in given)

@@ -22,8 +22,7 @@ from uncone.transforms.fitting import digest, shared_name
 from uncone.transforms.one_side import check_same_width, one_sided
 from uncone.transforms.row_numbers import PairedRows, remarks_on_numbers
 
-_HELD_BYTES = 512 * 2**20
-"""Documents of at most so many bytes are read once and held; larger ones are read anew by every repair."""
+_HELD_BYTES = 512 * 2**20  # documents of at most so many bytes are held; larger ones are read anew by every repair
 _SHOWN = 3
 _APPLIED = "Repairs are fitted on the documents alone, and applied to documents and queries."
 _WAYS = "Cosine: vectors are divided by their norm after the repair. Inner product: as the repair leaves them."
@@ -41,29 +40,16 @@ class OwnVectors:
 
     @property
     def told(self) -> str:
-        """What to call the judgements."""
         return "qrels" if isinstance(self.qrels, Mapping) else Path(self.qrels).name
 
 
 def own_vectors(
-    spec: Any,
-    *,
-    queries: Any,
-    documents: Any,
-    qrels: Any,
-    ids: Ids | None,
-    query_ids: Ids | None,
-    task: str | None,
-    others: Mapping[str, Any],
+    spec: Any, *, queries: Any, documents: Any, qrels: Any, task: str | None, others: Mapping[str, Any], **ids: Any
 ) -> OwnVectors | None:
-    """What was given of own vectors, None where nothing was; `spec` are the documents where none are named.
-
-    Raises:
-        InputError: a part is missing, or they came with another task or with an option of `others` (by name),
-            which read a task's data.
-    """
-    own = {"queries": queries, "qrels": qrels, "documents": documents, "ids": ids, "query-ids": query_ids}
-    given = [f"--{name}" for name, value in own.items() if value is not None]
+    """What was given of own vectors, with `ids` and `query_ids`; None where nothing was. `spec` are the documents where
+    none are named. `others` read a task's data and are refused, as another task is."""
+    own = {"queries": queries, "qrels": qrels, "documents": documents, **ids}
+    given = [f"--{name.replace('_', '-')}" for name, value in own.items() if value is not None]
     if not given:
         return None
     missing = [f"--{name}" for name in ("queries", "qrels") if own[name] is None]
@@ -81,7 +67,7 @@ def own_vectors(
     other = next((name for name, value in others.items() if value is not None), None)
     if other is not None:
         raise InputError(f"expected either --queries and --qrels or --{other}, got both: leave one out")
-    return OwnVectors(queries, spec if documents is None else documents, qrels, ids, query_ids)
+    return OwnVectors(queries, spec if documents is None else documents, qrels, **ids)
 
 
 def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner: bool = True) -> Corpus:
@@ -90,25 +76,23 @@ def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner
     check_same_width(documents, queries)
     place, place_of_query = _places(documents, own.ids, "ids"), _places(queries, own.query_ids, "query-ids")
     judged = _judged(own, place, place_of_query)
-    held, asked = _held(documents), _held(queries).read(0, queries.shape[0])
-    ids, texts = [""] * len(place), [""] * len(place)
-    for name, at in place.items():
-        ids[at] = name
-    if not (_is_numbered(documents, own.ids) or _is_numbered(queries, own.query_ids)):
-        for query in sorted(judged.keys() & place.keys(), key=place.__getitem__):
-            at = place[query]
-            if np.array_equal(held.read(at, at + 1)[0], asked[place_of_query[query]]):
-                texts[at] = query  # the query itself: `scores_of` passes it over
-    matching = np.array(
-        [(place_of_query[q], place[d]) for q, ranks in judged.items() for d, rank in ranks.items() if rank > 0]
+    n, d = documents.shape
+    is_large = n * d * documents.widened.itemsize > _HELD_BYTES
+    held = documents if is_large else ArrayRows(documents.read(0, n), name=documents.name)
+    asked = queries.read(0, queries.shape[0])
+    numbered = [ids is None and rows.keys is None for rows, ids in ((queries, own.query_ids), (documents, own.ids))]
+    texts = [""] * len(place)
+    for query in () if any(numbered) else sorted(judged.keys() & place.keys(), key=place.__getitem__):
+        at = place[query]
+        if np.array_equal(held.read(at, at + 1)[0], asked[place_of_query[query]]):
+            texts[at] = query  # the query itself: `scores_of` passes it over
+    relevant = ((query, one) for query, ranks in judged.items() for one, rank in ranks.items() if rank > 0)
+    matching = np.array([(place_of_query[query], place[one]) for query, one in relevant])
+    paired = (
+        PairedRows("queries", queries, matching[:, 0], "--query-ids", numbered[0]),
+        PairedRows("documents", documents, matching[:, 1], "--ids", numbered[1]),
     )
-    numbers, shifted = remarks_on_numbers(
-        (
-            PairedRows("queries", queries, matching[:, 0], "--query-ids", _is_numbered(queries, own.query_ids)),
-            PairedRows("documents", documents, matching[:, 1], "--ids", _is_numbered(documents, own.ids)),
-        ),
-        own.told,
-    )
+    numbers, shifted = remarks_on_numbers(paired, own.told)
     vectors = Texts(held, held)
     repairs = fit_repairs(names, vectors, fitted_on="the documents alone", tick=settings.progress)
 
@@ -121,7 +105,7 @@ def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner
     lines = [f"{query}\t{one}\t{rank}" for query in sorted(judged) for one, rank in sorted(judged[query].items())]
     return Corpus(
         stem_of(Path(documents.name.partition("#")[0])),
-        tuple(ids),
+        tuple(place),
         tuple(texts),
         {query: query for query in judged},
         {"test": judged},
@@ -138,7 +122,6 @@ def open_own(own: OwnVectors, names: Sequence[str], settings: Settings, *, inner
 
 
 def name_of_own(own: OwnVectors) -> str:
-    """What a report calls the documents: at most the last two parts of a path."""
     is_file = isinstance(own.documents, str | os.PathLike)
     return shared_name(os.fspath(own.documents)) if is_file else "documents"
 
@@ -147,24 +130,18 @@ def _rows(spec: Any, name: str) -> Rows:
     return finite_rows(spec if isinstance(spec, str | os.PathLike) else as_rows(spec, name=name))
 
 
-def _is_numbered(rows: Rows, ids: Ids | None) -> bool:
-    return ids is None and rows.keys is None
-
-
 def _places(rows: Rows, ids: Ids | None, option: str) -> dict[str, int]:
-    """The row of each id."""
     places = places_of(rows, ids)
     if len(places) < rows.shape[0]:
+        lacking = counted(rows.shape[0] - len(places), "row")
         raise InputError(
-            f"expected an id of its own for each row of {rows.name}, got "
-            f"{counted(rows.shape[0] - len(places), 'row')} with none or with that of another row: give "
-            f"others with --{option} FILE, one a line"
+            f"expected an id of its own for each row of {rows.name}, got {lacking} with none or with that of another "
+            f"row: give others with --{option} FILE, one a line"
         )
     return places
 
 
 def _judged(own: OwnVectors, place: Mapping[str, int], place_of_query: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """The judgements of the queries that have a relevant document."""
     known = {"document": ("ids", place), "query": ("query-ids", place_of_query)}
 
     def hint(what: str) -> str:
@@ -181,10 +158,3 @@ def _judged(own: OwnVectors, place: Mapping[str, int], place_of_query: Mapping[s
             "a document that answers a query has 1 or more"
         )
     return useful
-
-
-def _held(rows: Rows) -> Rows:
-    """The rows in memory, if they take little of it."""
-    if rows.shape[0] * rows.shape[1] * rows.widened.itemsize > _HELD_BYTES:
-        return rows
-    return ArrayRows(rows.read(0, rows.shape[0]), name=rows.name)

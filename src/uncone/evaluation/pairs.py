@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,9 @@ class PairSet:
     name: str
     pairs: tuple[tuple[str, str], ...]
     gold: tuple[float, ...]
-    subset: tuple[str, ...] = ()
-    """Which subset each pair is of; "", or nothing at all, where there are none."""
-    file: str = ""
-    """The name of the file they were read from."""
-    others: Mapping[str, "PairSet"] = field(default_factory=dict)
-    """"train" and "dev", where the set has them beside its test pairs."""
+    subset: tuple[str, ...] = ()  # which subset each pair is of; "", or nothing at all, where there are none
+    file: str = ""  # the name of the file they were read from
+    others: Mapping[str, "PairSet"] = field(default_factory=dict)  # "train" and "dev", where the set has them
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -46,7 +43,6 @@ class PairSet:
         return tuple(dict.fromkeys(chain(*zip(*self.pairs, strict=True))))
 
     def only(self, places: Sequence[int]) -> "PairSet":
-        """The pairs at `places`, in their order."""
         subset = tuple(self.subset[at] for at in places) if self.subset else ()
         pairs, gold = tuple(self.pairs[at] for at in places), tuple(self.gold[at] for at in places)
         return PairSet(self.name, pairs, gold, subset, self.file)
@@ -54,16 +50,12 @@ class PairSet:
 
 @dataclass(frozen=True)
 class PairScores:
-    """The scores of one set under one repair, one a scored pair. All repairs of a set have the same pairs."""
+    """The scores of one set under one repair, one a scored pair (n,). All repairs of a set have the same pairs."""
 
-    gold: Scores
-    """(n,) what people said."""
-    cosine: Scores
-    """(n,) cosine of the two vectors; NaN where a vector is zero."""
+    gold: Scores  # what people said
+    cosine: Scores  # NaN where a vector is zero
     inner: Scores
-    """(n,) inner product of the two vectors."""
-    pairs: int
-    """Pairs in the set, scored or not."""
+    pairs: int  # in the set, scored or not
 
     def numbers(self) -> dict[str, float | int | None]:
         """Correlations x 100, n and pairs; None where undefined (one pair, equal or not finite scores)."""
@@ -78,7 +70,7 @@ class PairScores:
 def pair_scores(
     pairs: PairSet, place: Mapping[str, int], cosine_of: Vectors, inner_of: Vectors, *, total: int
 ) -> PairScores:
-    """The cosine of each pair by one matrix, the inner product by another; `place` says the row of a text."""
+    """The cosine of each pair by one matrix, the inner product by another; `place` is the row of a text."""
     sides = np.array([(place[a], place[b]) for a, b in pairs.pairs], np.intp).reshape(-1, 2).T
     x, y = (np.asarray(cosine_of[rows], np.float64) for rows in sides)
     lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
@@ -90,15 +82,8 @@ def pair_scores(
 def read_pairs(path: Path_, *, columns: Sequence[str | int] | None = None) -> PairSet:
     """Pairs and scores from a table of any of the forms that `table` reads; the set is named after the file.
 
-    Args:
-        path: TSV, CSV, JSON lines or a JSON array of objects, in UTF-8, plain or packed as .gz or .xz.
-        columns: the columns of the two texts and of the score, by name or by number from 1. By default
-            `word1`, `word2` and `score`, or `sentence1`, `sentence2` and `score`, where the header has them;
-            else the first three.
-
-    Raises:
-        InputError: what cannot be read, a row without two texts and a finite number (with its line), or fewer
-            than two pairs.
+    `columns` are those of the two texts and of the score. Refused are a row without two texts and a finite number, and
+    fewer than two pairs.
     """
     if columns is not None and (len(columns) != 3 or any(isinstance(one, int) and one < 1 for one in columns)):
         raise InputError(f"expected 3 columns (text, text, score), got {columns!r}: give names or numbers")
@@ -110,37 +95,29 @@ def read_pairs(path: Path_, *, columns: Sequence[str | int] | None = None) -> Pa
 def read_word_sets(directory: Path_, *, sets: Sequence[str] | None = None) -> tuple[PairSet, ...]:
     """The word-similarity sets in `directory` or its folders wordsim, too_much_in_common, datasets.
 
-    Two layouts of each set are known: the original release, as the authors of Bis et al. 2021 pass it on, and
-    a tidy TSV with the header `word1 word2 score`. Where both are there the original is read. Lines are split
-    at white space. Any file may be packed (.xz, .gz).
+    Two layouts of each set are known: the original release, as the authors of Bis et al. 2021 pass it on, and a tidy
+    TSV with the header `word1 word2 score`. Where both are there the original is read. Lines are split at white space.
+    Any file may be packed (.xz, .gz).
 
     Args:
         directory: where to look.
-        sets: names out of `WORD_SETS`; each must be there. None takes those that are there, in the order of
-            `WORD_SETS`.
+        sets: names out of `WORD_SETS`; each must be there. None takes those that are there, in this order.
 
     Returns:
-        The sets. Words are as they stand in the file, without the part of speech that MEN's lemma form adds
-        ("sun-n").
+        The sets. Words are as they stand in the file, without the part of speech that MEN's lemma form adds ("sun-n").
 
     Raises:
-        InputError: no set there, one of `sets` not there or unknown, or a line that is no pair with a finite
-            score.
+        InputError: no set there, one of `sets` not there or unknown, or a line that is no pair with a finite score.
     """
     return _sets(directory, sets, "word-similarity sets", _word_set, _WORD_FILES)
 
 
 def read_sts(directory: Path_, *, sets: Sequence[str] | None = None) -> tuple[PairSet, ...]:
-    """The sets of sentence pairs that lie in `directory` or in a folder of it.
+    """The sets of sentence pairs in `directory` or in a folder of it, as `read_word_sets` has `sets` out of `STS_SETS`.
 
-    Known layouts: tidy TSV with a header (`sentence1`, `sentence2`, `score`, and `subset` for STS12 to 16);
-    the STS Benchmark's own `sts-test.csv` (tabs, no header); SentEval's `STS12-en-test/STS.input.NAME.txt`
-    beside `STS.gs.NAME.txt`. Any may be packed (.xz, .gz). Pairs without a gold score are left out, as
-    SentEval does.
-
-    Raises:
-        InputError: no set there, one of `sets` not there or unknown, or a line that is no pair with a finite
-            score.
+    Known layouts: tidy TSV with a header (`sentence1`, `sentence2`, `score`, and `subset` for STS12 to 16); the STS
+    Benchmark's own `sts-test.csv` (tabs, no header); SentEval's `STS12-en-test/STS.input.NAME.txt` beside
+    `STS.gs.NAME.txt`. Pairs without a gold score are left out, as SentEval does.
     """
     return _sets(directory, sets, "STS sets", _sts_set, dict.fromkeys(STS_SETS, (_STS_FILES,)))
 
@@ -160,16 +137,13 @@ def _sets(
     root = Path(directory)
     if not root.is_dir():
         raise InputError(f"expected a directory of {what}, got {root}: name the one that holds {told(files)}")
-    unknown = [name for name in asked or () if name not in files]
-    if unknown:
+    if unknown := [name for name in asked or () if name not in files]:
         raise InputError(f"expected sets out of {', '.join(files)}, got {', '.join(unknown)}: leave them out")
     there = {name: read(root, name) for name in asked or files}
     missing = [name for name, one in there.items() if one is None]
     if missing and (asked is not None or len(missing) == len(there)):
-        raise InputError(
-            f"expected {', '.join(missing)} in {root}, got no file of them: looked for {told(missing)}; "
-            "put it there, or name its directory"
-        )
+        advice = f"looked for {told(missing)}; put it there, or name its directory"
+        raise InputError(f"expected {', '.join(missing)} in {root}, got no file of them: {advice}")
     return tuple(one for one in there.values() if one is not None)
 
 
@@ -218,17 +192,11 @@ def _without_tags(rows: Rows) -> Rows:
     for where, cells in rows:
         parts = [word.rpartition("-") for word in cells[:2]]
         if any(not lemma or len(tag) != 1 for lemma, _, tag in parts):
-            raise InputError(
-                f"expected words like sun-n in {where}, got {' '.join(cells[:2])[:80]!r}: take men3000.tsv"
-            )
+            advice = "take men3000.tsv"
+            raise InputError(f"expected words like sun-n in {where}, got {' '.join(cells[:2])[:80]!r}: {advice}")
         yield where, [*(lemma for lemma, _, _ in parts), cells[2]]
 
 
-_BENCHMARK = {
-    "test": ("stsb_test.tsv", "sts-test.csv"),
-    "train": ("stsb_train.tsv", "sts-train.csv"),
-    "dev": ("stsb_dev.tsv", "sts-dev.csv"),
-}
 _STS_FILES = (
     "stsb_test.tsv or sts-test.csv for the STS Benchmark, sts12.tsv to sts16.tsv, "
     "or SentEval's STS12-en-test/STS.input.*.txt"
@@ -239,10 +207,14 @@ _TIDY = ("sentence1", "sentence2", "score")
 def _sts_set(root: Path, name: str) -> PairSet | None:
     folders = [root, *sorted(path for path in root.iterdir() if path.is_dir())]
     if name == "stsb":
-        splits = {split: _first(folders, *names) for split, names in _BENCHMARK.items()}
-        test, *others = (None if file is None else _split(file) for file in splits.values())
-        parts = {split: one for split, one in zip(("train", "dev"), others, strict=True) if one is not None}
-        return None if test is None else PairSet(name, test.pairs, test.gold, file=test.file, others=parts)
+        found = {split: _first(folders, f"stsb_{split}.tsv", f"sts-{split}.csv") for split in ("test", "train", "dev")}
+        parts = dict[str, PairSet]()
+        for split, file in found.items():
+            if file is not None:  # some lines of its own layout have licences after the seventh column
+                rows = table(file, (6, 7, 5) if ".csv" in file.suffixes else _TIDY, delimiter="\t")
+                parts[split] = _pair_set(name, file, rows, scored_alone=True)
+        test = parts.pop("test", None)
+        return None if test is None else replace(test, others=parts)
     file = _first(folders, f"{name}.tsv")
     if file is not None:
         return _pair_set(name, file, table(file, (*_TIDY, "subset"), delimiter="\t"), scored_alone=True)
@@ -255,12 +227,6 @@ def _sts_set(root: Path, name: str) -> PairSet | None:
     if not inputs:
         raise InputError(f"expected files STS.input.NAME.txt in {folder}, got none: copy the set again")
     return _pair_set(name, folder, chain.from_iterable(map(_senteval_rows, inputs)), scored_alone=True)
-
-
-def _split(file: Path) -> PairSet:
-    """One split of the STS Benchmark. Some lines of its own layout have licences after the seventh column."""
-    columns = (6, 7, 5) if ".csv" in file.suffixes else _TIDY
-    return _pair_set("stsb", file, table(file, columns, delimiter="\t"), scored_alone=True)
 
 
 def _senteval_rows(file: Path) -> Rows:
@@ -277,4 +243,4 @@ def _senteval_rows(file: Path) -> Rows:
 
 
 def _first(folders: Iterable[Path], *names: str) -> Path | None:
-    return next((file for folder in folders if (file := find_file(folder, *names)) is not None), None)
+    return next((file for folder in folders if (file := find_file(folder, *names))), None)

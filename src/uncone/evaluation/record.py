@@ -1,9 +1,8 @@
 """What tasks say of a model: the record of an evaluation of each repair, and of the choice of one."""
 
-import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, ClassVar, Literal
 
@@ -14,16 +13,10 @@ from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import count, decimals, number, signed
 
-ORIGINAL = "original"
-"""The name of the vectors as they are, among the repairs."""
+ORIGINAL = "original"  # the vectors as they are, among the repairs
 Task = Literal["wordsim", "sts", "retrieval", "ann"]
-_NUMBERS = {
-    "spearman": "Spearman x 100",
-    "pearson": "Pearson x 100",
-    "ndcg10": "nDCG@10",
-    "recall100": "recall@100",
-    "recall10": "recall@10",
-}
+_NUMBERS = {"spearman": "Spearman x 100", "pearson": "Pearson x 100", "ndcg10": "nDCG@10"}
+_NUMBERS |= {"recall100": "recall@100", "recall10": "recall@10"}
 _KINDS = {
     "": " of the cosine",
     "cosine": " of the cosine",
@@ -38,25 +31,18 @@ _SHOWN = {
     "retrieval": ("ndcg10", "recall10", "recall100", "ndcg10_inner", "ndcg10_inner_documents"),
     "ann": ("recall10", "recall10_own", "recall10_inner_documents", "recall10_inner"),
 }
-_SHOWN_OF_PAPER = ("pearson_cosine", "pearson_inner", "spearman_cosine", "spearman_inner")
-"""The tables of Bis et al. have Pearson's correlation of the cosine and of the inner product."""
-_SHORT = {
-    "wordsim_sim": "ws sim",
-    "wordsim_rel": "ws rel",
-    "simlex999": "simlex",
-    "int8_uniform": "int8_u",
-    "binary_hamming": "hamming",
-}
+_SHOWN_OF_PAPER = ("pearson_cosine", "pearson_inner", "spearman_cosine", "spearman_inner")  # as in Bis et al.'s tables
+_SHORT = {"wordsim_sim": "ws sim", "wordsim_rel": "ws rel", "simlex999": "simlex"}
+_SHORT |= {"int8_uniform": "int8_u", "binary_hamming": "hamming"}
 """Headings, so that the longest name of a repair still fits into 80 columns beside them."""
-_MOST = 3
-"""Tables of several sets; the record has the other numbers."""
+_MOST = 3  # tables of several sets; the record has the other numbers
 _MARKS = "+ higher than the original, - lower, beyond chance (the interval leaves out 0); no mark: unclear."
 _CHOICES: dict[bool, tuple[str, Tone]] = {True: ("LEAVE IT", "warning"), False: ("REPAIR IT", "healthy")}
 
 
 @part
 class Interval:
-    """A difference and its bootstrap interval, all in the unit of what was subtracted."""
+    """A difference and its bootstrap interval."""
 
     difference: float  # repair less original, in the unit of the number
     low: float  # lower limit
@@ -70,13 +56,13 @@ class Interval:
 
     def scaled(self, factor: float) -> "Interval":
         """The same in another unit, `factor` (positive) of which make one of this."""
-        ends = {name: getattr(self, name) * factor for name in ("difference", "low", "high")}
-        return dataclasses.replace(self, **ends)
+        difference, low, high = (end * factor for end in (self.difference, self.low, self.high))
+        return replace(self, difference=difference, low=low, high=high)
 
 
 @part
 class Price:
-    """What a repair took: seconds to fit and to apply, and how many vectors each; `fitted_on` says which."""
+    """What a repair took."""
 
     fit_s: float  # seconds to fit
     apply_s: float  # seconds to apply
@@ -95,10 +81,9 @@ class Evaluation(Record):
     """The result of `evaluate`.
 
     `results[task][set][repair]` holds numbers by their names: correlations times 100 (`spearman_cosine`,
-    `spearman_inner`, `pearson_cosine`, `pearson_inner`), shares from 0 to 1 (`ndcg10`, `recall100`,
-    `recall10`), and `n`, how many pairs or queries; None where a number is undefined. `differences` has the
-    same shape for every repair but the original: repair less original, paired, with an interval, in the same
-    unit; not of `n`, nor of what is undefined. `prices[set][repair]` says what each repair took.
+    `spearman_inner`, `pearson_cosine`, `pearson_inner`), shares from 0 to 1 (`ndcg10`, `recall100`, `recall10`), and
+    `n`, how many pairs or queries. `differences` are repair less original, paired, in the same unit; not of `n`, nor of
+    what is undefined.
     """
 
     verdict: str  # the result in one sentence
@@ -110,14 +95,10 @@ class Evaluation(Record):
     prices: Mapping[str, Mapping[str, Price]] = field(default_factory=dict)  # `prices[set][repair]`: a `Price`
     notes: tuple[str, ...] = ()  # what was left out, what repairs were fitted on
     intervals: str = ""  # how the intervals were made
-    """How the intervals were made."""
     # versions, the encoder and its digest (of rows theirs), digests of the data, the seed, and the `measure` of the
     # verdict
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    """Versions, the encoder's kind and digest (of rows theirs), digests of the data, the seed, the `measure`
-    of the verdict."""
     caution: str = ""  # why the scores may say little: of own vectors one side alone seems repaired
-    """Why the scores may say little: one side alone seems repaired."""
 
     def __post_init__(self) -> None:
         for task, name, repair, numbers in self._cells():
@@ -128,26 +109,18 @@ class Evaluation(Record):
                 expect(fits, f"a finite number or null at {where}")
 
     def sets(self) -> tuple[str, ...]:
-        """The names of the sets, in their order."""
+        """The names of the sets."""
         return tuple(name for sets in self.results.values() for name in sets)
 
     def repairs(self) -> tuple[str, ...]:
-        """The names of the repairs, the original among them, in their order."""
+        """The names of the repairs, the original among them."""
         return tuple(dict.fromkeys(repair for _, _, repair, _ in self._cells()))
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each number, with its difference to the original."""
         return [
-            {
-                "task": task,
-                "set": name,
-                "repair": repair,
-                "measure": measure,
-                "value": value,
-                "difference": change and change.difference,
-                "low": change and change.low,
-                "high": change and change.high,
-            }
+            {"task": task, "set": name, "repair": repair, "measure": measure, "value": value}
+            | {end: change and getattr(change, end) for end in ("difference", "low", "high")}
             for task, name, repair, numbers in self._cells()
             for measure, value in numbers.items()
             for change in [self._change(task, name, repair, measure)]
@@ -167,8 +140,9 @@ class Evaluation(Record):
     def _task(self, task: str) -> Iterator[Block]:
         sets, measures = self.results[task], self._measures(task)
         if len(sets) == 1:
-            (name,) = sets
-            yield Heading(name, 2, about=_n(sets[name], task))
+            ((name, repairs),) = sets.items()
+            n, items = repairs.get(ORIGINAL, {}).get("n"), "pairs" if task in ("wordsim", "sts") else "queries"
+            yield Heading(name, 2, about="" if n is None else f"{count(n)} {items}")
             yield from (self._one_set(task, name, measure) for measure in measures)
         else:
             yield Heading(task, 2)
@@ -178,7 +152,7 @@ class Evaluation(Record):
             yield self._chart(task, measures[0])
 
     def _measures(self, task: str) -> list[str]:
-        """The one that the task is judged by first; none that says of every repair what another said."""
+        """The measure that the task is judged by first; none that says of every repair what another said."""
         first = str(self.provenance.get("measure", ""))
         shown = _SHOWN_OF_PAPER if task == "wordsim" and self.protocol == "paper" else _SHOWN.get(task, ())
         columns = dict[tuple[Any, ...], str]()
@@ -194,13 +168,13 @@ class Evaluation(Record):
     def _one_set(self, task: str, name: str, measure: str) -> Table:
         rows, digits = [], _digits(measure)
         for repair, numbers in self.results[task][name].items():
-            change, value = self._change(task, name, repair, measure), numbers.get(measure)
-            fine = digits if change is None or not _mark(change).text else decimals((change.low, change.high), digits)
-            between = "" if change is None else f"{change.low:+.{fine}f} to {change.high:+.{fine}f}"
-            difference = "" if change is None else f"{change.difference:+.{digits}f}"
-            if value is not None:
-                strong = Cell(f"{value:.{digits}f}", tone="strong")
-                rows.append((repair, strong, difference, between, _mark(change)))
+            change, difference, between = self._change(task, name, repair, measure), "", ""
+            if change is not None:
+                fine = decimals((change.low, change.high), digits) if _mark(change).text else digits
+                difference = f"{change.difference:+.{digits}f}"
+                between = f"{change.low:+.{fine}f} to {change.high:+.{fine}f}"
+            if (value := numbers.get(measure)) is not None:
+                rows.append((repair, Cell(f"{value:.{digits}f}", tone="strong"), difference, between, _mark(change)))
         columns = ("repair", "value", "change", "interval", "")
         return Table(columns, tuple(rows), columns[1:4], _title(measure, task))
 
@@ -224,14 +198,12 @@ class Evaluation(Record):
         return Table(("repair", *headings), tuple(rows), headings, _title(measure, task))
 
     def _chart(self, task: str, measure: str) -> Figure:
-        """The change that each repair makes to the measure that the task is judged by, on each set."""
-        charts: list[Intervals] = []
+        charts, what = list[Intervals](), f"change of {_title(measure, task)}"
         for name, repairs in self.results[task].items():
             changes = ((repair, self._change(task, name, repair, measure)) for repair in repairs)
             rows = tuple((repair, c.difference, c.low, c.high) for repair, c in changes if c is not None)
-            called = f"{name} differences" if charts else "differences"
             if rows:
-                charts.append(Intervals(called, name, f"change of {_title(measure, task)}", rows))
+                charts.append(Intervals(f"{name} differences" if charts else "differences", name, what, rows))
         return Figure("What each repair changes", tuple(charts), self.intervals)
 
     def _price(self) -> str:
@@ -242,11 +214,9 @@ class Evaluation(Record):
             slowest = max(slowest, price.apply_s / max(price.applied_n, 1) * 1e6)
         if not fit:
             return ""
-        dearest = max(fit, key=lambda repair: fit[repair])
-        rest = [seconds for repair, seconds in fit.items() if repair != dearest]
-        others = f", the others at most {number(max(rest), digits=2)} s" if rest else ""
-        spent = number(slowest, digits=2)
-        applying = f"; applying takes at most {spent} microseconds a vector" if slowest > 0 else ""
+        dearest, *rest = sorted(fit, key=lambda repair: -fit[repair])
+        others = f", the others at most {number(fit[rest[0]], digits=2)} s" if rest else ""
+        applying = f"; applying takes at most {number(slowest, digits=2)} microseconds a vector" if slowest > 0 else ""
         return f"Price: {dearest} took {number(fit[dearest], digits=2)} s to fit{others}{applying}."
 
     def _cells(self, only: str = "") -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
@@ -255,21 +225,20 @@ class Evaluation(Record):
                 yield from ((task, name, repair, numbers) for repair, numbers in repairs.items())
 
 
-def _n(repairs: Mapping[str, Mapping[str, Any]], task: str) -> str:
-    n = repairs.get(ORIGINAL, {}).get("n")
-    return "" if n is None else f"{count(n)} {'pairs' if task in ('wordsim', 'sts') else 'queries'}"
-
-
 def _mark(interval: Interval | None) -> Cell:
     if interval is None or interval.low <= 0 <= interval.high:
         return Cell("")
     return Cell("+", tone="better") if interval.low > 0 else Cell("-", tone="worse")
 
 
+def called(measure: str) -> str:
+    return _NUMBERS[measure.partition("_")[0]]
+
+
 def _title(measure: str, task: str) -> str:
-    number, _, kind = measure.partition("_")
     if measure == "recall10" and task == "ann":
         return "recall@10 of the cosine, against the original's exact ten"
+    number, _, kind = measure.partition("_")
     return _NUMBERS[number] + _KINDS[kind] if number in _NUMBERS and kind in _KINDS else measure
 
 
@@ -279,12 +248,7 @@ def _digits(measure: str) -> int:
 
 @dataclass(frozen=True)
 class Selection(Record):
-    """The decision of `select_repair`. `chosen` is "original" where the vectors are better left as they are.
-
-    `development` holds for each repair its difference to the original, in the unit of `measure`, with an
-    interval at a level raised for their number (Bonferroni); `test` that of the one candidate, at 95%, None
-    where there was none.
-    """
+    """The decision of `select_repair`: differences to the original, in the unit of `measure`."""
 
     HOW: ClassVar[str] = "uncone repair SPEC OUT --method auto --json F"
     verdict: str  # the decision in one sentence
@@ -300,7 +264,6 @@ class Selection(Record):
     test: Interval | None = None  # the candidate on the test split, at 95%
     test_n: int = 0  # items of the split
     splits: str = ""  # which items each split holds, and what repairs were fitted on
-    """Which items each split holds, and what the repairs were fitted on."""
     notes: tuple[str, ...] = ()  # what was left out
     # versions, the encoder and its digest, digests of the data, the seed, and how many resamples
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -314,17 +277,17 @@ class Selection(Record):
         label, tone = _CHOICES[self.leaves_it]
         original = f"{self.task}, {self.measure}: {number(self.development_original)} as it is"
         tried = sorted(self.development.items(), key=lambda item: -item[1].difference)
-        rows = [_row(f"{name} *" if name == self.candidate else name, interval) for name, interval in tried]
-        columns = ("development split", "difference", "interval")
-        test = (f"test split, {count(self.test_n)} items", *columns[1:])
+        rows = tuple(_row(f"{name} *" if name == self.candidate else name, interval) for name, interval in tried)
+        tested = () if self.test is None else (_row(str(self.candidate), self.test),)
+        columns = ("difference", "interval")
         drawn = tuple((name, i.difference, i.low, i.high) for name, i in tried)
         chart = Intervals("differences", "Development split", f"difference of {self.measure}", drawn)
         return shown(
             Heading(self.verdict, 1, label, tone),
             Text(f"{original}, over {count(self.development_n)} items", "quiet"),
             Text(self.splits, "quiet"),
-            Table(columns, tuple(rows), columns[1:]),
-            Table(test, () if self.test is None else (_row(str(self.candidate), self.test),), columns[1:]),
+            Table(("development split", *columns), rows, columns),
+            Table((f"test split, {count(self.test_n)} items", *columns), tested, columns),
             Figure("What each repair changes", (chart,) if drawn else ()),
             Bullets(self.notes),
         )
@@ -333,8 +296,10 @@ class Selection(Record):
         """One row for each repair on the development split, and the candidate's on the test split."""
         splits = [("development", name, interval) for name, interval in self.development.items()]
         splits += [("test", str(self.candidate), self.test)] if self.test is not None else []
-        rows = [{"split": split, "repair": name} | vars(interval) for split, name, interval in splits]
-        return [{key: value for key, value in row.items() if key != "resamples"} for row in rows]
+        kept = ("difference", "low", "high", "level")
+        return [
+            {"split": split, "repair": name} | {key: getattr(one, key) for key in kept} for split, name, one in splits
+        ]
 
 
 def _row(name: str, i: Interval) -> tuple[str | Cell, ...]:

@@ -12,28 +12,17 @@ from uncone.arguments import check_seed
 from uncone.errors import UndefinedMeasure
 from uncone.evaluation.bootstrap import KINDS, correlation_bootstraps, correlation_x100, paired_bootstraps
 from uncone.evaluation.pairs import PairScores, Scores
-from uncone.evaluation.record import ORIGINAL, Interval, Price
+from uncone.evaluation.record import ORIGINAL, Interval, Price, called
 from uncone.records.text import counted, decimals
 from uncone.roles import Progress
 from uncone.transforms.names import described
 
 PRIMARY = {"wordsim": "spearman_cosine", "sts": "spearman_cosine", "retrieval": "ndcg10", "ann": "recall10"}
-TITLES = {
-    "spearman_cosine": "Spearman x 100",
-    "pearson_cosine": "Pearson x 100",
-    "ndcg10": "nDCG@10",
-    "recall10": "recall@10",
-}
 SUBSET_MEAN = "spearman_cosine_subset_mean"
-_NAMES = {
-    "wordsim": "word similarity",
-    "sts": "sentence similarity",
-    "retrieval": "retrieval",
-    "ann": "quantised search",
-}
+_NAMES = {"wordsim": "word similarity", "sts": "sentence similarity", "ann": "quantised search"}
 PACKAGES = ("torch", "numpy", "transformers", "sentence-transformers", "faiss-cpu", "ir-measures", "scikit-learn")
-"""The packages that numbers may depend on."""
 Numbers = Mapping[str, Any]
+Differences = Mapping[str, Mapping[str, Mapping[str, Interval]]]  # [set][repair][measure]
 _CHOOSE = " The best of many looks better than it is on the items that chose it: --method auto asks others too."
 
 
@@ -49,7 +38,6 @@ class Settings:
         check_seed(self.seed)
 
     def tick(self, what: str) -> Callable[[int, int], None] | None:
-        """Progress of one step called `what`."""
         return None if self.progress is None else partial(self.progress, what)
 
     def differences(
@@ -97,10 +85,8 @@ def correlation_differences(
     gold = scores[ORIGINAL].gold
 
     def add(measure: str, columns: Mapping[str, Scores], **options: Any) -> None:
-        # With few pairs nearly every resample repeats a few.
-        with suppress(UndefinedMeasure):
-            intervals = settings.differences(correlation_bootstraps, columns, gold, **options)
-            for name, interval in intervals.items():
+        with suppress(UndefinedMeasure):  # with few pairs nearly every resample repeats a few
+            for name, interval in settings.differences(correlation_bootstraps, columns, gold, **options).items():
                 changes[name][measure] = interval.scaled(100)
 
     for way in ("cosine", "inner"):
@@ -116,13 +102,13 @@ def correlation_differences(
 
 def subset_mean(scores: PairScores, subset: Sequence[str]) -> float | None:
     """Spearman x 100 of the cosine within each subset, and their mean; None where one is undefined."""
-    of = np.asarray(subset)
-    each = [
-        correlation_x100(scores.cosine[of == name], scores.gold[of == name], kind="spearman")
-        for name in sorted(set(subset))
-    ]
-    defined = [value for value in each if value is not None]
-    return _mean(defined) if len(defined) == len(each) else None
+    each = list[float]()
+    for name in sorted(set(subset)):
+        here = np.asarray(subset) == name
+        if (value := correlation_x100(scores.cosine[here], scores.gold[here], kind="spearman")) is None:
+            return None
+        each.append(value)
+    return _mean(each)
 
 
 def varies(scores: Scores) -> bool:
@@ -131,27 +117,17 @@ def varies(scores: Scores) -> bool:
 
 
 def verdict(
-    name: str,
-    task: str,
-    measure: str,
-    differences: Mapping[str, Mapping[str, Mapping[str, Interval]]],
-    items: str = "",
-    *,
-    is_full: bool = False,
+    name: str, task: str, measure: str, differences: Differences, items: str = "", *, is_full: bool = False
 ) -> str:
-    """Which repair does best over the sets, on which its interval lies above 0 or below, or that none does.
-
-    `items` counts the items of one set ("300 queries"): so many show no difference where an interval holds 0.
-    `is_full` says that the original has the highest value of the measure on every set.
-    The repair named is that with the highest mean difference; if any helps, among those that rise on a set
-    beyond chance. It was chosen by looking, so that its intervals are no proof: `select_repair` is for that.
-    """
+    """The repair with the highest mean difference over the sets; if any helps, among those that rise on a set beyond
+    chance. It was chosen by looking: its intervals are no proof. `items` counts the items of one set ("300 queries").
+    `is_full` says that the original has the highest value of the measure on every set."""
     per_repair = dict[str, dict[str, Interval]]()
     for set_name, repairs in differences.items():
         for repair, measures in repairs.items():
             if measure in measures:
                 per_repair.setdefault(repair, {})[set_name] = measures[measure]
-    start = f"{name}, {_NAMES[task]}:"
+    start = f"{name}, {_NAMES.get(task, task)}:"
     if not per_repair:
         return f"{start} no repair could be compared with the original."
     most = max(map(len, per_repair.values()))
@@ -167,7 +143,7 @@ def verdict(
         asked = _CHOOSE if len(full) > 1 and task in ("retrieval", "sts") else ""
         return f"{start} {subject} {_change(full[best], measure)}.{asked}"
     if is_full:
-        return f"{start} no repair helps: {TITLES[measure]} is 1 as it is, and no value is higher. Leave it as it is."
+        return f"{start} no repair helps: {called(measure)} is 1 as it is, and no value is higher. Leave it as it is."
     advice = f"{doubt(items, full[highest].values())} Leave it as it is."
     on_the_whole, advice = (" on the whole", "") if rose else ("", advice)
     change = _change(full[highest], measure)
@@ -175,12 +151,11 @@ def verdict(
 
 
 def items_of(task: str, n: int) -> str:
-    """How many items of a task: 300 pairs."""
     return counted(n, *(("pair",) if task in ("wordsim", "sts") else ("query", "queries")))
 
 
 def doubt(items: str, intervals: Iterable[Interval]) -> str:
-    """A sentence on differences that `items` ("300 queries") leave open; nothing where one is beyond chance."""
+    """A sentence on differences that `items` leave open; nothing where one is beyond chance."""
     is_open = items and all(one.low <= 0 <= one.high for one in intervals)
     return f" That is no difference that {items} can show." if is_open else ""
 
@@ -192,18 +167,16 @@ def shown(value: float, measure: str) -> str:
 
 
 def _change(intervals: Mapping[str, Interval], measure: str) -> str:
-    mean, low, high = (
-        shown(_mean([getattr(one, end) for one in intervals.values()]), measure)
-        for end in ("difference", "low", "high")
-    )
-    start = f"changes {TITLES[measure]} by {mean}"
+    sides = zip(*((one.difference, one.low, one.high) for one in intervals.values()), strict=True)
+    mean, low, high = (shown(_mean(side), measure) for side in sides)
+    start = f"changes {called(measure)} by {mean}"
     if len(intervals) == 1:
         return f"{start} (95%: {low} to {high})"
     rose = [name for name, one in intervals.items() if one.low > 0]
     fell = [name for name, one in intervals.items() if one.high < 0]
     moved = [f"{way} on {', '.join(names)}" for way, names in (("up", rose), ("down", fell)) if names]
     beyond = f"; beyond chance {' and '.join(moved)}" if moved else ", on none beyond chance"
-    # A mean deviates at most by the mean of the deviations: wide enough whatever pairs the sets share.
+    # a mean deviates at most by the mean of the deviations: wide enough whatever pairs the sets share
     return f"{start} on average over {len(intervals)} sets (95%, at the widest: {low} to {high}){beyond}"
 
 

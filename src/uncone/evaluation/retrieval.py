@@ -13,20 +13,19 @@ from uncone.evaluation.encoding import Encoding, texts_digest, unit
 from uncone.evaluation.fitting import Repairs, Texts
 from uncone.evaluation.pairs import Scores
 from uncone.evaluation.results import Settings, TaskResult
-from uncone.evaluation.text_files import find_file, judgement_columns, objects_of, table
+from uncone.evaluation.text_files import Columns, find_file, judgement_columns, objects_of, table
 from uncone.records.text import listing
 from uncone.regular import number_in
 from uncone.roles import Path_
 from uncone.rows import Rows
 
 Array = npt.NDArray[Any]
-Qrels = Path_ | Mapping[Any, Mapping[Any, float]]
-"""A table of judgements, or the relevance by query and document."""
-_SCORES = 1 << 24
-"""Scores held at a time: 64 MiB."""
+Qrels = Path_ | Mapping[Any, Mapping[Any, float]]  # a table of judgements, or the relevance by query and document
+_SCORES = 1 << 24  # scores held at a time: 64 MiB
 _DOCUMENTS = 8192
 _DEPTH = 100
 _NAMED = 3
+Hint = Callable[[str], str]
 _COLUMNS = ("query-id", "corpus-id", "score")
 _DOCUMENTS_ONLY = (
     "inner_documents: inner products of repaired documents with queries as they are. Left out where a repair "
@@ -40,22 +39,19 @@ class RetrievalData:
 
     name: str
     document_ids: tuple[str, ...]
-    documents: tuple[str, ...]
-    """Title and text of each, joined by a space, as BEIR does."""
+    documents: tuple[str, ...]  # title and text of each, joined by a space, as BEIR does
     queries: Mapping[str, str]
     judged: Mapping[str, Mapping[str, Mapping[str, int]]]
 
     def query_ids(self, split: str) -> tuple[str, ...]:
         """The queries that `split` judges with at least one relevant document, in the order of the file."""
         if split not in self.judged:
-            raise InputError(
-                f"expected qrels/{split}.tsv in {self.name}, got {', '.join(self.judged) or 'none'}: add it"
-            )
+            there = ", ".join(self.judged) or "none"
+            raise InputError(f"expected qrels/{split}.tsv in {self.name}, got {there}: add it")
         judged = self.judged[split].items()
         return tuple(query for query, relevant in judged if any(rank > 0 for rank in relevant.values()))
 
     def texts_of(self, queries: Sequence[str]) -> list[str]:
-        """The texts of queries by their ids."""
         return [self.queries[query] for query in queries]
 
 
@@ -67,23 +63,21 @@ def read_retrieval(directory: Path_) -> RetrievalData:
     corpus, queries = find_file(root, "corpus.jsonl"), find_file(root, "queries.jsonl")
     qrels = sorted((root / "qrels").glob("*.tsv*"))
     files = {"corpus.jsonl": corpus, "queries.jsonl": queries, "qrels/test.tsv": qrels}
-    missing = [name for name, there in files.items() if not there]
-    if corpus is None or queries is None or missing:
+    if corpus is None or queries is None or not qrels:
+        missing = [name for name, there in files.items() if not there]
         raise InputError(f"expected {', '.join(missing)} in {root}, got no such file: give a BEIR data set")
     documents, asked = dict(_texts(corpus)), dict(_texts(queries))
     judged = {file.name.split(".")[0]: read_judgements(file, documents, asked, columns=_COLUMNS) for file in qrels}
-    wanted = dict.fromkeys(query for split in judged.values() for query in split)
-    return RetrievalData(
-        "/".join(root.resolve().parts[-2:]),
-        tuple(documents),
-        tuple(documents.values()),
-        {query: asked[query] for query in wanted},
-        judged,
-    )
+    wanted = {query: asked[query] for split in judged.values() for query in split}
+    name = "/".join(root.resolve().parts[-2:])
+    return RetrievalData(name, tuple(documents), tuple(documents.values()), wanted, judged)
+
+
+def _again(_: str) -> str:
+    return "copy it again"
 
 
 def _texts(file: Path) -> Iterator[tuple[str, str]]:
-    """(id, title and text) of each object."""
     seen = set[str]()
     for where, entry in objects_of(file):
         key, text, title = entry.get("_id"), entry.get("text"), entry.get("title")
@@ -98,18 +92,10 @@ def _texts(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def read_judgements(
-    qrels: Qrels,
-    documents: Container[str],
-    queries: Container[str],
-    *,
-    columns: Sequence[str] | None = None,
-    hint: Callable[[str], str] = lambda _: "copy it again",
+    qrels: Qrels, documents: Container[str], queries: Container[str], *, columns: Columns = None, hint: Hint = _again
 ) -> dict[str, dict[str, int]]:
-    """The relevance `[query][document]` of a table, or of a mapping like it.
-
-    The table has the named `columns`, else those that `judgement_columns` finds. Ids that are not in
-    `documents` and `queries` are refused all at once; `hint` of "query" or "document" ends that message.
-    """
+    """The relevance `[query][document]` of a table (of the named `columns`, or as it shows) or of such a mapping.
+    Unknown ids are refused all at once; `hint` of "query" or "document" ends that message."""
     judged, unknown = dict[str, dict[str, int]](), dict[tuple[str, str], str]()
     for where, (query, document, rank) in _entries(qrels, columns):
         value = number_in(rank)
@@ -135,21 +121,17 @@ def read_judgements(
     return judged
 
 
-def _entries(qrels: Qrels, columns: Sequence[str] | None) -> Iterator[tuple[str, Sequence[str]]]:
+def _entries(qrels: Qrels, columns: Columns) -> Iterator[tuple[str, Sequence[str]]]:
     if isinstance(qrels, Mapping):
-        for query, of_query in qrels.items():
-            for document, rank in of_query.items():
-                yield f"qrels[{query!r}]", (str(query), str(document), str(rank))
+        for query, ranks in qrels.items():
+            yield from ((f"qrels[{query!r}]", (str(query), str(one), str(rank))) for one, rank in ranks.items())
     else:
-        file = Path(qrels)
-        yield from table(file, columns or judgement_columns(file))
+        yield from table(file := Path(qrels), columns or judgement_columns(file))
 
 
 def nearest(queries: Array, documents: Array, k: int) -> npt.NDArray[np.int64]:
-    """The numbers (Q, min(k, N)) of the documents (N, D) with the highest inner product of queries (Q, D).
-
-    Highest first, ties by number; for cosine both are of length 1.
-    """
+    """The numbers (Q, min(k, N)) of the documents (N, D) with the highest inner product of queries (Q, D); highest
+    first, ties by number."""
     if queries.shape[1] != documents.shape[1]:
         raise InputError(f"expected one width, got {queries.shape[1]} and {documents.shape[1]}: encode alike")
     search = Search(queries, len(documents), k)
@@ -166,23 +148,20 @@ class Search:
 
         step = max(1, _SCORES // min(_DOCUMENTS, n))
         self._queries, self._seen, self._k = torch.split(_floats(queries), step), 0, k
-        self._best = [
-            (torch.empty((len(part), 0)), torch.empty((len(part), 0), dtype=torch.int64)) for part in self._queries
-        ]
+        empty = (torch.empty((len(part), 0)) for part in self._queries)
+        self._best = [(scores, scores.to(torch.int64)) for scores in empty]
 
     def add(self, documents: Array) -> None:
-        """The next documents (any number, D)."""
         block = _floats(documents).T
         for at, (queries, best) in enumerate(zip(self._queries, self._best, strict=True)):
             self._best[at] = _best(*best, queries @ block, self._seen, self._k)
         self._seen += block.shape[1]
 
     def numbers(self) -> npt.NDArray[np.int64]:
-        """The numbers (Q, min(k, documents so far)), highest first."""
         import torch
 
-        sorted_ = (ids.gather(1, torch.sort(x, dim=1, descending=True, stable=True)[1]) for x, ids in self._best)
-        return torch.cat(list(sorted_)).numpy()
+        ordered = [ids.gather(1, torch.sort(x, dim=1, descending=True, stable=True)[1]) for x, ids in self._best]
+        return torch.cat(ordered).numpy()
 
 
 def _floats(x: Array) -> Any:
@@ -192,10 +171,8 @@ def _floats(x: Array) -> Any:
 
 
 def _best(scores: Any, ids: Any, block: Any, start: int, k: int) -> tuple[Any, Any]:
-    """The `k` best of `scores` (Q, K) of documents `ids` and of the block (Q, n) of those from `start` on.
-
-    They stay in the order of their numbers; of equal scores the first are kept: topk alone takes any.
-    """
+    """The `k` best of `scores` (Q, K) of documents `ids` and of the block (Q, n) of those from `start` on, in the order
+    of their numbers; of equal scores the first are kept: topk alone takes any."""
     import torch
 
     known, both = scores.shape[1], torch.cat([scores, block], 1)
@@ -214,10 +191,9 @@ def scores_of(
 ) -> dict[str, Scores]:
     """`ndcg10`, `recall10` and `recall100` of each query, (Q,) in [0, 1], whose documents are `found` (Q, K).
 
-    nDCG@10 = DCG of the first ten over the DCG of the best order, gain = relevance, discount log2(rank + 1)
-    (Jarvelin & Kekalainen 2002, as trec_eval has it; computed by ir-measures). Of equal scores the document
-    that stands first in the corpus ranks first. A document with the id and the text of the query itself is
-    passed over (it is its own answer in some sets).
+    nDCG@10 = DCG of the first ten over the DCG of the best order, gain = relevance, discount log2(rank + 1) (Jarvelin &
+    Kekalainen 2002, as trec_eval has it; computed by ir-measures). A document with the id and the text of the query
+    itself is passed over (it is its own answer in some sets).
     """
     ir_measures = needed("ir_measures", "retrieval is measured by ir-measures: pip install 'uncone[evaluate]'")
     asked = set(query_ids)
@@ -226,7 +202,7 @@ def scores_of(
     for query, numbers in zip(query_ids, found.tolist(), strict=True):
         itself = query if text_of.get(query) == data.queries[query] else None
         ranked = [name for at in numbers if (name := data.document_ids[at]) != itself][:_DEPTH]
-        # Ranks instead of scores: the order is then the one above, however the library treats equal scores.
+        # ranks instead of scores: the library cannot order equal scores otherwise
         run[query] = {name: float(_DEPTH - rank) for rank, name in enumerate(ranked)}
     judged = {query: data.judged[split][query] for query in query_ids}
     wanted = {ir_measures.nDCG @ 10: "ndcg10", ir_measures.R @ 10: "recall10", ir_measures.R @ _DEPTH: "recall100"}
@@ -239,24 +215,19 @@ def scores_of(
 
 @dataclass(frozen=True)
 class Corpus(RetrievalData):
-    """With the vectors of the documents, the repairs fitted on them, and the way to the vectors of queries."""
+    """With the vectors of the documents and the repairs fitted on them."""
 
-    vectors: Texts
-    """Of the documents: arrays, or `Rows` that are read block by block."""
+    vectors: Texts  # of the documents: arrays, or `Rows` that are read block by block
     repairs: Repairs
-    asked: Callable[[Sequence[str]], Texts]
-    """The vectors of queries by their ids."""
+    asked: Callable[[Sequence[str]], Texts]  # the vectors of queries by their ids
     documents_sha256: str
-    inner: bool = True
-    """Whether inner products are measured beside the cosine."""
+    inner: bool = True  # whether inner products are measured beside the cosine
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    qrels: str = ""
-    """The file of judgements, where it is not qrels/SPLIT.tsv."""
+    qrels: str = ""  # the file of judgements, where it is not qrels/SPLIT.tsv
     caution: str = ""
 
     def told(self, split: str) -> str:
-        """What to call the judgements of `split`."""
         return self.qrels or f"qrels/{split}.tsv"
 
     def repaired(self, name: str) -> Iterator[Texts]:
@@ -272,15 +243,11 @@ class Corpus(RetrievalData):
 
 def evaluate_retrieval(corpus: Corpus, settings: Settings) -> TaskResult:
     """nDCG@10, recall@10 and recall@100 on the test queries; repairs are fitted on the documents."""
-    queries = corpus.query_ids("test")
-    name = corpus.name.rpartition("/")[2]
+    queries, name = corpus.query_ids("test"), corpus.name.rpartition("/")[2]
     result = TaskResult(provenance=dict(corpus.provenance), caution=corpus.caution)
     result.add_means(name, ranked(corpus, "test", queries, settings), len(queries), settings)
-    result.provenance |= {
-        f"{name}_sha256": corpus.documents_sha256,
-        "queries_sha256": texts_digest(corpus.texts_of(queries)),
-        "documents": len(corpus.documents),
-    }
+    digests = {f"{name}_sha256": corpus.documents_sha256, "queries_sha256": texts_digest(corpus.texts_of(queries))}
+    result.provenance |= digests | {"documents": len(corpus.documents)}
     result.prices[name] = corpus.repairs.prices()
     result.notes += [*corpus.repairs.notes, _DOCUMENTS_ONLY, *corpus.notes]
     return result
@@ -291,26 +258,20 @@ def open_corpus(encoding: Encoding, directory: Path_, names: Sequence[str], sett
     data = read_retrieval(directory)
     vectors = encoding.texts(data.documents, role="document", tick=settings.tick("encoding documents"))
     repairs = encoding.fit(names, vectors, fitted_on="the documents", tick=settings.progress)
-    tick = settings.tick("encoding queries")
-    return Corpus(
-        **vars(data),
-        vectors=vectors,
-        repairs=repairs,
-        inner=encoding.inner,
-        notes=encoding.notes(),
-        asked=lambda queries: encoding.texts(data.texts_of(queries), role="query", tick=tick),
-        documents_sha256=texts_digest(data.documents),
-        provenance=encoding.provenance(),
-    )
+    digest, tick = texts_digest(data.documents), settings.tick("encoding queries")
+
+    def asked(queries: Sequence[str]) -> Texts:
+        return encoding.texts(data.texts_of(queries), role="query", tick=tick)
+
+    told: Any = {"inner": encoding.inner, "notes": encoding.notes(), "provenance": encoding.provenance()}
+    return Corpus(**vars(data), vectors=vectors, repairs=repairs, asked=asked, documents_sha256=digest, **told)
 
 
 def ranked(corpus: Corpus, split: str, queries: Sequence[str], settings: Settings) -> dict[str, dict[str, Scores]]:
     """Scores of every repair and measure, one a query; without `corpus.inner` those of the cosine alone."""
     if len(queries) < 2:
-        raise InputError(
-            f"expected at least 2 queries with a relevant document in {corpus.name}, {corpus.told(split)}, "
-            f"got {len(queries)}: judge more"
-        )
+        where = f"{corpus.name}, {corpus.told(split)}, got {len(queries)}"
+        raise InputError(f"expected at least 2 queries with a relevant document in {where}: judge more")
     asked = corpus.asked(queries)
     scores, names = dict[str, dict[str, Scores]](), corpus.repairs.names()
     for at, name in enumerate(names):

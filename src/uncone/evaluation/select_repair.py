@@ -14,8 +14,8 @@ from uncone.evaluation.encoding import Encoding, open_encoding, texts_digest
 from uncone.evaluation.fitting import is_affine, repair_names
 from uncone.evaluation.own_vectors import name_of_own, open_own, own_vectors
 from uncone.evaluation.pairs import PairScores, Scores, read_sts
-from uncone.evaluation.record import ORIGINAL, Interval, Selection
-from uncone.evaluation.results import PACKAGES, PRIMARY, TITLES, Settings, doubt, items_of, shown, varies
+from uncone.evaluation.record import ORIGINAL, Interval, Selection, called
+from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, doubt, items_of, shown, varies
 from uncone.evaluation.retrieval import Corpus, Qrels, open_corpus, ranked
 from uncone.evaluation.sts import fitted_on_set, scored
 from uncone.model.open import name_of, split
@@ -27,24 +27,32 @@ from uncone.transforms.names import described
 from uncone.version import versions
 
 _LEVEL = 0.95
-_LEAST = 20
-"""Items of a split. With fewer a bootstrap interval is too narrow to decide by."""
+_LEAST = 20  # items of a split: with fewer a bootstrap interval is too narrow to decide by
 _TASKS = ("retrieval", "sts")
 
 
 @dataclass(frozen=True)
 class _Split:
-    """One split: its items, the original's value, and the differences of given repairs at a given level."""
+    """`scores[repair]` (items,), the original's first, and the value of that; `unit` is 100 where it is times 100."""
 
-    n: int
+    scores: Mapping[str, Scores]
     original: float
-    repairs: tuple[str, ...]
-    differences: Callable[[Sequence[str], float], Mapping[str, Interval]]
+    bootstrap: Callable[..., Sequence[Interval]]
+    settings: Settings
+    unit: float = 1
+
+    @property
+    def n(self) -> int:
+        return len(self.scores[ORIGINAL])
+
+    def differences(self, names: Sequence[str], level: float) -> dict[str, Interval]:
+        columns = {name: self.scores[name] for name in (ORIGINAL, *names)}
+        intervals = self.settings.differences(self.bootstrap, columns, level=level)
+        return {name: one.scaled(self.unit) for name, one in intervals.items()}
 
 
 _Splits = tuple[_Split, Callable[[], _Split], str, tuple[str, ...], tuple[str, ...], dict[str, Any]]
-"""Development; test, scored only to confirm a candidate; how both were made, notes on repairs, other notes, and
-where all comes from."""
+"""Development; test, scored only to confirm a candidate; how both were made; notes on repairs; others; provenance."""
 
 
 def select_repair(
@@ -65,24 +73,22 @@ def select_repair(
 ) -> Selection:
     """The repair that a task calls for, if any: chosen on a development split, confirmed on a test split.
 
-    A repair becomes the candidate if the lower limit of its difference on the development split is above 0,
-    at 95% for all repairs together (Bonferroni: each interval at 1 - 0.05 / repairs), and no other such
-    repair is higher. It is chosen if the lower 95% limit on the test split is above 0 as well; otherwise the
-    answer is to leave the vectors as they are.
+    A repair becomes the candidate if the lower limit of its difference on the development split is above 0, at 95% for
+    all repairs together (Bonferroni: each interval at 1 - 0.05 / repairs), and no other such repair is higher. It is
+    chosen if the lower 95% limit on the test split is above 0 as well; otherwise vectors stay as they are.
 
-    Retrieval (nDCG@10 of the cosine): development on the queries of qrels/dev.tsv or, without it, of
-    qrels/train.tsv; test on the queries of qrels/test.tsv (a query of both counts for the test). With
-    test.tsv alone, both on seeded halves of its queries. Repairs are fitted on the documents. STS (Spearman):
-    the development and test pairs of the STS Benchmark; repairs are fitted on its training sentences. Own
-    vectors (retrieval): seeded halves of the judged queries; repairs are fitted on the documents.
+    Retrieval (nDCG@10 of the cosine): development on the queries of qrels/dev.tsv or, without it, of qrels/train.tsv;
+    test on those of qrels/test.tsv (a query of both counts for the test). With test.tsv alone, and for own vectors,
+    both on seeded halves of the judged queries. Repairs are fitted on the documents. STS (Spearman): the development
+    and test pairs of the STS Benchmark; repairs are fitted on its training sentences.
 
     Args:
         spec: an encoder, as for `evaluate`; or own vectors of documents, in place of `documents`.
         task: by what to choose.
         data: the directory of the task's data.
         queries, documents, qrels, ids, query_ids: own vectors and judgements, as for `evaluate`.
-        repairs: the names to choose from, by default the affine ones, which can be written into a model.
-            Fewer have narrower intervals.
+        repairs: the names to choose from, by default the affine ones, which can be written into a model; fewer have
+            narrower intervals.
         cache: a folder in which vectors of texts are kept.
         seed: of the resampling and of the halves.
         resamples: how many.
@@ -95,50 +101,36 @@ def select_repair(
         InputError: data without a development part, fewer than 20 items in a split, no repair that fits.
     """
     need_torch("uncone.select_repair")
-    own = own_vectors(
-        spec,
-        queries=queries,
-        documents=documents,
-        qrels=qrels,
-        ids=ids,
-        query_ids=query_ids,
-        task=task,
-        others={"data": data, "cache": cache},
-    )
-    if own is None and task not in _TASKS:
-        raise InputError(
-            f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: "
-            f"{nearest(task, _TASKS, 'name one')}"
-        )
-    if own is None and (spec is None or data is None):
-        raise InputError(
-            "expected an encoder and a task's data, or own vectors (queries, documents and qrels), got neither: "
-            "give one of them"
-        )
+    given: Any = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
+    own = own_vectors(spec, **given, task=task, others={"data": data, "cache": cache})
     names = tuple(filter(is_affine, REPAIRS)) if repairs is None else repair_names(repairs)
     settings = Settings(seed=seed, resamples=resamples, progress=progress)
     if own is not None:
         task, name = "retrieval", name_of_own(own)
         splits = _of_corpus(open_own(own, names, settings, inner=False), settings)
+    elif task is None or task not in _TASKS:
+        advice = nearest(task, _TASKS, "name one")
+        raise InputError(f"expected a task out of {', '.join(_TASKS)} to choose a repair by, got {task!r}: {advice}")
+    elif spec is None or data is None:
+        raise InputError(
+            "expected an encoder and a task's data, or own vectors (queries, documents and qrels), got neither: "
+            "give one of them"
+        )
     else:
-        assert task is not None  # refused above, as data
-        assert data is not None
         encoding = open_encoding(spec, cache=None if cache is None else Path(cache), inner=False)
         name = name_of(spec, split(spec)[0])
         corpus = open_corpus(encoding, data, names, settings) if task == "retrieval" else None
         splits = _of_corpus(corpus, settings) if corpus else _sts(encoding, data, names, settings)
     development, test_split, described, notes, more, provenance = splits
     measure = PRIMARY[task]
-    if not development.repairs:
+    tried = tuple(development.scores)[1:]
+    if not tried:
         raise InputError(f"expected a repair that can be fitted, got none of {', '.join(names)}: {' '.join(notes)}")
-    at_once = 1 - (1 - _LEVEL) / len(development.repairs)
-    changes = dict(development.differences(development.repairs, at_once))
+    changes = development.differences(tried, 1 - (1 - _LEVEL) / len(tried))
     rising = [repair for repair, interval in changes.items() if interval.low > 0]
     candidate = max(rising, key=lambda repair: changes[repair].difference, default=None)
-    test, confirmed = None, None
-    if candidate is not None:
-        test = test_split()
-        confirmed = test.differences((candidate,), _LEVEL)[candidate]
+    test = None if candidate is None else test_split()
+    confirmed = test.differences((candidate,), _LEVEL)[candidate] if test and candidate else None
     highest = max(changes.values(), key=lambda interval: interval.difference)
     items = items_of(task, test.n if test else development.n)
     return Selection(
@@ -167,7 +159,7 @@ def _verdict(
         value, low, high = (shown(one, measure) for one in (interval.difference, interval.low, interval.high))
         return f"{value} ({low} to {high})"
 
-    title = TITLES[measure]
+    title = called(measure)
     if candidate is None or confirmed is None:
         best = max(changes, key=lambda repair: changes[repair].difference)
         return (
@@ -175,12 +167,10 @@ def _verdict(
             f"the best, {described(best)}, changes it by {told(changes[best])}, "
             f"with an interval for {len(changes)} repairs at once."
         )
+    found = f"on the test split it changes {title} by {told(confirmed)}."
     if confirmed.low > 0:
-        return f"Repair {name} with {described(candidate)}: on the test split it changes {title} by {told(confirmed)}."
-    return (
-        f"Leave {name} as it is: the development split chose {described(candidate)}, but on the test split it changes "
-        f"{title} by {told(confirmed)}."
-    )
+        return f"Repair {name} with {described(candidate)}: {found}"
+    return f"Leave {name} as it is: the development split chose {described(candidate)}, but {found}"
 
 
 def _of_corpus(corpus: Corpus, settings: Settings) -> _Splits:
@@ -189,32 +179,29 @@ def _of_corpus(corpus: Corpus, settings: Settings) -> _Splits:
     if part != "test":
         known = set(queries)
         asked = tuple(query for query in corpus.query_ids(part) if query not in known)
-        described = (
-            f"Development: the {len(asked)} queries of qrels/{part}.tsv; test: the {len(queries)} of qrels/test.tsv."
-        )
+        described = f"the {len(asked)} queries of qrels/{part}.tsv; test: the {len(queries)} of qrels/test.tsv."
     else:
-        asked, queries = _halves(queries, settings.seed)
-        described = (
-            f"Development and test: halves of {corpus.told('test')}, {len(asked)} and {len(queries)} queries, "
-            f"drawn with seed {settings.seed}."
-        )
+        drawn = np.random.Generator(np.random.PCG64(settings.seed)).permutation(len(queries))
+        halves = (np.sort(half) for half in np.split(drawn, [len(queries) // 2]))
+        asked, queries = (tuple(queries[at] for at in half) for half in halves)
+        sizes = f"{len(asked)} and {len(queries)} queries, drawn with seed {settings.seed}"
+        described = f"halves of {corpus.told('test')}, {sizes}."
     _enough(len(asked), "development queries")
     _enough(len(queries), "test queries")
 
     def evidence(part: str, queries: Sequence[str]) -> _Split:
-        per_query = ranked(corpus, part, queries, settings)
-        scores = {name: measures["ndcg10"] for name, measures in per_query.items()}
-        return _evidence(scores, float(scores[ORIGINAL].mean()), paired_bootstraps, settings)
+        scores = {name: measures["ndcg10"] for name, measures in ranked(corpus, part, queries, settings).items()}
+        return _Split(scores, float(scores[ORIGINAL].mean()), paired_bootstraps, settings)
 
-    texts = {"development": corpus.texts_of(asked), "test": corpus.texts_of(queries)}
+    start = "Development and test" if part == "test" else "Development"
     return (
         evidence(part, asked),
         partial(evidence, "test", queries),
-        f"{described} Repairs are fitted on {corpus.repairs.fitted_on}.",
+        f"{start}: {described} Repairs are fitted on {corpus.repairs.fitted_on}.",
         corpus.repairs.notes,
-        (*((f"Caution: {corpus.caution}",) if corpus.caution else ()), *corpus.notes),
+        (*([f"Caution: {corpus.caution}"] if corpus.caution else []), *corpus.notes),
         {**corpus.provenance, "documents_sha256": corpus.documents_sha256}
-        | {f"{name}_sha256": texts_digest(lines) for name, lines in texts.items()},
+        | _digests(corpus.texts_of(asked), corpus.texts_of(queries)),
     )
 
 
@@ -233,15 +220,14 @@ def _sts(encoding: Encoding, data: Path_, names: Sequence[str], settings: Settin
     _enough(development.n, "development pairs of sentences with a direction")
     left_out = len(dev) - development.n
     told = f"{counted(left_out, 'development pair')} with a sentence of no direction: left out."
+    sizes = f"Development: {len(dev)} pairs of the STS Benchmark; test: {len(benchmark)}."
     return (
         development,
         lambda: _of_pairs(scored(encoding, benchmark, repairs, settings)[1], settings),
-        f"Development: {len(dev)} pairs of the STS Benchmark; test: {len(benchmark)}. "
-        f"Repairs are fitted on {repairs.fitted_on}.",
-        (*repairs.notes, *((told,) if left_out else ())),
+        f"{sizes} Repairs are fitted on {repairs.fitted_on}.",
+        (*repairs.notes, *([told] if left_out else [])),
         encoding.notes(),
-        encoding.provenance()
-        | {"development_sha256": texts_digest(dev.texts()), "test_sha256": texts_digest(benchmark.texts())},
+        encoding.provenance() | _digests(dev.texts(), benchmark.texts()),
     )
 
 
@@ -252,35 +238,14 @@ def _of_pairs(scores: Mapping[str, PairScores], settings: Settings) -> _Split:
     except UndefinedMeasure as error:
         raise InputError(f"expected pairs whose similarities differ, got pairs that are all alike: {error}") from error
     usable = {name: one.cosine for name, one in scores.items() if name == ORIGINAL or varies(one.cosine)}
-    return _evidence(usable, value, partial(correlation_bootstraps, gold=gold), settings, unit=100)
+    return _Split(usable, value, partial(correlation_bootstraps, gold=gold), settings, unit=100)
 
 
-def _evidence(
-    scores: Mapping[str, Scores],
-    original: float,
-    bootstrap: Callable[..., Sequence[Interval]],
-    settings: Settings,
-    unit: float = 1,
-) -> _Split:
-    """`scores[repair]` (items,), the original's first; `unit` is 100 where the value is times 100."""
-
-    def changes(names: Sequence[str], level: float) -> Mapping[str, Interval]:
-        columns = {name: scores[name] for name in (ORIGINAL, *names)}
-        intervals = settings.differences(bootstrap, columns, level=level)
-        return {name: one.scaled(unit) for name, one in intervals.items()}
-
-    return _Split(len(scores[ORIGINAL]), original, tuple(scores)[1:], changes)
-
-
-def _halves(items: Sequence[str], seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Two halves in the order of the whole, drawn at random."""
-    drawn = np.random.Generator(np.random.PCG64(seed)).permutation(len(items))
-    first, second = np.split(drawn, [len(items) // 2])
-    return tuple(items[at] for at in np.sort(first)), tuple(items[at] for at in np.sort(second))
+def _digests(development: Sequence[str], test: Sequence[str]) -> dict[str, str]:
+    return {"development_sha256": texts_digest(development), "test_sha256": texts_digest(test)}
 
 
 def _enough(n: int, what: str) -> None:
     if n < _LEAST:
-        raise InputError(
-            f"expected at least {_LEAST} {what} to choose a repair by, got {n}: leave the vectors as they are"
-        )
+        advice = "leave the vectors as they are"
+        raise InputError(f"expected at least {_LEAST} {what} to choose a repair by, got {n}: {advice}")

@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Sequence
+from itertools import chain
 
 from uncone.errors import InputError
 from uncone.evaluation.encoding import Encoding, texts_digest
 from uncone.evaluation.fitting import Repairs
 from uncone.evaluation.pairs import PairScores, PairSet, pair_scores, read_pairs, read_sts
 from uncone.evaluation.results import SUBSET_MEAN, Numbers, Settings, TaskResult, correlation_differences, subset_mean
+from uncone.evaluation.text_files import Columns
 from uncone.records.text import counted
 from uncone.roles import Path_
 
@@ -15,11 +17,10 @@ _TRANSDUCTIVE = "the sentences of the set itself, without their scores"
 
 
 def sts_numbers(pairs: PairSet, scores: PairScores) -> Numbers:
-    """Correlations x 100 over all pairs, and for subsets the mean over them of Spearman's with the cosine.
+    """Correlations x 100 over all pairs, and for subsets the mean of theirs.
 
-    Two ways are in use for STS12 to 16: one correlation over the pairs of all subsets (`spearman_cosine`;
-    SimCSE's "all"), and the mean of the subsets' correlations (`spearman_cosine_subset_mean`; SentEval's
-    "mean" under "all").
+    Both are in use for STS12 to 16: one correlation over the pairs of all subsets (`spearman_cosine`; SimCSE's "all"),
+    and the mean of the subsets' (`spearman_cosine_subset_mean`; SentEval's "mean" under "all").
     """
     numbers = {name: value for name, value in scores.numbers().items() if name != "pairs"}
     if len(set(pairs.subset)) > 1:
@@ -28,20 +29,14 @@ def sts_numbers(pairs: PairSet, scores: PairScores) -> Numbers:
 
 
 def evaluate_sts(
-    encoding: Encoding,
-    data: Path_,
-    names: Sequence[str],
-    settings: Settings,
-    *,
-    columns: Sequence[str | int] | None = None,
+    encoding: Encoding, data: Path_, names: Sequence[str], settings: Settings, *, columns: Columns = None
 ) -> TaskResult:
     """The sets in a directory, or the pairs in a file. Repairs are fitted by `fitted_on_set`."""
     result = TaskResult(provenance=encoding.provenance())
     transductive = []
     sets = read_sts(data) if os.path.isdir(data) else (read_pairs(data, columns=columns),)
     for one in sets:
-        sides = zip(*one.pairs, strict=True)
-        result.provenance[f"{one.name}_sha256"] = texts_digest([text for side in sides for text in side])
+        result.provenance[f"{one.name}_sha256"] = texts_digest(list(chain(*zip(*one.pairs, strict=True))))
         repairs = fitted_on_set(encoding, one, names, settings)
         pairs, scores = scored(encoding, one, repairs, settings)
         result.results[one.name] = {name: sts_numbers(pairs, each) for name, each in scores.items()}
@@ -74,20 +69,13 @@ def scored(
 
     A sentence of no word that the word vectors hold is zero and has no cosine: its pairs are left out.
     """
-    sentences = one.texts()
-    place = {sentence: at for at, sentence in enumerate(sentences)}
-    texts = encoding.texts(sentences, tick=settings.tick(f"{one.name}: encoding"))
-    has_direction = (texts.cosine != 0).any(1)
-    kept = [
-        at
-        for at, (first, second) in enumerate(one.pairs)
-        if has_direction[place[first]] and has_direction[place[second]]
-    ]
+    place = {sentence: at for at, sentence in enumerate(one.texts())}
+    texts = encoding.texts(tuple(place), tick=settings.tick(f"{one.name}: encoding"))
+    directed = (texts.cosine != 0).any(1)
+    kept = [at for at, pair in enumerate(one.pairs) if all(directed[place[text]] for text in pair)]
     if len(kept) < 2:
-        raise InputError(
-            f"expected at least two pairs of {one.name} with a direction, got {len(kept)}: "
-            f"{encoding.name} knows none of their words"
-        )
+        advice = f"{encoding.name} knows none of their words"
+        raise InputError(f"expected at least two pairs of {one.name} with a direction, got {len(kept)}: {advice}")
     pairs, scores = one.only(kept), dict[str, PairScores]()
     for name in repairs.names():
         repaired = repairs.apply(name, texts)

@@ -11,30 +11,29 @@ from typing import Any, Literal
 from uncone import regular
 from uncone.errors import InputError
 
-Rows = Iterator[tuple[str, list[str]]]
-"""Where a row stands ("line 3 of FILE"), and its cells."""
-PACKED = (".gz", ".xz")
-KNOWN_COLUMNS = (("word1", "word2", "score"), ("sentence1", "sentence2", "score"))
-"""Names that are looked for in a header where no columns are asked for."""
+Rows = Iterator[tuple[str, list[str]]]  # where a row stands ("line 3 of FILE"), and its cells
+Columns = Sequence[str | int] | None
+"""By name, or by number from 1; None takes those of `_KNOWN` (and `subset`) where a header has them, else the first."""
+_PACKED = (".gz", ".xz")
+_KNOWN = (("word1", "word2", "score"), ("sentence1", "sentence2", "score"))
 _JUDGEMENTS = (
     ("query-id", "query_id", "qid", "query"),
     ("corpus-id", "corpus_id", "doc_id", "docid", "doc-id", "document", "pid"),
     ("score", "relevance", "rel", "label", "qrel"),
 )
 """What the columns of judgements are called: BEIR's name first, then others'."""
-SPACE = " "
-"""As a delimiter: any white space."""
+SPACE = " "  # as a delimiter: any white space
 _JSON = "{"
 
 
 def stem_of(file: Path) -> str:
     """The file's name without its ending, and without that of its packing."""
-    return Path(file.stem if file.suffix in PACKED else file.name).stem
+    return Path(file.stem if file.suffix in _PACKED else file.name).stem
 
 
 def find_file(directory: Path, *names: str) -> Path | None:
-    """The first of `names` in the directory, plain or with .xz or .gz behind it; None where there is none."""
-    candidates = (directory / f"{name}{suffix}" for name in names for suffix in ("", *PACKED))
+    """The first of `names` in the directory, plain or with .xz or .gz behind it."""
+    candidates = (directory / f"{name}{suffix}" for name in names for suffix in ("", *_PACKED))
     return next((file for file in candidates if file.is_file()), None)
 
 
@@ -65,14 +64,12 @@ def _parsed(text: str, where: str) -> Any:
         ) from error
 
 
-def table(file: Path, columns: Sequence[str | int] | None = None, *, delimiter: str | None = None) -> Rows:
+def table(file: Path, columns: Columns = None, *, delimiter: str | None = None) -> Rows:
     """The wanted cells of each row of a table whose third wanted column holds numbers.
 
-    The first row is a header if columns are asked for by name, or if its third wanted cell is no number. The
-    fields of JSON objects are columns, the first object's keys their header. Quotes mean something between
-    commas and semicolons alone. `columns` are names, or numbers from 1; None takes those of `KNOWN_COLUMNS`
-    (and `subset`) where the header has them, else the first three. Without `delimiter` the file's name says
-    what separates columns, else its first line.
+    The first row is a header if columns are asked for by name, or if its third wanted cell is no number. The fields of
+    JSON objects are columns, the first object's keys their header. Quotes mean something between commas and semicolons
+    alone. Without `delimiter` the file's name says what separates columns, else its first line.
     """
     rows = _rows(file, delimiter or _delimiter(file))
     where, first = next(rows, (f"line 1 of {file}", []))
@@ -85,22 +82,17 @@ def table(file: Path, columns: Sequence[str | int] | None = None, *, delimiter: 
 
 
 def judgement_columns(file: Path) -> Sequence[str | int]:
-    """Where a table of judgements has query, document and relevance, for `table`.
-
-    By name where the header has names that are known (BEIR's query-id, corpus-id and score, and others'). Of
-    four columns the second is passed over (TREC's `qid 0 docid relevance`); else the first three are taken.
-    """
+    """Where a table of judgements has query, document and relevance: by known names, else the first three columns; of
+    four the second is passed over (TREC's `qid 0 docid relevance`)."""
     _, first = next(_rows(file, _delimiter(file)), ("", []))
-    names = [next((name for name in known if name in first), None) for known in _JUDGEMENTS]
-    if None not in names:
-        return [name for name in names if name is not None]
-    return (1, 3, 4) if len(first) == 4 else (1, 2, 3)
+    names = [name for known in _JUDGEMENTS for name in [name for name in known if name in first][:1]]
+    return names if len(names) == 3 else (1, 3, 4) if len(first) == 4 else (1, 2, 3)
 
 
 def _delimiter(file: Path) -> str:
     """A tab, comma, semicolon or white space, or `_JSON`: by the file's name, else by its first line."""
     line = next((line for _, line in lines_of(file) if line.strip()), "")
-    suffix = Path(file.stem if file.suffix in PACKED else file.name).suffix
+    suffix = Path(file.stem if file.suffix in _PACKED else file.name).suffix
     if suffix in (".json", ".jsonl", ".ndjson") or line.lstrip().startswith(("{", "[{")):
         return _JSON
     if suffix == ".tsv" or line.count("\t") > 1:
@@ -140,13 +132,12 @@ def _rows(file: Path, delimiter: str) -> Rows:
             raise InputError(f"expected a table, got line {reader.line_num} of {file}: {error}") from error
 
 
-def _places(first: Sequence[str], columns: Sequence[str | int] | None, where: str) -> tuple[list[int], bool]:
+def _places(first: Sequence[str], columns: Columns, where: str) -> tuple[list[int], bool]:
     """Where the wanted columns stand, and whether the first row is a header."""
     if columns is None:
-        known = next((names for names in KNOWN_COLUMNS if {*names} <= {*first}), None)
+        known = next((names for names in _KNOWN if {*names} <= {*first}), None)
         columns = (1, 2, 3) if known is None else (*known, "subset") if "subset" in first else known
-    missing = [name for name in columns if isinstance(name, str) and name not in first]
-    if missing:
+    if any(isinstance(name, str) and name not in first for name in columns):
         names = ", ".join(map(str, columns))
         raise InputError(f"expected columns {names} in {where}, got {' '.join(first)[:120]!r}: name others")
     places = [name - 1 if isinstance(name, int) else first.index(name) for name in columns]

@@ -11,33 +11,24 @@ from uncone.model.files import special_tokens
 from uncone.model.hugging_face import attempt, open_tokenizer
 
 PROBES = ("water", "time", "house", "people", "small", "world", "light", "hand", "night", "school", "cat", "dog")
-"""Words looked at to decide how a word starts inside a text."""
 _IN_TEXT = "the"
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """How a word becomes ids of rows.
+    """How a word becomes ids of rows."""
 
-    `ids(word)` is () where the word has no representation: an unknown token among its pieces, or a word that
-    a file of word vectors does not hold.
-    """
-
-    ids: Callable[[str], tuple[int, ...]]
-    leading_space: bool
-    """Whether a space is put before each word, because the tokenizer spells a word inside a text with it."""
-    described: str
-    """How words are looked up, in one sentence."""
+    ids: Callable[[str], tuple[int, ...]]  # () for a word with an unknown token, or that the word vectors do not hold
+    leading_space: bool  # a space is put before each word, as the tokenizer spells it inside a text
+    described: str  # how words are looked up, in one sentence
 
 
 def vocabulary_of(source: Any) -> Vocabulary:
     """The vocabulary of a model's directory, of a tokenizer, or of the labels of word vectors.
 
-    Words are never changed here: what lower-cases or strips accents is the tokenizer's own normaliser. A
-    space goes before the word where the tokenizer needs it to give the piece that starts a word inside a
-    text. Byte-level BPE (GPT-2, RoBERTa) needs it; WordPiece and SentencePiece with its own prefix do not.
-    This is decided by encoding known words alone, after a space and inside a text, and not by the model's
-    name, which a copied directory need not keep.
+    Words are never changed here: what lower-cases or strips accents is the tokenizer's own normaliser. A space goes
+    before the word where the tokenizer spells words inside a text with it, as byte-level BPE does (GPT-2, RoBERTa).
+    This is decided by encoding known words alone, after a space and inside a text, not by the model's name.
 
     Args:
         source: a directory with tokenizer.json (or the files of a slow tokenizer, which need transformers), a
@@ -55,13 +46,11 @@ def vocabulary_of(source: Any) -> Vocabulary:
         return _of_tokenizer(source.backend_tokenizer, {source.unk_token} - {None})
     if hasattr(source, "encode") and hasattr(source, "get_vocab"):
         return _of_tokenizer(source, set())
-    # Of a word that stands twice the first row counts.
+    # of a word that stands twice the first row counts
     rows = {label: row for row, label in reversed(list(enumerate(source or ()))) if label is not None}
     if not rows:
-        raise InputError(
-            "expected words for the rows, got rows without labels: "
-            "open word vectors (.vec, .txt, .bin) or name the directory of the model's tokenizer"
-        )
+        advice = "open word vectors (.vec, .txt, .bin) or name the directory of the model's tokenizer"
+        raise InputError(f"expected words for the rows, got rows without labels: {advice}")
     described = "words as the rows are labelled, matched exactly"
     return Vocabulary(lambda word: (rows[word],) if word in rows else (), False, described)
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from uncone.evaluation.fitting import Texts, finite_rows, fit_repairs
 from uncone.evaluation.pairs import PairScores, PairSet, pair_scores, read_pairs, read_word_sets
 from uncone.evaluation.record import ORIGINAL
 from uncone.evaluation.results import Numbers, Settings, TaskResult, correlation_differences
+from uncone.evaluation.text_files import Columns
 from uncone.evaluation.word_vocabulary import Vocabulary, vocabulary_of
 from uncone.model.open import split
 from uncone.roles import Path_
@@ -21,8 +22,6 @@ from uncone.rows import as_rows
 from uncone.transforms.fitting import digest
 
 PROTOCOLS = ("paper", "field")
-_FEWEST = 2
-"""Pairs below which no correlation is defined."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +29,8 @@ class WordSimilarity:
     """Word similarity of one table under several repairs."""
 
     protocol: str
-    vocabulary: str
-    """How words were looked up, in one sentence."""
-    scores: Mapping[str, Mapping[str, PairScores]]
-    """`scores[set][repair]`."""
+    vocabulary: str  # how words were looked up, in one sentence
+    scores: Mapping[str, Mapping[str, PairScores]]  # `scores[set][repair]`
 
     def results(self) -> dict[str, dict[str, Numbers]]:
         """`results[set][repair]`: `PairScores.numbers`, with correlations x 100."""
@@ -53,37 +50,29 @@ def word_similarity(
 ) -> WordSimilarity:
     """How far cosine and inner product of word vectors agree with what people say about pairs of words.
 
-    Two protocols differ in the pairs and in the number that counts:
+    Two protocols differ in the pairs and in the number that counts; both correlations are given under either:
 
-    - "paper" (Bis et al. 2021, section 5.2, and the code released with it): a pair is evaluated if each word
-      is exactly one token and not the unknown one; Pearson's correlation. The pairs then differ between
-      tokenizers: compare repairs of one model, and models only with the same tokenizer.
-    - "field" (Faruqui & Dyer 2014): a word of several tokens is the mean of their vectors, and every pair is
-      evaluated whose words have a representation; Spearman's correlation.
+    - "paper" (Bis et al. 2021, section 5.2, and the code released with it): a pair is evaluated if each word is exactly
+      one token and not the unknown one; Pearson's correlation. Only models with the same tokenizer have the same pairs.
+    - "field" (Faruqui & Dyer 2014): a word of several tokens is the mean of their vectors, and every pair is evaluated
+      whose words have a representation; Spearman's correlation.
 
-    Both correlations are given under either. Words of a file of word vectors are one row each, so both
-    protocols evaluate the same pairs there. A row of zeros has no direction: pairs with such a word are left
-    out, and n says so.
+    A row of zeros has no direction: pairs with such a word are left out, and n says so.
 
     Args:
-        rows: the table, anything `as_rows` takes, (N, D). The rows of the words are read once for all
-            repairs.
+        rows: the table, anything `as_rows` takes, (N, D), read once for all repairs.
         vocabulary: from `vocabulary_of`.
         sets: from `read_word_sets` or `read_pairs`.
-        transformations: fitted repairs by name, with `transform` for an array (M, D). "original" is added to
-            them.
+        transformations: fitted repairs by name, with `transform` for an array (M, D); "original" is added.
         protocol: which pairs are evaluated.
 
     Returns:
-        Scores for every set and repair; `results()` gives the correlations x 100, in [-100, 100], higher is
-        better.
+        Scores for every set and repair; `results()` gives the correlations x 100, higher is better.
 
     Raises:
-        InputError: an unknown protocol, a repair called "original", or no pair of any set that is
-            represented.
+        InputError: an unknown protocol, a repair called "original", or no pair of any set that is represented.
 
-    Reads badly when few pairs are left: the standard error of a correlation over n pairs is about 100 /
-    sqrt(n).
+    Reads badly when few pairs are left: the standard error of a correlation over n pairs is about 100 / sqrt(n).
     """
     rows = as_rows(rows)
     if protocol not in PROTOCOLS:
@@ -103,7 +92,7 @@ def word_similarity(
     starts = lengths.cumsum() - lengths
 
     def vectors(table: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float64]:
-        """(words, D): means of the pieces' repaired rows, since it is the table that is repaired."""
+        """(words, D): means of the pieces' rows, since it is the table that is repaired."""
         sums = np.add.reduceat(table.astype(np.float64)[pieces], starts) if len(held) else np.zeros((0, table.shape[1]))
         return np.asarray(sums / lengths[:, None])
 
@@ -126,13 +115,7 @@ def word_similarity(
 
 
 def evaluate_wordsim(
-    spec: Path_,
-    data: Path_,
-    names: Sequence[str],
-    settings: Settings,
-    *,
-    protocol: Literal["paper", "field"],
-    columns: Sequence[str | int] | None = None,
+    spec: Path_, data: Path_, names: Sequence[str], settings: Settings, *, protocol: str, columns: Columns = None
 ) -> TaskResult:
     """The sets in a directory, or the pairs in a file, under repairs that are fitted on all rows.
 
@@ -157,7 +140,7 @@ def evaluate_wordsim(
         result.differences[one.name] = correlation_differences(scores, settings)
         result.prices[one.name] = repairs.prices()
         n = len(scores[ORIGINAL].gold)
-        if n < _FEWEST:
+        if n < 2:
             result.notes += [f"{one.name}: {n} of {len(one)} pairs can be scored: too few for a correlation."]
     result.notes += [f"Vocabulary: {similarity.vocabulary}.", *repairs.notes]
     return result

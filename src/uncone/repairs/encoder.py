@@ -14,30 +14,30 @@ from uncone.records.text import percent
 from uncone.repairs.record import Repaired
 from uncone.repairs.sentence_transformers import WHERE, embed, insert_into_directory, without_normalize
 from uncone.repairs.sentences import Sentences, read_sentences
-from uncone.repairs.vectors import Fit, Geometry, RepairOptions, compare, fit_repair, record_of
+from uncone.repairs.vectors import Fit, Geometry, RepairOptions, Written, compare, fit_repair, record_of
 from uncone.roles import Path_, Progress
 from uncone.rows import as_rows
 from uncone.transforms import ZIPF_REPAIRS, repair_named
 from uncone.transforms.fitting import affine_of, shared_name
 
 Tensor = torch.Tensor
-HELD_OUT = 5
-"""Every fifth sentence is measured and not fitted on: rows that are fitted on are centred by construction."""
-FEW = 100
-"""Fewer measured sentences say more of the sample than of the model."""
-AGREEMENT = 1e-5
-"""The written model must give the repaired vectors up to this, as a share of the longest."""
-ROUNDINGS = 4.0
-"""How far each vector of a model in 16 bits may be off: times its epsilon, as a share of the longest."""
+HELD_OUT = 5  # every fifth sentence is measured and not fitted on: rows that are fitted on are centred by construction
+FEW = 100  # fewer measured sentences say more of the sample than of the model
+AGREEMENT = 1e-5  # of the longest vector: how far the written model may be off the repaired vectors
+ROUNDINGS = 4.0  # the same of a model in 16 bits: times its epsilon
 _PROBES = ("A short sentence.", "Two men are playing chess in a park.", "Interest rates rose again in March.", "???")
 _MOST_PROBES = 64
 
 
 def repair_encoder(spec: Path_, out: Path_, options: RepairOptions, *, progress: Progress | None = None) -> Repaired:
-    """Write a copy of an encoder with a repair before its Normalize, as `uncone.repair` does, which has
-    checked `out` and the options."""
-    _refuse_early(options.method)
-    directory = split(spec)[0]
+    """Write a copy of an encoder with a repair before its Normalize; `uncone.repair` has checked the arguments."""
+    method, directory = options.method, split(spec)[0]
+    # what cannot stand in a model is refused before its sentences are embedded
+    if method in ZIPF_REPAIRS:
+        advice = f"choose {method.removeprefix('zipf_')}"
+        raise InputError(f"expected a repair of sentences, got {method} of tokens: {advice}")
+    if method is not None and not (transformation := repair_named(method, d=2**31)).affine:
+        affine_of(transformation, WHERE)
     text = Sentences() if options.text is None else read_sentences(options.text, most=options.most_sentences)
     fitted, measured, notes = text.lines, text.lines, list(text.notes())
     if options.load is None and options.fit_on is None:
@@ -55,26 +55,13 @@ def repair_encoder(spec: Path_, out: Path_, options: RepairOptions, *, progress:
     if options.save is not None:
         fit.transformation.save(options.save)
     geometry = compare(*model.both(fit, measured)) if measured else Geometry()
-    affine = affine_of(fit.transformation, WHERE)
-    return record_of(
-        fit,
-        geometry,
-        name=name_of(spec, directory),
-        out=out,
-        kind="encoder",
-        d=affine.d,
-        k=affine.k,
-        n=0 if fit.fitted is None else fit.fitted.n,
-        dtype="float32",
-        seconds=seconds,
-        notes=tuple(notes),
-        options=options,
-        source=spec,
-    )
+    affine, n = affine_of(fit.transformation, WHERE), 0 if fit.fitted is None else fit.fitted.n
+    written = Written("encoder", name_of(spec, directory), out, n, affine.d, affine.k, "float32", seconds, spec)
+    return record_of(fit, geometry, written, options, tuple(notes))
 
 
 class _Model:
-    """The model, and the embeddings before its Normalize of the sentences that it was given."""
+    """A model, and the embeddings of the sentences that it was given, before its Normalize."""
 
     def __init__(self, directory: Path, progress: Progress | None) -> None:
         model = load_sentence_transformer(directory)
@@ -86,12 +73,10 @@ class _Model:
         _, expected = self.both(fit, sentences)
         written = load_sentence_transformer(copy)
         got = embed(written, sentences)
-        narrow = narrow_dtype(written)
-        if narrow is not None:
+        if (narrow := narrow_dtype(written)) is not None:
             return [told_of_rounding(got, expected, narrow)]
-        if got.shape != expected.shape or not bool(
-            ((got - expected).abs() <= AGREEMENT * expected.norm(dim=1).max()).all()
-        ):
+        most = AGREEMENT * expected.norm(dim=1).max()
+        if got.shape != expected.shape or not bool(((got - expected).abs() <= most).all()):
             raise InputError(
                 "expected the written model to give the repaired vectors, got others: nothing was written; "
                 "its last modules do more than to normalise, so apply the repair to its vectors instead"
@@ -99,12 +84,10 @@ class _Model:
         return []
 
     def both(self, fit: Fit, sentences: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """The model's vectors of sentences without and with the repair; `check` compared the written ones."""
         x = self.embed(sentences)
         y = fit.transformation.transform(x)
-        if self._normalizes:
-            return torch.nn.functional.normalize(x), torch.nn.functional.normalize(y)
-        return x, y
+        normalize = torch.nn.functional.normalize
+        return (normalize(x), normalize(y)) if self._normalizes else (x, y)
 
     def embed(self, sentences: Sequence[str]) -> Tensor:
         """Each sentence is embedded once."""
@@ -141,15 +124,6 @@ def told_of_rounding(got: Tensor, expected: Tensor, dtype: torch.dtype) -> str:
 
 
 def told_of_split(fitted: int, measured: int) -> tuple[str, ...]:
-    """Notes on the sentences that were fitted on, and on those that were measured."""
     split = f"Fitted on {fitted} sentences, measured on {measured} others of the same text."
     few = f"{measured} sentences are few: others may give another verdict. Give more text."
     return (split,) if measured >= FEW else (split, few)
-
-
-def _refuse_early(name: str | None) -> None:
-    """Say what cannot stand in a model before its sentences are embedded."""
-    if name in ZIPF_REPAIRS:
-        raise InputError(f"expected a repair of sentences, got {name} of tokens: choose {name.removeprefix('zipf_')}")
-    if name is not None and not (transformation := repair_named(name, d=2**31)).affine:
-        affine_of(transformation, WHERE)

@@ -14,8 +14,7 @@ from uncone.records.record import Record
 from uncone.records.text import count, counted, number, plural, title
 
 _SHORT = 12
-NOT_KNOWN = "whether it helps is not known: `uncone evaluate` asks a task."
-"""In the verdict of a repair that no task chose."""
+NOT_KNOWN = "whether it helps is not known: `uncone evaluate` asks a task."  # in the verdict where no task chose
 _LABELS = {True: "ROUNDER", False: "NOT ROUNDER", None: "NOT MEASURED"}
 """What the numbers show. Whether that is good only a task says, so all have the colour of a note."""
 _UNIT = 1e-3
@@ -23,12 +22,7 @@ _UNIT = 1e-3
 
 @part
 class RepairCost:
-    """The cost of a repair.
-
-    `fit_seconds` is None where the transformation was loaded. `relative_change` is the norm of all changes
-    over the norm of all vectors that were measured, None where their number of columns changed. `rank_lost`
-    counts directions that nothing is left of, None for what is not one linear map.
-    """
+    """The cost of a repair."""
 
     fit_seconds: float | None  # none where the repair was loaded
     apply_seconds: float
@@ -40,7 +34,7 @@ class RepairCost:
 
 @part
 class Lengths:
-    """The Euclidean norms of the rows that were measured; zero rows are left out."""
+    """Euclidean norms of rows."""
 
     mean: float  # of the norms of the measured rows; zero rows are left out
     smallest: float
@@ -54,15 +48,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Repaired(Record):
-    """The result of `repair`.
-
-    `before` and `after` hold the same measures of the same `measured` rows, as they were read and as they
-    stand in what was written; both are empty where nothing could be measured. `gains` says whether they
-    are clearly rounder; no task was asked for it. `index` says how an index of what was written must be asked, and
-    `next_step` is the command that asks a task. `normalized` says that each row was divided by its norm after the
-    repair. `selection` is the evidence of the task that chose
-    the method, None where it was named (and in older files).
-    """
+    """The result of `repair`: `before` and `after` hold the same measures of the same rows; both may be empty."""
 
     KIND: ClassVar[str] = "repair"
 
@@ -92,7 +78,7 @@ class Repaired(Record):
     next_step: str = ""  # the command that asks a task; empty where one chose the repair
 
     def __post_init__(self) -> None:
-        before, after = ([measurement.name for measurement in side] for side in (self.before, self.after))
+        before, after = ([one.name for one in side] for side in (self.before, self.after))
         counts = f"{len(before)} before and {len(after)} after, or others: the file was cut or edited"
         expect(before == after, f"the same measures before and after, got {counts}")
 
@@ -100,6 +86,7 @@ class Repaired(Record):
         sides = list(zip(self.before, self.after, strict=True))
         columns = ("measure", "before", "after", "isotropic", "rounder is")
         known = [(title(b.name), b.distance, a.distance) for b, a in sides]
+        drawn = [(name, b, a) for name, b, a in known if b is not None and a is not None]
         caption = "Dot: after. Line: from before. Dashed: an isotropic cloud."
         return shown(
             Heading(self.verdict, 1, _LABELS[self.gains], "note"),
@@ -107,12 +94,7 @@ class Repaired(Record):
             Text(self._shortened(), "caution"),
             (Text(fact, "quiet") for fact in self._facts()),
             Table(columns, (*(_row(b, a) for b, a in sides), *self._length()), columns[1:4]),
-            moved(
-                "Before and after",
-                "value less the isotropic value",
-                [(name, b, a) for name, b, a in known if b is not None and a is not None],
-                caption,
-            ),
+            moved("Before and after", "value less the isotropic value", drawn, caption),
             Bullets(self.notes),
             section("How an index of it is asked", Bullets(self.index)),
             section("How the repair was chosen", self._chosen(), level=2),
@@ -132,15 +114,9 @@ class Repaired(Record):
         return before is not None and before.is_unit and after is not None and not after.is_unit
 
     def chosen_by(self, selection: Selection, *notes: str) -> "Repaired":
-        """The same repair with the task's evidence, which chose it: its verdict leaves nothing open then."""
-        told = f"{selection.task} chose the repair, by {selection.measure}."
-        return replace(
-            self,
-            selection=selection,
-            verdict=self.verdict.replace(NOT_KNOWN, told),
-            next_step="",
-            notes=(*self.notes, *notes),
-        )
+        """The same repair with the evidence of the task that chose it: its verdict leaves nothing open."""
+        verdict = self.verdict.replace(NOT_KNOWN, f"{selection.task} chose the repair, by {selection.measure}.")
+        return replace(self, selection=selection, verdict=verdict, next_step="", notes=(*self.notes, *notes))
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each measure, before and after."""
@@ -150,9 +126,8 @@ class Repaired(Record):
         ]
 
     def _shortened(self) -> str:
-        """That rows of length 1 have it no more, and what to do."""
-        before, after = self.lengths_before, self.lengths_after
-        if not self.lost_unit_length or before is None or after is None:
+        after = self.lengths_after
+        if not self.lost_unit_length or after is None:
             return ""
         return (
             f"The rows had length 1 and now have lengths of {number(after.smallest)} to {number(after.largest)}. An "
@@ -161,19 +136,15 @@ class Repaired(Record):
         )
 
     def _length(self) -> Iterator[tuple[str | Cell, ...]]:
-        """A row of the table: mean lengths of the rows."""
         before, after = self.lengths_before, self.lengths_after
         if before is not None and after is not None:
-            cells = map(_length, (before, after))
-            yield "Length of rows, mean", next(cells), replace(next(cells), tone="strong"), "", ""
+            yield "Length of rows, mean", _length(before), replace(_length(after), tone="strong"), "", ""
 
     def _chosen(self) -> Iterator[Block]:
-        """The evidence of the task that chose the repair, its verdict as a text."""
         for block in () if self.selection is None else self.selection.blocks():
             yield Text(block.text) if isinstance(block, Heading) else block
 
     def _facts(self) -> list[str]:
-        """What was written, and what the transformation was fitted on."""
         size = f"{counted(self.n, 'row')} of {counted(self.k, 'column')}, {self.dtype}"
         facts = [f"{self.out}: {size if self.kind == 'vectors' else 'an encoder that loads without uncone'}"]
         if self.fitted is not None:

@@ -15,7 +15,7 @@ from uncone.model.open import check_targets_apart, is_model, open_rows, split
 from uncone.model.sentence_transformers import is_sentence_transformers
 from uncone.records.text import counted, plural
 from uncone.repairs.record import Repaired
-from uncone.repairs.vectors import MOST_SENTENCES, RepairOptions, compare, fit_repair, record_of
+from uncone.repairs.vectors import MOST_SENTENCES, RepairOptions, Written, compare, fit_repair, record_of
 from uncone.roles import Keep, Model, Out, Path_, Progress, Read, Role, Source, Vectors, Write
 from uncone.rows import Rows
 from uncone.rows.ids import Ids
@@ -55,13 +55,13 @@ def repair(
 ) -> Repaired | Selection:
     """Write a repaired copy of vectors or of an encoder, and measure the written copy.
 
-    Vectors are read in blocks, three times in all. A directory of Sentence Transformers gets the repair as a
-    layer before its Normalize; any program loads the copy, without uncone. The copy is loaded and run before
-    it appears under its name.
+    Vectors are read in blocks, three times in all. A directory of Sentence Transformers gets the repair as a layer
+    before its Normalize; any program loads the copy, without uncone. The copy is loaded and run before it appears under
+    its name.
 
     Args:
-        spec: a file of vectors or a matrix of a model, as for `open_rows`; or a directory of Sentence
-            Transformers, or the name of a cached one.
+        spec: a file of vectors or a matrix of a model, as for `open_rows`; or a directory of Sentence Transformers, or
+            the name of a cached one.
         out: a file of one of the formats of `uncone.transforms.repair_rows`; of an encoder a new directory.
         method: a repair by its name (`uncone.transforms.REPAIRS`, `ZIPF_REPAIRS`); of an encoder an affine one. There
             is no default: a task says which repair helps, if any. auto, and so `data` alone, asks it: where none helps,
@@ -74,32 +74,31 @@ def repair(
         qrels: which documents answer which queries, as for `uncone.evaluate`.
         ids: the ids of the documents, one a line; by default the source's own, or row numbers from 0.
         query_ids: the same for the queries.
-        text: of an encoder, sentences, one a line (`.gz` and `.xz` too). The repair is fitted on four fifths
-            of them, unless `fit_on` or `load` is given, and measured on the others, or else on all.
-        fit_on: other rows to fit on, such as the documents where `spec` is queries; of an encoder, vectors
-            from before its Normalize.
+        text: of an encoder, sentences, one a line (`.gz` and `.xz` too). The repair is fitted on four fifths of them,
+            unless `fit_on` or `load` is given, and measured on the others, or else on all.
+        fit_on: other rows to fit on, such as the documents where `spec` is queries; of an encoder, vectors from before
+            its Normalize.
         load: a fitted transformation that was saved, instead of `method` and `fit_on`.
         counts: of vectors, how often each token occurs, as for `diagnose`: its row weighs as much in the fit.
         save: also write the fitted transformation to this file, for `load`.
         force: whiten on fewer than 5 D rows too.
         overwrite: of vectors, replace `out`, and the file of `save`, if they are there.
-        skip_nonfinite: of vectors, leave rows with NaN or inf out of the copy instead of refusing them;
-            then no other columns are kept.
+        skip_nonfinite: of vectors, leave rows with NaN or inf out of the copy instead of refusing them; then no other
+            columns are kept.
         most_sentences: of a longer text so many different lines are drawn evenly; the record then says so.
-        normalize: of vectors, divide each repaired row by its norm, in the same pass; zero rows stay zero. The
-            saved transformation does the same to queries. An encoder keeps the Normalize that it has.
+        normalize: of vectors, divide each repaired row by its norm, in the same pass; zero rows stay zero. The saved
+            transformation does the same to queries. An encoder keeps the Normalize that it has.
         progress: called with (the step, rows or sentences done, of how many).
 
     Returns:
-        A `Repaired`: the verdict, both sides of the measures, the cost and notes. An encoder is measured on
-        its output, so on unit vectors where it has a Normalize. A `Selection` where the judgements call for
+        A `Repaired`: the verdict, both sides of the measures, the cost and notes. An encoder is measured on its output,
+        so on unit vectors where it has a Normalize. A `Selection` where the judgements call for
         no repair: then nothing is written.
 
     Raises:
-        InputError: neither vectors nor an encoder, options that exclude each other, rows that are not finite
-            or too few, an encoder with code of its own or a repair that is not affine for one, nothing to fit
-            on, an `out` that may not or cannot be written, a copy that does not give the repaired vectors.
-            Then nothing is changed.
+        InputError: neither vectors nor an encoder, options that exclude each other, rows that are not finite or too
+            few, an encoder with code of its own or a repair that is not affine for one, nothing to fit on, an `out`
+            that may not or cannot be written, a copy that does not give the repaired vectors. Then nothing is changed.
     """
     options = RepairOptions(
         method, text, fit_on, load, counts, save, force, overwrite, skip_nonfinite, most_sentences, normalize
@@ -110,14 +109,22 @@ def repair(
     if is_own:
         return _by_own(own, spec, out, options, progress)
     if data is not None:
-        return _by_task(task, data, cache, spec, out, options, progress)
+        check_repair(spec, out, replace(options, method="auto"))  # before the task, which takes minutes
+        need_torch("a task that chooses the repair")
+        from uncone.evaluation.select_repair import select_repair
+
+        selection = select_repair(spec, task=task, data=data, cache=cache, progress=progress)
+        fitted = f"fitted on the task's own {'documents' if task == 'retrieval' else 'training sentences'}"
+        why = f"by {task} on {Path(data).name}, whose interval above decides, and not these measures"
+        return _chosen(selection, f"Chosen {why}. There it was {fitted}.", spec, out, options, progress)
     kind = check_repair(spec, out, options)
     if kind == "encoder":
         need_torch("an encoder")
         from uncone.repairs.encoder import repair_encoder
 
         return repair_encoder(spec, out, options, progress=progress)
-    if _is_same(spec, fit_on):
+    are_paths = isinstance(spec, str | os.PathLike) and isinstance(fit_on, str | os.PathLike)
+    if os.fspath(spec) == os.fspath(fit_on) if are_paths else spec is fit_on:
         options = replace(options, fit_on=None)
     rows = open_rows(spec, skip_nonfinite=skip_nonfinite)
     check_out(out, rows, overwrite=overwrite)
@@ -130,27 +137,14 @@ def repair(
         progress("measuring", 0, 0)
     # what was written is read whatever its name ends in
     geometry = compare(rows, open_file(applied.path, applied.part or None, applied.format))
-    n, k = applied.shape
-    return record_of(
-        fit,
-        geometry,
-        name=shared_name(rows.name),
-        out=out,
-        kind="vectors",
-        n=n,
-        d=rows.shape[1],
-        k=k,
-        dtype=applied.dtype,
-        seconds=applied.seconds,
-        notes=(*_zeros(applied.zero_rows), *applied.notes, *_left_out(rows)),
-        options=options,
-        source=spec,
-        words=is_model(split(spec)[0]) or source_of(rows).format in WORDS,
-    )
+    (n, k), d, name = applied.shape, rows.shape[1], shared_name(rows.name)
+    words = is_model(split(spec)[0]) or source_of(rows).format in WORDS
+    written = Written("vectors", name, out, n, d, k, applied.dtype, applied.seconds, spec, words)
+    zero, left_out = _lost(applied.zero_rows, rows)
+    return record_of(fit, geometry, written, options, tuple(filter(None, (zero, *applied.notes, left_out))))
 
 
 def _check_choice(method: str | None, data: Any, cache: Any, task: str, *, is_own: bool) -> None:
-    """Refuse `auto` without anything to choose by, and a task's data where another thing chooses."""
     asked = {"--data": data, "--cache": cache, "--task": None if task == "retrieval" else task}
     flag = next((name for name, value in asked.items() if value is not None), None)
     if is_own and flag is not None:
@@ -158,37 +152,20 @@ def _check_choice(method: str | None, data: Any, cache: Any, task: str, *, is_ow
     if method == "auto" and data is None and not is_own:
         raise InputError(
             "expected --data DIR with --method auto, got none: a task chooses, and needs its data (or --queries, "
-            "--documents "
-            "and --qrels, own vectors with judgements)"
+            "--documents and --qrels, own vectors with judgements)"
         )
     if flag is not None and method != "auto" and not (method is None and data is not None):
         named = "no method" if method is None else f"--method {method}"
         raise InputError(f"expected {flag} with --method auto, got it with {named}: other methods ask no task")
 
 
-def _by_task(
-    task: Literal["retrieval", "sts"],
-    data: Path_,
-    cache: Path_ | None,
-    spec: Path_,
-    out: Path_,
-    options: RepairOptions,
-    progress: Progress | None,
+def _chosen(
+    selection: Selection, why: str, spec: Path_, out: Path_, options: RepairOptions, progress: Progress | None
 ) -> Repaired | Selection:
-    """The repair that a task's data choose."""
-    check_repair(spec, out, replace(options, method="auto"))  # before the task, which takes minutes
-    need_torch("a task that chooses the repair")
-    from uncone.evaluation.select_repair import select_repair
-
-    selection = select_repair(spec, task=task, data=data, cache=cache, progress=progress)
     if selection.leaves_it:
         return selection
     found = repair(spec, out, **vars(replace(options, method=selection.chosen)), progress=progress)
     assert isinstance(found, Repaired)
-    why = (
-        f"Chosen by {task} on {Path(data).name}, whose interval above decides, and not these measures. There it was "
-        f"fitted on the task's own {'documents' if task == 'retrieval' else 'training sentences'}."
-    )
     return found.chosen_by(selection, why)
 
 
@@ -207,31 +184,20 @@ def _by_own(
     given = {"method": options.method, "fit-on": options.fit_on, "load": options.load, "counts": options.counts}
     other = next((name for name, value in given.items() if value not in (None, "auto")), None)
     if other is not None:
-        raise InputError(
-            f"expected no --{other} with --queries, got {given[other]}: the judgements choose the method, and "
-            "it is fitted on the documents"
-        )
-    auto = replace(options, method="auto")
+        advice = "the judgements choose the method, and it is fitted on the documents"
+        raise InputError(f"expected no --{other} with --queries, got {given[other]}: {advice}")
     files = [one for one in (own.qrels, own.ids, own.query_ids) if isinstance(one, str | os.PathLike)]
     check_targets_apart((split_part(os.fspath(out))[0], options.save), (own.queries, own.documents), files)
-    if check_repair(spec, out, auto) == "encoder":
-        raise InputError(
-            f"expected vectors to repair with --queries, got the encoder {os.fspath(spec)}: for a model give "
-            "a task's data (--data DIR)"
-        )
+    if check_repair(spec, out, replace(options, method="auto")) == "encoder":
+        advice = "for a model give a task's data (--data DIR)"
+        raise InputError(f"expected vectors to repair with --queries, got the encoder {os.fspath(spec)}: {advice}")
     d, width = open_rows(spec).shape[1], open_rows(own.documents).shape[1]
     if d != width:
-        raise InputError(
-            f"expected documents of {d} features like {os.fspath(spec)}, got {width}: give vectors of one model"
-        )
-    selection = select_repair(**vars(own), progress=progress)
-    if selection.leaves_it:
-        return selection
-    chosen = replace(auto, method=selection.chosen, fit_on=own.documents)
-    found = repair(spec, out, **vars(chosen), progress=progress)
-    assert isinstance(found, Repaired)
+        advice = "give vectors of one model"
+        raise InputError(f"expected documents of {d} features like {os.fspath(spec)}, got {width}: {advice}")
     why = f"Chosen by the judgements in {own.told}, whose interval decides, and not by these measures."
-    return found.chosen_by(selection, why)
+    selection = select_repair(**vars(own), progress=progress)
+    return _chosen(selection, why, spec, out, replace(options, fit_on=own.documents), progress)
 
 
 def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
@@ -243,23 +209,15 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
             f"{os.fspath(spec)}: name a matrix (MODEL#input); center_head and repair_tokens (`uncone "
             "center-head`, `uncone repair-tokens`) edit a whole model"
         )
-    text, fit_on, counts = options.text, options.fit_on, options.counts
-    load, save = options.load, options.save
-    of_vectors = {
-        "counts": counts is not None,
-        "overwrite": options.overwrite,
-        "skip-nonfinite": options.skip_nonfinite,
-        "normalize": options.normalize,
-    }
-    for flag, given in (of_vectors if kind == "encoder" else {"text": text is not None}).items():
-        if given:
-            what = "a model" if kind == "encoder" else "vectors"
-            raise InputError(f"expected no --{flag} with {what}, got it: leave it out")
+    text, fit_on, counts, load, save = options.text, options.fit_on, options.counts, options.load, options.save
+    is_encoder, of_vectors = kind == "encoder", ("counts", "overwrite", "skip_nonfinite", "normalize")
+    what = "a model" if is_encoder else "vectors"
+    for name in of_vectors if is_encoder else ("text",):
+        if getattr(options, name) not in (None, False):
+            raise InputError(f"expected no --{name.replace('_', '-')} with {what}, got it: leave it out")
     if kind == "encoder" and text is None and fit_on is None and load is None:
-        raise InputError(
-            "expected sentences to fit on, got none: give --text F with one a line, --fit-on VECTORS, or "
-            "--load T.safetensors"
-        )
+        advice = "give --text F with one a line, --fit-on VECTORS, or --load T.safetensors"
+        raise InputError(f"expected sentences to fit on, got none: {advice}")
     check_targets_apart((split_part(os.fspath(out))[0], save), (spec, fit_on), (load, text, counts))
     if kind == "vectors":  # before the pass that looks for rows to skip
         check_out(out, open_rows(spec), overwrite=options.overwrite)
@@ -278,10 +236,8 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
     if isinstance(fit_on, str | os.PathLike) and Path(fit_on).is_dir() and kind_of(fit_on) != "vectors":
         raise InputError(f"expected vectors to fit on, got the model {fit_on}: name a matrix, or a file of vectors")
     if save is not None and writable(save).exists() and not options.overwrite:
-        raise InputError(
-            f"expected a new file for the transformation, got {os.fspath(save)} which exists: choose another "
-            "name, or remove it; of a file of vectors --overwrite (overwrite=True) replaces both"
-        )
+        advice = "choose another name, or remove it; of a file of vectors --overwrite (overwrite=True) replaces both"
+        raise InputError(f"expected a new file for the transformation, got {os.fspath(save)} which exists: {advice}")
     return kind
 
 
@@ -295,10 +251,8 @@ def kind_of(spec: Path_) -> Kind:
 
 def with_whole_names(record: Repaired, arguments: Mapping[str, Any]) -> Repaired:
     """The record with commands that can be pasted here: a record is passed on, and holds the ends of paths."""
-
-    names = [
-        os.fspath(name) for one in ("spec", "out", "fit_on", "load", "save") if (name := arguments.get(one)) is not None
-    ]
+    given = (arguments.get(name) for name in ("spec", "out", "fit_on", "load", "save"))
+    names = [os.fspath(name) for name in given if name is not None]
 
     def whole(text: str) -> str:
         for name in names:
@@ -309,23 +263,12 @@ def with_whole_names(record: Repaired, arguments: Mapping[str, Any]) -> Repaired
     return replace(record, next_step=whole(record.next_step), index=tuple(map(whole, record.index)))
 
 
-def _zeros(n: int) -> tuple[str, ...]:
-    said = f"{counted(n, 'row that is', 'rows that are')} all zero {plural(n, 'stays', 'stay')} zero"
-    return (f"{said}: {plural(n, 'it has', 'they have')} no direction to repair.",) if n else ()
-
-
-def _left_out(rows: Rows) -> tuple[str, ...]:
-    if not rows.left_out:
-        return ()
+def _lost(zeros: int, rows: Rows) -> tuple[str, str]:
+    """Notes on rows that are zero, and on rows that were left out; empty where there are none."""
+    subject = ("row that is", "rows that are")
+    zero = f"{counted(zeros, *subject)} all zero {plural(zeros, 'stays', 'stay')} zero"
+    zero = f"{zero}: {plural(zeros, 'it has', 'they have')} no direction to repair." if zeros else ""
     n = len(rows.left_out)
-    return (
-        f"{counted(n, 'row that is', 'rows that are')} not finite {plural(n, 'is', 'are')} not in what was "
-        f"written, the first row {rows.left_out[0]}: rows behind it have other numbers now, and of what "
-        "stands beside them only labels are kept.",
-    )
-
-
-def _is_same(spec: Any, other: Any) -> bool:
-    """Whether both are one object in memory, or written as the same path."""
-    are_paths = isinstance(spec, str | os.PathLike) and isinstance(other, str | os.PathLike)
-    return os.fspath(spec) == os.fspath(other) if are_paths else spec is other
+    left_out = f"{counted(n, *subject)} not finite {plural(n, 'is', 'are')} not in what was written"
+    moved = "rows behind it have other numbers now, and of what stands beside them only labels are kept"
+    return zero, f"{left_out}, the first row {rows.left_out[0]}: {moved}." if n else ""

@@ -1,7 +1,5 @@
-"""Sentence Transformers models, saved or loaded: embeddings, and an affine repair before their Normalize.
-
-The repair becomes one Dense layer, which any program loads without uncone. No code of a model is run.
-"""
+"""Sentence Transformers models, saved or loaded: embeddings, and an affine repair before their Normalize, as one Dense
+layer, which any program loads without uncone. No code of a model is run."""
 
 import dataclasses
 import itertools
@@ -28,8 +26,8 @@ from uncone.transforms.normalized import Normalized
 from uncone.version import __version__
 
 Tensor = torch.Tensor
-_DENSE = "sentence_transformers.models.Dense"
-"""The name that versions 2 to 6 know."""
+Repair = Transformation | Affine | Normalized
+_DENSE = "sentence_transformers.models.Dense"  # the name that versions 2 to 6 know
 _IDENTITY = "torch.nn.modules.linear.Identity"
 _NAME = "repair"
 _SENTENCE = "sentence_embedding"
@@ -38,19 +36,11 @@ _AT_ONCE = 1024  # sentences
 WHERE = "a Sentence Transformers model"
 
 
-def insert(model: Any, transformation: Transformation | Affine | Normalized) -> Any:
-    """Insert the repair into a loaded `SentenceTransformer`: before its last Normalize, or at its end.
+def insert(model: Any, transformation: Repair) -> Any:
+    """Insert the repair into a loaded `SentenceTransformer`, which changes: before its last Normalize, or at its end.
 
-    Args:
-        model: it is changed; `model.save` then writes it with the repair.
-        transformation: affine, fitted on the vectors before that Normalize (`without_normalize`).
-
-    Returns:
-        The Dense module that was inserted, in the dtype and on the device of the model.
-
-    Raises:
-        InputError: sentence-transformers is missing, the transformation is not affine, or is for another
-            width.
+    The transformation is affine, and was fitted on the vectors before that Normalize (`without_normalize`). Returned is
+    the Dense module that was inserted, in the dtype and on the device of the model.
     """
     st = need(*LIBRARY)
     affine = affine_of(transformation, WHERE)
@@ -60,7 +50,11 @@ def insert(model: Any, transformation: Transformation | Affine | Normalized) -> 
     matrix, constant = affine.as_linear()
     parameter = next(model.parameters(), torch.empty(0))
     weight, bias = (torch.tensor(x).to(parameter.device, parameter.dtype) for x in (matrix.T, constant))
-    dense = _dense_class(st)(affine.d, affine.k, True, torch.nn.Identity(), init_weight=weight, init_bias=bias)
+    try:  # elsewhere since version 6, and the old place warns
+        from sentence_transformers.base.modules.dense import Dense
+    except ImportError:
+        Dense = st.models.Dense
+    dense = Dense(affine.d, affine.k, True, torch.nn.Identity(), init_weight=weight, init_bias=bias)
     dense.to(parameter.device).eval()
     name = _free(_NAME, [name for name, _ in named])
     model._modules = OrderedDict([*named[:at], (name, dense), *named[at:]])
@@ -68,25 +62,13 @@ def insert(model: Any, transformation: Transformation | Affine | Normalized) -> 
 
 
 def insert_into_directory(
-    directory: Path_,
-    transformation: Transformation | Affine | Normalized,
-    out: Path_,
-    *,
-    check: Callable[[Path], None] | None = None,
+    directory: Path_, transformation: Repair, out: Path_, *, check: Callable[[Path], None] | None = None
 ) -> Path:
-    """Write a copy of a saved model with the repair before its last Normalize, or at its end.
+    """Write a copy of a saved model with the repair before its last Normalize, or at its end, as `insert` does.
 
-    All files are copied as they are, but for one more entry in modules.json and one new folder.
-
-    Args:
-        directory: written by `SentenceTransformer.save`.
-        transformation: affine, fitted on the vectors before that Normalize.
-        out: a new directory, whose path is returned. It appears whole or not at all.
-        check: called with the finished copy before it appears under its name; an error leaves nothing.
-
-    Raises:
-        InputError: no such model, files that are no plain files, `out` exists or cannot be written, a
-            transformation that is not affine, or for another width than the last module's configuration.
+    All files are copied as they are, but for one more entry in modules.json and one new folder. The new directory `out`
+    appears whole or not at all: `check` is called with the finished copy before it has its name, and an error leaves
+    nothing.
     """
     source, target = Path(directory), Path(out)
     affine = affine_of(transformation, WHERE)
@@ -113,7 +95,6 @@ def _kind(directory: Path, module: dict[str, Any]) -> str:
 
 
 def _config(directory: Path, module: dict[str, Any]) -> dict[str, Any]:
-    """The module's own configuration; empty where it has none."""
     path = directory / module["path"] / "config.json"
     return dict(read_json(path, dict)) if path.is_file() else {}
 
@@ -134,7 +115,6 @@ def _configured_width(directory: Path, module: dict[str, Any]) -> int | None:
 
 
 def _width(modules: Sequence[Any]) -> int | None:
-    """How wide the embeddings of loaded modules are."""
     names = ("get_embedding_dimension", "get_sentence_embedding_dimension")
     widths = (getattr(module, name, None) for module in reversed(modules) for name in names)
     return next((int(width_of()) for width_of in widths if width_of is not None), None)
@@ -151,8 +131,7 @@ def _check_width(given: int, d: int | None) -> None:
 def _write_dense(folder: Path, affine: Affine) -> None:
     """Dense as Sentence Transformers saves it: Identity is said, as Tanh would be taken otherwise."""
     folder.mkdir()
-    widths = {"in_features": affine.d, "out_features": affine.k}
-    config = widths | {"bias": True, "activation_function": _IDENTITY}
+    config = {"in_features": affine.d, "out_features": affine.k, "bias": True, "activation_function": _IDENTITY}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     matrix, bias = affine.as_linear()
     header = {"format": "pt", "uncone": __version__}
@@ -168,23 +147,11 @@ def _free(name: str, taken: Sequence[str]) -> str:
     return next(free for free in itertools.chain([name], numbered) if free not in taken)
 
 
-def _dense_class(st: Any) -> Any:
-    """Dense lies elsewhere since version 6, and the old place warns."""
-    try:
-        from sentence_transformers.base.modules.dense import Dense
-    except ImportError:
-        return st.models.Dense
-    return Dense
-
-
 def without_normalize(model: Any) -> Any:
     """The model without its last Normalize: a repair is fitted on the vectors that it gives."""
-    short = need(*LIBRARY).SentenceTransformer(
-        modules=list(model)[: _insertion([type(module).__name__ for module in model])],
-        prompts=model.prompts,
-        default_prompt_name=model.default_prompt_name,
-        local_files_only=True,
-    )
+    modules = list(model)[: _insertion([type(module).__name__ for module in model])]
+    named = {"prompts": model.prompts, "default_prompt_name": model.default_prompt_name}
+    short = need(*LIBRARY).SentenceTransformer(modules=modules, local_files_only=True, **named)
     return short.to(model.device).eval()
 
 

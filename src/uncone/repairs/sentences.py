@@ -21,35 +21,29 @@ class Sentences:
     n: int = 0
 
     def notes(self) -> tuple[str, ...]:
-        """Notes on a text of which not every line is kept."""
-        note = f"The text has {self.n:,} sentences: {len(self.lines):,} of them were taken, drawn at random "
-        return (note + "from all of it.",) if self.n > len(self.lines) else ()
+        drawn = f"{len(self.lines):,} of them were taken, drawn at random from all of it"
+        return (f"The text has {self.n:,} sentences: {drawn}.",) if self.n > len(self.lines) else ()
 
 
 def read_sentences(path: Path_, *, most: int = MOST_SENTENCES) -> Sentences:
     """The different lines of a text in UTF-8 that are not empty, in the order in which they first stand.
 
-    It is read once. Of more than `most` different lines so many are drawn, each as likely as the others and
-    the same every time (Vitter 1985, algorithm R); a line that was not kept counts anew where it is repeated.
+    It is read once. Of more than `most` different lines so many are drawn, each as likely as the others and the same
+    every time (Vitter 1985, algorithm R); a line that was not kept counts anew where it is repeated.
     """
     if most < LEAST_SENTENCES:
-        raise InputError(
-            f"expected to keep at least {LEAST_SENTENCES} sentences, got {most}: fewer say nothing of others"
-        )
+        advice = "fewer say nothing of others"
+        raise InputError(f"expected to keep at least {LEAST_SENTENCES} sentences, got {most}: {advice}")
     lines = lines_of(path, how="give a text file in UTF-8, one sentence a line", longest=LONGEST_LINE)
     sentences = _drawn(filter(None, (line.strip() for _, line in lines)), most)
-    if len(sentences.lines) < LEAST_SENTENCES:
-        raise InputError(
-            f"expected at least {LEAST_SENTENCES} different sentences in {path}, one a line, got "
-            f"{len(sentences.lines)}: give more text"
-        )
+    if (n := len(sentences.lines)) < LEAST_SENTENCES:
+        text = f"different sentences in {path}, one a line"
+        raise InputError(f"expected at least {LEAST_SENTENCES} {text}, got {n}: give more text")
     return sentences
 
 
 def _drawn(lines: Iterable[str], most: int) -> Sentences:
-    """At most `most` different lines, any of them with the same chance, in their order."""
-    kept, held, n = list[tuple[int, str]](), set[str](), 0
-    random = Random(0)
+    kept, held, n, random = list[tuple[int, str]](), set[str](), 0, Random(0)
     for line in lines:
         if line in held:
             continue

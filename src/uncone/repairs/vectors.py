@@ -28,15 +28,11 @@ from uncone.transforms.fitting import shared_name
 from uncone.transforms.normalized import undivided
 from uncone.version import versions
 
-MOST_SENTENCES = 100_000
-"""More embeddings would not move a mean or a covariance, and all are held in memory."""
+MOST_SENTENCES = 100_000  # more embeddings would not move a mean or a covariance, and all are held in memory
 MOST_ROWS = 65_536
-_MOST_BYTES = 128 * 2**20
-"""Of the measured rows on each side: so many give the numbers of all rows to three digits."""
-NEAR_ZERO = 0.05
-"""A mean cosine below this is no common direction to speak of."""
-CLEARLY_MORE = 0.05
-"""IsoScore and the mean cosine are of 0 to 1: a smaller step is none that a reader would act on."""
+_MOST_BYTES = 128 * 2**20  # of the measured rows on each side: so many give the numbers of all rows to three digits
+NEAR_ZERO = 0.05  # a mean cosine below this is no common direction to speak of
+CLEARLY_MORE = 0.05  # of IsoScore and the mean cosine, 0 to 1: a smaller step is none that a reader would act on
 _ZIPF = "zipf_"
 _TITLES = {"mean_cosine": "the mean cosine", "isoscore": "IsoScore", "partition_isotropy": "I(W)"}
 _UNWEIGHTED = (
@@ -94,10 +90,8 @@ def fit_repair(options: RepairOptions, own: Callable[[], Rows], progress: Progre
     if options.force and isinstance(transformation, Whiten):
         transformation.force = True
     if method.startswith(_ZIPF) and counts is None:
-        raise InputError(
-            f"expected counts of tokens for {method}, got none: give --counts F (counts=F), or choose "
-            f"{method.removeprefix(_ZIPF)}"
-        )
+        advice = f"give --counts F (counts=F), or choose {method.removeprefix(_ZIPF)}"
+        raise InputError(f"expected counts of tokens for {method}, got none: {advice}")
     weights, notes = None, tuple[str, ...]()
     if counts is not None:
         if rows.left_out:
@@ -120,6 +114,22 @@ def fit_repair(options: RepairOptions, own: Callable[[], Rows], progress: Progre
 
 
 @dataclass(frozen=True)
+class Written:
+    """What was written of `source`, the spec as it was given, in so many seconds: rows (n, d) as (n, k)."""
+
+    kind: Literal["vectors", "encoder"]
+    name: str
+    out: Path_
+    n: int
+    d: int
+    k: int
+    dtype: str
+    seconds: float
+    source: Path_
+    words: bool = False  # its rows are words
+
+
+@dataclass(frozen=True)
 class Geometry:
     """The same measures of the same rows on both sides; none where nothing was measured."""
 
@@ -131,8 +141,7 @@ class Geometry:
 
 
 def compare(before: Any, after: Any) -> Geometry:
-    """Mean cosine, IsoScore and I(W) of the same rows (N, D) and (N, K), `Rows`, arrays or tensors: up to
-    `MOST_ROWS`, evenly spaced."""
+    """Mean cosine, IsoScore and I(W) of the same rows (N, D) and (N, K): up to `MOST_ROWS`, evenly spaced."""
     sides = as_rows(before), as_rows(after)
     n = sides[0].shape[0]
     room = _MOST_BYTES // (8 * max(rows.shape[1] for rows in sides))
@@ -145,7 +154,6 @@ def compare(before: Any, after: Any) -> Geometry:
 
 @on_one_thread
 def _lengths(x: Array) -> Lengths | None:
-    """The norms of the rows that have a direction; None where none has."""
     norms = np.linalg.norm(x.astype(np.float64), axis=1)
     norms = norms[norms > 0]
     return Lengths(float(norms.mean()), float(norms.min()), float(norms.max())) if len(norms) else None
@@ -166,67 +174,42 @@ def _measures(x: Array) -> tuple[Measurement, ...]:
 
 
 def record_of(
-    fit: Fit,
-    geometry: Geometry,
-    *,
-    name: str,
-    out: Path_,
-    kind: Literal["vectors", "encoder"],
-    n: int,
-    d: int,
-    k: int,
-    dtype: str,
-    seconds: float,
-    notes: tuple[str, ...],
-    options: RepairOptions,
-    source: Path_,
-    words: bool = False,
+    fit: Fit, geometry: Geometry, written: Written, options: RepairOptions, notes: tuple[str, ...]
 ) -> Repaired:
-    """The record of a repair of rows (n, d) to (n, k), written in `seconds`. `source` is the spec as it was
-    given; `words` says that its rows are words."""
     repair = undivided(fit.transformation)
     affine = getattr(repair, "affine_", repair)
     lost = affine.rank_lost() if isinstance(affine, Affine) else None
     before, after = geometry.lengths
     if before is not None and before.largest >= GIANT * before.mean:
-        longest = f"{before.largest / before.mean:.3g} times as long as its mean row"
-        notes = (f"{name} has a row {longest}: means and directions follow such rows. Leave them out first.", *notes)
+        longest = f"{written.name} has a row {before.largest / before.mean:.3g} times as long as its mean row"
+        notes = (f"{longest}: means and directions follow such rows. Leave them out first.", *notes)
     record = Repaired(
+        **{name: getattr(written, name) for name in ("kind", "name", "n", "d", "k", "dtype")},
+        out=shared_name(str(written.out)),
         verdict="",
-        name=name,
-        out=shared_name(str(out)),
-        kind=kind,
         method=fit.method,
         gains=gains(geometry),
-        n=n,
-        d=d,
-        k=k,
-        dtype=dtype,
         fitted=fit.fitted,
-        cost=RepairCost(fit.seconds, seconds, geometry.relative_change, lost),
+        cost=RepairCost(fit.seconds, written.seconds, geometry.relative_change, lost),
         measured=geometry.measured,
         before=geometry.before,
         after=geometry.after,
         options=repair.options() if isinstance(repair, Transformation) else {},
         notes=(*fit.notes, *notes, _GEOMETRY),
-        versions=versions("numpy", *["torch"] * (kind == "encoder")),
+        versions=versions("numpy", *["torch"] * (written.kind == "encoder")),
         normalized=repair is not fit.transformation,
         lengths_before=before,
         lengths_after=after,
     )
-    return replace(
-        record,
-        verdict=f"{_verdict(record)} {_paid(record)}",
-        index=_index(record, options, words),
-        next_step=_next_step(record, quote(shared_name(os.fspath(source))), options, words),
-    )
+    verdict, index = f"{_verdict(record)} {_paid(record)}", _index(record, options, written.words)
+    next_step = _next_step(record, quote(shared_name(os.fspath(written.source))), options, written.words)
+    return replace(record, verdict=verdict, index=index, next_step=next_step)
 
 
 def _next_step(record: Repaired, source: str, options: RepairOptions, words: bool) -> str:
     """The command that asks a task what the repair does to it; a name in capitals is for the user to fill in.
 
-    It starts from the source. There it compares the repair with the vectors as they are, on the same items.
-    What `--load` repaired belongs to documents that were repaired before: it is asked as it was written.
+    It starts from the source, but for what `--load` repaired: that belongs to documents that were repaired before.
     """
     named = f" --repairs {options.method}" if options.method in REPAIRS else ""
     if record.kind == "encoder":
@@ -243,8 +226,7 @@ def _next_step(record: Repaired, source: str, options: RepairOptions, words: boo
 
 
 def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, ...]:
-    """How an index of the written rows must be asked; nothing where nothing was measured. Words have no
-    queries."""
+    """How an index of the written rows must be asked; nothing where nothing was measured. Words have no queries."""
     before, after = record.lengths_before, record.lengths_after
     if after is None:
         return ()
@@ -284,11 +266,7 @@ def _index(record: Repaired, options: RepairOptions, words: bool) -> tuple[str, 
 
 def gains(geometry: Geometry) -> bool | None:
     """Whether the rows got clearly rounder: the common direction shorter or the dimensions more evenly used, and
-    neither clearly the other way.
-
-    None where neither was measured. I(W) takes no part: it depends on the scale of the vectors, which repairs
-    change.
-    """
+    neither clearly the other way. I(W) takes no part: it depends on the scale of the vectors, which repairs change."""
     before, after = ({m.name: m.value for m in side} for side in (geometry.before, geometry.after))
     steps = []
     if (common := before.get("mean_cosine")) is not None and (then := after["mean_cosine"]) is not None:
@@ -300,7 +278,6 @@ def gains(geometry: Geometry) -> bool | None:
 
 
 def _verdict(record: Repaired) -> str:
-    """What the numbers show, and that only a task shows more."""
     name, method = record.name, record.label
     if not record.measured:
         return f"{name} was repaired with {method}; nothing was measured."

@@ -1,12 +1,8 @@
-"""Scores of pairs counted in fine bins, for each of a few random groups of rows; and intervals of shares.
-
-Pairs that share a row are dependent: groups of rows give the variance.
-"""
+"""Scores of pairs counted in fine bins, by random groups of rows, whose spread gives the intervals of shares."""
 
 import math
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -18,27 +14,12 @@ from uncone.roles import Progress
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Rows32 = npt.NDArray[np.float32]
-_GROUPS = 32
-"""Random groups of rows counted apart: enough to know the spread between groups within an eighth."""
-_PIECE = 256
-"""Rows whose scores are computed and counted at once, while a core's cache holds them."""
-_T_TABLE = (
-    (math.inf, 1.959964),
-    (120, 1.979930),
-    (60, 2.000298),
-    (30, 2.042272),
-    (20, 2.085963),
-    (15, 2.131450),
-    (10, 2.228139),
-    (8, 2.306004),
-    (6, 2.446912),
-    (5, 2.570582),
-    (4, 2.776445),
-    (3, 3.182446),
-    (2, 4.302653),
-    (1, 12.706205),
-)
-"""Degrees of freedom, and Student's t of a two-sided 95% interval."""
+Pairs = tuple[Ints, Ints]  # places on either side, (K,) each
+_GROUPS = 32  # random groups of rows counted apart: enough to know the spread between groups within an eighth
+_PIECE = 256  # rows whose scores are computed and counted at once, while a core's cache holds them
+_T = {math.inf: 1.959964, 120: 1.979930, 60: 2.000298, 30: 2.042272, 20: 2.085963, 15: 2.131450, 10: 2.228139}
+_T |= {8: 2.306004, 6: 2.446912, 5: 2.570582, 4: 2.776445, 3: 3.182446, 2: 4.302653, 1: 12.706205}
+"""Student's t of a two-sided 95% interval, by degrees of freedom."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +39,8 @@ class Grid:
 
 @dataclass(frozen=True)
 class Counts:
-    """Pairs by bin, for each group of rows and each group of queries (None within one set): (G, bins) int64.
-
-    A pair within one set is counted in the groups of both rows, so that `of_rows` sums to twice the pairs.
-    """
+    """Pairs by bin, for each group of rows and each group of queries: (G, bins) int64. Within one set a pair counts in
+    the groups of both rows: `of_rows` sums to twice the pairs."""
 
     grid: Grid
     of_rows: Ints
@@ -74,18 +53,10 @@ class Counts:
 
 
 def count_pairs(
-    x: Rows32,
-    queries: Rows32 | None,
-    grid: Grid,
-    *,
-    left_out: tuple[Ints, Ints] | None = None,
-    progress: Progress | None = None,
+    x: Rows32, queries: Rows32 | None, grid: Grid, *, left_out: Pairs | None = None, progress: Progress | None = None
 ) -> Counts:
-    """Count the scores of all pairs of rows of `x` (n, D), or of `queries` (m, D) with rows of `x`.
-
-    Rows and queries are float32 in random order; None pairs `x` with itself. The pairs at `left_out`, int64
-    (K,) places in `queries` or `x` and in `x`, are not counted. The number of threads changes no count.
-    """
+    """Count the scores of all pairs of rows of `x` (n, D), or of `queries` (m, D) with rows of `x`, in random order,
+    but those at `left_out`: places in `queries` or `x` and in `x`. The number of threads changes no count."""
     within, first = queries is None, x if queries is None else queries
     of_rows = np.zeros((min(_GROUPS, len(x)), grid.bins), np.int64)
     of_first = of_rows if within else np.zeros((min(_GROUPS, len(first)), grid.bins), np.int64)
@@ -106,7 +77,7 @@ def count_pairs(
     return Counts(grid, of_rows, None if within else of_first)
 
 
-def _count(a: Rows32, b: Rows32, grid: Grid, is_diagonal: bool, left_out: tuple[Ints, Ints] | None) -> Ints:
+def _count(a: Rows32, b: Rows32, grid: Grid, is_diagonal: bool, left_out: Pairs | None) -> Ints:
     """Pairs of rows of `a` and `b` by bin, (bins,); on the diagonal those of a row with a later one."""
     counted = np.zeros(grid.bins, np.int64)
     for start in range(0, len(a), _PIECE):
@@ -123,22 +94,19 @@ def _count(a: Rows32, b: Rows32, grid: Grid, is_diagonal: bool, left_out: tuple[
 
 def _cuts(n: int, groups: int) -> list[slice]:
     """Consecutive groups of nearly equal sizes."""
-    edges = [n * number // groups for number in range(groups + 1)]
-    return [slice(start, stop) for start, stop in pairwise(edges)]
+    return [slice(n * number // groups, n * (number + 1) // groups) for number in range(groups)]
 
 
 def _by_block(
-    pairs: tuple[Ints, Ints] | None, strips: list[slice], columns: list[slice], *, within: bool
-) -> dict[tuple[int, int], tuple[Ints, Ints]]:
+    pairs: Pairs | None, strips: list[slice], columns: list[slice], *, within: bool
+) -> dict[tuple[int, int], Pairs]:
     """The pairs that lie in each block, as places in it; each pair once."""
     if pairs is None or len(pairs[0]) == 0:
         return {}
     first, second = np.sort(pairs, axis=0) if within else pairs
     first, second = np.divmod(np.unique(first * columns[-1].stop + second), columns[-1].stop)
-    g, h = (
-        np.searchsorted([cut.stop for cut in cuts], places, side="right")
-        for cuts, places in ((strips, first), (columns, second))
-    )
+    sides = ((strips, first), (columns, second))
+    g, h = (np.searchsorted([cut.stop for cut in cuts], places, side="right") for cuts, places in sides)
     blocks = {}
     for a, b in set(zip(g.tolist(), h.tolist(), strict=True)):
         mine = (g == a) & (h == b)
@@ -158,10 +126,7 @@ class Curve:
 
     def at(self, score: float) -> Share:
         """The share at the nearest edge."""
-        return self.at_edge(round(min(max((score - self.low_edge) / self.width, 0), len(self.share) - 1)))
-
-    def at_edge(self, number: int) -> Share:
-        """The share at or above the lower end of bin `number`."""
+        number = round(min(max((score - self.low_edge) / self.width, 0), len(self.share) - 1))
         return Share(float(self.share[number]), float(self.low[number]), float(self.high[number]))
 
     def span(self, rate: float) -> tuple[float, float]:
@@ -175,36 +140,39 @@ class Curve:
 def curve_of(counts: Counts) -> Curve:
     """The share of pairs at or above each edge, with an interval for other rows drawn alike.
 
-    With h = 1 for a pair that reaches the edge, the share is a two-sample U-statistic: Var = z_q / m + z_x /
-    n + a term of single pairs (Hoeffding 1948; Lee 1990, section 2.2), within one set 4 z / n. Each z / n is
-    estimated by the spread of the shares of random groups of rows. The spread of groups holds the term of
-    single pairs once too often, so it is taken out once, and the variance is at least that of independent
-    pairs. The interval is Wilson's for as many independent pairs as would have this variance (Korn & Graubard
-    1998), with Student's t for the number of groups.
+    The share is a two-sample U-statistic (Hoeffding 1948; Lee 1990, section 2.2):
+        Var = z_q / m + z_x / n + a term of single pairs; within one set 4 z / n.
+    Each z / n is estimated by the spread of the shares of random groups of rows. It holds the term of single pairs once
+    too often, so that is taken out once, and the variance is at least that of independent pairs. The interval is
+    Wilson's for as many independent pairs as would have this variance (Korn & Graubard 1998), with Student's t for the
+    number of groups.
     """
-    total = counts.total()
-    pairs = float(total.sum())
+    pairs = float((total := counts.total()).sum())
     share = _reaching(total) / pairs
     spread, freedom = _spread(counts.of_rows, share)
     if counts.of_queries is None:
         spread = 4 * spread
     else:
         other, other_freedom = _spread(counts.of_queries, share)
-        both = spread + other
-        squares = spread**2 / freedom + other**2 / other_freedom
-        freedom = np.divide(both**2, squares, out=np.full_like(both, min(freedom, other_freedom)), where=squares > 0)  # type: ignore[assignment]
+        both, squares = spread + other, spread**2 / freedom + other**2 / other_freedom
+        fewest = np.full_like(both, min(freedom, other_freedom))
+        freedom = np.divide(both**2, squares, out=fewest, where=squares > 0)  # type: ignore[assignment]
         spread = both
-    alone = share * (1 - share) / pairs
-    variance = np.maximum(spread - alone, alone)
-    low, high = wilson(share, _effective(share, variance, pairs), freedom)
+    product, effective = share * (1 - share), np.full_like(share, 1.0)
+    variance = np.maximum(spread - product / pairs, product / pairs)
+    known = np.flatnonzero(variance > 0)
+    if len(known):  # where none or all reach an edge, as many independent pairs as at the next edge
+        following = np.searchsorted(known, np.arange(len(share))).clip(max=len(known) - 1)
+        effective = np.minimum(product[known] / variance[known], pairs)[following]
+    low, high = wilson(share, effective, freedom)
     return Curve(counts.grid.low, counts.grid.width, share, low, high)
 
 
 def clustered(values: Floats, groups: Ints) -> Share:
     """The mean of `values` (K,) in [0, 1], with its interval; values of one group (a query) may be dependent.
 
-    The variance is that of a ratio of group sums (Cochran 1977, section 11.7). Where all values are 0 or all
-    are 1, each group counts as one observation.
+    The variance is that of a ratio of group sums (Cochran 1977, section 11.7). Where all values are 0 or all are 1, a
+    group counts as one observation.
     """
     mean = float(values.mean())
     _, place = np.unique(groups, return_inverse=True)
@@ -213,8 +181,8 @@ def clustered(values: Floats, groups: Ints) -> Share:
     variance = number / max(number - 1, 1) * float(sums @ sums) / len(values) ** 2
     product = mean * (1 - mean)
     effective = product / variance if variance > 0 and product > 0 else float(number)
-    low, high = wilson(np.array([mean]), np.array([effective]), max(number - 1, 1))
-    return Share(mean, min(float(low[0]), mean), max(float(high[0]), mean))
+    (low,), (high,) = wilson(np.array([mean]), np.array([effective]), max(number - 1, 1))
+    return Share(mean, min(float(low), mean), max(float(high), mean))
 
 
 def wilson(share: Floats, effective: Floats, freedom: Floats | float) -> tuple[Floats, Floats]:
@@ -227,9 +195,8 @@ def wilson(share: Floats, effective: Floats, freedom: Floats | float) -> tuple[F
 
 def student(freedom: Floats | float) -> Floats:
     """Student's t of a two-sided 95% interval, interpolated: within 1% from 3 degrees of freedom on."""
-    inverse = np.array([1 / number for number, _ in _T_TABLE])
     at = 1 / np.asarray(freedom, dtype=np.float64)
-    return np.asarray(np.interp(at, inverse, [t for _, t in _T_TABLE]))
+    return np.asarray(np.interp(at, [1 / number for number in _T], list(_T.values())))
 
 
 def hoeffding(independent: int) -> float:
@@ -253,13 +220,3 @@ def _spread(by_group: Ints, share: Floats) -> tuple[Floats, float]:
 def _reaching(counts: Ints) -> Floats:
     """How many lie in each bin or a later one, (bins + 1,)."""
     return np.concatenate((np.cumsum(counts[::-1])[::-1], [0])).astype(np.float64)
-
-
-def _effective(share: Floats, variance: Floats, pairs: float) -> Floats:
-    """Independent pairs with this variance; where none or all reach an edge, as many as at the next edge."""
-    known = np.flatnonzero(variance > 0)
-    if len(known) == 0:
-        return np.full_like(share, 1.0)
-    effective = np.minimum((share * (1 - share))[known] / variance[known], pairs)
-    following = np.searchsorted(known, np.arange(len(share))).clip(max=len(known) - 1)
-    return np.asarray(effective[following])

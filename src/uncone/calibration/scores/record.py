@@ -36,7 +36,7 @@ def edge_of(low: float, width: float, number: int) -> float:
 
 @part
 class Knot:
-    """The share of random pairs that score at least `score`."""
+    """The share of random pairs that score at least so much."""
 
     score: float  # an edge of the histogram
     false_match_rate: Share  # the share at or above it
@@ -44,11 +44,9 @@ class Knot:
 
 @part
 class ScoreHistogram:
-    """How many pairs score in each of the bins [low + i width, low + (i + 1) width); the last bin holds its
-    upper end.
+    """How many pairs score in each of the bins [low + i width, low + (i + 1) width); the last bin holds its upper end.
 
     Counts are exact up to the rounding of the scores themselves (about 1e-7 for cosines of float32 rows).
-    Histograms over one grid add up: `merge`.
     """
 
     low: float  # lower end of the first bin

@@ -24,10 +24,10 @@ def check(
 ) -> Check:
     """Say whether numbers of a diagnosis are within bars, and whether it found a defect.
 
-    A number is named SUBJECT.MEASURE, such as `input.isoscore`; its details SUBJECT.MEASURE.DETAIL, items of
-    a list by their place, from 0; a reading of a group of tokens SUBJECT.GROUP.READING, such as
-    `input.rare.cosine_to_reserved`; a head's reading that changes no probability head.without_effect.MEASURE.
-    SUBJECT may be left out where there is one. A number equal to its bar is within it.
+    A number is named SUBJECT.MEASURE, such as `input.isoscore`; its details SUBJECT.MEASURE.DETAIL, items of a list by
+    their place, from 0; a reading of a group of tokens SUBJECT.GROUP.READING, such as `input.rare.cosine_to_reserved`;
+    a head's reading that changes no probability head.without_effect.MEASURE. SUBJECT may be left out where there is
+    one. A number equal to its bar is within it.
 
     Args:
         diagnosis: the result of `uncone.diagnose`, or the file that it was saved to.
@@ -39,8 +39,8 @@ def check(
         A `Check`: `ok`, the verdict of the diagnosis, and each number with its bar.
 
     Raises:
-        InputError: no bar at all, a bar that is not finite, an unknown name (the nearest are given), or a
-            number that is undefined or not finite, and so neither within a bar nor beyond it.
+        InputError: no bar at all, a bar that is not finite, an unknown name (the nearest are given), or a number that
+            is undefined or not finite, and so neither within a bar nor beyond it.
 
     Example:
         >>> import numpy, uncone
@@ -66,8 +66,8 @@ def check(
             f"expected a diagnosis that judges all it holds with fail_on, got {unjudged[0]} with too little to "
             "judge: diagnose more rows, or give bars alone"
         )
-    held = Check(diagnosis.name, True, tuple(bars), diagnosis.verdict, diagnosis.level, fail_on)
-    return replace(held, ok=all(bar.ok for bar in bars) and not held.is_defective)
+    held = Check(diagnosis.name, all(bar.ok for bar in bars), tuple(bars), diagnosis.verdict, diagnosis.level, fail_on)
+    return replace(held, ok=held.ok and not held.is_defective)
 
 
 def _bar(diagnosis: Diagnosis, name: str, kind: Literal["max", "min"], limit: SupportsFloat) -> Bar:

@@ -13,7 +13,7 @@ from uncone.records.text import number
 
 @part
 class Bar:
-    """One number and its bar. A number equal to its bar is within it."""
+    """One number and its bar."""
 
     name: str  # the whole name of the number
     value: float  # as it was read, not rounded
@@ -24,10 +24,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Check(Record):
-    """The result of `check`: `ok` where no number is beyond its bar, and no finding as bad as `fail_on`.
-
-    `verdict` is that of the diagnosis, and `level` its worst finding's.
-    """
+    """The result of `check`."""
 
     name: str  # of the diagnosis
     ok: bool  # no number is beyond its bar, and no defect is as bad as `fail_on`
@@ -60,16 +57,13 @@ class Check(Record):
         return self.level in failing
 
     def blocks(self) -> tuple[Block, ...]:
+        beyond = "beyond the bar, as a share of the larger of the two"
+        caption = "Dashed: the bar. Dot: the number; to the right of its bar it is beyond it."
         return shown(
             Heading(self.summary, 1, "OK" if self.ok else "FAILED", "healthy" if self.ok else "severe"),
             Text(self.verdict, "quiet"),
             Table(("", "number", "value", "bar"), tuple(map(_row, self.bars)), ("value",)),
-            moved(
-                "Numbers and their bars",
-                "beyond the bar, as a share of the larger of the two",
-                ((bar.name, 0.0, _beyond(bar)) for bar in self.bars),
-                "Dashed: the bar. Dot: the number; to the right of its bar it is beyond it.",
-            ),
+            moved("Numbers and their bars", beyond, ((bar.name, 0.0, _beyond(bar)) for bar in self.bars), caption),
         )
 
     def to_rows(self) -> list[dict[str, Any]]:
