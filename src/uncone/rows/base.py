@@ -29,8 +29,8 @@ _LOADS = {
 class Rows:
     """N rows of D features, read in blocks.
 
-    A reader sets `shape`, `dtype`, `name`, and implements `fill`, or `read` where it need not copy. Rows are
-    float32, or float64 where the source is float64; float16 and bfloat16 are widened.
+    A reader sets `shape`, `dtype`, `name`, and implements `fill`, or `read` where it need not copy. Rows are float32,
+    or float64 where the source is float64; float16 and bfloat16 are widened.
     """
 
     shape: tuple[int, int]

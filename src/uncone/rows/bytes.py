@@ -133,10 +133,9 @@ class FlatRows(Rows):
 class StreamedRows(Rows):
     """Rows of compressed bytes, text or records: they come in pieces of any length from set places.
 
-    A reader sets `shape`, `dtype`, `name`, and implements `begin` and `pieces`. `blocks` reads the source
-    once. `read` goes on from where the last `read` ended, if that is nearer than the next place to begin at;
-    rows that are asked for in ascending order therefore cost one pass over the source, in any other order up
-    to a pass for each call.
+    A reader sets `shape`, `dtype`, `name`, and implements `begin` and `pieces`. `blocks` reads the source once. `read`
+    goes on from where the last `read` ended, if that is nearer than the next place to begin at; rows that are asked for
+    in ascending order therefore cost one pass over the source, in any other order up to a pass for each call.
     """
 
     def __init__(self) -> None:
@@ -148,8 +147,8 @@ class StreamedRows(Rows):
         raise NotImplementedError
 
     def pieces(self, begin: int) -> Iterator[Array]:
-        """The rows from `begin` on, in order, as arrays (any number, D), in the dtype of the source or the
-        blocks. A piece is never written to again."""
+        """The rows from `begin` on, in order, as arrays (any number, D), in the dtype of the source or the blocks. A
+        piece is never written to again."""
         raise NotImplementedError
 
     def all_pieces(self) -> Iterator[Array]:
@@ -162,8 +161,8 @@ class StreamedRows(Rows):
         with self._lock:
             cursor, self._cursor = self._cursor, None  # an error on the way leaves none
             if cursor is None or not self.begin(start) <= cursor.row <= start:
-                # Pieces hold the rows that make them: if those held the pieces in their cursor, the file
-                # would stay open until the garbage collector comes by.
+                # Pieces hold the rows that make them: if those held the pieces in their cursor, the file would stay
+                # open until the garbage collector comes by.
                 twin, begin = copy.copy(self), self.begin(start)  # it has no cursor now
                 cursor = _Cursor(twin.pieces(begin), begin, self.name)
             cursor.skip(start - cursor.row)

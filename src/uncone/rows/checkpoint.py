@@ -1,8 +1,8 @@
-"""A PyTorch checkpoint: the rows of a tensor. torch reads it, with `weights_only`, and maps its numbers;
-nothing in it is run.
+"""A PyTorch checkpoint: the rows of a tensor. torch reads it, with `weights_only`, and maps its numbers; nothing in it
+is run.
 
-A mapped file that is cut while it is open would end the process: its size is looked at before each block. The
-format from before PyTorch 1.6 cannot be mapped: such a file is loaded whole.
+A mapped file that is cut while it is open would end the process: its size is looked at before each block. The format
+from before PyTorch 1.6 cannot be mapped: such a file is loaded whole.
 """
 
 import bisect

@@ -1,7 +1,7 @@
 """A GGUF file: its header, of which nothing is trusted, and the rows of a tensor.
 
-The format: ggml's docs/gguf.md, versions 2 and 3, little-endian. Floats need no package; the package `gguf`
-dequantises other tensors, some rows at a time.
+The format: ggml's docs/gguf.md, versions 2 and 3, little-endian. Floats need no package; the package `gguf` dequantises
+other tensors, some rows at a time.
 """
 
 import itertools

@@ -15,8 +15,7 @@ Ids = Path_ | Sequence[object]
 def places_of(rows: Rows, ids: Ids | None) -> dict[str, int]:
     """The place of each id: of `ids`, else the source's own ids or labels, else the row's number.
 
-    `ids` has one for each row of the source. Of equal labels the first row counts, as where words are looked
-    up.
+    `ids` has one for each row of the source. Of equal labels the first row counts, as where words are looked up.
     """
     numbers = range(rows.shape[0]) if rows.ids is None else rows.ids.tolist()
     names: Sequence[str | None]

@@ -58,9 +58,9 @@ _NUMPY = ("float64", "float32", "float16")
 def split_part(spec: Path_, *, names: bool = False) -> tuple[str, str | None]:
     """The path in PATH#PART, and the part.
 
-    A '#' may also stand in the name of a file or folder: the path ends at the first '#' before which there is
-    a path that exists, or else a name that ends as that of a format does. With `names` other text is
-    NAME#PART, where NAME has no '#'.
+    A '#' may also stand in the name of a file or folder: the path ends at the first '#' before which there is a path
+    that exists, or else a name that ends as that of a format does. With `names` other text is NAME#PART, where NAME has
+    no '#'.
     """
     text = os.fspath(spec)
     if is_there(text):

@@ -1,7 +1,7 @@
 """Rows of a Parquet column of lists, in a file or in a folder of part files. Needs pyarrow.
 
-Batches of rows are decoded one after another, and no row group is held whole. What comes is held against the
-footer's counts, and against the shape.
+Batches of rows are decoded one after another, and no row group is held whole. What comes is held against the footer's
+counts, and against the shape.
 """
 
 import bisect
@@ -38,8 +38,8 @@ _WHOLE_BYTES = 16 * 2**20
 def open_parquet(path: Path, column: str | None) -> Rows:
     """Open a column of lists of floats, all of one length, of a Parquet file or of a folder of part files.
 
-    Part files, sorted by path, may lie in folders below named `key=value`; names that begin with `_` or `.`
-    are passed over. `column` may be left out where one column has lists of floats.
+    Part files, sorted by path, may lie in folders below named `key=value`; names that begin with `_` or `.` are passed
+    over. `column` may be left out where one column has lists of floats.
     """
     files = sorted(_walk(path), key=lambda file: file.parts) if path.is_dir() else [path]
     if not files:
@@ -58,8 +58,8 @@ def is_parquet_folder(path: Path) -> bool:
 
 
 class ParquetRows(StreamedRows):
-    """The lists of one column, one row each. Reading raises InputError for a list that is null, holds a null
-    or has another length."""
+    """The lists of one column, one row each. Reading raises InputError for a list that is null, holds a null or has
+    another length."""
 
     def __init__(self, parts: "list[Part]", column: str, name: str) -> None:
         super().__init__()
@@ -238,8 +238,8 @@ def pyarrow_parquet(what: str) -> Any:
 def _parquet_file(path: Path, dictionaries: list[str] | None = None) -> Any:
     source = LocalFile(path)  # its errors, before pyarrow's
     pq = pyarrow_parquet(f"reading {path}")
-    # With a buffer pyarrow makes room for a page as large as its header says, up to 2 GiB. Without one it
-    # reads a column chunk first, and a page can be no larger; of Python's files it takes what is there.
+    # With a buffer pyarrow makes room for a page as large as its header says, up to 2 GiB. Without one it reads a
+    # column chunk first, and a page can be no larger; of Python's files it takes what is there.
     is_small = source.size <= _WHOLE_BYTES
     return pq.ParquetFile(
         SequentialFile(source) if is_small else path,

@@ -1,7 +1,7 @@
 """safetensors: the rows of a tensor, and files written whole or with other rows in place of a tensor.
 
-The library checks the header, and gives no offsets. The header is written here: the library puts the metadata
-in another order each time, and equal results are to be equal bytes.
+The library checks the header, and gives no offsets. The header is written here: the library puts the metadata in
+another order each time, and equal results are to be equal bytes.
 """
 
 import json
@@ -87,8 +87,8 @@ def read_tensors(
 ) -> tuple[dict[str, Array], dict[str, str]]:
     """The tensors of a file whose metadata name `format`, or one of several, as copies in memory, and the metadata.
 
-    Messages say `what` such a file holds ("a transformation"), and `how` to write it ("write it with save"). A
-    checksum is compared where there is one, and with `sealed` there must be.
+    Messages say `what` such a file holds ("a transformation"), and `how` to write it ("write it with save"). A checksum
+    is compared where there is one, and with `sealed` there must be.
     """
     source = LocalFile(path)
     try:

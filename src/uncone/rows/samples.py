@@ -19,9 +19,8 @@ def as_samples(x: Any, mask: Any = None) -> Rows:
     Args:
         x: Rows, or a tensor, array, list or DataFrame (N, D) of numbers; with a mask also (B, T, D), or more axes
             before D. Integers and the numbers of lists become float64.
-        mask: bool or 0 and 1, of the shape of `x` without its last axis: True = keep. A tokenizer's
-            `attention_mask` is one. The `ids` of the rows are then their places among all positions, in
-            order: b T + t.
+        mask: bool or 0 and 1, of the shape of `x` without its last axis: True = keep. A tokenizer's `attention_mask` is
+            one. The `ids` of the rows are then their places among all positions, in order: b T + t.
 
     Raises:
         InputError: not Rows, a tensor, an array, a list or a DataFrame of numbers (bools are none), or integers beyond

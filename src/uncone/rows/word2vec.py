@@ -1,7 +1,7 @@
 """word2vec binary, its rows and its writer: a line "N D", then each word, a space, D little-endian float32.
 
-Words are of any length, so that no row's place can be computed: one pass finds the places of every `GRID`-th
-row, which is where reading begins later.
+Words are of any length, so that no row's place can be computed: one pass finds the places of every `GRID`-th row, which
+is where reading begins later.
 """
 
 import re
@@ -77,8 +77,8 @@ class Word2VecRows(WordRows):
             )
 
     def _records(self, row: int, offset: int) -> Iterator[tuple[int, memoryview, list[tuple[int, int]]]]:
-        """Whole records from `row` on, at byte `offset`, some MiB at a time: the byte at which the content
-        begins, the content, and where in it each word and its vector begin."""
+        """Whole records from `row` on, at byte `offset`, some MiB at a time: the byte at which the content begins, the
+        content, and where in it each word and its vector begin."""
         n, vector = self.shape[0], 4 * self.shape[1]
         size = max(_PIECE_BYTES, 2 * (vector + _LONGEST_WORD + 2))
         while row < n:
@@ -108,8 +108,7 @@ class Word2VecRows(WordRows):
 
 
 def _refuse_text(source: LocalFile, n: int, d: int, offset: int) -> None:
-    """Text has the same first line, and numbers like 0.1 take four bytes with a space: it could pass for
-    float32.
+    """Text has the same first line, and numbers like 0.1 take four bytes with a space: it could pass for float32.
 
     Two lines are looked at, as the bytes of one float32 can be a digit and a newline.
     """

@@ -1,13 +1,13 @@
 """Lines of word vectors: a word, which may hold spaces, and D numbers in decimal, many at once.
 
-A piece of text is taken apart as a whole. A line that has not the usual form (a number without a point, tabs,
-two spaces) is read by the plain rule of `split_line` and `float`: that rule is what the format means here,
-and all errors come from it.
+A piece of text is taken apart as a whole. A line that has not the usual form (a number without a point, tabs, two
+spaces) is read by the plain rule of `split_line` and `float`: that rule is what the format means here, and all errors
+come from it.
 
-A number of up to 8 digits, a point and up to 16 digits is m / 10^k with whole m and k. Where m is below 2^53
-both are exact in float64 and the quotient is rounded once, so that it is the nearest float64 to the decimal
-(Clinger, 1990, the fast path). Eight digits at a time are turned into a whole number inside one 64-bit word:
-that takes a quarter of the time of NumPy's and Arrow's readers, and lets go of the interpreter's lock.
+A number of up to 8 digits, a point and up to 16 digits is m / 10^k with whole m and k. Where m is below 2^53 both are
+exact in float64 and the quotient is rounded once, so that it is the nearest float64 to the decimal (Clinger, 1990, the
+fast path). Eight digits at a time are turned into a whole number inside one 64-bit word: that takes a quarter of the
+time of NumPy's and Arrow's readers, and lets go of the interpreter's lock.
 """
 
 from contextlib import suppress
@@ -117,8 +117,8 @@ def quoted(field: bytes) -> str:
 
 
 class _Lines(NamedTuple):
-    """The first byte and the newline of each line of a piece, (n,); the lines of the usual form, (m,); their
-    first space, then in turn the point of a number and the mark after it, (m, 2D + 1)."""
+    """The first byte and the newline of each line of a piece, (n,); the lines of the usual form, (m,); their first
+    space, then in turn the point of a number and the mark after it, (m, 2D + 1)."""
 
     begin: Places
     end: Places

@@ -1,9 +1,9 @@
-"""Word vectors in text, their rows and their writer: word2vec (a first line "N D"), GloVe (no such line),
-fastText's `.vec`.
+"""Word vectors in text, their rows and their writer: word2vec (a first line "N D"), GloVe (no such line), fastText's
+`.vec`.
 
-Opening reads the file once, to count the lines and to note where every `GRID`-th one begins. Numbers are
-parsed when rows are read, piece by piece, on as many threads as a BLAS has. Nine significant digits are
-written: each float32 is read back as it was.
+Opening reads the file once, to count the lines and to note where every `GRID`-th one begins. Numbers are parsed when
+rows are read, piece by piece, on as many threads as a BLAS has. Nine significant digits are written: each float32 is
+read back as it was.
 """
 
 import gzip
@@ -58,10 +58,9 @@ class WordRows(StreamedRows):
 class WordVectorRows(WordRows):
     """The vectors of a text file, which may be gzipped: each number is `float` of its text, rounded.
 
-    Each line is a word and D numbers. D is that of a first line "N D", or else the count of numbers that end
-    the first line. A word is all that stands before the last D numbers; it may hold spaces, be empty, or
-    stand twice. Opening counts the lines; reading raises InputError, with its number, for a line without D
-    numbers.
+    Each line is a word and D numbers. D is that of a first line "N D", or else the count of numbers that end the first
+    line. A word is all that stands before the last D numbers; it may hold spaces, be empty, or stand twice. Opening
+    counts the lines; reading raises InputError, with its number, for a line without D numbers.
     """
 
     def __init__(self, path: Path_, *, zipped: bool = False) -> None:
@@ -277,8 +276,8 @@ class GzipWriter(TextWriter):
 
 
 def written_words(target: Target, source: Source, unreadable: Callable[[bytes], str]) -> Iterator[bytes]:
-    """The words as they stand in the source, or its labels; `unreadable` says why one could not be read back,
-    or nothing. A word that could not is refused when it is met."""
+    """The words as they stand in the source, or its labels; `unreadable` says why one could not be read back, or
+    nothing. A word that could not is refused when it is met."""
     labels = None if isinstance(source.rows, WordRows) else source.rows.labels
     if isinstance(source.rows, WordRows):
         words: Iterator[bytes | None] = source.rows.words()

@@ -96,8 +96,7 @@ class Affine:
         dtype and device come back; float16 and bfloat16 are computed in float32.
 
         Raises:
-            InputError: another width, no floats, numbers that are not finite, or a result that its dtype
-                cannot hold.
+            InputError: another width, no floats, numbers that are not finite, or a result that its dtype cannot hold.
         """
         return apply(x, self.map())
 
@@ -121,8 +120,8 @@ class Affine:
 
     @on_one_thread
     def compose(self, after: "Affine") -> "Affine":
-        """One transformation that does this one first, then `after`, and keeps what this one was fitted on;
-        InputError where `after` takes rows of another width."""
+        """One transformation that does this one first, then `after`, and keeps what this one was fitted on; InputError
+        where `after` takes rows of another width."""
         if after.d != self.k:
             raise InputError(
                 f"expected a transformation of rows of {self.k} features, got one of {after.d}: fit it on these"

@@ -54,15 +54,15 @@ def repair_rows(
 ) -> Applied:
     """Write the transformed rows of `source` to the file `out`: whole, or not at all.
 
-    The format is that of `out`'s suffix, or without one that of the source: `.npy`, `.npz`, `.safetensors`,
-    `.parquet`, `.vec`, `.txt`, `.glove`, `.vec.gz`, `.txt.gz`, `.bin` for word2vec binary. After `.npz`,
-    `.safetensors` and `.parquet` `#NAME` may name the rows. Words are kept where the format has a place for
-    them, and other arrays, tensors and columns where the source is of the same format. The dtype is that of
-    the rows: float16 and bfloat16 are computed in float32 and rounded once. A format without bfloat16 or
-    quantised types gets float32, and so does text, with nine digits.
+    The format is that of `out`'s suffix, or without one that of the source: `.npy`, `.npz`, `.safetensors`, `.parquet`,
+    `.vec`, `.txt`, `.glove`, `.vec.gz`, `.txt.gz`, `.bin` for word2vec binary. After `.npz`, `.safetensors` and
+    `.parquet` `#NAME` may name the rows. Words are kept where the format has a place for them, and other arrays,
+    tensors and columns where the source is of the same format. The dtype is that of the rows: float16 and bfloat16 are
+    computed in float32 and rounded once. A format without bfloat16 or quantised types gets float32, and so does text,
+    with nine digits.
 
-    Rows that are all zero stay zero, whatever the transformation makes of them: they are texts without a vector,
-    and an index would find them all under one. `transformation.transform` itself knows no such rows.
+    Rows that are all zero stay zero, whatever the transformation makes of them: they are texts without a vector, and an
+    index would find them all under one. `transformation.transform` itself knows no such rows.
 
     Args:
         source: `Rows`, such as `uncone.open_rows` gives for a file, or a tensor or array (N, D). Read once.
@@ -72,13 +72,13 @@ def repair_rows(
         progress: called with the number of rows done.
 
     Returns:
-        An `Applied`. Its notes say what could not be kept, and name both sides where the transformation was
-        fitted on other rows than these, as for queries one that was fitted on documents.
+        An `Applied`. Its notes say what could not be kept, and name both sides where the transformation was fitted on
+        other rows than these, as for queries one that was fitted on documents.
 
     Raises:
-        InputError: another width; rows that are not finite, or a result that the dtype cannot hold; an `out`
-            that exists, that is the source, that has an unknown suffix, or that cannot be written (no folder,
-            no right, no space).
+        InputError: another width; rows that are not finite, or a result that the dtype cannot hold; an `out` that
+            exists, that is the source, that has an unknown suffix, or that cannot be written (no folder, no right, no
+            space).
     """
     began = time.perf_counter()
     rows = as_rows(source)
@@ -110,8 +110,8 @@ def repair_rows(
 
 
 def check_out(out: Path_, rows: Rows, *, overwrite: bool, k: int | None = None) -> Target:
-    """The file for `rows` repaired to k columns: of a suffix that is written, not one that is read, not there
-    yet (unless `overwrite`), in a folder that is there. Raises InputError otherwise."""
+    """The file for `rows` repaired to k columns: of a suffix that is written, not one that is read, not there yet
+    (unless `overwrite`), in a folder that is there. Raises InputError otherwise."""
     target = target_of(out, source_of(rows), rows.shape[1] if k is None else k)
     path, resolved, read = target.path, atomic.writable(target.path), Path(split_part(rows.name)[0])
     with suppress(OSError):
@@ -185,8 +185,8 @@ class _AheadRows(DerivedRows):
 
 
 class _Gate(io.BufferedIOBase):
-    """The file, until it is shut: a zip or Parquet file that an error leaves open is ended when it is freed,
-    after the file under it is closed."""
+    """The file, until it is shut: a zip or Parquet file that an error leaves open is ended when it is freed, after the
+    file under it is closed."""
 
     def __init__(self, handle: BinaryIO) -> None:
         self._handle, self._flushed, self.shut = handle, 0, False

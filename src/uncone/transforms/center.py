@@ -14,8 +14,7 @@ from uncone.transforms.transformed import Array, library, like, norms_of
 class Center(Transformation):
     """Subtract the mean row: y = x - mean, mean = sum_i p_i x_i with p_i = w_i / sum w.
 
-    Differences of rows stay, and so do Euclidean distances; cosines change, and random pairs have 0 on
-    average.
+    Differences of rows stay, and so do Euclidean distances; cosines change, and random pairs have 0 on average.
 
     Attributes after `fit`:
         mean_: float64 (D,).
@@ -36,11 +35,11 @@ class Center(Transformation):
 
 
 class ScaledCenter(Transformation):
-    """Subtract the mean direction, scaled to the row: y = x - |x| m, m = the mean of x_i / |x_i| (Bis et al.
-    2021, Too Much in Common; `remove_mean(scale=True)` of their program).
+    """Subtract the mean direction, scaled to the row: y = x - |x| m, m = the mean of x_i / |x_i| (Bis et al. 2021, Too
+    Much in Common; `remove_mean(scale=True)` of their program).
 
-    It centres the directions and keeps the norms' weight: y = |x| (x / |x| - m). Not affine, so it cannot be
-    folded into a model's weights. A zero row has no direction: it is left out of m, and stays zero.
+    It centres the directions and keeps the norms' weight: y = |x| (x / |x| - m). Not affine, so it cannot be folded
+    into a model's weights. A zero row has no direction: it is left out of m, and stays zero.
 
     Attributes after `fit`:
         mean_direction_: m, float64 (D,), of length at most 1.
@@ -68,16 +67,15 @@ class ScaledCenter(Transformation):
 
 
 class RemoveMeanDirection(Transformation):
-    """Project rows off the direction of their mean: y = x - (x . m) m, m = mean / |mean| (Ren, Sun & Liang
-    2026).
+    """Project rows off the direction of their mean: y = x - (x . m) m, m = mean / |mean| (Ren, Sun & Liang 2026).
 
-    The repaired rows have mean zero and no variance along m. All of a row that is orthogonal to m stays, so a
-    row keeps its norm but for its part along m. The scale of the rows does not matter: c x has the same m, or
-    -m, and the same projection.
+    The repaired rows have mean zero and no variance along m. All of a row that is orthogonal to m stays, so a row keeps
+    its norm but for its part along m. The scale of the rows does not matter: c x has the same m, or -m, and the same
+    projection.
 
     Attributes after `fit`:
-        direction_: m, float64 (D,), of length 1. Zero where the mean is zero up to the rounding of the rows,
-            as after centring: then the rows stay as they are, and a warning says so.
+        direction_: m, float64 (D,), of length 1. Zero where the mean is zero up to the rounding of the rows, as after
+            centring: then the rows stay as they are, and a warning says so.
 
     Example:
         >>> import numpy
@@ -105,13 +103,12 @@ class RemoveMeanDirection(Transformation):
 
 
 class Standardize(Transformation):
-    """Centre every feature and divide it by its deviation: y = (x - mean) / s, s^2 = sum_i p_i (x_i -
-    mean)^2.
+    """Centre every feature and divide it by its deviation: y = (x - mean) / s, s^2 = sum_i p_i (x_i - mean)^2.
 
-    The repair of rogue dimensions, single features that dominate every cosine (Timkey & van Schijndel 2021,
-    All Bark and No Bite, section 5). s is the deviation of these rows and not an estimate (no N - 1), as in
-    scikit-learn's StandardScaler. A feature that is constant, to the rounding of its mean or of a usual
-    feature's size (the median of their root mean squares), is centred and not divided.
+    The repair of rogue dimensions, single features that dominate every cosine (Timkey & van Schijndel 2021, All Bark
+    and No Bite, section 5). s is the deviation of these rows and not an estimate (no N - 1), as in scikit-learn's
+    StandardScaler. A feature that is constant, to the rounding of its mean or of a usual feature's size (the median of
+    their root mean squares), is centred and not divided.
 
     Attributes after `fit`:
         mean_, scale_: the means and s (1 where constant), float64 (D,).

@@ -29,15 +29,14 @@ _SUMS_BYTES = 96 * 2**20
 class ClusterCenter(Transformation):
     """All-but-the-Top within each cluster of rows: y = z - sum_j (u_cj . z) u_cj, z = x - mean_c.
 
-    Rajaee & Pilehvar 2021, A Cluster-based Approach for Improving Isotropy in Contextual Embedding Space:
-    k-means, then for each cluster its mean and its first principal directions are removed. A new row is of
-    the cluster whose centre is nearest. The map is affine within a cluster and jumps at its border. `fit`
-    reads the rows twice or more, and needs scikit-learn: pip install 'uncone[cluster]'.
+    Rajaee & Pilehvar 2021, A Cluster-based Approach for Improving Isotropy in Contextual Embedding Space: k-means, then
+    for each cluster its mean and its first principal directions are removed. A new row is of the cluster whose centre
+    is nearest. The map is affine within a cluster and jumps at its border. `fit` reads the rows twice or more, and
+    needs scikit-learn: pip install 'uncone[cluster]'.
 
-    Two things differ from the authors' program. k-means is seeded and begins by k-means++; beyond 2^24
-    numbers it sees a sample of rows. And of a cluster of n rows at most (n - 1) / 2 directions are removed (n
-    - 1 would leave zeros), and none without variance, so that clusters of less than 2 n_components + 1 rows,
-    or of equal ones, lose fewer.
+    Two things differ from the authors' program. k-means is seeded and begins by k-means++; beyond 2^24 numbers it sees
+    a sample of rows. And of a cluster of n rows at most (n - 1) / 2 directions are removed (n - 1 would leave zeros),
+    and none without variance, so that clusters of less than 2 n_components + 1 rows, or of equal ones, lose fewer.
 
     Args:
         n_clusters: clusters, 27 in the authors' program.
@@ -51,8 +50,8 @@ class ClusterCenter(Transformation):
             fewer.
 
     Raises:
-        InputError: on `fit`, for `Moments`, fewer rows than clusters, not more features than directions, or
-            without scikit-learn.
+        InputError: on `fit`, for `Moments`, fewer rows than clusters, not more features than directions, or without
+            scikit-learn.
     """
 
     affine: ClassVar[bool] = False
@@ -151,8 +150,8 @@ def _centers(rows: Rows, w: Array | None, n_clusters: int, seed: int) -> Array:
 
 
 def _distinct(x: Array, weights: Array | None) -> tuple[Array, Array]:
-    """The different rows of `x` (n, D) in the order of their bytes, and how often, or how heavily, each is
-    there: so neither the order of the rows nor whether one is repeated or weighted moves a centre."""
+    """The different rows of `x` (n, D) in the order of their bytes, and how often, or how heavily, each is there: so
+    neither the order of the rows nor whether one is repeated or weighted moves a centre."""
     if weights is not None:
         x, weights = x[weights > 0], weights[weights > 0]
     x = np.ascontiguousarray(x + 0)  # -0 becomes 0

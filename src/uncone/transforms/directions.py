@@ -22,10 +22,9 @@ LEAST_ROWS_PER_FEATURE = 5
 class AllButTheTop(Transformation):
     """Subtract the mean and the first principal directions u_1 ... u_k of the centred rows.
 
-    Centred (Bis et al. 2021, Too Much in Common, equation 11): y = (x - mean) - sum_j (u_j . (x - mean)) u_j.
-    Original (Mu & Viswanath 2018, All-but-the-Top, algorithm 1): y = (x - mean) - sum_j (u_j . x) u_j, which
-    differs by one constant vector: original - centred = -sum_j (u_j . mean) u_j. It gives the rows a mean
-    again.
+    Centred (Bis et al. 2021, Too Much in Common, equation 11): y = (x - mean) - sum_j (u_j . (x - mean)) u_j. Original
+    (Mu & Viswanath 2018, All-but-the-Top, algorithm 1): y = (x - mean) - sum_j (u_j . x) u_j, which differs by one
+    constant vector: original - centred = -sum_j (u_j . mean) u_j. It gives the rows a mean again.
 
     Args:
         n_components: k; by default ceil(D / 100), as in both papers.
@@ -33,12 +32,12 @@ class AllButTheTop(Transformation):
 
     Attributes after `fit`:
         mean_: float64 (D,).
-        components_: the unit directions as rows, float64 (k, D), the one of the largest variance first.
-        variances_: the variances of the rows along them, float64 (k,).
+        components_: the unit directions as rows, float64 (k, D), the one of the largest variance first. variances_: the
+        variances of the rows along them, float64 (k,).
 
     Raises:
-        InputError: on `fit`, where not more rows or features than directions are there, or the rows vary in
-            fewer directions.
+        InputError: on `fit`, where not more rows or features than directions are there, or the rows vary in fewer
+            directions.
 
     Example:
         >>> import numpy
@@ -84,14 +83,14 @@ class AllButTheTop(Transformation):
 
 
 class Whiten(Transformation):
-    """Divide every principal direction by a power of its deviation: y = (x - mean) U L^(-power / 2) (PCA), or
-    the same times U' (ZCA).
+    """Divide every principal direction by a power of its deviation: y = (x - mean) U L^(-power / 2) (PCA), or the same
+    times U' (ZCA).
 
-    U L U' is the covariance of the rows, divided by N - 1, with eigenvalues below `floor` times the largest
-    raised to that. Power 1 makes the covariance the identity (PCA: Su et al. 2021, Whitening Sentence
-    Representations; ZCA: Bell & Sejnowski 1997, which changes the rows least and keeps their coordinates);
-    power 0 only centres and turns. Between, an eigenvalue l becomes l^(1 - power). Full whitening often hurts
-    retrieval: it makes the directions of noise as loud as the rest.
+    U L U' is the covariance of the rows, divided by N - 1, with eigenvalues below `floor` times the largest raised to
+    that. Power 1 makes the covariance the identity (PCA: Su et al. 2021, Whitening Sentence Representations; ZCA: Bell
+    & Sejnowski 1997, which changes the rows least and keeps their coordinates); power 0 only centres and turns.
+    Between, an eigenvalue l becomes l^(1 - power). Full whitening often hurts retrieval: it makes the directions of
+    noise as loud as the rest.
 
     Args:
         kind: "zca" or "pca".
@@ -99,17 +98,16 @@ class Whiten(Transformation):
         floor: the least eigenvalue, as a share of the largest: where there is none, numbers would explode.
         n_components: keep only so many directions: PCA gives rows (N, n_components), ZCA rows (N, D) of that
             rank.
-        force: warn of fewer than 5 D rows, as estimators of scikit-learn do; False refuses them, as `repair`
-            and `evaluate` do.
+        force: warn of fewer than 5 D rows, as estimators of scikit-learn do; False refuses them, as `repair` and
+            `evaluate` do.
 
     Attributes after `fit`:
         mean_: float64 (D,).
-        components_: the unit directions as rows, float64 (k, D), the one of the largest variance first.
-        variances_: their eigenvalues before the floor, float64 (k,).
+        components_: the unit directions as rows, float64 (k, D), the one of the largest variance first. variances_:
+        their eigenvalues before the floor, float64 (k,).
 
     Raises:
-        InputError: on `fit`, for fewer than two rows, rows that are all equal, or without `force` fewer than
-            5 D rows.
+        InputError: on `fit`, for fewer than two rows, rows that are all equal, or without `force` fewer than 5 D rows.
 
     Example:
         >>> import numpy

@@ -13,25 +13,24 @@ from uncone.transforms.normalized import Normalized, undivided
 
 
 def to_faiss(transformation: Transformation | Affine | Normalized, path: Path_ | None = None) -> Any:
-    """`faiss.LinearTransform` of (d_in, d_out) = (D, K) with A = weight' and b = -shift @ weight, so that an
-    index repairs what is added to it and what it is asked.
+    """`faiss.LinearTransform` of (d_in, d_out) = (D, K) with A = weight' and b = -shift @ weight, so that an index
+    repairs what is added to it and what it is asked.
 
-    Faiss computes A x + b in float32: where the mean is much longer than the rows' spread, about |mean| /
-    spread times 6e-8 of the result is rounding, which `transform` avoids by subtracting first. Of a transform
-    that Faiss 1.15 has read from a file, call `set_is_orthonormal()` before `reverse_transform`: as read it counts
-    as orthonormal, and the result is wrong without an error.
+    Faiss computes A x + b in float32: where the mean is much longer than the rows' spread, about |mean| / spread times
+    6e-8 of the result is rounding, which `transform` avoids by subtracting first. Of a transform that Faiss 1.15 has
+    read from a file, call `set_is_orthonormal()` before `reverse_transform`: as read it counts as orthonormal, and the
+    result is wrong without an error.
 
     Args:
         transformation: fitted and affine.
         path: also write it to this file, atomically, as `faiss.write_VectorTransform` does.
 
     Returns:
-        The trained transform. `faiss.IndexPreTransform(it, index)` with an index of K features uses it on
-        both sides.
+        The trained transform. `faiss.IndexPreTransform(it, index)` with an index of K features uses it on both sides.
 
     Raises:
-        InputError: faiss is missing, the transformation is not affine or not fitted, it normalises
-            (`to_index` takes it), or the file cannot be written.
+        InputError: faiss is missing, the transformation is not affine or not fitted, it normalises (`to_index` takes
+            it), or the file cannot be written.
 
     Example:
         >>> from uncone.transforms import Center
@@ -60,8 +59,8 @@ def to_faiss(transformation: Transformation | Affine | Normalized, path: Path_ |
 
 
 def to_index(transformation: Transformation | Affine | Normalized, index: Any) -> Any:
-    """`index` with the repair before it: a `faiss.IndexPreTransform`, which repairs what is added and what is
-    asked, and after a `Normalized` repair divides both by their norm.
+    """`index` with the repair before it: a `faiss.IndexPreTransform`, which repairs what is added and what is asked,
+    and after a `Normalized` repair divides both by their norm.
 
     Args:
         transformation: fitted; affine, or `Normalized` of an affine one.

@@ -31,8 +31,8 @@ IN_THE_MOMENTS = "in the moments"
 class Transformation(Estimator):
     """A fitted change of rows. The constructor keeps options; names of fitted values end in an underscore.
 
-    An estimator of scikit-learn, which it neither needs nor loads. Tensors, `Rows` and `Moments` are taken
-    besides, and are never turned into something else.
+    An estimator of scikit-learn, which it neither needs nor loads. Tensors, `Rows` and `Moments` are taken besides, and
+    are never turned into something else.
 
     Attributes after `fit`:
         fitted_: what it was fitted on.
@@ -63,16 +63,16 @@ class Transformation(Estimator):
             y: for scikit-learn's pipelines; it is not read.
             sample_weight: (N,), `weights` by scikit-learn's name. Whole numbers have the result of repeated
                 rows, to the N - 1 of a covariance.
-            weights: (N,) non-negative weights of rows, for instance token frequencies (Zipfian fitting); all
-                equal by default. Only their proportions matter.
+            weights: (N,) non-negative weights of rows, for instance token frequencies (Zipfian fitting); all equal by
+                default. Only their proportions matter.
             progress: called with the number of rows done.
 
         Returns:
             Itself.
 
         Raises:
-            InputError: an option that means nothing, rows that are not finite or too few, weights that do not
-                fit, or moments without the sums needed.
+            InputError: an option that means nothing, rows that are not finite or too few, weights that do not fit, or
+                moments without the sums needed.
         """
         self.checked_options()
         weights = as_weights(weights, sample_weight)
@@ -80,8 +80,8 @@ class Transformation(Estimator):
         return self._fitted_on(x, self._fit(as_table(x), weights, progress, repeats))
 
     def _fit(self, x: Any, weights: Array | None, progress: Tick | None, repeats: bool) -> Fitted:
-        """Set the fitted arrays from rows or moments, and say what those were. Weights that are `repeats` stand
-        for repeated rows."""
+        """Set the fitted arrays from rows or moments, and say what those were. Weights that are `repeats` stand for
+        repeated rows."""
         moments, fitted, counted = summarise(
             x, weights, second=self.second, unit_first=self.unit_first, progress=progress
         )
@@ -94,8 +94,8 @@ class Transformation(Estimator):
         return fitted
 
     def _solve(self, m: Moments, counted: int) -> Affine | None:
-        """Set the fitted arrays from the sums, of `counted` rows of a weight above 0; return the affine map
-        where there is one."""
+        """Set the fitted arrays from the sums, of `counted` rows of a weight above 0; return the affine map where there
+        is one."""
         raise NotImplementedError
 
     def _warn(self, message: str) -> None:
@@ -117,8 +117,8 @@ class Transformation(Estimator):
         A list or a DataFrame becomes an array, integers become float64; `set_output` asks for DataFrames.
 
         Raises:
-            InputError: not fitted, another width or other names of features, no floats, numbers that are not
-                finite, or a single vector (D,) that is no tensor.
+            InputError: not fitted, another width or other names of features, no floats, numbers that are not finite, or
+                a single vector (D,) that is no tensor.
         """
         map = self.map()
         return self._framed(apply(self._check_table(x), map), x)
@@ -140,8 +140,8 @@ class Transformation(Estimator):
     def inverse_transform(self) -> Callable[[X], X]:
         """The rows that `transform` made `y` of, (N, K) to (N, D): `inverse_transform(y)`, raising as `transform`.
 
-        There is no such attribute, as scikit-learn's tools look for it, where it could only raise: where directions
-        are removed, or the transformation is not affine.
+        There is no such attribute, as scikit-learn's tools look for it, where it could only raise: where directions are
+        removed, or the transformation is not affine.
         """
         if not self._can_be_undone():
             lost = "removes directions" if self.affine else "depends on each row's norm or cluster"
@@ -253,8 +253,8 @@ def summarise(
 
 
 class DigestedRows(DerivedRows):
-    """`rows`, whose sha256 is known once `blocks` has run to its end: each block is digested while it is in
-    use, on another thread, as hashlib lets go of the interpreter's lock."""
+    """`rows`, whose sha256 is known once `blocks` has run to its end: each block is digested while it is in use, on
+    another thread, as hashlib lets go of the interpreter's lock."""
 
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows)

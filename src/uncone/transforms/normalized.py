@@ -17,12 +17,12 @@ _FAR = 1e15
 
 @dataclass(frozen=True, eq=False)
 class Normalized:
-    """A fitted transformation, after which each row is divided by its Euclidean norm: y = z / |z|, where z is
-    the transformed row.
+    """A fitted transformation, after which each row is divided by its Euclidean norm: y = z / |z|, where z is the
+    transformed row.
 
-    The inner product of two such rows is their cosine. A row that the transformation makes zero stays zero. The
-    whole is not affine, so it cannot be folded into a model's weights; `to_index` of `uncone.transforms.faiss`
-    puts it before a Faiss index.
+    The inner product of two such rows is their cosine. A row that the transformation makes zero stays zero. The whole
+    is not affine, so it cannot be folded into a model's weights; `to_index` of `uncone.transforms.faiss` puts it before
+    a Faiss index.
 
     Args:
         repair: the fitted transformation.

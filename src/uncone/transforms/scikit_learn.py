@@ -1,7 +1,7 @@
 """What scikit-learn asks of an estimator beside fitting: tables as input, names of features, DataFrames out.
 
-Nothing here needs scikit-learn. It is asked only where another program has loaded it. Some messages hold its
-words, by which its checks know them.
+Nothing here needs scikit-learn. It is asked only where another program has loaded it. Some messages hold its words, by
+which its checks know them.
 """
 
 import inspect
@@ -195,8 +195,8 @@ class Estimator:
         return True
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Let `transform` of an array, a list or a DataFrame give a DataFrame of "pandas" or "polars", or
-        arrays again by "default"; None changes nothing."""
+        """Let `transform` of an array, a list or a DataFrame give a DataFrame of "pandas" or "polars", or arrays again
+        by "default"; None changes nothing."""
         if transform is not None:
             if transform not in _OUTPUTS:
                 raise InputError(f"expected one of {', '.join(_OUTPUTS)}, got {transform!r}: choose one")

@@ -29,8 +29,8 @@ _SPECIAL = {"bfloat16": np.uint16(0x7F80), "float16": np.uint16(0x7C00)}
 class Map(NamedTuple):
     """Rows of d features to rows of k: (n, D) of float32 or float64 to (n, K) of the same dtype.
 
-    `move` works row by row, into `out` where it is given, and does not write to its argument. Tensors that
-    need a gradient or lie on another device come as they are.
+    `move` works row by row, into `out` where it is given, and does not write to its argument. Tensors that need a
+    gradient or lie on another device come as they are.
     """
 
     move: Callable[..., Any]
