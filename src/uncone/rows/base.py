@@ -244,7 +244,8 @@ class ArrayRows(Rows):
     @property
     def on_device(self) -> Any:
         """The tensor where it lies on a GPU of CUDA; None for all else."""
-        return self._x if is_tensor(self._x) and self._x.is_cuda else None
+        x: Any = self._x
+        return x if is_tensor(x) and x.is_cuda else None
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         x = self._x[start:stop]

@@ -69,8 +69,9 @@ class LocalFile:
 
 def member_start(source: LocalFile, member: zipfile.ZipInfo) -> int:
     """Where the bytes of a member of a zip file begin: its own header may be longer than the directory says."""
-    at = member.header_offset + _LOCAL_HEADER.size
-    return at + sum(_LOCAL_HEADER.unpack(source.read(member.header_offset, _LOCAL_HEADER.size)))
+    size = _LOCAL_HEADER.size
+    lengths: tuple[int, int] = _LOCAL_HEADER.unpack(source.read(member.header_offset, size))
+    return member.header_offset + size + sum(lengths)
 
 
 def was_cut(expected: str, got: object) -> InputError:
