@@ -32,6 +32,20 @@ def refuses(message: str, call: Callable[..., object], *arguments: Any, **option
     return str(caught.value)
 
 
+def text_of(x: torch.Tensor, *, form: str = "%.5f", end: str = "\n", header: bool = False) -> bytes:
+    """Word vectors in text: w0, w1, ..."""
+    lines = [f"{len(x)} {x.shape[1]}{end}"] if header else []
+    lines += [f"w{i} " + " ".join(form % value for value in row) + end for i, row in enumerate(x.tolist())]
+    return "".join(lines).encode()
+
+
+def binary_of(x: torch.Tensor, *, newline: bytes = b"\n", words: list[bytes] | None = None) -> bytes:
+    """word2vec binary."""
+    names = [f"w{i}".encode() for i in range(len(x))] if words is None else words
+    rows = [name + b" " + row.numpy().tobytes() + newline for name, row in zip(names, x, strict=True)]
+    return f"{x.shape[0]} {x.shape[1]}\n".encode() + b"".join(rows)
+
+
 def mutated(content: bytes, changes: list[tuple[int, int]], stop: int | None = None) -> bytes:
     """`content` with other bytes at some places, cut before one of them."""
     changed = bytearray(content)

@@ -20,15 +20,9 @@ from uncone.rows.word2vec import Word2VecRows
 from uncone.rows.word_lines import PADDING, LineError, Piece, number, parse_piece, split_line, words_of
 
 from ..matrices import equal, gaussian
-from .reading import CHANGES, all_rows, growth, mutated, refused_or_read, refuses
+from .reading import CHANGES, all_rows, binary_of, growth, mutated, refused_or_read, refuses, text_of
 
 ROOT = Path(__file__).parents[2]
-
-
-def _text(x: torch.Tensor, *, form: str = "%.5f", end: str = "\n", header: bool = False) -> bytes:
-    lines = [f"{len(x)} {x.shape[1]}{end}"] if header else []
-    lines += [f"w{i} " + " ".join(form % value for value in row) + end for i, row in enumerate(x.tolist())]
-    return "".join(lines).encode()
 
 
 def _write(path: Path, content: bytes) -> Path:
@@ -52,9 +46,9 @@ class TestText:
     @pytest.mark.parametrize("header", [True, False])
     def test_every_ending_reads_the_same(self, tmp_path: Path, name: str, end: str, header: bool) -> None:
         x = gaussian(30, 4)
-        rows = uncone.open_rows(_write(tmp_path / name, _text(x, end=end, header=header)))
+        rows = uncone.open_rows(_write(tmp_path / name, text_of(x, end=end, header=header)))
         assert (rows.shape, rows.dtype) == ((30, 4), "float32")
-        assert equal(all_rows(rows), _parsed(_text(x), 4))
+        assert equal(all_rows(rows), _parsed(text_of(x), 4))
         assert rows.labels == [f"w{i}" for i in range(30)]
 
     @pytest.mark.parametrize("between", [" ", "\t"])
@@ -71,9 +65,9 @@ class TestText:
     @pytest.mark.parametrize("header", [True, False])
     def test_a_byte_order_mark_is_no_part_of_a_word(self, tmp_path: Path, name: str, header: bool) -> None:
         x = gaussian(GRID + 5, 2)
-        rows = uncone.open_rows(_write(tmp_path / name, b"\xef\xbb\xbf" + _text(x, header=header)))
+        rows = uncone.open_rows(_write(tmp_path / name, b"\xef\xbb\xbf" + text_of(x, header=header)))
         assert (rows.labels or [])[:2] == ["w0", "w1"]
-        assert equal(all_rows(rows), _parsed(_text(x), 2))
+        assert equal(all_rows(rows), _parsed(text_of(x), 2))
         assert equal(rows.read(GRID, GRID + 2), all_rows(rows)[GRID : GRID + 2])
 
     def test_short_lines_after_a_long_one_take_no_memory(self, tmp_path: Path) -> None:
@@ -94,7 +88,7 @@ class TestText:
         monkeypatch.setattr(word_vectors, "_PIECE_BYTES", 1000)  # many pieces, and lines across them
         monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
         x = gaussian(200, 7) * 10 ** gaussian(200, 1)
-        content = _text(x, form=form)
+        content = text_of(x, form=form)
         rows = uncone.open_rows(_write(tmp_path / "x.txt", content))
         assert equal(all_rows(rows), _parsed(content, 7))
         assert rows.labels == [f"w{i}" for i in range(200)]
@@ -102,8 +96,8 @@ class TestText:
     def test_blocks_and_ranges_across_the_grid(self, tmp_path: Path) -> None:
         x = (gaussian(2 * GRID + 5, 2) * 1000).round() / 1000
         for name in ("x.vec", "x.vec.gz"):
-            rows = uncone.open_rows(_write(tmp_path / name, _text(x, form="%.3f", header=True)))
-            expected = _parsed(_text(x, form="%.3f"), 2)
+            rows = uncone.open_rows(_write(tmp_path / name, text_of(x, form="%.3f", header=True)))
+            expected = _parsed(text_of(x, form="%.3f"), 2)
             kept = list(rows.blocks())
             assert [len(block) for block in kept] == [GRID, GRID, 5]
             assert equal(np.concatenate(kept), expected)
@@ -134,7 +128,7 @@ class TestText:
     def test_opening_and_reading_leave_no_threads(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
         monkeypatch.setattr(word_vectors, "_PIECE_BYTES", 1000)
-        blocks = uncone.open_rows(_write(tmp_path / "x.txt", _text(gaussian(500, 7)))).blocks(100)
+        blocks = uncone.open_rows(_write(tmp_path / "x.txt", text_of(gaussian(500, 7)))).blocks(100)
         next(blocks)
         blocks.close()
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("uncone-text")]
@@ -191,7 +185,7 @@ def test_a_bad_line_is_named(tmp_path: Path, name: str, suffix: str) -> None:
 def test_other_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _write(tmp_path / "x.vec", b"a 0.5\n")
     refuses(r"expected a file of word vectors without '#', got .*x\.vec#a", uncone.open_rows, f"{path}#a")
-    for content in (b"a 0.5\n", gzip.compress(_text(gaussian(50, 5)))[:-20]):
+    for content in (b"a 0.5\n", gzip.compress(text_of(gaussian(50, 5)))[:-20]):
         (tmp_path / "x.vec.gz").write_bytes(content)
         refuses("expected gzipped text in .*, got what does not unpack", uncone.open_rows, tmp_path / "x.vec.gz")
     monkeypatch.setattr(word_vectors, "LONGEST_LINE", 1000)
@@ -202,7 +196,7 @@ def test_other_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_line_that_goes_bad_later_is_named_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_vectors, "_PIECE_BYTES", 500)
-    lines = _text(gaussian(GRID + 50, 2)).splitlines()
+    lines = text_of(gaussian(GRID + 50, 2)).splitlines()
     lines[GRID + 30] = b"word 0.5 oops"
     rows = uncone.open_rows(_write(tmp_path / "x.txt", b"\n".join(lines)))
     for read in (lambda: all_rows(rows), lambda: rows.read(GRID + 10, GRID + 40)):
@@ -288,19 +282,13 @@ def test_random_text_is_refused_or_read(tmp_path_factory: pytest.TempPathFactory
         uncone.open_rows(folder / "y.txt.gz")
 
 
-def _binary(x: torch.Tensor, *, newline: bytes = b"\n", words: list[bytes] | None = None) -> bytes:
-    names = [f"w{i}".encode() for i in range(len(x))] if words is None else words
-    rows = [name + b" " + row.numpy().tobytes() + newline for name, row in zip(names, x, strict=True)]
-    return f"{x.shape[0]} {x.shape[1]}\n".encode() + b"".join(rows)
-
-
 @given(CHANGES, st.integers(0, 10**6))
 def test_mutated_files_are_refused_or_read(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], stop: int
 ) -> None:
     folder, x = tmp_path_factory.mktemp("fuzz"), gaussian(20, 3)
-    text = _text(x, header=True)
-    for name, content in (("x.vec", text), ("x.vec.gz", gzip.compress(text)), ("x.bin", _binary(x))):
+    text = text_of(x, header=True)
+    for name, content in (("x.vec", text), ("x.vec.gz", gzip.compress(text)), ("x.bin", binary_of(x))):
         (folder / name).write_bytes(mutated(content, changes, stop))
         refused_or_read(folder / name, Word2VecRows if name == "x.bin" else uncone.open_rows)
 
@@ -310,7 +298,7 @@ class TestBinary:
     @pytest.mark.parametrize("n", [1, 7, 2 * GRID + 3])
     def test_both_ways_to_end_a_row(self, tmp_path: Path, newline: bytes, n: int) -> None:
         x = gaussian(n, 5)
-        path = _write(tmp_path / "x.bin", _binary(x, newline=newline))
+        path = _write(tmp_path / "x.bin", binary_of(x, newline=newline))
         rows = Word2VecRows(path)
         assert (rows.shape, rows.dtype) == ((n, 5), "float32")
         assert equal(all_rows(rows), x)
@@ -321,11 +309,11 @@ class TestBinary:
     def test_float32_that_look_like_text_are_read(self, tmp_path: Path) -> None:
         """The first line is "w0 5", but these are two bytes of a float32."""
         x = torch.from_numpy(np.frombuffer(b"5\n\x12\x3f" + b"\0\0\x80\x3f", "<f4").reshape(2, 1).copy())
-        assert equal(all_rows(Word2VecRows(_write(tmp_path / "x.bin", _binary(x, newline=b"")))), x)
+        assert equal(all_rows(Word2VecRows(_write(tmp_path / "x.bin", binary_of(x, newline=b"")))), x)
 
     def test_words_of_every_kind(self, tmp_path: Path) -> None:
         words = [b"the", b"", b"\xff", "é".encode(), b"the", b"x" * 5000]
-        rows = Word2VecRows(_write(tmp_path / "x.bin", _binary(gaussian(6, 2), words=words)))
+        rows = Word2VecRows(_write(tmp_path / "x.bin", binary_of(gaussian(6, 2), words=words)))
         assert rows.labels == [word.decode("utf-8", "replace") for word in words]
 
     @pytest.mark.parametrize(
@@ -337,14 +325,17 @@ class TestBinary:
             (b"999999999999999 300\n", "lies: 999999999999999 words with 300 float32 each take at least"),
             (b"1 999999999999999999\n", "lies: 1 words with 999999999999999999 float32 each take at least"),
             (b"0 3\n", "expected at least one row and column"),
-            (_binary(gaussian(3, 2))[:-4], "expected 3 words with 2 float32 in .*, got 2 and a part: the file was cut"),
-            (_binary(gaussian(3, 2)) + b"w4 ", "lies: 4 bytes follow the last of 3 words"),
+            (
+                binary_of(gaussian(3, 2))[:-4],
+                "expected 3 words with 2 float32 in .*, got 2 and a part: the file was cut",
+            ),
+            (binary_of(gaussian(3, 2)) + b"w4 ", "lies: 4 bytes follow the last of 3 words"),
             (b"1 2\n" + b"x" * 70_000, "expected word 1 at byte 4 of .*, got no space within 65536 bytes"),
             *(
                 (text, "got numbers as text: rename it to end in .vec or .txt")
                 for text in (
                     b"2 3\na 0.1 0.2 0.3\nb 0.4 0.5 0.6\n",
-                    _text(gaussian(9, 3), header=True),
+                    text_of(gaussian(9, 3), header=True),
                     b"2 3\nat name@domain.com 0.1 0.2 0.3\n. . . 0.4 0.5 0.6\n",
                     b"1 2\n New York 0.25 0.25 \r\n",
                 )
@@ -394,7 +385,7 @@ def test_vectors_trained_on_the_documents_are_diagnosed(tmp_path: Path) -> None:
     words, x = _trained(text, 32)
     lines = [f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, x.numpy(), strict=True)]
     (tmp_path / "docs.vec").write_text(f"{len(words)} 32\n" + "".join(lines), encoding="utf-8")
-    binary = _write(tmp_path / "docs.bin", _binary(x, words=[word.encode() for word in words]))
+    binary = _write(tmp_path / "docs.bin", binary_of(x, words=[word.encode() for word in words]))
     assert equal(all_rows(binary), all_rows(tmp_path / "docs.vec"))
     found = uncone.diagnose(tmp_path / "docs.vec")
     (subject,) = found.subjects

@@ -29,7 +29,7 @@ from uncone.transforms import (
 from uncone.transforms import apply as stages
 from uncone.transforms.apply import repair_rows
 
-from ..rows.reading import refuses
+from ..rows.reading import printed, refuses
 
 
 def _cloud(n: int = 300, d: int = 6) -> np.ndarray:
@@ -226,15 +226,16 @@ def test_kill_9_in_the_middle_leaves_the_old_file_or_none(tmp_path: Path, old: b
 
 
 def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path, x: np.ndarray) -> None:
-    (tmp_path / "y.npy").write_text("old")
+    out = tmp_path / "y.npy"
+    out.write_text("old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, hard))  # of 7,328 bytes
     try:
-        with pytest.raises(InputError, match=r"cannot write .*y.npy: File too large: nothing of it was written"):
-            repair_rows(x, Center().fit(x), tmp_path / "y.npy", overwrite=True)
+        message = r"cannot write .*y.npy: File too large: nothing of it was written"
+        refuses(message, repair_rows, x, Center().fit(x), out, overwrite=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert (tmp_path / "y.npy").read_text() == "old"
+    assert out.read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npy", "y.npy"]
 
 
@@ -272,9 +273,8 @@ print(peak[0] - before)
 @pytest.mark.parametrize(("form", "more"), [("npy", []), ("parquet", []), ("npy", ["normalised"])])
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, form: str, more: list[str]) -> None:
     np.save(tmp_path / "x.npy", _cloud(800_000, 64))
-    command = [sys.executable, "-c", _MEMORY, tmp_path / "x.npy", tmp_path / f"y.{form}", *more]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert float(done.stdout) < {"npy": 64, "parquet": 160}[form]  # MiB; the file has 195
+    peak = printed(_MEMORY, tmp_path / "x.npy", tmp_path / f"y.{form}", *more)
+    assert peak < {"npy": 64, "parquet": 160}[form]  # MiB; the file has 195
 
 
 @pytest.mark.parametrize("name", ["center", "scaled_center", "whiten_pca", "all_but_the_top_2"])

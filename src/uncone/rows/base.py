@@ -116,14 +116,7 @@ class DerivedRows(Rows):
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self.shape, self.dtype, self.name, self.left_out = rows.shape, rows.dtype, rows.name, rows.left_out
-
-    @property
-    def labels(self) -> Sequence[str | None] | None:
-        return self._rows.labels
-
-    @property
-    def keys(self) -> Sequence[str | None] | None:
-        return self._rows.keys
+        self.load_labels, self.load_keys = lambda: rows.labels, lambda: rows.keys
 
     @property
     def ids(self) -> Array | None:
@@ -151,23 +144,16 @@ class SelectedRows(DerivedRows):
 
     def __init__(self, rows: Rows, kept: Array, *, left_out: tuple[int, ...] = ()) -> None:
         super().__init__(rows)
-        self._kept, self.left_out = kept, left_out
-        self.shape = (len(kept), rows.shape[1])
+        self._kept, self.left_out, self.shape = kept, left_out, (len(kept), rows.shape[1])
+
+        def chosen(names: Sequence[str | None] | None) -> Sequence[str | None] | None:
+            return None if names is None else [names[i] for i in kept.tolist()]
+
+        self.load_labels, self.load_keys = lambda: chosen(rows.labels), lambda: chosen(rows.keys)
 
     @property
     def ids(self) -> Array | None:
         return self._kept if self._rows.ids is None else self._rows.ids[self._kept]
-
-    @property
-    def labels(self) -> Sequence[str | None] | None:
-        return self._of(self._rows.labels)
-
-    @property
-    def keys(self) -> Sequence[str | None] | None:
-        return self._of(self._rows.keys)
-
-    def _of(self, names: Sequence[str | None] | None) -> Sequence[str | None] | None:
-        return None if names is None else [names[i] for i in self._kept.tolist()]
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         return _into(self._rows.take(self._kept[start:stop]), out)  # the gaps between kept rows may be long
