@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import uncone
-from uncone.rows import GRID
+from uncone.rows import GRID, word_vectors
 from uncone.rows.word2vec import Word2VecRows
 
 from ..matrices import gaussian
@@ -55,22 +55,21 @@ def _open_files(path: Path) -> int:
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counting open files takes Linux's /proc")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", WRITERS)
-def test_rows_that_are_let_go_close_their_file(tmp_path: Path, name: str, threads: int) -> None:
-    path, before = tmp_path / name, torch.get_num_threads()
+def test_rows_that_are_let_go_close_their_file(
+    tmp_path: Path, name: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(word_vectors, "available", lambda: threads)
+    path = tmp_path / name
     WRITERS[name](path, gaussian(N, D))
-    torch.set_num_threads(threads)
-    try:
-        rows = uncone.open_rows(path)
-        rows.read(3, 9)  # leaves a cursor behind
-        rows.read(GRID - 2, GRID + 2)
-        _ = rows.labels
-        blocks = rows.blocks()
-        next(blocks)  # and a pass that is not finished
-        assert _open_files(path) > 0 or name == "x.parquet"
-        del rows, blocks
-        assert _open_files(path) == 0
-    finally:
-        torch.set_num_threads(before)
+    rows = uncone.open_rows(path)
+    rows.read(3, 9)  # leaves a cursor behind
+    rows.read(GRID - 2, GRID + 2)
+    _ = rows.labels
+    blocks = rows.blocks()
+    next(blocks)  # and a pass that is not finished
+    assert _open_files(path) > 0 or name == "x.parquet"
+    del rows, blocks
+    assert _open_files(path) == 0
 
 
 def test_an_error_on_the_way_leaves_no_file_open(tmp_path: Path) -> None:

@@ -25,11 +25,8 @@ from .reading import DTYPES, all_rows, growth, refused_or_read, refuses
 
 gguf = pytest.importorskip("gguf", reason="the extra [gguf] is not installed")
 TYPES = gguf.GGMLQuantizationType
-DEQUANTISED = [
-    kind
-    for kind in TYPES
-    if kind.value > 1 and kind.name not in ("I8", "I16", "I32", "I64", "F64", "BF16", "Q8_1", "Q8_K", "Q1_0")
-]
+_OTHERS = ("I8", "I16", "I32", "I64", "F64", "BF16", "Q8_1", "Q8_K", "Q1_0")
+DEQUANTISED = [kind for kind in TYPES if kind.value > 1 and kind.name not in _OTHERS]
 TOKENS = ["<unk>", "<s>", "▁the", "\u202e", "Ġx"]
 
 
@@ -38,8 +35,8 @@ def _written(path: Path, tensors: dict[str, tuple[np.ndarray, object]], **option
     return write_gguf(path, tensors, tokens=TOKENS, arrays=arrays, **options)
 
 
-def _random(rows: int, columns: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
+def _random(rows: int, columns: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((rows, columns)).astype(np.float32)
 
 
 def _rows(path: Path, name: str = "w") -> uncone.Rows:
