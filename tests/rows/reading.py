@@ -1,7 +1,9 @@
 """What tests of readers share: all rows of a source, what is refused, damaged files, memory while a file is read."""
 
+import gzip
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,18 @@ def refuses(message: str, call: Callable[..., object], *arguments: Any, **option
     with pytest.raises(InputError, match=message) as caught:
         call(*arguments, **options)
     return str(caught.value)
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def write_zip(path: Path, members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
 
 
 def text_of(x: torch.Tensor, *, form: str = "%.5f", end: str = "\n", header: bool = False) -> bytes:

@@ -18,7 +18,7 @@ from uncone.rows.bytes import FlatRows
 from uncone.rows.npy import ColumnRows, InflatedRows
 
 from ..matrices import equal, gaussian
-from .reading import CHANGES, all_rows, mutated, printed, refused_or_read, refuses
+from .reading import CHANGES, all_rows, mutated, printed, refused_or_read, refuses, write_zip
 
 SAVE = {"stored": np.savez, "deflated": np.savez_compressed}
 
@@ -76,13 +76,6 @@ def _npy(header: str, data: bytes = b"") -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
 
 
-def _zip(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> Path:
-    with zipfile.ZipFile(path, "w", method) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return path
-
-
 HUGE = "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000, 1000000), }"
 SMALL = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }"
 TWO = np.ones((2, 2))
@@ -124,12 +117,12 @@ class TestMessages:
 
     @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
     def test_petabytes_are_not_believed(self, tmp_path: Path, method: int) -> None:
-        path = _zip(tmp_path / "x.npz", {"w.npy": _npy(HUGE, b"\0" * 400)}, method)
+        path = write_zip(tmp_path / "x.npz", {"w.npy": _npy(HUGE, b"\0" * 400)}, method)
         message = r"expected 4000000000000\d+ bytes for shape \(1000000000, 1000000\) of float32"
         refuses(message, uncone.open_rows, f"{path}#w")
 
     def test_petabytes_in_the_directory_are_not_believed(self, tmp_path: Path) -> None:
-        path = _zip(tmp_path / "x.npz", {"w.npy": _npy(SMALL, b"\0" * 16)}, zipfile.ZIP_DEFLATED)
+        path = write_zip(tmp_path / "x.npz", {"w.npy": _npy(SMALL, b"\0" * 16)}, zipfile.ZIP_DEFLATED)
         content = bytearray(path.read_bytes())
         at = content.rindex(b"PK\1\2") + 24  # the uncompressed size
         content[at : at + 4] = struct.pack("<I", 2**32 - 2)
@@ -145,7 +138,7 @@ class TestMessages:
         refuses("its name stands twice", uncone.open_rows, tmp_path / "x.npz")
 
     def test_another_compression(self, tmp_path: Path) -> None:
-        path = _zip(tmp_path / "x.npz", {"w.npy": _npy(SMALL, b"\0" * 16)}, zipfile.ZIP_LZMA)
+        path = write_zip(tmp_path / "x.npz", {"w.npy": _npy(SMALL, b"\0" * 16)}, zipfile.ZIP_LZMA)
         refuses("expected an array stored or deflated, got", uncone.open_rows, f"{path}#w")
 
     def test_a_damaged_stream(self, tmp_path: Path) -> None:
@@ -180,12 +173,12 @@ class TestMessages:
 
     @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
     def test_bytes_after_the_array(self, tmp_path: Path, method: int) -> None:
-        path = _zip(tmp_path / "x.npz", {"w.npy": _npy(SMALL, b"\0" * 24)}, method)
+        path = write_zip(tmp_path / "x.npz", {"w.npy": _npy(SMALL, b"\0" * 24)}, method)
         refuses(r"lies about 'w\.npy': its array takes 86 bytes of 94", uncone.open_rows, path)
 
     @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
     def test_another_name_in_the_header_of_an_array(self, tmp_path: Path, method: int) -> None:
-        path = _zip(tmp_path / "x.npz", {"w.npy": _npy(SMALL, b"\0" * 16), "v.npy": b"no array"}, method)
+        path = write_zip(tmp_path / "x.npz", {"w.npy": _npy(SMALL, b"\0" * 16), "v.npy": b"no array"}, method)
         path.write_bytes(path.read_bytes().replace(b"w.npy", b"v.npy", 1))
         message = r"lies about 'w\.npy': File name in directory 'w\.npy' and header b'v\.npy' differ"
         refuses(message, uncone.open_rows, path)

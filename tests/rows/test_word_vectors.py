@@ -19,14 +19,9 @@ from uncone.rows.word2vec import Word2VecRows
 from uncone.rows.word_lines import PADDING, LineError, Piece, number, parse_piece, split_line, words_of
 
 from ..matrices import equal, gaussian
-from .reading import CHANGES, all_rows, binary_of, growth, mutated, refused_or_read, refuses, text_of
+from .reading import CHANGES, all_rows, binary_of, growth, mutated, refused_or_read, refuses, text_of, write
 
 ROOT = Path(__file__).parents[2]
-
-
-def _write(path: Path, content: bytes) -> Path:
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-    return path
 
 
 def _parsed(content: bytes, d: int) -> torch.Tensor:
@@ -41,7 +36,7 @@ class TestText:
     @pytest.mark.parametrize("header", [True, False])
     def test_every_ending_reads_the_same(self, tmp_path: Path, name: str, end: str, header: bool) -> None:
         x = gaussian(30, 4)
-        rows = uncone.open_rows(_write(tmp_path / name, text_of(x, end=end, header=header)))
+        rows = uncone.open_rows(write(tmp_path / name, text_of(x, end=end, header=header)))
         assert (rows.shape, rows.dtype) == ((30, 4), "float32")
         assert equal(all_rows(rows), _parsed(text_of(x), 4))
         assert rows.labels == [f"w{i}" for i in range(30)]
@@ -52,7 +47,7 @@ class TestText:
         """The rows before the last stood in its word."""
         bad = b"\r".join(f"w{i}{between}0.5{between}1.5".encode() for i in range(3))
         first = b"" if header == b"1 2\n" else b"a 0.25 0.75\n"
-        path = _write(tmp_path / "x.txt", header + first + bad + b"\n")
+        path = write(tmp_path / "x.txt", header + first + bad + b"\n")
         number = 1 + bool(header) + bool(first)
         refuses(rf"line {number} of .*: expected a line that ends in \\n or .*convert the line ends", all_rows, path)
 
@@ -60,7 +55,7 @@ class TestText:
     @pytest.mark.parametrize("header", [True, False])
     def test_a_byte_order_mark_is_no_part_of_a_word(self, tmp_path: Path, name: str, header: bool) -> None:
         x = gaussian(GRID + 5, 2)
-        rows = uncone.open_rows(_write(tmp_path / name, b"\xef\xbb\xbf" + text_of(x, header=header)))
+        rows = uncone.open_rows(write(tmp_path / name, b"\xef\xbb\xbf" + text_of(x, header=header)))
         assert (rows.labels or [])[:2] == ["w0", "w1"]
         assert equal(all_rows(rows), _parsed(text_of(x), 2))
         assert equal(rows.read(GRID, GRID + 2), all_rows(rows)[GRID : GRID + 2])
@@ -68,11 +63,11 @@ class TestText:
     def test_short_lines_after_a_long_one_take_no_memory(self, tmp_path: Path) -> None:
         """Room for D numbers a line was made before a line was looked at: 100,000 lines of a million numbers."""
         content = b"w" + b" 1" * 1_000_000 + b"\n" + b"\n" * 100_000 + b"w 1\n"
-        rows = uncone.open_rows(_write(tmp_path / "x.txt", content))
+        rows = uncone.open_rows(write(tmp_path / "x.txt", content))
         refuses(r"line 2 of .*: expected D = 1000000 numbers after the word, got 0", lambda: list(rows.blocks(1)))
 
     def test_an_earlier_bad_line_is_named_before_a_short_one(self, tmp_path: Path) -> None:
-        rows = uncone.open_rows(_write(tmp_path / "x.txt", b"a 0.1 0.2 0.3\nb 0.1 0.x 0.3\nc\n"))
+        rows = uncone.open_rows(write(tmp_path / "x.txt", b"a 0.1 0.2 0.3\nb 0.1 0.x 0.3\nc\n"))
         refuses(r"line 2 of .*: expected a number, got '0\.x'", lambda: list(rows.blocks()))
 
     @pytest.mark.parametrize("form", ["%.4f", "%g", "%.9g", "%r", "%.18e", "%d", "% .3f", "%+.3f", "%e"])
@@ -84,7 +79,7 @@ class TestText:
         monkeypatch.setattr(word_vectors, "available", lambda: threads)
         x = gaussian(200, 7) * 10 ** gaussian(200, 1)
         content = text_of(x, form=form)
-        rows = uncone.open_rows(_write(tmp_path / "x.txt", content))
+        rows = uncone.open_rows(write(tmp_path / "x.txt", content))
         assert equal(all_rows(rows), _parsed(content, 7))
         assert rows.labels == [f"w{i}" for i in range(200)]
 
@@ -92,7 +87,7 @@ class TestText:
         content = text_of(gaussian(2 * GRID + 5, 2), form="%.3f", header=True)
         expected, wanted = _parsed(content.partition(b"\n")[2], 2), torch.tensor([0, GRID, 2 * GRID + 4])
         for name in ("x.vec", "x.vec.gz"):
-            rows = uncone.open_rows(_write(tmp_path / name, content))
+            rows = uncone.open_rows(write(tmp_path / name, content))
             assert [len(block) for block in rows.blocks()] == [GRID, GRID, 5]
             assert equal(all_rows(rows), expected)
             for start, stop in ((2 * GRID + 1, 2 * GRID + 3), (GRID - 2, GRID + 2), (3, 4), (5, 9)):
@@ -102,18 +97,18 @@ class TestText:
     def test_words_are_what_stands_before_the_numbers(self, tmp_path: Path) -> None:
         words = [b"the", b"", b". . .", b"caf\xc3\xa9", b"\xff\xfe", b"the", b"1.5", b"at 3", b"\xc2\xa0", b"a.b", b"-"]
         words += [b"nan", b"U.S. A."]
-        rows = uncone.open_rows(_write(tmp_path / "x.txt", b"".join(word + b" 0.25 -1.5\n" for word in words)))
+        rows = uncone.open_rows(write(tmp_path / "x.txt", b"".join(word + b" 0.25 -1.5\n" for word in words)))
         assert rows.labels == [word.decode("utf-8", "replace") for word in words]
         assert equal(all_rows(rows), torch.tensor([0.25, -1.5]).expand(len(words), 2))
 
     def test_the_last_newline_may_be_missing_and_white_lines_may_follow(self, tmp_path: Path) -> None:
         for end in (b"", b"\n", b"\n\n \r\n\t\n"):
-            rows = uncone.open_rows(_write(tmp_path / "x.vec", b"2 1\na 0.5\nb 1.5" + end))
+            rows = uncone.open_rows(write(tmp_path / "x.vec", b"2 1\na 0.5\nb 1.5" + end))
             assert all_rows(rows).tolist() == [[0.5], [1.5]]
             assert rows.labels == ["a", "b"]
 
     def test_numbers_that_are_not_finite_are_rows_that_are_not_finite(self, tmp_path: Path) -> None:
-        path = _write(tmp_path / "x.txt", b"a 0.5 1.5\nb nan 1.0\nc 1e39 1.0\nd -inf 1.0\ne 2.5 1.0\n")
+        path = write(tmp_path / "x.txt", b"a 0.5 1.5\nb nan 1.0\nc 1e39 1.0\nd -inf 1.0\ne 2.5 1.0\n")
         assert uncone.open_rows(path, skip_nonfinite=True).left_out == (1, 2, 3)
         rows = uncone.open_rows(path)
         refuses(r"got 3 rows of 5 with NaN or inf .* \(rows 1, 2, 3\)", uncone.Moments.of, rows)
@@ -121,7 +116,7 @@ class TestText:
     def test_opening_and_reading_leave_no_threads(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(word_vectors, "available", lambda: 2)
         monkeypatch.setattr(word_vectors, "_PIECE_BYTES", 1000)
-        blocks = uncone.open_rows(_write(tmp_path / "x.txt", text_of(gaussian(500, 7)))).blocks(100)
+        blocks = uncone.open_rows(write(tmp_path / "x.txt", text_of(gaussian(500, 7)))).blocks(100)
         next(blocks)
         blocks.close()
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("uncone-text")]
@@ -172,18 +167,18 @@ LINES = {
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
 def test_a_bad_line_is_named(tmp_path: Path, name: str, suffix: str) -> None:
     content, message = LINES[name]
-    refuses(message, lambda: all_rows(_write(tmp_path / f"x{suffix}", content)))
+    refuses(message, lambda: all_rows(write(tmp_path / f"x{suffix}", content)))
 
 
 def test_other_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = _write(tmp_path / "x.vec", b"a 0.5\n")
+    path = write(tmp_path / "x.vec", b"a 0.5\n")
     refuses(r"expected a file of word vectors without '#', got .*x\.vec#a", uncone.open_rows, f"{path}#a")
     for content in (b"a 0.5\n", gzip.compress(text_of(gaussian(50, 5)))[:-20]):
         (tmp_path / "x.vec.gz").write_bytes(content)
         refuses("expected gzipped text in .*, got what does not unpack", uncone.open_rows, tmp_path / "x.vec.gz")
     monkeypatch.setattr(word_vectors, "LONGEST_LINE", 1000)
     monkeypatch.setattr(word_vectors, "_PIECE_BYTES", 100)
-    path = _write(tmp_path / "long.txt", b"a 0.5\n" + b"b" * 5000)
+    path = write(tmp_path / "long.txt", b"a 0.5\n" + b"b" * 5000)
     refuses(r"expected lines of .* up to 1000 bytes", uncone.open_rows, path)
 
 
@@ -191,7 +186,7 @@ def test_a_line_that_goes_bad_later_is_named_by_its_number(tmp_path: Path, monke
     monkeypatch.setattr(word_vectors, "_PIECE_BYTES", 500)
     lines = text_of(gaussian(GRID + 50, 2)).splitlines()
     lines[GRID + 30] = b"word 0.5 oops"
-    rows = uncone.open_rows(_write(tmp_path / "x.txt", b"\n".join(lines)))
+    rows = uncone.open_rows(write(tmp_path / "x.txt", b"\n".join(lines)))
     for read in (lambda: all_rows(rows), lambda: rows.read(GRID + 10, GRID + 40)):
         refuses(f"line {GRID + 31} of .*: expected a number, got 'oops'", read)
     assert equal(rows.read(0, 5), _parsed(b"\n".join(lines[:5]), 2))
@@ -252,24 +247,24 @@ def test_pieces_are_read_as_the_plain_rule_says(lines: list[bytes], d: int) -> N
 @pytest.mark.parametrize("lines", [["Ġ t", "Ġ a", "h e"], ["i n", "1 2"], ["1 2"], []])
 def test_the_merges_of_a_tokenizer_are_no_word_vectors(tmp_path: Path, name: str, lines: list[str]) -> None:
     """Its first line ends in a number, so that it was opened as rows of one."""
-    path = _write(tmp_path / name, "\n".join(["#version: 0.2", *lines, ""]).encode())
+    path = write(tmp_path / name, "\n".join(["#version: 0.2", *lines, ""]).encode())
     merges = r"got the merges of a BPE tokenizer \('#version: 0\.2', .* give the model's directory"
     message = rf"expected word vectors in .*, {merges}"
     refuses(message, uncone.open_rows, path)
 
 
 def test_a_second_line_without_numbers_is_told_on_opening(tmp_path: Path) -> None:
-    path = _write(tmp_path / "x.txt", b"Chapter 1\nIt was a dark night\nand 2 storms\n")
+    path = write(tmp_path / "x.txt", b"Chapter 1\nIt was a dark night\nand 2 storms\n")
     message = r"line 2 of .*: expected a word and D = 1 numbers as in line 1, got 'It was a dark night': is it"
     refuses(message, uncone.open_rows, path)
-    assert uncone.open_rows(_write(path, b"Chapter 1\nSection 2\n")).shape == (2, 1)
+    assert uncone.open_rows(write(path, b"Chapter 1\nSection 2\n")).shape == (2, 1)
 
 
 @given(st.one_of(st.binary(max_size=300), st.text("ab.0123456789 \n\r\t-e", max_size=200).map(str.encode)))
 def test_random_text_is_refused_or_read(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     folder = tmp_path_factory.mktemp("fuzz")
     for name in ("x.txt", "x.vec.gz"):
-        refused_or_read(_write(folder / name, data))
+        refused_or_read(write(folder / name, data))
     (folder / "y.txt.gz").write_bytes(b"\x1f\x8b\x08" + data)
     with pytest.raises(uncone.UnconeError):
         uncone.open_rows(folder / "y.txt.gz")
@@ -291,7 +286,7 @@ class TestBinary:
     @pytest.mark.parametrize("n", [1, 7, 2 * GRID + 3])
     def test_both_ways_to_end_a_row(self, tmp_path: Path, newline: bytes, n: int) -> None:
         x = gaussian(n, 5)
-        path = _write(tmp_path / "x.bin", binary_of(x, newline=newline))
+        path = write(tmp_path / "x.bin", binary_of(x, newline=newline))
         rows = Word2VecRows(path)
         assert (rows.shape, rows.dtype) == ((n, 5), "float32")
         assert equal(all_rows(rows), x)
@@ -302,11 +297,11 @@ class TestBinary:
     def test_float32_that_look_like_text_are_read(self, tmp_path: Path) -> None:
         """The first line is "w0 5", but these are two bytes of a float32."""
         x = torch.from_numpy(np.frombuffer(b"5\n\x12\x3f" + b"\0\0\x80\x3f", "<f4").reshape(2, 1).copy())
-        assert equal(all_rows(Word2VecRows(_write(tmp_path / "x.bin", binary_of(x, newline=b"")))), x)
+        assert equal(all_rows(Word2VecRows(write(tmp_path / "x.bin", binary_of(x, newline=b"")))), x)
 
     def test_words_of_every_kind(self, tmp_path: Path) -> None:
         words = [b"the", b"", b"\xff", "é".encode(), b"the", b"x" * 5000]
-        rows = Word2VecRows(_write(tmp_path / "x.bin", binary_of(gaussian(6, 2), words=words)))
+        rows = Word2VecRows(write(tmp_path / "x.bin", binary_of(gaussian(6, 2), words=words)))
         assert rows.labels == [word.decode("utf-8", "replace") for word in words]
 
     @pytest.mark.parametrize(
@@ -336,11 +331,11 @@ class TestBinary:
         ],
     )
     def test_messages(self, tmp_path: Path, content: bytes, message: str) -> None:
-        refuses(message, lambda: Word2VecRows(_write(tmp_path / "x.bin", content)))
+        refuses(message, lambda: Word2VecRows(write(tmp_path / "x.bin", content)))
 
     @given(st.binary(max_size=200))
     def test_random_bytes_are_refused_or_read(self, tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
-        refused_or_read(_write(tmp_path_factory.mktemp("fuzz") / "x.bin", b"2 3\n" + data), Word2VecRows)
+        refused_or_read(write(tmp_path_factory.mktemp("fuzz") / "x.bin", b"2 3\n" + data), Word2VecRows)
 
 
 def test_gensim_reads_the_same(tmp_path: Path) -> None:
@@ -378,7 +373,7 @@ def test_vectors_trained_on_the_documents_are_diagnosed(tmp_path: Path) -> None:
     words, x = _trained(text, 32)
     lines = [f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, x.numpy(), strict=True)]
     (tmp_path / "docs.vec").write_text(f"{len(words)} 32\n" + "".join(lines), encoding="utf-8")
-    binary = _write(tmp_path / "docs.bin", binary_of(x, words=[word.encode() for word in words]))
+    binary = write(tmp_path / "docs.bin", binary_of(x, words=[word.encode() for word in words]))
     assert equal(all_rows(binary), all_rows(tmp_path / "docs.vec"))
     found = uncone.diagnose(tmp_path / "docs.vec")
     (subject,) = found.subjects
