@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncone import Moments, measure
-from uncone.transforms import AllButTheTop, Center, RemoveMeanDirection, ScaledCenter, Standardize, Whiten
+from uncone.transforms import AllButTheTop, Center, RemoveMeanDirection, ScaledCenter, Standardize, Whiten, repair_named
 
 from ..matrices import close, gaussian, rotation, with_spectrum
 from ..rows.reading import refuses
@@ -174,6 +174,7 @@ def test_removed_directions_are_gone_and_removed_once(seed: int, k: int) -> None
 def test_the_default_number_of_directions_is_that_of_the_papers() -> None:
     for d, k in ((2, 1), (100, 1), (101, 2), (384, 4)):
         assert AllButTheTop().fit(gaussian(500, d)).components_.shape == (k, d)
+        assert repair_named("all_but_the_top_d100", d=d).options()["n_components"] == k
 
 
 def test_a_rotation_of_the_rows_is_a_rotation_of_the_result() -> None:
