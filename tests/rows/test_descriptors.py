@@ -11,37 +11,31 @@ import pytest
 import torch
 
 import uncone
-from uncone import InputError
-from uncone.rows import GRID
+from uncone.rows import GRID, word_vectors
 from uncone.rows.word2vec import Word2VecRows
+
+from ..matrices import gaussian
+from .reading import binary_of, refuses, text_of
 
 N, D = GRID + 500, 3
 
 
-def _parquet(path: Path, x: np.ndarray) -> None:
+def _parquet(path: Path, x: torch.Tensor) -> None:
     pa = pytest.importorskip("pyarrow", reason="the extra [parquet] is not installed")
     import pyarrow.parquet as pq
 
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(x.reshape(-1)), D)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(x.numpy().reshape(-1)), D)
     pq.write_table(pa.table({"v": lists, "word": [str(i) for i in range(N)]}), path, row_group_size=1000)
 
 
-def _text(x: np.ndarray) -> bytes:
-    return b"".join(f"w{i} {' '.join(f'{value:.5f}' for value in row)}\n".encode() for i, row in enumerate(x))
-
-
-def _binary(x: np.ndarray) -> bytes:
-    return f"{N} {D}\n".encode() + b"".join(f"w{i} ".encode() + row.tobytes() for i, row in enumerate(x))
-
-
-WRITERS: dict[str, Callable[[Path, np.ndarray], object]] = {
+WRITERS: dict[str, Callable[[Path, torch.Tensor], object]] = {
     "x.parquet": _parquet,
-    "x.txt": lambda path, x: path.write_bytes(_text(x)),
-    "x.txt.gz": lambda path, x: path.write_bytes(gzip.compress(_text(x))),
-    "x.bin": lambda path, x: path.write_bytes(_binary(x)),
-    "x.npz": lambda path, x: np.savez_compressed(path, x=x),
-    "x.npy": lambda path, x: np.save(path, x),
-    "x.pt": lambda path, x: torch.save(torch.from_numpy(x).T.contiguous().T, path),
+    "x.txt": lambda path, x: path.write_bytes(text_of(x)),
+    "x.txt.gz": lambda path, x: path.write_bytes(gzip.compress(text_of(x))),
+    "x.bin": lambda path, x: path.write_bytes(binary_of(x, newline=b"")),
+    "x.npz": lambda path, x: np.savez_compressed(path, x=x.numpy()),
+    "x.npy": lambda path, x: np.save(path, x.numpy()),
+    "x.pt": lambda path, x: torch.save(x.T.contiguous().T, path),
 }
 
 
@@ -61,31 +55,29 @@ def _open_files(path: Path) -> int:
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counting open files takes Linux's /proc")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", WRITERS)
-def test_rows_that_are_let_go_close_their_file(tmp_path: Path, name: str, threads: int) -> None:
-    path, before = tmp_path / name, torch.get_num_threads()
-    WRITERS[name](path, np.random.default_rng(0).standard_normal((N, D)).astype(np.float32))
-    torch.set_num_threads(threads)
-    try:
-        rows = uncone.open_rows(path)
-        rows.read(3, 9)  # leaves a cursor behind
-        rows.read(GRID - 2, GRID + 2)
-        _ = rows.labels
-        blocks = rows.blocks()
-        next(blocks)  # and a pass that is not finished
-        assert _open_files(path) > 0 or name == "x.parquet"
-        del rows, blocks
-        assert _open_files(path) == 0
-    finally:
-        torch.set_num_threads(before)
+def test_rows_that_are_let_go_close_their_file(
+    tmp_path: Path, name: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(word_vectors, "available", lambda: threads)
+    path = tmp_path / name
+    WRITERS[name](path, gaussian(N, D))
+    rows = uncone.open_rows(path)
+    rows.read(3, 9)  # leaves a cursor behind
+    rows.read(GRID - 2, GRID + 2)
+    _ = rows.labels
+    blocks = rows.blocks()
+    next(blocks)  # and a pass that is not finished
+    assert _open_files(path) > 0 or name == "x.parquet"
+    del rows, blocks
+    assert _open_files(path) == 0
 
 
 def test_an_error_on_the_way_leaves_no_file_open(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
-    path.write_bytes(_binary(np.ones((N, D), np.float32)))
+    path.write_bytes(binary_of(torch.ones(N, D)))
     rows = Word2VecRows(path)
     path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(InputError, match="the file was cut"):
-        rows.read(N - 3, N)
+    refuses("the file was cut", rows.read, N - 3, N)
     del rows
     gc.collect()  # a traceback holds its frames
     assert _open_files(path) == 0

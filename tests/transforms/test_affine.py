@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uncone.errors import InputError
-from uncone.rows import GRID, as_rows
+from uncone.rows import as_rows
 from uncone.transforms import Affine
 
-from ..matrices import close, equal, gaussian, rotation
+from ..matrices import close, gaussian, rotation
+from ..rows.reading import refuses
 
 Tensor = torch.Tensor
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
@@ -18,33 +19,22 @@ DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
 def _affine(d: int, k: int, *, seed: int = 0, offset: bool = False) -> Affine:
     shift, *weight = gaussian(d + 1, d, seed=seed, dtype=torch.float64)
-    return Affine(
-        shift,
-        torch.stack(weight)[:, :k],
-        offset=gaussian(1, k, seed=seed + 1, dtype=torch.float64)[0] if offset else None,
-    )
-
-
-def _by_hand(a: Affine, x: Tensor) -> Tensor:
-    """One number after another, from the definition."""
-    out = torch.zeros(len(x), a.k, dtype=torch.float64)
-    for i in range(len(x)):
-        for j in range(a.k):
-            column = torch.eye(a.d, dtype=torch.float64)[:, j] if a.weight is None else a.weight[:, j]
-            out[i, j] = sum(float(x[i, f] - a.shift[f]) * float(column[f]) for f in range(a.d))
-            out[i, j] += 0 if a.offset is None else float(a.offset[j])
-    return out
+    end = gaussian(1, k, seed=seed + 1, dtype=torch.float64)[0] if offset else None
+    return Affine(shift, torch.stack(weight)[:, :k], offset=end)
 
 
 @pytest.mark.parametrize("offset", [False, True])
 def test_it_is_what_its_definition_says(offset: bool) -> None:
+    """One number after another."""
     x = gaussian(5, 4, dtype=torch.float64)
-    for a in (
-        _affine(4, 3, offset=offset),
-        _affine(4, 4, offset=offset),
-        Affine(x[0], offset=x[1] if offset else None),
-    ):
-        torch.testing.assert_close(a.transform(x), _by_hand(a, x))
+    shifted = Affine(x[0], offset=x[1] if offset else None)
+    for a in (_affine(4, 3, offset=offset), _affine(4, 4, offset=offset), shifted):
+        weight, end = np.eye(4) if a.weight is None else a.weight, np.zeros(a.k) if a.offset is None else a.offset
+        y = [
+            [end[j] + sum((row[i] - a.shift[i]) * weight[i, j] for i in range(4)) for j in range(a.k)]
+            for row in x.numpy()
+        ]
+        np.testing.assert_allclose(a.transform(x.numpy()), y)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -58,27 +48,14 @@ def test_every_dtype_comes_back_and_errs_no_more_than_its_rounding(dtype: torch.
     )
 
 
-def test_arrays_tensors_and_rows_give_the_same_numbers() -> None:
-    a, x = _affine(7, 4), gaussian(GRID + 100, 7)
-    y = a.transform(x)
-    assert np.array_equal(a.transform(x.numpy()), y.numpy())
-    rows = a.transform(as_rows(x))
-    assert (rows.shape, rows.dtype) == ((GRID + 100, 4), "float32")
-    assert equal(np.concatenate(list(rows.blocks())), y)
-    assert close(rows.read(5, 9), y[5:9])
-    assert close(rows.read(5, 9, out=np.empty((4, 4), np.float32)), y[5:9])
-    half = a.transform(x.numpy().astype(np.float16))
-    assert half.dtype == np.float16
-    assert np.array_equal(half, a.transform(x.half()).numpy())
-    swapped = x.numpy().astype(">f4")
-    assert np.array_equal(a.transform(swapped), y.numpy())
-
-
-def test_rows_keep_their_ids_and_labels() -> None:
-    rows = as_rows(gaussian(3, 4))
+def test_rows_keep_their_ids_and_labels_and_are_read_in_parts() -> None:
+    a, x = _affine(4, 2), gaussian(20, 4)
+    rows = as_rows(x)
     rows.load_labels = lambda: ["a", "b", None]
-    moved = _affine(4, 2).transform(rows)
+    moved, y = a.transform(rows), a.transform(x)
     assert (moved.labels, moved.ids, moved.name) == (["a", "b", None], None, rows.name)
+    assert close(moved.read(5, 9), y[5:9])
+    assert close(moved.read(5, 9, out=np.empty((4, 2), np.float32)), y[5:9])
 
 
 def test_one_vector_and_hidden_states_have_their_shapes_back() -> None:
@@ -86,41 +63,34 @@ def test_one_vector_and_hidden_states_have_their_shapes_back() -> None:
     y = a.transform(x)
     torch.testing.assert_close(a.transform(x[0]), y[0])
     torch.testing.assert_close(a.transform(x.reshape(2, 3, 4, 6)), y.reshape(2, 3, 4, 5))
-    assert a.transform(x[:0]).shape == (0, 5)
-    assert a.transform(x.numpy()[:0]).shape == (0, 5)
+    for none in (x[:0], x[:0].numpy()):
+        assert a.transform(none).shape == (0, 5)
 
 
-def test_inputs_are_not_modified_and_gradients_pass() -> None:
-    a, x = _affine(6, 6), gaussian(10, 6, dtype=torch.float64)
-    before = x.clone()
-    x.requires_grad_()
-    assert torch.autograd.gradcheck(a.transform, (x,))
-    assert torch.equal(x.detach(), before)
-    frozen = before.numpy()
+def test_inputs_are_not_modified() -> None:
+    x = gaussian(10, 6, dtype=torch.float64)
+    frozen = x.clone().numpy()
     frozen.flags.writeable = False
-    Affine(before[0]).transform(frozen)
-    Affine(before[0]).transform(before)
-    assert torch.equal(x.detach(), before)
+    for a in (Affine(x[0]), _affine(6, 6)):
+        before = x.clone()
+        a.transform(x)
+        assert torch.equal(x, before)
+        a.transform(frozen)
 
 
 @settings(max_examples=25)
 @given(
     seed=st.integers(0, 1000),
-    d=st.integers(1, 6),
-    k=st.integers(1, 6),
-    out=st.integers(1, 6),
-    offsets=st.tuples(st.booleans(), st.booleans()),
-    plain=st.tuples(st.booleans(), st.booleans()),
+    sizes=st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 6)),
+    flags=st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans()),
 )
-def test_compose_is_one_after_the_other(
-    seed: int, d: int, k: int, out: int, offsets: tuple[bool, bool], plain: tuple[bool, bool]
-) -> None:
-    first = Affine(gaussian(1, d, seed=seed)[0]) if plain[0] else _affine(d, min(d, k), seed=seed, offset=offsets[0])
-    second = (
-        Affine(gaussian(1, first.k, seed=seed)[0])
-        if plain[1]
-        else _affine(first.k, min(first.k, out), seed=seed + 5, offset=offsets[1])
-    )
+def test_compose_is_one_after_the_other(seed: int, sizes: tuple[int, int, int], flags: tuple[bool, ...]) -> None:
+    def made(d: int, k: int, seed: int, plain: bool, offset: bool) -> Affine:
+        return Affine(gaussian(1, d, seed=seed)[0]) if plain else _affine(d, min(d, k), seed=seed, offset=offset)
+
+    d, k, out = sizes
+    first = made(d, k, seed, *flags[:2])
+    second = made(first.k, out, seed + 5, *flags[2:])
     x = gaussian(9, d, seed=seed + 9, dtype=torch.float64)
     torch.testing.assert_close(first.compose(second).transform(x), second.transform(first.transform(x)))
     matrix, bias = first.as_linear()
@@ -143,8 +113,7 @@ def test_what_has_no_inverse_says_so() -> None:
     direction = torch.nn.functional.normalize(gaussian(2, 5, dtype=torch.float64)[0], dim=0)
     with pytest.raises(InputError, match="without 1 of 5 directions"):
         Affine(direction, torch.eye(5) - torch.outer(direction, direction)).inverse()
-    with pytest.raises(InputError, match="without 3 of 3 directions"):
-        Affine(torch.zeros(3), torch.zeros(3, 3)).inverse()
+    refuses("without 3 of 3 directions", lambda: Affine(torch.zeros(3), torch.zeros(3, 3)).inverse())
 
 
 @pytest.mark.parametrize(
@@ -171,15 +140,7 @@ def test_rows_that_are_not_finite_are_named_when_they_are_read() -> None:
     x = gaussian(20, 4)
     x[7, 1] = float("inf")
     rows = _affine(4, 3).transform(as_rows(x))
-    with pytest.raises(InputError, match=r"got 1 row of 20 with NaN or inf in tensor \(row 7\)"):
-        list(rows.blocks())
-
-
-def test_what_float16_cannot_hold_is_refused() -> None:
-    a = Affine(torch.zeros(2), 1e6 * torch.eye(2))
-    with pytest.raises(InputError, match=r"expected numbers that float16 can hold"):
-        a.transform(torch.ones(3, 2).half())
-    assert float(a.transform(torch.ones(3, 2)).max()) == 1e6
+    refuses(r"got 1 row of 20 with NaN or inf in tensor \(row 7\)", lambda: list(rows.blocks()))
 
 
 def test_a_sum_that_overflows_is_no_number_that_does() -> None:
@@ -199,8 +160,7 @@ def test_a_sum_that_overflows_is_no_number_that_does() -> None:
     ],
 )
 def test_an_affine_map_that_is_none_is_refused(arguments: dict[str, Tensor], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Affine(**arguments)
+    refuses(message, Affine, **arguments)
 
 
 def test_what_does_not_compose_says_so() -> None:

@@ -29,21 +29,15 @@ from uncone.transforms import (
 from uncone.transforms import apply as stages
 from uncone.transforms.apply import repair_rows
 
-
-def _cloud(n: int = 300, d: int = 6, *, seed: int = 0) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    return (rng.normal(size=(n, d)) * np.arange(1, d + 1) + 3).astype(np.float32)
+from ..rows.reading import printed, refuses
 
 
-def _plain(x: np.ndarray, affine: Affine) -> np.ndarray:
-    """The definition, in float64."""
-    weight = np.eye(affine.d) if affine.weight is None else affine.weight
-    offset = 0.0 if affine.offset is None else affine.offset
-    return (x.astype(np.float64) - affine.shift) @ weight + offset
+def _cloud(n: int = 300, d: int = 6) -> np.ndarray:
+    return (np.random.default_rng(0).normal(size=(n, d)) * np.arange(1, d + 1) + 3).astype(np.float32)
 
 
-def _random_affine(d: int, k: int, seed: int = 0) -> Affine:
-    generator = torch.Generator().manual_seed(seed)
+def _random_affine(d: int, k: int) -> Affine:
+    generator = torch.Generator().manual_seed(0)
     return Affine(torch.randn(d, generator=generator), torch.randn(d, k, generator=generator))
 
 
@@ -55,30 +49,26 @@ def x(tmp_path: Path) -> np.ndarray:
     return found
 
 
-@given(
-    n=st.integers(1, 70),
-    d=st.integers(1, 5),
-    k=st.integers(1, 6),
-    block=st.integers(1, 400),
-    dtype=st.sampled_from("248"),
-)
+SIZES = st.tuples(st.integers(1, 70), st.integers(1, 5), st.integers(1, 6))
+
+
+@given(sizes=SIZES, block=st.integers(1, 400), dtype=st.sampled_from("248"))
 @settings(max_examples=25, deadline=None)
 def test_any_shape_in_blocks_of_any_size_is_the_plain_product(
-    tmp_path_factory: pytest.TempPathFactory, n: int, d: int, k: int, block: int, dtype: str
+    tmp_path_factory: pytest.TempPathFactory, sizes: tuple[int, int, int], block: int, dtype: str
 ) -> None:
-    folder = tmp_path_factory.mktemp("any")
+    (n, d, k), folder = sizes, tmp_path_factory.mktemp("any")
     x, affine = _cloud(n, d).astype(f"f{dtype}"), _random_affine(d, k)
     np.save(folder / "x.npy", x)
-    kept, stages.BLOCK_BYTES = stages.BLOCK_BYTES, block
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stages, "BLOCK_BYTES", block)
         applied = repair_rows(uncone.open_rows(folder / "x.npy"), affine, folder / "y.npy")
-    finally:
-        stages.BLOCK_BYTES = kept
     y = np.load(folder / "y.npy")
     assert y.dtype == x.dtype
     assert applied.shape == y.shape == (n, k)
     tolerance = {"2": 1e-2, "4": 1e-5, "8": 1e-13}[dtype] * 20
-    np.testing.assert_allclose(y, _plain(x, affine), rtol=tolerance, atol=tolerance)
+    plain = (x.astype(np.float64) - affine.shift) @ affine.weight  # the definition, in float64
+    np.testing.assert_allclose(y, plain, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -98,10 +88,10 @@ def test_what_is_written_is_what_transform_gives(tmp_path: Path, x: np.ndarray, 
 
 def test_arrays_tensors_and_lazy_rows_are_sources_too(tmp_path: Path, x: np.ndarray) -> None:
     center = Center().fit(x)
-    for i, source in enumerate((x, torch.from_numpy(x), center.transform(uncone.open_rows(x)))):
-        repair_rows(source, center, tmp_path / f"{i}.npy")
-    np.testing.assert_array_equal(np.load(tmp_path / "0.npy"), np.load(tmp_path / "1.npy"))
-    np.testing.assert_allclose(np.load(tmp_path / "2.npy"), x - 2 * x.mean(0), rtol=1e-5, atol=1e-5)
+    lazy = center.transform(uncone.open_rows(x))
+    for source, expected in ((x, x - x.mean(0)), (torch.from_numpy(x), x - x.mean(0)), (lazy, x - 2 * x.mean(0))):
+        repair_rows(source, center, tmp_path / "y.npy", overwrite=True)
+        np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_half_precision_is_rounded_once_and_said(tmp_path: Path) -> None:
@@ -129,55 +119,49 @@ def test_bfloat16_stays_in_safetensors_and_becomes_float32_elsewhere(tmp_path: P
 def test_other_rows_than_those_fitted_on_are_named_and_no_error(tmp_path: Path, x: np.ndarray) -> None:
     np.save(tmp_path / "q.npy", x[:20])
     np.save(tmp_path / "z.npy", x + 1)
+    save_file({"e": torch.from_numpy(x)}, tmp_path / "same.safetensors")  # the same numbers in another format
     center = Center().fit(uncone.open_rows(tmp_path / "x.npy"))
-    assert repair_rows(uncone.open_rows(tmp_path / "x.npy"), center, tmp_path / "y.npy").notes == ()
+    for same in ("x.npy", "same.safetensors"):
+        assert repair_rows(uncone.open_rows(tmp_path / same), center, tmp_path / f"y-{same}").notes == ()
     for other, shape in (("q.npy", "20 x 6"), ("z.npy", "300 x 6")):
         (note,) = repair_rows(uncone.open_rows(tmp_path / other), center, tmp_path / f"y-{other}").notes
-        assert "Fitted on other rows than these: on " in note
-        assert "x.npy (300 x 6), applied to " in note
-        assert f"{other} ({shape})" in note
-    save_file({"e": torch.from_numpy(x)}, tmp_path / "same.safetensors")
-    same = repair_rows(uncone.open_rows(tmp_path / "same.safetensors"), center, tmp_path / "y.safetensors")
-    assert same.notes == ()  # the same numbers in another format
+        for part in ("Fitted on other rows than these: on ", "x.npy (300 x 6), applied to ", f"{other} ({shape})"):
+            assert part in note
 
 
 def test_an_output_that_exists_is_kept_unless_it_may_go(tmp_path: Path, x: np.ndarray) -> None:
-    (tmp_path / "y.npy").write_text("old")
-    center = Center().fit(x)
-    with pytest.raises(InputError, match=r"expected a new file, got .*y.npy which exists: .* --overwrite"):
-        repair_rows(uncone.open_rows(tmp_path / "x.npy"), center, tmp_path / "y.npy")
-    assert (tmp_path / "y.npy").read_text() == "old"
-    repair_rows(uncone.open_rows(tmp_path / "x.npy"), center, tmp_path / "y.npy", overwrite=True)
-    assert np.load(tmp_path / "y.npy").shape == x.shape
-    (tmp_path / "folder.npy").mkdir()
-    with pytest.raises(InputError, match="expected a file to write, got the folder"):
-        repair_rows(x, center, tmp_path / "folder.npy", overwrite=True)
+    center, out = Center().fit(x), tmp_path / "y.npy"
+    out.write_text("old")
+    refuses(r"expected a new file, got .*y.npy which exists: .* --overwrite", repair_rows, x, center, out)
+    assert out.read_text() == "old"
+    repair_rows(x, center, out, overwrite=True)
+    assert np.load(out).shape == x.shape
+    folder = tmp_path / "folder.npy"
+    folder.mkdir()
+    refuses("expected a file to write, got the folder", repair_rows, x, center, folder, overwrite=True)
 
 
 def test_the_source_is_never_written_over(tmp_path: Path, x: np.ndarray) -> None:
-    center = Center().fit(x)
+    center, rows = Center().fit(x), uncone.open_rows(tmp_path / "x.npy")
     (tmp_path / "link.npy").symlink_to(tmp_path / "x.npy")
     os.link(tmp_path / "x.npy", tmp_path / "hard.npy")
     for name in ("x.npy", "link.npy", "hard.npy"):
-        with pytest.raises(InputError, match="expected another file to write than what is read"):
-            repair_rows(uncone.open_rows(tmp_path / "x.npy"), center, tmp_path / name, overwrite=True)
+        message = "expected another file to write than what is read"
+        refuses(message, repair_rows, rows, center, tmp_path / name, overwrite=True)
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), x)
 
 
 def test_what_cannot_be_written_is_said_before_the_work(tmp_path: Path, x: np.ndarray) -> None:
-    center, rows = Center().fit(x), uncone.open_rows(tmp_path / "x.npy")
-    for out, message in (
-        (tmp_path / "y.foo", r"ends in \.npy, .* got 'y.foo'"),
-        (tmp_path / "no" / "y.npy", "there is no folder"),
-        (f"{tmp_path / 'y.npy'}#part", "without '#'"),
-        (tmp_path / "y.vec", "expected words for y.vec, got .* without labels"),
+    center, rows, good = Center().fit(x), uncone.open_rows(tmp_path / "x.npy"), tmp_path / "y.npy"
+    for source, repair, out, message in (
+        (rows, center, tmp_path / "y.foo", r"ends in \.npy, .* got 'y.foo'"),
+        (rows, center, tmp_path / "no" / "y.npy", "there is no folder"),
+        (rows, center, f"{good}#part", "without '#'"),
+        (rows, center, tmp_path / "y.vec", "expected words for y.vec, got .* without labels"),
+        (x[:, :5], center, good, "fitted on rows of 6"),
+        (rows, Center(), good, "expected a fitted Center"),
     ):
-        with pytest.raises(InputError, match=message):
-            repair_rows(rows, center, out)
-    with pytest.raises(InputError, match="fitted on rows of 6"):
-        repair_rows(x[:, :5], center, tmp_path / "y.npy")
-    with pytest.raises(InputError, match="expected a fitted Center"):
-        repair_rows(rows, Center(), tmp_path / "y.npy")
+        refuses(message, repair_rows, source, repair, out)
     assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
 
 
@@ -185,17 +169,14 @@ def test_what_cannot_be_written_is_said_before_the_work(tmp_path: Path, x: np.nd
 def test_rows_that_are_not_finite_are_refused_by_number(tmp_path: Path, x: np.ndarray, value: float) -> None:
     center = Center().fit(x)
     x[217, 3] = value
-    with pytest.raises(InputError, match=r"expected finite rows, got 1 row of 300 .*\(row 217\)"):
-        repair_rows(x, center, tmp_path / "y.npy")
+    refuses(r"expected finite rows, got 1 row of 300 .*\(row 217\)", repair_rows, x, center, tmp_path / "y.npy")
     assert not (tmp_path / "y.npy").exists()
 
 
 def test_numbers_that_half_precision_cannot_hold_are_refused(tmp_path: Path, x: np.ndarray) -> None:
     large = Affine(torch.zeros(6), 1e5 * torch.eye(6))
-    with pytest.raises(
-        InputError, match=r"expected numbers that float16 can hold, .*: convert the rows to a wider dtype"
-    ):
-        repair_rows(x.astype(np.float16), large, tmp_path / "y.npy")
+    message = r"expected numbers that float16 can hold, .*: convert the rows to a wider dtype"
+    refuses(message, repair_rows, x.astype(np.float16), large, tmp_path / "y.npy")
     assert not (tmp_path / "y.npy").exists()
 
 
@@ -245,15 +226,16 @@ def test_kill_9_in_the_middle_leaves_the_old_file_or_none(tmp_path: Path, old: b
 
 
 def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path, x: np.ndarray) -> None:
-    (tmp_path / "y.npy").write_text("old")
+    out = tmp_path / "y.npy"
+    out.write_text("old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, hard))  # of 7,328 bytes
     try:
-        with pytest.raises(InputError, match=r"cannot write .*y.npy: File too large: nothing of it was written"):
-            repair_rows(x, Center().fit(x), tmp_path / "y.npy", overwrite=True)
+        message = r"cannot write .*y.npy: File too large: nothing of it was written"
+        refuses(message, repair_rows, x, Center().fit(x), out, overwrite=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert (tmp_path / "y.npy").read_text() == "old"
+    assert out.read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npy", "y.npy"]
 
 
@@ -262,8 +244,7 @@ def test_a_folder_that_takes_no_files_is_said(tmp_path: Path, x: np.ndarray) -> 
     folder.mkdir()
     folder.chmod(0o500)
     target = folder if os.geteuid() else Path("/proc")  # which refuses even root
-    with pytest.raises(InputError, match=r"cannot write .*give a writable folder"):
-        repair_rows(x, Center().fit(x), target / "y.npy")
+    refuses(r"cannot write .*give a writable folder", lambda: repair_rows(x, Center().fit(x), target / "y.npy"))
 
 
 _MEMORY = """
@@ -292,9 +273,8 @@ print(peak[0] - before)
 @pytest.mark.parametrize(("form", "more"), [("npy", []), ("parquet", []), ("npy", ["normalised"])])
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, form: str, more: list[str]) -> None:
     np.save(tmp_path / "x.npy", _cloud(800_000, 64))
-    command = [sys.executable, "-c", _MEMORY, tmp_path / "x.npy", tmp_path / f"y.{form}", *more]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert float(done.stdout) < {"npy": 64, "parquet": 160}[form]  # MiB; the file has 195
+    peak = printed(_MEMORY, tmp_path / "x.npy", tmp_path / f"y.{form}", *more)
+    assert peak < {"npy": 64, "parquet": 160}[form]  # MiB; the file has 195
 
 
 @pytest.mark.parametrize("name", ["center", "scaled_center", "whiten_pca", "all_but_the_top_2"])

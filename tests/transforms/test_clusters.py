@@ -1,6 +1,7 @@
 """Repairs by cluster against a slow loop, and what they do where a cluster is small, empty or all one row."""
 
 import builtins
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from uncone.transforms import ClusterCenter, load
 from uncone.transforms import clusters as module
 
 from ..matrices import close, equal, gaussian, with_spectrum
+from ..rows.reading import refuses
 
 pytest.importorskip("sklearn", reason="the extra [cluster] is not installed")
 Tensor = torch.Tensor
@@ -19,18 +21,16 @@ Tensor = torch.Tensor
 
 def _clusters(sizes: tuple[int, ...] = (120, 90, 60), d: int = 12) -> Tensor:
     """Well separated clusters of these sizes, in a shuffled order, float64."""
-    corners = 40 * torch.eye(d, dtype=torch.float64)
-    spectrum = 2.0 ** -torch.arange(d)
-    parts = [
-        (with_spectrum(n, spectrum, seed=i) if n > d else gaussian(n, d, seed=i, dtype=torch.float64)) + corners[i]
-        for i, n in enumerate(sizes)
-    ]
+    parts = []
+    for i, n in enumerate(sizes):
+        x = with_spectrum(n, 2.0 ** -torch.arange(d), seed=i) if n > d else gaussian(n, d, seed=i, dtype=torch.float64)
+        parts.append(x + 40 * torch.eye(d, dtype=torch.float64)[i])
     x = torch.cat(parts)
     return x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))]
 
 
 def _slowly(x: Tensor, centers: Tensor, k: int, fitted: Tensor) -> Tensor:
-    """One row after another: its nearest centre, that cluster's mean, and its singular vectors, on the rows `fitted`."""
+    """One row after another: its nearest centre, the mean of that cluster, and its singular vectors, on `fitted`."""
 
     def cluster(row: Tensor) -> int:
         return min(range(len(centers)), key=lambda c: float(((row - centers[c]) ** 2).sum()))
@@ -50,11 +50,9 @@ def test_it_is_the_slow_loop() -> None:
     x = _clusters()
     made = ClusterCenter(3, 2).fit(x)
     assert sorted(torch.bincount(made.assign(x)).tolist()) == [60, 90, 120]
-    torch.testing.assert_close(made.transform(x), _slowly(x, torch.from_numpy(made.centers_), 2, x), atol=1e-8, rtol=0)
-    new = _clusters((5, 6, 7)) + 0.1
-    torch.testing.assert_close(
-        made.transform(new), _slowly(new, torch.from_numpy(made.centers_), 2, x), atol=1e-8, rtol=0
-    )
+    for rows in (x, _clusters((5, 6, 7)) + 0.1):
+        slow = _slowly(rows, torch.from_numpy(made.centers_), 2, x)
+        torch.testing.assert_close(made.transform(rows), slow, atol=1e-8, rtol=0)
 
 
 def test_every_cluster_is_centred_and_has_lost_its_directions() -> None:
@@ -118,15 +116,14 @@ def test_fewer_distinct_rows_than_clusters() -> None:
 
 def test_far_from_the_origin_rows_find_their_cluster() -> None:
     x = _clusters()
-    made = ClusterCenter(3, 2).fit(x)
-    far = ClusterCenter(3, 2).fit((x + 1e4).float())
-    assert sorted(torch.bincount(far.assign((x + 1e4).float())).tolist()) == [60, 90, 120]
-    assert float((far.transform((x + 1e4).float()) - made.transform(x)).abs().max()) < 0.02
+    moved = (x + 1e4).float()
+    made, far = ClusterCenter(3, 2).fit(x), ClusterCenter(3, 2).fit(moved)
+    assert sorted(torch.bincount(far.assign(moved)).tolist()) == [60, 90, 120]
+    assert float((far.transform(moved) - made.transform(x)).abs().max()) < 0.02
 
 
 def test_what_it_refuses() -> None:
-    with pytest.raises(InputError, match="expected at least 27 rows for as many clusters, got 20"):
-        ClusterCenter().fit(gaussian(20, 30))
+    refuses("expected at least 27 rows for as many clusters, got 20", lambda: ClusterCenter().fit(gaussian(20, 30)))
     with pytest.raises(InputError, match="expected rows of more than 12 features to remove as many directions, got 10"):
         ClusterCenter().fit(gaussian(100, 10))
 
@@ -140,11 +137,10 @@ def test_without_scikit_learn_it_names_the_extra(monkeypatch: pytest.MonkeyPatch
         return real(name, *rest, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(InputError, match=r"pip install 'uncone\[cluster\]'"):
-        ClusterCenter(2, 2).fit(gaussian(100, 10))
+    refuses(r"pip install 'uncone\[cluster\]'", lambda: ClusterCenter(2, 2).fit(gaussian(100, 10)))
 
 
-def test_new_rows_are_assigned_without_scikit_learn(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_new_rows_are_assigned_without_scikit_learn(tmp_path: Path) -> None:
     x = _clusters().float()
     made = ClusterCenter(3, 2).fit(x)
     made.save(tmp_path / "c.safetensors")

@@ -13,25 +13,19 @@ from uncone.repairs.sentence_transformers import insert_into_directory
 from uncone.rows.safetensors import read_tensors
 from uncone.transforms import Affine, Center, Normalized, Transformation, Whiten, load, repair_rows
 
-from ..matrices import close, gaussian
-from .repairs import EVERY
-
-
-def _rows(n: int = 300) -> torch.Tensor:
-    return gaussian(n, 8) * torch.linspace(3, 0.5, 8) + 2
-
-
-def _divided(rows: list[list[float]]) -> list[list[float]]:
-    norms = [math.sqrt(sum(value * value for value in row)) for row in rows]
-    return [[value / norm if norm else 0.0 for value in row] for row, norm in zip(rows, norms, strict=True)]
+from ..matrices import close
+from ..rows.reading import refuses
+from .repairs import EVERY, cone, fresh
 
 
 @pytest.mark.parametrize("made", EVERY, ids=repr)
 def test_it_is_the_repair_and_then_the_division(made: Transformation, tmp_path: Path) -> None:
-    x, path = _rows(), tmp_path / "t.safetensors"
-    fitted = type(made)(**made.options()).fit(x)
+    x, path = cone(), tmp_path / "t.safetensors"
+    fitted = fresh(made).fit(x)
     whole = Normalized(fitted)
-    expected = _divided(fitted.transform(x.double()).tolist())
+    rows = fitted.transform(x.double()).tolist()
+    norms = [math.sqrt(sum(value * value for value in row)) for row in rows]
+    expected = [[value / norm if norm else 0.0 for value in row] for row, norm in zip(rows, norms, strict=True)]
     torch.testing.assert_close(whole.transform(x.double()), torch.tensor(expected, dtype=torch.float64))
     y = whole.transform(x)
     torch.testing.assert_close(y, torch.tensor(expected), atol=1e-5, rtol=1e-5)
@@ -54,25 +48,25 @@ def test_zero_rows_stay_and_no_length_is_out_of_range() -> None:
 
 
 def test_dtypes_come_back_and_one_row_is_a_row(tmp_path: Path) -> None:
-    whole = Normalized(Center().fit(_rows()))
+    whole = Normalized(Center().fit(cone()))
     for dtype in (torch.float16, torch.bfloat16, torch.float64):
-        y = whole.transform(_rows().to(dtype))
+        y = whole.transform(cone().to(dtype))
         assert y.dtype == dtype
         assert float((y.double().norm(dim=1) - 1).abs().max()) < 4 * torch.finfo(dtype).eps
-    assert whole.transform(_rows()[0]).shape == (8,)
-    assert whole.transform(_rows().reshape(3, 100, 8)).shape == (3, 100, 8)
-    np.save(tmp_path / "x.npy", _rows(20_000).numpy())
+    assert whole.transform(cone()[0]).shape == (8,)
+    assert whole.transform(cone().reshape(3, 100, 8)).shape == (3, 100, 8)
+    np.save(tmp_path / "x.npy", cone(20_000).numpy())
     lazy = np.concatenate(list(whole.transform(open_rows(tmp_path / "x.npy")).blocks()))
-    assert close(lazy, whole.transform(_rows(20_000)), atol=1e-6, rtol=0)
+    assert close(lazy, whole.transform(cone(20_000)), atol=1e-6, rtol=0)
 
 
 def test_three_lines_apply_its_file_without_this_package(tmp_path: Path) -> None:
-    whole = Normalized(Whiten().fit(_rows()))
+    whole = Normalized(Whiten().fit(cone()))
     whole.save(tmp_path / "t.safetensors")
     tensors = load_file(tmp_path / "t.safetensors")
-    y = (_rows().double() - tensors["shift"]) @ tensors["weight"]
+    y = (cone().double() - tensors["shift"]) @ tensors["weight"]
     y = y / y.norm(dim=1, keepdim=True)
-    torch.testing.assert_close(whole.transform(_rows()), y.float(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(whole.transform(cone()), y.float(), atol=1e-5, rtol=1e-5)
 
 
 def test_a_reader_that_knows_no_division_refuses_the_file(tmp_path: Path) -> None:
@@ -81,13 +75,11 @@ def test_a_reader_that_knows_no_division_refuses_the_file(tmp_path: Path) -> Non
     assert isinstance(load(path).repair, Affine)
     with pytest.raises(InputError, match=r"of format 'uncone.repair/1', got .* of format 'uncone.repair/2'"):
         read_tensors(path, format="uncone.repair/1", what="a transformation", how="write it anew")
-    with pytest.raises(InputError, match="expected an affine transformation"):
-        Affine.load(path)
+    refuses("expected an affine transformation", Affine.load, path)
 
 
 def test_a_model_holds_no_division_and_what_is_not_fitted_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
-    with pytest.raises(InputError, match="expected an affine transformation for a Sentence Transformers model"):
-        insert_into_directory(tmp_path / "m", Normalized(Center().fit(_rows())), tmp_path / "out")
-    with pytest.raises(InputError, match="expected a fitted Center"):
-        Normalized(Center())
+    message = "expected an affine transformation for a Sentence Transformers model"
+    refuses(message, insert_into_directory, tmp_path / "m", Normalized(Center().fit(cone())), tmp_path / "out")
+    refuses("expected a fitted Center", Normalized, Center())

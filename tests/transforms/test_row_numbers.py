@@ -38,11 +38,9 @@ def test_a_shift_by_one_is_seen_and_undone(shift: tuple[int, int]) -> None:
     assert note.startswith(
         "The ids of the queries and documents in qrels.tsv are taken as row numbers, counted from 0."
     )
-    words = {1: "lowered by 1", -1: "raised by 1"}
-    told = [
-        f"the numbers of {name} {words[by]}" for name, by in zip(("queries", "documents"), shift, strict=True) if by
-    ]
-    assert f"with {' and '.join(told)}. Row numbers are counted from 0" in caution
+    sides, words = zip(("queries", "documents"), shift, strict=True), {1: "lowered by 1", -1: "raised by 1"}
+    shifts = " and ".join(f"the numbers of {name} {words[by]}" for name, by in sides if by)
+    assert f"with {shifts}. Row numbers are counted from 0" in caution
     assert "give the ids with --query-ids and --ids" in caution
 
 

@@ -1,4 +1,4 @@
-"""The same bytes on any number of threads: of a diagnosis from every kind of file, and of what every repair fits and writes."""
+"""The same bytes on any number of threads: of a diagnosis of every kind of file, of what repairs fit and write."""
 
 import json
 import os

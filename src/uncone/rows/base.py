@@ -18,29 +18,21 @@ GRID = 8192
 """Rows in one unit of work: block k holds the rows [k * GRID, (k + 1) * GRID), on any engine."""
 _PART_BYTES = 16 * 2**20
 _NAMED = 5
-_LOADS = {
-    ".npy": "numpy.load",
-    ".npz": "numpy.load",
-    ".safetensors": "safetensors.torch.load_file",
-    ".pt": "torch.load",
-}
+_LOAD = {".npy": "numpy.load", ".npz": "numpy.load", ".pt": "torch.load", ".safetensors": "safetensors.torch.load_file"}
 
 
 class Rows:
-    """N rows of D features, read in blocks.
+    """N rows of D features, read in blocks of float32, or of float64 where the source is float64.
 
-    A reader sets `shape`, `dtype`, `name`, and implements `fill`, or `read` where it need not copy. Rows are
-    float32, or float64 where the source is float64; float16 and bfloat16 are widened.
+    A reader sets `shape`, `dtype`, `name`, and implements `fill`, or `read` where it need not copy.
     """
 
-    shape: tuple[int, int]
-    """(N, D)"""
+    shape: tuple[int, int]  # (N, D)
     dtype: str
     """The dtype as stored: of `DTYPES`, or a quantised type of GGUF such as "Q4_K"."""
-    name: str
-    """Where the rows come from, for messages and reports."""
+    name: str  # where the rows come from
     left_out: tuple[int, ...] = ()
-    """Row numbers of the source that were left out because they are not finite."""
+    """Row numbers of the source that were left out, not being finite."""
 
     load_labels: Callable[[], Sequence[str | None] | None] | None = None
     """How to get `labels`, asked once, when they are first wanted."""
@@ -48,14 +40,14 @@ class Rows:
 
     @property
     def labels(self) -> Sequence[str | None] | None:
-        """What each row stands for (token strings), or None where nothing is known. A label can be None."""
+        """What each row stands for (token strings; None where not known), or None where nothing is known."""
         if self._labels is None and self.load_labels is not None:
             self._labels = self.load_labels()
             self.load_labels = None
         return self._labels
 
     load_keys: Callable[[], Sequence[str | None] | None] | None = None
-    """How to get the source's own ids of the rows, where it may have some beside the labels."""
+    """How to get the source's own ids of the rows, where it has some beside the labels."""
 
     @property
     def keys(self) -> Sequence[str | None] | None:
@@ -70,24 +62,19 @@ class Rows:
 
     @property
     def widened(self) -> np.dtype[Any]:
-        """The dtype of the blocks."""
         return np.dtype(np.float64 if self.dtype == "float64" else np.float32)
 
     @property
     def part(self) -> int:
         """Rows to read at once, of a cell of the grid: 16 MiB of them, 1,024 to all."""
-        size = GRID
-        while size > 1024 and size * self.shape[1] * self.widened.itemsize > _PART_BYTES:
+        size, row_bytes = GRID, self.shape[1] * self.widened.itemsize
+        while size > 1024 and size * row_bytes > _PART_BYTES:
             size //= 2
         return size
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        """Rows [start, stop) as an array (stop - start, D), written into `out` where it is given.
-
-        Without `out` the array may share memory with the source: do not write to it.
-        """
-        if out is None:
-            out = np.empty((stop - start, self.shape[1]), self.widened)
+        """Rows [start, stop) as an array (stop - start, D): `out`, or else one that is not to be written to."""
+        out = np.empty((stop - start, self.shape[1]), self.widened) if out is None else out
         self.fill(start, out)
         return out
 
@@ -96,10 +83,7 @@ class Rows:
         raise NotImplementedError
 
     def blocks(self, size: int = GRID) -> Iterator[Array]:
-        """The rows in order, one array (at most GRID, D) per cell of the grid. Do not write to the arrays.
-
-        Another `size` is for work that depends on no grid and wants less memory.
-        """
+        """The rows in order, an array (at most `size`, D) per cell of the grid, not to be written to."""
         n, d = self.shape
         buffer = Buffer(min(size, n), d, self.widened)
         for start in range(0, n, size):
@@ -107,7 +91,7 @@ class Rows:
             yield self.read(start, start + count, out=buffer.get(count))
 
     def numbered(self, progress: Callable[[int], None] | None = None, size: int = GRID) -> Iterator[tuple[int, Array]]:
-        """Each block of `size` behind its first row's number; then `progress` is called with how many rows are done.
+        """Each block of `size` behind its first row's number; then `progress` gets how many rows are done.
 
         `del block` before the next is read lets the reader use its memory again.
         """
@@ -119,10 +103,7 @@ class Rows:
         next(blocks, None)  # what the reader does after the last block
 
     def take(self, indices: Any) -> Array:
-        """The rows at `indices` (whole numbers, ascending) as a new array (len(indices), D).
-
-        Of each cell of the grid only the span of its indices is read.
-        """
+        """The rows at `indices` (whole numbers, ascending), copied: of each cell of the grid their span is read."""
         indices = np.asarray(as_array(indices))
         cells = np.split(indices, np.flatnonzero(np.diff(indices // GRID)) + 1)
         parts = [self.read(int(cell[0]), int(cell[-1]) + 1)[cell - cell[0]] for cell in cells if len(cell)]
@@ -135,14 +116,7 @@ class DerivedRows(Rows):
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self.shape, self.dtype, self.name, self.left_out = rows.shape, rows.dtype, rows.name, rows.left_out
-
-    @property
-    def labels(self) -> Sequence[str | None] | None:
-        return self._rows.labels
-
-    @property
-    def keys(self) -> Sequence[str | None] | None:
-        return self._rows.keys
+        self.load_labels, self.load_keys = lambda: rows.labels, lambda: rows.keys
 
     @property
     def ids(self) -> Array | None:
@@ -153,10 +127,7 @@ class DerivedRows(Rows):
 
 
 class CenteredRows(DerivedRows):
-    """`rows` minus `mean` (float64, (D,)): the gauge-fixed view of an output head.
-
-    The mean is rounded to the dtype of the blocks first.
-    """
+    """`rows` minus `mean` (float64, (D,)) as the blocks' dtype rounds it: the gauge-fixed view of an output head."""
 
     def __init__(self, rows: Rows, mean: Array) -> None:
         super().__init__(rows)
@@ -164,9 +135,8 @@ class CenteredRows(DerivedRows):
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         block = self._rows.read(start, stop, out=out)
-        out = np.empty_like(block) if out is None else out
-        np.subtract(block, self._mean.astype(block.dtype), out=out)
-        return out
+        centered: Array = np.subtract(block, self._mean.astype(block.dtype), out=out)
+        return centered
 
 
 class SelectedRows(DerivedRows):
@@ -174,27 +144,19 @@ class SelectedRows(DerivedRows):
 
     def __init__(self, rows: Rows, kept: Array, *, left_out: tuple[int, ...] = ()) -> None:
         super().__init__(rows)
-        self._kept, self.left_out = kept, left_out
-        self.shape = (len(kept), rows.shape[1])
+        self._kept, self.left_out, self.shape = kept, left_out, (len(kept), rows.shape[1])
+
+        def chosen(names: Sequence[str | None] | None) -> Sequence[str | None] | None:
+            return None if names is None else [names[i] for i in kept.tolist()]
+
+        self.load_labels, self.load_keys = lambda: chosen(rows.labels), lambda: chosen(rows.keys)
 
     @property
     def ids(self) -> Array | None:
         return self._kept if self._rows.ids is None else self._rows.ids[self._kept]
 
-    @property
-    def labels(self) -> Sequence[str | None] | None:
-        return self._of(self._rows.labels)
-
-    @property
-    def keys(self) -> Sequence[str | None] | None:
-        return self._of(self._rows.keys)
-
-    def _of(self, names: Sequence[str | None] | None) -> Sequence[str | None] | None:
-        return None if names is None else [names[i] for i in self._kept.tolist()]
-
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        block = self._rows.take(self._kept[start:stop])  # the gaps between kept rows may be long
-        return _into(block, out)
+        return _into(self._rows.take(self._kept[start:stop]), out)  # the gaps between kept rows may be long
 
 
 def _into(block: Array, out: Array | None) -> Array:
@@ -205,10 +167,7 @@ def _into(block: Array, out: Array | None) -> Array:
 
 
 def nonfinite_rows(rows: Rows, progress: Callable[[int], None] | None = None) -> Array:
-    """Row numbers (int64, ascending) of the rows that hold a NaN or an infinity.
-
-    Every row is read; `progress` is called with how many are done.
-    """
+    """Row numbers (int64, ascending) of the rows that hold a NaN or an infinity; `progress` gets how many were read."""
     bad = []
     for start, block in rows.numbered(progress):
         bad.append(np.flatnonzero(~np.isfinite(block).all(axis=1)) + start)
@@ -217,29 +176,24 @@ def nonfinite_rows(rows: Rows, progress: Callable[[int], None] | None = None) ->
 
 
 def nonfinite_error(rows: Rows) -> InputError:
-    """The error over rows that are not finite: how many there are, and the first of them."""
     bad = nonfinite_rows(rows)
     first = ", ".join(map(str, bad[:_NAMED].tolist())) + ", ..." * (len(bad) > _NAMED)
     plural = "rows" if len(bad) != 1 else "row"
-    return InputError(
-        f"expected finite rows, got {len(bad)} {plural} of {rows.shape[0]} with NaN or inf in {rows.name} "
-        f"({plural} {first}): mend them, or go on without them: with --skip-nonfinite, or in Python with "
-        "uncone.open_rows(x, skip_nonfinite=True)"
-    )
+    got = f"{len(bad)} {plural} of {rows.shape[0]} with NaN or inf in {rows.name} ({plural} {first})"
+    way = "with --skip-nonfinite, or in Python with uncone.open_rows(x, skip_nonfinite=True)"
+    return InputError(f"expected finite rows, got {got}: mend them, or go on without them: {way}")
 
 
 def without_nonfinite(rows: Rows, progress: Callable[[int], None] | None = None) -> Rows:
-    """`rows` without those that are not finite; `left_out` of the result names them. Reads every row once."""
+    """`rows`, read once, without those that are not finite, which `left_out` of the result names."""
     bad, n = nonfinite_rows(rows, progress), rows.shape[0]
     if len(bad) == n:
         raise InputError(f"expected finite rows, got none of {n} in {rows.name}: there is nothing to measure")
-    keep = np.ones(n, np.bool_)
-    keep[bad] = False
-    return SelectedRows(rows, np.flatnonzero(keep), left_out=tuple(bad.tolist())) if len(bad) else rows
+    kept = np.delete(np.arange(n), bad)
+    return SelectedRows(rows, kept, left_out=tuple(bad.tolist())) if len(bad) else rows
 
 
 def check_shape(shape: tuple[int, ...], name: str) -> None:
-    """Raise InputError unless `shape` is (N, D) with N and D at least 1."""
     if len(shape) != 2:
         way = "pass one row per item"
         if len(shape) > 2 and 0 not in shape:  # states of texts: which positions are padding is not known here
@@ -251,8 +205,7 @@ def check_shape(shape: tuple[int, ...], name: str) -> None:
 
 
 def _loaded(name: str) -> str:
-    """How Python loads the array `name`, of a file whose ending says it."""
-    for ending, load in _LOADS.items():
+    for ending, load in _LOAD.items():
         path, is_part, part = name.partition(f"{ending}#")
         if "." in part and load == "torch.load":  # dots also join the names of nested dicts
             return ""
@@ -263,7 +216,7 @@ def _loaded(name: str) -> str:
 
 
 class ArrayRows(Rows):
-    """Rows of a matrix in memory, which is not copied: an array, or a tensor on any device."""
+    """Rows of a matrix in memory, not copied: an array, or a tensor on any device."""
 
     def __init__(self, x: Any, *, name: str) -> None:
         dtype = str(x.dtype).removeprefix("torch.")
@@ -281,8 +234,8 @@ class ArrayRows(Rows):
         return x if is_tensor(x) and x.is_cuda else None
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        part = self._x[start:stop]
-        part = of_tensor(part, self.name)[0] if is_tensor(part) else part
+        x = self._x[start:stop]
+        part = of_tensor(x, self.name)[0] if is_tensor(x) else x
         if part.dtype == self.widened:
             return _into(part, out)
         out = np.empty(part.shape, self.widened) if out is None else out
@@ -297,34 +250,26 @@ class ArrayRows(Rows):
             yield self.read(start, min(start + size, self.shape[0]))
 
 
-def from_numpy(x: npt.NDArray[Any], *, name: str) -> ArrayRows:
-    """Rows of a NumPy array of floats, in either byte order, without a copy where that can be."""
-    return ArrayRows(float_array(x, name), name=name)
-
-
 def float_array(x: npt.NDArray[Any], name: str) -> Array:
     """An array of floats in the machine's byte order; InputError for any other."""
     if isinstance(x, np.ma.MaskedArray):
-        raise InputError(
-            f"expected an array without a mask, got one with a mask from {name}: fill or drop the masked rows"
-        )
-    if x.dtype.hasobject or x.dtype.kind != "f" or x.dtype.itemsize > 8:
+        got = f"got one with a mask from {name}: fill or drop the masked rows"
+        raise InputError(f"expected an array without a mask, {got}")
+    if x.dtype.kind != "f" or x.dtype.itemsize > 8:
         raise InputError(f"expected an array of {FLOATING}, got dtype {x.dtype} from {name}: use x.astype('float32')")
     return x.astype(x.dtype.newbyteorder("="), copy=False)
 
 
 def as_rows(x: Any, *, name: str | None = None) -> Rows:
-    """`x` as Rows: Rows as they are, an array or tensor (N, D) without a copy."""
+    """`x` as Rows: Rows as they are, a tensor or array (N, D) of either byte order without a copy where that can be."""
     if isinstance(x, Rows):
         return x
     if is_tensor(x):
         return ArrayRows(x, name=name or "tensor")
     if isinstance(x, np.ndarray):
-        return from_numpy(x, name=name or "array")
-    raise InputError(
-        f"expected Rows, a tensor or an array of shape (N, D), got {type(x).__name__}: "
-        "convert it, for instance with numpy.asarray(x)"
-    )
+        return ArrayRows(float_array(x, name or "array"), name=name or "array")
+    got = f"got {type(x).__name__}: convert it, for instance with numpy.asarray(x)"
+    raise InputError(f"expected Rows, a tensor or an array of shape (N, D), {got}")
 
 
 @dataclass(frozen=True)
@@ -347,19 +292,16 @@ class Target:
     shape: tuple[int, int]
     dtype: str
     notes: tuple[str, ...] = ()
-    """What the user is told about it: rounding, and what is left out."""
+    """What the user is told: rounding, and what is left out."""
 
     @property
     def stored(self) -> np.dtype[Any]:
-        """The dtype of the arrays that the writer is given."""
         return DTYPES[self.dtype]
 
     def check_free(self, names: Iterable[str]) -> None:
-        """Raise InputError where something else that is written with the rows has their name."""
         if self.part in names:
-            raise InputError(
-                f"expected a free name, got {self.path.name}#{self.part}, as the source has: choose another"
-            )
+            got = f"{self.path.name}#{self.part}, as the source has"
+            raise InputError(f"expected a free name, got {got}: choose another")
 
 
 class Writer:
@@ -369,7 +311,7 @@ class Writer:
         self._handle = handle
 
     def write(self, rows: Array) -> None:
-        """The next rows, (any number, K), as the target stores them (`floats.narrow`). They may change afterwards."""
+        """The next rows (any number, K) as the target stores them (`floats.narrow`), which may change afterwards."""
         self._handle.write(raw_bytes(rows))
 
     def close(self) -> None:
@@ -377,5 +319,4 @@ class Writer:
 
 
 def raw_bytes(x: Array) -> memoryview:
-    """The numbers of a contiguous array as they lie in memory."""
     return x.reshape(-1).view(np.uint8).data

@@ -3,8 +3,10 @@
 import copy
 import io
 import os
+import struct
 import threading
 import weakref
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,16 +26,14 @@ from uncone.threads import waited
 T = TypeVar("T")
 ZIP, PICKLE = b"PK\x03\x04", b"\x80"
 """How files of `torch.save` begin, now and before PyTorch 1.6."""
+_LOCAL_HEADER = struct.Struct("<26xHH")
+MOST_INFLATED = 1032  # bytes that one byte of a deflated stream can stand for at most
 _NOTHING: Array = np.empty(0)
-_WIDENED = 2**20
-"""Numbers read at once that are widened then: few beside a block."""
+_WIDENED = 2**20  # numbers read at once that are widened then: few beside a block
 
 
 class LocalFile:
-    """Random access to the bytes of a file. Nothing is mapped: the memory in use is the caller's buffer.
-
-    The descriptor is closed with the object.
-    """
+    """Random access to the bytes of a file, closed with the object. Nothing is mapped: only the buffer takes memory."""
 
     def __init__(self, path: Path_) -> None:
         self.path, self.name = Path(path), str(path)
@@ -58,22 +58,24 @@ class LocalFile:
         while done < len(view):
             count = os.preadv(self._descriptor, [view[done:]], offset + done)
             if count == 0:
-                raise self._cut(f"{len(view)} bytes at offset {offset}", done)
+                raise was_cut(f"{len(view)} bytes at offset {offset} of {self.name}", done)
             done += count
 
     def check_whole(self) -> None:
-        """Raise InputError where the file has become shorter since it was opened."""
-        size = os.fstat(self._descriptor).st_size
-        if size < self.size:
-            raise self._cut(f"{self.size} bytes", size)
-
-    def _cut(self, expected: str, got: int) -> InputError:
-        return InputError(f"expected {expected} of {self.name}, got {got}: the file was cut, copy it again")
+        """Refuse a file that has become shorter since it was opened."""
+        if (size := os.fstat(self._descriptor).st_size) < self.size:
+            raise was_cut(f"{self.size} bytes of {self.name}", size)
 
 
-def is_checkpoint(source: LocalFile) -> bool:
-    """The file begins as those that `torch.save` writes, now or before PyTorch 1.6."""
-    return source.head(4) == ZIP or source.head(1) == PICKLE
+def member_start(source: LocalFile, member: zipfile.ZipInfo) -> int:
+    """Where the bytes of a member of a zip file begin: its own header may be longer than the directory says."""
+    size = _LOCAL_HEADER.size
+    lengths: tuple[int, int] = _LOCAL_HEADER.unpack(source.read(member.header_offset, size))
+    return member.header_offset + size + sum(lengths)
+
+
+def was_cut(expected: str, got: object) -> InputError:
+    return InputError(f"expected {expected}, got {got}: the file was cut, copy it again")
 
 
 class SequentialFile(io.RawIOBase):
@@ -96,11 +98,11 @@ class SequentialFile(io.RawIOBase):
         return count
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
-        if base + offset < 0:
-            raise OSError(f"expected a position from 0 up, got {base + offset}")
-        self._at = base + offset
-        return self._at
+        at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
+        if at < 0:
+            raise OSError(f"expected a position from 0 up, got {at}")
+        self._at = at
+        return at
 
 
 class FlatRows(Rows):
@@ -113,14 +115,13 @@ class FlatRows(Rows):
         self.shape, self.dtype, self.name = (shape[0], shape[1]), dtype, name
 
     def fill(self, start: int, out: Array) -> None:
-        stored, at_once = DTYPES[self.dtype], max(1, len(out))
-        if stored != out.dtype:
-            at_once = max(1, _WIDENED // self.shape[1])
+        stored, row_bytes = DTYPES[self.dtype], self.shape[1] * DTYPES[self.dtype].itemsize
+        at_once = max(1, len(out) if stored == out.dtype else _WIDENED // self.shape[1])
         for first in range(0, len(out), at_once):
             part = out[first : first + at_once]
             raw = part if stored == out.dtype else np.empty(part.shape, stored)
             content = raw.reshape(-1).view(np.uint8)
-            self._read_into(self._offset + (start + first) * self.shape[1] * stored.itemsize, content)
+            self._read_into(self._offset + (start + first) * row_bytes, content)
             if self._swapped:
                 content.view(f"u{stored.itemsize}").byteswap(inplace=True)
             if raw is not part:
@@ -133,10 +134,9 @@ class FlatRows(Rows):
 class StreamedRows(Rows):
     """Rows of compressed bytes, text or records: they come in pieces of any length from set places.
 
-    A reader sets `shape`, `dtype`, `name`, and implements `begin` and `pieces`. `blocks` reads the source
-    once. `read` goes on from where the last `read` ended, if that is nearer than the next place to begin at;
-    rows that are asked for in ascending order therefore cost one pass over the source, in any other order up
-    to a pass for each call.
+    A reader sets `shape`, `dtype`, `name`, and implements `begin` and `pieces`. `blocks` reads the source once. `read`
+    goes on from where the last one ended, if that is nearer than the next place to begin at: in ascending order reads
+    cost one pass over the source, in any other up to one each.
     """
 
     def __init__(self) -> None:
@@ -148,8 +148,7 @@ class StreamedRows(Rows):
         raise NotImplementedError
 
     def pieces(self, begin: int) -> Iterator[Array]:
-        """The rows from `begin` on, in order, as arrays (any number, D), in the dtype of the source or the
-        blocks. A piece is never written to again."""
+        """The rows from `begin` on as arrays (any number, D) of the source's or the blocks' dtype that stay."""
         raise NotImplementedError
 
     def all_pieces(self) -> Iterator[Array]:
@@ -162,8 +161,8 @@ class StreamedRows(Rows):
         with self._lock:
             cursor, self._cursor = self._cursor, None  # an error on the way leaves none
             if cursor is None or not self.begin(start) <= cursor.row <= start:
-                # Pieces hold the rows that make them: if those held the pieces in their cursor, the file
-                # would stay open until the garbage collector comes by.
+                # Pieces hold the rows that make them: if those held the pieces in their cursor, the file would stay
+                # open until the garbage collector comes by.
                 twin, begin = copy.copy(self), self.begin(start)  # it has no cursor now
                 cursor = _Cursor(twin.pieces(begin), begin, self.name)
             cursor.skip(start - cursor.row)
@@ -175,10 +174,8 @@ class StreamedRows(Rows):
         cursor, buffer = _Cursor(self.all_pieces(), 0, self.name), Buffer(min(size, n), d, self.widened)
         for start in range(0, n, size):
             count = min(size, n - start)
-            block = cursor.whole(count, self.widened)
-            if block is None:
-                block = buffer.get(count)
-                cursor.fill(block)
+            if (block := cursor.whole(count, self.widened)) is None:
+                cursor.fill(block := buffer.get(count))
             yield block
             del block
 
@@ -191,12 +188,10 @@ class _Cursor:
         self._rest = _NOTHING
 
     def skip(self, count: int) -> None:
-        """Go on by `count` rows."""
         while count:
             count -= len(self._take(count))
 
     def fill(self, out: Array) -> None:
-        """The next rows into `out`, as many as it has."""
         while len(out):
             piece = self._take(len(out))
             out[: len(piece)] = piece
@@ -216,11 +211,8 @@ class _Cursor:
 
     def _need_rest(self) -> None:
         while not len(self._rest):
-            piece = next(self._pieces, None)
-            if piece is None:
-                raise InputError(
-                    f"expected row {self.row} of {self._name}, got its end: the file was cut, copy it again"
-                )
+            if (piece := next(self._pieces, None)) is None:
+                raise was_cut(f"row {self.row} of {self._name}", "its end")
             self._rest = piece
 
 

@@ -1,8 +1,7 @@
-"""A PyTorch checkpoint: the rows of a tensor. torch reads it, with `weights_only`, and maps its numbers;
-nothing in it is run.
+"""The tensors of a PyTorch checkpoint: torch reads it, with `weights_only`, and maps its numbers; nothing in it is run.
 
-A mapped file that is cut while it is open would end the process: its size is looked at before each block. The
-format from before PyTorch 1.6 cannot be mapped: such a file is loaded whole.
+A mapped file that is cut while it is open would end the process: its size is looked at before each block. Files from
+before PyTorch 1.6 cannot be mapped, and are loaded whole.
 """
 
 import bisect
@@ -12,7 +11,6 @@ import math
 import pickle
 import pickletools
 import re
-import struct
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -24,7 +22,7 @@ import torch
 
 from uncone.errors import InputError
 from uncone.rows.base import ArrayRows, Rows
-from uncone.rows.bytes import PICKLE, ZIP, LocalFile, SequentialFile
+from uncone.rows.bytes import PICKLE, ZIP, LocalFile, SequentialFile, member_start
 from uncone.rows.floats import Array, widen
 from uncone.rows.safetensors import FLOATS, PIECE_BYTES, Entry
 
@@ -35,9 +33,7 @@ _CONVERT = (
     "uncone runs no code of a file"
 )
 _GLOBAL = re.compile(r"GLOBAL ([\w.]{1,200})")
-_LOCAL_HEADER = struct.Struct("<26xHH")
-_LONGEST_NAME = 4096
-"""Characters of a joined name: nested containers could make far more text than the file holds."""
+_LONGEST_NAME = 4096  # characters, joined: nested containers could make far more text than the file holds
 _LONGEST_CLASS = 10_000
 _MARK = object()
 
@@ -52,12 +48,14 @@ class StoredTensor(Entry):
         """The rows of a matrix of floats, which may be a transposed or sliced one."""
         if self.dtype not in FLOATS or len(self.shape) != 2:
             return super().rows(source, where)
-        if 0 not in self.shape and not _lie_apart(self.tensor):
+        axes = sorted((stride, n) for stride, n in zip(self.tensor.stride(), self.shape, strict=True) if n > 1)
+        reached = itertools.accumulate((stride * (n - 1) for stride, n in axes), initial=0)
+        # No element may be stored for two places.
+        if 0 not in self.shape and any(stride <= before for (stride, _), before in zip(axes, reached, strict=False)):
             raise InputError(f"expected rows apart in {where}, got overlapping ones: save x.contiguous()")
         return _MappedRows(self.tensor, source, name=where)
 
     def pieces(self, source: LocalFile) -> Iterator[torch.Tensor]:
-        """The numbers in order, some rows at a time, each piece contiguous."""
         x = self.tensor if self.tensor.ndim else self.tensor.reshape(1)
         row_bytes = max(1, math.prod(x.shape[1:]) * x.element_size())
         for piece in torch.split(x, max(1, PIECE_BYTES // row_bytes)):
@@ -65,9 +63,7 @@ class StoredTensor(Entry):
             yield piece.contiguous()
 
     def stored_bytes(self, source: LocalFile) -> Iterator[bytes | memoryview]:
-        for piece in self.pieces(source):
-            if piece.numel():
-                yield piece.reshape(-1).view(torch.uint8).numpy().data
+        return (piece.reshape(-1).view(torch.uint8).numpy().data for piece in self.pieces(source) if piece.numel())
 
     def identity(self) -> tuple[Any, ...]:
         strides = self.tensor.stride() if self.tensor.layout == torch.strided else ()
@@ -77,18 +73,9 @@ class StoredTensor(Entry):
 def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
     """The tensors of a file of `torch.save` by name; names in nested dicts and lists are joined with dots."""
     if source.head(14)[2:] == _LEGACY:
-        _check_names(source, 0, pickles=5)
-        made = list[_Storage]()
-
-        def make(empty: torch.UntypedStorage, _location: str) -> _Storage:
-            made.append(_Storage(empty.nbytes()))  # type: ignore[no-untyped-call]
-            return made[-1]
-
-        content = _load(source, make)
-        if not all(storage.is_read for storage in made):
-            raise _broken(source, "the bytes of a tensor are not in it")
+        content = _load_whole(source)
     elif source.head(4) == ZIP:
-        content = _load_mapped(source, _stored(source))
+        content = _load_mapped(source)
     elif source.head(1) == PICKLE:
         raise InputError(f"expected a checkpoint, got {source.name}, a pickle, which can run code: {_CONVERT}")
     else:
@@ -121,7 +108,7 @@ class _MappedRows(ArrayRows):
 
 
 class _Storage(torch.UntypedStorage):
-    """Memory that says whether it was read into: torch skips a storage that an old file names and lacks."""
+    """Memory that knows whether it was read into: torch skips a storage that an old file names and lacks."""
 
     is_read = False
 
@@ -130,22 +117,35 @@ class _Storage(torch.UntypedStorage):
         self.is_read = True
 
 
+def _load_whole(source: LocalFile) -> Any:
+    _check_names(source, 0, pickles=5)
+    made = list[_Storage]()
+
+    def make(empty: torch.UntypedStorage, _location: str) -> _Storage:
+        made.append(_Storage(empty.nbytes()))  # type: ignore[no-untyped-call]
+        return made[-1]
+
+    content = _load(source, make)
+    if not all(storage.is_read for storage in made):
+        raise _broken(source, "the bytes of a tensor are not in it")
+    return content
+
+
 def _load(source: LocalFile, where: Any, *, mmap: bool = False) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return torch.load(source.path, where, weights_only=True, mmap=mmap)
         except pickle.UnpicklingError as error:
-            named = _GLOBAL.search(str(error))
-            if named:
-                raise InputError(
-                    f"expected tensors and plain values in {source.name}, got an object of {named[1]}, which "
-                    f"only unpickling could bring back, and that can run code: {_CONVERT}"
-                ) from None
-            raise _broken(source, str(error).rpartition("WeightsUnpickler error: ")[2]) from error
+            if (named := _GLOBAL.search(str(error))) is None:
+                raise _broken(source, str(error).rpartition("WeightsUnpickler error: ")[2]) from error
+            raise InputError(
+                f"expected tensors and plain values in {source.name}, got an object of {named[1]}, which "
+                f"only unpickling could bring back, and that can run code: {_CONVERT}"
+            ) from None
         except Exception as error:  # whatever the instructions in the file make torch raise
             if not (isinstance(error, AttributeError) and "UntypedStorage" in str(error)):
-                raise _broken(source, f"{type(error).__name__}: {error}") from error
+                raise _broken(source, error) from error
             raise InputError(
                 f"expected tensors of older dtypes in {source.name}, as from before PyTorch 1.6, got one "
                 "of a newer dtype (float8 or uint16 and more), which torch cannot read back from it: "
@@ -153,33 +153,34 @@ def _load(source: LocalFile, where: Any, *, mmap: bool = False) -> Any:
             ) from error
 
 
-def _broken(source: LocalFile, reason: str) -> InputError:
-    lines = reason.strip().splitlines() or ["no reason given"]
-    return InputError(
-        f"expected a PyTorch checkpoint, got {source.name}, which torch cannot read ({lines[0][:200]}): "
-        "it was cut or damaged, or is of another kind; copy it again"
-    )
+def _broken(source: LocalFile, reason: str | Exception) -> InputError:
+    text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
+    lines = text.strip().splitlines() or ["no reason given"]
+    got = f"{source.name}, which torch cannot read ({lines[0][:200]})"
+    way = "it was cut or damaged, or is of another kind; copy it again"
+    return InputError(f"expected a PyTorch checkpoint, got {got}: {way}")
 
 
-def _load_mapped(source: LocalFile, archive: zipfile.ZipFile) -> Any:
-    """What the file holds, with its numbers mapped: torch compares no record with the size of its storage then."""
+def _load_mapped(source: LocalFile) -> Any:
+    """The content with its numbers mapped: torch compares no record with the size of its storage then."""
     sizes = list[tuple[int, bool]]()
 
     def keep(storage: torch.UntypedStorage, _location: str) -> torch.UntypedStorage:
         sizes.append((storage.nbytes(), storage.data_ptr() != 0))
         return storage
 
+    archive = _stored(source)
     try:
         records = _records(source, archive)
         instructions = records["data.pkl"]
     except Exception as error:  # whatever a damaged directory leads to
-        raise _broken(source, f"{type(error).__name__}: {error}") from error
+        raise _broken(source, error) from error
     _check_names(source, instructions[0], pickles=1)
     content = _load(source, keep, mmap=True)
     try:
         keys = list(_storage_keys(source.read(*instructions)))
     except Exception as error:  # of what torch takes and the standard library does not
-        raise _broken(source, f"{type(error).__name__}: {error}") from error
+        raise _broken(source, error) from error
     seen, loaded = set[str](), iter(sizes)
     for key in keys:
         if key not in seen:
@@ -193,19 +194,18 @@ def _load_mapped(source: LocalFile, archive: zipfile.ZipFile) -> Any:
 
 
 def _check_names(source: LocalFile, at: int, *, pickles: int) -> None:
-    """Refuse a class of a very long name: torch searches its own message in time that grows with the square of it."""
+    """Refuse a class of a very long name: torch searches its own message in time that grows with its square."""
     longest = 0
     with suppress(Exception):  # torch says what is wrong with the instructions
         file = io.BufferedReader(SequentialFile(source, at))
-        for _ in range(pickles):
-            for operation, argument, _ in pickletools.genops(file):
-                longest = max(longest, len(str(argument)) if operation.name == "GLOBAL" else 0)
+        for operation, argument, _ in itertools.chain(*(pickletools.genops(file) for _ in range(pickles))):
+            longest = max(longest, len(str(argument)) if operation.name == "GLOBAL" else 0)
     if longest > _LONGEST_CLASS:
         raise _broken(source, f"a class has a name of {longest} characters")
 
 
 def _stored(source: LocalFile) -> zipfile.ZipFile:
-    """The archive. torch maps the bytes of a member as they lie there, compressed or not."""
+    """The archive, whose members are not compressed: torch maps their bytes as they lie there."""
     try:
         with zipfile.ZipFile(source.path) as archive:
             members = archive.infolist()
@@ -219,25 +219,23 @@ def _stored(source: LocalFile) -> zipfile.ZipFile:
 
 
 def _records(source: LocalFile, archive: zipfile.ZipFile) -> dict[str, tuple[int, int]]:
-    """Where the bytes of each member begin, and how many there are before the next one, by name without the folder.
+    """Where the bytes of each member begin, and how many there are before the next, by name without the folder.
 
     Names are compared as torch does, in any case. Of two members with one name the shorter counts.
     """
     found = dict[str, tuple[int, int]]()
-    members = archive.infolist()
-    ends = sorted({member.header_offset for member in members} | {archive.start_dir})
-    for member in members:
-        at = member.header_offset
-        begin = at + _LOCAL_HEADER.size + sum(_LOCAL_HEADER.unpack(source.read(at, _LOCAL_HEADER.size)))
-        room = ends[bisect.bisect(ends, at)] - begin
-        name = member.filename.partition("/")[2].lower()
+    ends = sorted({member.header_offset for member in archive.infolist()} | {archive.start_dir})
+    for member in archive.infolist():
+        begin = member_start(source, member)
+        room = ends[bisect.bisect(ends, member.header_offset)] - begin
         length = min(member.file_size, member.compress_size, room)
+        name = member.filename.partition("/")[2].lower()
         found[name] = min(found.get(name, (begin, length)), (begin, length), key=lambda one: one[1])
     return found
 
 
 def _storage_keys(instructions: bytes) -> Iterator[str]:
-    """The key of each storage that a pickle names, in order: a stack of stand-ins is followed, and nothing is run."""
+    """The key of each storage that a pickle names, in order: stand-ins on a stack are followed, and nothing is run."""
     stack, memo = list[Any](), dict[Any, Any]()
     for operation, argument, _ in pickletools.genops(instructions):
         name, before = operation.name, operation.stack_before
@@ -268,34 +266,22 @@ def _tensors(content: Any, source: LocalFile) -> Iterator[tuple[str, torch.Tenso
     while waiting:
         name, value = waiting.pop()
         if len(name) > _LONGEST_NAME:
-            raise InputError(
-                f"expected names of at most {_LONGEST_NAME} characters in {source.name}, got {name[:80]!r}...: "
-                "do not trust this file"
-            )
+            expected = f"names of at most {_LONGEST_NAME} characters in {source.name}"
+            raise InputError(f"expected {expected}, got {name[:80]!r}...: do not trust this file")
         if isinstance(value, torch.Tensor):
             yield name, value.detach()
         elif isinstance(value, dict | list | tuple) and id(value) not in seen:
             seen.add(id(value))
             inner = value.items() if isinstance(value, dict) else enumerate(value)
             # Cut where a name is seen to be too long: a thousand names may share one long key.
-            joined = (
-                (f"{name}.{key}" if name else str(key), item) for key, item in inner if isinstance(key, str | int)
-            )
-            waiting += reversed([(below[: _LONGEST_NAME + 1], item) for below, item in joined])
+            start, stop = f"{name}." if name else "", _LONGEST_NAME + 1
+            waiting += reversed([(f"{start}{key}"[:stop], item) for key, item in inner if isinstance(key, str | int)])
 
 
 def _code(tensor: torch.Tensor) -> str:
-    """The dtype as safetensors writes it, or what stands in the way of reading the tensor as floats."""
     kind = str(tensor.dtype).removeprefix("torch.")
     if tensor.layout != torch.strided:
         return f"a {str(tensor.layout).removeprefix('torch.')} tensor"
     if tensor.is_quantized:
         return "a quantised tensor"
     return f"a negated view of {kind}" if tensor.is_neg() else _CODES.get(tensor.dtype, kind)
-
-
-def _lie_apart(x: torch.Tensor) -> bool:
-    """No element of the matrix is stored for two places of it."""
-    axes = sorted((stride, count) for stride, count in zip(x.stride(), x.shape, strict=True) if count > 1)
-    reached = itertools.accumulate((stride * (count - 1) for stride, count in axes), initial=0)
-    return all(stride > before for (stride, _), before in zip(axes, reached, strict=False))

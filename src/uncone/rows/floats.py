@@ -9,12 +9,8 @@ import numpy.typing as npt
 from uncone.errors import InputError
 
 Array = npt.NDArray[Any]
-DTYPES: dict[str, np.dtype[Any]] = {
-    "float64": np.dtype(np.float64),
-    "float32": np.dtype(np.float32),
-    "float16": np.dtype(np.float16),
-    "bfloat16": np.dtype(np.uint16),
-}
+DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in ("float64", "float32", "float16")}
+DTYPES["bfloat16"] = np.dtype(np.uint16)
 """What a dtype is read into and written from, in the machine's byte order."""
 FLOATING = "float64, float32, float16 or bfloat16"
 _HALF = np.uint32(16)
@@ -41,10 +37,9 @@ def widen(x: Array, out: Array) -> None:
 
 def narrow(x: Array, dtype: str) -> Array:
     """Floats in the form in which `dtype` is stored, rounded to nearest, ties to even."""
-    if dtype != "bfloat16":
-        with np.errstate(over="ignore"):  # the caller looks for infinities
+    with np.errstate(over="ignore"):  # the caller looks for infinities
+        if dtype != "bfloat16":
             return x.astype(DTYPES[dtype], copy=False)
-    with np.errstate(over="ignore"):
         bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     rounded = (bits + (0x7FFF + ((bits >> _HALF) & 1)) >> _HALF).astype(np.uint16)
     return np.where(np.isnan(x), np.uint16(0x7FC0), rounded)

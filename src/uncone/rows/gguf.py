@@ -1,11 +1,11 @@
-"""A GGUF file: its header, of which nothing is trusted, and the rows of a tensor.
+"""A GGUF file (ggml's docs/gguf.md, versions 2 and 3, little-endian): its header, which is not trusted, and rows.
 
-The format: ggml's docs/gguf.md, versions 2 and 3, little-endian. Floats need no package; the package `gguf`
-dequantises other tensors, some rows at a time.
+Floats need no package; the package `gguf` dequantises other tensors, some rows at a time.
 """
 
 import itertools
 import math
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,49 +26,25 @@ _BUFFER = 2**20
 _AT_ONCE = 2**20  # elements dequantised in one call
 _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-# Name, elements a block, bytes a block: ggml's type traits.
+_TRAITS = """
+    0 F32 1 4          1 F16 1 2          2 Q4_0 32 18       3 Q4_1 32 20       6 Q5_0 32 22       7 Q5_1 32 24
+    8 Q8_0 32 34       9 Q8_1 32 40       10 Q2_K 256 84     11 Q3_K 256 110    12 Q4_K 256 144    13 Q5_K 256 176
+    14 Q6_K 256 210    15 Q8_K 256 292    16 IQ2_XXS 256 66  17 IQ2_XS 256 74   18 IQ3_XXS 256 98  19 IQ1_S 256 50
+    20 IQ4_NL 32 18    21 IQ3_S 256 110   22 IQ2_S 256 82    23 IQ4_XS 256 136  24 I8 1 1          25 I16 1 2
+    26 I32 1 4         27 I64 1 8         28 F64 1 8         29 IQ1_M 256 56    30 BF16 1 2        34 TQ1_0 256 54
+    35 TQ2_0 256 66    39 MXFP4 32 17     40 NVFP4 64 36     41 Q1_0 128 18
+"""
 TYPES = {
-    0: ("F32", 1, 4),
-    1: ("F16", 1, 2),
-    2: ("Q4_0", 32, 18),
-    3: ("Q4_1", 32, 20),
-    6: ("Q5_0", 32, 22),
-    7: ("Q5_1", 32, 24),
-    8: ("Q8_0", 32, 34),
-    9: ("Q8_1", 32, 40),
-    10: ("Q2_K", 256, 84),
-    11: ("Q3_K", 256, 110),
-    12: ("Q4_K", 256, 144),
-    13: ("Q5_K", 256, 176),
-    14: ("Q6_K", 256, 210),
-    15: ("Q8_K", 256, 292),
-    16: ("IQ2_XXS", 256, 66),
-    17: ("IQ2_XS", 256, 74),
-    18: ("IQ3_XXS", 256, 98),
-    19: ("IQ1_S", 256, 50),
-    20: ("IQ4_NL", 32, 18),
-    21: ("IQ3_S", 256, 110),
-    22: ("IQ2_S", 256, 82),
-    23: ("IQ4_XS", 256, 136),
-    24: ("I8", 1, 1),
-    25: ("I16", 1, 2),
-    26: ("I32", 1, 4),
-    27: ("I64", 1, 8),
-    28: ("F64", 1, 8),
-    29: ("IQ1_M", 256, 56),
-    30: ("BF16", 1, 2),
-    34: ("TQ1_0", 256, 54),
-    35: ("TQ2_0", 256, 66),
-    39: ("MXFP4", 32, 17),
-    40: ("NVFP4", 64, 36),
-    41: ("Q1_0", 128, 18),
+    int(number): (name, int(elements), int(size))
+    for number, name, elements, size in re.findall(r"(\d+) (\w+) (\d+) (\d+)", _TRAITS)
 }
+"""ggml's type traits by number: name, elements a block, bytes a block."""
 _FLOATS = {"F32": "float32", "F16": "float16", "F64": "float64", "BF16": "bfloat16"}
 _INTEGERS = ("I8", "I16", "I32", "I64")
 
 
 class GgufTensor(NamedTuple):
-    """One tensor: the number and name of its type in ggml, its shape (rows first), and where it begins."""
+    """A tensor: the number and name of its type in ggml, its shape (rows first), and where it begins."""
 
     type: int
     kind: str
@@ -85,8 +61,6 @@ class StringArray:
 
 
 class GgufHeader(NamedTuple):
-    """The scalars, short strings and arrays of strings of the metadata, and the tensors."""
-
     metadata: Mapping[str, Any]
     tensors: Mapping[str, GgufTensor]
 
@@ -116,20 +90,17 @@ class _QuantisedRows(Rows):
             self._type = gguf.GGMLQuantizationType(tensor.type)
             self._dequantize(np.zeros((1, size), np.uint8), self._type)
         except (NotImplementedError, ValueError) as error:
-            raise InputError(
-                f"the package gguf cannot dequantise {tensor.kind} from {name}: "
-                "install a newer one, or convert the file to F16"
-            ) from error
+            how = "install a newer one, or convert the file to F16"
+            raise InputError(f"the package gguf cannot dequantise {tensor.kind} from {name}: {how}") from error
 
     def fill(self, start: int, out: Array) -> None:
         step = max(1, _AT_ONCE // self.shape[1])
         raw = np.empty((min(step, len(out)), self._row_bytes), np.uint8)
         for at in range(0, len(out), step):
-            rows = out[at : at + step]
-            part = raw[: len(rows)]
+            part = raw[: len(out) - at]
             self._source.read_into(self._start + (start + at) * self._row_bytes, part.reshape(-1).data)
             with np.errstate(all="ignore"):  # a scale can be anything; rows are looked through elsewhere
-                rows[:] = self._dequantize(part, self._type)
+                out[at : at + step] = self._dequantize(part, self._type)
 
 
 def read_gguf(source: LocalFile) -> GgufHeader:
@@ -139,7 +110,7 @@ def read_gguf(source: LocalFile) -> GgufHeader:
         raise InputError(f"expected a GGUF file, got {source.name} without its magic number: copy it again")
     version, n_tensors, n_keys = cursor.unpack("IQQ")
     if version not in (2, 3):
-        kind = "a big-endian file" if version & 0xFFFF == 0 else f"version {version}"
+        kind = f"version {version}" if version & 0xFFFF else "a big-endian file"
         raise InputError(f"expected little-endian GGUF of version 2 or 3, got {kind} in {source.name}: use llama.cpp")
     cursor.check_count("keys", n_keys, _MOST_KEYS, 13)
     cursor.check_count("tensors", n_tensors, _MOST_TENSORS, 24)
@@ -156,8 +127,7 @@ def read_gguf(source: LocalFile) -> GgufHeader:
 def strings(source: LocalFile, array: StringArray) -> Iterator[str]:
     """The strings of an array in the header, in order; bytes that are no UTF-8 are replaced."""
     cursor = _Cursor(source, array.start)
-    for _ in range(array.count):
-        yield cursor.text("a string", source.size)
+    return (cursor.text("a string", source.size) for _ in range(array.count))
 
 
 class _Cursor:
@@ -178,10 +148,8 @@ class _Cursor:
 
     def skip(self, count: int) -> None:
         if count > (left := self.source.size - self.at):
-            raise InputError(
-                f"expected {count} bytes at offset {self.at} of {self.source.name}, got {left}: "
-                "the file was cut, or its header lies; copy it again"
-            )
+            expected = f"{count} bytes at offset {self.at} of {self.source.name}"
+            raise InputError(f"expected {expected}, got {left}: the file was cut, or its header lies; copy it again")
         self.at += count
 
     def unpack(self, form: str) -> tuple[Any, ...]:
@@ -238,7 +206,7 @@ def _tensors(cursor: _Cursor, count: int, alignment: Any) -> dict[str, GgufTenso
         infos.append((name, number, tuple(reversed(axes)), offset))
     if type(alignment) is not int or alignment <= 0 or alignment & (alignment - 1):
         raise cursor.lies(f"its alignment is {str(alignment)[:80]!r}")
-    base = -(-cursor.at // alignment) * alignment
+    base, end = -(-cursor.at // alignment) * alignment, cursor.source.size
     tensors, filled = dict[str, GgufTensor](), list[tuple[int, int, str]]()
     for name, number, shape, offset in infos:
         kind, elements, size = TYPES[number]
@@ -248,15 +216,13 @@ def _tensors(cursor: _Cursor, count: int, alignment: Any) -> dict[str, GgufTenso
             raise cursor.lies(f"tensor {name[:80]!r}, {list(shape)} of {kind} at {offset}, is not aligned")
         start = base + offset
         stop = start + math.prod(shape) // elements * size
-        if stop > cursor.source.size:
-            raise InputError(
-                f"{cursor.source.name} ends at byte {cursor.source.size}, tensor {name[:80]!r} at {stop}: "
-                "it was cut, or its header lies; copy it again"
-            )
+        if stop > end:
+            where = f"{cursor.source.name} ends at byte {end}, tensor {name[:80]!r} at {stop}"
+            raise InputError(f"{where}: it was cut, or its header lies; copy it again")
         tensors[name] = GgufTensor(number, kind, shape, start)
         if start < stop:
             filled.append((start, stop, name))
-    for (_, end, name), (begin, _, other) in itertools.pairwise(sorted(filled)):
-        if begin < end:
+    for (_, stop, name), (start, _, other) in itertools.pairwise(sorted(filled)):
+        if start < stop:
             raise cursor.lies(f"tensors {name[:80]!r} and {other[:80]!r} share bytes")
     return tensors

@@ -9,8 +9,7 @@ from uncone.roles import Path_
 
 T = TypeVar("T")
 _SHOWN = 12
-_LONGEST, _COMPARED = 200, 2000
-"""Comparing takes the product of lengths, and a header may hold a million names."""
+_LONGEST, _COMPARED = 200, 2000  # comparing takes the product of lengths, and a header may hold a million names
 
 
 def named(known: Mapping[str, T], name: str, where: object, kind: str = "tensor") -> T:
@@ -19,7 +18,7 @@ def named(known: Mapping[str, T], name: str, where: object, kind: str = "tensor"
         return known[name]
     names = sorted(known)
     short = [other for other in names if len(other) <= _LONGEST][:_COMPARED]
-    told = f"it holds {listing(names)}" if names else "it holds none"
+    told = f"it holds {listing(names) or 'none'}"
     raise InputError(f"no {kind} {name!r} in {where}: {nearest(name[:_LONGEST], short, told)}")
 
 
@@ -36,7 +35,5 @@ def only(names: list[str], path: Path_, *, among: str, kind: str = "matrix") -> 
         return names[0]
     if not names:
         raise InputError(f"expected a {kind} of floats in {path}, got none among {among}: no rows to read")
-    raise InputError(
-        f"expected one {kind} in {path}, got {len(names)}: say which with {Path(path).name}#NAME; "
-        f"it holds {listing(names)}"
-    )
+    way = f"say which with {Path(path).name}#NAME; it holds {listing(names)}"
+    raise InputError(f"expected one {kind} in {path}, got {len(names)}: {way}")

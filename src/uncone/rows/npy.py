@@ -1,15 +1,15 @@
 """NumPy's `.npy` and `.npz` files, read without loading them and without unpickling, and their writers.
 
-A `.npz` is a zip of `.npy` files. An array that `numpy.savez` stored is read where it lies. One that
-`numpy.savez_compressed` deflated is inflated as it is read, and never held whole.
+An array that `numpy.savez` stored in its zip is read where it lies. One that `numpy.savez_compressed` deflated is
+inflated as it is read, and never held whole.
 """
 
 import io
 import shutil
-import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
@@ -21,41 +21,36 @@ import numpy.typing as npt
 from uncone.errors import InputError
 from uncone.roles import Path_
 from uncone.rows.base import Rows, Source, Target, Writer, check_shape
-from uncone.rows.bytes import FlatRows, LocalFile, SequentialFile, StreamedRows
+from uncone.rows.bytes import MOST_INFLATED, FlatRows, LocalFile, SequentialFile, StreamedRows, member_start, was_cut
 from uncone.rows.floats import FLOATING, Array
 from uncone.rows.names import named, only
 
 LONGEST_HEADER = 65536
 _MOST = 2**63 - 1
 _COLUMNS = 16  # read before they are put into the rows: then whole lines of the processor's cache are written
-_APART = 16  # elements: columns a power of two apart would share lines of that cache
-_LOCAL_HEADER = struct.Struct("<26xHH")
+_APART = 16  # elements between columns: a power of two apart they would share lines of that cache
 _ENCRYPTED = 1
 _SUFFIX = ".npy"
 _PIECE_BYTES = 2**20
-_MOST_DEFLATED = 1032
-"""Bytes that one byte of a deflated stream can stand for at most."""
 _WRONG_SUM = "its checksum is not that of its bytes"
 
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """The header of a `.npy` file. `offset` of the numbers counts from the begin of the header."""
+    """The header of a `.npy` file: `dtype` has its byte order; `offset` of the numbers counts from where it begins."""
 
     shape: tuple[int, ...]
     column_major: bool
     dtype: np.dtype[Any]
-    """As stored, with its byte order."""
     offset: int
 
     @property
     def kind(self) -> str:
-        """The dtype's name without its byte order."""
         return self.dtype.newbyteorder("=").name
 
     @property
     def end(self) -> int:
-        """One more than the last byte of the numbers of a matrix, from where the header begins."""
+        """Where the numbers of a matrix end."""
         return self.offset + self.shape[0] * self.shape[1] * self.dtype.itemsize
 
 
@@ -69,8 +64,7 @@ def open_npy(path: Path_) -> Rows:
     header = _matrix_header(source.head(LONGEST_HEADER), source.name, source.size)
     if header.column_major:
         return ColumnRows(source, 0, header, source.name)
-    swapped = not header.dtype.isnative
-    return FlatRows(source, header.offset, header.shape, header.kind, source.name, swapped)
+    return FlatRows(source, header.offset, header.shape, header.kind, source.name, not header.dtype.isnative)
 
 
 def _matrix_header(head: bytes, name: str, size: int) -> ArrayHeader:
@@ -83,10 +77,7 @@ def _matrix_header(head: bytes, name: str, size: int) -> ArrayHeader:
         raise InputError(f"expected {FLOATING}, got dtype {dtype} in {name}: use x.astype('float32')")
     check_shape(shape, name)
     if size < header.end:
-        raise InputError(
-            f"expected {header.end} bytes for shape {shape} of {dtype} in {name}, got {size}: "
-            "the file was cut, copy it again"
-        )
+        raise was_cut(f"{header.end} bytes for shape {shape} of {dtype} in {name}", size)
     return header
 
 
@@ -98,33 +89,29 @@ def array_header(head: bytes, name: str) -> ArrayHeader:
         read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
         shape, column_major, dtype = read(stream, max_header_size=LONGEST_HEADER)
     except Exception as error:
-        raise InputError(
-            f"expected a .npy file, got {name} with a header that does not parse ({str(error)[:200]}): "
-            "save it with numpy.save"
-        ) from error
+        got = f"{name} with a header that does not parse ({str(error)[:200]})"
+        raise InputError(f"expected a .npy file, got {got}: save it with numpy.save") from error
     if not all(type(size) is int and 0 <= size <= _MOST for size in shape):  # NumPy takes True for 1
-        raise InputError(
-            f"expected a shape of whole numbers from 0 to 2^63 - 1, got {repr(shape)[:80]} in {name}: "
-            "the header lies, save the array again"
-        )
+        got = f"{repr(shape)[:80]} in {name}: the header lies, save the array again"
+        raise InputError(f"expected a shape of whole numbers from 0 to 2^63 - 1, got {got}")
     return ArrayHeader(shape, column_major, dtype, stream.tell())
 
 
 class ColumnRows(Rows):
-    """The column-major matrix of the `.npy` at byte `start` of `source`. A few columns are read at a time."""
+    """The column-major matrix of the `.npy` at byte `start` of `source`, a few columns at a time."""
 
     def __init__(self, source: LocalFile, start: int, header: ArrayHeader, name: str) -> None:
         self._source, self._offset, self._stored = source, start + header.offset, header.dtype
         self.shape, self.dtype, self.name = (header.shape[0], header.shape[1]), header.kind, name
 
     def fill(self, start: int, out: Array) -> None:
-        (n, d), x, size = self.shape, out, self._stored.itemsize
-        columns = np.empty((min(d, _COLUMNS), len(x) + _APART), self._stored)[:, : len(x)]
+        (n, d), size = self.shape, self._stored.itemsize
+        columns = np.empty((min(d, _COLUMNS), len(out) + _APART), self._stored)[:, : len(out)]
         for j in range(0, d, _COLUMNS):
             part = columns[: min(_COLUMNS, d - j)]
             for k, column in enumerate(part, start=j):
                 self._source.read_into(self._offset + (k * n + start) * size, column.view(np.uint8).data)
-            x[:, j : j + _COLUMNS] = part.T  # widened, and in the machine's byte order
+            out[:, j : j + _COLUMNS] = part.T  # widened, and in the machine's byte order
 
 
 class NpyWriter(Writer):
@@ -132,19 +119,19 @@ class NpyWriter(Writer):
 
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
         super().__init__(handle, target, source)
-        dtype = np.dtype(target.dtype).newbyteorder("<").str
-        header = {"descr": dtype, "fortran_order": False, "shape": target.shape}
-        np.lib.format.write_array_header_1_0(handle, header)
+        descr = np.dtype(target.dtype).newbyteorder("<").str
+        np.lib.format.write_array_header_1_0(handle, {"descr": descr, "fortran_order": False, "shape": target.shape})
 
 
 def open_npz(path: Path, key: str | None) -> Rows:
     """Open the array `key` of a `.npz` file, or its only matrix of floats."""
     members = _members(LocalFile(path))
     if key is None:
-        matrices = [name for name, member in members.items() if member.is_matrix()]
-        if not matrices:  # one of more axes is refused with its shape
-            matrices = [name for name, member in members.items() if member.has_more_axes()][:1]
-        key = only(matrices, path, among=f"{len(members)} arrays")
+        axes = {name: member.float_axes() for name, member in members.items()}
+        matrices = [name for name in members if axes[name] == 2]
+        # One of more axes is refused with its shape.
+        known = matrices or [name for name in members if axes[name] > 2][:1]
+        key = only(known, path, among=f"{len(members)} arrays")
     rows = named(members, key, path, "array").rows(f"{path}#{key}")
     beside = [members[name] for name in (f"{key}_ids", "ids", "id") if name in members]
     if beside:
@@ -165,9 +152,8 @@ class _Member:
         return self.info.compress_type == zipfile.ZIP_STORED
 
     def lies(self, what: str) -> InputError:
-        return InputError(
-            f"the zip {self.source.name} lies about {self.info.filename[:80]!r}: {what[:160]}; copy it again"
-        )
+        where = f"the zip {self.source.name} lies about {self.info.filename[:80]!r}"
+        return InputError(f"{where}: {what[:160]}; copy it again")
 
     def stream(self) -> zipfile.ZipExtFile:
         """The bytes, if the member's own header has the same name; their checksum is compared at the end."""
@@ -177,45 +163,35 @@ class _Member:
             raise self.lies(str(error)) from error
 
     def start(self) -> int:
-        """Where the bytes begin: the member's own header may be longer than the directory says."""
         self.stream().close()
-        lengths = _LOCAL_HEADER.unpack(self.source.read(self.info.header_offset, _LOCAL_HEADER.size))
-        start: int = self.info.header_offset + _LOCAL_HEADER.size + sum(lengths)
+        start = member_start(self.source, self.info)
         if start + self.info.compress_size > self.source.size:
             raise self.lies(f"it ends beyond the {self.source.size} bytes of the file")
         return start
 
     def head(self, name: str) -> bytes:
-        """Its first bytes, where the header is."""
-        info = self.info
-        packed, size = info.compress_size, info.file_size
+        info, packed, size = self.info, self.info.compress_size, self.info.file_size
         if info.flag_bits & _ENCRYPTED or not (self.is_stored or info.compress_type == zipfile.ZIP_DEFLATED):
-            raise InputError(
-                f"expected an array stored or deflated, got an encrypted or otherwise made one from {name}: "
-                "save it with numpy.savez"
-            )
+            got = f"an encrypted or otherwise made one from {name}: save it with numpy.savez"
+            raise InputError(f"expected an array stored or deflated, got {got}")
         if self.is_stored and packed != size:
             raise self.lies(f"{packed} bytes are stored for {size}")
-        if size > _MOST_DEFLATED * (packed + 1):
+        if size > MOST_INFLATED * (packed + 1):
             raise self.lies(f"{packed} deflated bytes cannot stand for {size}")
         return bytes(_take(self.stream(), min(size, LONGEST_HEADER), name))
 
     def header(self, name: str) -> ArrayHeader:
         return _matrix_header(self.head(name), name, self.info.file_size)
 
-    def is_matrix(self) -> bool:
-        try:
-            self.header(self.source.name)
-        except InputError:
-            return False
-        return True
-
-    def has_more_axes(self) -> bool:
-        try:
+    def float_axes(self) -> int:
+        """How many axes its floats have: 2 for a matrix that can be read, 0 for what is none of it."""
+        with suppress(InputError):
             header = array_header(self.head(self.source.name), self.source.name)
-        except InputError:
-            return False
-        return len(header.shape) > 2 and header.dtype.kind == "f"
+            if len(header.shape) != 2:
+                return len(header.shape) * (header.dtype.kind == "f")
+            self.header(self.source.name)
+            return 2
+        return 0
 
     def rows(self, name: str) -> Rows:
         header = self.header(name)
@@ -256,13 +232,11 @@ class _Member:
 
 
 def _members(source: LocalFile) -> dict[str, _Member]:
-    """The arrays of a zip file by key."""
     try:
         archive = zipfile.ZipFile(SequentialFile(source))
     except Exception as error:  # zipfile raises errors of many kinds over damaged files
-        raise InputError(
-            f"expected a .npz file, got {source.name}, no zip of arrays ({error}): save it with numpy.savez"
-        ) from error
+        got = f"{source.name}, no zip of arrays ({error}): save it with numpy.savez"
+        raise InputError(f"expected a .npz file, got {got}") from error
     members = dict[str, _Member]()
     for info in archive.infolist():
         if info.filename.endswith(_SUFFIX):
@@ -287,15 +261,12 @@ class InflatedRows(StreamedRows):
         return 0
 
     def pieces(self, begin: int) -> Iterator[Array]:
-        (n, d), dtype = self.shape, self._header.dtype
-        row_bytes = d * dtype.itemsize
-        size = max(1, _PIECE_BYTES // row_bytes)
-        stream = self._member.stream()
+        (n, d), dtype, stream = self.shape, self._header.dtype, self._member.stream()
         _take(stream, self._header.offset, self.name)
+        size = max(1, _PIECE_BYTES // (d * dtype.itemsize))
         for start in range(0, n, size):
-            content = _take(stream, min(size, n - start) * row_bytes, self.name)
-            x = np.frombuffer(content, dtype).reshape(-1, d)
-            yield x.astype(dtype.newbyteorder("="), copy=False)
+            content = _take(stream, min(size, n - start) * d * dtype.itemsize, self.name)
+            yield np.frombuffer(content, dtype).reshape(-1, d).astype(dtype.newbyteorder("="), copy=False)
 
 
 class _StoredRows(FlatRows):
@@ -319,14 +290,12 @@ class _StoredRows(FlatRows):
 
 
 def _take(stream: zipfile.ZipExtFile, size: int, name: str) -> bytearray:
-    """The next `size` bytes."""
     content = bytearray(size)
     try:
         count = stream.readinto(content)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        raise InputError(
-            f"expected deflated bytes of {name}, got bytes that do not inflate ({error}): copy the file again"
-        ) from error
+        got = f"got bytes that do not inflate ({error}): copy the file again"
+        raise InputError(f"expected deflated bytes of {name}, {got}") from error
     if count < size:
         raise InputError(f"expected {size} more bytes of {name}, got {count}: it was cut, copy it again")
     return content

@@ -2,14 +2,13 @@
 
 import os
 from collections.abc import Mapping
-from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError, needed
 from uncone.roles import Path_
 from uncone.rows.base import Rows, Source, Target, Writer
-from uncone.rows.bytes import FlatRows, LocalFile, is_checkpoint
+from uncone.rows.bytes import PICKLE, ZIP, FlatRows, LocalFile
 from uncone.rows.floats import DTYPES
 from uncone.rows.names import named, only
 from uncone.rows.npy import ColumnRows, InflatedRows, NpyWriter, NpzWriter, open_npy, open_npz
@@ -23,31 +22,12 @@ KINDS = (
     "a model directory, a folder of .parquet files, a .gguf, .safetensors, .npy, .npz, .parquet, .pt, .pth, "
     ".ckpt, .bin, .vec, .glove or .txt file, or the name of a model in the Hugging Face cache"
 )
-_FORMATS = {
-    ".npy": "npy",
-    ".npz": "npz",
-    ".safetensors": "safetensors",
-    ".parquet": "parquet",
-    ".vec": "text",
-    ".txt": "text",
-    ".glove": "text",
-    ".vec.gz": "gzip",
-    ".txt.gz": "gzip",
-    ".bin": "word2vec",
-    ".pt": "checkpoint",
-    ".pth": "checkpoint",
-    ".ckpt": "checkpoint",
-}
+_FORMATS = {f".{form}": form for form in ("npy", "npz", "safetensors", "parquet")}
+_FORMATS |= dict.fromkeys((".vec", ".txt", ".glove"), "text") | dict.fromkeys((".vec.gz", ".txt.gz"), "gzip")
+_FORMATS |= {".bin": "word2vec"} | dict.fromkeys((".pt", ".pth", ".ckpt"), "checkpoint")
 """The format that the end of a file's name says."""
-_WRITERS: dict[str, type[Writer]] = {
-    "npy": NpyWriter,
-    "npz": NpzWriter,
-    "safetensors": SafetensorsWriter,
-    "parquet": ParquetRowsWriter,
-    "text": TextWriter,
-    "gzip": GzipWriter,
-    "word2vec": Word2VecWriter,
-}
+WRITERS: dict[str, type[Writer]] = {"npy": NpyWriter, "npz": NpzWriter, "safetensors": SafetensorsWriter}
+WRITERS |= {"parquet": ParquetRowsWriter, "text": TextWriter, "gzip": GzipWriter, "word2vec": Word2VecWriter}
 _PARTS = {"npz": "vectors", "safetensors": "vectors", "parquet": "vector"}
 """Formats that hold several things by name, and the default name of the rows."""
 WORDS = {"text": "a file of word vectors", "gzip": "a file of word vectors", "word2vec": "a word2vec file"}
@@ -56,11 +36,10 @@ _NUMPY = ("float64", "float32", "float16")
 
 
 def split_part(spec: Path_, *, names: bool = False) -> tuple[str, str | None]:
-    """The path in PATH#PART, and the part.
+    """The path in PATH#PART, and the part. With `names` other text is NAME#PART, where NAME has no '#'.
 
-    A '#' may also stand in the name of a file or folder: the path ends at the first '#' before which there is
-    a path that exists, or else a name that ends as that of a format does. With `names` other text is
-    NAME#PART, where NAME has no '#'.
+    A '#' may also stand in the name of a file or folder: the path ends at the first '#' before which there is a path
+    that exists, or else a name with the ending of a format.
     """
     text = os.fspath(spec)
     if is_there(text):
@@ -73,7 +52,6 @@ def split_part(spec: Path_, *, names: bool = False) -> tuple[str, str | None]:
 
 
 def format_of(path: Path_) -> str | None:
-    """The format that the end of a name says."""
     name = os.fspath(path)
     return next((form for suffix, form in _FORMATS.items() if name.endswith(suffix)), None)
 
@@ -85,12 +63,11 @@ def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
         raise InputError(f"expected {KINDS}, got {path.name!r} of another kind: convert it, or pass an array")
     if form == "word2vec":
         source = LocalFile(path)
-        if is_checkpoint(source):
+        if source.head(4) == ZIP or source.head(1) == PICKLE:
             form = "checkpoint"
         elif not source.head(1).isdigit():  # as a word2vec file begins, whose reader says what is wrong then
-            raise InputError(
-                f"expected a .bin file of torch.save or word2vec, got {path}: convert it, or pass an array"
-            )
+            way = "convert it, or pass an array"
+            raise InputError(f"expected a .bin file of torch.save or word2vec, got {path}: {way}")
     if part is not None and form in _SINGLE:
         raise InputError(f"expected {_SINGLE[form]} without '#', got {path}#{part}: it holds one matrix")
     if form == "npy":
@@ -112,7 +89,6 @@ def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
 
 
 def checkpoint_entries(source: LocalFile) -> Any:
-    """The tensors of a file of `torch.save` by name, which torch alone reads."""
     needed("torch", f"reading {source.name} needs torch: pip install 'uncone[torch]'")
     from uncone.rows.checkpoint import read_checkpoint
 
@@ -122,15 +98,15 @@ def checkpoint_entries(source: LocalFile) -> Any:
 def source_of(rows: Rows) -> Source:
     """The rows, with the file that they are the whole of or a named part of."""
     text, part = split_part(rows.name)
-    path, form = Path(text), None
+    path, form = Path(text), format_of(text)
     if isinstance(rows, ParquetRows):
         form = "parquet"
     elif isinstance(rows, WordVectorRows):
         form = "gzip" if text.endswith(".gz") else "text"
     elif isinstance(rows, Word2VecRows):
         form = "word2vec"
-    elif isinstance(rows, FlatRows | ColumnRows | InflatedRows):
-        form = format_of(path) if format_of(path) in ("npy", "npz", "safetensors") else None
+    elif not isinstance(rows, FlatRows | ColumnRows | InflatedRows) or form not in ("npy", "npz", "safetensors"):
+        form = None
     is_whole = path.is_file() or (form == "parquet" and path.exists())
     return Source(rows, form, path, part) if form and is_whole else Source(rows)
 
@@ -140,8 +116,8 @@ def target_of(out: Path_, source: Source, k: int) -> Target:
     text, part = split_part(out)
     path = Path(text)
     form = format_of(path) or (source.format if not path.suffix else None)
-    if form not in _WRITERS:
-        written = ", ".join(suffix for suffix, form in _FORMATS.items() if form in _WRITERS)
+    if form not in WRITERS:
+        written = ", ".join(suffix for suffix, form in _FORMATS.items() if form in WRITERS)
         raise InputError(f"expected a name that ends in {written}, got {path.name!r}: it says the format")
     if part is not None and form not in _PARTS:
         raise InputError(f"expected a file name without '#', got {path}#{part}: such a file holds one matrix")
@@ -152,17 +128,9 @@ def target_of(out: Path_, source: Source, k: int) -> Target:
     return Target(path, form, part, (source.rows.shape[0], k), dtype, notes)
 
 
-def open_writer(handle: BufferedIOBase, target: Target, source: Source) -> Writer:
-    """The writer of the target's format, over a file that is empty yet."""
-    return _WRITERS[target.format](handle, target, source)
-
-
 def is_there(text: str) -> bool:
-    """Whether a path of this text exists."""
-    if not text:  # a variable of a shell that is not set must not name the current folder
-        return False
     try:
-        return Path(text).exists()
+        return bool(text) and Path(text).exists()  # a shell's variable that is not set names no current folder
     except OSError:  # longer than a file system's names
         return False
 

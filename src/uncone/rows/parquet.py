@@ -1,12 +1,11 @@
 """Rows of a Parquet column of lists, in a file or in a folder of part files. Needs pyarrow.
 
-Batches of rows are decoded one after another, and no row group is held whole. What comes is held against the
-footer's counts, and against the shape.
+Batches are decoded in turn, no row group is held whole, and what comes is held against the footer's counts.
 """
 
 import bisect
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,24 +21,22 @@ from uncone.rows.names import listing, named, only
 
 _SUFFIX = ".parquet"
 _LABEL_COLUMNS = ("token", "word", "label", "name", "title", "text", "id")
-"""Columns of text that are taken for labels; the first that is there."""
 _KEY_COLUMNS = ("id", "_id", "doc_id", "docid", "document_id", "corpus_id", "corpus-id", "query_id", "query-id", "qid")
-"""Columns of text or whole numbers that are taken for ids; the first that is there."""
+"""Columns that are taken for labels (texts) and ids (texts or whole numbers): the first that is there."""
 _LONGEST_LABEL = 80
 _FLOATING = "float64, float32 or float16"
 _DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _DEEPEST = 64
 _BATCH_BYTES = 128 * 2**20
 _BUFFER_BYTES = 2**20
-_WHOLE_BYTES = 16 * 2**20
-"""A file of at most so many bytes is read a column chunk at a time, and a larger one through a buffer."""
+_WHOLE_BYTES = 16 * 2**20  # smaller files are read a column chunk at a time, larger ones through a buffer
 
 
 def open_parquet(path: Path, column: str | None) -> Rows:
-    """Open a column of lists of floats, all of one length, of a Parquet file or of a folder of part files.
+    """Open a column of lists of floats of one length, of a Parquet file or a folder of part files, sorted by path.
 
-    Part files, sorted by path, may lie in folders below named `key=value`; names that begin with `_` or `.`
-    are passed over. `column` may be left out where one column has lists of floats.
+    They may lie in folders below named `key=value`; names that begin with `_` or `.` are passed over. `column` may be
+    left out where one column has lists of floats.
     """
     files = sorted(_walk(path), key=lambda file: file.parts) if path.is_dir() else [path]
     if not files:
@@ -52,14 +49,12 @@ def open_parquet(path: Path, column: str | None) -> Rows:
 
 
 def is_parquet_folder(path: Path) -> bool:
-    """Whether `path` is a folder of Parquet files and no model."""
     is_one = path.is_dir() and not any((path / name).exists() for name in ("config.json", "modules.json"))
     return is_one and next(_walk(path), None) is not None
 
 
 class ParquetRows(StreamedRows):
-    """The lists of one column, one row each. Reading raises InputError for a list that is null, holds a null
-    or has another length."""
+    """The lists of one column. Reading refuses one that is null, holds a null or has another length."""
 
     def __init__(self, parts: "list[Part]", column: str, name: str) -> None:
         super().__init__()
@@ -67,20 +62,18 @@ class ParquetRows(StreamedRows):
         kinds = [part.kind(column) for part in parts]
         for part, kind in zip(parts, kinds, strict=True):
             if kind != kinds[0]:
-                raise InputError(
-                    f"expected column {column!r} alike in all parts of {name}, got {_told(kinds[0])} in "
-                    f"{parts[0].path.name} and {_told(kind)} in {part.path.name}: write the parts alike"
-                )
+                first = f"{_told(kinds[0])} in {parts[0].path.name}"
+                got = f"{first} and {_told(kind)} in {part.path.name}: write the parts alike"
+                raise InputError(f"expected column {column!r} alike in all parts of {name}, got {got}")
         value, length = kinds[0]
         self.dtype = _DTYPES[value]
         self._firsts = list(itertools.accumulate((part.rows for part in self._parts), initial=0))
         d = length if self._parts and length is not None else self._first_length()
-        check_shape((self._firsts[-1], d), name)
         self.shape = (self._firsts[-1], d)
+        check_shape(self.shape, name)
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The part files that have rows, in their order."""
         return tuple(part.path for part in self._parts)
 
     def begin(self, row: int) -> int:
@@ -104,7 +97,6 @@ class ParquetRows(StreamedRows):
             part.check_count("rows", row)
 
     def _first_length(self) -> int:
-        """The length of the first list, which all others must have."""
         for part in self._parts:
             for array in part.batches(self._column, 1):
                 if array.null_count == 0:
@@ -113,12 +105,10 @@ class ParquetRows(StreamedRows):
         return 1  # no rows: it does not matter
 
     def load_labels(self) -> list[str | None] | None:
-        """The texts of the column of labels, if all parts have it."""
         column = self._common(_LABEL_COLUMNS, "is_string", "is_large_string")
         return column and [label for part in self._parts for label in part.labels(column)]
 
     def load_keys(self) -> list[str | None] | None:
-        """The ids of the column of ids, if all parts have it."""
         column = self._common(_KEY_COLUMNS, "is_string", "is_large_string", "is_integer")
         return column and [key for part in self._parts for key in part.keys(column)]
 
@@ -134,7 +124,7 @@ class ParquetRows(StreamedRows):
 
 
 _Kind = tuple[str, int | None]
-"""The lists of a column: Arrow's name of the type of their values, and their length where it is fixed."""
+"""Lists: Arrow's name of the type of their values, and their length where it is fixed."""
 
 
 def _told(kind: _Kind) -> str:
@@ -153,51 +143,45 @@ class Part:
     group_numbers: list[int]
 
     def kind(self, column: str) -> _Kind:
-        """The lists of a column; InputError for anything else."""
         count = self.schema.names.count(column)
         if count > 1:
             raise InputError(f"expected one column {column!r} in {self.path}, got {count}: rename them")
         arrow = named({field.name: field.type for field in self.schema}, column, self.path, "column")
         kind = _kind(arrow)
         if kind is None:
-            raise InputError(
-                f"expected lists of {_FLOATING} in column {column!r} of {self.path}, got {str(arrow)[:80]}: "
-                "write a column of lists, one vector each, of a floating type"
-            )
+            where = f"column {column!r} of {self.path}"
+            way = "write a column of lists, one vector each, of a floating type"
+            raise InputError(f"expected lists of {_FLOATING} in {where}, got {str(arrow)[:80]}: {way}")
         return kind
 
     def labels(self, column: str) -> Iterator[str | None]:
-        """The texts of a column. Each different text is decoded once."""
-        count = 0
-        for array in self.batches(column, GRID, as_dictionary=True):
-            count += len(array)
-            with guarded(self.path):
-                labels = _shortened(array)
-            yield from labels
-        self.check_count("labels", count)
+        """The texts of a column, each different one decoded once."""
+        return self._checked("labels", self.batches(column, GRID, as_dictionary=True), _shortened)
 
     def keys(self, column: str) -> Iterator[str | None]:
-        """The ids in a column of texts or whole numbers."""
+        values = self._checked("ids", self.batches(column, GRID), lambda array: array.to_pylist())
+        return (None if value is None else str(value) for value in values)
+
+    def _checked(self, what: str, arrays: Iterator[Any], items: Callable[[Any], list[Any]]) -> Iterator[Any]:
         count = 0
-        for array in self.batches(column, GRID):
+        for array in arrays:
             count += len(array)
             with guarded(self.path):
-                values = array.to_pylist()
-            yield from (None if value is None else str(value) for value in values)
-        self.check_count("ids", count)
+                made = items(array)
+            yield from made
+        self.check_count(what, count)
 
     def check_count(self, what: str, count: int) -> None:
-        """Raise InputError unless as many came as the footer says: pyarrow hands on what pages hold."""
+        """Refuse another count than the footer says: pyarrow hands on what pages hold."""
         if count != self.rows:
             got = "more" if count > self.rows else count
             raise InputError(f"the footer of {self.path} lies: {self.rows} {what}, got {got}; copy it again")
 
     def batches(self, column: str, size: int, group: int = 0, *, as_dictionary: bool = False) -> Iterator[Any]:
         """The column from row group `group` on (of those with rows), as Arrow arrays of `size` rows."""
-        groups = self.group_numbers[group:]
         with guarded(self.path):
             file = _parquet_file(self.path, [column] if as_dictionary else None)
-            for batch in file.iter_batches(batch_size=size, row_groups=groups, columns=[column]):
+            for batch in file.iter_batches(batch_size=size, row_groups=self.group_numbers[group:], columns=[column]):
                 array = batch.column(batch.schema.get_field_index(column))
                 if len(array):
                     yield getattr(array, "storage", array)
@@ -225,36 +209,27 @@ def guarded(path: Path) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(
-            f"expected Parquet, got {path} which pyarrow does not read ({first_line(error)}): copy it again"
-        ) from error
+        got = f"{path} which pyarrow does not read ({first_line(error)})"
+        raise InputError(f"expected Parquet, got {got}: copy it again") from error
 
 
 def pyarrow_parquet(what: str) -> Any:
-    """The module `pyarrow.parquet`, or InputError where `what` is to be done without it."""
     return needed("pyarrow.parquet", f"expected pyarrow for {what}, got none: pip install 'uncone[parquet]'")
 
 
 def _parquet_file(path: Path, dictionaries: list[str] | None = None) -> Any:
     source = LocalFile(path)  # its errors, before pyarrow's
     pq = pyarrow_parquet(f"reading {path}")
-    # With a buffer pyarrow makes room for a page as large as its header says, up to 2 GiB. Without one it
-    # reads a column chunk first, and a page can be no larger; of Python's files it takes what is there.
-    is_small = source.size <= _WHOLE_BYTES
-    return pq.ParquetFile(
-        SequentialFile(source) if is_small else path,
-        buffer_size=0 if is_small else _BUFFER_BYTES,
-        pre_buffer=False,
-        read_dictionary=dictionaries,
-    )
+    # With a buffer pyarrow makes room for a page as large as its header says, up to 2 GiB. Without one it reads a
+    # column chunk first, and a page can be no larger; of Python's files it takes what is there.
+    file, size = (SequentialFile(source), 0) if source.size <= _WHOLE_BYTES else (path, _BUFFER_BYTES)
+    return pq.ParquetFile(file, buffer_size=size, pre_buffer=False, read_dictionary=dictionaries)
 
 
 def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
     if depth > _DEEPEST:
-        raise InputError(
-            f"expected folders key=value at most {_DEEPEST} deep, got deeper ones in {str(folder)[:200]}: "
-            "give one of them"
-        )
+        got = f"deeper ones in {str(folder)[:200]}: give one of them"
+        raise InputError(f"expected folders key=value at most {_DEEPEST} deep, got {got}")
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
@@ -285,7 +260,7 @@ def _kind(arrow: Any) -> _Kind | None:
 
 
 def _check_lists(array: Any, d: int, first: int, where: str) -> None:
-    """Raise InputError unless each list of `array`, row `first` of `where` on, holds d numbers, no null."""
+    """Refuse lists, of which the first is row `first` of `where`, unless each holds d numbers and no null."""
 
     def wrong(row: int, what: str) -> InputError:
         numbers = f"{d} numbers" if d else "numbers"

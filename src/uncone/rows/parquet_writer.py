@@ -10,17 +10,14 @@ from uncone.rows.base import Source, Target, Writer
 from uncone.rows.floats import Array
 from uncone.rows.parquet import ParquetRows, guarded, pyarrow_parquet
 
-_LABELS = "label"
-"""The column of labels, where the source has labels and is no Parquet file."""
+_LABELS = "label"  # the column of labels, where the source has labels and is no Parquet file
 _GROUP_BYTES = 32 * 2**20
-_AT_ONCE = 8192
-"""Rows of the other columns that are read at a time."""
-_TYPED = b"huggingface"
-"""Metadata in which the libraries of Hugging Face repeat the length of the lists."""
+_AT_ONCE = 8192  # rows of the other columns that are read at a time
+_TYPED = b"huggingface"  # metadata in which its libraries repeat the length of the lists
 
 
 class ParquetRowsWriter(Writer):
-    """A Parquet file, in row groups of about 32 MiB; other columns and metadata are those of the source."""
+    """A Parquet file in row groups of about 32 MiB; other columns and metadata are those of the source."""
 
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
         pq = pyarrow_parquet("writing .parquet")
@@ -69,9 +66,8 @@ class _Beside:
     """The columns beside the vectors, read in step with them."""
 
     def __init__(self, schema: Any, batches: Iterator[Any]) -> None:
-        self.schema, self._batches = schema, batches
+        self.schema, self._batches, self._rest = schema, batches, schema.empty_table()
         self.names: list[str] = schema.names
-        self._rest = schema.empty_table()
 
     def take(self, count: int) -> dict[str, Any]:
         """The next `count` rows, a column under each name."""
@@ -82,13 +78,11 @@ class _Beside:
         return dict(zip(self.names, taken.columns, strict=True))
 
     def check_end(self) -> None:
-        """Raise InputError where rows are left over."""
         self._read(1)
         if len(self._rest):
             raise InputError("expected as many rows in every column of the source, got more: write it again")
 
     def _read(self, count: int) -> None:
-        """Have `count` rows ready, if there are so many."""
         import pyarrow as pa
 
         parts, ready = [self._rest], len(self._rest)
@@ -99,24 +93,20 @@ class _Beside:
 
 
 def _labels(target: Target, source: Source) -> _Beside:
-    """The labels of the source as a column, if it has any."""
     import pyarrow as pa
 
     labels = source.rows.labels
     if labels is None:
         return _Beside(pa.schema([]), iter(()))
     if target.part == _LABELS:
-        raise InputError(
-            f"expected a name other than {_LABELS!r}, got {target.path.name}#{target.part}: labels have it"
-        )
+        got = f"{target.path.name}#{target.part}: labels have it"
+        raise InputError(f"expected a name other than {_LABELS!r}, got {got}")
     schema = pa.schema([pa.field(_LABELS, pa.string())])
 
     def batch(start: int) -> Any:
-        """Lone surrogates, which JSON may hold, are no UTF-8."""
-        texts = [
-            None if label is None else label.encode("utf-8", "replace").decode()
-            for label in labels[start : start + _AT_ONCE]
-        ]
+        # Lone surrogates, which JSON may hold, are no UTF-8.
+        some = labels[start : start + _AT_ONCE]
+        texts = [None if label is None else label.encode("utf-8", "replace").decode() for label in some]
         return pa.record_batch([pa.array(texts, pa.string())], schema=schema)
 
     return _Beside(schema, map(batch, range(0, len(labels), _AT_ONCE)))
@@ -131,17 +121,14 @@ def _other_columns(target: Target, source: Source, rows: ParquetRows, value: Any
     schema = files[0].schema_arrow
     for path, file in zip(rows.files, files, strict=True):
         if not file.schema_arrow.equals(schema):
-            raise InputError(
-                f"expected the same columns in all parts of {source.path}, got others in {path.name}: "
-                "write the parts alike, or write .npy"
-            )
+            got = f"others in {path.name}: write the parts alike, or write .npy"
+            raise InputError(f"expected the same columns in all parts of {source.path}, got {got}")
     at = schema.get_field_index(source.part or "")
     others, field = schema.remove(at), schema.field(at)
     target.check_free(others.names)
     if len(set(others.names)) < len(others.names):
-        raise InputError(
-            f"expected different names of columns in {source.path}, got two of one: rename one, or write .npy"
-        )
+        way = "rename one, or write .npy"
+        raise InputError(f"expected different names of columns in {source.path}, got two of one: {way}")
 
     def batches() -> Iterator[Any]:
         for path, file in zip(rows.files, files, strict=True):

@@ -1,7 +1,7 @@
 """safetensors: the rows of a tensor, and files written whole or with other rows in place of a tensor.
 
-The library checks the header, and gives no offsets. The header is written here: the library puts the metadata
-in another order each time, and equal results are to be equal bytes.
+The library checks the header, and gives no offsets. The header is written here, for equal bytes of equal results: the
+library puts the metadata in another order each time.
 """
 
 import json
@@ -23,14 +23,8 @@ from uncone.sealed import checksum
 
 _LONGEST_HEADER = 100_000_000  # the format's own limit
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-CODES = {name: code for code, name in FLOATS.items()} | {
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint8": "U8",
-    "bool": "BOOL",
-}
+_WHOLE = {"int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL"}
+CODES = {name: code for code, name in FLOATS.items()} | _WHOLE
 """What safetensors calls the dtypes."""
 _DTYPES = {code: np.dtype(name) for name, code in CODES.items() if name != "bfloat16"}
 _METADATA, _SUM = "__metadata__", "sha256"
@@ -39,7 +33,7 @@ PIECE_BYTES = 2**22
 
 @dataclass(frozen=True)
 class Entry:
-    """One tensor of a safetensors file: its dtype, shape, and absolute byte range."""
+    """A tensor of a safetensors file: its dtype, shape, and absolute byte range."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -47,7 +41,6 @@ class Entry:
     stop: int
 
     def rows(self, source: LocalFile, where: str) -> Rows:
-        """The rows of a matrix of floats; `where` names it."""
         if self.dtype not in FLOATS:
             raise InputError(f"expected {FLOATING}, got {self.dtype} from {where}: dequantise or convert it")
         check_shape(self.shape, where)
@@ -75,10 +68,10 @@ def read_header(source: LocalFile) -> tuple[dict[str, Entry], dict[str, str]]:
             "it was cut or damaged, or is of another kind; copy or convert it again"
         ) from error
     metadata, base = header.pop(_METADATA, None) or {}, 8 + length
-    entries = {}
-    for name, value in header.items():
-        start, stop = value["data_offsets"]
-        entries[name] = Entry(value["dtype"], tuple(value["shape"]), base + start, base + stop)
+    entries = {
+        name: Entry(value["dtype"], tuple(value["shape"]), *(base + at for at in value["data_offsets"]))
+        for name, value in header.items()
+    }
     return entries, metadata
 
 
@@ -87,20 +80,18 @@ def read_tensors(
 ) -> tuple[dict[str, Array], dict[str, str]]:
     """The tensors of a file whose metadata name `format`, or one of several, as copies in memory, and the metadata.
 
-    Messages say `what` such a file holds ("a transformation"), and `how` to write it ("write it with save"). A
-    checksum is compared where there is one, and with `sealed` there must be.
+    Messages say `what` such a file holds ("a transformation"), and `how` to write it ("write it with save"). A checksum
+    is compared where there is one, and with `sealed` there must be.
     """
     source = LocalFile(path)
     try:
         entries, metadata = read_header(source)
     except InputError as error:
         raise InputError(f"expected {what}, got {path} which cannot be read ({error}): {how}") from error
-    formats = (format,) if isinstance(format, str) else format
-    if metadata.get("format") not in formats:
-        raise InputError(
-            f"expected {what} of format {' or '.join(map(repr, formats))}, got {path} of format "
-            f"{metadata.get('format')!r}: {how}"
-        )
+    formats, found = (format,) if isinstance(format, str) else format, metadata.get("format")
+    if found not in formats:
+        expected = f"{what} of format {' or '.join(map(repr, formats))}"
+        raise InputError(f"expected {expected}, got {path} of format {found!r}: {how}")
     tensors = {}
     for name, entry in entries.items():
         if entry.dtype not in _DTYPES:
@@ -116,19 +107,13 @@ def read_tensors(
 
 def without_ties(entries: Mapping[str, Entry]) -> dict[str, Entry]:
     """Each tensor once: of names for the same numbers the first stays."""
-    seen = dict[tuple[Any, ...], str]()
-    for name, entry in entries.items():
-        seen.setdefault(entry.identity(), name)
-    return {name: entries[name] for name in seen.values()}
+    first = dict[tuple[Any, ...], str]()
+    return {name: entry for name, entry in entries.items() if first.setdefault(entry.identity(), name) == name}
 
 
 def matrices(entries: Mapping[str, Entry]) -> dict[str, Entry]:
     """The tensors that can be opened as rows."""
-    return {
-        name: entry
-        for name, entry in entries.items()
-        if len(entry.shape) == 2 and entry.dtype in FLOATS and 0 not in entry.shape
-    }
+    return {name: x for name, x in entries.items() if len(x.shape) == 2 and x.dtype in FLOATS and 0 not in x.shape}
 
 
 def to_bytes(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> bytes:
@@ -143,8 +128,7 @@ def sealed_bytes(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> byt
 
 def _pieces(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> Iterator[bytes]:
     stored = [(name, *(of_tensor(x, name) if is_tensor(x) else (x, str(x.dtype)))) for name, x in tensors.items()]
-    # Each begins at a multiple of its item's size.
-    stored.sort(key=lambda item: (-item[1].itemsize, item[0]))
+    stored.sort(key=lambda item: (-item[1].itemsize, item[0]))  # each begins at a multiple of its item's size
     entries = [(name, Entry(CODES[dtype], x.shape, 0, x.nbytes)) for name, x, dtype in stored]
     yield header_bytes(entries, metadata)
     for _, x, _ in stored:
@@ -152,16 +136,13 @@ def _pieces(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> Iterator
 
 
 def header_bytes(tensors: Iterable[tuple[str, Entry]], metadata: Mapping[str, str]) -> bytes:
-    """The length and the header of a file that holds the tensors one after another, in the order given.
-
-    Of an entry's byte range only the size is used.
-    """
+    """The length and the header of a file of the tensors in the order given; only the sizes of entries count."""
     content: dict[str, object] = {_METADATA: dict(metadata)} if metadata else {}
     at = 0
     for name, entry in tensors:
-        size = entry.stop - entry.start
-        content[name] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": [at, at + size]}
-        at += size
+        stop = at + entry.stop - entry.start
+        content[name] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": [at, stop]}
+        at = stop
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
     text += b" " * (-len(text) % 8)
     if len(text) > _LONGEST_HEADER:
@@ -181,9 +162,9 @@ class SafetensorsWriter(Writer):
             entries.pop(source.part or "", None)
             target.check_free(entries)
         ours = Entry(CODES[target.dtype], target.shape, 0, math.prod(target.shape) * target.stored.itemsize)
-        self._others = dict(sorted(entries.items(), key=lambda item: item[1].start))
-        handle.write(header_bytes([(target.part, ours), *self._others.items()], metadata))
+        self._others = sorted(entries.items(), key=lambda item: item[1].start)
+        handle.write(header_bytes([(target.part, ours), *self._others], metadata))
 
     def close(self) -> None:
-        for entry in self._others.values():
+        for _, entry in self._others:
             self._handle.writelines(entry.stored_bytes(self._file))

@@ -1,4 +1,4 @@
-"""Rows from what a notebook holds: arrays, tensors and lists, of any number of axes with a mask."""
+"""Rows from what a notebook holds: arrays, tensors and lists, of any number of axes with a mask; integers as floats."""
 
 from contextlib import suppress
 from typing import Any
@@ -9,8 +9,9 @@ import numpy.typing as npt
 from uncone.arguments import shown
 from uncone.errors import InputError, first_line
 from uncone.rows.base import Rows, SelectedRows, as_rows, float_array
-from uncone.rows.floats import Array, as_array, is_tensor
-from uncone.rows.whole_numbers import whole_as_float64
+from uncone.rows.floats import Array, as_array, is_tensor, of_tensor
+
+_MOST_WHOLE = 2**53
 
 
 def as_samples(x: Any, mask: Any = None) -> Rows:
@@ -19,14 +20,12 @@ def as_samples(x: Any, mask: Any = None) -> Rows:
     Args:
         x: Rows, or a tensor, array, list or DataFrame (N, D) of numbers; with a mask also (B, T, D), or more axes
             before D. Integers and the numbers of lists become float64.
-        mask: bool or 0 and 1, of the shape of `x` without its last axis: True = keep. A tokenizer's
-            `attention_mask` is one. The `ids` of the rows are then their places among all positions, in
-            order: b T + t.
+        mask: bool or 0 and 1, of the shape of `x` without its last axis: True = keep, as a tokenizer's
+            `attention_mask`. The `ids` of the rows are then their places among all positions: b T + t.
 
     Raises:
-        InputError: not Rows, a tensor, an array, a list or a DataFrame of numbers (bools are none), or integers beyond
-            2^53; three axes without a mask, since what is padding there cannot be told from a state; a mask of another
-            shape or type, or one that keeps none.
+        InputError: anything else, bools, integers beyond 2^53; three axes without a mask, since what is padding there
+            cannot be told from a state; a mask of another shape or type, or one that keeps none.
     """
     name = "list" if isinstance(x, list | tuple) else None
     x = as_numbers(x) if name else x
@@ -47,43 +46,33 @@ def _numbers_of(frame: Any) -> npt.NDArray[Any]:
         with suppress(TypeError, ValueError):  # the caller refuses objects
             found = found.astype(np.float64)
     if found.dtype.kind not in "fiu":
-        raise InputError(
-            f"expected a {type(frame).__name__} with a number in every cell, got others: drop or convert the columns "
-            "that hold them"
-        )
+        way = "drop or convert the columns that hold them"
+        raise InputError(f"expected a {type(frame).__name__} with a number in every cell, got others: {way}")
     return found
 
 
 def as_numbers(x: Any) -> Array:
-    """An array, a tensor or a list of numbers as an array, without a copy where that can be.
+    """An array, tensor or list of numbers as an array, without a copy where that can be; InputError for anything else.
 
-    bfloat16 becomes float32. Numbers of a list are float64, and so are integers.
-
-    Raises:
-        InputError: anything else, a list that is ragged, or another dtype.
+    bfloat16 becomes float32, integers and the numbers of a list float64.
     """
     x = as_array(x)
     if isinstance(x, list | tuple):
         try:
             x = np.stack([as_array(row) for row in x]) if any(map(is_tensor, x)) else np.asarray(x)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise InputError(
-                f"expected a list of rows of one length, got one that makes no array ({first_line(error)}): "
-                "join ragged rows with numpy.concatenate"
-            ) from error
+            got = f"one that makes no array ({first_line(error)}): join ragged rows with numpy.concatenate"
+            raise InputError(f"expected a list of rows of one length, got {got}") from error
     if not isinstance(x, np.ndarray):
-        raise InputError(
-            f"expected a tensor, an array or a list of numbers, got {type(x).__name__}: "
-            "convert it, for instance with numpy.asarray(x)"
-        )
+        got = f"{type(x).__name__}: convert it, for instance with numpy.asarray(x)"
+        raise InputError(f"expected a tensor, an array or a list of numbers, got {got}")
     return float_array(whole_as_float64(x, "array"), "array")
 
 
 def as_floats(given: Any, name: str) -> Array:
     """Numbers for rows or items (counts, weights, scores) as float64, of whatever shape; bools are 0 and 1.
 
-    Raises:
-        InputError: what makes no array, or one of texts, objects or complex numbers.
+    InputError for what makes no array, or one of texts, objects or complex numbers.
     """
     try:
         numbers = np.asarray(as_array(given))
@@ -91,10 +80,24 @@ def as_floats(given: Any, name: str) -> Array:
             raise TypeError(f"dtype {numbers.dtype}")
         return numbers.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(
-            f"expected {name} to hold numbers, got {shown(given)} ({first_line(error)}): pass a list or an array of "
-            "them"
-        ) from error
+        got = f"{shown(given)} ({first_line(error)}): pass a list or an array of them"
+        raise InputError(f"expected {name} to hold numbers, got {got}") from error
+
+
+def whole_as_float64(x: Any, name: str) -> Any:
+    """An array or tensor of integers as an array of float64; anything else as it is. InputError beyond 2^53."""
+    if is_tensor(x):
+        is_whole = not (x.is_floating_point() or x.is_complex() or x.is_meta or x.is_quantized)
+        if not is_whole or str(x.layout) != "torch.strided" or str(x.dtype) == "torch.bool":
+            return x
+        x = of_tensor(x, name)[0]
+    elif not isinstance(x, np.ndarray) or x.dtype.kind not in "iu":
+        return x
+    largest = max(-int(x.min()), int(x.max())) if x.size and x.dtype.itemsize == 8 else 0
+    if largest > _MOST_WHOLE:
+        got = f"{largest} in size from {name}: pass floats to have them rounded"
+        raise InputError(f"expected whole numbers up to 2^53, which float64 holds exactly, got {got}")
+    return x.astype(np.float64)
 
 
 def _kept(mask: Any, shape: tuple[int, ...]) -> Array:

@@ -1,7 +1,6 @@
 """word2vec binary, its rows and its writer: a line "N D", then each word, a space, D little-endian float32.
 
-Words are of any length, so that no row's place can be computed: one pass finds the places of every `GRID`-th
-row, which is where reading begins later.
+Words are of any length: one pass finds the places of every `GRID`-th row, which is where reading begins later.
 """
 
 import re
@@ -13,7 +12,7 @@ import numpy as np
 from uncone.errors import InputError
 from uncone.roles import Path_
 from uncone.rows.base import GRID, Source, Target, Writer, check_shape, raw_bytes
-from uncone.rows.bytes import LocalFile
+from uncone.rows.bytes import LocalFile, was_cut
 from uncone.rows.floats import Array
 from uncone.rows.word_lines import number
 from uncone.rows.word_vectors import WordRows, written_words
@@ -32,19 +31,15 @@ class Word2VecRows(WordRows):
         source = LocalFile(path)
         header = _HEADER.match(source.head(_LONGEST_HEADER))
         if header is None:
-            raise InputError(
-                f"expected word2vec binary, got {source.name} without a first line 'N D': save it with "
-                "gensim's save_word2vec_format(binary=True)"
-            )
+            way = "save it with gensim's save_word2vec_format(binary=True)"
+            raise InputError(f"expected word2vec binary, got {source.name} without a first line 'N D': {way}")
         n, d, offset = int(header[1]), int(header[2]), header.end()
         check_shape((n, d), source.name)
         _refuse_text(source, n, d, offset)
         least = offset + n * (1 + 4 * d)
         if least > source.size:
-            raise InputError(
-                f"the header of {source.name} lies: {n} words with {d} float32 each take at least {least} bytes, "
-                f"the file has {source.size}: it was cut, or is no word2vec binary"
-            )
+            why = f"{n} words with {d} float32 each take at least {least} bytes, the file has {source.size}"
+            raise InputError(f"the header of {source.name} lies: {why}: it was cut, or is no word2vec binary")
         self._source, self.shape, self.name = source, (n, d), source.name
         self._places = np.empty(-(-n // GRID), np.int64)
         self._find_places(offset)
@@ -71,14 +66,14 @@ class Word2VecRows(WordRows):
             row, end = row + len(places), at + places[-1][1] + 4 * d
         rest = self._source.size - end
         if rest > _PIECE_BYTES or self._source.read(end, rest).strip():
-            raise InputError(
-                f"the header of {self.name} lies: {rest} bytes follow the last of {n} words of {d} float32: "
-                "mend the header, or convert the file again"
-            )
+            why = f"{rest} bytes follow the last of {n} words of {d} float32"
+            raise InputError(f"the header of {self.name} lies: {why}: mend the header, or convert the file again")
 
     def _records(self, row: int, offset: int) -> Iterator[tuple[int, memoryview, list[tuple[int, int]]]]:
-        """Whole records from `row` on, at byte `offset`, some MiB at a time: the byte at which the content
-        begins, the content, and where in it each word and its vector begin."""
+        """Whole records from `row` on, at byte `offset`, some MiB at a time.
+
+        Of each part the byte at which it begins, its content, and where in that each word and its vector begin.
+        """
         n, vector = self.shape[0], 4 * self.shape[1]
         size = max(_PIECE_BYTES, 2 * (vector + _LONGEST_WORD + 2))
         while row < n:
@@ -101,30 +96,24 @@ class Word2VecRows(WordRows):
                     f"{_LONGEST_WORD} bytes: the header's D is wrong, or the file is no word2vec binary"
                 )
             else:
-                raise InputError(
-                    f"expected {n} words with {self.shape[1]} float32 in {self.name}, got {row} and a part: "
-                    "the file was cut, copy it again"
-                )
+                raise was_cut(f"{n} words with {self.shape[1]} float32 in {self.name}", f"{row} and a part")
 
 
 def _refuse_text(source: LocalFile, n: int, d: int, offset: int) -> None:
-    """Text has the same first line, and numbers like 0.1 take four bytes with a space: it could pass for
-    float32.
+    """Numbers like 0.1 take four bytes with a space: text, which has the same first line, could pass for float32.
 
     Two lines are looked at, as the bytes of one float32 can be a digit and a newline.
     """
 
     def is_text(line: bytes) -> bool:
-        """A word, which may hold spaces, and D numbers as text."""
-        fields = line.rsplit(None, d)
+        _, *numbers = line.rsplit(None, d) or (b"",)
         printable = all(byte >= ord(" ") or byte in b"\t\r" for byte in line)
-        return printable and len(fields) == d + 1 and all(number(field) is not None for field in fields[1:])
+        return printable and len(numbers) == d and all(number(field) is not None for field in numbers)
 
     head = source.read(offset, min(source.size - offset, _PIECE_BYTES))
     if all(is_text(line) for line in head.split(b"\n", 2)[: min(n, 2)]):
-        raise InputError(
-            f"expected float32 after line 1 of {source.name}, got numbers as text: rename it to end in .vec or .txt"
-        )
+        way = "rename it to end in .vec or .txt"
+        raise InputError(f"expected float32 after line 1 of {source.name}, got numbers as text: {way}")
 
 
 class Word2VecWriter(Writer):

@@ -1,13 +1,12 @@
 """Lines of word vectors: a word, which may hold spaces, and D numbers in decimal, many at once.
 
-A piece of text is taken apart as a whole. A line that has not the usual form (a number without a point, tabs,
-two spaces) is read by the plain rule of `split_line` and `float`: that rule is what the format means here,
-and all errors come from it.
+A line that has not the usual form (a number without a point, tabs, two spaces) is read by the plain rule of
+`split_line` and `float`: that rule is what the format means here, and all errors come from it.
 
-A number of up to 8 digits, a point and up to 16 digits is m / 10^k with whole m and k. Where m is below 2^53
-both are exact in float64 and the quotient is rounded once, so that it is the nearest float64 to the decimal
-(Clinger, 1990, the fast path). Eight digits at a time are turned into a whole number inside one 64-bit word:
-that takes a quarter of the time of NumPy's and Arrow's readers, and lets go of the interpreter's lock.
+A number of up to 8 digits, a point and up to 16 digits is m / 10^k with whole m and k. Where m is below 2^53 both are
+exact in float64 and the quotient is rounded once, to the nearest float64 (Clinger, 1990, the fast path). Eight digits
+at a time become a whole number inside one 64-bit word: that takes a quarter of the time of NumPy's and Arrow's readers,
+and lets go of the interpreter's lock.
 """
 
 from contextlib import suppress
@@ -22,15 +21,13 @@ Words = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-PADDING = 32
-"""Bytes that must follow the last number in the text: words of 8 are read beyond its end."""
+PADDING = 32  # bytes after the last number of a text: words of 8 are read beyond its end
 _POWERS = np.array([float(f"1e{k}") for k in range(17)])
 _MOST_EXACT = 2.0**53
 _SPACE, _NEWLINE, _RETURN, _POINT, _MINUS, _ZERO = b" \n\r.-0"
 WHITE = b" \t\r\n\x0b\x0c"
 _QUOTED = 40
-_FEW = 16
-"""One number in so many may be doubtful before its whole line is read by the plain rule."""
+_FEW = 16  # one number in so many may be doubtful before its whole line is read by the plain rule
 
 
 class LineError(Exception):
@@ -54,15 +51,10 @@ class Piece:
 
 
 def parse_piece(piece: Piece, d: int) -> npt.NDArray[np.float32]:
-    """The numbers of each line, (lines, D): each is `float` of its text, rounded to float32.
-
-    Raises:
-        LineError: a line without D numbers at its end; the first such line.
-    """
+    """The numbers of each line as float32, (lines, D); LineError for the first line without D numbers at its end."""
     lines = _locate(piece, d)
     short = np.flatnonzero(lines.end - lines.begin < 2 * d - 1)
-    # The first one raises, or an earlier line: before room is made.
-    for i in range(short[0] + 1 if len(short) else 0):
+    for i in range(short[0] + 1 if len(short) else 0):  # the first one raises, or an earlier line: before room is made
         _plain_numbers(lines.text(piece, i), d, i)
     slow = np.ones(len(lines.begin), np.bool_)
     slow[lines.usual] = False
@@ -112,13 +104,12 @@ def number(field: bytes) -> float | None:
 
 
 def quoted(field: bytes) -> str:
-    """A field for a message."""
     return repr(field[:_QUOTED].decode("utf-8", "replace"))
 
 
 class _Lines(NamedTuple):
-    """The first byte and the newline of each line of a piece, (n,); the lines of the usual form, (m,); their
-    first space, then in turn the point of a number and the mark after it, (m, 2D + 1)."""
+    """The first byte and the newline of each line of a piece, (n,); the lines of the usual form, (m,); their first
+    space, then in turn the point of a number and the mark after it, (m, 2D + 1)."""
 
     begin: Places
     end: Places
@@ -177,13 +168,13 @@ def extra_number(word: bytes) -> bytes | None:
 def _plain_numbers(line: bytes, d: int, index: int) -> Floats:
     word, fields = split_line(line, d)
     if _RETURN in line.rstrip(WHITE):
-        told = r"expected a line that ends in \n or \r\n, got \r alone inside it (convert the line ends to \n)"
-        raise LineError(index, told)
+        got = r"got \r alone inside it (convert the line ends to \n)"
+        raise LineError(index, rf"expected a line that ends in \n or \r\n, {got}")
+    numbers = f"expected D = {d} numbers after the word, got"
     if len(fields) < d:
-        raise LineError(index, f"expected D = {d} numbers after the word, got {len(fields)}")
+        raise LineError(index, f"{numbers} {len(fields)}")
     if (extra := extra_number(word)) is not None:
-        told = f"expected D = {d} numbers after the word, got more: {quoted(extra)} stands before them"
-        raise LineError(index, told)
+        raise LineError(index, f"{numbers} more: {quoted(extra)} stands before them")
     with suppress(ValueError):
         if b"_" not in line:
             return np.fromiter(map(float, fields), np.float64, d)
@@ -196,13 +187,9 @@ def _plain_numbers(line: bytes, d: int, index: int) -> Floats:
 def parse_decimals(text: Bytes, start: Places, point: Places, end: Places) -> tuple[Floats, Flags]:
     """The numbers text[start:end] with a '.' at `point`, and which of them are doubtful.
 
-    Args:
-        text: the bytes, with `PADDING` more after the last number.
-        start, point, end: int64 of one shape, start <= point < end.
-
-    Returns:
-        Values and doubts of that shape. A value without a doubt equals `float(text[start:end])` to the bit;
-        one with a doubt means nothing: its text has an exponent, too many digits, or is no number.
+    The indices are int64 of one shape, start <= point < end, and `PADDING` bytes follow the last number. A value
+    without a doubt equals `float(text[start:end])` to the bit; a doubtful one means nothing: its text has an exponent,
+    too many digits, or is no number.
     """
     words = text[: len(text) // 8 * 8].view("<u8")
     negative = text.take(start) == _MINUS
@@ -256,12 +243,8 @@ def _digits(words: Words, at: Places, count: Places) -> tuple[Floats, Flags]:
     wrong |= packed
     wrong &= np.uint64(0x8080808080808080)
     # Pairs of digits, then of pairs, then of fours, all at once.
-    packed *= np.uint64(10 * 2**8 + 1)
-    packed >>= np.uint64(8)
-    packed &= np.uint64(0x00FF00FF00FF00FF)
-    packed *= np.uint64(100 * 2**16 + 1)
-    packed >>= np.uint64(16)
-    packed &= np.uint64(0x0000FFFF0000FFFF)
-    packed *= np.uint64(10000 * 2**32 + 1)
-    packed >>= np.uint64(32)
+    for base, bits_each, kept in ((10, 8, 0x00FF00FF00FF00FF), (100, 16, 0x0000FFFF0000FFFF), (10000, 32, 2**32 - 1)):
+        packed *= np.uint64(base * 2**bits_each + 1)
+        packed >>= np.uint64(bits_each)
+        packed &= np.uint64(kept)
     return packed.astype(np.float64), wrong != 0

@@ -1,9 +1,7 @@
-"""Word vectors in text, their rows and their writer: word2vec (a first line "N D"), GloVe (no such line),
-fastText's `.vec`.
+"""Word vectors in text, their rows and their writer: word2vec (a first line "N D"), GloVe (no such line), fastText.
 
-Opening reads the file once, to count the lines and to note where every `GRID`-th one begins. Numbers are
-parsed when rows are read, piece by piece, on as many threads as a BLAS has. Nine significant digits are
-written: each float32 is read back as it was.
+Opening reads the file once, to count the lines and to note where every `GRID`-th one begins. Numbers are parsed when
+rows are read, on as many threads as a BLAS has. Nine significant digits are written, which give each float32 back.
 """
 
 import gzip
@@ -22,20 +20,16 @@ from uncone.errors import InputError
 from uncone.roles import Path_
 from uncone.rows import word_lines
 from uncone.rows.base import GRID, Source, Target, Writer, check_shape
-from uncone.rows.bytes import LocalFile, SequentialFile, StreamedRows
+from uncone.rows.bytes import MOST_INFLATED, LocalFile, SequentialFile, StreamedRows
 from uncone.rows.floats import Array
 from uncone.rows.word_lines import WHITE, LineError, Piece, extra_number, number, parse_piece, quoted
 from uncone.threads import available, waited
 
 LONGEST_LINE = 16 * 2**20
-_PIECE_BYTES = 2**17
-"""So small that no array made of a piece gets a mapping of its own, with new pages each time."""
+_PIECE_BYTES = 2**17  # so small that no array made of a piece gets a mapping of its own, with new pages each time
 _NEWLINE = ord("\n")
 _HEADER = re.compile(rb"(?:\xef\xbb\xbf)?[ \t]*([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t\r]*\n?")
-_MARK = b"\xef\xbb\xbf"
-"""The byte order mark that some editors put before UTF-8: no part of the first word."""
-_MOST_DEFLATED = 1032
-"""Bytes that one byte of a deflated stream can stand for at most."""
+_MARK = b"\xef\xbb\xbf"  # some editors put it before UTF-8: no part of the first word
 _HEADERLESS = ".glove"
 _SHOWN = 40
 _LEVEL = 6
@@ -58,10 +52,8 @@ class WordRows(StreamedRows):
 class WordVectorRows(WordRows):
     """The vectors of a text file, which may be gzipped: each number is `float` of its text, rounded.
 
-    Each line is a word and D numbers. D is that of a first line "N D", or else the count of numbers that end
-    the first line. A word is all that stands before the last D numbers; it may hold spaces, be empty, or
-    stand twice. Opening counts the lines; reading raises InputError, with its number, for a line without D
-    numbers.
+    Each line is a word, which may hold spaces, be empty, or stand twice, and D numbers: as many as a first line "N D"
+    says, or else as end the first line. Reading raises InputError, with its number, for a line without D numbers.
     """
 
     def __init__(self, path: Path_, *, zipped: bool = False) -> None:
@@ -82,11 +74,10 @@ class WordVectorRows(WordRows):
             self._start, promised, d = len(first), int(header[1]), int(header[2])
             self._check_promise(promised, d)
         n, self._offsets = self._count_lines()
-        if promised not in (None, n):
-            way_out = f", up to line {n + 1}: the file was cut, or mend line 1"
-            if promised is not None and n > promised:
-                way_out = f": line {promised + 2} is one too many, mend line 1"
-            raise InputError(f"line 1 of {self.name} promises {promised} rows, got {n}{way_out}")
+        if promised is not None and promised != n:
+            way = f", up to line {n + 1}: the file was cut, or mend line 1"
+            way = way if n < promised else f": line {promised + 2} is one too many, mend line 1"
+            raise InputError(f"line 1 of {self.name} promises {promised} rows, got {n}{way}")
         self.shape = (n, d)
         self._parse_first()
 
@@ -109,7 +100,7 @@ class WordVectorRows(WordRows):
                 row += len(x)
         except LineError as error:
             line = self.has_header + row + error.index + 1
-            raise InputError(f"line {line} of {self.name}: {error}: mend the line, or leave it out") from None
+            raise _bad_line(line, self.name, f"{error}: mend the line, or leave it out") from None
 
     def _parsed_by(self, threads: int) -> Iterator[npt.NDArray[np.float32]]:
         """All pieces in order, parsed on `threads` threads; a few wait for their turn."""
@@ -127,14 +118,14 @@ class WordVectorRows(WordRows):
             yield from word_lines.words_of(piece, self.shape[1])
 
     def _check_promise(self, n: int, d: int) -> None:
-        """Raise InputError unless the file can hold what a first line promises."""
+        """Refuse a first line that promises more than the file can hold."""
         check_shape((n, d), self.name)
-        most = self._source.size * (_MOST_DEFLATED if self._zipped else 1)
-        if (least := n * (2 * d + 1)) > most:
-            raise InputError(
-                f"line 1 of {self.name} lies: {n} lines of {d} numbers take at least {least} bytes, "
-                f"the file has {'at most ' * self._zipped}{most}: it was cut, or is no text of word vectors"
+        most, least = self._source.size * (MOST_INFLATED if self._zipped else 1), n * (2 * d + 1)
+        if least > most:
+            why = (
+                f"{n} lines of {d} numbers take at least {least} bytes, the file has {'at most ' * self._zipped}{most}"
             )
+            raise InputError(f"line 1 of {self.name} lies: {why}: it was cut, or is no text of word vectors")
 
     def _count_lines(self) -> tuple[int, list[int]]:
         """How many lines follow the header, without white ones at the end, and where every GRID-th begins."""
@@ -158,8 +149,7 @@ class WordVectorRows(WordRows):
     def _parse_first(self) -> None:
         """Read the first line now: another text, whose first line may end in a number, is refused at once."""
         first, d = next(self._text(self._start)), self.shape[1]
-        # The last line of a piece ends in a newline too.
-        one, two, *_ = first.text(0, first.size).split(b"\n", 2)
+        one, two, *_ = first.text(0, first.size).split(b"\n", 2)  # the last line of a piece ends in a newline too
         ends_in_word = two.strip() != b"" and number(two.split()[-1]) is None
         if not self.has_header and one.startswith(b"#version:") and (d == 1 or ends_in_word):
             raise InputError(
@@ -167,19 +157,14 @@ class WordVectorRows(WordRows):
                 "then parts of tokens by pairs): give the model's directory, or DIR#input for its token table"
             )
         if not self.has_header and ends_in_word:
-            raise InputError(
-                f"line 2 of {self.name}: expected a word and D = {d} numbers as in line 1, "
-                f"got {quoted(two)}: "
-                "is it text of word vectors? If so, mend the line, or leave it out"
-            )
+            got = f"got {quoted(two)}: is it text of word vectors? If so, mend the line, or leave it out"
+            raise _bad_line(2, self.name, f"expected a word and D = {d} numbers as in line 1, {got}")
         first.size = len(one) + 1
         try:
             parse_piece(first, d)
         except LineError as error:
-            raise InputError(
-                f"line {self.has_header + 1} of {self.name}: {error}: "
-                "expected text of word vectors, mend the line or the header"
-            ) from None
+            way = "expected text of word vectors, mend the line or the header"
+            raise _bad_line(self.has_header + 1, self.name, f"{error}: {way}") from None
 
     def _text(self, offset: int) -> Iterator[Piece]:
         """Whole lines from byte `offset` (of the text, not of its gzipped form) to the end, in pieces."""
@@ -200,10 +185,8 @@ class WordVectorRows(WordRows):
             if end:
                 yield Piece(buffer, end)
             elif filled > LONGEST_LINE:
-                raise InputError(
-                    f"expected lines of {self.name} up to {LONGEST_LINE} bytes, got more before {offset}: "
-                    "is it text of word vectors?"
-                )
+                got = f"more before {offset}: is it text of word vectors?"
+                raise InputError(f"expected lines of {self.name} up to {LONGEST_LINE} bytes, got {got}")
             kept = bytes(buffer[end:filled])
 
     def _stream(self, offset: int) -> io.RawIOBase | gzip.GzipFile:
@@ -218,9 +201,12 @@ class WordVectorRows(WordRows):
         try:
             return stream.readinto(room) or 0
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise InputError(
-                f"expected gzipped text in {self.name}, got what does not unpack ({error}): copy it again"
-            ) from error
+            got = f"what does not unpack ({error}): copy it again"
+            raise InputError(f"expected gzipped text in {self.name}, got {got}") from error
+
+
+def _bad_line(line: int, name: str, what: str) -> InputError:
+    return InputError(f"line {line} of {name}: {what}")
 
 
 def _count_numbers(line: bytes, name: str) -> int:
@@ -229,20 +215,16 @@ def _count_numbers(line: bytes, name: str) -> int:
     count = next((i for i, field in enumerate(reversed(fields)) if number(field) is None), len(fields))
     if fields and count == len(fields) and not line[:1].isspace():
         if b"." in fields[0]:
-            raise InputError(
-                f"line 1 of {name}: expected a word, then numbers, got the number {quoted(fields[0])} first: "
-                "load a matrix without words with numpy.loadtxt and pass the array"
-            )
+            got = f"got the number {quoted(fields[0])} first: "
+            way = "load a matrix without words with numpy.loadtxt and pass the array"
+            raise _bad_line(1, name, f"expected a word, then numbers, {got}{way}")
         count -= 1  # the word is a number too
     elif count and any(b"." in field and number(field) is not None for field in fields[1 : len(fields) - count]):
-        raise InputError(
-            f"line 1 of {name}: expected a word, then numbers alone, "
-            f"got {quoted(fields[-count - 1])} between numbers: mend it"
-        )
+        got = f"got {quoted(fields[-count - 1])} between numbers: mend it"
+        raise _bad_line(1, name, f"expected a word, then numbers alone, {got}")
     if count == 0:
-        raise InputError(
-            f"line 1 of {name}: expected a word and its numbers, or 'N D', got {quoted(line)}: is it word vectors?"
-        )
+        got = f"got {quoted(line)}: is it word vectors?"
+        raise _bad_line(1, name, f"expected a word and its numbers, or 'N D', {got}")
     return count
 
 
@@ -277,30 +259,26 @@ class GzipWriter(TextWriter):
 
 
 def written_words(target: Target, source: Source, unreadable: Callable[[bytes], str]) -> Iterator[bytes]:
-    """The words as they stand in the source, or its labels; `unreadable` says why one could not be read back,
-    or nothing. A word that could not is refused when it is met."""
+    """The words as they stand in the source, or its labels. One that could not be read back, for the reason that
+    `unreadable` gives, is refused when it is met."""
     labels = None if isinstance(source.rows, WordRows) else source.rows.labels
     if isinstance(source.rows, WordRows):
         words: Iterator[bytes | None] = source.rows.words()
     elif labels is not None:
         words = (None if label is None else label.encode("utf-8", "replace") for label in labels)
     else:
-        raise InputError(
-            f"expected words for {target.path.name}, got {source.rows.name} without labels: write .npy or "
-            ".safetensors, which need none"
-        )
+        way = "write .npy or .safetensors, which need none"
+        raise InputError(f"expected words for {target.path.name}, got {source.rows.name} without labels: {way}")
 
     def checked() -> Iterator[bytes]:
         for row, word in enumerate(words):
-            why = None if word is None else unreadable(word)
-            if word is not None and not why:
-                yield word
-                continue
-            told = "none" if word is None else f"{word[:_SHOWN].decode('utf-8', 'replace')!r}, {why}"
-            raise InputError(
-                f"expected a word that {target.path.name} can hold in row {row}, got {told}: write .parquet, "
-                "which holds any, or .npy without words"
-            )
+            why = "none" if word is None else unreadable(word)
+            if word is None or why:
+                told = why if word is None else f"{word[:_SHOWN].decode('utf-8', 'replace')!r}, {why}"
+                expected = f"a word that {target.path.name} can hold in row {row}"
+                way = "write .parquet, which holds any, or .npy without words"
+                raise InputError(f"expected {expected}, got {told}: {way}")
+            yield word
 
     return checked()
 

@@ -1,4 +1,4 @@
-"""`Affine`: a fitted transformation as one record; and the file of any transformation.
+"""`Affine`, a fitted transformation as one record, and the file of any transformation.
 
 A file holds tensors that any program can read, and a header that names them. Nothing in it is trusted.
 """
@@ -32,20 +32,18 @@ _HOW = f"`{_COMMAND}`, or with save() of a transformation"
 class Affine:
     """y = (x - shift) @ weight + offset for rows x (N, D).
 
-    Attributes:
-        shift: a float64 array (D,), made of the array, tensor or list that was given, as the others are.
-        weight: float64 (D, K), or None for the identity.
-        fitted: what it was fitted on, where that is known.
-        offset: float64 (K,), or None for zero, as nearly always. Some maps cannot do without it: the original
-            All-but-the-Top has a weight that is not invertible, and a mean outside of what it reaches.
+    Arrays, tensors and lists become float64 arrays; InputError where shapes do not fit or numbers are not finite.
 
-    Raises:
-        InputError: shapes that do not fit, or numbers that are not finite.
+    Attributes:
+        shift: (D,).
+        weight: (D, K), or None for the identity.
+        fitted: what it was fitted on, where that is known.
+        offset: (K,), or None for zero, as nearly always. The original All-but-the-Top needs one: its weight is not
+            invertible, and its mean is outside of what the weight reaches.
 
     Example:
-        >>> import numpy
-        >>> double = Affine(numpy.array([1.0, 0.0]), 2 * numpy.eye(2))
-        >>> double.transform(numpy.array([[1.0, 3.0]])).tolist()
+        >>> double = Affine(np.array([1.0, 0.0]), 2 * np.eye(2))
+        >>> double.transform(np.array([[1.0, 3.0]])).tolist()
         [[0.0, 6.0]]
     """
 
@@ -59,21 +57,17 @@ class Affine:
         if weight is not None:
             weight = _numbers(weight, "weight", 2)
             if len(weight) != len(shift):
-                raise InputError(
-                    f"expected a weight of shape ({len(shift)}, K), got {weight.shape}: give one row a feature"
-                )
+                got = f"got {weight.shape}: give one row a feature"
+                raise InputError(f"expected a weight of shape ({len(shift)}, K), {got}")
         if offset is not None:
             offset, k = _numbers(offset, "offset", 1), len(shift) if weight is None else weight.shape[1]
             if len(offset) != k:
-                raise InputError(
-                    f"expected an offset of shape ({k},), got {tuple(offset.shape)}: give one number a column"
-                )
+                raise InputError(f"expected an offset of shape ({k},), got {offset.shape}: give one number a column")
             if weight is None:
                 shift, offset = shift - offset, None
             elif not offset.any():
                 offset = None
-        # the record is frozen for everybody else
-        self.__dict__.update(shift=shift, weight=weight, offset=offset)
+        self.__dict__.update(shift=shift, weight=weight, offset=offset)  # the record is frozen for everybody else
 
     def __repr__(self) -> str:
         parts = [f"shift ({self.d},)", "identity" if self.weight is None else f"weight ({self.d}, {self.k})"]
@@ -91,13 +85,10 @@ class Affine:
         return self.d if self.weight is None else self.weight.shape[1]
 
     def transform(self, x: X) -> X:
-        """The transformed rows: a tensor or array (..., D) gives one (..., K); `Rows` are lazy.
+        """The transformed rows: a tensor or array (..., D) gives one (..., K), `Rows` give lazy ones.
 
-        dtype and device come back; float16 and bfloat16 are computed in float32.
-
-        Raises:
-            InputError: another width, no floats, numbers that are not finite, or a result that its dtype
-                cannot hold.
+        dtype and device come back; float16 and bfloat16 are computed in float32. InputError: another width, no floats,
+        numbers that are not finite, or a result that its dtype cannot hold.
         """
         return apply(x, self.map())
 
@@ -111,34 +102,30 @@ class Affine:
                 parts = self.shift, self.weight, self.offset
                 casts[kind] = tuple(None if part is None else like(part, rows) for part in parts)
             (shift, weight, offset), xp = casts[kind], library(rows)
-            moved = xp.subtract(rows, shift, out=out if weight is None else None)
             if weight is None:
-                return moved
-            y = xp.matmul(moved, weight, out=out)
+                return xp.subtract(rows, shift, out=out)
+            y = xp.matmul(rows - shift, weight, out=out)
             return y if offset is None else xp.add(y, offset, out=out)
 
         return Map(move, self.d, self.k)
 
     @on_one_thread
     def compose(self, after: "Affine") -> "Affine":
-        """One transformation that does this one first, then `after`, and keeps what this one was fitted on;
-        InputError where `after` takes rows of another width."""
+        """This one, then `after` (InputError if of another width), as one; it keeps what this was fitted on."""
         if after.d != self.k:
-            raise InputError(
-                f"expected a transformation of rows of {self.k} features, got one of {after.d}: fit it on these"
-            )
+            got = f"got one of {after.d}: fit it on these"
+            raise InputError(f"expected a transformation of rows of {self.k} features, {got}")
         if self.weight is None:
             return replace(after, shift=self.shift + after.shift, fitted=self.fitted)
         carried = -after.shift if self.offset is None else self.offset - after.shift
         if after.weight is None:
             return replace(self, offset=carried)
-        offset = carried @ after.weight
-        offset = offset if after.offset is None else offset + after.offset
+        offset = carried @ after.weight + (0 if after.offset is None else after.offset)
         return replace(self, weight=self.weight @ after.weight, offset=offset)
 
     @on_one_thread
     def rank_lost(self) -> int:
-        """How many directions of the rows nothing is left of, up to the rounding of float64."""
+        """How many directions of the rows are lost, up to the rounding of float64."""
         if self.weight is None:
             return 0
         values = np.linalg.svd(self.weight, compute_uv=False)
@@ -150,14 +137,11 @@ class Affine:
         if self.weight is None:
             return Affine(-self.shift)
         if self.d != self.k:
-            raise InputError(
-                f"expected a square weight to invert, got shape ({self.d}, {self.k}): what was cut off is lost"
-            )
+            got = f"got shape ({self.d}, {self.k}): what was cut off is lost"
+            raise InputError(f"expected a square weight to invert, {got}")
         if lost := self.rank_lost():
-            raise InputError(
-                f"expected an invertible weight, got one without {lost} of {self.d} directions: what was "
-                "removed is lost"
-            )
+            got = f"got one without {lost} of {self.d} directions: what was removed is lost"
+            raise InputError(f"expected an invertible weight, {got}")
         start = np.zeros(self.k) if self.offset is None else self.offset
         return Affine(start, np.linalg.inv(self.weight), offset=self.shift)
 
@@ -167,13 +151,12 @@ class Affine:
 
     @on_one_thread
     def as_linear(self) -> tuple[Array, Array]:
-        """(matrix (D, K), bias (K,)), float64 arrays: y = x @ matrix + bias, for a linear layer or an index."""
+        """Matrix (D, K) and bias (K,), float64: y = x @ matrix + bias, for a linear layer or an index."""
         matrix = np.eye(self.d) if self.weight is None else self.weight
         bias = -self.shift @ matrix
         return matrix, bias if self.offset is None else bias + self.offset
 
     def tensors(self) -> dict[str, Array]:
-        """`shift`, `weight` and `offset`, where they are there."""
         tensors = {"shift": self.shift, "weight": self.weight, "offset": self.offset}
         return {name: x for name, x in tensors.items() if x is not None}
 
@@ -182,22 +165,18 @@ class Affine:
         self.state().save(path)
 
     def state(self) -> "State":
-        """The content of its file."""
         return State(self.fitted, kind="Affine", tensors=self.tensors())
 
     @classmethod
     def load(cls, path: Path_) -> "Affine":
-        """Read what `save` wrote, or the `affine_` of any saved transformation that has one.
+        """Read what `save` wrote, or the `affine_` of any saved transformation.
 
-        Raises:
-            InputError: no such file, not one of these, cut or lying, or a transformation that is not affine.
+        InputError for no such file, not one of these, cut or lying, or not affine.
         """
         state = State.load(path)
         if "shift" not in state.tensors or state.normalize:
-            raise InputError(
-                f"expected an affine transformation, got {path} with one that is not: read it with "
-                "uncone.transforms.load"
-            )
+            got = f"got {path} with one that is not: read it with uncone.transforms.load"
+            raise InputError(f"expected an affine transformation, {got}")
         return state.affine()
 
 
@@ -231,38 +210,30 @@ class State(_Header):
 
     def save(self, path: Path_) -> None:
         header = {"format": NORMALIZED if self.normalize else FORMAT, "kind": self.kind, "uncone": __version__}
-        if self.fitted is not None:
-            header["fitted"] = json.dumps(asdict(self.fitted))
+        header |= {} if self.fitted is None else {"fitted": json.dumps(asdict(self.fitted))}
         if self.options is not None:
             header |= {"options": json.dumps(self.options), "warnings": json.dumps(self.warnings)}
         atomic.write_bytes(path, to_bytes(self.tensors, header))
 
     @classmethod
     def load(cls, path: Path_) -> "State":
-        tensors, header = read_tensors(
-            path, format=(FORMAT, NORMALIZED), what="a transformation", how=f"write it with {_HOW}"
-        )
-        normalize = header["format"] == NORMALIZED
-        state = cls(kind=header.get("kind", ""), tensors=tensors, path=path, normalize=normalize)
+        how = f"write it with {_HOW}"
+        tensors, header = read_tensors(path, format=(FORMAT, NORMALIZED), what="a transformation", how=how)
+        state = cls(kind=header.get("kind", ""), tensors=tensors, path=path, normalize=header["format"] == NORMALIZED)
         for name, tensor in tensors.items():
             if tensor.dtype != np.float64 or 0 in tensor.shape or not np.isfinite(tensor).all():
                 raise state.lies(f"tensor {name[:60]!r} is not of finite float64 numbers")
-        said = {
-            key: parsed(header[key], what=f"record of {key}", how=_COMMAND)
-            for key in ("fitted", "options", "warnings")
-            if key in header
-        }
+        keys = [key for key in ("fitted", "options", "warnings") if key in header]
+        said = {key: parsed(header[key], what=f"record of {key}", how=_COMMAND) for key in keys}
         return replace(state, **vars(state.checked(_Header, said, "header")))
 
     def affine(self) -> Affine:
-        """The affine map in the state of an `Affine` or of an affine transformation."""
-        if "shift" not in self.tensors:
+        x = self.tensors
+        if "shift" not in x:
             raise self.lies("it has no tensor 'shift'")
-        tensors = self.tensors
-        return Affine(tensors["shift"], tensors.get("weight"), self.fitted, tensors.get("offset"))
+        return Affine(x["shift"], x.get("weight"), self.fitted, x.get("offset"))
 
     def checked(self, cls: type[T], data: Any, where: str) -> T:
-        """The record of class `cls` from parsed JSON of the file."""
         try:
             return build_record(cls, data, where)
         except InputError as error:
@@ -270,6 +241,5 @@ class State(_Header):
 
     def lies(self, what: str) -> InputError:
         """The error for a file whose parts contradict each other or its class."""
-        return InputError(
-            f"expected a transformation in {self.path}, got a file that lies: {what}; write it anew with {_HOW}"
-        )
+        got = f"got a file that lies: {what}; write it anew with {_HOW}"
+        return InputError(f"expected a transformation in {self.path}, {got}")

@@ -7,11 +7,10 @@ import io
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,15 +23,14 @@ from uncone.roles import Path_
 from uncone.rows import GRID, DerivedRows, Rows, as_rows, nonfinite_error, nonfinite_rows
 from uncone.rows.base import Target, Writer
 from uncone.rows.bytes import one_ahead
-from uncone.rows.open import open_writer, source_of, split_part, target_of
+from uncone.rows.open import WRITERS, source_of, split_part, target_of
 from uncone.threads import waited
 from uncone.transforms.affine import Affine
-from uncone.transforms.fitting import DigestedRows, Transformation, shared_name
-from uncone.transforms.normalized import Normalized
+from uncone.transforms.fitting import DigestedRows, Tick, shared_name
+from uncone.transforms.normalized import Repair
 from uncone.transforms.transformed import Array, Map, mapped, overflow
 
-BLOCK_BYTES = 6 * 2**20
-"""Of the wider of a block's input and output: small enough for a cache, large enough for a product."""
+BLOCK_BYTES = 6 * 2**20  # of the wider of input and output: small enough for a cache, large enough for a product
 _FLUSHED_BYTES = 32 * 2**20
 
 
@@ -45,24 +43,18 @@ class Applied(Target):
 
 
 def repair_rows(
-    source: Any,
-    transformation: Transformation | Affine | Normalized,
-    out: Path_,
-    *,
-    overwrite: bool = False,
-    progress: Callable[[int], None] | None = None,
+    source: Any, transformation: Repair, out: Path_, *, overwrite: bool = False, progress: Tick | None = None
 ) -> Applied:
     """Write the transformed rows of `source` to the file `out`: whole, or not at all.
 
-    The format is that of `out`'s suffix, or without one that of the source: `.npy`, `.npz`, `.safetensors`,
-    `.parquet`, `.vec`, `.txt`, `.glove`, `.vec.gz`, `.txt.gz`, `.bin` for word2vec binary. After `.npz`,
-    `.safetensors` and `.parquet` `#NAME` may name the rows. Words are kept where the format has a place for
-    them, and other arrays, tensors and columns where the source is of the same format. The dtype is that of
-    the rows: float16 and bfloat16 are computed in float32 and rounded once. A format without bfloat16 or
-    quantised types gets float32, and so does text, with nine digits.
+    The format is that of `out`'s suffix, or without one that of the source: `.npy`, `.npz`, `.safetensors`, `.parquet`,
+    `.vec`, `.txt`, `.glove`, `.vec.gz`, `.txt.gz`, `.bin` for word2vec binary. After `.npz`, `.safetensors` and
+    `.parquet` `#NAME` may name the rows. Words are kept where the format has a place for them, and other arrays,
+    tensors and columns where the source is of the same format. The dtype is that of the rows: float16 and bfloat16 are
+    computed in float32 and rounded once. Formats without bfloat16 or quantised types, and text, get float32.
 
-    Rows that are all zero stay zero, whatever the transformation makes of them: they are texts without a vector,
-    and an index would find them all under one. `transformation.transform` itself knows no such rows.
+    Rows that are all zero stay zero, whatever the transformation makes of them: they are texts without a vector, and an
+    index would find them all under one. `transformation.transform` itself knows no such rows.
 
     Args:
         source: `Rows`, such as `uncone.open_rows` gives for a file, or a tensor or array (N, D). Read once.
@@ -72,46 +64,44 @@ def repair_rows(
         progress: called with the number of rows done.
 
     Returns:
-        An `Applied`. Its notes say what could not be kept, and name both sides where the transformation was
-        fitted on other rows than these, as for queries one that was fitted on documents.
+        An `Applied`. Its notes say what could not be kept, and name both sides where the transformation was fitted on
+        other rows than these.
 
     Raises:
-        InputError: another width; rows that are not finite, or a result that the dtype cannot hold; an `out`
-            that exists, that is the source, that has an unknown suffix, or that cannot be written (no folder,
-            no right, no space).
+        InputError: another width; rows that are not finite, or a result that the dtype cannot hold; an `out` that
+            exists, is the source, has an unknown suffix, or cannot be written (no folder, no right, no space).
     """
     began = time.perf_counter()
     rows = as_rows(source)
     k = transformation.transform(rows).shape[1]  # reads nothing: it is fitted, and on rows as wide
     target = check_out(out, rows, overwrite=overwrite, k=k)
     owner = transformation.fitted if isinstance(transformation, Affine) else transformation.fitted_
-    ahead = _AheadRows(rows)
     may_be = owner and owner.sha256 and (owner.n, owner.d) == rows.shape  # rows of another shape are others
-    read = DigestedRows(ahead) if may_be else ahead
+    read = DigestedRows(_AheadRows(rows)) if may_be else _AheadRows(rows)
     size = min(rows.shape[0], max(1, BLOCK_BYTES // (max(rows.shape[1], k) * rows.widened.itemsize)))
     move = _BlockMap(transformation.map(), size, target, rows)
     with atomic.replacing(target.path) as handle:
         gate = _Gate(handle)
         try:
-            writer = open_writer(gate, target, source_of(rows))
-            _stream(read.blocks(size), move, partial(_write, writer, gate), progress)
+            writer = WRITERS[target.format](gate, target, source_of(rows))
+            _stream(read.blocks(size), move, writer, gate, progress)
             writer.close()
         finally:
             gate.shut = True
     notes, (n, d) = target.notes, rows.shape
     if owner and owner.sha256 not in (None, getattr(read, "sha256", None)):
-        notes += (
-            f"Fitted on other rows than these: on {owner.name} ({owner.n} x {owner.d}), applied to "
-            f"{shared_name(rows.name)} ({n} x {d}).",
-        )
-    return Applied(
-        **vars(target) | {"notes": notes, "zero_rows": move.zero_rows, "seconds": time.perf_counter() - began}
-    )
+        here = f"applied to {shared_name(rows.name)} ({n} x {d})."
+        notes += (f"Fitted on other rows than these: on {owner.name} ({owner.n} x {owner.d}), {here}",)
+    seconds = time.perf_counter() - began
+    return Applied(**vars(target) | {"notes": notes, "zero_rows": move.zero_rows, "seconds": seconds})
 
 
 def check_out(out: Path_, rows: Rows, *, overwrite: bool, k: int | None = None) -> Target:
-    """The file for `rows` repaired to k columns: of a suffix that is written, not one that is read, not there
-    yet (unless `overwrite`), in a folder that is there. Raises InputError otherwise."""
+    """The file for `rows` repaired to k columns.
+
+    InputError unless its suffix is one that is written, it is not read, and it is not there yet (or `overwrite`), in a
+    folder that is.
+    """
     target = target_of(out, source_of(rows), rows.shape[1] if k is None else k)
     path, resolved, read = target.path, atomic.writable(target.path), Path(split_part(rows.name)[0])
     with suppress(OSError):
@@ -124,20 +114,17 @@ def check_out(out: Path_, rows: Rows, *, overwrite: bool, k: int | None = None) 
 
 
 class _BlockMap:
-    """The map of blocks of at most `size` rows, as the target stores them; results share two buffers.
-
-    Rows that are all zero stay zero and are counted.
-    """
+    """The map of blocks of at most `size` rows, as the target stores them; results share two buffers."""
 
     def __init__(self, map: Map, size: int, target: Target, rows: Rows) -> None:
-        self._map, self._target, self._rows, self.zero_rows = map, target, rows, 0
+        self._move, self._dtype, self._rows, self.zero_rows = map.move, target.dtype, rows, 0
         self._turns = itertools.cycle([uninitialised((size, map.k), target.stored) for _ in range(2)])
 
     def __call__(self, x: Array) -> Array:
-        y, dtype = next(self._turns)[: len(x)], self._target.dtype
-        if not mapped(self._map.move, x, y, dtype):
-            nonfinite = len(nonfinite_rows(self._rows))
-            raise nonfinite_error(self._rows) if nonfinite else overflow(dtype, self._rows.name)
+        y = next(self._turns)[: len(x)]
+        if not mapped(self._move, x, y, self._dtype):
+            bad = len(nonfinite_rows(self._rows))
+            raise nonfinite_error(self._rows) if bad else overflow(self._dtype, self._rows.name)
         places = np.flatnonzero(x[:, 0] == 0)  # few are looked at whole
         zero = places[~x[places].any(axis=1)]
         y[zero] = 0
@@ -145,13 +132,13 @@ class _BlockMap:
         return y
 
 
-def _stream(
-    blocks: Iterator[Array],
-    move: Callable[[Array], Array],
-    write: Callable[[Array], None],
-    progress: Callable[[int], None] | None,
-) -> None:
+def _stream(blocks: Iterator[Array], move: "_BlockMap", writer: Writer, gate: "_Gate", progress: Tick | None) -> None:
     """Write the transformed blocks, each while the next is computed."""
+
+    def write(y: Array) -> None:
+        writer.write(y)
+        gate.write_back()
+
     done, before = 0, None
     with ThreadPoolExecutor(1, thread_name_prefix="uncone-write") as pool:
         for block in blocks:
@@ -167,11 +154,6 @@ def _stream(
             waited(before)
 
 
-def _write(writer: Writer, gate: "_Gate", y: Array) -> None:
-    writer.write(y)
-    gate.write_back()
-
-
 class _AheadRows(DerivedRows):
     """`rows`, of which the next block is read while one is in use."""
 
@@ -179,14 +161,12 @@ class _AheadRows(DerivedRows):
         try:
             yield from one_ahead(self._rows.blocks(size))
         except OSError as error:
-            raise InputError(
-                f"cannot read {self.name}: {error.strerror or error}: copy it to a disk that works"
-            ) from error
+            way = "copy it to a disk that works"
+            raise InputError(f"cannot read {self.name}: {error.strerror or error}: {way}") from error
 
 
 class _Gate(io.BufferedIOBase):
-    """The file, until it is shut: a zip or Parquet file that an error leaves open is ended when it is freed,
-    after the file under it is closed."""
+    """The file, until it is shut: an error leaves a zip or Parquet file open, which is ended after this is closed."""
 
     def __init__(self, handle: BinaryIO) -> None:
         self._handle, self._flushed, self.shut = handle, 0, False
@@ -212,10 +192,9 @@ class _Gate(io.BufferedIOBase):
 
     def write_back(self) -> None:
         """Begin to write what has gathered to the disk now, and not at the end."""
-        start, at = self._flushed, self._handle.tell()
-        if at - start < _FLUSHED_BYTES:
-            return
-        self._handle.flush()
-        with suppress(OSError, AttributeError):  # a system without posix_fadvise
-            os.posix_fadvise(self._handle.fileno(), start, at - start, os.POSIX_FADV_DONTNEED)
-        self._flushed = at
+        start, count = self._flushed, self._handle.tell() - self._flushed
+        if count >= _FLUSHED_BYTES:
+            self._handle.flush()
+            with suppress(OSError, AttributeError):  # a system without posix_fadvise
+                os.posix_fadvise(self._handle.fileno(), start, count, os.POSIX_FADV_DONTNEED)
+            self._flushed += count

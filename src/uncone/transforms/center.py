@@ -14,19 +14,17 @@ from uncone.transforms.transformed import Array, library, like, norms_of
 class Center(Transformation):
     """Subtract the mean row: y = x - mean, mean = sum_i p_i x_i with p_i = w_i / sum w.
 
-    Differences of rows stay, and so do Euclidean distances; cosines change, and random pairs have 0 on
-    average.
+    Euclidean distances stay; cosines change, and random pairs have 0 on average.
 
     Attributes after `fit`:
         mean_: float64 (D,).
 
     Example:
-        >>> import numpy
-        >>> Center().fit_transform(numpy.array([[1.0, 5.0], [3.0, 5.0]])).tolist()
+        >>> Center().fit_transform(np.array([[1.0, 5.0], [3.0, 5.0]])).tolist()
         [[-1.0, 0.0], [1.0, 0.0]]
     """
 
-    second: ClassVar[bool] = False
+    second = False
     tensors: ClassVar[Mapping[str, str]] = {"mean_": "D"}
     mean_: Array
 
@@ -36,24 +34,23 @@ class Center(Transformation):
 
 
 class ScaledCenter(Transformation):
-    """Subtract the mean direction, scaled to the row: y = x - |x| m, m = the mean of x_i / |x_i| (Bis et al.
-    2021, Too Much in Common; `remove_mean(scale=True)` of their program).
+    """Subtract the mean direction, scaled to the row: y = x - |x| m, m = the mean of x_i / |x_i|.
 
-    It centres the directions and keeps the norms' weight: y = |x| (x / |x| - m). Not affine, so it cannot be
-    folded into a model's weights. A zero row has no direction: it is left out of m, and stays zero.
+    Bis et al. 2021, Too Much in Common; `remove_mean(scale=True)` of their program. It centres the directions and keeps
+    the norms' weight. Not affine: it cannot be folded into a model's weights. A zero row has no direction: it is left
+    out of m, and stays zero.
 
     Attributes after `fit`:
         mean_direction_: m, float64 (D,), of length at most 1.
 
     Example:
-        >>> import numpy
-        >>> ScaledCenter().fit_transform(numpy.array([[2.0, 0.0], [0.0, 1.0]])).tolist()
+        >>> ScaledCenter().fit_transform(np.array([[2.0, 0.0], [0.0, 1.0]])).tolist()
         [[1.0, -1.0], [-0.5, 0.5]]
     """
 
-    affine: ClassVar[bool] = False
-    second: ClassVar[bool] = False
-    unit_first: ClassVar[bool] = True
+    affine = False
+    second = False
+    unit_first = True
     tensors: ClassVar[Mapping[str, str]] = {"mean_direction_": "D"}
     mean_direction_: Array
 
@@ -68,25 +65,22 @@ class ScaledCenter(Transformation):
 
 
 class RemoveMeanDirection(Transformation):
-    """Project rows off the direction of their mean: y = x - (x . m) m, m = mean / |mean| (Ren, Sun & Liang
-    2026).
+    """Project rows off the direction of their mean: y = x - (x . m) m, m = mean / |mean| (Ren, Sun & Liang 2026).
 
-    The repaired rows have mean zero and no variance along m. All of a row that is orthogonal to m stays, so a
-    row keeps its norm but for its part along m. The scale of the rows does not matter: c x has the same m, or
-    -m, and the same projection.
+    The repaired rows have mean zero and no variance along m; what is orthogonal to m stays. The scale of the rows does
+    not matter.
 
     Attributes after `fit`:
-        direction_: m, float64 (D,), of length 1. Zero where the mean is zero up to the rounding of the rows,
-            as after centring: then the rows stay as they are, and a warning says so.
+        direction_: m, float64 (D,), of length 1. Zero where the mean is zero up to the rounding of the rows, as after
+            centring: then the rows stay as they are, and a warning says so.
 
     Example:
-        >>> import numpy
-        >>> RemoveMeanDirection().fit_transform(numpy.array([[3.0, 1.0], [1.0, -1.0]])).tolist()
+        >>> RemoveMeanDirection().fit_transform(np.array([[3.0, 1.0], [1.0, -1.0]])).tolist()
         [[0.0, 1.0], [0.0, -1.0]]
     """
 
     tensors: ClassVar[Mapping[str, str]] = {"direction_": "D"}
-    second: ClassVar[bool] = False
+    second = False
     direction_: Array
 
     def _can_be_undone(self) -> bool:
@@ -95,33 +89,26 @@ class RemoveMeanDirection(Transformation):
     def _solve(self, m: Moments, counted: int) -> Affine:
         mean = m.mean()
         length = float(np.linalg.norm(mean))
-        if length <= 4 * m.epsilon * m.mean_norm():
+        has_none = length <= 4 * m.epsilon * m.mean_norm()
+        if has_none:
             self._warn("the rows' mean is zero up to their rounding: it has no direction, and the rows stay")
-            self.direction_ = np.zeros_like(mean)
-        else:
-            self.direction_ = mean / length
-        weight = np.eye(m.d) - np.outer(self.direction_, self.direction_)
-        return Affine(np.zeros_like(mean), weight)
+        self.direction_ = np.zeros_like(mean) if has_none else mean / length
+        return Affine(np.zeros_like(mean), np.eye(m.d) - np.outer(self.direction_, self.direction_))
 
 
 class Standardize(Transformation):
-    """Centre every feature and divide it by its deviation: y = (x - mean) / s, s^2 = sum_i p_i (x_i -
-    mean)^2.
+    """Centre every feature and divide it by its deviation: y = (x - mean) / s, s^2 = sum_i p_i (x_i - mean)^2.
 
-    The repair of rogue dimensions, single features that dominate every cosine (Timkey & van Schijndel 2021,
-    All Bark and No Bite, section 5). s is the deviation of these rows and not an estimate (no N - 1), as in
-    scikit-learn's StandardScaler. A feature that is constant, to the rounding of its mean or of a usual
-    feature's size (the median of their root mean squares), is centred and not divided.
+    The repair of rogue dimensions, single features that dominate every cosine (Timkey & van Schijndel 2021, All Bark
+    and No Bite, section 5). s is the deviation of these rows, not an estimate (no N - 1), as in scikit-learn's
+    StandardScaler. A feature that is constant, to the rounding of its mean or of a usual feature's size (the median of
+    their root mean squares), is centred and not divided. `fit` raises InputError for fewer than two rows.
 
     Attributes after `fit`:
         mean_, scale_: the means and s (1 where constant), float64 (D,).
 
-    Raises:
-        InputError: on `fit`, where there are fewer than two rows.
-
     Example:
-        >>> import numpy
-        >>> Standardize().fit_transform(numpy.array([[1.0, 100.0], [3.0, 500.0]])).tolist()
+        >>> Standardize().fit_transform(np.array([[1.0, 100.0], [3.0, 500.0]])).tolist()
         [[-1.0, -1.0], [1.0, 1.0]]
     """
 

@@ -20,24 +20,22 @@ from uncone.transforms.directions import are_equal, principal_directions
 from uncone.transforms.fitting import DigestedRows, Tick, Transformation, fitted_on, require_rows
 from uncone.transforms.transformed import Array, library, like
 
-SAMPLED_NUMBERS = 2**24
-"""Numbers that the clusters are searched in: all rows, or a sample of them beyond that."""
-_SUMS_BYTES = 96 * 2**20
-"""Memory for covariances at once; where all clusters' take more, the rows are read again."""
+SAMPLED_NUMBERS = 2**24  # that the clusters are searched in: all rows, or a sample of them beyond that
+_SUMS_BYTES = 96 * 2**20  # for covariances at once; where all clusters' take more, the rows are read again
 
 
 class ClusterCenter(Transformation):
     """All-but-the-Top within each cluster of rows: y = z - sum_j (u_cj . z) u_cj, z = x - mean_c.
 
-    Rajaee & Pilehvar 2021, A Cluster-based Approach for Improving Isotropy in Contextual Embedding Space:
-    k-means, then for each cluster its mean and its first principal directions are removed. A new row is of
-    the cluster whose centre is nearest. The map is affine within a cluster and jumps at its border. `fit`
-    reads the rows twice or more, and needs scikit-learn: pip install 'uncone[cluster]'.
+    Rajaee & Pilehvar 2021, A Cluster-based Approach for Improving Isotropy in Contextual Embedding Space: k-means, then
+    for each cluster its mean and its first principal directions are removed. A new row is of the cluster whose centre
+    is nearest. The map is affine within a cluster and jumps at its border. `fit` reads the rows twice or more, and
+    needs scikit-learn: pip install 'uncone[cluster]'. It raises InputError without that, for `Moments`, fewer rows than
+    clusters, or not more features than directions.
 
-    Two things differ from the authors' program. k-means is seeded and begins by k-means++; beyond 2^24
-    numbers it sees a sample of rows. And of a cluster of n rows at most (n - 1) / 2 directions are removed (n
-    - 1 would leave zeros), and none without variance, so that clusters of less than 2 n_components + 1 rows,
-    or of equal ones, lose fewer.
+    Two things differ from the authors' program. k-means is seeded and begins by k-means++; beyond 2^24 numbers it sees
+    a sample of rows. And of a cluster of n rows at most (n - 1) / 2 directions are removed (n - 1 would leave zeros),
+    and none without variance.
 
     Args:
         n_clusters: clusters, 27 in the authors' program.
@@ -47,34 +45,23 @@ class ClusterCenter(Transformation):
     Attributes after `fit`:
         centers_: what rows are assigned by, float64 (C, D).
         means_: the mean of each cluster's rows, float64 (C, D).
-        components_: the directions removed, as rows, float64 (C, n_components, D); zero rows where there are
-            fewer.
-
-    Raises:
-        InputError: on `fit`, for `Moments`, fewer rows than clusters, not more features than directions, or
-            without scikit-learn.
+        components_: the directions removed, as rows, float64 (C, n_components, D); zero rows where there are fewer.
     """
 
-    affine: ClassVar[bool] = False
+    affine = False
     tensors: ClassVar[Mapping[str, str]] = {"centers_": "CD", "means_": "CD", "components_": "CKD"}
     centers_: Array
     means_: Array
     components_: Array
 
     def __init__(self, n_clusters: int = 27, n_components: int = 12, seed: int = 0) -> None:
-        self.n_clusters = n_clusters
-        self.n_components = n_components
-        self.seed = seed
+        self.n_clusters, self.n_components, self.seed = n_clusters, n_components, seed
 
     def checked_options(self) -> dict[str, Any]:
-        return {
-            "n_clusters": whole_number(self.n_clusters, "n_clusters", 1),
-            "n_components": whole_number(self.n_components, "n_components", 1),
-            "seed": whole_number(self.seed, "seed", 0),
-        }
+        least = {"n_clusters": 1, "n_components": 1, "seed": 0}
+        return {name: whole_number(getattr(self, name), name, lowest) for name, lowest in least.items()}
 
     def _fit(self, x: Any, weights: Array | None, progress: Tick | None, repeats: bool) -> Fitted:
-        """The rows are read twice or more."""
         n_clusters, n_components, seed = self.checked_options().values()
         if isinstance(x, Moments):
             raise InputError("expected rows to find clusters in, got moments: pass an array, a tensor or Rows")
@@ -82,10 +69,8 @@ class ClusterCenter(Transformation):
         n, d = rows.shape
         require_rows(n, n_clusters, "as many clusters")
         if n_components >= d:
-            raise InputError(
-                f"expected rows of more than {n_components} features to remove as many directions, got {d} "
-                "feature(s): choose fewer"
-            )
+            got = f"got {d} feature(s): choose fewer"
+            raise InputError(f"expected rows of more than {n_components} features to remove as many directions, {got}")
         w = checked_weights(weights, n)
         self.centers_ = _centers(rows, w, n_clusters, seed)
         self.means_ = self.centers_.copy()
@@ -121,17 +106,14 @@ class ClusterCenter(Transformation):
 
 
 def _centers(rows: Rows, w: Array | None, n_clusters: int, seed: int) -> Array:
-    """The centres that k-means finds, float64 (C, D)."""
     try:
         from sklearn.cluster import KMeans
         from sklearn.exceptions import ConvergenceWarning
     except ImportError as error:
-        raise InputError(
-            "expected scikit-learn for ClusterCenter, got none: install it with pip install 'uncone[cluster]'"
-        ) from error
-    n, d = rows.shape
-    most = max(n_clusters, SAMPLED_NUMBERS // d)
-    chosen = np.sort(np.random.default_rng(seed).permutation(n)[:most])
+        way = "install it with pip install 'uncone[cluster]'"
+        raise InputError(f"expected scikit-learn for ClusterCenter, got none: {way}") from error
+    most = max(n_clusters, SAMPLED_NUMBERS // rows.shape[1])
+    chosen = np.sort(np.random.default_rng(seed).permutation(rows.shape[0])[:most])
     taken = rows.take(chosen)
     if not np.isfinite(taken).all():
         raise nonfinite_error(rows)
@@ -142,17 +124,17 @@ def _centers(rows: Rows, w: Array | None, n_clusters: int, seed: int) -> Array:
     with warnings.catch_warnings(), threadpool_limits(1):
         # It warns of rows that are nearly equal, too few for the clusters: some stay empty.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        means = KMeans(min(n_clusters, len(sample)), n_init=1, random_state=seed % 2**32, copy_x=False).fit(
-            sample, sample_weight=counts
-        )
-    centers = means.cluster_centers_ + mean
-    found: Array = centers[np.minimum(np.arange(n_clusters), len(centers) - 1)]
-    return found  # of equal ones the first has all rows
+        means = KMeans(min(n_clusters, len(sample)), n_init=1, random_state=seed % 2**32, copy_x=False)
+        means.fit(sample, sample_weight=counts)
+    centers: Array = means.cluster_centers_ + mean
+    return centers[np.minimum(np.arange(n_clusters), len(centers) - 1)]  # of equal ones the first has all rows
 
 
 def _distinct(x: Array, weights: Array | None) -> tuple[Array, Array]:
-    """The different rows of `x` (n, D) in the order of their bytes, and how often, or how heavily, each is
-    there: so neither the order of the rows nor whether one is repeated or weighted moves a centre."""
+    """The different rows of `x` (n, D) in the order of their bytes, and how often, or how heavily, each is there.
+
+    So neither the order of the rows nor whether one is repeated or weighted moves a centre.
+    """
     if weights is not None:
         x, weights = x[weights > 0], weights[weights > 0]
     x = np.ascontiguousarray(x + 0)  # -0 becomes 0

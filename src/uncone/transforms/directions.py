@@ -15,17 +15,16 @@ from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation, require_rows
 from uncone.transforms.transformed import Array
 
-LEAST_ROWS_PER_FEATURE = 5
-"""With fewer rows the small eigenvalues are mostly noise, which whitening makes as large as the rest."""
+LEAST_ROWS_PER_FEATURE = 5  # with fewer, small eigenvalues are mostly noise, which whitening makes as large as the rest
 
 
 class AllButTheTop(Transformation):
     """Subtract the mean and the first principal directions u_1 ... u_k of the centred rows.
 
     Centred (Bis et al. 2021, Too Much in Common, equation 11): y = (x - mean) - sum_j (u_j . (x - mean)) u_j.
-    Original (Mu & Viswanath 2018, All-but-the-Top, algorithm 1): y = (x - mean) - sum_j (u_j . x) u_j, which
-    differs by one constant vector: original - centred = -sum_j (u_j . mean) u_j. It gives the rows a mean
-    again.
+    Original (Mu & Viswanath 2018, All-but-the-Top, algorithm 1): y = (x - mean) - sum_j (u_j . x) u_j, which differs by
+    a constant vector, -sum_j (u_j . mean) u_j. It gives the rows a mean again. `fit` raises InputError for fewer
+    than k + 1 rows or features, or rows that vary in fewer directions.
 
     Args:
         n_components: k; by default ceil(D / 100), as in both papers.
@@ -36,13 +35,8 @@ class AllButTheTop(Transformation):
         components_: the unit directions as rows, float64 (k, D), the one of the largest variance first.
         variances_: the variances of the rows along them, float64 (k,).
 
-    Raises:
-        InputError: on `fit`, where not more rows or features than directions are there, or the rows vary in
-            fewer directions.
-
     Example:
-        >>> import numpy
-        >>> x = numpy.array([[7.0, 1.0], [-5.0, 1.0], [7.0, -1.0], [-5.0, -1.0]])
+        >>> x = np.array([[7.0, 1.0], [-5.0, 1.0], [7.0, -1.0], [-5.0, -1.0]])
         >>> AllButTheTop(n_components=1).fit_transform(x).tolist()
         [[0.0, 1.0], [0.0, 1.0], [0.0, -1.0], [0.0, -1.0]]
     """
@@ -53,8 +47,7 @@ class AllButTheTop(Transformation):
     variances_: Array
 
     def __init__(self, n_components: int | None = None, centered: bool = True) -> None:
-        self.n_components = n_components
-        self.centered = centered
+        self.n_components, self.centered = n_components, centered
 
     def checked_options(self) -> dict[str, Any]:
         return {"n_components": _whole_or_none(self.n_components), "centered": flag(self.centered, "centered")}
@@ -66,56 +59,44 @@ class AllButTheTop(Transformation):
     def _solve(self, m: Moments, counted: int) -> Affine:
         k = self.checked_options()["n_components"] or math.ceil(m.d / 100)
         if k >= m.d:
-            raise InputError(
-                f"expected rows of more than {k} features to remove {k} directions, got {m.d} feature(s): choose fewer"
-            )
+            got = f"got {m.d} feature(s): choose fewer"
+            raise InputError(f"expected rows of more than {k} features to remove {k} directions, {got}")
         require_rows(counted, k + 1, f"{k} principal directions")
         _refuse_equal_rows(m)
         self.mean_ = m.mean()
         self.components_, self.variances_ = principal_directions(m, k)
         if len(self.components_) < k:
-            raise InputError(
-                f"expected rows that vary in at least {k} directions, got {len(self.components_)}: the "
-                "others would be arbitrary, choose fewer"
-            )
+            got = f"got {len(self.components_)}: the others would be arbitrary, choose fewer"
+            raise InputError(f"expected rows that vary in at least {k} directions, {got}")
         removed = self.components_.T @ self.components_
-        weight = np.eye(m.d) - removed
-        return Affine(self.mean_, weight, offset=None if self.centered else -self.mean_ @ removed)
+        return Affine(self.mean_, np.eye(m.d) - removed, offset=None if self.centered else -self.mean_ @ removed)
 
 
 class Whiten(Transformation):
-    """Divide every principal direction by a power of its deviation: y = (x - mean) U L^(-power / 2) (PCA), or
-    the same times U' (ZCA).
+    """Divide every principal direction by a power of its deviation: y = (x - mean) U L^(-power / 2), ZCA times U'.
 
-    U L U' is the covariance of the rows, divided by N - 1, with eigenvalues below `floor` times the largest
-    raised to that. Power 1 makes the covariance the identity (PCA: Su et al. 2021, Whitening Sentence
-    Representations; ZCA: Bell & Sejnowski 1997, which changes the rows least and keeps their coordinates);
-    power 0 only centres and turns. Between, an eigenvalue l becomes l^(1 - power). Full whitening often hurts
-    retrieval: it makes the directions of noise as loud as the rest.
+    U L U' is the covariance of the rows, divided by N - 1, with eigenvalues below `floor` times the largest raised to
+    that. Power 1 makes the covariance the identity (PCA: Su et al. 2021, Whitening Sentence Representations; ZCA: Bell
+    & Sejnowski 1997, which changes the rows least and keeps their coordinates); power 0 only centres and turns. An
+    eigenvalue l becomes l^(1 - power). Full whitening often hurts retrieval: it makes the directions of noise as loud
+    as the rest. `fit` raises InputError for fewer than two rows, equal rows, or without `force` fewer than 5 D rows.
 
     Args:
         kind: "zca" or "pca".
         power: from 0 to 1.
         floor: the least eigenvalue, as a share of the largest: where there is none, numbers would explode.
-        n_components: keep only so many directions: PCA gives rows (N, n_components), ZCA rows (N, D) of that
-            rank.
-        force: warn of fewer than 5 D rows, as estimators of scikit-learn do; False refuses them, as `repair`
-            and `evaluate` do.
+        n_components: keep only so many directions: PCA gives rows (N, n_components), ZCA rows (N, D) of that rank.
+        force: warn of fewer than 5 D rows, as estimators of scikit-learn do; False refuses them, as `repair` and
+            `evaluate` do.
 
     Attributes after `fit`:
         mean_: float64 (D,).
         components_: the unit directions as rows, float64 (k, D), the one of the largest variance first.
         variances_: their eigenvalues before the floor, float64 (k,).
 
-    Raises:
-        InputError: on `fit`, for fewer than two rows, rows that are all equal, or without `force` fewer than
-            5 D rows.
-
     Example:
-        >>> import numpy
-        >>> x = numpy.array([[4.0, 0.0], [-4.0, 0.0], [0.0, 1.0], [0.0, -1.0]] * 3)
-        >>> y = Whiten(power=1).fit_transform(x)
-        >>> numpy.cov(y.T).round(6).tolist()
+        >>> x = np.array([[4.0, 0.0], [-4.0, 0.0], [0.0, 1.0], [0.0, -1.0]] * 3)
+        >>> np.cov(Whiten(power=1).fit_transform(x).T).round(6).tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
 
@@ -132,11 +113,8 @@ class Whiten(Transformation):
         n_components: int | None = None,
         force: bool = True,
     ) -> None:
-        self.kind = kind
-        self.power = power
-        self.floor = floor
-        self.n_components = n_components
-        self.force = force
+        self.kind, self.power, self.floor = kind, power, floor
+        self.n_components, self.force = n_components, force
 
     def checked_options(self) -> dict[str, Any]:
         floor = share(self.floor, "floor")
@@ -167,17 +145,13 @@ class Whiten(Transformation):
         least = LEAST_ROWS_PER_FEATURE * d
         if counted < least and not self.force:
             raise InputError(
-                f"expected at least {least} rows to whiten {d} features, got {counted}: "
-                "its small eigenvalues would be noise; pass more rows, use AllButTheTop, or force it "
-                "(--force, force=True)"
+                f"expected at least {least} rows to whiten {d} features, got {counted}: its small eigenvalues would be "
+                "noise; pass more rows, use AllButTheTop, or force it (--force, force=True)"
             )
-        if d <= counted < least:
-            self._warn(f"whitening {d} features by {counted} rows: below {least} small eigenvalues are noise")
-        if counted < d:
-            self._warn(
-                f"whitening {d} features by {counted} rows: at least {d - counted + 1} directions are raised "
-                "to the floor and mean nothing"
-            )
+        if counted < least:
+            few = f"at least {d - counted + 1} directions are raised to the floor and mean nothing"
+            doubt = few if counted < d else f"below {least} small eigenvalues are noise"
+            self._warn(f"whitening {d} features by {counted} rows: {doubt}")
         _refuse_equal_rows(m)
         self.mean_ = m.mean()
         values, vectors = consume_to_eigen(m.covariance())

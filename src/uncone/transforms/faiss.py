@@ -7,31 +7,29 @@ import numpy as np
 from uncone import atomic
 from uncone.errors import InputError, needed
 from uncone.roles import Path_
-from uncone.transforms.affine import Affine
-from uncone.transforms.fitting import Transformation, affine_of
-from uncone.transforms.normalized import Normalized, undivided
+from uncone.transforms.fitting import affine_of
+from uncone.transforms.normalized import Normalized, Repair, undivided
 
 
-def to_faiss(transformation: Transformation | Affine | Normalized, path: Path_ | None = None) -> Any:
-    """`faiss.LinearTransform` of (d_in, d_out) = (D, K) with A = weight' and b = -shift @ weight, so that an
-    index repairs what is added to it and what it is asked.
+def to_faiss(transformation: Repair, path: Path_ | None = None) -> Any:
+    """The repair as a `faiss.LinearTransform` of (d_in, d_out) = (D, K): A = weight', b = -shift @ weight.
 
-    Faiss computes A x + b in float32: where the mean is much longer than the rows' spread, about |mean| /
-    spread times 6e-8 of the result is rounding, which `transform` avoids by subtracting first. Of a transform
-    that Faiss 1.15 has read from a file, call `set_is_orthonormal()` before `reverse_transform`: as read it counts
-    as orthonormal, and the result is wrong without an error.
+    Faiss computes A x + b in float32: where the mean is much longer than the rows' spread, about |mean| / spread times
+    6e-8 of the result is rounding, which `transform` avoids by subtracting first. Of a transform that Faiss 1.15 has
+    read from a file, call `set_is_orthonormal()` before `reverse_transform`: as read it counts as orthonormal, and the
+    result is wrong without an error.
 
     Args:
         transformation: fitted and affine.
         path: also write it to this file, atomically, as `faiss.write_VectorTransform` does.
 
     Returns:
-        The trained transform. `faiss.IndexPreTransform(it, index)` with an index of K features uses it on
-        both sides.
+        The trained transform. `faiss.IndexPreTransform(it, index)` repairs what is added to the index of K features and
+        what it is asked.
 
     Raises:
-        InputError: faiss is missing, the transformation is not affine or not fitted, it normalises
-            (`to_index` takes it), or the file cannot be written.
+        InputError: faiss is missing, the transformation is not affine or not fitted, it normalises (`to_index` takes
+            it), or the file cannot be written.
 
     Example:
         >>> from uncone.transforms import Center
@@ -41,10 +39,9 @@ def to_faiss(transformation: Transformation | Affine | Normalized, path: Path_ |
     """
     faiss = need_faiss("a Faiss transform")
     if isinstance(transformation, Normalized):
-        raise InputError(
-            "expected a repair that is one matrix for a Faiss transform, got one that then divides rows by "
-            "their norm: use to_index(repair, index), which puts faiss.NormalizationTransform behind it"
-        )
+        way = "use to_index(repair, index), which puts faiss.NormalizationTransform behind it"
+        got = f"got one that then divides rows by their norm: {way}"
+        raise InputError(f"expected a repair that is one matrix for a Faiss transform, {got}")
     affine = affine_of(transformation, "a Faiss transform")
     matrix, bias = affine.as_linear()
     transform = faiss.LinearTransform(affine.d, affine.k, True)
@@ -59,9 +56,10 @@ def to_faiss(transformation: Transformation | Affine | Normalized, path: Path_ |
     return transform
 
 
-def to_index(transformation: Transformation | Affine | Normalized, index: Any) -> Any:
-    """`index` with the repair before it: a `faiss.IndexPreTransform`, which repairs what is added and what is
-    asked, and after a `Normalized` repair divides both by their norm.
+def to_index(transformation: Repair, index: Any) -> Any:
+    """`index` with the repair before it, for what is added and what is asked: a `faiss.IndexPreTransform`.
+
+    After a `Normalized` repair it divides both by their norm.
 
     Args:
         transformation: fitted; affine, or `Normalized` of an affine one.
@@ -82,10 +80,8 @@ def to_index(transformation: Transformation | Affine | Normalized, index: Any) -
     faiss = need_faiss("a Faiss index")
     linear = to_faiss(undivided(transformation))
     if index.d != linear.d_out:
-        raise InputError(
-            f"expected an index of {linear.d_out} features, as the repair gives them, got one of {index.d}: "
-            "make another"
-        )
+        got = f"got one of {index.d}: make another"
+        raise InputError(f"expected an index of {linear.d_out} features, as the repair gives them, {got}")
     whole = faiss.IndexPreTransform(index)
     if isinstance(transformation, Normalized):
         whole.prepend_transform(faiss.NormalizationTransform(index.d, 2.0))
@@ -94,5 +90,4 @@ def to_index(transformation: Transformation | Affine | Normalized, index: Any) -
 
 
 def need_faiss(what: str) -> Any:
-    """The library faiss, or InputError."""
     return needed("faiss", f"expected faiss for {what}, got none installed: pip install 'uncone[faiss]'")

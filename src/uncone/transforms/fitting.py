@@ -24,15 +24,13 @@ from uncone.transforms.scikit_learn import Estimator, NoInverseError, as_table, 
 from uncone.transforms.transformed import Array, Map, X, apply
 
 Tick = Callable[[int], None]
-IN_THE_MOMENTS = "in the moments"
-"""`Fitted.weights` where weighted sums came without their weights."""
 
 
 class Transformation(Estimator):
     """A fitted change of rows. The constructor keeps options; names of fitted values end in an underscore.
 
-    An estimator of scikit-learn, which it neither needs nor loads. Tensors, `Rows` and `Moments` are taken
-    besides, and are never turned into something else.
+    An estimator of scikit-learn, which it neither needs nor loads. It takes tensors, `Rows` and `Moments` as well, and
+    never turns them into something else.
 
     Attributes after `fit`:
         fitted_: what it was fitted on.
@@ -43,7 +41,7 @@ class Transformation(Estimator):
     """
 
     affine: ClassVar[bool] = True
-    """Whether transformations of this class are affine, and so can be written into a model or an index."""
+    """Whether it can be written into a model or an index."""
     second: ClassVar[bool] = True
     unit_first: ClassVar[bool] = False
     """Which sums `_solve` reads."""
@@ -61,18 +59,15 @@ class Transformation(Estimator):
         Args:
             x: an array, tensor, list, DataFrame or `Rows` (N, D), or `Moments`.
             y: for scikit-learn's pipelines; it is not read.
-            sample_weight: (N,), `weights` by scikit-learn's name. Whole numbers have the result of repeated
-                rows, to the N - 1 of a covariance.
-            weights: (N,) non-negative weights of rows, for instance token frequencies (Zipfian fitting); all
-                equal by default. Only their proportions matter.
+            sample_weight: (N,), `weights` by scikit-learn's name. Whole numbers have the result of repeated rows, to
+                the N - 1 of a covariance.
+            weights: (N,) non-negative weights of rows, for instance token frequencies (Zipfian fitting); all equal by
+                default. Only their proportions matter.
             progress: called with the number of rows done.
 
-        Returns:
-            Itself.
-
         Raises:
-            InputError: an option that means nothing, rows that are not finite or too few, weights that do not
-                fit, or moments without the sums needed.
+            InputError: an option that means nothing, rows that are not finite or too few, weights that do not fit, or
+                moments without the sums needed.
         """
         self.checked_options()
         weights = as_weights(weights, sample_weight)
@@ -80,31 +75,26 @@ class Transformation(Estimator):
         return self._fitted_on(x, self._fit(as_table(x), weights, progress, repeats))
 
     def _fit(self, x: Any, weights: Array | None, progress: Tick | None, repeats: bool) -> Fitted:
-        """Set the fitted arrays from rows or moments, and say what those were. Weights that are `repeats` stand
-        for repeated rows."""
-        moments, fitted, counted = summarise(
-            x, weights, second=self.second, unit_first=self.unit_first, progress=progress
-        )
+        """Set the fitted arrays from rows or moments; their record. `repeats` are weights of repeated rows."""
+        sums: dict[str, Any] = {"second": self.second, "unit_first": self.unit_first, "progress": progress}
+        moments, fitted, counted = summarise(x, weights, **sums)
         if repeats:
             moments.weight_square = moments.weight  # as repeated rows have, each of weight 1
         self.warnings_ = ()
-        solved = self._solve(moments, counted)
-        if solved is not None:
+        if (solved := self._solve(moments, counted)) is not None:
             self.affine_ = replace(solved, fitted=fitted)
         return fitted
 
     def _solve(self, m: Moments, counted: int) -> Affine | None:
-        """Set the fitted arrays from the sums, of `counted` rows of a weight above 0; return the affine map
-        where there is one."""
+        """Set the fitted arrays from the sums of `counted` rows of a weight above 0; return the affine map, if any."""
         raise NotImplementedError
 
     def _warn(self, message: str) -> None:
-        """Say what is in doubt, now and in the records of later."""
         self.warnings_ += (message,)
         warnings.warn(message, stacklevel=5)
 
     def _move(self, rows: Any, out: Array | None = None) -> Any:
-        """The transformed rows (n, D) of a transformation that is not affine, in `out` where it is given."""
+        """The transformed rows (n, D) of one that is not affine, in `out` where it is given."""
         raise NotImplementedError
 
     @overload
@@ -114,11 +104,9 @@ class Transformation(Estimator):
     def transform(self, x: Any) -> Any:
         """The transformed rows: a tensor, array or `Rows` (N, D) as the same kind, dtype and device, (N, K).
 
-        A list or a DataFrame becomes an array, integers become float64; `set_output` asks for DataFrames.
-
-        Raises:
-            InputError: not fitted, another width or other names of features, no floats, numbers that are not
-                finite, or a single vector (D,) that is no tensor.
+        A list or a DataFrame becomes an array, integers become float64; `set_output` asks for DataFrames. InputError
+        where it is not fitted, for another width or other names of features, no floats, numbers that are not finite, or
+        a single vector (D,) that is no tensor.
         """
         map = self.map()
         return self._framed(apply(self._check_table(x), map), x)
@@ -140,14 +128,13 @@ class Transformation(Estimator):
     def inverse_transform(self) -> Callable[[X], X]:
         """The rows that `transform` made `y` of, (N, K) to (N, D): `inverse_transform(y)`, raising as `transform`.
 
-        There is no such attribute, as scikit-learn's tools look for it, where it could only raise: where directions
-        are removed, or the transformation is not affine.
+        Where it could only raise, as directions are removed or the transformation is not affine, there is no such
+        attribute: scikit-learn's tools look for it.
         """
         if not self._can_be_undone():
             lost = "removes directions" if self.affine else "depends on each row's norm or cluster"
-            raise NoInverseError(
-                f"expected a transformation that can be undone, got {type(self).__name__}, which {lost}: keep the rows"
-            )
+            got = f"got {type(self).__name__}, which {lost}: keep the rows"
+            raise NoInverseError(f"expected a transformation that can be undone, {got}")
         return self._undone
 
     def _can_be_undone(self) -> bool:
@@ -160,22 +147,17 @@ class Transformation(Estimator):
         return moved
 
     def save(self, path: Path_) -> None:
-        """Write it to a safetensors file, atomically; `uncone.transforms.load` reads it back.
-
-        InputError where it is not fitted, or the folder cannot be written.
-        """
+        """Write it, atomically, to a safetensors file for `uncone.transforms.load`; InputError where that cannot be."""
         self._require_fit()
         self.state().save(path)
 
     def state(self) -> State:
-        """The content of its file."""
         tensors = self.affine_.tensors() if self.affine else {}
         tensors |= {name: getattr(self, name) for name in self.tensors}
         return State(self.fitted_, self.checked_options(), self.warnings_, type(self).__name__, tensors)
 
     @classmethod
     def from_state(cls, state: State) -> Self:
-        """The fitted transformation that was saved."""
         kind: Any = cls
         made = cls(**vars(state.checked(_options(kind), state.options, "options")))
         made.checked_options()
@@ -187,16 +169,16 @@ class Transformation(Estimator):
             if any(sizes.setdefault(axis, n) != n for axis, n in zip(axes, tensor.shape, strict=True)):
                 raise state.lies(f"the shape of {name!r} does not fit the others")
             setattr(made, name, tensor)
-        d = sizes["D"]
+        d, fitted = sizes["D"], state.fitted
         if sizes.get("K", 0) > d:
             raise state.lies(f"it holds {sizes['K']} directions of {d} features")
         if "shift" in state.tensors and d != len(state.tensors["shift"]):
             raise state.lies("the shape of 'shift' does not fit the others")
-        if state.fitted is None:
+        if fitted is None:
             raise state.lies("it does not say what it was fitted on")
-        if d != state.fitted.d:
-            raise state.lies(f"rows of {d} features were fitted on rows of {state.fitted.d}")
-        made.fitted_, made.warnings_ = state.fitted, state.warnings
+        if d != fitted.d:
+            raise state.lies(f"rows of {d} features were fitted on rows of {fitted.d}")
+        made.fitted_, made.warnings_ = fitted, state.warnings
         if made.affine:
             made.affine_ = state.affine()
         return made
@@ -214,18 +196,16 @@ def affine_of(transformation: Any, where: str) -> Affine:
     if isinstance(transformation, Affine):
         return transformation
     if not transformation.affine:
-        raise InputError(
-            f"expected an affine transformation for {where}, which computes x @ weight + bias and nothing "
-            f"else, got {type(transformation).__name__}, which depends on each row's norm or cluster: apply "
-            "it to the vectors, or choose another"
-        )
+        expected = f"an affine transformation for {where}, which computes x @ weight + bias and nothing else"
+        got = f"{type(transformation).__name__}, which depends on each row's norm or cluster"
+        raise InputError(f"expected {expected}, got {got}: apply it to the vectors, or choose another")
     transformation._require_fit()
     affine: Affine = transformation.affine_
     return affine
 
 
 def require_rows(counted: int, least: int, what: str) -> None:
-    """Raise InputError unless at least `least` rows of positive weight were summed."""
+    """Refuse less than `least` rows of positive weight."""
     if counted < least:
         rows = "1 sample" if counted == 1 else str(counted)  # the word that scikit-learn looks for
         raise InputError(f"expected at least {least} rows for {what}, got {rows}: pass more rows")
@@ -248,13 +228,15 @@ def summarise(
         raise InputError("expected moments with second-order sums, got moments made with second=False: sum again")
     if unit_first:
         x.unit_sums()  # says what is missing
-    plain = x.weight == x.n and x.weight_square == x.n
-    return x, Fitted("moments", x.n, x.d, None, None if plain else IN_THE_MOMENTS), x.n
+    is_plain = x.weight == x.n and x.weight_square == x.n
+    return x, Fitted("moments", x.n, x.d, None, None if is_plain else "in the moments"), x.n
 
 
 class DigestedRows(DerivedRows):
-    """`rows`, whose sha256 is known once `blocks` has run to its end: each block is digested while it is in
-    use, on another thread, as hashlib lets go of the interpreter's lock."""
+    """`rows`, whose sha256 is known once `blocks` has run to its end.
+
+    Each block is digested while it is in use, on another thread, as hashlib lets go of the interpreter's lock.
+    """
 
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows)

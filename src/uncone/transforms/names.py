@@ -6,12 +6,12 @@ from typing import Any
 from uncone.arguments import shown, whole_number
 from uncone.errors import InputError, nearest
 from uncone.roles import Path_
-from uncone.transforms.affine import Affine, State
+from uncone.transforms.affine import State
 from uncone.transforms.center import Center, RemoveMeanDirection, ScaledCenter, Standardize
 from uncone.transforms.clusters import ClusterCenter
 from uncone.transforms.directions import AllButTheTop, Whiten
 from uncone.transforms.fitting import Transformation
-from uncone.transforms.normalized import Normalized
+from uncone.transforms.normalized import Normalized, Repair
 
 _NAMED: Mapping[str, tuple[type[Transformation], Mapping[str, Any]]] = {
     "center": (Center, {}),
@@ -27,7 +27,7 @@ _NAMED: Mapping[str, tuple[type[Transformation], Mapping[str, Any]]] = {
     "cluster_center": (ClusterCenter, {}),
 }
 REPAIRS: tuple[str, ...] = tuple(_NAMED)
-"""Repairs that are fitted on rows alone; d100 is ceil(D / 100) directions. `original` is no repair."""
+"""Fitted on rows alone; d100 is ceil(D / 100) directions. `original` is no repair."""
 ZIPF_REPAIRS: tuple[str, ...] = ("zipf_center", "zipf_whiten", "zipf_all_but_the_top_d100")
 """The same, fitted with `weights=` token frequencies (Yokoi et al. 2024, whose whitening has power 1)."""
 _ELSEWHERE: Mapping[str, tuple[str, ...]] = {
@@ -45,10 +45,7 @@ _CLASSES = {cls.__name__: cls for cls, _ in _NAMED.values()}
 
 
 def repair_named(name: str, *, d: int) -> Transformation:
-    """A new transformation, not fitted yet, for rows of `d` features.
-
-    Raises:
-        InputError: no such name, or nothing would be left of rows of `d` features.
+    """A new transformation, not fitted yet, for rows of `d` features; InputError where nothing would be left of them.
 
     Example:
         >>> repair_named("all_but_the_top_d100", d=768)
@@ -61,9 +58,7 @@ def repair_named(name: str, *, d: int) -> Transformation:
     if plain not in _NAMED:
         raise unknown_repair(name, REPAIRS + ZIPF_REPAIRS)
     cls, options = _NAMED[plain]
-    if cls is AllButTheTop:
-        options = {"n_components": -(-d // 100), **options}
-    repair = cls(**options)
+    repair = cls(**({"n_components": -(-d // 100), **options} if cls is AllButTheTop else options))
     removed: int = repair.options().get("n_components") or 0
     if removed >= d:
         raise InputError(f"expected rows of more than {removed} features for {name}, got {d}: choose another repair")
@@ -71,10 +66,7 @@ def repair_named(name: str, *, d: int) -> Transformation:
 
 
 def described(name: str) -> str:
-    """The name of a repair, with the power that the name of a whitening leaves open: whiten (power 0.5).
-
-    A name that is none, such as `original`, stays as it is.
-    """
+    """The name of a repair, with the power that the name of a whitening leaves open: whiten (power 0.5)."""
     cls, options = _NAMED.get(name.removeprefix("zipf_"), (None, {}))
     power = None if cls is None else cls(**options).options().get("power")
     return name if power is None else f"{name} (power {power:g})"
@@ -90,26 +82,14 @@ def unknown_repair(name: object, known: Sequence[str], what: str = "one of") -> 
     return InputError(f"expected {what} {', '.join(known)}, got {name!r}: {advice}")
 
 
-def load(path: Path_) -> Affine | Transformation | Normalized:
-    """Read what `save` of a transformation, of an `Affine` or of a `Normalized` wrote.
+def load(path: Path_) -> Repair:
+    """Read what `save` of a transformation, of an `Affine` or of a `Normalized` wrote: of the same class, fitted.
 
-    Returns:
-        An object of the class that was saved, fitted, with its provenance.
-
-    Raises:
-        InputError: no such file, not one of these, cut, or a header that lies.
+    InputError for no such file, not one of these, cut, or a header that lies.
     """
     state = State.load(path)
-    found = _of_state(state, path)
+    if state.kind != "Affine" and state.kind not in _CLASSES:
+        known, way = ", ".join(["Affine", *_CLASSES]), "read it with the version that wrote"
+        raise InputError(f"expected one of {known} in {path}, got {state.kind[:60]!r}: {way}")
+    found = state.affine() if state.kind == "Affine" else _CLASSES[state.kind].from_state(state)
     return Normalized(found) if state.normalize else found
-
-
-def _of_state(state: State, path: Path_) -> Affine | Transformation:
-    if state.kind == "Affine":
-        return state.affine()
-    if state.kind not in _CLASSES:
-        known = ", ".join(["Affine", *_CLASSES])
-        raise InputError(
-            f"expected one of {known} in {path}, got {state.kind[:60]!r}: read it with the version that wrote"
-        )
-    return _CLASSES[state.kind].from_state(state)

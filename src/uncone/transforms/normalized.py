@@ -11,29 +11,21 @@ from uncone.transforms.affine import Affine
 from uncone.transforms.fitting import Transformation
 from uncone.transforms.transformed import Array, Map, X, apply, library, norms_of
 
-_FAR = 1e15
-"""Longer rows, or shorter than its inverse, have squares that float32 cannot hold: they are scaled first."""
+_FAR = 1e15  # longer rows, or shorter than its inverse, have squares that float32 cannot hold: they are scaled
 
 
 @dataclass(frozen=True, eq=False)
 class Normalized:
-    """A fitted transformation, after which each row is divided by its Euclidean norm: y = z / |z|, where z is
-    the transformed row.
+    """A fitted transformation (InputError if not), after which each row is divided by its norm: y = z / |z|.
 
-    The inner product of two such rows is their cosine. A row that the transformation makes zero stays zero. The
-    whole is not affine, so it cannot be folded into a model's weights; `to_index` of `uncone.transforms.faiss`
-    puts it before a Faiss index.
-
-    Args:
-        repair: the fitted transformation.
-
-    Raises:
-        InputError: it is not fitted.
+    The inner product of two such rows is their cosine. A row that the transformation makes zero stays zero. The whole
+    is not affine, so it cannot be folded into a model's weights; `to_index` of `uncone.transforms.faiss` puts it before
+    a Faiss index.
 
     Example:
-        >>> import numpy
-        >>> from uncone.transforms import Center
-        >>> x = numpy.array([[1.0, 5.0], [9.0, 5.0], [5.0, 2.0], [5.0, 8.0]])
+        >>> import numpy as np
+    >>> from uncone.transforms import Center
+        >>> x = np.array([[1.0, 5.0], [9.0, 5.0], [5.0, 2.0], [5.0, 8.0]])
         >>> Normalized(Center().fit(x)).transform(x).tolist()
         [[-1.0, 0.0], [1.0, 0.0], [0.0, -1.0], [0.0, 1.0]]
     """
@@ -49,33 +41,32 @@ class Normalized:
 
     @property
     def fitted_(self) -> Fitted | None:
-        """What the transformation was fitted on, where that is known."""
         return self.repair.fitted if isinstance(self.repair, Affine) else self.repair.fitted_
 
     def transform(self, x: X) -> X:
         """The rows of length 1: a tensor, array or `Rows` (N, D) as the same kind, dtype and device, (N, K).
 
-        Raises:
-            InputError: another width, no floats, or numbers that are not finite.
+        InputError for another width, no floats, or numbers that are not finite.
         """
         return apply(x, self.map())
 
     def map(self) -> Map:
-        """It as a map of rows."""
         move, d, k = self.repair.map()
         return Map(lambda rows, out=None: unit(move(rows, out), out), d, k)
 
     def save(self, path: Path_) -> None:
         """Write it to a safetensors file, atomically; `uncone.transforms.load` reads it back.
 
-        The file has the format "uncone.repair/2", which versions that would forget the division refuse.
+        The file is of "uncone.repair/2", which versions that would forget the division refuse.
         """
         replace(self.repair.state(), normalize=True).save(path)
 
 
-def undivided(transformation: Transformation | Affine | Normalized) -> Transformation | Affine:
-    """The transformation without the division that may follow it."""
-    return transformation.repair if isinstance(transformation, Normalized) else transformation
+Repair = Transformation | Affine | Normalized
+
+
+def undivided(repair: Repair) -> Transformation | Affine:
+    return repair.repair if isinstance(repair, Normalized) else repair
 
 
 def unit(rows: Any, out: Array | None = None) -> Any:

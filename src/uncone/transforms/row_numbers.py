@@ -1,7 +1,7 @@
 """Whether judged pairs fit their vectors where the ids are row numbers, which are counted from 0."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -13,23 +13,21 @@ from uncone.rows import Rows
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 _MOST_PAIRS = 4096
-_SURE = 4.0
-"""Standard errors, of pairs grouped by either side: what noise reaches less than once in 10,000 data sets."""
-_MARGIN = 0.25
-"""Standard deviations of the pairs' cosine by which a shift has to raise it."""
+_SURE = 4.0  # standard errors, of pairs grouped by either side: noise reaches it less than once in 10,000 data sets
+_MARGIN = 0.25  # standard deviations of the pairs' cosine by which a shift has to raise it
 _HOW = {-1: "lowered by 1", 1: "raised by 1"}
 
 
 @dataclass(frozen=True)
 class PairedRows:
-    """One side of judged pairs: what it is called, its rows, the row of each pair, and the option for its ids."""
+    """One side of judged pairs: its name, its rows, the row of each pair, and the option for its ids."""
 
     name: str
     rows: Rows
     at: Ints
     option: str
     is_numbered: bool
-    """Neither the source nor the user names ids: the number of a row is its id."""
+    """Whether the number of a row is its id: neither the source nor the user names others."""
 
     def numbers(self) -> Ints:
         """The number of each row in its source, some of whose rows may be left out."""
@@ -52,10 +50,8 @@ def remarks_on_numbers(sides: Iterable[PairedRows], judged: str) -> tuple[str, s
     one, and a quarter of a standard deviation. Or the number 0 never occurs, and the rows do not show that the numbers
     fit.
 
-    Args:
-        sides: of the pairs that match, two; or one alone whose rows are paired with each other, with both ends in `at`,
-            (P, 2).
-        judged: what the judgements are called.
+    `sides` are of the pairs that match, two, or one alone whose rows are paired with each other, with both ends in
+    `at`, (P, 2). `judged` is the judgements' name.
     """
     given = tuple(sides)
     numbered = [side for side in given if side.is_numbered]
@@ -65,56 +61,48 @@ def remarks_on_numbers(sides: Iterable[PairedRows], judged: str) -> tuple[str, s
     note = f"The ids of the {names} in {judged} are taken as row numbers, counted from 0. {options} names other ids."
     shift, fits = _best_shift(given)
     if shift:
-        return (
-            note,
-            f"{shift} Row numbers are counted from 0, so {judged} looks shifted: give the ids with {options}, or "
-            "mend its numbers.",
-        )
+        way = f"give the ids with {options}, or mend its numbers."
+        return note, f"{shift} Row numbers are counted from 0, so {judged} looks shifted: {way}"
     without = [side.name for side in numbered if not (side.numbers()[side.at] == 0).any()]
     if fits or not without:
         return note, ""
     return note, (
         f"The number 0 never occurs among the ids of the {listing(without)} in the matching pairs of {judged}. Row "
-        "numbers are counted from 0: "
-        f"if these ids are counted from 1, every score is wrong. Give the ids with {options}."
+        "numbers are counted from 0: if these ids are counted from 1, every score is wrong. "
+        f"Give the ids with {options}."
     )
 
 
 def _best_shift(sides: tuple[PairedRows, ...]) -> tuple[str, bool]:
     """A sentence on the shift by one that fits surely better, else ""; and whether no shift fits as well as none."""
-    ways = [way for way in product(*[(0, -1, 1) if side.is_numbered else (0,) for side in sides]) if any(way)]
-    kept = _evenly(len(sides[0].at))
-    sides = tuple(PairedRows(s.name, s.rows, s.at[kept], s.option, s.is_numbered) for s in sides)
+    n = len(sides[0].at)
+    kept = np.arange(n) if n <= _MOST_PAIRS else np.arange(_MOST_PAIRS) * (n - 1) // (_MOST_PAIRS - 1)
+    sides = tuple(replace(side, at=side.at[kept]) for side in sides)
     as_given = _cosines(sides, (0,) * len(sides))
     rises, best = [], ("", 0.0)
-    for way in ways:
+    for way in product(*((0, -1, 1) if side.is_numbered else (0,) for side in sides)):
+        if not any(way):
+            continue
         cosines = _cosines(sides, way)
         there = ~np.isnan(cosines) & ~np.isnan(as_given)
-        change = np.where(there, cosines - as_given, 0.0)
-        rise = _standard_errors(change, sides)
+        rise = _standard_errors(np.where(there, cosines - as_given, 0.0), sides)
         rises.append(rise)
         before, after = as_given[there], cosines[there]
         if rise > max(_SURE, best[1]) and after.mean() - before.mean() > _MARGIN * after.std():
-            told = listing(
-                [f"the numbers of {side.name} {_HOW[by]}" for side, by in zip(sides, way, strict=True) if by]
-            )
+            shifts = [f"the numbers of {side.name} {_HOW[by]}" for side, by in zip(sides, way, strict=True) if by]
             was, now = (number(float(x.mean()), limits=(-1, 1), digits=2) for x in (before, after))
-            best = f"Matching pairs have a mean cosine of {was} as numbered, and {now} with {told}.", rise
+            best = f"Matching pairs have a mean cosine of {was} as numbered, and {now} with {listing(shifts)}.", rise
     return best[0], all(rise < -_SURE for rise in rises)
-
-
-def _evenly(n: int) -> Ints:
-    return np.arange(n) if n <= _MOST_PAIRS else np.arange(_MOST_PAIRS) * (n - 1) // (_MOST_PAIRS - 1)
 
 
 def _cosines(sides: tuple[PairedRows, ...], way: tuple[int, ...]) -> Floats:
     """The cosine of each pair with its ids shifted; NaN where a row is not there, or is zero."""
-    rows, there = [], np.ones(len(sides[0].at), np.bool_)
+    n = len(sides[0].at)
+    rows, there = [], np.ones(n, np.bool_)
     for side, by in zip(sides, way, strict=True):
         at, known = side.shifted(by)
-        ends = at.reshape(len(at), -1).T
-        there &= known.reshape(len(at), -1).all(axis=1)
-        rows += [_units(side.rows, end) for end in ends]
+        there &= known.reshape(n, -1).all(axis=1)
+        rows += [_units(side.rows, end) for end in at.reshape(n, -1).T]
     cosines: Floats = np.einsum("ij,ij->i", *rows, dtype=np.float64)
     cosines[~there] = np.nan
     return cosines
@@ -130,13 +118,10 @@ def _units(rows: Rows, at: Ints) -> Floats:
 
 
 def _standard_errors(change: Floats, sides: tuple[PairedRows, ...]) -> float:
-    """The sum of changes over its standard error if their mean were 0, the smallest over the ways to group the
-    pairs."""
+    """The sum of changes over its standard error if their mean were 0, the least over the ways to group the pairs."""
     found = []
-    for side in sides:
-        for end in side.at.reshape(len(change), -1).T:
-            _, group = np.unique(end, return_inverse=True)
-            sums = np.bincount(group, weights=change)
-            spread = float(np.sqrt(np.square(sums).sum()))
-            found.append(float(sums.sum()) / spread if spread else 0.0)
+    for end in (end for side in sides for end in side.at.reshape(len(change), -1).T):
+        sums = np.bincount(np.unique(end, return_inverse=True)[1], weights=change)
+        spread = float(np.sqrt(np.square(sums).sum()))
+        found.append(float(sums.sum()) / spread if spread else 0.0)
     return min(found, key=abs)

@@ -1,7 +1,7 @@
 """What scikit-learn asks of an estimator beside fitting: tables as input, names of features, DataFrames out.
 
-Nothing here needs scikit-learn. It is asked only where another program has loaded it. Some messages hold its
-words, by which its checks know them.
+It is not needed, and asked only where another program has loaded it. Some messages hold its words, by which its checks
+know them.
 """
 
 import inspect
@@ -44,8 +44,7 @@ def _is_table(x: Any) -> bool:
 def as_table(x: Any) -> Any:
     """A table as an array of floats, where integers become float64; anything else as it is.
 
-    Raises:
-        InputError: a sparse matrix, complex numbers, rows without a feature, or what is not a number.
+    InputError for a sparse matrix, complex numbers, rows without a feature, or what is not a number.
     """
     if hasattr(x, "toarray"):
         raise InputError("expected dense rows, got a sparse matrix: pass x.toarray()")
@@ -61,10 +60,8 @@ def as_table(x: Any) -> Any:
     if array.dtype.kind == "c":
         raise InputError("expected real rows, got complex ones: Complex data not supported, pass x.real")
     if array.ndim == 2 and array.shape[1] == 0:
-        raise InputError(
-            f"expected at least one row and column, got 0 feature(s) (shape={array.shape}) while a minimum of "
-            "1 is required: pass more"
-        )
+        got = f"got 0 feature(s) (shape={array.shape}) while a minimum of 1 is required: pass more"
+        raise InputError(f"expected at least one row and column, {got}")
     return array
 
 
@@ -92,15 +89,12 @@ def _names_of(x: Any) -> Names | None:
 
 
 def _check_names(x: Any, fitted: Names | None, name: str) -> None:
-    """Raise InputError where the columns of `x` are not those of the fit; warn where one side has no names.
-
-    The sentences are scikit-learn's, since its users know them.
-    """
+    """Refuse columns that are not those of the fit; warn where one side has no names. As scikit-learn says it."""
     found = _names_of(x)
-    if found is None and fitted is not None:
-        _warn(f"X does not have valid feature names, but {name} was fitted with feature names")
-    elif found is not None and fitted is None:
-        _warn(f"X has feature names, but {name} was fitted without feature names")
+    if (found is None) != (fitted is None):
+        has, was = ("does not have valid", "with") if found is None else ("has", "without")
+        message = f"X {has} feature names, but {name} was fitted {was} feature names"
+        warnings.warn(message, UserWarning, stacklevel=4)
     elif found is not None and fitted is not None and list(found) != list(fitted):
         unseen, missing = set(found) - set(fitted), set(fitted) - set(found)
         message = "The feature names should match those that were passed during fit.\n"
@@ -109,10 +103,6 @@ def _check_names(x: Any, fitted: Names | None, name: str) -> None:
         if not unseen and not missing:
             message += "Feature names must be in the same order as they were in fit.\n"
         raise InputError(message)
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, UserWarning, stacklevel=5)
 
 
 def _listed(title: str, names: Iterable[str]) -> str:
@@ -144,12 +134,9 @@ class Estimator:
     def set_params(self, **params: Any) -> Self:
         """Set options, which the next `fit` checks and reads; InputError where there is none of that name."""
         known = self.options()
-        for name in params:
-            if name not in known:
-                raise InputError(
-                    f"expected options of {type(self).__name__} ({', '.join(known) or 'it has none'}), got "
-                    f"{name!r}: choose one of them"
-                )
+        if unknown := [name for name in params if name not in known]:
+            expected = f"options of {type(self).__name__} ({', '.join(known) or 'it has none'})"
+            raise InputError(f"expected {expected}, got {unknown[0]!r}: choose one of them")
         vars(self).update(params)
         return self
 
@@ -159,17 +146,13 @@ class Estimator:
 
     @property
     def n_features_in_(self) -> int:
-        """D of the rows that it was fitted on."""
         return self.fitted_.d
 
     def get_feature_names_out(self, input_features: Any = None) -> Names:
-        """The names of the K features that go out, object (K,).
+        """The names of the K features that go out, object (K,): new ones where rows are turned onto other axes.
 
-        They are the names of the D that came in (of a DataFrame's columns, `input_features`, or else x0, x1,
-        ...), and new ones where rows are turned onto other axes.
-
-        Raises:
-            InputError: not fitted, or `input_features` that are not D or not the names of the fit.
+        Else they are those of the D that came in (of a DataFrame's columns, `input_features`, or else x0, x1, ...).
+        InputError where it is not fitted, or `input_features` are not D or not the names of the fit.
         """
         self._require_fit()
         d, fitted = self.fitted_.d, getattr(self, "feature_names_in_", None)
@@ -177,15 +160,11 @@ class Estimator:
         if input_features is not None:
             names = np.array(input_features, dtype=object)
             if fitted is not None and list(names) != list(fitted):
-                raise InputError(
-                    "expected the names that were passed during fit, got others: input_features is not equal "
-                    "to feature_names_in_, leave them out"
-                )
+                got = "got others: input_features is not equal to feature_names_in_, leave them out"
+                raise InputError(f"expected the names that were passed during fit, {got}")
             if len(names) != d:
-                raise InputError(
-                    f"expected {d} names, got {len(names)}: input_features should have length equal to number "
-                    f"of features ({d}), got {len(names)}"
-                )
+                why = f"input_features should have length equal to number of features ({d}), got {len(names)}"
+                raise InputError(f"expected {d} names, got {len(names)}: {why}")
         if self._keeps_axes():
             return names
         return np.array([f"{type(self).__name__.lower()}{i}" for i in range(self.affine_.k)], dtype=object)
@@ -195,8 +174,7 @@ class Estimator:
         return True
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Let `transform` of an array, a list or a DataFrame give a DataFrame of "pandas" or "polars", or
-        arrays again by "default"; None changes nothing."""
+        """Let `transform` of a table give a DataFrame of "pandas" or "polars", or by "default" an array again."""
         if transform is not None:
             if transform not in _OUTPUTS:
                 raise InputError(f"expected one of {', '.join(_OUTPUTS)}, got {transform!r}: choose one")
@@ -211,13 +189,10 @@ class Estimator:
 
     def _require_fit(self) -> None:
         if not hasattr(self, "fitted_"):
-            name = type(self).__name__
-            is_asked = "sklearn.exceptions" in sys.modules
-            kind = import_module(__name__).NotFittedError if is_asked else InputError
-            raise kind(f"expected a fitted {name}, got one that is not: call fit(x) first")
+            kind = import_module(__name__).NotFittedError if "sklearn.exceptions" in sys.modules else InputError
+            raise kind(f"expected a fitted {type(self).__name__}, got one that is not: call fit(x) first")
 
     def _fitted_on(self, x: Any, fitted: Fitted) -> Self:
-        """Keep what `x` was, and the names of its columns."""
         self.fitted_ = fitted
         vars(self).pop("feature_names_in_", None)
         if (names := _names_of(x)) is not None:
@@ -231,15 +206,11 @@ class Estimator:
             name, d = type(self).__name__, self.fitted_.d
             _check_names(x, getattr(self, "feature_names_in_", None), name)
             if given.ndim < 2:
-                raise InputError(
-                    f"expected an array of shape (N, {d}), got shape {given.shape}: Reshape your data, a single "
-                    "vector with x.reshape(1, -1)"
-                )
+                way = "Reshape your data, a single vector with x.reshape(1, -1)"
+                raise InputError(f"expected an array of shape (N, {d}), got shape {given.shape}: {way}")
             if given.shape[-1] != d:
-                raise InputError(
-                    f"expected rows of {d} features, got shape {given.shape}: X has {given.shape[-1]} features, "
-                    f"but {name} is expecting {d} features as input"
-                )
+                why = f"X has {given.shape[-1]} features, but {name} is expecting {d} features as input"
+                raise InputError(f"expected rows of {d} features, got shape {given.shape}: {why}")
         return given
 
     def _framed(self, y: Any, x: Any) -> Any:

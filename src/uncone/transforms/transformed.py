@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 X = TypeVar("X", npt.NDArray[Any], Rows, "torch.Tensor")
-_PIECE = 1024
-"""Rows that one thread maps at once."""
+_PIECE = 1024  # rows that one thread maps at once
 _SPECIAL = {"bfloat16": np.uint16(0x7F80), "float16": np.uint16(0x7C00)}
 """The bits that all are 1 in what is not finite: NumPy looks at each float16 by itself."""
 
@@ -29,8 +28,8 @@ _SPECIAL = {"bfloat16": np.uint16(0x7F80), "float16": np.uint16(0x7C00)}
 class Map(NamedTuple):
     """Rows of d features to rows of k: (n, D) of float32 or float64 to (n, K) of the same dtype.
 
-    `move` works row by row, into `out` where it is given, and does not write to its argument. Tensors that
-    need a gradient or lie on another device come as they are.
+    `move` works row by row, into `out` where it is given, and does not write to its argument. Tensors that need a
+    gradient or lie on another device come as they are.
     """
 
     move: Callable[..., Any]
@@ -51,10 +50,8 @@ def apply(x: X, map: Map) -> X:
     if isinstance(x, np.ndarray):
         x = float_array(x, "the array")
         return _of_array(x, map, str(x.dtype))
-    raise InputError(
-        f"expected a tensor or an array of shape (N, {map.d}), or Rows, got {type(x).__name__}: convert it, for "
-        "instance with numpy.asarray(x)"
-    )
+    got = f"got {type(x).__name__}: convert it, for instance with numpy.asarray(x)"
+    raise InputError(f"expected a tensor or an array of shape (N, {map.d}), or Rows, {got}")
 
 
 class TransformedRows(DerivedRows):
@@ -126,7 +123,7 @@ def _of_array(x: Array, map: Map, dtype: str) -> Array:
     y = np.empty((len(flat), map.k), x.dtype)
     if not mapped(map.move, flat, y, dtype):
         widen(flat, wide := np.empty(flat.shape))
-        _refuse(int(np.count_nonzero(~np.isfinite(wide).all(axis=1))), len(flat), dtype)
+        raise _not_finite(int(np.count_nonzero(~np.isfinite(wide).all(axis=1))), len(flat), dtype)
     return y.reshape(*x.shape[:-1], map.k)
 
 
@@ -143,26 +140,21 @@ def _of_tensor(x: Any, map: Map) -> Any:
     flat = x.reshape(-1, map.d)
     y = map.move(flat.to(torch.float64 if dtype == "float64" else torch.float32)).to(x.dtype)
     if not bool(torch.isfinite(y).all()):
-        _refuse(int((~torch.isfinite(flat).all(dim=1)).sum()), len(flat), dtype)
+        raise _not_finite(int((~torch.isfinite(flat).all(dim=1)).sum()), len(flat), dtype)
     return y.reshape(*x.shape[:-1], map.k)
 
 
-def _refuse(bad: int, n: int, dtype: str) -> None:
-    if bad == 0:
-        raise overflow(dtype, "the result")
-    raise InputError(f"expected finite rows, got {bad} of {n} with NaN or inf: mend or drop them")
+def _not_finite(bad: int, n: int, dtype: str) -> InputError:
+    found = InputError(f"expected finite rows, got {bad} of {n} with NaN or inf: mend or drop them")
+    return found if bad else overflow(dtype, "the result")
 
 
 def _check_width(shape: tuple[int, ...], d: int, name: str) -> None:
     if len(shape) == 0 or shape[-1] != d:
-        raise InputError(
-            f"expected rows of {d} features, got shape {tuple(shape)} from {name}: the transformation was "
-            f"fitted on rows of {d}"
-        )
+        got = f"got shape {tuple(shape)} from {name}: the transformation was fitted on rows of {d}"
+        raise InputError(f"expected rows of {d} features, {got}")
 
 
 def overflow(dtype: str, name: str) -> InputError:
-    """The error over a result that `dtype` cannot hold."""
-    return InputError(
-        f"expected numbers that {dtype} can hold, got larger ones in {name}: convert the rows to a wider dtype"
-    )
+    got = f"got larger ones in {name}: convert the rows to a wider dtype"
+    return InputError(f"expected numbers that {dtype} can hold, {got}")

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from uncone.rows import as_numbers
-from uncone.rows.whole_numbers import whole_as_float64
+from uncone.rows.samples import whole_as_float64
 from uncone.tensors import of_array
 
 Tensor = torch.Tensor
