@@ -52,8 +52,7 @@ OUTLIER_DIMENSIONS = MeasureDescription(
 def rogue_dimensions(x: Any, *, mask: Any = None) -> Measurement:
     """`ROGUE_DIMENSIONS` of `x`, rows or first-order moments (see `moments_of`).
 
-    Raises:
-        UndefinedMeasure: the mean cosine cannot be told from 0, so that shares of it mean nothing.
+    Raises UndefinedMeasure: the mean cosine cannot be told from 0, so that shares of it mean nothing.
 
     >>> x = [[3.0, 4.0]] * 8  # unit rows (0.6, 0.8): of a cosine of 1, 0.36 and 0.64
     >>> round(float(uncone.measure.rogue_dimensions(x)), 6)
@@ -81,8 +80,7 @@ def rogue_dimensions(x: Any, *, mask: Any = None) -> Measurement:
 def dominant_dimension(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
     """`DOMINANT_DIMENSION` of `x`, rows or moments (see `moments_of`).
 
-    Raises:
-        UndefinedMeasure: rows that are all equal (all zero when not centred).
+    Raises UndefinedMeasure: rows that are all equal (all zero when not centred).
 
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # variances as 3 to 1
     >>> float(uncone.measure.dominant_dimension(x))
@@ -101,9 +99,8 @@ def dominant_dimension(x: Any, *, centered: bool = True, mask: Any = None) -> Me
 def outlier_dimensions(x: Any, *, sigmas: float = 3.0, mask: Any = None) -> Measurement:
     """`OUTLIER_DIMENSIONS` of `x`, rows or first-order moments (see `moments_of`); `details` names them.
 
-    Raises:
-        InputError: sigmas not above 0. UndefinedMeasure: fewer than three features, or means that are all
-            equal but for rounding.
+    Raises InputError: sigmas not above 0. UndefinedMeasure: fewer than three features, or means that are all equal but
+    for rounding.
 
     >>> row = np.eye(12)[:1]  # one mean of 1, eleven of 0: 11/12 off the average, 3.2 standard deviations of 0.29
     >>> float(uncone.measure.outlier_dimensions(row))

@@ -16,11 +16,9 @@ from uncone.records.parts import Measurement
 from uncone.records.text import cut_label, plural
 from uncone.rows import GRID, Array, Rows, SelectedRows, as_samples
 
-LAST_IDS = 1000
-"""Where no row is reserved by name, the last ids stand in: most vocabularies are sorted by frequency."""
+LAST_IDS = 1000  # Where no row is reserved by name, the last ids stand in: most vocabularies are sorted by frequency
 MOST_GROUPS = 10**6
-FEWEST_RESERVED = 10
-"""A mean direction of fewer rows than this is mostly their own."""
+FEWEST_RESERVED = 10  # A mean direction of fewer rows than this is mostly their own
 _RESERVED = re.compile(
     r"\[unused_?\d+\]|<unused_?\d+>|<\|?reserved[a-z_]*_?\d+\|?>|<\|dummy_\d+\|>|<\|extra_\d+\|>|madeupword\d+|\[PAD\d+\]",
     re.IGNORECASE,
@@ -77,8 +75,8 @@ def named_reserved(labels: Sequence[str | None]) -> list[int]:
 class GroupMoments:
     """One `Moments` for each group of rows, all fed in one pass.
 
-    Memory is that of `Moments` times the number of groups: leave out second-order sums (the default) where
-    there are many.
+    Memory is that of `Moments` times the number of groups: leave out second-order sums (the default) where there are
+    many.
     """
 
     def __init__(self, count: int, d: int, *, second: bool = False, unit_second: bool = False) -> None:
@@ -124,16 +122,15 @@ def by_group(
         rows: Rows, or a tensor, array or list (N, D).
         measures: functions of `Moments`, for instance `measure.mean_cosine`, or a lambda that sets their options.
         groups: the group of each row from 0 up, -1 for none, (N,); by default bins of `bin_size` consecutive ids.
-        row_measures: functions of a group's Rows and Moments, for instance `measure.partition_isotropy`: they
-            read the group again.
+        row_measures: functions of a group's Rows and Moments, for instance `measure.partition_isotropy`: they read the
+            group again.
         second, unit_second: as for `Moments`. With bins one group's sums are held at a time, with given groups all.
 
     Returns:
-        One tuple of measurements for each group, in their order, those of `row_measures` last. A measure that
-        is undefined on a group gives a `Measurement` with its reason.
+        One tuple of measurements for each group, in their order, those of `row_measures` last. A measure that is
+        undefined on a group gives a `Measurement` with its reason.
 
-    Raises:
-        InputError: groups of another length, or rows that are not finite.
+    Raises InputError: groups of another length, or rows that are not finite.
     """
     if whole_number(bin_size, "bin_size") < 1:
         raise InputError(f"expected bins of at least one row, got {bin_size}: 1,000 is customary")

@@ -19,11 +19,9 @@ from uncone.records.token_text import token_texts
 from uncone.rows import Array
 from uncone.threads import on_one_thread
 
-NEIGHBOURS = 10
-"""Neighbours a row: the customary k of the literature on hubness."""
+NEIGHBOURS = 10  # Neighbours a row: the customary k of the literature on hubness
 TOP_HUBS = 10
-FEW_LISTS = 1000
-"""Below 1,000 rows single rows decide a skewness."""
+FEW_LISTS = 1000  # Below 1,000 rows single rows decide a skewness
 _TOP_SHARE = 0.01
 _ROUNDING = 1e-12  # of a variance, from sums in float64 that nearly cancel
 _GROUPS = 20
@@ -61,10 +59,10 @@ def hubness(
 ) -> Measurement:
     """`HUBNESS` of the rows.
 
-    In `details`: `robin_hood`, the share of all occurrences that would have to change hands to make them
-    even, sum |N_k - k| / (2 k N); `antihub_share`, of the rows that occur nowhere; `top_share`, of all
-    occurrences, that the 1% of rows with the most have; and the rows that occur most: `hubs` (ids),
-    `hub_counts`, `hub_labels`. Of a sample of Q rows the shares are None, and counts are scaled by N / Q.
+    In `details`: `robin_hood`, the share of all occurrences that would have to change hands to make them even, sum |N_k
+    - k| / (2 k N); `antihub_share`, of the rows that occur nowhere; `top_share`, of all occurrences, that the 1% of
+    rows with the most have; and the rows that occur most: `hubs` (ids), `hub_counts`, `hub_labels`. Of a sample of Q
+    rows the shares are None, and counts are scaled by N / Q.
 
     Args:
         rows, moments, sample, seed, progress, mask: as for `nearest_neighbours`.
@@ -72,9 +70,8 @@ def hubness(
         metric: "cosine", as most retrieval compares rows, or "euclidean".
         neighbours: a search of the same rows with copies (`distinct=False`), this metric and at least k neighbours.
 
-    Raises:
-        InputError: k below 1, an unknown metric, rows that are not finite, neighbours of another search.
-            UndefinedMeasure: not more than k rows.
+    Raises InputError: k below 1, an unknown metric, rows that are not finite, neighbours of another search.
+    UndefinedMeasure: not more than k rows.
 
     >>> star = [[0.0, 0.0], [1.0, 0.0], [-1.1, 0.0], [0.0, 1.2]]  # listed 3, 1, 0 and 0 times
     >>> round(float(uncone.measure.hubness(star, k=1, metric="euclidean")), 4)  # 1.5 / 1.5^1.5
@@ -137,8 +134,8 @@ def _sampled_skewness(lists: Array, n: int, bound: float, seed: int) -> tuple[fl
 
 
 def _thinned_skewness(lists: Array, n: int) -> float | None:
-    """From factorial moments: of a count that is hypergeometric (n rows, N_k of them, q drawn), E (c)_r =
-    (N_k)_r (q)_r / (n)_r."""
+    """From factorial moments: of a count that is hypergeometric (n rows, N_k of them, q drawn), E (c)_r = (N_k)_r (q)_r
+    / (n)_r."""
     q, k = lists.shape
     if q < 3:
         return None

@@ -17,14 +17,11 @@ from uncone.records.text import plural
 from uncone.rows import Array
 from uncone.threads import on_one_thread
 
-FEW_RATIOS = 100
-"""Below 100 rows an estimate from two neighbours has a relative standard error above a tenth."""
+FEW_RATIOS = 100  # Below 100 rows an estimate from two neighbours has a relative standard error above a tenth
 UNDERESTIMATED = 20.0
 """Above about 20 dimensions estimates from neighbours fall short: no row has neighbours near enough."""
-NEIGHBOURS = 100
-"""What Cai et al. 2021 take for embeddings, and scikit-dimension where it makes local estimates."""
-_ROUNDINGS = 4.0
-"""Of the rows: distances to neighbours that differ by less on average are taken for equal."""
+NEIGHBOURS = 100  # What Cai et al. 2021 take for embeddings, and scikit-dimension where it makes local estimates.
+_ROUNDINGS = 4.0  # Of the rows: distances to neighbours that differ by less on average are taken for equal
 _DROPPED = 0.1
 _LEVEL = 0.95
 _Z = 1.959963984540054
@@ -77,8 +74,8 @@ def two_nn(
 ) -> Measurement:
     """`TWO_NN` of the rows. `interval` is the exact 95% interval, sum ln(r_2 / r_1) being Gamma(N, 1 / d).
 
-    In `details`: `linear_fit`, the paper's line through the origin of -ln(1 - F) on ln(r_2 / r_1) without the
-    top 10%; `censored`, the maximum likelihood with those 10% only known to be above the rest; `duplicates`.
+    In `details`: `linear_fit`, the paper's line through the origin of -ln(1 - F) on ln(r_2 / r_1) without the top 10%;
+    `censored`, the maximum likelihood with those 10% only known to be above the rest; `duplicates`.
 
     Args:
         rows, mask: as for `moments_of`, but no moments.
@@ -86,9 +83,8 @@ def two_nn(
         neighbours: a search of the same rows with `distinct=True`, k of 2 or more and the Euclidean metric.
         sample, seed, progress: as for `nearest_neighbours`; a sample has its neighbours among all rows.
 
-    Raises:
-        InputError: rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer than
-            three different rows, or no row whose two nearest differ in distance by more than rounding.
+    Raises InputError: rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer than three
+    different rows, or no row whose two nearest differ in distance by more than rounding.
 
     >>> line = [[0.0], [1.0], [3.0], [7.0]]  # r_2 / r_1 is 3, 2, 3/2, 3/2
     >>> round(float(uncone.measure.two_nn(line)), 4)  # 3 / ln 13.5
@@ -130,17 +126,16 @@ def levina_bickel(
 ) -> Measurement:
     """`LEVINA_BICKEL` of the rows. `details` has `k` as used, and the quantiles of the local estimates.
 
-    With a sample, `interval` is the 95% interval for all rows (standard error of the mean inverse); without,
-    there is none: local estimates share their neighbours. `local_dimensions` gives those of every row.
+    With a sample, `interval` is the 95% interval for all rows (standard error of the mean inverse); without, there is
+    none: local estimates share their neighbours. `local_dimensions` gives those of every row.
 
     Args:
         rows, moments, sample, seed, progress, mask: as for `two_nn`.
         k: neighbours of each row; all other rows where there are fewer.
         neighbours: as for `two_nn`, with at least k neighbours.
 
-    Raises:
-        InputError: k below 2, rows that are not finite, or neighbours of another search. UndefinedMeasure:
-            fewer than three different rows, or all neighbours of every row equally far, to rounding.
+    Raises InputError: k below 2, rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer
+    than three different rows, or all neighbours of every row equally far, to rounding.
 
     >>> line = [[0.0], [1.0], [3.0], [7.0]]  # T_2 / T_1 is 3, 2, 3/2, 3/2
     >>> round(float(uncone.measure.levina_bickel(line, k=2)), 4)  # 4 / ln 13.5
@@ -171,15 +166,14 @@ def levina_bickel(
 
 
 def local_dimensions(neighbours: Neighbours, k: int = NEIGHBOURS) -> Array:
-    """Levina and Bickel's estimate at every row that was asked: float64 (Q,), in dimensions, infinite where
-    all neighbours are equally far.
+    """Levina and Bickel's estimate at every row that was asked: float64 (Q,), in dimensions, infinite where all
+    neighbours are equally far.
 
     Args:
         neighbours: a search with `distinct=True` and the Euclidean metric.
         k: how many of its neighbours to use, or all where there are fewer.
 
-    Raises:
-        UndefinedMeasure: fewer than two neighbours a row. InputError: neighbours with copies among them.
+    Raises UndefinedMeasure: fewer than two neighbours a row. InputError: neighbours with copies among them.
     """
     if not isinstance(neighbours, Neighbours):
         raise InputError(f"expected neighbours of nearest_neighbours, got {shown(neighbours)}: search the rows first")
@@ -213,8 +207,8 @@ def _censored(ratios: Array, kept: int) -> float | None:
 
 
 def gamma_quantile(probability: float, shape: float) -> float:
-    """The quantile of a Gamma distribution of scale 1, by bisection of the incomplete gamma function: of x and
-    shape a, x^a exp(-x) / Gamma(a + 1) times the sum over n of x^n / ((a + 1) ... (a + n))."""
+    """The quantile of a Gamma distribution of scale 1, by bisection of the incomplete gamma function: of x and shape a,
+    x^a exp(-x) / Gamma(a + 1) times the sum over n of x^n / ((a + 1) ... (a + n))."""
     low, high = 0.0, shape + 30 * math.sqrt(shape) + 40
     while low < (x := (low + high) / 2) < high:
         n = np.arange(1, 100 + int(10 * math.sqrt(shape) + 3 * max(0.0, x - shape)))  # to below a rounding

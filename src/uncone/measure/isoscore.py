@@ -13,8 +13,7 @@ from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
 from uncone.rows.samples import as_numbers
 
-_ROUNDINGS = 4.0
-"""Of the products: how far |C|_F^2 / tr(C)^2 may be off; frames, whose value is known, came within 1.1."""
+_ROUNDINGS = 4.0  # Of the products: how far |C|_F^2 / tr(C)^2 may be off; frames, whose value is known, came within 1.1
 _SIGMAS = 5.0
 _DEBIASED = ", sampling bias removed (unbiased for Gaussian rows)"
 
@@ -61,9 +60,8 @@ ISOSCORE_STAR = MeasureDescription(
 def participation_ratio(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement:
     """`PARTICIPATION_RATIO` of `x`, rows or moments (see `moments_of`).
 
-    Raises:
-        UndefinedMeasure: fewer than two rows (three when debiased), or rows that are all equal. Debiased also
-            where |C|_F^2 is no more than its bias, within rounding.
+    Raises UndefinedMeasure: fewer than two rows (three when debiased), or rows that are all equal. Debiased also where
+    |C|_F^2 is no more than its bias, within rounding.
 
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # variances as 3 to 1
     >>> round(float(uncone.measure.participation_ratio(x)), 12)  # 4^2 / (3^2 + 1^2)
@@ -76,8 +74,7 @@ def participation_ratio(x: Any, *, debiased: bool = False, mask: Any = None) -> 
 def isoscore(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement:
     """`ISOSCORE` of `x`, rows or moments (see `moments_of`); no eigenvalue is needed.
 
-    Raises:
-        UndefinedMeasure: one feature, or as `participation_ratio`.
+    Raises UndefinedMeasure: one feature, or as `participation_ratio`.
 
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # a participation ratio of 1.6
     >>> round(float(uncone.measure.isoscore(x)), 12)
@@ -97,9 +94,7 @@ def isoscore_star(x: Any, *, zeta: float = 0.2, target: Any = None, mask: Any = 
         target: C0, an array or tensor (D, D); by default (tr C / D) times the identity, which keeps the score free of
             scale.
 
-    Raises:
-        InputError: zeta outside [0, 1] or a target of another shape.
-        UndefinedMeasure: as `isoscore`.
+    Raises InputError: zeta outside [0, 1] or a target of another shape. UndefinedMeasure: as `isoscore`.
 
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # variances as 3 to 1
     >>> star = uncone.measure.isoscore_star(x)  # as 0.7 to 0.3: 1 / (0.49 + 0.09) - 1

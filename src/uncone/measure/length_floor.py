@@ -8,12 +8,9 @@ import numpy as np
 
 from uncone.rows import Array, as_array
 
-SHORT = 0.5
-"""Of the median norm: rows that are shorter than this are short."""
-FEWEST = 10
-"""Fewer rows of one length come by chance."""
-PEAK = 3.0
-"""So many times as many rows as in a window of the same width above, and below: a peak, and no tail."""
+SHORT = 0.5  # Of the median norm: rows that are shorter than this are short
+FEWEST = 10  # Fewer rows of one length come by chance
+PEAK = 3.0  # So many times as many rows as in a window of the same width above, and below: a peak, and no tail
 _SIGMAS = 2.0
 
 
@@ -24,8 +21,7 @@ class LengthFloor:
     rows: Array
     norm: float
     median: float
-    spread: float
-    """Standard deviation of their norms, over their mean."""
+    spread: float  # Standard deviation of their norms, over their mean
 
 
 def length_floor(norms: Any, d: int) -> LengthFloor | None:
@@ -33,8 +29,7 @@ def length_floor(norms: Any, d: int) -> LengthFloor | None:
 
     A row that was drawn at random and then only shrunk, by the same factor at every step, keeps its direction, and the
     norms of such rows keep the relative spread of a Gaussian's, 1 / sqrt(2 D). So the group is looked for in a window
-    of
-    four such spreads, and it must be a peak: the windows above and below hold a third as many rows at most.
+    of four such spreads, and it must be a peak: the windows above and below hold a third as many rows at most.
 
     Args:
         norms: (N,), the norms of all rows.

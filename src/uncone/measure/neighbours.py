@@ -16,8 +16,8 @@ from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
 
 EXACT_ROWS = 65536
-"""Up to this many rows all are asked for their neighbours: every pair once, N^2 D multiply-adds over two.
-Beyond, a sample is."""
+"""Up to this many rows all are asked for their neighbours: every pair once, N^2 D multiply-adds over two. Beyond, a
+sample is."""
 SAMPLED_ROWS = 8192
 _EXPANDED = 2**22  # entries that one piece of lists may have while it is sorted
 
@@ -26,25 +26,20 @@ _EXPANDED = 2**22  # entries that one piece of lists may have while it is sorted
 class Neighbours:
     """The nearest rows of some rows (the queries) among all N.
 
-    `indices` and `distances` are (Q, k): row numbers, int64, and distances, float64, from the nearest to the
-    farthest; under the cosine metric distances are those of unit rows, sqrt(2 - 2 cos). `queries` (Q,) are
-    row numbers, ascending.
+    `indices` and `distances` are (Q, k): row numbers, int64, and distances, float64, from the nearest to the farthest;
+    under the cosine metric distances are those of unit rows, sqrt(2 - 2 cos). `queries` (Q,) are row numbers,
+    ascending.
     """
 
     indices: Array
     distances: Array
     queries: Array
     metric: Metric
-    rows: int
-    """How many rows there are."""
-    searched: int
-    """How many of them were searched: without zero rows under cosine, and without copies when `distinct`."""
-    distinct: bool
-    """Whether only the first of equal rows is there."""
-    duplicates: int
-    """How many rows equal a row before them."""
-    tied: int
-    """For how many queries the k-th and the next neighbour are equally far: the lower number is listed."""
+    rows: int  # How many rows there are
+    searched: int  # How many of them were searched: without zero rows under cosine, and without copies when `distinct`
+    distinct: bool  # Whether only the first of equal rows is there
+    duplicates: int  # How many rows equal a row before them
+    tied: int  # For how many queries the k-th and the next neighbour are equally far: the lower number is listed
 
     @property
     def k(self) -> int:
@@ -75,12 +70,12 @@ def nearest_neighbours(
     progress: Callable[[int], None] | None = None,
     mask: Any = None,
 ) -> Neighbours:
-    """The k nearest other rows of every row, exact: the same on any number of threads, equally far rows in
-    the order of their numbers.
+    """The k nearest other rows of every row, exact: the same on any number of threads, equally far rows in the order of
+    their numbers.
 
-    Products in float32 find candidates; their distances are taken by difference in float64, and a bound on
-    what products err proves that no other row is nearer, or the row is searched again in float64. Takes about
-    N^2 D multiply-adds over two, and memory for N (k + 7) candidates beside the rows.
+    Products in float32 find candidates; their distances are taken by difference in float64, and a bound on what
+    products err proves that no other row is nearer, or the row is searched again in float64. Takes about N^2 D
+    multiply-adds over two, and memory for N (k + 7) candidates beside the rows.
 
     Args:
         rows, mask: as for `moments_of`, but no moments.
@@ -92,9 +87,8 @@ def nearest_neighbours(
             8,192.
         progress: called with the number of rows' worth of work done, out of N.
 
-    Raises:
-        InputError: k or sample below 1, an unknown metric, rows that are not finite, moments of other rows.
-        UndefinedMeasure: fewer than two rows (that differ, when `distinct`; that have a direction, under cosine).
+    Raises InputError: k or sample below 1, an unknown metric, rows that are not finite, moments of other rows.
+    UndefinedMeasure: fewer than two rows (that differ, when `distinct`; that have a direction, under cosine).
     """
     if whole_number(k, "k") < 1:
         raise InputError(f"expected at least one neighbour, got k = {k}: 10 is customary")
@@ -134,8 +128,8 @@ def nearest_neighbours(
 def _with_copies(
     place: Array, sizes: Array, queries: Array, k: int, near: Array, squares: Array
 ) -> tuple[Array, Array]:
-    """The k nearest points of each query and squared distances, (Q, k), where points share places: from the
-    nearest other places (places, m) of each place that queries lie at. Ties go to the lower point."""
+    """The k nearest points of each query and squared distances, (Q, k), where points share places: from the nearest
+    other places (places, m) of each place that queries lie at. Ties go to the lower point."""
     row = np.unique(place[queries], return_inverse=True)[1]
     members, starts = np.argsort(place, kind="stable"), sizes.cumsum() - sizes
     within = np.arange(min(k + 1, int(sizes.max())))

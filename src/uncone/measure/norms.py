@@ -81,8 +81,7 @@ class NormProfile:
     def id_correlation(self, d: int) -> Measurement:
         """`NORM_ID_CORRELATION` of the rows so far, which have d features.
 
-        Raises:
-            UndefinedMeasure: fewer than three rows, or norms that are all equal to 0.27%.
+        Raises UndefinedMeasure: fewer than three rows, or norms that are all equal to 0.27%.
 
         >>> profile = NormProfile()
         >>> profile.update(np.array([1.0, 4.0, 2.0]), np.arange(3))  # ranks 1, 3, 2 against 1, 2, 3

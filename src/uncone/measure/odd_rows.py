@@ -12,8 +12,7 @@ from uncone.records.text import cut_label
 from uncone.rows import Array, Rows
 from uncone.threads import share_rows
 
-GIANT = 10.0
-"""In medians. The longest row of 33 published token tables without a remedy has at most 5.7 mean norms."""
+GIANT = 10.0  # In medians. The longest row of 33 published token tables without a remedy has at most 5.7 mean norms.
 MOST_KEYS = 2**20
 """So many rows have their hash kept; of more rows, a share by the value of the hash, equal rows together."""
 _LISTED, _AT_ONCE = 8, 2**17
@@ -38,8 +37,7 @@ class OddRowFinder:
         self._key_rows = np.empty(len(self._keys), np.uint32 if n <= 2**32 else np.int64)
         self._filled = self._zeros = self._reserved_zeros = self._equal = 0
         self._zero_rows, self._equal_rows, self._longest = list[int](), list[int](), list[tuple[float, int]]()
-        self.every = 1
-        """One row in so many was compared with the others."""
+        self.every = 1  # One row in so many was compared with the others
 
     def add_rows(self, start: int, block: Array, zero: Array, reserved: Array) -> None:
         """Add the rows (n, D) from number `start` on, as they are stored: what was centred may be equal by rounding.

@@ -17,17 +17,13 @@ from uncone.records.parts import Measurement
 from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
 
-SHORT_ROWS = 0.5
-"""Below this mean norm every exponent is small, and I(W) is near 1 whatever the rows look like."""
-PIECE = 512
-"""Rows multiplied at once: enough to keep a core busy, few enough for its cache."""
-CHOICES = 8
-"""Where eigenvalues coincide: how many other bases of their eigenvectors are tried."""
+SHORT_ROWS = 0.5  # Below this mean norm every exponent is small, and I(W) is near 1 whatever the rows look like
+PIECE = 512  # Rows multiplied at once: enough to keep a core busy, few enough for its cache
+CHOICES = 8  # Where eigenvalues coincide: how many other bases of their eigenvectors are tried
 _TIED = 32.0
-"""Gaps between eigenvalues that coincide, in roundings of the largest: those of planted ties came up to 18,
-Gaussian rows have 200 and more."""
-_NO_SIDE = 8.0
-"""In roundings of the longest row: so near 0 a mean's part has no sign."""
+"""Gaps between eigenvalues that coincide, in roundings of the largest: those of planted ties came up to 18, Gaussian
+rows have 200 and more."""
+_NO_SIDE = 8.0  # In roundings of the longest row: so near 0 a mean's part has no sign
 _SPREAD = 1e-4  # of ln I(W): what float32 sums and the digits shown leave
 _SAFE_EXPONENT = 60.0  # exp(60) times a chunk of rows is far inside float32, and 1 / exp(60) is no denormal
 _SCALE = "not scale-free: read at mean norm {norm:.3g}"
@@ -77,8 +73,7 @@ def partition_isotropy(
         moments: the moments of the same rows, with second-order sums; computed when not given.
         progress: called with the number of rows done.
 
-    Raises:
-        InputError: rows that are not finite, or moments of other rows or under weights. UndefinedMeasure: no rows.
+    Raises InputError: rows that are not finite, or moments of other rows or under weights. UndefinedMeasure: no rows.
 
     >>> x = [[2.0, 0.0], [0.0, 1.0]]  # Z is e^2 + 1, e^-2 + 1, e + 1 and e^-1 + 1
     >>> round(float(uncone.measure.partition_isotropy(x)), 4)  # (e^-2 + 1) / (e^2 + 1) = e^-2
@@ -107,8 +102,7 @@ def partition_isotropy(
 def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
     """`GAUSSIAN_ISOTROPY` of `x`, rows or moments (see `moments_of`).
 
-    Raises:
-        UndefinedMeasure: no rows.
+    Raises UndefinedMeasure: no rows.
 
     >>> m = uncone.Moments.of([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     >>> round(float(uncone.measure.gaussian_isotropy(m)), 4)  # variances 8/3 and 2/3: exp(1/3 - 4/3)
@@ -181,8 +175,8 @@ def _rounding(m: Moments, values: Array, along: Array) -> float:
 
 
 def tied_runs(values: Array, rounding: float) -> list[tuple[int, int]]:
-    """The runs (first, stop) of two or more eigenvalues (D,), largest first, that coincide within `rounding` and
-    are not 0: along the eigenvectors of those all c.w are 0."""
+    """The runs (first, stop) of two or more eigenvalues (D,), largest first, that coincide within `rounding` and are
+    not 0: along the eigenvectors of those all c.w are 0."""
     apart = (values[:-1] - values[1:] > rounding) | (values[1:] <= rounding)
     edges = [0, *(np.flatnonzero(apart) + 1).tolist(), len(values)]
     return [(first, stop) for first, stop in pairwise(edges) if stop - first > 1]
@@ -191,8 +185,8 @@ def tied_runs(values: Array, rounding: float) -> list[tuple[int, int]]:
 def _ambiguity(
     rows: Rows, m: Moments, runs: list[tuple[int, int]], plus: Array, minus: Array
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The details and the warning of I(W) over other eigenvectors of the eigenvalues that coincide; none
-    where it is the same."""
+    """The details and the warning of I(W) over other eigenvectors of the eigenvalues that coincide; none where it is
+    the same."""
     tied = np.zeros(m.d, np.bool_)
     for first, stop in runs:
         tied[first:stop] = True

@@ -43,11 +43,11 @@ def permutation_test(
 ) -> Measurement:
     """`PERMUTATION_TEST` of a group against all rows. One-sided; the least p is 1 / (m + 1).
 
-    All is computed in float64: an effect counts down to about 1e-14 of the mean cosine. What is nearer is a
-    tie, and a tie counts against the group.
+    All is computed in float64: an effect counts down to about 1e-14 of the mean cosine. What is nearer is a tie, and a
+    tie counts against the group.
 
-    Costs 2 m N D operations, in one pass for as many draws as fit 64 MiB of masks and 32 MiB of sums.
-    `PairSums.null` gives mean and standard deviation of the same draws in closed form, from moments alone.
+    Costs 2 m N D operations, in one pass for as many draws as fit 64 MiB of masks and 32 MiB of sums. `PairSums.null`
+    gives mean and standard deviation of the same draws in closed form, from moments alone.
 
     Args:
         rows, mask: as for `moments_of`, but no moments.
@@ -56,12 +56,11 @@ def permutation_test(
         permutations: m, at least 1.
 
     Returns:
-        The mean cosine of the group; `details` has `p`, `z` (by the draws' standard deviation `null_std`,
-        None where they do not vary), `permutations` and `seed`.
+        The mean cosine of the group; `details` has `p`, `z` (by the draws' standard deviation `null_std`, None where
+        they do not vary), `permutations` and `seed`.
 
-    Raises:
-        InputError: row numbers that repeat or do not exist, no permutation. UndefinedMeasure: fewer than two
-            rows with a direction.
+    Raises InputError: row numbers that repeat or do not exist, no permutation. UndefinedMeasure: fewer than two rows
+    with a direction.
 
     >>> x = np.eye(8)[[0, 0, *range(8)]]  # three copies, and seven rows orthogonal to all
     >>> found = uncone.measure.permutation_test(x, [0, 1, 2], seed=0, permutations=99)
@@ -133,8 +132,8 @@ def _draws(seed: int, directed: Array, shape: tuple[int, int], size: int, count:
 def _mean_cosines(rows: Rows, scales: Array, near: Array, members: Array, size: int) -> Array:
     """(|S|^2 - n) / (n (n - 1)) of each group, S its sum of unit rows, float64 (draws,).
 
-    Sums are of u - `near`, any vector near to the rows: where rows share a direction the rounding of long
-    sums of u would hide what groups differ by, and would depend on how many groups are multiplied at once.
+    Sums are of u - `near`, any vector near to the rows: where rows share a direction the rounding of long sums of u
+    would hide what groups differ by, and would depend on how many groups are multiplied at once.
     """
     sums = np.zeros((len(members), rows.shape[1]))
     pieces = zip(_split(scales, _PIECE), _split(members, _PIECE, 1), strict=True)

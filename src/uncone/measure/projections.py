@@ -75,12 +75,12 @@ def project(rows: Rows, axes: Array, progress: Callable[[int], None] | None = No
 def project_about(
     rows: Rows, axes: Array, point: Array, progress: Callable[[int], None] | None = None
 ) -> tuple[Array, Array]:
-    """The products of all rows less `point` (D,) with the columns of `axes` (D, K), float64 (N, K), and the
-    squared lengths of these differences, float64 (N,). Read once.
+    """The products of all rows less `point` (D,) with the columns of `axes` (D, K), float64 (N, K), and the squared
+    lengths of these differences, float64 (N,). Read once.
 
-    The difference is taken before the products: of rows that share an offset the products of the rows
-    themselves would hold nothing else. It is taken in the dtype of the blocks, where it loses no digit of a
-    row near to `point`, and what rounding left of `point` is put right in float64.
+    The difference is taken before the products: of rows that share an offset the products of the rows themselves would
+    hold nothing else. It is taken in the dtype of the blocks, where it loses no digit of a row near to `point`, and
+    what rounding left of `point` is put right in float64.
     """
     near = point.astype(rows.widened)
     left = point - near
@@ -98,8 +98,8 @@ def project_about(
 
 
 def _unit(axes: Array, rows: Rows) -> tuple[Array, Array]:
-    """The axes at unit length, (K, D) in the dtype of the blocks, whose range products then keep to, and their
-    lengths (K,)."""
+    """The axes at unit length, (K, D) in the dtype of the blocks, whose range products then keep to, and their lengths
+    (K,)."""
     lengths = np.sqrt(np.square(axes).sum(0))
     unit = axes / np.where(lengths > 0, lengths, 1.0)
     return np.ascontiguousarray(unit.T, rows.widened), lengths  # twice as fast as (D, K)

@@ -15,16 +15,11 @@ from uncone.records.parts import Measurement
 from uncone.records.text import counted, percent
 from uncone.rows import Array, Rows, as_array, as_samples
 
-FEW_ROWS = 5
-"""Below 5 rows a feature, noise spreads an isotropic spectrum by more than 2 : 1 on each side."""
-DOMINANT_SHARE = 0.2
-"""With a fifth of all variance in one feature, cosines and spectra describe it more than the cloud."""
-TINY_NORM = 1e-4
-"""Rows this much shorter than the mean have a direction that says little, but counts as much as any."""
-ROUNDINGS = 64.0
-"""Of the products, relative to the end of a range: a value that passes the end by no more is the end."""
-ROUNDED = 1e-5
-"""A relative error from which on a reading says how many of its digits are left."""
+FEW_ROWS = 5  # Below 5 rows a feature, noise spreads an isotropic spectrum by more than 2 : 1 on each side
+DOMINANT_SHARE = 0.2  # With a fifth of all variance in one feature, cosines and spectra describe it more than the cloud
+TINY_NORM = 1e-4  # Rows this much shorter than the mean have a direction that says little, but counts as much as any
+ROUNDINGS = 64.0  # Of the products, relative to the end of a range: a value that passes the end by no more is the end
+ROUNDED = 1e-5  # A relative error from which on a reading says how many of its digits are left
 _FLOAT64 = 2.0**-52
 
 
@@ -55,14 +50,13 @@ def moments_of(x: Any, mask: Any = None, **sums: Any) -> Moments:
     """What a measure reads: `x` itself where it is `Moments`, or else the moments of its rows.
 
     Args:
-        x: Moments; or Rows, or an array, tensor, list or DataFrame (N, D) of numbers (integers become float64); with
-            a mask also (B, T, D).
-        mask: (B, T), or (N,), bool or 0 and 1: True = keep. States of texts come with padding that no number
-            tells from a state: three axes without a mask are refused.
+        x: Moments; or Rows, or an array, tensor, list or DataFrame (N, D) of numbers (integers become float64); with a
+            mask also (B, T, D).
+        mask: (B, T), or (N,), bool or 0 and 1: True = keep. States of texts come with padding that no number tells from
+            a state: three axes without a mask are refused.
         sums: which sums to take, as for `Moments.of`.
 
-    Raises:
-        InputError: anything else, rows that are not finite, or a mask beside moments.
+    Raises InputError: anything else, rows that are not finite, or a mask beside moments.
 
     >>> states = np.array([[[2.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [9.0, 9.0]]])  # the last one is padding
     >>> uncone.measure.moments_of(states, mask=[[1, 1], [1, 0]]).n

@@ -19,8 +19,7 @@ from uncone.rows import Array
 MOST_FEATURES = 10**8
 _ANGLES = 8192
 _RANKS = (3, 100)
-_FEW = 16
-"""alpha-ReQ: the ranks that are fitted, and the number of eigenvalues below which all are."""
+_FEW = 16  # alpha-ReQ: the ranks that are fitted, and the number of eigenvalues below which all are
 _SIGNS, _DEVIATIONS = 16, 8.0
 """Of 30 orders of the rows of 18 clouds, under each of three BLAS kernels, the worst error was 6.4 deviations where a
 digit was left."""
@@ -96,8 +95,7 @@ CONDITION_NUMBER = MeasureDescription(
 def effective_rank(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
     """`EFFECTIVE_RANK` of `x`, rows or moments (see `moments_of`); centred, a common direction is no dimension.
 
-    Raises:
-        UndefinedMeasure: rows that are all equal (all zero when raw).
+    Raises UndefinedMeasure: rows that are all equal (all zero when raw).
 
     >>> m = uncone.Moments.of([[3.0, 0.0], [0.0, 1.0]])  # raw, p = 3/4 and 1/4
     >>> round(float(uncone.measure.effective_rank(m, centered=False)), 4)  # (4/3)^(3/4) 4^(1/4)
@@ -111,8 +109,7 @@ def effective_rank(x: Any, *, centered: bool = True, mask: Any = None) -> Measur
 def rankme(x: Any, *, mask: Any = None) -> Measurement:
     """`RANKME` of `x`, rows or moments (see `moments_of`).
 
-    Raises:
-        UndefinedMeasure: rows that are all zero.
+    Raises UndefinedMeasure: rows that are all zero.
 
     >>> round(float(uncone.measure.rankme(np.eye(2))), 4)  # p = 1/2 and 1/2
     2.0
@@ -132,8 +129,7 @@ def rankme(x: Any, *, mask: Any = None) -> Measurement:
 def stable_rank(x: Any, *, centered: bool = False, mask: Any = None) -> Measurement:
     """`STABLE_RANK` of `x`, rows or moments (see `moments_of`).
 
-    Raises:
-        UndefinedMeasure: rows that are all zero (all equal when centred).
+    Raises UndefinedMeasure: rows that are all zero (all equal when centred).
 
     >>> m = uncone.Moments.of([[3.0, 0.0], [0.0, 1.0]])
     >>> round(float(uncone.measure.stable_rank(m)), 4)  # (9 + 1) / 9
@@ -149,8 +145,7 @@ def stable_rank(x: Any, *, centered: bool = False, mask: Any = None) -> Measurem
 def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -> Measurement:
     """`ANISOTROPY` of `x`, rows or moments (see `moments_of`): of direction k, from 1 to D, by falling share.
 
-    Raises:
-        InputError: no such direction. UndefinedMeasure: rows that are all equal (all zero when raw).
+    Raises InputError: no such direction. UndefinedMeasure: rows that are all equal (all zero when raw).
 
     >>> m = uncone.Moments.of([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     >>> round(float(uncone.measure.anisotropy(m)), 12)  # 18 / (18 + 2)
@@ -167,8 +162,7 @@ def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -
 def singular_entropy(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
     """`SINGULAR_ENTROPY` of `x`, rows or moments (see `moments_of`).
 
-    Raises:
-        UndefinedMeasure: rows that are all equal (all zero when raw).
+    Raises UndefinedMeasure: rows that are all equal (all zero when raw).
 
     >>> m = uncone.Moments.of([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     >>> round(float(uncone.measure.singular_entropy(m)), 4)  # ln 2
@@ -181,8 +175,7 @@ def singular_entropy(x: Any, *, centered: bool = True, mask: Any = None) -> Meas
 def condition_number(x: Any, *, centered: bool = False, mask: Any = None) -> Measurement:
     """`CONDITION_NUMBER` of `x`, rows or moments (see `moments_of`).
 
-    Raises:
-        UndefinedMeasure: the matrix has not full column rank, to the precision of the products it was summed with.
+    Raises UndefinedMeasure: the matrix has not full column rank, to the precision of the products it was summed with.
 
     >>> round(float(uncone.measure.condition_number([[3.0, 0.0], [0.0, 1.0]])), 12)
     3.0
@@ -203,8 +196,7 @@ def alpha_req(eigenvalues: Array) -> float:
     Least squares of the logarithms with weights 1 / rank (Stringer et al. 2019), so that each octave counts the same,
     over ranks 3 to 100; from rank 1 where there are fewer than 16 eigenvalues (D,), which fall.
 
-    Raises:
-        UndefinedMeasure: fewer than 3 eigenvalues above rounding.
+    Raises UndefinedMeasure: fewer than 3 eigenvalues above rounding.
     """
     return fit_alpha(eigenvalues)[0]
 
@@ -226,8 +218,7 @@ def fit_alpha(eigenvalues: Array) -> tuple[float, int, int]:
 def effective_dimensions(singular: Array) -> float:
     """exp of the entropy of singular values (D,) over their sum: the effective rank of Roy & Vetterli 2007.
 
-    Raises:
-        UndefinedMeasure: all are zero.
+    Raises UndefinedMeasure: all are zero.
 
     >>> round(effective_dimensions(np.array([3.0, 1.0])), 4)  # (4/3)^(3/4) 4^(1/4)
     1.7548
@@ -256,9 +247,9 @@ def logit_spectrum(gram: Array, second: Array) -> Array:
 def marchenko_pastur(n: float, d: int) -> Array:
     """The eigenvalues of the covariance of n isotropic rows of d features with unit variance, largest first.
 
-    Marchenko & Pastur (1967): with g = d/n, the eigenvalues fill [(1 - sqrt g)^2, (1 + sqrt g)^2] with
-    density sqrt((l+ - l)(l - l-)) / (2 pi g l); when g > 1, a share 1 - 1/g of them is zero. Returned are the
-    d quantiles at (k - 1/2) / d, float64 (d,); their mean is 1.
+    Marchenko & Pastur (1967): with g = d/n, the eigenvalues fill [(1 - sqrt g)^2, (1 + sqrt g)^2] with density sqrt((l+
+    - l)(l - l-)) / (2 pi g l); when g > 1, a share 1 - 1/g of them is zero. Returned are the d quantiles at (k - 1/2) /
+    d, float64 (d,); their mean is 1.
     """
     if not finite_number(n, "n") > 0:
         raise InputError(f"expected n above 0, got {n}: it is the number of rows, or an effective one")
@@ -317,8 +308,8 @@ def _resolved(
 ) -> tuple[Array, float, int]:
     """The eigenvalues with 0 for those that rounding may have made; the error of `function` of them; how many are 0.
 
-    Rounding moves eigenvalues independently of each other, so the error is that of random signs. Those that count as
-    0 may have been twice as large as they came.
+    Rounding moves eigenvalues independently of each other, so the error is that of random signs. Those that count as 0
+    may have been twice as large as they came.
     """
     most = min(m.n - int(centered), m.d)
     resolved = values > m.spectral_rounding(centered=centered)

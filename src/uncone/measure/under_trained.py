@@ -21,11 +21,10 @@ from uncone.rows.samples import as_floats
 from uncone.threads import on_one_thread
 
 Indicator = Literal["cosine", "norm"]
-RATE = 0.01
-"""The expected share of false finds among the finds."""
+RATE = 0.01  # The expected share of false finds among the finds
 CONTROL = 0.5
-"""This share of the known-unused rows must be found themselves: else the indicator says nothing, not even
-that there are none."""
+"""This share of the known-unused rows must be found themselves: else the indicator says nothing, not even that there
+are none."""
 MOST_LISTED = 200
 MOST_KNOWN_LISTED = 20
 NO_CONTROL = (
@@ -35,8 +34,7 @@ DEFINITIONS = {
     "cosine": "cosine distance of a row to the mean of the known-unused rows, the mean row subtracted{removed} (Land & Bartolo 2024)",
     "norm": "Euclidean norm of a row, where short is suspect (Land & Bartolo 2024)",
 }
-FEWEST_FOR_A_NULL = 100
-"""Quantiles of fewer rows say too little about the spread of the others."""
+FEWEST_FOR_A_NULL = 100  # Quantiles of fewer rows say too little about the spread of the others
 _QUARTER, _TENTH = 0.6744897501960817, 1.2815515655446004  # of the standard normal, in standard deviations
 _PIECE = 4096  # known-unused rows read at once
 _ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -55,22 +53,22 @@ def under_trained_tokens(
 ) -> UnderTrained:
     """The rows that look as if no text had trained them: candidates for glitch tokens (Land & Bartolo 2024).
 
-    The indicator `cosine` is 1 - cos(y_i, u), u the mean of the rows known to be unused, of rows y less the
-    mean row, and less the first principal component where the known-unused rows then stand out more: an
-    untrained row of a head is only ever pushed away, along with all others like it. The indicator `norm` is
-    the length of the row: an untrained row of an input table of its own gets no gradient. Readings are tested
-    one-sided by `robust_null` and `benjamini_hochberg`; a row must also lie nearer to the known-unused rows
-    than to the ordinary ones. At least half of the known-unused rows must be found by the same test.
+    The indicator `cosine` is 1 - cos(y_i, u), u the mean of the rows known to be unused, of rows y less the mean row,
+    and less the first principal component where the known-unused rows then stand out more: an untrained row of a head
+    is only ever pushed away, along with all others like it. The indicator `norm` is the length of the row: an untrained
+    row of an input table of its own gets no gradient. Readings are tested one-sided by `robust_null` and
+    `benjamini_hochberg`; a row must also lie nearer to the known-unused rows than to the ordinary ones. At least half
+    of the known-unused rows must be found by the same test.
 
     Args:
         rows: Rows, or a tensor or array (N, D), of a token table or output head. Read twice (three times without
             `moments`).
         moments: unweighted moments of the same rows, with second-order sums.
         prefer: the indicator tried first: "cosine" for a head or a tied table, "norm" for an input table of its own.
-        counts: (N,) how often each token occurs: for evidence, and where fewer than 10 rows are reserved by
-            name or have no token, those of count 0 are the known-unused ones.
-        rate: the false-discovery rate, between 0 and 1. It holds if the tail of ordinary rows toward the
-            unused ones is no heavier than normal, and fewer than a quarter of all rows are untrained.
+        counts: (N,) how often each token occurs: for evidence, and where fewer than 10 rows are reserved by name or
+            have no token, those of count 0 are the known-unused ones.
+        rate: the false-discovery rate, between 0 and 1. It holds if the tail of ordinary rows toward the unused ones is
+            no heavier than normal, and fewer than a quarter of all rows are untrained.
         most: how many found tokens are listed.
         progress: called with the number of rows done.
 
@@ -78,14 +76,13 @@ def under_trained_tokens(
         `UnderTrained`, with at most `most` found tokens and 20 known-unused ones, those with the smallest p-values
         first.
 
-    Raises:
-        InputError: rate or counts that do not fit, moments of other rows, rows that are not finite.
-        UndefinedMeasure: too few rows are known to be unused, they do not stand out for either indicator, or
-            the rows are so far from 0 that their dtype does not hold what they differ by.
+    Raises InputError: rate or counts that do not fit, moments of other rows, rows that are not finite.
+    UndefinedMeasure: too few rows are known to be unused, they do not stand out for either indicator, or the rows are
+    so far from 0 that their dtype does not hold what they differ by.
 
-    Reads badly when the vocabulary holds a second kind of rows (added languages, images): those of one kind
-    that lie together on the side of the unused rows are named. A named row is a candidate; whether the model
-    can use it takes a prompt.
+    Reads badly when the vocabulary holds a second kind of rows (added languages, images): those of one kind that lie
+    together on the side of the unused rows are named. A named row is a candidate; whether the model can use it takes a
+    prompt.
     """
     rows, m = with_moments(rows, moments, unit_first=False)
     axes = untrained_axes(rows, m, known_unused(rows.labels, m.n), counts)
@@ -96,9 +93,9 @@ def under_trained_tokens(
 
 @dataclass(frozen=True)
 class UntrainedAxes:
-    """What rows are compared with: `axes` (D, 3) are the mean row, the sum of the centred known-unused rows,
-    and the first principal component; zero where there is none. `expected` rows are known to be unused,
-    `reference` rows make the sum."""
+    """What rows are compared with: `axes` (D, 3) are the mean row, the sum of the centred known-unused rows, and the
+    first principal component; zero where there is none. `expected` rows are known to be unused, `reference` rows make
+    the sum."""
 
     rows: Rows
     counts: Array | None
@@ -110,8 +107,8 @@ class UntrainedAxes:
 
 
 def untrained_axes(rows: Rows, m: Moments, known: tuple[Array, str], counts: Any) -> UntrainedAxes:
-    """What to project all rows on; `known` is from `known_unused`. Reads the known-unused rows, or where there
-    are few those of count 0."""
+    """What to project all rows on; `known` is from `known_unused`. Reads the known-unused rows, or where there are few
+    those of count 0."""
     (n, d), counts = rows.shape, counts_for(counts, rows.shape[0])
     expected, why = known
     reference = expected
@@ -148,8 +145,8 @@ def find_projected(
     axes: UntrainedAxes, norms: Array, products: Array, squares: Array, *, prefer: Indicator,
     rate: float = RATE, most: int = MOST_LISTED,
 ) -> UnderTrained:  # fmt: skip
-    """As `under_trained_tokens`, from the norms of all rows (N,), and of the rows less their mean the products
-    with `axes.axes` (N, 3) and the squared lengths (N,)."""
+    """As `under_trained_tokens`, from the norms of all rows (N,), and of the rows less their mean the products with
+    `axes.axes` (N, 3) and the squared lengths (N,)."""
     one_of(prefer, "prefer", ("cosine", "norm"))
     whole_number(most, "most", 0)
     if not 0 < finite_number(rate, "rate") < 1:
@@ -179,8 +176,8 @@ def find_projected(
 
 @dataclass(frozen=True)
 class _Evidence:
-    """By row, float64 (N,): the norm, and the cosines to the known-unused rows and to the mean row, None
-    without such. `removed` says whether the first principal component was removed from the former."""
+    """By row, float64 (N,): the norm, and the cosines to the known-unused rows and to the mean row, None without such.
+    `removed` says whether the first principal component was removed from the former."""
 
     norms: Array
     to_unused: Array | None
@@ -315,18 +312,17 @@ class Null:
 def robust_null(values: Any) -> Null:
     """A normal null for one-sided tests of large values, fitted to the bulk of the values themselves.
 
-    The centre is the median. The scale is the largest of three: the distances from the median to both
-    quartiles and to the lowest tenth, each in units of the normal distribution (an empirical null, after
-    Efron 2004, by quantiles). Rows that stand out lie above, and move only the median and the upper quartile:
-    while they are less than a quarter of the rows the null grows only wider and higher, and p-values larger.
-    It assumes that the readings of ordinary rows have no heavier upper tail than this normal distribution.
+    The centre is the median. The scale is the largest of three: the distances from the median to both quartiles and to
+    the lowest tenth, each in units of the normal distribution (an empirical null, after Efron 2004, by quantiles). Rows
+    that stand out lie above, and move only the median and the upper quartile: while they are less than a quarter of the
+    rows the null grows only wider and higher, and p-values larger. It assumes that the readings of ordinary rows have
+    no heavier upper tail than this normal distribution.
 
     Args:
         values: finite readings (N,), most of them of ordinary rows.
 
-    Raises:
-        UndefinedMeasure: fewer than 100 values, or the lowest tenth, the median and both quartiles are the
-            same (to 1e-12), which takes about two thirds of the values.
+    Raises UndefinedMeasure: fewer than 100 values, or the lowest tenth, the median and both quartiles are the same (to
+    1e-12), which takes about two thirds of the values.
     """
     values = as_floats(values, "values")
     if values.ndim != 1 or not np.isfinite(values).all():
@@ -347,15 +343,13 @@ def robust_null(values: Any) -> Null:
 def benjamini_hochberg(p: Any) -> Array:
     """The q-values: the least false-discovery rate at which each is a find (Benjamini & Hochberg 1995).
 
-    q_(i) = min over j >= i of N p_(j) / j. Taking all rows with q <= a keeps the expected share of false
-    finds at or below a, for independent p-values, and for ones with positive dependence (Benjamini &
-    Yekutieli 2001).
+    q_(i) = min over j >= i of N p_(j) / j. Taking all rows with q <= a keeps the expected share of false finds at or
+    below a, for independent p-values, and for ones with positive dependence (Benjamini & Yekutieli 2001).
 
     Returns:
         float64 (N,), in the order of `p`, each in [0, 1].
 
-    Raises:
-        InputError: a p-value outside [0, 1].
+    Raises InputError: a p-value outside [0, 1].
 
     >>> [round(q, 6) for q in benjamini_hochberg([0.01, 0.5, 0.02]).tolist()]
     [0.03, 0.5, 0.03]

@@ -21,8 +21,7 @@ from uncone.records.text import counted
 from uncone.rows import Array
 from uncone.threads import on_one_thread
 
-MOST_T = 150.0
-"""exp(-4 t) has to stay inside float64."""
+MOST_T = 150.0  # exp(-4 t) has to stay inside float64
 _FLOAT32_T = 20.0
 _ROUNDINGS = 6.0  # over sqrt(D), by which a mean cosine and the mean square of cosines may be off
 _NEAR = 0.5
@@ -58,9 +57,8 @@ _MOST_SUMMED_T = 1e100  # whose square is a float
 def uniformity(x: Any, *, t: float = 2.0, mask: Any = None) -> Measurement:
     """`UNIFORMITY` of `x`, rows or moments (see `moments_of`), from `Moments.of(rows, unit_second=True)`.
 
-    Raises:
-        InputError: moments without unit second moments, or t not above 0. UndefinedMeasure: fewer than two
-            directions, or one row with all the weight but for rounding.
+    Raises InputError: moments without unit second moments, or t not above 0. UndefinedMeasure: fewer than two
+    directions, or one row with all the weight but for rounding.
 
     >>> m = uncone.Moments.of(np.eye(2), unit_second=True)  # one cosine, of 0
     >>> round(float(uncone.measure.uniformity(m)), 6)
@@ -107,8 +105,7 @@ def uniformity_exact(
         sample: how many rows to pair with all others, drawn with `seed`; by default all up to 65,536 rows, else 8,192.
         progress: called with the number of rows' worth of work done, out of N.
 
-    Raises:
-        InputError: t out of range, rows that are not finite. UndefinedMeasure: fewer than two rows with a direction.
+    Raises InputError: t out of range, rows that are not finite. UndefinedMeasure: fewer than two rows with a direction.
 
     >>> float(uncone.measure.uniformity_exact([[1.0, 0.0], [-2.0, 0.0]]))  # one pair, 2 apart
     -8.0
@@ -157,8 +154,8 @@ def _uniform(t: float, d: int) -> float:
 
 
 def _kernel(scores: Array, *, t: float, near: bool) -> Array:
-    """exp(-t |u - v|^2), less 1 if `near`, from -|u - v|^2 / 2, which rounding may have left above 0; in
-    place where float32 holds it."""
+    """exp(-t |u - v|^2), less 1 if `near`, from -|u - v|^2 / 2, which rounding may have left above 0; in place where
+    float32 holds it."""
     np.minimum(scores, 0.0, out=scores)
     exponents = scores if t <= _FLOAT32_T else scores.astype(np.float64)
     exponents *= 2 * t

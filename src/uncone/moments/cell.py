@@ -15,26 +15,18 @@ from uncone.threads import share
 
 _SUMS = ("first", "unit_first", "unit_square")
 Buffer = Callable[[str, tuple[int, ...], np.dtype[Any]], Array]
-PIECE = 512
-"""Rows summed at once in the dtype of the rows: few, for small rounding and a core's cache."""
-_FEW = 32
-"""Rows that a BLAS sums at once in float32: more would round away a digit."""
-_SAMPLED = 32
-"""Rows that say where a piece lies."""
+PIECE = 512  # Rows summed at once in the dtype of the rows: few, for small rounding and a core's cache
+_FEW = 32  # Rows that a BLAS sums at once in float32: more would round away a digit
+_SAMPLED = 32  # Rows that say where a piece lies
 _ROUNDING = 2.0**-19  # of a mean, in float32
-_FAR = 8.0
-"""A row so many times as far out as the median takes its block to float64: it would cost others' digits."""
-_ALONG_ONE = 1.1
-"""So does a participation ratio this near to 1: nearly all variance along one direction."""
+_FAR = 8.0  # A row so many times as far out as the median takes its block to float64: it would cost others' digits
+_ALONG_ONE = 1.1  # So does a participation ratio this near to 1: nearly all variance along one direction
 _COMPARED = 64
 _STRIPS = (96, 256)
-"""The fewest and most columns of a product computed at once: many keep a core busy, few skip most of the mirrored
-half."""
-_ADDED = 2**16
-"""Numbers added at once: what a core's cache holds."""
+"""The fewest and most columns of a product computed at once: many keep a core busy, few skip most of the mirrored half."""
+_ADDED = 2**16  # Numbers added at once: what a core's cache holds
 _SAFE_NORM = {"f": (1e-11, 1e15), "d": (1e-140, 1e140)}  # by dtype: no square under- or overflows
-SHORTEST = _SAFE_NORM["d"][0]
-"""Where no row is longer, second-order sums have no digits."""
+SHORTEST = _SAFE_NORM["d"][0]  # Where no row is longer, second-order sums have no digits
 _quiet = partial(np.errstate, all="ignore")
 """Overflow and division by zero are looked for afterwards. Each thread has a state of its own."""
 
@@ -42,9 +34,9 @@ _quiet = partial(np.errstate, all="ignore")
 class Cell:
     """The partial sums of one block: products in the dtype of the rows, everything else in float64.
 
-    Rows are worked on in pieces that a core's cache holds; a piece's sums are in the dtype of the rows.
-    Float32 rows are multiplied about the shift, or where that is far away about a centre of their piece's
-    own; the part between the two is added in float64.
+    Rows are worked on in pieces that a core's cache holds; a piece's sums are in the dtype of the rows. Float32 rows
+    are multiplied about the shift, or where that is far away about a centre of their piece's own; the part between the
+    two is added in float64.
     """
 
     def __init__(self, shift: Array, buffer: Buffer, products: Sequence[str], *, unit: bool, centered: bool) -> None:
@@ -111,9 +103,9 @@ class Cell:
     def _measured(self, x: Array, w: Array | None) -> tuple[Array, Array, Array, Array]:
         """The rows, norms, sums of pieces (pieces, names, D) about centres, and centres' offsets (pieces, D).
 
-        The offsets are from the shift; the buffer "rows" holds the centred rows. Norms are taken for granted
-        first, and looked at when all are there. Where a row is zero, or too long or too short for float32
-        squares, everything is computed again with care.
+        The offsets are from the shift; the buffer "rows" holds the centred rows. Norms are taken for granted first, and
+        looked at when all are there. Where a row is zero, or too long or too short for float32 squares, everything is
+        computed again with care.
         """
         norms = np.empty(len(x), x.dtype)
         sums, offsets = self._sum_pieces(x, w, norms, None)
@@ -185,8 +177,8 @@ def _sum_piece(
 ) -> None:
     """The norms of a few rows x, and their sums into `sums` (3, D), or (1, D) without unit rows.
 
-    `scale` stands for 1 / norm if given. `y` is working memory of the shape of x, as fresh memory would cost
-    more than the sums; with a `center` it ends as sqrt(weight) (x - center).
+    `scale` stands for 1 / norm if given. `y` is working memory of the shape of x, as fresh memory would cost more than
+    the sums; with a `center` it ends as sqrt(weight) (x - center).
     """
     first, *unit = sums
     with _quiet():
@@ -267,8 +259,8 @@ def _strip(d: int) -> int:
 def lower_product(left: Array, right: Array, out: Array, *, add: bool = False) -> Array:
     """left' right of (n, D) matrices, a symmetric product, into or added to the lower half of `out` (D, D).
 
-    Strips below the diagonal take little more time than a BLAS syrk does, and are shared out to threads. The
-    upper half has no meaning until `mirror` makes it whole.
+    Strips below the diagonal take little more time than a BLAS syrk does, and are shared out to threads. The upper half
+    has no meaning until `mirror` makes it whole.
     """
 
     size = _strip(len(out))

@@ -44,16 +44,14 @@ class Moments(Sums):
             rows: what to sum over; read once, block by block.
             weights: (N,) non-negative, for instance token counts; all 1 by default.
             unit_second: also sum u u' (for `uniformity`); costs as much again.
-            second: False leaves out the (D, D) sums, an order of magnitude faster: `mean_cosine`,
-                `mean_shift` and `rogue_dimensions` do without.
-            unit_first: False leaves out the sums over unit rows, which only mean cosines, `rogue_dimensions`
-                and `uniformity` read.
-            shift: (D,); by default the mean of the first 512 rows. To merge byte for byte, share one, cell by
-                cell.
+            second: False leaves out the (D, D) sums, an order of magnitude faster: `mean_cosine`, `mean_shift` and
+                `rogue_dimensions` do without.
+            unit_first: False leaves out the sums over unit rows, which only mean cosines, `rogue_dimensions` and
+                `uniformity` read.
+            shift: (D,); by default the mean of the first 512 rows. To merge byte for byte, share one, cell by cell.
             progress: called with the number of rows done.
 
-        Raises:
-            InputError: a row is not finite; weights of another length, negative or all zero.
+        Raises InputError: a row is not finite; weights of another length, negative or all zero.
         """
         rows = as_samples(rows)
         kinds: dict[str, Any] = {"second": second, "unit_first": unit_first, "unit_second": unit_second}

@@ -15,11 +15,10 @@ _SAFE = {torch.float32: (1e-11, 1e15), torch.float64: (SHORTEST, 1 / SHORTEST)}
 
 
 def add(sums: Any, x: Tensor, weights: Any, progress: Callable[[int], None] | None) -> None:
-    """Add the rows of `x` (N, D) to `sums`, in cells of the grid: products in the dtype of the rows, all else
-    in float64, on the device until the end.
+    """Add the rows of `x` (N, D) to `sums`, in cells of the grid: products in the dtype of the rows, all else in
+    float64, on the device until the end.
 
-    Raises:
-        NotFiniteError: a row with NaN or inf.
+    Raises NotFiniteError: a row with NaN or inf.
     """
     sums.sum_products()
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32

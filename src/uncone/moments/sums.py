@@ -1,13 +1,12 @@
 """Sums over rows, taken block by block, and their file: what `Moments` is computed from.
 
-They are taken about a fixed `shift`, so that a large common direction does not cancel the digits of the rest.
-Products are float32 for float32 rows (float64 for float64 rows, and where a few rows or one direction
-outweigh the others), one partial sum for each cell of the grid; partial sums are added in float64, in grid
-order. Two runs over the same cells with the same shift add the same numbers in the same order, and give the
-same bytes.
+They are taken about a fixed `shift`, so that a large common direction does not cancel the digits of the rest. Products
+are float32 for float32 rows (float64 for float64 rows, and where a few rows or one direction outweigh the others), one
+partial sum for each cell of the grid; partial sums are added in float64, in grid order. Two runs over the same cells
+with the same shift add the same numbers in the same order, and give the same bytes.
 
-Of few and wide rows the products are larger than the rows. Such rows are kept, and their products are formed only
-where they are read or more rows come: from the same cells in the same order, and so with the same bytes.
+Of few and wide rows the products are larger than the rows. Such rows are kept, and their products are formed only where
+they are read or more rows come: from the same cells in the same order, and so with the same bytes.
 """
 
 import math
@@ -29,8 +28,7 @@ from uncone.rows.safetensors import read_tensors, to_bytes
 from uncone.rows.samples import as_floats, as_numbers
 from uncone.threads import one_blas_thread
 
-_MATRICES = 5
-"""As many (D, D) matrices of float64 are held at once while a spectrum is taken of the sums."""
+_MATRICES = 5  # As many (D, D) matrices of float64 are held at once while a spectrum is taken of the sums
 _SCALARS = (
     "n",
     "zero_rows",
@@ -50,8 +48,7 @@ _TRANSPOSED = "is the matrix transposed? Moments with second=False need none of 
 _FORMAT = "uncone.moments/2"
 _MOST_ROWS, _MOST_COLUMNS = 2**53, 2**31
 _Parts = list[tuple[Array, Array | None]]
-_WIDE = 256
-"""Columns from which on few rows are kept: products of fewer columns cost nothing."""
+_WIDE = 256  # Columns from which on few rows are kept: products of fewer columns cost nothing
 _KINDS = ("second", "unit_first", "unit_second")
 _DIMENSIONS = {"shift": 1, "first": 1, "second": 2, "rounding": 1, "unit_first": 1, "unit_square": 1, "unit_second": 2}
 
@@ -163,11 +160,10 @@ class Sums:
     def update(self, block: Any, weights: Any = None, *, more: bool = False) -> None:
         """Add the rows of `block` (n, D), with `weights` (n,), as one partial sum: call it once a grid cell.
 
-        Or in parts of `rows_at_once`, with `more` for all but the last of a cell: the sums are the same, and hold
-        the cell once it is whole.
+        Or in parts of `rows_at_once`, with `more` for all but the last of a cell: the sums are the same, and hold the
+        cell once it is whole.
 
-        Raises:
-            InputError: another number of features, or a row that is not finite.
+        Raises InputError: another number of features, or a row that is not finite.
         """
         block = as_numbers(block)
         if block.ndim != 2 or block.shape[1] != self.d:
@@ -256,8 +252,7 @@ class Sums:
     def merge(self, other: Self) -> Self:
         """The moments of both sets of rows, about this one's shift: exact algebra, rounded in float64.
 
-        Raises:
-            InputError: another number of features, or other sums (`second`, `unit_first`, `unit_second`).
+        Raises InputError: another number of features, or other sums (`second`, `unit_first`, `unit_second`).
         """
         if not isinstance(other, Sums) or (self.d, self._kinds()) != (other.d, other._kinds()):
             got = other.d if isinstance(other, Sums) else shown(other)
@@ -304,8 +299,7 @@ class Sums:
     def load(cls, path: Path_) -> Self:
         """Read what `save` wrote.
 
-        Raises:
-            InputError: no such file, or not one that `save` wrote.
+        Raises InputError: no such file, or not one that `save` wrote.
         """
         content, _ = read_tensors(path, format=_FORMAT, what="moments", how="write it with Moments.save")
         return cls.from_tensors(content, path)

@@ -10,10 +10,8 @@ from uncone.rows import Array
 from uncone.rows.floats import is_tensor
 from uncone.threads import one_blas_thread
 
-STRETCH = 256
-"""Rows that a block has at first; it doubles whenever there are too many blocks."""
-FEWEST_BLOCKS = 10
-"""With fewer blocks there is no interval."""
+STRETCH = 256  # Rows that a block has at first; it doubles whenever there are too many blocks
+FEWEST_BLOCKS = 10  # With fewer blocks there is no interval
 _MOST_BLOCKS = 128
 _Z = 1.959963984540054
 
@@ -26,10 +24,8 @@ class UnitBlocks:
     """
 
     def __init__(self, widths: Sequence[int]) -> None:
-        self.sums = [np.zeros((0, d)) for d in widths]
-        """Of each layer (blocks, D), float64."""
-        self.counts = np.zeros(0)
-        """(blocks,): rows of each."""
+        self.sums = [np.zeros((0, d)) for d in widths]  # Of each layer (blocks, D), float64
+        self.counts = np.zeros(0)  # (blocks,): rows of each
         self.size = STRETCH
 
     def update(self, layers: Sequence[Any], inverses: Sequence[Array], runs: Array) -> None:

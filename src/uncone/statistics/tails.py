@@ -7,8 +7,7 @@ import numpy as np
 
 from uncone.statistics.arrays import Array
 
-NORMAL = 1000
-"""From so many degrees of freedom on, Student's t is taken for normal."""
+NORMAL = 1000  # From so many degrees of freedom on, Student's t is taken for normal
 _POINTS = 20_001
 _LARGEST, _LEAST_LOG = 1e4, -680.0
 """Where a table ends: at this point, or where the density is about to leave the range of a float."""
