@@ -30,10 +30,8 @@ NORM_ID_CORRELATION = MeasureDescription(
 
 
 class NormProfile:
-    """The norms of rows that come block by block: a fine histogram on a logarithmic scale.
-
-    A bin is 2^(1/256) wide, 0.27%: quantiles and rank correlations are exact to that; the first is for norm 0.
-    """
+    """The norms of rows that come block by block: a histogram with bins 2^(1/256) wide, 0.27%, to which quantiles and
+    rank correlations are exact. The first bin is for norm 0."""
 
     def __init__(self) -> None:
         self._counts, self._id_sums = np.zeros((2, 1 + _PER_OCTAVE * _OCTAVES))
@@ -93,15 +91,13 @@ class NormProfile:
         rank_spread = float((self._counts * np.square(ranks - mean_rank)).sum())
         id_spread = self._id_square - self.n * mean_id**2
         if self.n < 3 or rank_spread <= 0 or id_spread <= 0 or self._high <= self._low * _BIN:
-            raise UndefinedMeasure(
-                f"expected at least three rows with different norms, got {counted(self.n, 'row')} of fewer: "
-                "there is no order of norms"
-            )
+            got = f"{counted(self.n, 'row')} of fewer: there is no order of norms"
+            raise UndefinedMeasure(f"expected at least three rows with different norms, got {got}")
         together = float((ranks * self._id_sums).sum()) - mean_rank * self.n * mean_id
         value = max(-1.0, min(1.0, together / math.sqrt(rank_spread * id_spread)))
         return NORM_ID_CORRELATION.measured(value, n=self.n, d=d, reference=0.0)
 
 
 def _norm_at(position: Array) -> Array:
-    """The norm in the middle of the bin at `position`, counted from 1."""
+    """The norm in the middle of the bin at `position`, from 1."""
     return np.asarray(np.exp2((position - 1) / _PER_OCTAVE - _OCTAVES / 2))
