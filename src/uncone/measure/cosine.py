@@ -51,10 +51,9 @@ COSINE_BETWEEN = MeasureDescription(
 
 
 def mean_cosine(x: Any, *, mask: Any = None) -> Measurement:
-    """`MEAN_COSINE` of `x`, rows or first-order moments (see `moments_of`). All-zero rows are left out and counted.
+    """`MEAN_COSINE` of `x`, rows or first-order moments. All-zero rows are left out and counted.
 
     Raises UndefinedMeasure: fewer than two rows with a direction, or one with all the weight but for rounding.
-
     >>> x = [[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]  # cosines 0, 1 and 0
     >>> float(uncone.measure.mean_cosine(x))
     0.3333333333333333
@@ -67,10 +66,9 @@ def mean_cosine(x: Any, *, mask: Any = None) -> Measurement:
 
 
 def mean_shift(x: Any, *, mask: Any = None) -> Measurement:
-    """`MEAN_SHIFT` of `x`, rows or first-order moments (see `moments_of`).
+    """`MEAN_SHIFT` of `x`, rows or first-order moments.
 
     Raises UndefinedMeasure: every row is zero.
-
     >>> x = [[3.0, 4.0], [3.0, -4.0]]  # rows of length 5 about a mean row of length 3
     >>> float(uncone.measure.mean_shift(x))
     0.6
@@ -87,11 +85,9 @@ def cosine_between(a: Any, b: Any, *, shared: int = 0) -> Measurement:
     """`COSINE_BETWEEN` two groups; `n` is the number of rows of b.
 
     Args:
-        a, b: the two groups, each rows or unweighted first-order moments (see `moments_of`).
+        a, b: the two groups, each rows or unweighted first-order moments.
         shared: how many rows that are not zero are in both.
-
     Raises UndefinedMeasure: a group without rows that have a direction.
-
     >>> a, b = [[1.0, 0.0]], [[0.0, 2.0], [3.0, 0.0]]  # cosines 0 and 1
     >>> float(uncone.measure.cosine_between(a, b))
     0.5

@@ -112,7 +112,6 @@ def all(x: Any, *, mask: Any = None, neighbours: bool = False) -> Readings:  # `
 
     A measure without a value on these rows is there with its reason. Raises InputError: as for `moments_of`, or moments
     without second-order sums.
-
     >>> found = uncone.measure.all([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
     >>> round(float(found["mean_cosine"]), 4), found["rogue_dimensions"].value
     (0.3333, None)

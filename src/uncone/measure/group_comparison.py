@@ -29,9 +29,9 @@ _READINGS: tuple[_Reading, ...] = get_args(_Reading)
 
 @dataclass(frozen=True)
 class Membership:
-    """The group of each row, int64 (N,): 0 frequent, 1 medium, 2 rare, 3 reserved; and how they were cut."""
+    """The groups of the rows, and how they were cut."""
 
-    groups: Array
+    groups: Array  # of each row, int64 (N,): 0 frequent, 1 medium, 2 rare, 3 reserved
     by: Literal["count", "id"]
     definition: str
 
@@ -46,30 +46,23 @@ def frequency_membership(n: int, reserved: Any = None, counts: Any = None) -> Me
         n: the number of rows.
         reserved: the reserved rows, int64, in a group of their own; none where it is None.
         counts: (N,), how often the token of each row occurs.
-
     Raises InputError: counts of another length, negative, or all zero.
     """
     whole_number(n, "n", 0)
     reserved = np.zeros(0, np.int64) if reserved is None else flat_array(reserved)
     are_numbers = reserved.ndim == 1 and reserved.dtype.kind in "iu" and bool(((reserved >= 0) & (reserved < n)).all())
     if reserved.size and not are_numbers and not (reserved.dtype == np.bool_ and reserved.shape == (n,)):
-        raise InputError(
-            f"expected row numbers from 0 to {n - 1} or a mask ({n},), got {shown(reserved)}: name the rows"
-        )
+        expected = f"row numbers from 0 to {n - 1} or a mask ({n},)"
+        raise InputError(f"expected {expected}, got {shown(reserved)}: name the rows")
     counts = None if counts is None else flat_array(counts)
     fits = counts is None or (n > 0 and counts.dtype.kind in "iuf" and counts.shape == (n,))
     if not fits or (counts is not None and not (float(counts.min()) >= 0 and 0 < float(counts.max()) < math.inf)):
-        raise InputError(
-            f"expected {counted(n, 'count')} from 0 up, not all of them 0, got shape {tuple(counts.shape)}: "
-            "count the tokens by id"
-        )
-    groups = np.zeros(n, np.int64)
-    definition = (
-        f"the first {FREQUENT_SHARE:.0%} of the rows, the next {1 - FREQUENT_SHARE - RARE_SHARE:.0%}, "
-        f"and the last {RARE_SHARE:.0%} (Yu et al. 2022), ranked by "
-    )
+        got = f"shape {tuple(counts.shape)}: count the tokens by id"
+        raise InputError(f"expected {counted(n, 'count')} from 0 up, not all of them 0, got {got}")
+    groups, between = np.zeros(n, np.int64), 1 - FREQUENT_SHARE - RARE_SHARE
+    definition = f"the first {FREQUENT_SHARE:.0%} of the rows, the next {between:.0%}, and the last {RARE_SHARE:.0%}"
     by_id = "id, because no counts were given: low ids are taken for frequent tokens"
-    definition += by_id if counts is None else "count"
+    definition += f" (Yu et al. 2022), ranked by {by_id if counts is None else 'count'}"
     if reserved.size:
         groups[reserved] = 3
         definition += "; reserved rows apart"
@@ -109,17 +102,15 @@ def compare_groups(
         counts: (N,), for the occurrences in each group.
         pairs: sums over all pairs of rows (`PairSums.of(moments)`): with them each group has its `excess` and `chance`.
         confidence: of the intervals, between 0 and 1.
-
     Raises InputError: membership or counts of other rows, a confidence outside (0, 1), rows that are not finite.
     """
     rows = as_samples(rows)
     n, counts = rows.shape[0], counts_for(counts, rows.shape[0])
     if not isinstance(membership, Membership):
         raise InputError(f"expected a membership from frequency_membership, got {shown(membership)}: cut these rows")
-    if membership.groups.shape != (n,) or (counts is not None and counts.shape != (n,)):
-        raise InputError(
-            f"expected a group for each of {counted(n, 'row')}, got {tuple(membership.groups.shape)}: cut these rows"
-        )
+    if membership.groups.shape != (n,):
+        got = f"{tuple(membership.groups.shape)}: cut these rows"
+        raise InputError(f"expected a group for each of {counted(n, 'row')}, got {got}")
     unit = UnitSums(membership.groups, len(NAMES), rows.shape[1])
     for block in rows.blocks():
         unit.update(block, row_norms(block))
@@ -201,9 +192,8 @@ class PairSums:
         The mean is that of all rows. With p_k = size^(k) / N^(k) (falling powers), of the sum over the drawn pairs E
         T^2 = 2 p_2 Q + 4 p_3 (R - Q) + p_4 (H^2 - 2 Q - 4 (R - Q)), where H, Q and R are `total`, `squares` and
         `row_squares`: two ordered pairs share both rows in 2 ways, one row in 4, or none. The deviation is 0 where it
-        is no more than the rounding of these sums.
-
-        Raises UndefinedMeasure: fewer than two rows, or more than there are.
+        is no more than the rounding of these sums. Raises UndefinedMeasure: fewer than two rows, or more than there
+        are.
         """
         if not 2 <= size <= self.n:
             raise UndefinedMeasure(f"expected from 2 to {self.n} rows with a direction, got {size}: nothing to compare")

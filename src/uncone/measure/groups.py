@@ -29,9 +29,9 @@ _FIRST = ("[", "<", "madeup", "MADEUP", "Madeup")
 
 @dataclass(frozen=True)
 class Reserved:
-    """The rows that no text ever used, or others in their place: row numbers (ascending), and in words."""
+    """The rows that no text ever used, or others in their place."""
 
-    indices: Array
+    indices: Array  # row numbers, ascending
     description: str
     by_name: bool
 
@@ -73,11 +73,8 @@ def named_reserved(labels: Sequence[str | None]) -> list[int]:
 
 
 class GroupMoments:
-    """One `Moments` for each group of rows, all fed in one pass.
-
-    Memory is that of `Moments` times the number of groups: leave out second-order sums (the default) where there are
-    many.
-    """
+    """One `Moments` for each group of rows, all fed in one pass. Memory is that of `Moments` times the number of
+    groups: leave out second-order sums (the default) where there are many."""
 
     def __init__(self, count: int, d: int, *, second: bool = False, unit_second: bool = False) -> None:
         whole_number(count, "count", 0, MOST_GROUPS)
@@ -125,12 +122,9 @@ def by_group(
         row_measures: functions of a group's Rows and Moments, for instance `measure.partition_isotropy`: they read the
             group again.
         second, unit_second: as for `Moments`. With bins one group's sums are held at a time, with given groups all.
-
-    Returns:
-        One tuple of measurements for each group, in their order, those of `row_measures` last. A measure that is
-        undefined on a group gives a `Measurement` with its reason.
-
-    Raises InputError: groups of another length, or rows that are not finite.
+    Returns one tuple of measurements for each group, in their order, those of `row_measures` last. A measure that is
+    undefined on a group gives a `Measurement` with its reason. Raises InputError: groups of another length, or rows
+    that are not finite.
     """
     if whole_number(bin_size, "bin_size") < 1:
         raise InputError(f"expected bins of at least one row, got {bin_size}: 1,000 is customary")
@@ -143,17 +137,16 @@ def by_group(
             members = iter(np.split(np.arange(rows.shape[0]), range(bin_size, rows.shape[0], bin_size)))
         else:
             groups = _checked(groups, rows.shape[0])
-            sums = iter(_given(rows, groups, **kinds))
+            of_groups = GroupMoments(int(groups.max()) + 1, rows.shape[1], **kinds)
+            for block, part in zip(rows.blocks(), np.split(groups, range(GRID, len(groups), GRID)), strict=True):
+                of_groups.update(block, part)
+                del block
+            sums = iter(of_groups.finish())
             members = (np.flatnonzero(groups == group) for group in range(int(groups.max()) + 1))
         for m, indices in zip(sums, members, strict=True):
             of_both = ((measures, (m,)), (row_measures, (SelectedRows(rows, indices), m)))
-            readings.append(
-                tuple(
-                    read(getattr(function, "__name__", "measure"), function, *of)
-                    for functions, of in of_both
-                    for function in functions
-                )
-            )
+            pairs = [(function, of) for functions, of in of_both for function in functions]
+            readings.append(tuple(read(getattr(one, "__name__", "measure"), one, *of) for one, of in pairs))
     return readings
 
 
@@ -167,23 +160,12 @@ def _functions(given: Iterable[Callable[..., Measurement]]) -> tuple[Callable[..
 def _checked(given: Any, n: int) -> Array:
     groups = flat_array(given)
     if groups.shape != (n,) or groups.dtype.kind not in "iu":
-        raise InputError(
-            f"expected integer groups of shape ({n},), got {groups.dtype} of shape {groups.shape}: give one group a row"
-        )
+        got = f"{groups.dtype} of shape {groups.shape}"
+        raise InputError(f"expected integer groups of shape ({n},), got {got}: give one group a row")
     if int(groups.min()) < -1 or int(groups.max()) >= MOST_GROUPS:
-        raise InputError(
-            f"expected groups from -1 (none) up to {MOST_GROUPS:,}, got {int(groups.min())} to {int(groups.max())}: "
-            "number them from 0"
-        )
+        got = f"{int(groups.min())} to {int(groups.max())}: number them from 0"
+        raise InputError(f"expected groups from -1 (none) up to {MOST_GROUPS:,}, got {got}")
     return groups.astype(np.int64)
-
-
-def _given(rows: Rows, groups: Array, **sums: Any) -> list[Moments]:
-    of_groups = GroupMoments(int(groups.max()) + 1, rows.shape[1], **sums)
-    for block, part in zip(rows.blocks(), np.split(groups, range(GRID, len(groups), GRID)), strict=True):
-        of_groups.update(block, part)
-        del block
-    return of_groups.finish()
 
 
 def _bins(rows: Rows, bin_size: int, **sums: Any) -> Iterator[Moments]:

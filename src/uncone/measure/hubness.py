@@ -37,8 +37,7 @@ E (N_k - k)^3 / s^3,  N_k the number of rows that have x among their k nearest, 
 k = 10, cosine, unless given; 0 where every row occurs equally often""",
     isotropic="no closed form; it grows with D",
     reads_badly="values of different N, k or metric are compared, and when many rows are equal: of copies those with the "
-    "lowest numbers are listed. Of a sample of lists the skewness comes from factorial moments, without bias in each "
-    "of "
+    "lowest numbers are listed. Of a sample of lists the skewness comes from factorial moments, without bias in each of "
     "them, and its interval from a jackknife; it is wide where hubs are few.",
     source="Radovanovic et al. 2010, eq. 1; the Robin Hood index of Feldbauer et al. 2018.",
 )  # fmt: skip
@@ -69,57 +68,51 @@ def hubness(
         k: neighbours of each row.
         metric: "cosine", as most retrieval compares rows, or "euclidean".
         neighbours: a search of the same rows with copies (`distinct=False`), this metric and at least k neighbours.
-
     Raises InputError: k below 1, an unknown metric, rows that are not finite, neighbours of another search.
     UndefinedMeasure: not more than k rows.
-
     >>> star = [[0.0, 0.0], [1.0, 0.0], [-1.1, 0.0], [0.0, 1.2]]  # listed 3, 1, 0 and 0 times
     >>> round(float(uncone.measure.hubness(star, k=1, metric="euclidean")), 4)  # 1.5 / 1.5^1.5
     0.8165
     """
     if whole_number(k, "k") < 1:
         raise InputError(f"expected at least one neighbour, got k = {k}: {NEIGHBOURS} is customary")
-    rows, m, neighbours = searched(
-        rows, moments, mask, neighbours, k, metric=metric, sample=sample, seed=seed, progress=progress
-    )
+    how: Any = {"metric": metric, "sample": sample, "seed": seed, "progress": progress}
+    rows, m, neighbours = searched(rows, moments, mask, neighbours, k, **how)
     n = neighbours.searched
     if neighbours.k < k:
-        raise UndefinedMeasure(
-            f"expected more than k = {k} rows to be neighbours, got {n}: pass more rows or a smaller k"
-        )
+        pass_ = "pass more rows or a smaller k"
+        raise UndefinedMeasure(f"expected more than k = {k} rows to be neighbours, got {n}: {pass_}")
     lists, interval, scale = neighbours.indices[:, :k], None, n / len(neighbours.queries)
     counts = np.bincount(lists.reshape(-1), minlength=m.n)
     bound = (n - 2) / math.sqrt(n - 1)  # of the skewness of n numbers, where one differs from all others
-    shares: dict[str, float | None] = dict.fromkeys(("robin_hood", "antihub_share", "top_share"))
+    shares: tuple[float | None, ...] = (None, None, None)
     if neighbours.sampled:
         value, interval = _sampled_skewness(lists, n, bound, seed)
     else:
         of_searched = counts[neighbours.queries]
-        deviation, shares = (of_searched - k).astype(np.float64), _shares(of_searched, k)
+        deviation, most = (of_searched - k).astype(np.float64), np.sort(of_searched)[-max(1, round(_TOP_SHARE * n)) :]
+        robin_hood, top_share = float(np.abs(deviation).sum()) / (2 * k * n), float(most.sum()) / (k * n)
+        shares = robin_hood, float((of_searched == 0).mean()), top_share
         variance = float(np.square(deviation).mean())
         value = 0.0 if variance == 0 else float((deviation**3).mean()) / variance**1.5
     order = np.argsort(-counts, kind="stable")[:TOP_HUBS]
-    top = counts[order].tolist()
-    labels = rows.labels
-    details = {
-        "k": k, "metric": metric, **shares, "hubs": (order if rows.ids is None else rows.ids[order]).tolist(),
-        "hub_counts": top if scale == 1 else [round(count * scale, 1) for count in top],
-        **({} if labels is None else {"hub_labels": token_texts(labels, order.tolist())}),
-        "duplicates": neighbours.duplicates, "tied": neighbours.tied, "queries": len(lists), "searched": n,
-    }  # fmt: skip
-    return reading(
-        HUBNESS, value, m, lowest=-bound, highest=bound, interval=interval, asked={"k": k, "metric": metric},
-        warnings=_warnings(neighbours, k), details=details,
-    )  # fmt: skip
+    top, labels, asked = counts[order].tolist(), rows.labels, {"k": k, "metric": metric}
+    details = asked | dict(zip(("robin_hood", "antihub_share", "top_share"), shares, strict=True))
+    details["hubs"] = (order if rows.ids is None else rows.ids[order]).tolist()
+    details["hub_counts"] = top if scale == 1 else [round(count * scale, 1) for count in top]
+    if labels is not None:
+        details["hub_labels"] = token_texts(labels, order.tolist())
+    details |= {"duplicates": neighbours.duplicates, "tied": neighbours.tied, "queries": len(lists), "searched": n}
+    rest = {"interval": interval, "asked": asked, "details": details, "warnings": _warnings(neighbours, k)}
+    return reading(HUBNESS, value, m, lowest=-bound, highest=bound, **rest)
 
 
 def _sampled_skewness(lists: Array, n: int, bound: float, seed: int) -> tuple[float, tuple[float, float] | None]:
     """The skewness of N_k over n rows, at most `bound`, from the lists of a sample, and its jackknife interval."""
     value = _thinned_skewness(lists, n)
     if value is None or abs(value) > bound:  # the unbiased variance of too few lists may be near 0, or below
-        raise UndefinedMeasure(
-            f"expected enough lists to estimate how unevenly rows occur in them, got {len(lists)}: take a larger sample"
-        )
+        lists_of = f"got {len(lists)}: take a larger sample"
+        raise UndefinedMeasure(f"expected enough lists to estimate how unevenly rows occur in them, {lists_of}")
     if len(lists) < 4 * _GROUPS:
         return value, None
     group = np.random.default_rng(seed).permutation(len(lists)) % _GROUPS
@@ -148,29 +141,13 @@ def _thinned_skewness(lists: Array, n: int) -> float | None:
     return None if variance <= _ROUNDING * square else (cube - 3 * k * square + 2 * k**3) / variance**1.5
 
 
-def _shares(counts: Array, k: int) -> dict[str, float | None]:
-    """The shares of hubs and antihubs."""
-    n = len(counts)
-    top = np.sort(counts)[-max(1, round(_TOP_SHARE * n)) :]
-    return {
-        "robin_hood": float(np.abs(counts - k).sum()) / (2 * k * n),
-        "antihub_share": float((counts == 0).mean()),
-        "top_share": float(top.sum()) / (k * n),
-    }
-
-
 def _warnings(neighbours: Neighbours, k: int) -> tuple[str, ...]:
-    n, zero, copies, tied = (
-        neighbours.searched, neighbours.rows - neighbours.searched, neighbours.duplicates, neighbours.tied,
-    )  # fmt: skip
-    said = (
+    n, copies, tied = neighbours.searched, neighbours.duplicates, neighbours.tied
+    zero = neighbours.rows - n
+    last = f"{tied} {plural(tied, 'row has', 'rows have')} two candidates for the last neighbour equally far"
+    return neighbours.warnings(
         (n < FEW_LISTS, f"{n} rows are few: single rows decide the skewness"),
         (zero, f"{zero} {plural(zero, 'row is', 'rows are')} all zero, without a direction, and left out"),
         (copies, f"{copies} {plural(copies, 'row equals', 'rows equal')} another: of copies, the first are listed"),
-        (
-            tied and neighbours.k == k,
-            f"{tied} {plural(tied, 'row has', 'rows have')} two candidates for the last neighbour equally far: "
-            "the lower number is listed",
-        ),
+        (tied and neighbours.k == k, f"{last}: the lower number is listed"),
     )
-    return (*(words for holds, words in said if holds), *neighbours.sampling_warnings())

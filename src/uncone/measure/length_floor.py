@@ -16,11 +16,11 @@ _SIGMAS = 2.0
 
 @dataclass(frozen=True, eq=False)
 class LengthFloor:
-    """The rows of one short length: their numbers, int64 (n,), and their median norm, beside that of all."""
+    """The rows of one short length."""
 
-    rows: Array
-    norm: float
-    median: float
+    rows: Array  # their numbers, int64 (n,)
+    norm: float  # their median norm
+    median: float  # that of all rows
     spread: float  # Standard deviation of their norms, over their mean
 
 
@@ -29,12 +29,8 @@ def length_floor(norms: Any, d: int) -> LengthFloor | None:
 
     A row that was drawn at random and then only shrunk, by the same factor at every step, keeps its direction, and the
     norms of such rows keep the relative spread of a Gaussian's, 1 / sqrt(2 D). So the group is looked for in a window
-    of four such spreads, and it must be a peak: the windows above and below hold a third as many rows at most.
-
-    Args:
-        norms: (N,), the norms of all rows.
-        d: the number of columns.
-
+    of four such spreads, and it must be a peak: the windows above and below hold a third as many rows at most. `norms`
+    (N,) are those of all rows, of `d` columns.
     >>> norms = np.concatenate([np.linspace(0.8, 1.2, 90), np.full(10, 0.1)])
     >>> length_floor(norms, 64).rows.tolist()
     [90, 91, 92, 93, 94, 95, 96, 97, 98, 99]

@@ -24,16 +24,12 @@ _EXPANDED = 2**22  # entries that one piece of lists may have while it is sorted
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """The nearest rows of some rows (the queries) among all N.
+    """The nearest rows of some rows (the queries) among all N. Row numbers are int64; under the cosine metric distances
+    are those of unit rows, sqrt(2 - 2 cos)."""
 
-    `indices` and `distances` are (Q, k): row numbers, int64, and distances, float64, from the nearest to the farthest;
-    under the cosine metric distances are those of unit rows, sqrt(2 - 2 cos). `queries` (Q,) are row numbers,
-    ascending.
-    """
-
-    indices: Array
-    distances: Array
-    queries: Array
+    indices: Array  # (Q, k), from the nearest to the farthest
+    distances: Array  # (Q, k), float64
+    queries: Array  # (Q,), ascending
     metric: Metric
     rows: int  # How many rows there are
     searched: int  # How many of them were searched: without zero rows under cosine, and without copies when `distinct`
@@ -51,10 +47,10 @@ class Neighbours:
         """Whether only some rows were asked."""
         return len(self.queries) < self.searched
 
-    def sampling_warnings(self) -> tuple[str, ...]:
-        """That a measure read a sample, where it did."""
+    def warnings(self, *said: tuple[Any, str]) -> tuple[str, ...]:
+        """The warnings of which the first part holds, and that a measure read a sample, where it did."""
         asked = f"{len(self.queries)} rows were asked for their neighbours among {self.searched}"
-        return (f"sampled: {asked}",) if self.sampled else ()
+        return tuple(words for holds, words in (*said, (self.sampled, f"sampled: {asked}")) if holds)
 
 
 @on_one_thread
@@ -86,7 +82,6 @@ def nearest_neighbours(
         sample: how many rows to ask, drawn with `seed`; all rows are searched. By default all up to 65,536 rows, else
             8,192.
         progress: called with the number of rows' worth of work done, out of N.
-
     Raises InputError: k or sample below 1, an unknown metric, rows that are not finite, moments of other rows.
     UndefinedMeasure: fewer than two rows (that differ, when `distinct`; that have a direction, under cosine).
     """
@@ -119,10 +114,8 @@ def nearest_neighbours(
     if duplicates and not distinct:
         near, squares = _with_copies(place, sizes, queries, min(k + 1, total - 1), near, squares)
     tied = int(np.count_nonzero(squares[:, k] == squares[:, k - 1])) if squares.shape[1] > k else 0
-    return Neighbours(
-        indices=ids[near[:, :k]], distances=np.sqrt(squares[:, :k]) * points.unit, queries=ids[queries], metric=metric,
-        rows=rows.shape[0], searched=total, distinct=distinct, duplicates=duplicates, tied=tied,
-    )  # fmt: skip
+    distances, counts = np.sqrt(squares[:, :k]) * points.unit, (rows.shape[0], total, distinct, duplicates, tied)
+    return Neighbours(ids[near[:, :k]], distances, ids[queries], metric, *counts)
 
 
 def _with_copies(
@@ -165,20 +158,17 @@ def searched(
     rows: Any, moments: Moments | None, mask: Any, neighbours: Neighbours | None, k: int, *,
     metric: Metric = "euclidean", distinct: bool = False, **rest: Any,
 ) -> tuple[Rows, Moments, Neighbours]:  # fmt: skip
-    """The rows that `mask` keeps, their moments and their neighbours, as given or made.
-
-    `rest` is as for `nearest_neighbours`.
-    """
+    """The rows that `mask` keeps, their moments and their neighbours, as given or made; `rest` is as for
+    `nearest_neighbours`."""
     rows, m = with_moments(rows, moments, mask, second=False)
     if neighbours is None:
         return rows, m, nearest_neighbours(rows, k, m, metric=metric, distinct=distinct, **rest)
     if not isinstance(neighbours, Neighbours):
         raise InputError(f"expected neighbours of nearest_neighbours, got {shown(neighbours)}: search these rows")
     if (neighbours.rows, neighbours.metric, neighbours.distinct) != (rows.shape[0], metric, distinct):
-        raise InputError(
-            f"expected neighbours of {rows.shape[0]} rows, {metric}, with distinct={distinct}, got a search of "
-            f"{neighbours.rows} rows, {neighbours.metric}, with distinct={neighbours.distinct}: search these rows so"
-        )
+        expected = f"{rows.shape[0]} rows, {metric}, with distinct={distinct}"
+        got = f"{neighbours.rows} rows, {neighbours.metric}, with distinct={neighbours.distinct}"
+        raise InputError(f"expected neighbours of {expected}, got a search of {got}: search these rows so")
     return rows, m, neighbours
 
 

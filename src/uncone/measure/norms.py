@@ -80,7 +80,6 @@ class NormProfile:
         """`NORM_ID_CORRELATION` of the rows so far, which have d features.
 
         Raises UndefinedMeasure: fewer than three rows, or norms that are all equal to 0.27%.
-
         >>> profile = NormProfile()
         >>> profile.update(np.array([1.0, 4.0, 2.0]), np.arange(3))  # ranks 1, 3, 2 against 1, 2, 3
         >>> round(float(profile.id_correlation(d=8)), 12)  # 1 - 6 (1 + 1) / (3 (3^2 - 1))

@@ -24,8 +24,7 @@ class OddRowFinder:
     """Finds them in n rows that come block by block. Memory is 12 bytes a row, up to `MOST_KEYS` rows.
 
     Rows are equal when two hashes of 32 bits agree: the upper halves of two sums of their 32-bit words times random
-        numbers
-    of 64 bits. Whatever two different rows are, their chance to agree is 2^-64 (Dietzfelbinger 1996, multiply and
+    numbers of 64 bits. Whatever two different rows are, they agree with chance 2^-64 (Dietzfelbinger 1996, multiply and
     shift).
     """
 
@@ -41,9 +40,7 @@ class OddRowFinder:
 
     def add_rows(self, start: int, block: Array, zero: Array, reserved: Array) -> None:
         """Add the rows (n, D) from number `start` on, as they are stored: what was centred may be equal by rounding.
-
-        `zero` and `reserved` (bool, (n,)) mark the zero rows and those reserved by name.
-        """
+        `zero` and `reserved` (bool, (n,)) mark the zero rows and those reserved by name."""
         self._zeros += int((zero & ~reserved).sum())
         self._reserved_zeros += int((zero & reserved).sum())
         there = np.flatnonzero(zero & ~reserved) + start
@@ -104,13 +101,9 @@ class OddRowFinder:
     @property
     def notes(self) -> tuple[str, ...]:
         """What there is to say of rows that were not compared."""
-        if self.every == 1:
-            return ()
-        return (
-            f"1 row in {self.every:,}, chosen by its numbers, was compared with the others, as there are more than "
-            f"{MOST_KEYS:,} "
-            "rows: how many rows are equal is an estimate.",
-        )
+        compared = f"1 row in {self.every:,}, chosen by its numbers, was compared with the others"
+        many = f"as there are more than {MOST_KEYS:,} rows: how many rows are equal is an estimate."
+        return (f"{compared}, {many}",) if self.every > 1 else ()
 
     def find(self, rows: Rows, norms: NormProfile) -> tuple[OddRows, ...]:
         """What there is of each kind; `norms` are those of all rows, and `rows` knows ids and labels."""

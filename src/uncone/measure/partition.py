@@ -41,10 +41,8 @@ c over the eigenvectors of X'X, both signs of each""",
     reads_badly="matrices of different norms are compared: multiplying all rows by a number changes it, and at mean norm "
     "|w| a drifted cloud has about exp(-2 |mu|). Short rows read near 1 whatever they look like. Published values take "
     "the signs that a LAPACK driver happens to return: `details` has `one_sign`, with c . mu >= 0 (the larger Z where "
-    "c . mu is rounding), and the interval from `low` to `high` over all 2^D choices. Where eigenvalues coincide any "
-    "basis "
-    "of their eigenvectors will do: eight others are tried, and a warning, `tied`, `tied_low` and `tied_high` say "
-    "what they give.",
+    "c . mu is rounding), and the interval from `low` to `high` over all 2^D choices. Where eigenvalues coincide any basis "
+    "of their eigenvectors will do: eight others are tried, and a warning, `tied`, `tied_low` and `tied_high` say what they give.",
     source="Mu & Viswanath 2018, eq. 6, after Arora et al. 2016; Bis et al. 2021.",
 )  # fmt: skip
 GAUSSIAN_ISOTROPY = MeasureDescription(
@@ -72,9 +70,7 @@ def partition_isotropy(
             eigenvalues coincide.
         moments: the moments of the same rows, with second-order sums; computed when not given.
         progress: called with the number of rows done.
-
     Raises InputError: rows that are not finite, or moments of other rows or under weights. UndefinedMeasure: no rows.
-
     >>> x = [[2.0, 0.0], [0.0, 1.0]]  # Z is e^2 + 1, e^-2 + 1, e + 1 and e^-1 + 1
     >>> round(float(uncone.measure.partition_isotropy(x)), 4)  # (e^-2 + 1) / (e^2 + 1) = e^-2
     0.1353
@@ -90,20 +86,17 @@ def partition_isotropy(
     one = np.where(along > 0, plus, minus)
     one = np.where(np.abs(along) > _NO_SIDE * m.epsilon * m.norm_max, one, np.maximum(plus, minus))
     logarithm = float(np.minimum(plus, minus).min() - np.maximum(plus, minus).max())
-    value, warnings = math.exp(logarithm), _warnings(m) + ambiguity
+    value, warnings = math.exp(logarithm), ambiguity
     if value == 0:
         warnings += (f"too small for a float: its natural logarithm is {logarithm:.6g}",)
-    return reading(
-        PARTITION_ISOTROPY, value, m, reference=_isotropic(m), asked={"norm": m.mean_norm()}, warnings=warnings,
-        details={"one_sign": math.exp(float(one.min() - one.max())), "low": low, "high": high, **tied},
-    )  # fmt: skip
+    details = {"one_sign": math.exp(float(one.min() - one.max())), "low": low, "high": high, **tied}
+    return _isotropy(PARTITION_ISOTROPY, value, m, warnings, details=details)
 
 
 def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
-    """`GAUSSIAN_ISOTROPY` of `x`, rows or moments (see `moments_of`).
+    """`GAUSSIAN_ISOTROPY` of `x`, rows or moments.
 
     Raises UndefinedMeasure: no rows.
-
     >>> m = uncone.Moments.of([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     >>> round(float(uncone.measure.gaussian_isotropy(m)), 4)  # variances 8/3 and 2/3: exp(1/3 - 4/3)
     0.3679
@@ -120,15 +113,12 @@ def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
     least, most = quadratic - linear, quadratic + linear
     value = math.exp(float(least.min() - most.max()))
     error = value * float(unsure[least.argmin()] + unsure[most.argmax()])
-    return reading(
-        GAUSSIAN_ISOTROPY, value, m, reference=_isotropic(m), asked={"norm": m.mean_norm()},
-        warnings=_warnings(m) + rounding_warnings(value, m, error),
-    )  # fmt: skip
+    return _isotropy(GAUSSIAN_ISOTROPY, value, m, rounding_warnings(value, m, error))
 
 
 def partition_of(rows: Rows, m: Moments, *, progress: Callable[[int], None] | None = None) -> tuple[Array, Array]:
-    """`log_partition` for all D directions of the moments `m`, of which `rows` are all or some: where few rows leave
-    directions out, c.w is 0."""
+    """`log_partition` of all or some of the rows of `m`, along all D directions; c.w is 0 where few rows leave
+    directions out."""
     directions = m.directions()
     both = log_partition(rows, directions, longest=m.norm_max, progress=progress)
     left = np.full(m.d - directions.shape[1], math.log(rows.shape[0]))
@@ -175,8 +165,8 @@ def _rounding(m: Moments, values: Array, along: Array) -> float:
 
 
 def tied_runs(values: Array, rounding: float) -> list[tuple[int, int]]:
-    """The runs (first, stop) of two or more eigenvalues (D,), largest first, that coincide within `rounding` and are
-    not 0: along the eigenvectors of those all c.w are 0."""
+    """The runs (first, stop) of two or more falling eigenvalues (D,) that coincide within `rounding`; none of 0, as all
+    c.w are 0 along their eigenvectors."""
     apart = (values[:-1] - values[1:] > rounding) | (values[1:] <= rounding)
     edges = [0, *(np.flatnonzero(apart) + 1).tolist(), len(values)]
     return [(first, stop) for first, stop in pairwise(edges) if stop - first > 1]
@@ -206,11 +196,9 @@ def _ambiguity(
     if max(spreads) - min(spreads) <= _SPREAD:
         return {}, ()
     low, high = math.exp(-max(spreads)), math.exp(-min(spreads))
-    return {"tied": size, "tied_low": low, "tied_high": high}, (
-        f"{size} eigenvalues coincide within rounding, so that their eigenvectors are one choice of many and I(W) is "
-        "not "
-        f"unique: over {CHOICES + 1} choices it lies from {low:.3g} to {high:.3g}",
-    )
+    coincide = f"{size} eigenvalues coincide within rounding, so that their eigenvectors are one choice of many"
+    words = f"{coincide} and I(W) is not unique: over {CHOICES + 1} choices it lies from {low:.3g} to {high:.3g}"
+    return {"tied": size, "tied_low": low, "tied_high": high}, (words,)
 
 
 def _other_basis(m: Moments, runs: list[tuple[int, int]], turn: int) -> Array:
@@ -250,15 +238,17 @@ def sign_interval(plus: Array, minus: Array) -> tuple[float, float]:
     return math.exp(-widest), math.exp(-narrowest)
 
 
-def _isotropic(m: Moments) -> float:
-    """I(W) over both signs of a Gaussian isotropic cloud with the same N, D and mean square norm: from half the
-    Marchenko-Pastur edges, and the mean of N rows, off by sigma sqrt(2 / (pi N)) along each, twice."""
-    variance = m.norm_square_sum / m.weight / m.d
+def _isotropy(
+    description: MeasureDescription, value: float, m: Moments, warnings: tuple[str, ...], **rest: Any
+) -> Measurement:
+    """A reading of I(W). Its reference is I(W) over both signs of a Gaussian isotropic cloud with the same N, D and
+    mean square norm: from half the Marchenko-Pastur edges, and the mean of N rows, off by sigma sqrt(2 / (pi N)) along
+    each, twice."""
+    variance, norm = m.norm_square_sum / m.weight / m.d, m.mean_norm()
     spectrum = marchenko_pastur(m.effective_n, m.d) * variance
     noise = 2 * math.sqrt(2 * variance / (math.pi * m.effective_n))
-    return math.exp(0.5 * float(spectrum[-1] - spectrum[0]) - noise)
-
-
-def _warnings(m: Moments) -> tuple[str, ...]:
-    tiny = f"tiny norms: at mean norm {m.mean_norm():.2g} exponents are small, and I(W) says less of the rows' directions than of their length"
-    return (tiny,) if m.mean_norm() < SHORT_ROWS else ()
+    reference = math.exp(0.5 * float(spectrum[-1] - spectrum[0]) - noise)
+    if norm < SHORT_ROWS:
+        tiny = f"tiny norms: at mean norm {norm:.2g} exponents are small"
+        warnings = (f"{tiny}, and I(W) says less of the rows' directions than of their length", *warnings)
+    return reading(description, value, m, reference=reference, asked={"norm": norm}, warnings=warnings, **rest)

@@ -18,20 +18,17 @@ KEPT_BYTES = 192 * 2**20
 """Rows of up to this size are kept for a search; larger matrices are read again, stripe by stripe."""
 STRIPE_BYTES = 64 * 2**20
 _ORDINARY = (1e-6, 1e6)  # Between these, squares and products of float32 are nowhere near the ends of its range
-_CONE = (
-    0.75  # the mean cosine from which on unit rows are centred in float64: what they differ by is less than they are
-)
+_CONE = 0.75  # the mean cosine from which on unit rows are centred in float64: they differ by less than they are long
 _PAIRS = 128  # rows a thread subtracts at once: float64 copies of them fit into a core's cache
 _CODED = 512
 _ROUNDING = {"f": 2.0**-24, "d": 2.0**-53}  # by dtype
 
 
 class Points:
-    """N points of a metric: the rows themselves, or (cosine) the rows divided by their norms; zero rows have no
-    direction and are left out.
+    """N points of a metric: the rows themselves, or (cosine) the rows divided by their norms, without zero rows.
 
-    Products are taken of `centered` points: a fixed shift changes no difference, and where the mean is long it would
-    cost all digits. Every length is in units of `unit`, a power of two that keeps squares inside float32.
+    Products are taken of `centered` points: a fixed shift changes no difference, and a long mean would cost all digits.
+    Every length is in units of `unit`, a power of two that keeps squares inside float32.
     """
 
     def __init__(self, rows: Rows, moments: Moments, *, metric: Metric, ids: Array | None = None) -> None:
@@ -40,7 +37,8 @@ class Points:
         self.unit = 1.0
         self._divisor: Array | None = None
         if metric == "cosine":
-            norms = _norms(rows)
+            pieces = by_piece(rows, _PAIRS, lambda _, x: row_norms(x.astype(np.float64)))
+            norms = np.concatenate(list(pieces))  # of float64: distances of unit rows are as exact as these are
             if ids is None and moments.zero_rows:
                 ids = np.flatnonzero(norms)
             norms = norms if ids is None else norms[ids]
@@ -136,17 +134,6 @@ class Points:
             share(partial(difference, x, y, x0, y0, pairs[start : start + _PAIRS]) for start in cuts)
             del y
         return squares
-
-
-def _norms(rows: Rows) -> Array:
-    """The rows' norms, summed in float64: distances of unit rows are as exact as these are."""
-    norms = np.empty(rows.shape[0])
-
-    def work(which: slice, x: Array) -> None:
-        norms[which] = row_norms(x.astype(np.float64))
-
-    list(by_piece(rows, _PAIRS, work))
-    return norms
 
 
 def first_of_each(points: Points) -> Array:

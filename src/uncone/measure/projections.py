@@ -78,9 +78,9 @@ def project_about(
     """The products of all rows less `point` (D,) with the columns of `axes` (D, K), float64 (N, K), and the squared
     lengths of these differences, float64 (N,). Read once.
 
-    The difference is taken before the products: of rows that share an offset the products of the rows themselves would
-    hold nothing else. It is taken in the dtype of the blocks, where it loses no digit of a row near to `point`, and
-    what rounding left of `point` is put right in float64.
+    The difference is taken first: of rows that share an offset the products of the rows themselves would hold nothing
+    else. It is taken in the dtype of the blocks, where it loses no digit of a row near to `point`; what rounding left
+    of `point` is put right in float64.
     """
     near = point.astype(rows.widened)
     left = point - near

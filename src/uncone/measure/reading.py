@@ -54,9 +54,7 @@ def moments_of(x: Any, mask: Any = None, **sums: Any) -> Moments:
         mask: (B, T), or (N,), bool or 0 and 1: True = keep. States of texts come with padding that no number tells from
             a state: three axes without a mask are refused.
         sums: which sums to take, as for `Moments.of`.
-
     Raises InputError: anything else, rows that are not finite, or a mask beside moments.
-
     >>> states = np.array([[[2.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [9.0, 9.0]]])  # the last one is padding
     >>> uncone.measure.moments_of(states, mask=[[1, 1], [1, 0]]).n
     3

@@ -1,8 +1,7 @@
 """The exact nearest points: candidates from products, differences in float64, and a proof of each row.
 
 A score is -|z - z'|^2 / 2 as a product of centred points gives it. Nothing of the size of a tile is ever sorted: a
-row's worst candidate is a threshold, only what passes it is picked out of a tile, and that is little once a first tile
-was seen.
+row's worst candidate is a threshold, and only what passes it is picked out of a tile.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""How is the variance spread over directions? Ranks, entropies and shares read from the eigenvalues."""
+"""How is the variance spread over directions? Ranks, entropies and shares of the eigenvalues."""
 
 import math
 from collections.abc import Callable
@@ -93,10 +93,9 @@ CONDITION_NUMBER = MeasureDescription(
 
 
 def effective_rank(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
-    """`EFFECTIVE_RANK` of `x`, rows or moments (see `moments_of`); centred, a common direction is no dimension.
+    """`EFFECTIVE_RANK` of `x`, rows or moments; centred, a common direction is no dimension.
 
     Raises UndefinedMeasure: rows that are all equal (all zero when raw).
-
     >>> m = uncone.Moments.of([[3.0, 0.0], [0.0, 1.0]])  # raw, p = 3/4 and 1/4
     >>> round(float(uncone.measure.effective_rank(m, centered=False)), 4)  # (4/3)^(3/4) 4^(1/4)
     1.7548
@@ -107,10 +106,9 @@ def effective_rank(x: Any, *, centered: bool = True, mask: Any = None) -> Measur
 
 
 def rankme(x: Any, *, mask: Any = None) -> Measurement:
-    """`RANKME` of `x`, rows or moments (see `moments_of`).
+    """`RANKME` of `x`, rows or moments.
 
     Raises UndefinedMeasure: rows that are all zero.
-
     >>> round(float(uncone.measure.rankme(np.eye(2))), 4)  # p = 1/2 and 1/2
     2.0
     """
@@ -127,26 +125,22 @@ def rankme(x: Any, *, mask: Any = None) -> Measurement:
 
 
 def stable_rank(x: Any, *, centered: bool = False, mask: Any = None) -> Measurement:
-    """`STABLE_RANK` of `x`, rows or moments (see `moments_of`).
+    """`STABLE_RANK` of `x`, rows or moments.
 
     Raises UndefinedMeasure: rows that are all zero (all equal when centred).
-
     >>> m = uncone.Moments.of([[3.0, 0.0], [0.0, 1.0]])
     >>> round(float(uncone.measure.stable_rank(m)), 4)  # (9 + 1) / 9
     1.1111
     """
     m = moments_of(x, mask)
-    highest = float(min(m.n, m.d))
-    return _spectral(
-        STABLE_RANK, lambda values: float(values.sum() / values[0]), m, centered, leading=1, highest=highest
-    )
+    ends = {"leading": 1, "highest": float(min(m.n, m.d))}
+    return _spectral(STABLE_RANK, lambda values: float(values.sum() / values[0]), m, centered, **ends)
 
 
 def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -> Measurement:
-    """`ANISOTROPY` of `x`, rows or moments (see `moments_of`): of direction k, from 1 to D, by falling share.
+    """`ANISOTROPY` of `x`, rows or moments: of direction k, from 1 to D, by falling share.
 
     Raises InputError: no such direction. UndefinedMeasure: rows that are all equal (all zero when raw).
-
     >>> m = uncone.Moments.of([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     >>> round(float(uncone.measure.anisotropy(m)), 12)  # 18 / (18 + 2)
     0.9
@@ -160,10 +154,9 @@ def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -
 
 
 def singular_entropy(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
-    """`SINGULAR_ENTROPY` of `x`, rows or moments (see `moments_of`).
+    """`SINGULAR_ENTROPY` of `x`, rows or moments.
 
     Raises UndefinedMeasure: rows that are all equal (all zero when raw).
-
     >>> m = uncone.Moments.of([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     >>> round(float(uncone.measure.singular_entropy(m)), 4)  # ln 2
     0.6931
@@ -173,30 +166,27 @@ def singular_entropy(x: Any, *, centered: bool = True, mask: Any = None) -> Meas
 
 
 def condition_number(x: Any, *, centered: bool = False, mask: Any = None) -> Measurement:
-    """`CONDITION_NUMBER` of `x`, rows or moments (see `moments_of`).
+    """`CONDITION_NUMBER` of `x`, rows or moments.
 
     Raises UndefinedMeasure: the matrix has not full column rank, to the precision of the products it was summed with.
-
     >>> round(float(uncone.measure.condition_number([[3.0, 0.0], [0.0, 1.0]])), 12)
     3.0
     """
     m = moments_of(x, mask)
     values = m.spectrum(centered=flag(centered, "centered"))
     if m.n < m.d or values[-1] <= m.spectral_rounding(centered=centered)[-1]:
-        raise UndefinedMeasure(
-            f"the smallest of {m.d} squared singular values is within the rounding of the largest: "
-            "the rows do not span all dimensions, or not to this precision; pass float64 rows for more digits"
-        )
+        small = f"the smallest of {m.d} squared singular values is within the rounding of the largest"
+        span = "the rows do not span all dimensions, or not to this precision; pass float64 rows for more digits"
+        raise UndefinedMeasure(f"{small}: {span}")
     return _spectral(CONDITION_NUMBER, lambda values: math.sqrt(float(values[0] / values[-1])), m, centered)
 
 
 def alpha_req(eigenvalues: Array) -> float:
-    """alpha-ReQ: alpha of eigenvalues ~ rank^-alpha (Agrawal et al. 2022): low is flat, high is steep.
+    """alpha-ReQ: alpha of eigenvalues (D,) ~ rank^-alpha (Agrawal et al. 2022): low is flat, high is steep.
 
     Least squares of the logarithms with weights 1 / rank (Stringer et al. 2019), so that each octave counts the same,
-    over ranks 3 to 100; from rank 1 where there are fewer than 16 eigenvalues (D,), which fall.
-
-    Raises UndefinedMeasure: fewer than 3 eigenvalues above rounding.
+    over ranks 3 to 100; from rank 1 where there are fewer than 16 eigenvalues. They fall. Raises UndefinedMeasure:
+    fewer than 3 eigenvalues above rounding.
     """
     return fit_alpha(eigenvalues)[0]
 
@@ -219,7 +209,6 @@ def effective_dimensions(singular: Array) -> float:
     """exp of the entropy of singular values (D,) over their sum: the effective rank of Roy & Vetterli 2007.
 
     Raises UndefinedMeasure: all are zero.
-
     >>> round(effective_dimensions(np.array([3.0, 1.0])), 4)  # (4/3)^(3/4) 4^(1/4)
     1.7548
     """
@@ -233,10 +222,7 @@ def logit_spectrum(gram: Array, second: Array) -> Array:
 
     They are those of C W S^(1/2), of the head W (V, D) less its mean row and the second moment S of the states. Neither
     W -> W R with h -> R^-1 h changes them, nor a row added to all rows of W: they belong to the model's probabilities.
-
-    Args:
-        gram: (C W)' C W, (D, D).
-        second: S, the mean of h h', (D, D).
+    `gram` is (C W)' C W, and `second` is S, the mean of h h'; both (D, D).
     """
     values, vectors = np.linalg.eigh(second)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
@@ -247,9 +233,9 @@ def logit_spectrum(gram: Array, second: Array) -> Array:
 def marchenko_pastur(n: float, d: int) -> Array:
     """The eigenvalues of the covariance of n isotropic rows of d features with unit variance, largest first.
 
-    Marchenko & Pastur (1967): with g = d/n, the eigenvalues fill [(1 - sqrt g)^2, (1 + sqrt g)^2] with density sqrt((l+
-    - l)(l - l-)) / (2 pi g l); when g > 1, a share 1 - 1/g of them is zero. Returned are the d quantiles at (k - 1/2) /
-    d, float64 (d,); their mean is 1.
+    Marchenko & Pastur (1967): with g = d/n, they fill [(1 - sqrt g)^2, (1 + sqrt g)^2] with density sqrt((l+ - l)(l -
+    l-)) / (2 pi g l); when g > 1, a share 1 - 1/g of them is zero. Returned are the d quantiles at (k - 1/2) / d,
+    float64 (d,); their mean is 1.
     """
     if not finite_number(n, "n") > 0:
         raise InputError(f"expected n above 0, got {n}: it is the number of rows, or an effective one")
@@ -274,10 +260,8 @@ def _spectral(
     description: MeasureDescription, function: Callable[[Array], float], m: Moments, centered: bool,
     k: int | None = None, leading: int | None = None, **ends: float,
 ) -> Measurement:  # fmt: skip
-    """The reading of `function` on the spectrum, with the same of an isotropic spectrum as reference.
-
-    A function of the first `leading` values and their sum with the others needs no decomposition.
-    """
+    """The reading of `function` on the spectrum, beside that of an isotropic spectrum. A function of the first
+    `leading` values and the sum of the others needs no decomposition."""
     centered = flag(centered, "centered")
     values = m.spectrum(centered=centered) if leading is None else m.leading_spectrum(leading, centered=centered)
     if float(values.sum()) <= 0:
@@ -287,8 +271,7 @@ def _spectral(
     if leading is None:  # the first few values and their sum keep their digits
         kept, error, dropped = _resolved(values, function, m, centered)
         if dropped:
-            said = counted(dropped, "squared singular value")
-            warnings += (f"{said} within the rounding of the largest count as 0",)
+            warnings += (f"{counted(dropped, 'squared singular value')} within the rounding of the largest count as 0",)
         values = kept
     value = function(values)
     try:
@@ -306,11 +289,8 @@ def _spectral(
 def _resolved(
     values: Array, function: Callable[[Array], float], m: Moments, centered: bool
 ) -> tuple[Array, float, int]:
-    """The eigenvalues with 0 for those that rounding may have made; the error of `function` of them; how many are 0.
-
-    Rounding moves eigenvalues independently of each other, so the error is that of random signs. Those that count as 0
-    may have been twice as large as they came.
-    """
+    """The eigenvalues with 0 for those that rounding may have made (and that may have been twice as large); the error
+    of `function` of them, for errors of random signs; and how many are 0."""
     most = min(m.n - int(centered), m.d)
     resolved = values > m.spectral_rounding(centered=centered)
     resolved[most:] = False  # so few rows span no more directions: the others are rounding, however large

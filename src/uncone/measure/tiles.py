@@ -136,8 +136,7 @@ def load(points: Points, group: list[slice]) -> list[Block]:
 
 
 def _pairs(blocks: list[Block], others: list[Block]) -> Iterator[tuple[Block, Block]]:
-    """Every pair of a block and another once, in rounds in which a block plays at most twice: threads seldom wait for
-    each other."""
+    """Every pair of a block and another once, in rounds in which a block plays at most twice: threads seldom wait."""
     longer = max(len(blocks), len(others))
     for turn in range(longer):
         for i, block in enumerate(blocks):

@@ -69,13 +69,8 @@ def under_trained_tokens(
             have no token, those of count 0 are the known-unused ones.
         rate: the false-discovery rate, between 0 and 1. It holds if the tail of ordinary rows toward the unused ones is
             no heavier than normal, and fewer than a quarter of all rows are untrained.
-        most: how many found tokens are listed.
+        most: how many found tokens are listed, those with the smallest p-values first, beside 20 known-unused ones.
         progress: called with the number of rows done.
-
-    Returns:
-        `UnderTrained`, with at most `most` found tokens and 20 known-unused ones, those with the smallest p-values
-        first.
-
     Raises InputError: rate or counts that do not fit, moments of other rows, rows that are not finite.
     UndefinedMeasure: too few rows are known to be unused, they do not stand out for either indicator, or the rows are
     so far from 0 that their dtype does not hold what they differ by.
@@ -93,24 +88,23 @@ def under_trained_tokens(
 
 @dataclass(frozen=True)
 class UntrainedAxes:
-    """What rows are compared with: `axes` (D, 3) are the mean row, the sum of the centred known-unused rows, and the
-    first principal component; zero where there is none. `expected` rows are known to be unused, `reference` rows make
-    the sum."""
+    """What rows are compared with."""
 
     rows: Rows
     counts: Array | None
-    axes: Array
+    axes: (
+        Array  # (D, 3): the mean row, the sum of the centred known-unused rows, the first principal component, or zero
+    )
     mean_norm: float
-    expected: Array
-    reference: Array
+    expected: Array  # the rows known to be unused
+    reference: Array  # the rows of the sum
     why: str
 
 
 def untrained_axes(rows: Rows, m: Moments, known: tuple[Array, str], counts: Any) -> UntrainedAxes:
     """What to project all rows on; `known` is from `known_unused`. Reads the known-unused rows, or where there are few
     those of count 0."""
-    (n, d), counts = rows.shape, counts_for(counts, rows.shape[0])
-    expected, why = known
+    (n, d), counts, (expected, why) = rows.shape, counts_for(counts, rows.shape[0]), known
     reference = expected
     if int(expected.sum()) < FEWEST_RESERVED:
         reference = np.zeros_like(expected) if counts is None else counts == 0
@@ -156,16 +150,12 @@ def find_projected(
     if evidence.to_unused is None:
         order = (prefer,)
         if bool(axes.reference.any()):
-            raise UndefinedMeasure(
-                "expected rows known to be unused that lie apart from the others, got their mean at the mean of all "
-                "rows"
-            )
+            apart = "rows known to be unused that lie apart from the others"
+            raise UndefinedMeasure(f"expected {apart}, got their mean at the mean of all rows")
         if prefer == "cosine":
-            raise UndefinedMeasure(
-                f"expected at least {FEWEST_RESERVED} rows known to be unused (reserved by name, without a token, or "
-                "of "
-                "count 0), got fewer: give counts of a text that leaves some out"
-            )
+            known = "rows known to be unused (reserved by name, without a token, or of count 0)"
+            got = "got fewer: give counts of a text that leaves some out"
+            raise UndefinedMeasure(f"expected at least {FEWEST_RESERVED} {known}, {got}")
     for indicator in order:
         try:
             return _conclude(axes, evidence, indicator, rate, most)
@@ -176,13 +166,12 @@ def find_projected(
 
 @dataclass(frozen=True)
 class _Evidence:
-    """By row, float64 (N,): the norm, and the cosines to the known-unused rows and to the mean row, None without such.
-    `removed` says whether the first principal component was removed from the former."""
+    """By row, float64 (N,): the norm, and the cosines to the known-unused rows and to the mean row, None without such."""
 
     norms: Array
     to_unused: Array | None
     to_mean: Array | None
-    removed: bool = False
+    removed: bool = False  # the first principal component, from the rows of `to_unused`
 
 
 def _evidence(axes: UntrainedAxes, norms: Array, products: Array, squares: Array) -> _Evidence:
@@ -198,11 +187,10 @@ def _evidence(axes: UntrainedAxes, norms: Array, products: Array, squares: Array
     y_square = np.where(squares > np.square(least), squares, 0.0)
     directed, lost = np.count_nonzero(norms), np.count_nonzero((norms > 0) & (y_square == 0))
     if 2 * lost > directed:
+        got = f"{lost:,} of {directed:,} equal to their mean row (length {length:.3g}) within rounding"
+        then = "subtract the mean row before they are stored, or store float64"
         raise UndefinedMeasure(
-            f"expected rows that differ by more than {axes.rows.dtype} rounds off, got {lost:,} of {directed:,} "
-            "equal to "
-            f"their mean row (length {length:.3g}) within rounding: subtract the mean row before they are stored, "
-            "or store float64"
+            f"expected rows that differ by more than {axes.rows.dtype} rounds off, got {got}: {then}"
         )
     u_square, u_first = float(unused @ unused), float(unused @ first)
     plain = _cosines(along, y_square, u_square, axes.reference)
@@ -253,11 +241,9 @@ def _conclude(axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, ra
     if evidence.to_unused is not None:
         seen, known = np.count_nonzero(q[axes.reference] <= rate), int(axes.reference.sum())
         if seen < CONTROL * known:
-            raise UndefinedMeasure(
-                f"expected at least {CONTROL:.0%} of the rows known to be unused to be found by it, got {seen} of "
-                f"{known}: "
-                "they look too much like the others for untrained rows to be told"
-            )
+            expected_ = f"expected at least {CONTROL:.0%} of the rows known to be unused to be found by it"
+            like = "they look too much like the others for untrained rows to be told"
+            raise UndefinedMeasure(f"{expected_}, got {seen} of {known}: {like}")
     finds, known_finds = (q <= rate) & tested, (q <= rate) & expected
     by_p = np.argsort(p, kind="stable")
     listed = [*by_p[finds[by_p]][:most].tolist(), *by_p[known_finds[by_p]][:MOST_KNOWN_LISTED].tolist()]
@@ -310,29 +296,22 @@ class Null:
 
 
 def robust_null(values: Any) -> Null:
-    """A normal null for one-sided tests of large values, fitted to the bulk of the values themselves.
+    """A normal null for one-sided tests of large values, fitted to the bulk of the finite readings `values` (N,).
 
     The centre is the median. The scale is the largest of three: the distances from the median to both quartiles and to
     the lowest tenth, each in units of the normal distribution (an empirical null, after Efron 2004, by quantiles). Rows
     that stand out lie above, and move only the median and the upper quartile: while they are less than a quarter of the
     rows the null grows only wider and higher, and p-values larger. It assumes that the readings of ordinary rows have
-    no heavier upper tail than this normal distribution.
-
-    Args:
-        values: finite readings (N,), most of them of ordinary rows.
-
-    Raises UndefinedMeasure: fewer than 100 values, or the lowest tenth, the median and both quartiles are the same (to
-    1e-12), which takes about two thirds of the values.
+    no heavier upper tail than this normal distribution. Raises UndefinedMeasure: fewer than 100 values, or the lowest
+    tenth, the median and both quartiles are the same (to 1e-12), which takes about two thirds of the values.
     """
     values = as_floats(values, "values")
     if values.ndim != 1 or not np.isfinite(values).all():
-        raise InputError(
-            f"expected finite readings (N,), got shape {values.shape} or some that are not finite: pass one a row"
-        )
+        got = f"shape {values.shape} or some that are not finite: pass one a row"
+        raise InputError(f"expected finite readings (N,), got {got}")
     if len(values) < FEWEST_FOR_A_NULL:
-        raise UndefinedMeasure(
-            f"expected at least {FEWEST_FOR_A_NULL} rows for a null, got {len(values)}: pass more rows"
-        )
+        got = f"{len(values)}: pass more rows"
+        raise UndefinedMeasure(f"expected at least {FEWEST_FOR_A_NULL} rows for a null, got {got}")
     tenth, lower, center, upper = np.quantile(values, (0.1, 0.25, 0.5, 0.75), method="nearest").tolist()
     scale = max((center - lower) / _QUARTER, (upper - center) / _QUARTER, (center - tenth) / _TENTH)
     if not scale > 1e-12 * abs(center):
@@ -343,14 +322,9 @@ def robust_null(values: Any) -> Null:
 def benjamini_hochberg(p: Any) -> Array:
     """The q-values: the least false-discovery rate at which each is a find (Benjamini & Hochberg 1995).
 
-    q_(i) = min over j >= i of N p_(j) / j. Taking all rows with q <= a keeps the expected share of false finds at or
-    below a, for independent p-values, and for ones with positive dependence (Benjamini & Yekutieli 2001).
-
-    Returns:
-        float64 (N,), in the order of `p`, each in [0, 1].
-
-    Raises InputError: a p-value outside [0, 1].
-
+    q_(i) = min over j >= i of N p_(j) / j, float64 (N,), in the order of `p`. Taking all rows with q <= a keeps the
+    expected share of false finds at or below a, for independent p-values, and for ones with positive dependence
+    (Benjamini & Yekutieli 2001). Raises InputError: a p-value outside [0, 1].
     >>> [round(q, 6) for q in benjamini_hochberg([0.01, 0.5, 0.02]).tolist()]
     [0.03, 0.5, 0.03]
     """

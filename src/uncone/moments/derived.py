@@ -50,7 +50,6 @@ class Moments(Sums):
                 `uniformity` read.
             shift: (D,); by default the mean of the first 512 rows. To merge byte for byte, share one, cell by cell.
             progress: called with the number of rows done.
-
         Raises InputError: a row is not finite; weights of another length, negative or all zero.
         """
         rows = as_samples(rows)
@@ -69,10 +68,8 @@ class Moments(Sums):
     def add_all(
         self, rows: Rows, weights: Array | None = None, progress: Callable[[int], None] | None = None
     ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Add all rows, cell by cell of the grid; the parts that were added, behind their first row's number.
-
-        `del` a part before the next: the reader uses its memory again.
-        """
+        """Add all rows, cell by cell of the grid; the parts that were added, behind their first row's number. `del` a
+        part before the next: the reader uses its memory again."""
         n = rows.shape[0]
         if n > self.most_kept():
             self.sum_products()
@@ -114,8 +111,7 @@ class Moments(Sums):
         """The diagonal of the mean of (x - mean)(x - mean)', float64 (D,)."""
         if not self.keeps_rows:
             m = self.first / self.weight
-            diagonal: Array = self._second().diagonal() / self.weight - m * m
-            return diagonal
+            return np.asarray(self._second().diagonal() / self.weight - m * m)
         if "squares" not in self._derived:
             self._derived["squares"] = np.square(self._about_mean()).sum(0)
         return self._derived["squares"]  # type: ignore[no-any-return]
@@ -144,7 +140,7 @@ class Moments(Sums):
         """The covariance, float64 (D, D), divided by N - 1 (by N (1 - 1/N) in Kish's sense under weights)."""
         self._require_rows(2)
         n = self.effective_n
-        scatter: Array = self._scatter()
+        scatter = self._scatter()
         return np.multiply(scatter, n / ((n - 1) * self.weight), out=scatter)
 
     def second_moment(self) -> Array:
@@ -159,9 +155,7 @@ class Moments(Sums):
         """The sum of w (x - mean)(x - mean)', (D, D)."""
         if self.keeps_rows:
             rows = self._about_mean()
-            product: Array = rows.T @ rows
-            product *= self.weight
-            return product
+            return np.multiply(product := rows.T @ rows, self.weight, out=product)
         return _add_outer(self._second(), -self.first / self.weight, self.first, out=uninitialised((self.d, self.d)))
 
     def _about_mean(self) -> Array:
@@ -205,14 +199,14 @@ class Moments(Sums):
         return values if len(values) == self.d else np.append(values, np.zeros(self.d - len(values)))
 
     def leading_spectrum(self, k: int, *, centered: bool) -> Array:
-        """The first k numbers of `spectrum` and the sum of the others, float64 (k + 1,).
-
-        Without a decomposition, unless one was made before.
-        """
+        """The first k numbers of `spectrum` and the sum of the others, float64 (k + 1,), without a decomposition unless
+        one was made."""
         self._require_rows(2 if flag(centered, "centered") else 1)
         whole_number(k, "k", 1)
-        known, name = ("centered" if centered else "raw") in self._derived, f"leading values {centered}"
-        known = known or self.keeps_rows
+        name, known = (
+            f"leading values {centered}",
+            ("centered" if centered else "raw") in self._derived or self.keeps_rows,
+        )
         if not known and len(self._derived.get(name, ())) <= k:
             matrix = self.covariance() if centered else self.second_moment()
             trace, values = float(np.trace(matrix)), leading_pairs(matrix, k)[0]
@@ -273,10 +267,10 @@ class Moments(Sums):
             return 0.0  # no product was rounded
         second, total = self._second(), 0.0
         sizes = np.sqrt(second.diagonal())
-        inverse = np.divide(1.0, sizes, out=np.zeros_like(sizes), where=sizes > 0)
+        scale = inverse(sizes)
         for start in range(0, self.d, _STRIP_ROWS):
             cut = slice(start, start + _STRIP_ROWS)
-            total += float(np.square(second[cut] * inverse[cut, None] * inverse).sum())
+            total += float(np.square(second[cut] * scale[cut, None] * scale).sum())
         return total / self.d**2
 
     def mean_along(self) -> Array:
@@ -284,10 +278,8 @@ class Moments(Sums):
         return self._whole(self._raw_eigen()[1])
 
     def directions(self) -> Array:
-        """Unit eigenvectors of `second_moment` as columns, in the order of its spectrum, float64 (D, D).
-
-        Of few rows that are kept there are N + 1 columns: along all other directions the rows are 0.
-        """
+        """Unit eigenvectors of `second_moment` as columns, in the order of its spectrum, float64 (D, D). Of few rows
+        that are kept there are N + 1 columns: along all other directions the rows are 0."""
         return self.eigen()[1]
 
     def eigen(self) -> tuple[Array, Array]:
@@ -350,9 +342,8 @@ class Moments(Sums):
     def _require_rows(self, least: int) -> None:
         kish = self.weight**2 / self.weight_square if self.weight > 0 else 0.0
         if self.n < least or kish == 0 or (least > 1 and kish <= 1 + 1e-12):
-            raise UndefinedMeasure(
-                f"expected at least {least} rows of positive weight, got {min(self.n, kish):.0f}: pass more"
-            )
+            got = f"{min(self.n, kish):.0f}: pass more"
+            raise UndefinedMeasure(f"expected at least {least} rows of positive weight, got {got}")
 
 
 def _roundings(vectors: Array, rounding: Array) -> tuple[Array, Array]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,8 @@ def add(sums: Any, x: Tensor, weights: Any, progress: Callable[[int], None] | No
     low, high = torch.stack(extremes).T.cpu()
     sums.shift = first.cpu().numpy() if sums.shift is None else sums.shift
     sums.n += len(x)
-    sums.norm_min, sums.norm_max = min(sums.norm_min, float(low.min())), max(sums.norm_max, float(high.max()))
-    sums.epsilon = max(sums.epsilon, torch.finfo(wide).eps)
-    sums.unit_epsilon = max(sums.unit_epsilon, torch.finfo(wide).eps)
+    eps, ends = torch.finfo(wide).eps, {"norm_min": float(low.min()), "norm_max": float(high.max())}
+    sums.widen(SimpleNamespace(epsilon=eps, unit_epsilon=eps, **ends))
 
 
 def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Tensor]:
@@ -66,7 +66,7 @@ def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Te
         largest = x.abs().amax(1)
         scaled = torch.where(largest > 0, largest, 1.0)
         norms = largest * torch.linalg.vector_norm(x / scaled[:, None], dim=1)
-    norms, counts = (norms.double(), torch.ones(len(x), dtype=torch.float64, device=x.device) if w is None else w)
+    norms, counts = norms.double(), torch.ones(len(x), dtype=torch.float64, device=x.device) if w is None else w
     inverse = torch.where(norms > 0, 1 / norms, 0.0)
     has_direction = counts * (norms > 0)
     y = x - shift.to(x.dtype)

@@ -29,13 +29,9 @@ class UnitBlocks:
         self.size = STRETCH
 
     def update(self, layers: Sequence[Any], inverses: Sequence[Array], runs: Array) -> None:
-        """Add rows of the text, which follow those before.
-
-        Args:
-            layers: of each layer (n, D) float32, an array or a tensor.
-            inverses: of each layer (n,): 1 / |x|, 0 where a row is zero.
-            runs: (n,), ascending from 0: rows of one run (a sequence) are in one block.
-        """
+        """Add rows of the text, which follow those before: of each layer (n, D) float32, an array or a tensor, and
+        `inverses` (n,), 1 / |x| or 0 for a zero row. Rows of one of the `runs` (n,), ascending from 0 (sequences), stay
+        in one block."""
         starts = _stretches(runs)
         if not len(starts):
             return
@@ -52,10 +48,8 @@ class UnitBlocks:
             self._join(self.size)
 
     def mean_cosine_interval(self, layer: int) -> tuple[float, float] | None:
-        """The 95% interval of the mean cosine of a layer by the jackknife over blocks (Tukey 1958).
-
-        None with fewer than 10 blocks. It is symmetric about the mean cosine of all rows.
-        """
+        """The 95% interval of the mean cosine of a layer by the jackknife over blocks (Tukey 1958), symmetric about the
+        mean cosine of all rows; None with fewer than 10 blocks."""
         b = len(self.counts)
         if b < FEWEST_BLOCKS:
             return None
