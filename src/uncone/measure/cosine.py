@@ -32,8 +32,7 @@ MEAN_SHIFT = MeasureDescription(
     name="mean_shift", range=(0.0, 1.0), better="lower", centered=False,
     says="How much of a row's length is shared by all rows.",
     definition="norm of the mean row divided by the mean norm of the rows (Bis et al. 2021, Table 1)",
-    formula="|mu| / mean_i |x_i|",
-    isotropic="N^(-1/2)",
+    formula="|mu| / mean_i |x_i|", isotropic="N^(-1/2)",
     reads_badly="a few rows are far longer than the others: they decide the mean row.",
     source="Bis et al. 2021, Table 1.",
 )  # fmt: skip

@@ -20,8 +20,7 @@ NORM_ID_CORRELATION = MeasureDescription(
     name="norm_id_correlation", range=(-1.0, 1.0), better="neither", centered=False,
     says="How a row's length follows its id; `NormProfile.id_correlation` computes it.",
     definition="Spearman correlation between the norm of a row and its id; ids stand for frequency where sorted by it",
-    formula="Spearman's rank correlation of |x_i| and i, norms ranked to 0.27%, ties by their mean rank",
-    isotropic="0",
+    formula="Spearman's rank correlation of |x_i| and i, norms ranked to 0.27%, ties by their mean rank", isotropic="0",
     reads_badly="ids are not sorted by frequency: it then says nothing about rarity. Where they are (WordPiece, many BPE "
     "vocabularies) it says how strongly length encodes rarity.",
     source="Norm against frequency is discussed by Gao et al. 2019 and Bis et al. 2021; the rank correlation with the id "

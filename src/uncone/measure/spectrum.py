@@ -29,8 +29,7 @@ EFFECTIVE_RANK = MeasureDescription(
     name="effective_rank", range=(1.0, "min(N, D)"), better="higher", centered=True,
     says="How many dimensions are used at all.",
     definition="exp of the entropy of the normalised singular values (Roy & Vetterli 2007), {rows}",
-    formula="exp(-sum p ln p),  p = s / sum s, over the singular values",
-    isotropic=_ISOTROPIC,
+    formula="exp(-sum p ln p),  p = s / sum s, over the singular values", isotropic=_ISOTROPIC,
     reads_badly="noise fills the small directions: it weighs them far more than `participation_ratio` does. Some papers "
     'call exp(-sum p ln p) over p = s^2 / sum s^2 "effective rank" as well: that is the exponential of '
     "`singular_entropy`, and smaller, since squares favour the large directions.",
@@ -41,8 +40,7 @@ RANKME = MeasureDescription(
     name="rankme", range=("1", "min(N, D), both but for the terms of 1e-7"), better="higher", centered=False,
     says="The effective rank as RankMe defines it, for comparison with published values.",
     definition="exp of the entropy of the normalised singular values plus 1e-7 (Garrido et al. 2023); depends on N, {rows}",
-    formula="exp(-sum p ln p),  p = s / sum s + 1e-7, over K = min(N, D) terms",
-    isotropic=_ISOTROPIC,
+    formula="exp(-sum p ln p),  p = s / sum s + 1e-7, over K = min(N, D) terms", isotropic=_ISOTROPIC,
     reads_badly="N differs: it grows with N; the paper takes 25,600 rows. With the terms of 1e-7 the p sum to more than 1, "
     "so that 4,096 equal singular values read 4,108; the `range` of a reading has the ends with them.",
     source="Garrido et al. 2023, eq. 3.",
@@ -51,18 +49,15 @@ STABLE_RANK = MeasureDescription(
     name="stable_rank", range=(1.0, "min(N, D)"), better="higher", centered=False,
     says="Whether one direction carries the matrix: near 1 if so.",
     definition="sum of squared singular values divided by the largest, {rows}",
-    formula="|X|_F^2 / s_1^2 = sum s^2 / s_1^2",
-    isotropic=_ISOTROPIC,
+    formula="|X|_F^2 / s_1^2 = sum s^2 / s_1^2", isotropic=_ISOTROPIC,
     reads_badly="taken as a count of dimensions: it looks at the first one only. Raw, drift alone brings it near 1.",
-    source="The usual definition of numerical linear algebra.",
-    variants=(("stable_rank_centered", "`centered=True`"),),
+    source="The usual definition of numerical linear algebra.", variants=(("stable_rank_centered", "`centered=True`"),),
 )  # fmt: skip
 ANISOTROPY = MeasureDescription(
     name="anisotropy", range=(0.0, "1/k"), better="lower", centered=True,
     says="The share of one direction in the sum of squares.",
     definition="squared singular value {k} divided by the sum of all (Razzhigaev et al. 2024), {rows}",
-    formula="s_k^2 / sum s^2,  k = 1 unless given",
-    isotropic="about 1/D: " + _ISOTROPIC,
+    formula="s_k^2 / sum s^2,  k = 1 unless given", isotropic="about 1/D: " + _ISOTROPIC,
     reads_badly="read raw, as a statement about spread: in a drifted cloud the first raw direction is its mean. Lower is "
     "better for k = 1.",
     source="Razzhigaev et al. 2024 (k = 1, centred).",
@@ -72,23 +67,19 @@ SINGULAR_ENTROPY = MeasureDescription(
     name="singular_entropy", range=(0.0, "ln D"), better="higher", centered=True,
     says="How evenly the sum of squares is spread over directions, in nats.",
     definition="entropy in nats of the normalised squared singular values, {rows}",
-    formula="-sum p ln p,  p = s^2 / sum s^2, over the squared singular values",
-    isotropic=_ISOTROPIC,
+    formula="-sum p ln p,  p = s^2 / sum s^2, over the squared singular values", isotropic=_ISOTROPIC,
     reads_badly="taken for `effective_rank`, which is over the singular values themselves; and, being a logarithm, small "
     "differences in it are large ones in dimensions.",
-    source="The usual definition.",
-    variants=(("singular_entropy_raw", "`centered=False`"),),
+    source="The usual definition.", variants=(("singular_entropy_raw", "`centered=False`"),),
 )  # fmt: skip
 CONDITION_NUMBER = MeasureDescription(
     name="condition_number", range=(1.0, None), better="lower", centered=False,
     says="How much longer the matrix makes one direction than another.",
     definition="largest singular value divided by the smallest, {rows}",
-    formula="s_1 / s_D",
-    isotropic=_ISOTROPIC,
+    formula="s_1 / s_D", isotropic=_ISOTROPIC,
     reads_badly="the smallest direction is noise or rounding. It is undefined where the rows do not span all dimensions to "
     "the precision of their products.",
-    source="The usual definition.",
-    variants=(("condition_number_centered", "`centered=True`"),),
+    source="The usual definition.", variants=(("condition_number_centered", "`centered=True`"),),
 )  # fmt: skip
 
 
@@ -279,11 +270,9 @@ def _spectral(
             reference = function(marchenko_pastur(m.effective_n - int(centered), m.d))
     except (ZeroDivisionError, ValueError):
         reference = math.nan  # an isotropic cloud of so few rows has no such number
-    return reading(
-        description, value, m, reference=reference, centered=centered, suffix="" if k is None else f"_{k}",
-        asked={"rows": "mean row subtracted" if centered else "uncentred", "k": k},
-        warnings=warnings + rounding_warnings(value, m, error), **ends,
-    )  # fmt: skip
+    asked = {"rows": "mean row subtracted" if centered else "uncentred", "k": k}
+    rest = {"suffix": "" if k is None else f"_{k}", "warnings": warnings + rounding_warnings(value, m, error)}
+    return reading(description, value, m, reference=reference, centered=centered, asked=asked, **rest, **ends)
 
 
 def _resolved(

@@ -34,6 +34,7 @@ DEFINITIONS = {
     "cosine": "cosine distance of a row to the mean of the known-unused rows, the mean row subtracted{removed} (Land & Bartolo 2024)",
     "norm": "Euclidean norm of a row, where short is suspect (Land & Bartolo 2024)",
 }
+_REMOVED = " and the first principal component removed"
 FEWEST_FOR_A_NULL = 100  # Quantiles of fewer rows say too little about the spread of the others
 _QUARTER, _TENTH = 0.6744897501960817, 1.2815515655446004  # of the standard normal, in standard deviations
 _PIECE = 4096  # known-unused rows read at once
@@ -93,7 +94,7 @@ class UntrainedAxes:
     rows: Rows
     counts: Array | None
     axes: (
-        Array  # (D, 3): the mean row, the sum of the centred known-unused rows, the first principal component, or zero
+        Array  # (D, 3): the mean row, the sum of the centred known-unused rows, and the first principal component or 0
     )
     mean_norm: float
     expected: Array  # the rows known to be unused
@@ -183,15 +184,13 @@ def _evidence(axes: UntrainedAxes, norms: Array, products: Array, squares: Array
         to_mean = _ratio(along_mean + length**2, norms * length)
     if not bool(unused.any()):
         return _Evidence(norms, None, to_mean)
-    least = _ROUNDOFF.get(axes.rows.dtype, 2.0**-24) * norms
-    y_square = np.where(squares > np.square(least), squares, 0.0)
+    dtype = axes.rows.dtype
+    y_square = np.where(squares > np.square(_ROUNDOFF.get(dtype, 2.0**-24) * norms), squares, 0.0)
     directed, lost = np.count_nonzero(norms), np.count_nonzero((norms > 0) & (y_square == 0))
     if 2 * lost > directed:
         got = f"{lost:,} of {directed:,} equal to their mean row (length {length:.3g}) within rounding"
         then = "subtract the mean row before they are stored, or store float64"
-        raise UndefinedMeasure(
-            f"expected rows that differ by more than {axes.rows.dtype} rounds off, got {got}: {then}"
-        )
+        raise UndefinedMeasure(f"expected rows that differ by more than {dtype} rounds off, got {got}: {then}")
     u_square, u_first = float(unused @ unused), float(unused @ first)
     plain = _cosines(along, y_square, u_square, axes.reference)
     if not bool(first.any()):
@@ -245,30 +244,23 @@ def _conclude(axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, ra
             like = "they look too much like the others for untrained rows to be told"
             raise UndefinedMeasure(f"{expected_}, got {seen} of {known}: {like}")
     finds, known_finds = (q <= rate) & tested, (q <= rate) & expected
-    by_p = np.argsort(p, kind="stable")
+    by_p, ids = np.argsort(p, kind="stable"), axes.rows.ids
     listed = [*by_p[finds[by_p]][:most].tolist(), *by_p[known_finds[by_p]][:MOST_KNOWN_LISTED].tolist()]
-    ids, labels = axes.rows.ids, axes.rows.labels
-    texts = token_texts(labels, listed)
 
-    def at(i: int, of_rows: Array | None) -> float | None:
-        return None if of_rows is None else float(of_rows[i])
+    def read(i: int, text: str | None) -> UnderTrainedToken:
+        to_unused, to_mean = (None if of is None else float(of[i]) for of in (evidence.to_unused, evidence.to_mean))
+        row, count = i if ids is None else int(ids[i]), None if axes.counts is None else int(axes.counts[i])
+        numbers = (float(of[i]) for of in (values, p, q, evidence.norms))
+        return UnderTrainedToken(row, text, *numbers, to_unused, to_mean, count, bool(expected[i]))
 
-    tokens = tuple(
-        UnderTrainedToken(
-            id=i if ids is None else int(ids[i]), token=text,
-            indicator=float(values[i]), p=float(p[i]), q=float(q[i]), norm=float(evidence.norms[i]),
-            cosine_to_unused=at(i, evidence.to_unused), cosine_to_mean=at(i, evidence.to_mean),
-            count=None if axes.counts is None else int(axes.counts[i]), expected=bool(expected[i]),
-        )
-        for i, text in zip(listed, texts, strict=True)
-    )  # fmt: skip
-    removed = " and the first principal component removed" if evidence.removed else ""
-    return UnderTrained(
-        found=int(finds.sum()), indicator=indicator, definition=DEFINITIONS[indicator].format(removed=removed), rate=rate,
-        tested=int(tested.sum()), reference=axes.why, known=int(expected.sum()), known_found=int(known_finds.sum()),
-        center=-null.center, scale=null.scale, threshold=float(values[finds].max()) if bool(finds.any()) else None,
-        tokens=tokens, notes=(NO_CONTROL,) if evidence.to_unused is None else (),
-    )  # fmt: skip
+    tokens = tuple(map(read, listed, token_texts(axes.rows.labels, listed)))
+    definition = DEFINITIONS[indicator].format(removed=_REMOVED * evidence.removed)
+    known_rows: Any = {"known": int(expected.sum()), "known_found": int(known_finds.sum()), "reference": axes.why}
+    fitted: Any = {"center": -null.center, "scale": null.scale, "tested": int(tested.sum()), "rate": rate}
+    fitted["threshold"] = float(values[finds].max()) if bool(finds.any()) else None
+    fitted["notes"] = (NO_CONTROL,) if evidence.to_unused is None else ()
+    found = {"found": int(finds.sum()), "indicator": indicator, "definition": definition, "tokens": tokens}
+    return UnderTrained(**found, **known_rows, **fitted)
 
 
 def _q_if_tested(p: Array, tested: Array) -> Array:
