@@ -9,6 +9,8 @@ from typing import Annotated, Any
 Path_ = str | os.PathLike[str]
 Progress = Callable[[str, int, int], None]
 """Told (the step, done, in all)."""
+Ticks = Callable[[int], None] | None
+"""Told how many rows are done."""
 
 
 class Role(Enum):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from uncone.measure.length_floor import FEWEST, PEAK, length_floor
+from uncone.measure.norms import FEWEST, PEAK, length_floor
 
 Array = np.ndarray
 

@@ -1,7 +1,6 @@
 """Are a few rows everybody's neighbour? How unevenly rows occur in lists of nearest neighbours."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
 from uncone.records.text import plural
 from uncone.records.token_text import token_texts
+from uncone.roles import Ticks
 from uncone.rows import Array
 from uncone.threads import on_one_thread
 
@@ -53,7 +53,7 @@ def hubness(
     neighbours: Neighbours | None = None,
     sample: int | None = None,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Ticks = None,
     mask: Any = None,
 ) -> Measurement:
     """`HUBNESS` of the rows.

@@ -1,7 +1,6 @@
 """How many dimensions do the rows fill locally? TwoNN, and Levina and Bickel's estimate."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from uncone.moments import Moments
 from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
 from uncone.records.text import plural
+from uncone.roles import Ticks
 from uncone.rows import Array
 from uncone.threads import on_one_thread
 
@@ -67,7 +67,7 @@ def two_nn(
     neighbours: Neighbours | None = None,
     sample: int | None = None,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Ticks = None,
     mask: Any = None,
 ) -> Measurement:
     """`TWO_NN` of the rows. `interval` is the exact 95% interval, sum ln(r_2 / r_1) being Gamma(N, 1 / d).
@@ -95,8 +95,11 @@ def two_nn(
         got = f"{n} on a lattice, to rounding: there is no scale"
         raise UndefinedMeasure(f"expected two rows or more with their two nearest at different distances, got {got}")
     value, kept = (n - 1) / total, int(n * (1 - _DROPPED))
+    first, square = ratios[:kept], float(np.square(ratios[:kept]).sum())
+    fit = float(first @ -np.log1p(-np.arange(1, kept + 1) / n)) / square if square else None
+    below = float(first.sum() + (n - kept) * first[-1]) if kept > 1 else 0.0  # with the others known to be larger
     low, high = (gamma_quantile((1 + side * _LEVEL) / 2, n) / total for side in (-1, 1))
-    details = {"linear_fit": _linear_fit(ratios[:kept], n), "censored": _censored(ratios, kept), **_counts(neighbours)}
+    details = {"linear_fit": fit, "censored": (kept - 1) / below if below > 0 else None, **_counts(neighbours)}
     return reading(TWO_NN, value, m, interval=(low, high), warnings=_warnings(value, neighbours, n), details=details)
 
 
@@ -109,7 +112,7 @@ def levina_bickel(
     neighbours: Neighbours | None = None,
     sample: int | None = None,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Ticks = None,
     mask: Any = None,
 ) -> Measurement:
     """`LEVINA_BICKEL` of the rows. `details` has `k` as used, and the quantiles of the local estimates.
@@ -167,22 +170,6 @@ def _inverse_dimensions(neighbours: Neighbours, k: int) -> Array:
     _require_two(neighbours, k)
     logarithms = np.log(neighbours.distances[:, :k])
     return (logarithms[:, -1:] - logarithms[:, :-1]).mean(1)  # type: ignore[no-any-return]
-
-
-def _linear_fit(ratios: Array, n: int) -> float | None:
-    """The slope through the origin of -ln(1 - i / n) on the i-th smallest ln mu."""
-    square = float(np.square(ratios).sum())
-    if square == 0:
-        return None
-    return float(ratios @ -np.log1p(-np.arange(1, len(ratios) + 1) / n)) / square
-
-
-def _censored(ratios: Array, kept: int) -> float | None:
-    """The unbiased maximum likelihood from the `kept` smallest ln mu, the others known to be larger."""
-    if kept < 2:
-        return None
-    total = float(ratios[:kept].sum() + (len(ratios) - kept) * ratios[kept - 1])
-    return (kept - 1) / total if total > 0 else None
 
 
 def gamma_quantile(probability: float, shape: float) -> float:

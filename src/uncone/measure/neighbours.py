@@ -12,6 +12,7 @@ from uncone.measure.points import Metric, Points, first_of_each
 from uncone.measure.reading import with_moments
 from uncone.measure.search import in_order, nearest_points
 from uncone.moments import Moments
+from uncone.roles import Ticks
 from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
 
@@ -63,7 +64,7 @@ def nearest_neighbours(
     distinct: bool = False,
     sample: int | None = None,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Ticks = None,
     mask: Any = None,
 ) -> Neighbours:
     """The k nearest other rows of every row, exact: the same on any number of threads, equally far rows in the order of
@@ -177,6 +178,6 @@ def _require(count: int, what: str) -> None:
         raise UndefinedMeasure(f"expected at least two {what}, got {count}: there are no neighbours")
 
 
-def ticks(n: int, progress: Callable[[int], None] | None) -> Callable[[float], None]:
+def ticks(n: int, progress: Ticks) -> Callable[[float], None]:
     """`progress`, told the share of the work that is done instead of the number of rows."""
     return (lambda share: None) if progress is None else (lambda share: progress(int(n * share)))

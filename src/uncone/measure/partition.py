@@ -1,7 +1,6 @@
 """Does the partition function care which way one looks? The isotropy I(W)."""
 
 import math
-from collections.abc import Callable
 from functools import reduce
 from itertools import pairwise
 from typing import Any
@@ -14,6 +13,7 @@ from uncone.measure.spectrum import marchenko_pastur
 from uncone.moments import Moments
 from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
+from uncone.roles import Ticks
 from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
 
@@ -61,7 +61,7 @@ c over both signs of the eigenvectors of X'X; where eigenvalues coincide, one li
 
 @on_one_thread
 def partition_isotropy(
-    rows: Any, moments: Moments | None = None, *, progress: Callable[[int], None] | None = None, mask: Any = None
+    rows: Any, moments: Moments | None = None, *, progress: Ticks = None, mask: Any = None
 ) -> Measurement:
     """`PARTITION_ISOTROPY` of the rows. Sums are taken as logarithms where float32 would overflow.
 
@@ -116,7 +116,7 @@ def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
     return _isotropy(GAUSSIAN_ISOTROPY, value, m, rounding_warnings(value, m, error))
 
 
-def partition_of(rows: Rows, m: Moments, *, progress: Callable[[int], None] | None = None) -> tuple[Array, Array]:
+def partition_of(rows: Rows, m: Moments, *, progress: Ticks = None) -> tuple[Array, Array]:
     """`log_partition` of all or some of the rows of `m`, along all D directions; c.w is 0 where few rows leave
     directions out."""
     directions = m.directions()
@@ -125,9 +125,7 @@ def partition_of(rows: Rows, m: Moments, *, progress: Callable[[int], None] | No
     return np.append(both[0], left), np.append(both[1], left)
 
 
-def log_partition(
-    rows: Rows, directions: Array, *, longest: float, progress: Callable[[int], None] | None = None
-) -> tuple[Array, Array]:
+def log_partition(rows: Rows, directions: Array, *, longest: float, progress: Ticks = None) -> tuple[Array, Array]:
     """ln Z(c) and ln Z(-c) for every column c of `directions` (D, K), float64 (K,).
 
     `longest` bounds |c.w|: where exp cannot leave float32 the sums are plain, else float64 and log-sum-exp.

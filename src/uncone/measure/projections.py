@@ -7,6 +7,7 @@ from typing import TypeVar
 import numpy as np
 
 from uncone.moments import inverse, row_norms
+from uncone.roles import Ticks
 from uncone.rows import Array, Rows
 from uncone.threads import share
 
@@ -15,9 +16,7 @@ _PIECE = 2048  # rows of a task
 _STRIP = 256  # rows that a core's cache holds
 
 
-def by_piece(
-    rows: Rows, size: int, work: Callable[[slice, Array], T], progress: Callable[[int], None] | None = None
-) -> Iterator[T]:
+def by_piece(rows: Rows, size: int, work: Callable[[slice, Array], T], progress: Ticks = None) -> Iterator[T]:
     """`work(which, x)` of every `size` rows x in order, each on one thread; `which` rows of all they are."""
     for done, block in rows.numbered(progress, rows.part):
         cuts = [(start, min(start + size, len(block))) for start in range(0, len(block), size)]
@@ -60,7 +59,7 @@ def _sums(near: Array, x: Array, scale: Array, member: Array) -> Array:
     return sums
 
 
-def project(rows: Rows, axes: Array, progress: Callable[[int], None] | None = None) -> Array:
+def project(rows: Rows, axes: Array, progress: Ticks = None) -> Array:
     """The products of all rows with the columns of `axes` (D, K), float64 (N, K). Read once."""
     unit, lengths = _unit(axes, rows)
     products = np.empty((rows.shape[0], axes.shape[1]))
@@ -72,9 +71,7 @@ def project(rows: Rows, axes: Array, progress: Callable[[int], None] | None = No
     return products
 
 
-def project_about(
-    rows: Rows, axes: Array, point: Array, progress: Callable[[int], None] | None = None
-) -> tuple[Array, Array]:
+def project_about(rows: Rows, axes: Array, point: Array, progress: Ticks = None) -> tuple[Array, Array]:
     """The products of all rows less `point` (D,) with the columns of `axes` (D, K), float64 (N, K), and the squared
     lengths of these differences, float64 (N,). Read once.
 

@@ -172,18 +172,15 @@ def condition_number(x: Any, *, centered: bool = False, mask: Any = None) -> Mea
     return _spectral(CONDITION_NUMBER, lambda values: math.sqrt(float(values[0] / values[-1])), m, centered)
 
 
-def alpha_req(eigenvalues: Array) -> float:
-    """alpha-ReQ: alpha of eigenvalues (D,) ~ rank^-alpha (Agrawal et al. 2022): low is flat, high is steep.
+def fit_alpha(eigenvalues: Array) -> tuple[float, int, int]:
+    """alpha-ReQ: alpha of eigenvalues (D,) ~ rank^-alpha (Agrawal et al. 2022): low is flat, high is steep; and the
+    first and the last rank that were fitted.
 
     Least squares of the logarithms with weights 1 / rank (Stringer et al. 2019), so that each octave counts the same,
-    over ranks 3 to 100; from rank 1 where there are fewer than 16 eigenvalues. They fall. Raises UndefinedMeasure:
-    fewer than 3 eigenvalues above rounding.
+    over ranks 3 to 100; from rank 1 where there are fewer than 16 eigenvalues. They fall.
+
+    Raises UndefinedMeasure: fewer than 3 eigenvalues above rounding.
     """
-    return fit_alpha(eigenvalues)[0]
-
-
-def fit_alpha(eigenvalues: Array) -> tuple[float, int, int]:
-    """`alpha_req`, and the first and the last rank that were fitted."""
     first = _RANKS[0] if len(eigenvalues) >= _FEW else 1
     kept = eigenvalues[first - 1 : _RANKS[1]]
     kept = kept[kept > 1e-7 * float(eigenvalues[0])]

@@ -1,7 +1,7 @@
 """Which tokens were hardly trained? Rows that look unused, at a controlled rate of false finds."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from uncone.moments import Moments, row_norms
 from uncone.records.text import counted
 from uncone.records.token_text import token_texts
 from uncone.records.tokens import UnderTrained, UnderTrainedToken
+from uncone.roles import Ticks
 from uncone.rows import Array, Rows, as_array
 from uncone.rows.samples import as_floats
 from uncone.threads import on_one_thread
@@ -50,7 +51,7 @@ def under_trained_tokens(
     counts: Any = None,
     rate: float = RATE,
     most: int = MOST_LISTED,
-    progress: Callable[[int], None] | None = None,
+    progress: Ticks = None,
 ) -> UnderTrained:
     """The rows that look as if no text had trained them: candidates for glitch tokens (Land & Bartolo 2024).
 

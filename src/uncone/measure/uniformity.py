@@ -1,7 +1,6 @@
 """How evenly do directions cover the sphere? Uniformity, from moments or over all pairs."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from uncone.moments import Moments
 from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
 from uncone.records.text import counted
+from uncone.roles import Ticks
 from uncone.rows import Array
 from uncone.threads import on_one_thread
 
@@ -87,7 +87,7 @@ def uniformity_exact(
     t: float = 2.0,
     sample: int | None = None,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Ticks = None,
     mask: Any = None,
 ) -> Measurement:
     """`UNIFORMITY_EXACT` of the rows. Costs N^2 D multiply-adds over two.

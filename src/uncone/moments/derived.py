@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +14,7 @@ from uncone.memory import uninitialised
 from uncone.moments.cell import counting_nonfinite, inverse, row_norms
 from uncone.moments.eigen import add_rank_one, consume_to_eigen, few_to_eigen, leading_pairs
 from uncone.moments.sums import Sums, checked_weights
+from uncone.roles import Ticks
 from uncone.rows import GRID, Array, ArrayRows, Rows, as_samples
 from uncone.threads import on_one_thread
 
@@ -36,7 +37,7 @@ class Moments(Sums):
         second: bool = True,
         unit_first: bool = True,
         shift: Any = None,
-        progress: Callable[[int], None] | None = None,
+        progress: Ticks = None,
     ) -> Self:
         """The moments of `rows` (Rows, or an array, tensor or list of shape (N, D)).
 
@@ -66,7 +67,7 @@ class Moments(Sums):
         return moments
 
     def add_all(
-        self, rows: Rows, weights: Array | None = None, progress: Callable[[int], None] | None = None
+        self, rows: Rows, weights: Array | None = None, progress: Ticks = None
     ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         """Add all rows, cell by cell of the grid; the parts that were added, behind their first row's number. `del` a
         part before the next: the reader uses its memory again."""
@@ -122,11 +123,9 @@ class Moments(Sums):
         if "concentration" not in self._derived:
             self._require_rows(2)
             # Of C times a factor that falls out of the ratio, as the trace; of few rows by their own products.
-            if self.keeps_rows:
-                rows = self._about_mean()
-                second, first, m = rows @ rows.T, np.zeros(len(rows)), np.zeros(len(rows))
-            else:
-                second, first, m = self._second(), self.first, self.first / self.weight
+            rows = self._about_mean() if self.keeps_rows else None
+            second, first = (self._second(), self.first) if rows is None else (rows @ rows.T, np.zeros(len(rows)))
+            m = first / self.weight
             trace, concentration = float(second.diagonal().sum() - first @ m), 0.0
             if trace > 0:
                 for start in range(0, len(second), _STRIP_ROWS):
@@ -285,8 +284,7 @@ class Moments(Sums):
     def eigen(self) -> tuple[Array, Array]:
         """Eigenvalues of `second_moment`, largest first, float64 (D,), and `directions`, decomposed once."""
         if "eigen" not in self._derived:
-            centered = self._centered_eigen()
-            values, along, vectors = self._with_mean(*centered, self._derived["vectors"])
+            values, along, vectors = self._with_mean(*self._centered_eigen(), self._derived["vectors"])
             self._derived["raw"], self._derived["eigen"] = (values, along), (self._whole(values), vectors)
         return self._derived["eigen"]  # type: ignore[no-any-return]
 

@@ -1,6 +1,6 @@
 """The sums of a tensor where it lies: a pass of torch on its own device, which fills the same `Sums`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -9,13 +9,14 @@ import numpy as np
 import torch
 
 from uncone.moments.cell import SHORTEST, NotFiniteError
+from uncone.roles import Ticks
 from uncone.rows import GRID
 
 Tensor = torch.Tensor
 _SAFE = {torch.float32: (1e-11, 1e15), torch.float64: (SHORTEST, 1 / SHORTEST)}
 
 
-def add(sums: Any, x: Tensor, weights: Any, progress: Callable[[int], None] | None) -> None:
+def add(sums: Any, x: Tensor, weights: Any, progress: Ticks) -> None:
     """Add the rows of `x` (N, D) to `sums`, in cells of the grid: products in the dtype of the rows, all else in
     float64, on the device until the end.
 
