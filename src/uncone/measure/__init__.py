@@ -35,19 +35,9 @@ from uncone.measure.under_trained import benjamini_hochberg, robust_null, under_
 from uncone.measure.uniformity import uniformity, uniformity_exact
 from uncone.records.measures import QUESTIONS, MeasureDescription
 
-_MODULES = (
-    cosine,
-    dimensions,
-    _hubness,
-    intrinsic_dimension,
-    _isoscore,
-    norms,
-    partition,
-    permutation,
-    spectrum,
-    _uniformity,
-)
-_NAMED = {one.name: one for module in _MODULES for one in vars(module).values() if isinstance(one, MeasureDescription)}
+_MODULES = (cosine, dimensions, intrinsic_dimension, norms, partition, permutation, spectrum)
+_PARTS = [part for module in (*_MODULES, _hubness, _isoscore, _uniformity) for part in vars(module).values()]
+_NAMED = {part.name: part for part in _PARTS if isinstance(part, MeasureDescription)}
 DESCRIPTIONS: dict[str, tuple[MeasureDescription, ...]] = {
     question: tuple(_NAMED[name] for name in names) for question, names in QUESTIONS.items()
 }

@@ -15,6 +15,7 @@ from uncone.rows.samples import as_numbers
 
 _ROUNDINGS = 4.0  # Of the products: how far |C|_F^2 / tr(C)^2 may be off; frames, whose value is known, came within 1.1
 _SIGMAS = 5.0
+Score = Callable[[float], float]
 _DEBIASED = ", sampling bias removed (unbiased for Gaussian rows)"
 
 PARTICIPATION_RATIO = MeasureDescription(
@@ -121,9 +122,7 @@ def _of_features(x: Any, mask: Any) -> Moments:
     return m
 
 
-def _of_ratio(
-    description: MeasureDescription, m: Moments, debiased: bool, score: Callable[[float], float], highest: float
-) -> Measurement:
+def _of_ratio(what: MeasureDescription, m: Moments, debiased: bool, score: Score, highest: float) -> Measurement:
     """The score of the participation ratio, with that of an isotropic cloud."""
     debiased = flag(debiased, "debiased")
     concentration, n, words = _concentration(m), m.effective_n - 1, ""
@@ -138,7 +137,7 @@ def _of_ratio(
             warnings += (f"{above}: {even}; read the ratio that is not debiased",)
     ends = {"highest": None if debiased else highest, "reference": score(reference)}
     rest = {"suffix": "_debiased" * debiased, "asked": {"debiased": words}, "warnings": warnings}
-    return reading(description, score(ratio), m, **ends, **rest)
+    return reading(what, score(ratio), m, **ends, **rest)
 
 
 def _debiased(m: Moments, concentration: float) -> float:

@@ -119,9 +119,7 @@ def nearest_neighbours(
     return Neighbours(ids[near[:, :k]], distances, ids[queries], metric, *counts)
 
 
-def _with_copies(
-    place: Array, sizes: Array, queries: Array, k: int, near: Array, squares: Array
-) -> tuple[Array, Array]:
+def _with_copies(place: Array, sizes: Array, queries: Array, k: int, near: Array, far: Array) -> tuple[Array, Array]:
     """The k nearest points of each query and squared distances, (Q, k), where points share places: from the nearest
     other places (places, m) of each place that queries lie at. Ties go to the lower point."""
     row = np.unique(place[queries], return_inverse=True)[1]
@@ -132,14 +130,13 @@ def _with_copies(
     step = max(1, _EXPANDED // (len(within) * (near.shape[1] + 1)))
     for start in range(0, len(queries), step):
         some = slice(start, start + step)
-        asked, far = queries[some, None], squares[row[some]]
+        asked = queries[some, None]
         places = np.concatenate([place[asked], near[row[some]]], 1)[..., None]
-        far = np.concatenate([np.zeros(asked.shape), far], 1)[..., None]
+        squares = np.concatenate([np.zeros(asked.shape), far[row[some]]], 1)[..., None]
         who = members[np.minimum(starts[places] + within, len(members) - 1)]
         left_out = (within >= sizes[places]) | (who == asked[..., None])
-        far, who = (x.reshape(len(asked), -1) for x in (np.where(left_out, np.inf, far), who))
-        far, who = in_order(far, who)
-        points[some], of_points[some] = who[:, :k], far[:, :k]
+        ordered, who = in_order(*(x.reshape(len(asked), -1) for x in (np.where(left_out, np.inf, squares), who)))
+        points[some], of_points[some] = who[:, :k], ordered[:, :k]
     return points, of_points
 
 

@@ -26,6 +26,7 @@ rows have 200 and more."""
 _NO_SIDE = 8.0  # In roundings of the longest row: so near 0 a mean's part has no sign
 _SPREAD = 1e-4  # of ln I(W): what float32 sums and the digits shown leave
 _SAFE_EXPONENT = 60.0  # exp(60) times a chunk of rows is far inside float32, and 1 / exp(60) is no denormal
+Runs = list[tuple[int, int]]
 _SCALE = "not scale-free: read at mean norm {norm:.3g}"
 _ISOTROPIC = "a Gaussian cloud with the same mean square norm"
 
@@ -162,7 +163,7 @@ def _rounding(m: Moments, values: Array, along: Array) -> float:
     return _TIED * max(of_products, float(np.finfo(np.float64).eps) * float(values[0]))
 
 
-def tied_runs(values: Array, rounding: float) -> list[tuple[int, int]]:
+def tied_runs(values: Array, rounding: float) -> Runs:
     """The runs (first, stop) of two or more falling eigenvalues (D,) that coincide within `rounding`; none of 0, as all
     c.w are 0 along their eigenvectors."""
     apart = (values[:-1] - values[1:] > rounding) | (values[1:] <= rounding)
@@ -170,9 +171,7 @@ def tied_runs(values: Array, rounding: float) -> list[tuple[int, int]]:
     return [(first, stop) for first, stop in pairwise(edges) if stop - first > 1]
 
 
-def _ambiguity(
-    rows: Rows, m: Moments, runs: list[tuple[int, int]], plus: Array, minus: Array
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _ambiguity(rows: Rows, m: Moments, runs: Runs, plus: Array, minus: Array) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The details and the warning of I(W) over other eigenvectors of the eigenvalues that coincide; none where it is
     the same."""
     tied = np.zeros(m.d, np.bool_)
@@ -199,7 +198,7 @@ def _ambiguity(
     return {"tied": size, "tied_low": low, "tied_high": high}, (words,)
 
 
-def _other_basis(m: Moments, runs: list[tuple[int, int]], turn: int) -> Array:
+def _other_basis(m: Moments, runs: Runs, turn: int) -> Array:
     """Other eigenvectors for each run, (D, K), at random; in turn 0 one of each run lies along the mean."""
     generator, bases = np.random.default_rng(turn), []
     for first, stop in runs:
@@ -237,7 +236,7 @@ def sign_interval(plus: Array, minus: Array) -> tuple[float, float]:
 
 
 def _isotropy(
-    description: MeasureDescription, value: float, m: Moments, warnings: tuple[str, ...], **rest: Any
+    what: MeasureDescription, value: float, m: Moments, warnings: tuple[str, ...], **rest: Any
 ) -> Measurement:
     """A reading of I(W). Its reference is I(W) over both signs of a Gaussian isotropic cloud with the same N, D and
     mean square norm: from half the Marchenko-Pastur edges, and the mean of N rows, off by sigma sqrt(2 / (pi N)) along
@@ -249,4 +248,4 @@ def _isotropy(
     if norm < SHORT_ROWS:
         tiny = f"tiny norms: at mean norm {norm:.2g} exponents are small"
         warnings = (f"{tiny}, and I(W) says less of the rows' directions than of their length", *warnings)
-    return reading(description, value, m, reference=reference, asked={"norm": norm}, warnings=warnings, **rest)
+    return reading(what, value, m, reference=reference, asked={"norm": norm}, warnings=warnings, **rest)

@@ -5,13 +5,12 @@ row's worst candidate is a threshold, and only what passes it is picked out of a
 """
 
 import threading
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from uncone.measure.points import Points, runs
-from uncone.measure.tiles import Block, Tiles, blocks_of, each_pair_of_blocks, groups_of, load, with_queries
+from uncone.measure.tiles import Block, Tick, Tiles, blocks_of, each_pair_of_blocks, groups_of, load, with_queries
 from uncone.rows import Array
 from uncone.threads import share
 
@@ -21,9 +20,7 @@ _GROUPS = 4  # A tile's columns are in so many groups for each candidate, whose 
 _AT_ONCE = 8192  # queries whose float64 copies are held
 
 
-def nearest_points(
-    points: Points, k: int, queries: Array | None, progress: Callable[[float], None]
-) -> tuple[Array, Array]:
+def nearest_points(points: Points, k: int, queries: Array | None, progress: Tick) -> tuple[Array, Array]:
     """The k nearest other points of every query (by default all), and squared distances in `unit` squared: both (Q, k),
     from the nearest on, of equally far points the lower first, exact to the rounding of float64."""
     assert 1 <= k < points.n
@@ -83,7 +80,7 @@ class Candidates:
         self.offer(start, row, column + first, score)
 
 
-def _offer_all(tiles: Tiles, candidates: Candidates, progress: Callable[[float], None]) -> None:
+def _offer_all(tiles: Tiles, candidates: Candidates, progress: Tick) -> None:
     """All points to every point."""
 
     def work(a: Block, b: Block) -> None:
@@ -107,7 +104,7 @@ def _offer_all(tiles: Tiles, candidates: Candidates, progress: Callable[[float],
     each_pair_of_blocks(tiles.points, work, progress)
 
 
-def _offer_queries(tiles: Tiles, queries: Array, candidates: Candidates, progress: Callable[[float], None]) -> None:
+def _offer_queries(tiles: Tiles, queries: Array, candidates: Candidates, progress: Tick) -> None:
     """All points to the points `queries` (int64, ascending)."""
 
     def use(part: slice, block: Block, tile: Array, itself: tuple[Array, Array]) -> None:
@@ -121,9 +118,7 @@ def _offer_queries(tiles: Tiles, queries: Array, candidates: Candidates, progres
     with_queries(tiles, queries, use, progress)
 
 
-def _settle(
-    points: Points, k: int, asked: Array, candidates: Candidates, half_squares: Array
-) -> tuple[Array, Array, Array]:
+def _settle(points: Points, k: int, asked: Array, candidates: Candidates, half_squares: Array) -> tuple[Array, ...]:
     """The k nearest candidates of each query, their squared distances, and whether none can be nearer.
 
     Another point has a score of at most the worst candidate's. A point as near as the k-th has a length of at most the

@@ -23,6 +23,7 @@ _FEW = 16  # alpha-ReQ: the ranks that are fitted, and the number of eigenvalues
 _SIGNS, _DEVIATIONS = 16, 8.0
 """Of 30 orders of the rows of 18 clouds, under each of three BLAS kernels, the worst error was 6.4 deviations where a
 digit was left."""
+Function = Callable[[Array], float]
 _ISOTROPIC = "the same function of Marchenko-Pastur eigenvalues"
 
 EFFECTIVE_RANK = MeasureDescription(
@@ -139,9 +140,8 @@ def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -
     m = moments_of(x, mask)
     if not 1 <= whole_number(k, "k") <= m.d:
         raise InputError(f"expected k from 1 to D = {m.d}, got {k}: directions are counted from the largest")
-    return _spectral(
-        ANISOTROPY, lambda values: float(values[k - 1] / values.sum()), m, centered, k, leading=k, highest=1 / k
-    )
+    ends = {"leading": k, "highest": 1 / k}
+    return _spectral(ANISOTROPY, lambda values: float(values[k - 1] / values.sum()), m, centered, k, **ends)
 
 
 def singular_entropy(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
@@ -245,18 +245,24 @@ def _quantiles(n: float, d: int) -> Array:
 
 
 def _spectral(
-    description: MeasureDescription, function: Callable[[Array], float], m: Moments, centered: bool,
-    k: int | None = None, leading: int | None = None, **ends: float,
-) -> Measurement:  # fmt: skip
+    what: MeasureDescription,
+    function: Function,
+    m: Moments,
+    centered: bool,
+    k: int = 0,
+    *,
+    leading: int = 0,
+    **ends: float,
+) -> Measurement:
     """The reading of `function` on the spectrum, beside that of an isotropic spectrum. A function of the first
     `leading` values and the sum of the others needs no decomposition."""
     centered = flag(centered, "centered")
-    values = m.spectrum(centered=centered) if leading is None else m.leading_spectrum(leading, centered=centered)
+    values = m.spectrum(centered=centered) if not leading else m.leading_spectrum(leading, centered=centered)
     if float(values.sum()) <= 0:
         rows = "rows that are all equal" if centered else "rows that are all zero"
         raise UndefinedMeasure(f"{rows} have no spectrum: pass rows that differ")
     warnings, error = spectral_warnings(m, centered=centered), 0.0
-    if leading is None:  # the first few values and their sum keep their digits
+    if not leading:  # the first few values and their sum keep their digits
         kept, error, dropped = _resolved(values, function, m, centered)
         if dropped:
             warnings += (f"{counted(dropped, 'squared singular value')} within the rounding of the largest count as 0",)
@@ -268,13 +274,11 @@ def _spectral(
     except (ZeroDivisionError, ValueError):
         reference = math.nan  # an isotropic cloud of so few rows has no such number
     asked = {"rows": "mean row subtracted" if centered else "uncentred", "k": k}
-    rest = {"suffix": "" if k is None else f"_{k}", "warnings": warnings + rounding_warnings(value, m, error)}
-    return reading(description, value, m, reference=reference, centered=centered, asked=asked, **rest, **ends)
+    rest = {"suffix": f"_{k}" if k else "", "warnings": warnings + rounding_warnings(value, m, error)}
+    return reading(what, value, m, reference=reference, centered=centered, asked=asked, **rest, **ends)
 
 
-def _resolved(
-    values: Array, function: Callable[[Array], float], m: Moments, centered: bool
-) -> tuple[Array, float, int]:
+def _resolved(values: Array, function: Function, m: Moments, centered: bool) -> tuple[Array, float, int]:
     """The eigenvalues with 0 for those that rounding may have made (and that may have been twice as large); the error
     of `function` of them, for errors of random signs; and how many are 0."""
     most = min(m.n - int(centered), m.d)

@@ -94,9 +94,7 @@ class UntrainedAxes:
 
     rows: Rows
     counts: Array | None
-    axes: (
-        Array  # (D, 3): the mean row, the sum of the centred known-unused rows, and the first principal component or 0
-    )
+    axes: Array  # (D, 3): the mean row, the sum of the centred known-unused rows, the first principal component (or 0)
     mean_norm: float
     expected: Array  # the rows known to be unused
     reference: Array  # the rows of the sum

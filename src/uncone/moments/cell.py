@@ -65,13 +65,9 @@ class Cell:
             self.sums[name] = self.sums[name] + value
         unit, long = counts * (norms > 0), counts * norms
         self.sums["zero_rows"] += int(np.count_nonzero(norms == 0))
-        weights = {
-            "weight": counts,
-            "weight_square": counts * counts,
-            "norm_sum": long,
-            "norm_square_sum": long * norms,
-        }
-        for name, value in (weights | {"unit_weight": unit, "unit_weight_square": unit * unit}).items():
+        pairs = [("weight", counts), ("weight_square", counts * counts), ("norm_square_sum", long * norms)]
+        pairs += [("unit_weight", unit), ("unit_weight_square", unit * unit), ("norm_sum", long)]
+        for name, value in pairs:
             self.sums[name] += float(value.sum())
         self.norm_min, self.norm_max = min(self.norm_min, float(norms.min())), max(self.norm_max, float(norms.max()))
         if self._second:

@@ -202,10 +202,8 @@ class Moments(Sums):
         one was made."""
         self._require_rows(2 if flag(centered, "centered") else 1)
         whole_number(k, "k", 1)
-        name, known = (
-            f"leading values {centered}",
-            ("centered" if centered else "raw") in self._derived or self.keeps_rows,
-        )
+        name = f"leading values {centered}"
+        known = self.keeps_rows or ("centered" if centered else "raw") in self._derived
         if not known and len(self._derived.get(name, ())) <= k:
             matrix = self.covariance() if centered else self.second_moment()
             trace, values = float(np.trace(matrix)), leading_pairs(matrix, k)[0]

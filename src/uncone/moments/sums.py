@@ -29,16 +29,8 @@ from uncone.rows.samples import as_floats, as_numbers
 from uncone.threads import one_blas_thread
 
 _MATRICES = 5  # As many (D, D) matrices of float64 are held at once while a spectrum is taken of the sums
-_ADDED = (
-    "n",
-    "zero_rows",
-    "weight",
-    "weight_square",
-    "unit_weight",
-    "unit_weight_square",
-    "norm_sum",
-    "norm_square_sum",
-)
+_WEIGHTS = ("weight", "weight_square", "unit_weight", "unit_weight_square")
+_ADDED = ("n", "zero_rows", *_WEIGHTS, "norm_sum", "norm_square_sum")
 _SCALARS = (*_ADDED, "norm_min", "norm_max", "epsilon", "unit_epsilon")
 _BUFFER_BYTES = 8 * 2**20
 _TRANSPOSED = "is the matrix transposed? Moments with second=False need none of it"
