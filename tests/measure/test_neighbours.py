@@ -1,6 +1,8 @@
 """The exact search against a slow loop in float64: ties, copies, lengths, offsets, blocks, stripes, threads and samples."""
 
 import re
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from uncone import InputError, Moments, UndefinedMeasure
-from uncone.measure import nearest_neighbours, points, search, tiles
+from uncone import InputError, UndefinedMeasure
+from uncone.measure import Neighbours, nearest_neighbours, points, search, tiles
 from uncone.measure.neighbours import sampled_rows
 from uncone.rows import CenteredRows, SelectedRows, as_rows
 from uncone.threads import available
@@ -26,10 +28,14 @@ def _slow(x: Tensor, k: int, metric: str = "euclidean") -> tuple[Tensor, Tensor]
     x = x.double()
     if metric == "cosine":
         x = x / x.norm(dim=1, keepdim=True)
-    squares = torch.stack([(x - row).square().sum(1) for row in x])
-    squares.fill_diagonal_(torch.inf)
+    squares = torch.stack([(x - row).square().sum(1) for row in x]).fill_diagonal_(torch.inf)
     squares, order = squares.sort(dim=1, stable=True)
     return order[:, :k], squares[:, :k].sqrt()
+
+
+@cache
+def _slow_cloud(cloud: str, k: int) -> tuple[Tensor, Tensor]:
+    return _slow(CLOUDS[cloud], k)
 
 
 def _pick(n: int, m: int, seed: int = 0) -> Tensor:
@@ -40,10 +46,6 @@ def _in_bfloat16(x: np.ndarray) -> np.ndarray:
     bits = x.view(np.uint32)
     bits &= np.uint32(0xFFFF0000)
     return x
-
-
-def _two_far_clusters(spread: float) -> Tensor:
-    return spread * gaussian(300, 6, dtype=F64) + torch.eye(6, dtype=F64)[_pick(2, 300)]
 
 
 CLOUDS = {
@@ -60,11 +62,16 @@ CLOUDS = {
     "one row many times among others": torch.cat([gaussian(150, 5), gaussian(1, 5, seed=1).expand(80, 5)]),
     "all rows equal": torch.ones(60, 3),
     "points on a line": torch.arange(1.0, 200.0)[:, None].square(),
-    "clusters 1e9 spreads apart": _two_far_clusters(1e-9),
+    "clusters 1e9 spreads apart": 1e-9 * gaussian(300, 6, dtype=F64) + torch.eye(6, dtype=F64)[_pick(2, 300)],
     "float16": gaussian(200, 6).half(),
     "two rows": gaussian(2, 3),
     "three rows": gaussian(3, 3),
 }
+
+
+def _assert_equal(one: Neighbours, other: Neighbours) -> None:
+    assert np.array_equal(one.indices, other.indices)
+    assert np.array_equal(one.distances, other.distances)
 
 
 @pytest.fixture
@@ -79,7 +86,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_neighbours_are_those_of_a_slow_loop(cloud: str, as_array: bool) -> None:
     x = CLOUDS[cloud]
     k = min(10, len(x) - 1)
-    order, distances = _slow(x, k)
+    order, distances = _slow_cloud(cloud, k)
     found = nearest_neighbours(x.numpy() if as_array else x, k)
     assert np.array_equal(found.indices, order)
     np.testing.assert_allclose(found.distances, distances, rtol=1e-14, atol=0)
@@ -154,15 +161,11 @@ def test_rows_that_do_not_fit_are_read_in_stripes_with_the_same_result(
     monkeypatch: pytest.MonkeyPatch, cloud: str, metric: points.Metric
 ) -> None:
     x = CLOUDS[cloud]
-    whole, some = nearest_neighbours(x, 5, metric=metric), nearest_neighbours(x, 5, metric=metric, sample=20)
+    kept = [nearest_neighbours(x, 5, metric=metric, sample=sample) for sample in (None, 20)]
     monkeypatch.setattr(points, "KEPT_BYTES", 0)
     monkeypatch.setattr(points, "STRIPE_BYTES", 70 * x.shape[1] * x.element_size())
-    for kept, read in (
-        (whole, nearest_neighbours(x, 5, metric=metric)),
-        (some, nearest_neighbours(x, 5, metric=metric, sample=20)),
-    ):
-        assert np.array_equal(kept.indices, read.indices)
-        assert np.array_equal(kept.distances, read.distances)
+    for whole, sample in zip(kept, (None, 20), strict=True):
+        _assert_equal(whole, nearest_neighbours(x, 5, metric=metric, sample=sample))
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -172,8 +175,8 @@ def test_the_bytes_are_the_same_on_any_number_of_threads() -> None:
         with threadpool_limits(threads):
             results.append(nearest_neighbours(x, 5))
             assert available() == threads
-    assert all(np.array_equal(results[0].indices, other.indices) for other in results[1:])
-    assert all(np.array_equal(results[0].distances, other.distances) for other in results[1:])
+    for other in results[1:]:
+        _assert_equal(results[0], other)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -241,29 +244,24 @@ def test_inputs_are_not_changed() -> None:
         assert np.array_equal(x, before)
 
 
-def test_what_cannot_be_searched_is_said() -> None:
-    x = gaussian(20, 3)
-    bad = x.clone()
-    bad[4, 1] = torch.nan
-    cases = [
-        (lambda: nearest_neighbours(x, 0), "expected at least one neighbour, got k = 0"),
-        (lambda: nearest_neighbours(x, 3, sample=0), "expected a sample of at least one row, got 0"),
-        (lambda: nearest_neighbours(x, 3, Moments.of(x[:5])), "expected unweighted moments of the same 20 rows"),
-        (lambda: nearest_neighbours(bad, 3), "expected finite rows, got 1 row of 20"),
-    ]
-    for function, message in cases:
-        with pytest.raises(InputError, match=re.escape(message)):
-            function()
-    for function, message in [
-        (lambda: nearest_neighbours(x[:1], 1), "expected at least two rows, got 1"),
-        (
-            lambda: nearest_neighbours(torch.zeros(9, 3), 1, metric="cosine"),
-            "expected at least two rows with a direction, got 0",
-        ),
-        (lambda: nearest_neighbours(torch.ones(9, 3), 1, distinct=True), "expected at least two different rows, got 1"),
-    ]:
-        with pytest.raises(UndefinedMeasure, match=re.escape(message)):
-            function()
+ROWS, ONES = gaussian(20, 3), torch.ones(9, 3)
+
+
+@pytest.mark.parametrize(
+    ("x", "options", "message"),
+    [
+        (ROWS, {"k": 0}, "expected at least one neighbour, got k = 0"),
+        (ROWS, {"sample": 0}, "expected a sample of at least one row, got 0"),
+        (torch.where(torch.eye(20, 3) > 0, torch.nan, ROWS), {}, "expected finite rows, got 3 rows of 20"),
+        (ROWS[:1], {}, "expected at least two rows, got 1"),
+        (0 * ONES, {"metric": "cosine"}, "expected at least two rows with a direction, got 0"),
+        (ONES, {"distinct": True}, "expected at least two different rows, got 1"),
+    ],
+)
+def test_what_cannot_be_searched_is_said(x: Tensor, options: dict[str, Any], message: str) -> None:
+    error = UndefinedMeasure if "at least two" in message else InputError
+    with pytest.raises(error, match=re.escape(message)):
+        nearest_neighbours(x, **({"k": 1} | options))
 
 
 def test_all_rows_are_asked_up_to_a_size_and_a_sample_beyond() -> None:
