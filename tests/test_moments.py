@@ -191,11 +191,6 @@ def test_threads_change_no_bit_of_what_is_read_from_the_sums() -> None:
         assert [equal(a, b) for a, b in zip(again, found[0], strict=True)] == [True] * 7
 
 
-def test_rows_that_need_a_gradient_are_taken_as_numbers() -> None:
-    x = gaussian(2000, 30, dtype=F64).requires_grad_()
-    assert close(Moments.of(x).mean(), x.mean(0))
-
-
 def test_without_unit_rows_everything_else_is_the_same() -> None:
     x = gaussian(GRID + 77, 24) + 1
     whole, without = Moments.of(x), Moments.of(x, unit_first=False)
@@ -209,6 +204,10 @@ def test_without_unit_rows_everything_else_is_the_same() -> None:
     ):
         with pytest.raises(InputError, match=message):
             refused()
+
+
+def _traced(x: np.ndarray) -> float:
+    return float(Moments.of(x).covariance().trace())
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # newer Pythons warn of forks with threads
@@ -230,6 +229,7 @@ def test_an_error_in_a_task_reaches_the_caller_and_leaves_the_threads() -> None:
         share([lambda: done.append(1), lambda: done.append(1 // 0), lambda: done.append(2)])
     assert blas_threads() == before
     assert share([lambda i=i: i * i for i in range(20)]) == [i * i for i in range(20)]
+    assert share([lambda: sum(share([lambda: 1, lambda: 2])) for _ in range(4)]) == [3] * 4  # tasks share again
 
 
 def test_a_signal_that_another_thread_takes_is_handled_during_the_wait() -> None:
@@ -249,10 +249,6 @@ def test_a_signal_that_another_thread_takes_is_handled_during_the_wait() -> None
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_tasks_can_share_again() -> None:
-    assert share([lambda: sum(share([lambda: 1, lambda: 2])) for _ in range(4)]) == [3] * 4
-
-
 def test_several_threads_can_sum_at_once() -> None:
     parts = [gaussian(3000, 200, seed=i) for i in range(4)]
     expected = [Moments.of(x).second for x in parts]
@@ -261,10 +257,6 @@ def test_several_threads_can_sum_at_once() -> None:
         found = list(pool.map(lambda x: Moments.of(x).second, parts))
     assert all(equal(a, b) for a, b in zip(found, expected, strict=True))
     assert blas_threads() == before
-
-
-def _traced(x: np.ndarray) -> float:
-    return float(Moments.of(x).covariance().trace())
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

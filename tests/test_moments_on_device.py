@@ -33,9 +33,8 @@ def test_the_sums_are_those_of_arrays(device: str, dtype: torch.dtype, weighted:
     assert (there.n, there.zero_rows) == (here.n, 1)
     for name in ("weight", "weight_square", "unit_weight", "norm_sum", "norm_square_sum", "norm_min", "norm_max"):
         assert getattr(there, name) == pytest.approx(getattr(here, name), rel=tolerance), name
-    for mine, other in [(there.mean(), here.mean()), (there.second_moment(), here.second_moment())] + [
-        (getattr(there, name), getattr(here, name)) for name in SUMS[2:]
-    ]:
+    pairs = [(there.mean(), here.mean()), (there.second_moment(), here.second_moment())]
+    for mine, other in pairs + [(getattr(there, name), getattr(here, name)) for name in SUMS[2:]]:
         assert close(mine, other, rtol=tolerance, atol=tolerance * max(1.0, float(np.abs(other).max())))
     assert close(there.covariance(), here.covariance(), atol=1e-5 * float(np.abs(here.covariance()).max()))
 

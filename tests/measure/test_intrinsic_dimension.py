@@ -35,15 +35,6 @@ def test_the_gamma_quantile_is_that_of_scipy() -> None:
             assert gamma_quantile(probability, shape) == pytest.approx(gamma.ppf(probability, shape), rel=1e-9)
 
 
-def test_two_nn_counted_by_hand() -> None:
-    line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
-    reading = measure.two_nn(line)
-    assert float(reading) == pytest.approx(3 / (math.log(3) + math.log(2) + 2 * math.log(1.5)), rel=1e-12)
-    assert reading.range == (0.0, None)
-    assert reading.reference is None
-    assert any("4 rows are few" in warning for warning in reading.warnings)
-
-
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_two_nn_finds_the_dimension_of_a_cube(d: int) -> None:
     reading = measure.two_nn(_cube(4000, d))
@@ -80,6 +71,10 @@ def test_two_nn_is_the_formula_written_out() -> None:
     assert reading.details["censored"] == pytest.approx(269 / (sum(kept) + 30 * kept[-1]), rel=1e-12)
     line = sum(-math.log(1 - (i + 1) / 300) * value for i, value in enumerate(kept)) / sum(value**2 for value in kept)
     assert reading.details["linear_fit"] == pytest.approx(line, rel=1e-12)
+    assert (reading.range, reading.reference) == ((0.0, None), None)
+    by_hand = measure.two_nn([[0.0], [1.0], [3.0], [7.0]])
+    assert float(by_hand) == pytest.approx(3 / (math.log(3) + math.log(2) + 2 * math.log(1.5)), rel=1e-12)
+    assert any("4 rows are few" in warning for warning in by_hand.warnings)
 
 
 def test_levina_bickel_is_the_formula_written_out() -> None:

@@ -161,7 +161,7 @@ def test_no_measure_leaves_its_range(cloud: str, n: int, d: int, seed: int, scal
             except (InputError, UndefinedMeasure):
                 continue
             _check(found, name, variant)
-            assert (found.d, bool(found.definition)) == (d, True)
+            assert (found.d, bool(found.definition)) == (m.d, True)
 
 
 def _check(found: Measurement, name: str, variant: str) -> None:

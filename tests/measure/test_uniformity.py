@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from uncone import InputError, Moments, UndefinedMeasure, measure
 from uncone.measure import points, tiles
 
-from ..matrices import gaussian, rotation, simplex
+from ..matrices import gaussian, rotation
 
 Tensor = torch.Tensor
 F64 = torch.float64
@@ -48,11 +48,6 @@ def test_it_is_the_sum_over_pairs(monkeypatch: pytest.MonkeyPatch, cloud: str, t
     reading = measure.uniformity_exact(x, t=t)
     assert float(reading) == pytest.approx(_slow(cloud, t), rel=2e-6, abs=2e-7 * t)
     assert reading.range == (-4 * t, 0.0)
-
-
-@pytest.mark.parametrize("d", [2, 5, 30])
-def test_a_simplex_has_one_distance(d: int) -> None:
-    assert float(measure.uniformity_exact(simplex(d))) == pytest.approx(-2 * (2 + 2 / d), rel=1e-6)
 
 
 def test_equal_rows_have_the_worst_value_and_opposite_ones_the_best() -> None:

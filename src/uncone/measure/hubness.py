@@ -97,7 +97,7 @@ def hubness(
         value = 0.0 if variance == 0 else float((deviation**3).mean()) / variance**1.5
     order = np.argsort(-counts, kind="stable")[:TOP_HUBS]
     top, labels, asked = counts[order].tolist(), rows.labels, {"k": k, "metric": metric}
-    details = asked | dict(zip(("robin_hood", "antihub_share", "top_share"), shares, strict=True))
+    details: dict[str, Any] = asked | dict(zip(("robin_hood", "antihub_share", "top_share"), shares, strict=True))
     details["hubs"] = (order if rows.ids is None else rows.ids[order]).tolist()
     details["hub_counts"] = top if scale == 1 else [round(count * scale, 1) for count in top]
     if labels is not None:

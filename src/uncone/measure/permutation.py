@@ -87,7 +87,7 @@ def permutation_test(
     deviation = float(null.std())
     z = (observed - everywhere) / deviation if deviation > slack else None
     details = {"p": p, "z": z, "null_std": deviation, "permutations": permutations, "seed": seed}
-    ends = {"lowest": -1.0 / (size - 1), "reference": everywhere}
+    ends: Any = {"lowest": -1.0 / (size - 1), "reference": everywhere}
     return PERMUTATION_TEST.measured(observed, n=size, d=d, **ends, details=details)
 
 

@@ -125,7 +125,7 @@ def stable_rank(x: Any, *, centered: bool = False, mask: Any = None) -> Measurem
     1.1111
     """
     m = moments_of(x, mask)
-    ends = {"leading": 1, "highest": float(min(m.n, m.d))}
+    ends: Any = {"leading": 1, "highest": float(min(m.n, m.d))}
     return _spectral(STABLE_RANK, lambda values: float(values.sum() / values[0]), m, centered, **ends)
 
 
@@ -140,7 +140,7 @@ def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -
     m = moments_of(x, mask)
     if not 1 <= whole_number(k, "k") <= m.d:
         raise InputError(f"expected k from 1 to D = {m.d}, got {k}: directions are counted from the largest")
-    ends = {"leading": k, "highest": 1 / k}
+    ends: Any = {"leading": k, "highest": 1 / k}
     return _spectral(ANISOTROPY, lambda values: float(values[k - 1] / values.sum()), m, centered, k, **ends)
 
 

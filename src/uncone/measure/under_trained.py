@@ -246,20 +246,22 @@ def _conclude(axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, ra
     by_p, ids = np.argsort(p, kind="stable"), axes.rows.ids
     listed = [*by_p[finds[by_p]][:most].tolist(), *by_p[known_finds[by_p]][:MOST_KNOWN_LISTED].tolist()]
 
+    columns: dict[str, Array | None] = {"indicator": values, "p": p, "q": q, "norm": evidence.norms}
+    columns |= {"cosine_to_unused": evidence.to_unused, "cosine_to_mean": evidence.to_mean}
+
     def read(i: int, text: str | None) -> UnderTrainedToken:
-        to_unused, to_mean = (None if of is None else float(of[i]) for of in (evidence.to_unused, evidence.to_mean))
         row, count = i if ids is None else int(ids[i]), None if axes.counts is None else int(axes.counts[i])
-        numbers = (float(of[i]) for of in (values, p, q, evidence.norms))
-        return UnderTrainedToken(row, text, *numbers, to_unused, to_mean, count, bool(expected[i]))
+        numbers: Any = {name: None if column is None else float(column[i]) for name, column in columns.items()}
+        return UnderTrainedToken(id=row, token=text, **numbers, count=count, expected=bool(expected[i]))
 
     tokens = tuple(map(read, listed, token_texts(axes.rows.labels, listed)))
     definition = DEFINITIONS[indicator].format(removed=_REMOVED * evidence.removed)
-    known_rows: Any = {"known": int(expected.sum()), "known_found": int(known_finds.sum()), "reference": axes.why}
-    fitted: Any = {"center": -null.center, "scale": null.scale, "tested": int(tested.sum()), "rate": rate}
-    fitted["threshold"] = float(values[finds].max()) if bool(finds.any()) else None
-    fitted["notes"] = (NO_CONTROL,) if evidence.to_unused is None else ()
-    found = {"found": int(finds.sum()), "indicator": indicator, "definition": definition, "tokens": tokens}
-    return UnderTrained(**found, **known_rows, **fitted)
+    known_rows = {"known": int(expected.sum()), "known_found": int(known_finds.sum()), "reference": axes.why}
+    fitted = {"center": -null.center, "scale": null.scale, "tested": int(tested.sum()), "rate": rate}
+    threshold = float(values[finds].max()) if bool(finds.any()) else None
+    notes = (NO_CONTROL,) if evidence.to_unused is None else ()
+    rest: Any = known_rows | fitted | {"threshold": threshold, "notes": notes, "definition": definition}
+    return UnderTrained(found=int(finds.sum()), indicator=indicator, tokens=tokens, **rest)
 
 
 def _q_if_tested(p: Array, tested: Array) -> Array:

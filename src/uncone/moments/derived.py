@@ -139,7 +139,7 @@ class Moments(Sums):
         """The covariance, float64 (D, D), divided by N - 1 (by N (1 - 1/N) in Kish's sense under weights)."""
         self._require_rows(2)
         n = self.effective_n
-        scatter = self._scatter()
+        scatter: Array = self._scatter()
         return np.multiply(scatter, n / ((n - 1) * self.weight), out=scatter)
 
     def second_moment(self) -> Array:
@@ -154,7 +154,7 @@ class Moments(Sums):
         """The sum of w (x - mean)(x - mean)', (D, D)."""
         if self.keeps_rows:
             rows = self._about_mean()
-            return np.multiply(product := rows.T @ rows, self.weight, out=product)
+            return np.asarray(np.multiply(product := rows.T @ rows, self.weight, out=product))
         return _add_outer(self._second(), -self.first / self.weight, self.first, out=uninitialised((self.d, self.d)))
 
     def _about_mean(self) -> Array:
