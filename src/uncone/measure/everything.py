@@ -82,11 +82,8 @@ class Readings(dict[str, Measurement]):
         raise UnknownName(f"expected the name of a measurement, got {name!r}: {nearest(name, list(self))}")
 
     def __repr__(self) -> str:
-        read = {
-            name: "undefined" if one.value is None else number(one.value, limits=one.range)
-            for name, one in self.items()
-        }
-        told = f"Readings({', '.join(f'{name}={value}' for name, value in read.items())})"
+        values = ["undefined" if one.value is None else number(one.value, limits=one.range) for one in self.values()]
+        told = f"Readings({', '.join(map('='.join, zip(self, values, strict=True)))})"
         return textwrap.fill(told, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
 
     def to_rows(self) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Which rows are affected? Any measure by group of rows, and each group's cosine to the reserved rows."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,15 +129,15 @@ def by_group(
     if whole_number(bin_size, "bin_size") < 1:
         raise InputError(f"expected bins of at least one row, got {bin_size}: 1,000 is customary")
     rows, measures, row_measures = as_samples(rows), _functions(measures), _functions(row_measures)
-    kinds = {"second": second, "unit_second": unit_second}
-    readings = []
+    kinds, readings, (n, d) = {"second": second, "unit_second": unit_second}, [], rows.shape
     with counting_nonfinite(rows):
         if groups is None:
-            sums = _bins(rows, bin_size, **kinds)
-            members = iter(np.split(np.arange(rows.shape[0]), range(bin_size, rows.shape[0], bin_size)))
+            members = iter(np.split(np.arange(n), range(bin_size, n, bin_size)))
+            firsts = range(0, n, bin_size)
+            sums = (_bin(rows, first, min(first + bin_size, n), Moments(d, **kinds)) for first in firsts)
         else:
-            groups = _checked(groups, rows.shape[0])
-            of_groups = GroupMoments(int(groups.max()) + 1, rows.shape[1], **kinds)
+            groups = _checked(groups, n)
+            of_groups = GroupMoments(int(groups.max()) + 1, d, **kinds)
             for block, part in zip(rows.blocks(), np.split(groups, range(GRID, len(groups), GRID)), strict=True):
                 of_groups.update(block, part)
                 del block
@@ -168,10 +168,7 @@ def _checked(given: Any, n: int) -> Array:
     return groups.astype(np.int64)
 
 
-def _bins(rows: Rows, bin_size: int, **sums: Any) -> Iterator[Moments]:
-    n, d = rows.shape
-    for first in range(0, n, bin_size):
-        m, last = Moments(d, **sums), min(first + bin_size, n)
-        for start in range(first, last, GRID):
-            m.update(rows.read(start, min(start + GRID, last)))
-        yield m.finish()
+def _bin(rows: Rows, first: int, last: int, m: Moments) -> Moments:
+    for start in range(first, last, GRID):
+        m.update(rows.read(start, min(start + GRID, last)))
+    return m.finish()

@@ -76,10 +76,8 @@ def two_nn(
     `censored`, the maximum likelihood with those 10% only known to be above the rest; `duplicates`.
 
     Args:
-        rows, mask: as for `moments_of`, but no moments.
-        moments: of the same rows, first-order sums suffice; computed when not given.
+        rows, moments, sample, seed, progress, mask: as for `nearest_neighbours`.
         neighbours: a search of the same rows with `distinct=True`, k of 2 or more and the Euclidean metric.
-        sample, seed, progress: as for `nearest_neighbours`; a sample has its neighbours among all rows.
     Raises InputError: rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer than three
     different rows, or no row whose two nearest differ in distance by more than rounding.
     >>> line = [[0.0], [1.0], [3.0], [7.0]]  # r_2 / r_1 is 3, 2, 3/2, 3/2

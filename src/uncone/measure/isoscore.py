@@ -164,7 +164,6 @@ def _isotropic_ratio(m: Moments) -> float:
 
 def _concentration(m: Moments) -> float:
     """|C|_F^2 / tr(C)^2 of the covariance, of rows that differ."""
-    concentration = m.concentration()
-    if concentration <= 0:
+    if m.concentration() <= 0:
         raise UndefinedMeasure("expected rows that differ, got rows that are all equal: there is no variance")
-    return concentration
+    return m.concentration()

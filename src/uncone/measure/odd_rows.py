@@ -41,9 +41,9 @@ class OddRowFinder:
     def add_rows(self, start: int, block: Array, zero: Array, reserved: Array) -> None:
         """Add the rows (n, D) from number `start` on, as they are stored: what was centred may be equal by rounding.
         `zero` and `reserved` (bool, (n,)) mark the zero rows and those reserved by name."""
-        self._zeros += int((zero & ~reserved).sum())
-        self._reserved_zeros += int((zero & reserved).sum())
         there = np.flatnonzero(zero & ~reserved) + start
+        self._zeros += len(there)
+        self._reserved_zeros += int((zero & reserved).sum())
         self._zero_rows += there[: _LISTED - len(self._zero_rows)].tolist()
         ordinary = np.flatnonzero(~zero & ~reserved)
         keys = np.empty(len(block), np.uint64)

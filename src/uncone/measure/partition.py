@@ -67,10 +67,9 @@ def partition_isotropy(
     """`PARTITION_ISOTROPY` of the rows. Sums are taken as logarithms where float32 would overflow.
 
     Args:
-        rows, mask: as for `moments_of`, but no moments. Read once (twice without `moments`), and again where
+        rows, progress, mask: as for `nearest_neighbours`. Rows are read once (twice without `moments`), and again where
             eigenvalues coincide.
         moments: the moments of the same rows, with second-order sums; computed when not given.
-        progress: called with the number of rows done.
     Raises InputError: rows that are not finite, or moments of other rows or under weights. UndefinedMeasure: no rows.
     >>> x = [[2.0, 0.0], [0.0, 1.0]]  # Z is e^2 + 1, e^-2 + 1, e + 1 and e^-1 + 1
     >>> round(float(uncone.measure.partition_isotropy(x)), 4)  # (e^-2 + 1) / (e^2 + 1) = e^-2

@@ -108,8 +108,7 @@ def _mask(members: Any, n: int) -> Array:
 
 def _draws(seed: int, directed: Array, shape: tuple[int, int], size: int, count: int) -> Iterator[Array]:
     """Random groups as masks (draws, N), as many at a time as memory allows."""
-    n, d = shape
-    generator = np.random.default_rng(seed)
+    (n, d), generator = shape, np.random.default_rng(seed)
     most = max(1, min(_MEMBERS_BYTES // n, _SUMS_BYTES // (8 * d)))
     for start in range(0, count, most):
         members = np.zeros((min(most, count - start), n), np.bool_)

@@ -112,14 +112,12 @@ def untrained_axes(rows: Rows, m: Moments, known: tuple[Array, str], counts: Any
         why = f"{int(reference.sum()):,} rows of count 0, because {few}"
         if int(reference.sum()) < FEWEST_RESERVED:
             reference, why = np.zeros_like(expected), ""
-    axes = np.zeros((d, 3))
+    axes, known_ids = np.zeros((d, 3)), np.flatnonzero(reference)
     axes[:, 0] = m.mean()
-    if bool(reference.any()):
-        known_ids = np.flatnonzero(reference)
-        for start in range(0, len(known_ids), _PIECE):
-            axes[:, 1] += (rows.take(known_ids[start : start + _PIECE]) - axes[:, 0]).sum(0)
-        if n > d > 1:
-            axes[:, 2] = m.leading_directions(1, centered=True)[:, 0]
+    for start in range(0, len(known_ids), _PIECE):
+        axes[:, 1] += (rows.take(known_ids[start : start + _PIECE]) - axes[:, 0]).sum(0)
+    if len(known_ids) and n > d > 1:
+        axes[:, 2] = m.leading_directions(1, centered=True)[:, 0]
     return UntrainedAxes(rows, counts, axes, m.mean_norm(), expected, reference, why)
 
 
@@ -146,9 +144,9 @@ def find_projected(
     if not 0 < finite_number(rate, "rate") < 1:
         raise InputError(f"expected a false-discovery rate between 0 and 1, got {rate}: 0.01 is customary")
     evidence, reasons = _evidence(axes, norms, products, squares), list[str]()
-    order: tuple[Indicator, ...] = ("cosine", "norm") if prefer == "cosine" else ("norm", "cosine")
+    order: list[Indicator] = [prefer, "norm" if prefer == "cosine" else "cosine"]
     if evidence.to_unused is None:
-        order = (prefer,)
+        order.pop()
         if bool(axes.reference.any()):
             apart = "rows known to be unused that lie apart from the others"
             raise UndefinedMeasure(f"expected {apart}, got their mean at the mean of all rows")

@@ -93,11 +93,9 @@ def uniformity_exact(
     """`UNIFORMITY_EXACT` of the rows. Costs N^2 D multiply-adds over two.
 
     Args:
-        rows, mask: as for `moments_of`, but no moments.
-        moments: of the same rows, first-order sums suffice; computed when not given.
+        rows, moments, seed, progress, mask: as for `nearest_neighbours`.
         t: as in the paper, above 0 and at most 150.
-        sample: how many rows to pair with all others, drawn with `seed`; by default all up to 65,536 rows, else 8,192.
-        progress: called with the number of rows' worth of work done, out of N.
+        sample: how many rows to pair with all others; by default all up to 65,536 rows, else 8,192.
     Raises InputError: t out of range, rows that are not finite. UndefinedMeasure: fewer than two rows with a direction.
     >>> float(uncone.measure.uniformity_exact([[1.0, 0.0], [-2.0, 0.0]]))  # one pair, 2 apart
     -8.0

@@ -171,8 +171,10 @@ class Sums:
     def _update(self, x: Array, w: Array | None, more: bool) -> None:
         if self.shift is None:
             self.shift = zeros((self.d,)) if "second" not in self._products else _shift(x)
-        if self._few is not None and len(x) + self._kept_rows() > self.most_kept():
-            self.sum_products()
+        if self._few is not None:
+            kept = sum(len(rows) for parts in (*self._few, self._parts) for rows, _ in parts)
+            if len(x) + kept > self.most_kept():
+                self.sum_products()
         cell = self._summed_cell([(x, w)], self._cell)
         self._cell = cell if more else None
         if self._few is not None:
@@ -217,9 +219,6 @@ class Sums:
     def most_kept(self) -> int:
         """So many rows are kept at most: a decomposition of more costs as much as one of their products."""
         return self.d // 2
-
-    def _kept_rows(self) -> int:
-        return sum(len(x) for parts in (*(self._few or ()), self._parts) for x, _ in parts)
 
     def _summed(self) -> Self:
         """These sums; where they keep rows, a copy with products in their place."""
