@@ -24,14 +24,12 @@ from uncone.moments.eigen import consume_to_eigen
 from uncone.rows import GRID, as_rows
 from uncone.threads import share, waited
 
-from .matrices import blas_threads, close, equal, gaussian
+from .matrices import F64, Tensor, blas_threads, close, equal, gaussian
 
-Tensor = torch.Tensor
 SUMS = ("first", "second", "unit_first", "unit_square", "unit_second")
 FIRST = ("first", "unit_first", "unit_square")
 WEIGHTS = ("weight", "weight_square", "unit_weight", "unit_weight_square")
 SCALARS = ("n", "zero_rows", *WEIGHTS, "norm_sum", "norm_square_sum")
-F64 = torch.float64
 
 
 def _slow(x: Tensor, w: Tensor) -> dict[str, Tensor]:

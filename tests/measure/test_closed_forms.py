@@ -10,9 +10,8 @@ import torch
 
 from uncone import InputError, Measurement, Moments, UndefinedMeasure, measure, open_rows
 
-from ..matrices import gaussian, rotation, simplex, with_spectrum
+from ..matrices import F64, Tensor, gaussian, rotation, simplex, with_spectrum
 
-F64 = torch.float64
 EIGENVALUES = torch.tensor([9.0, 4.0, 4.0, 1.0, 0.25, 0.01], dtype=F64)
 RATIOS = [measure.participation_ratio, measure.isoscore, measure.isoscore_star]
 RANKS = [measure.effective_rank, measure.rankme, measure.stable_rank]
@@ -222,7 +221,7 @@ class TestUndefined:
             ([measure.outlier_dimensions], CLOUD - CLOUD.mean(0), "by no more than rounding"),
         ],
     )
-    def test_what_has_no_value(self, functions: list[Function], x: torch.Tensor, message: str) -> None:
+    def test_what_has_no_value(self, functions: list[Function], x: Tensor, message: str) -> None:
         for function in functions:
             with pytest.raises(UndefinedMeasure, match=message):
                 function(Moments.of(x, unit_second=True))

@@ -14,7 +14,7 @@ from uncone import InputError, UndefinedMeasure
 from uncone.measure import benjamini_hochberg, robust_null
 from uncone.measure.under_trained import Null
 
-from ..matrices import gaussian
+from ..matrices import F64, gaussian
 
 RATES = (0.013, 0.11, 0.27)
 TENTH, QUARTER = 1 / 1.2815515655446004, 1 / 0.6744897501960817  # of one standard deviation of a normal distribution
@@ -34,7 +34,7 @@ class TestBenjaminiHochberg:
         assert (q <= rate).tolist() == _by_steps(p, rate)
         assert bool((q >= np.array(p) - 1e-15).all())
 
-    @pytest.mark.parametrize("form", [list, np.array, lambda p: torch.tensor(p, dtype=torch.float64)])
+    @pytest.mark.parametrize("form", [list, np.array, lambda p: torch.tensor(p, dtype=F64)])
     def test_by_hand(self, form: Callable[[list[float]], Any]) -> None:
         q = benjamini_hochberg(form([0.04, 0.001, 0.9, 0.02]))
         assert q.tolist() == pytest.approx([0.04 * 4 / 3, 0.004, 0.9, 0.04])
@@ -96,7 +96,7 @@ class TestNull:
 
     @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
     def test_it_moves_and_scales_with_the_readings(self, shift: float, scale: float) -> None:
-        values = gaussian(200, 1, dtype=torch.float64)[:, 0]
+        values = gaussian(200, 1, dtype=F64)[:, 0]
         first, second = robust_null(values), robust_null(shift + scale * values)
         assert second.center == pytest.approx(shift + scale * first.center, rel=1e-6, abs=1e-6 * scale)
         assert second.scale == pytest.approx(scale * first.scale, rel=1e-3)

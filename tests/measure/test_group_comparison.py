@@ -14,9 +14,8 @@ from uncone import InputError, Moments, UndefinedMeasure
 from uncone.measure import PairSums, compare_groups, frequency_membership, permutation_test
 from uncone.records.tokens import Estimate, FrequencyGroup, FrequencyGroups
 
-from ..matrices import gaussian
+from ..matrices import F64, Tensor, gaussian
 
-Tensor = torch.Tensor
 Z = 1.959963984540054
 
 
@@ -172,15 +171,15 @@ class TestRandomGroups:
 
     @given(st.integers(0, 50), st.integers(2, 7))
     def test_null_is_that_of_all_subsets(self, seed: int, size: int) -> None:
-        x = gaussian(7, 3, seed=seed, dtype=torch.float64) + 0.3
+        x = gaussian(7, 3, seed=seed, dtype=F64) + 0.3
         mean, deviation = PairSums.of(Moments.of(x, unit_second=True)).null(size)
         drawn = [_pairs(x[list(chosen)]) for chosen in itertools.combinations(range(7), size)]
         assert mean == pytest.approx(statistics.mean(drawn), abs=1e-9)
         assert deviation == pytest.approx(statistics.pstdev(drawn), abs=1e-7)
 
     def test_zero_rows_are_left_out(self) -> None:
-        x = gaussian(6, 3, dtype=torch.float64)
-        padded = torch.cat([x, torch.zeros(2, 3, dtype=torch.float64)])
+        x = gaussian(6, 3, dtype=F64)
+        padded = torch.cat([x, torch.zeros(2, 3, dtype=F64)])
         with_zeros, without = (PairSums.of(Moments.of(one, unit_second=True)).null(3) for one in (padded, x))
         assert with_zeros == pytest.approx(without, rel=1e-12)  # a BLAS sums another number of rows in another order
 
@@ -204,7 +203,7 @@ class TestRandomGroups:
 
 class TestPermutation:
     def test_p_is_that_of_all_subsets(self) -> None:
-        x = gaussian(9, 3, dtype=torch.float64)
+        x = gaussian(9, 3, dtype=F64)
         group = torch.tensor([2, 4, 5, 8])
         own = _pairs(x[group])
         drawn = [_pairs(x[list(chosen)]) for chosen in itertools.combinations(range(9), 4)]
@@ -215,11 +214,11 @@ class TestPermutation:
         assert found.details["p"] == pytest.approx(exact, abs=3 * math.sqrt(exact * (1 - exact) / 4999) + 2e-4)
         assert found.details["null_std"] == pytest.approx(statistics.pstdev(drawn), rel=0.05)
 
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("dtype", [torch.float32, F64])
     @pytest.mark.parametrize("spread", [1e-2, 1e-4])
     def test_an_effect_far_below_the_common_direction_is_found(self, spread: float, dtype: torch.dtype) -> None:
         """All cosines are 1 but for spread^2 or so; the group is half as wide as the rest."""
-        x = spread * gaussian(2000, 16, dtype=torch.float64)
+        x = spread * gaussian(2000, 16, dtype=F64)
         x[:200] *= 0.5
         x[:, 0] += 1
         found = permutation_test(x.to(dtype), torch.arange(200), seed=0)
@@ -367,7 +366,7 @@ def test_rows_of_nearly_one_direction_keep_their_digits(spread: float) -> None:
         assert group.mean_cosine.value == pytest.approx(exact, abs=1e-8 + 1e-4 * (1 - exact))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, F64])
 def test_arrays_are_read_as_tensors_are(dtype: torch.dtype) -> None:
     x, counts, reserved = _example()
     x = x.to(dtype)

@@ -14,10 +14,7 @@ from uncone import InputError, UndefinedMeasure, measure
 from uncone.measure.hubness import _sampled_skewness, _thinned_skewness
 from uncone.rows import as_rows
 
-from ..matrices import gaussian, rotation, simplex
-
-Tensor = torch.Tensor
-F64 = torch.float64
+from ..matrices import F64, Tensor, gaussian, rotation, simplex
 
 
 def _star(n: int) -> Tensor:

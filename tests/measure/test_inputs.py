@@ -15,9 +15,9 @@ from uncone import InputError, Measurement, Moments, UndefinedMeasure, measure
 from uncone.measure import everything
 from uncone.records.brief import LINES, WIDTH
 
-from ..matrices import gaussian
+from ..matrices import F64, gaussian
 
-STATES = gaussian(7 * 5, 4, seed=3, dtype=torch.float64).reshape(7, 5, 4) + 1.5
+STATES = gaussian(7 * 5, 4, seed=3, dtype=F64).reshape(7, 5, 4) + 1.5
 MASK = torch.arange(5) < torch.tensor([5, 5, 4, 2, 1, 5, 3])[:, None]
 ROWS = STATES[MASK]
 OF_ROWS: dict[str, Callable[..., Measurement]] = {
@@ -157,7 +157,7 @@ def test_a_search_of_masked_states_serves_the_measures_and_hubs_are_positions() 
 
 
 @pytest.mark.parametrize("neighbours", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
 def test_all_measures_are_those_of_a_diagnosis(neighbours: bool, dtype: torch.dtype) -> None:
     x = gaussian(300, 6, seed=1, dtype=dtype) + 1
     (rows,) = uncone.diagnose(x, neighbours=neighbours).subjects

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from uncone import InputError, UndefinedMeasure, measure
 from uncone.measure.intrinsic_dimension import gamma_quantile
 
-from ..matrices import gaussian, rotation
+from ..matrices import F64, Tensor, gaussian, rotation
 
-Tensor = torch.Tensor
-F64 = torch.float64
 BOTH = pytest.mark.parametrize("function", [measure.two_nn, measure.levina_bickel])
 
 

@@ -18,10 +18,7 @@ from uncone.measure.points import Metric
 from uncone.rows import CenteredRows, SelectedRows, as_rows
 from uncone.threads import available
 
-from ..matrices import gaussian
-
-Tensor = torch.Tensor
-F64 = torch.float64
+from ..matrices import F64, Tensor, gaussian
 
 
 def _slow(x: Tensor, k: int, metric: str = "euclidean") -> tuple[Tensor, Tensor]:

@@ -17,10 +17,8 @@ from uncone.measure.odd_rows import GIANT, OddRowFinder
 from uncone.moments import row_norms
 from uncone.records.parts import OddRows
 
-from ..matrices import gaussian
+from ..matrices import F64, Tensor, gaussian
 from ..planted import healthy, write_model
-
-Tensor = torch.Tensor
 
 
 def find(x: Tensor, *, block: int = 100, reserved: Tensor | None = None) -> dict[str, OddRows]:
@@ -66,10 +64,10 @@ def planted(seed: int = 0, n: int = 500, dtype: torch.dtype = torch.float32) -> 
 
 
 @pytest.mark.parametrize("block", [1, 7, 500])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, F64, torch.float16, torch.bfloat16])
 def test_planted_rows_are_found_in_blocks_of_any_size(block: int, dtype: torch.dtype) -> None:
     stored = planted(dtype=dtype)
-    x = stored if dtype == torch.float64 else stored.float()
+    x = stored if dtype == F64 else stored.float()
     found = {kind: (one.n, sorted(one.ids)) for kind, one in find(x, block=block).items()}
     assert found == slowly(x)
 
@@ -163,7 +161,7 @@ def test_ids_and_tokens_are_those_of_the_source() -> None:
     assert by_kind["zero"].labels == (None, None, None)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, F64, torch.bfloat16])
 def test_zero_rows_of_a_head_are_found_though_its_mean_is_removed(tmp_path: Path, dtype: torch.dtype) -> None:
     x = (healthy(0, 600, 16) + 0.3).to(dtype)
     x[[40, 599]] = 0

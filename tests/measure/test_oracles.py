@@ -15,10 +15,7 @@ import uncone
 from uncone import Moments, UndefinedMeasure, measure
 from uncone.measure.partition import _rounding, log_partition, sign_interval, tied_runs
 
-from ..matrices import gaussian, rotation
-
-Tensor = torch.Tensor
-F64 = torch.float64
+from ..matrices import F64, Tensor, gaussian, rotation
 
 
 def _drifted(n: int, d: int, seed: int = 0) -> Tensor:

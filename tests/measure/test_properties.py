@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from uncone import InputError, Measurement, Moments, measure
 
-from ..matrices import gaussian, rotation
+from ..matrices import F64, Tensor, gaussian, rotation
 
 Measure = Callable[[Moments], Measurement]
 TURNS = {"rotation", "scale", "permutation"}
@@ -35,7 +35,7 @@ KEPT: dict[str, tuple[Measure, set[str]]] = {
     "gaussian_isotropy": (measure.gaussian_isotropy, TURNS - {"scale"}),
     "uniformity": (measure.uniformity, TURNS),
 }
-CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
     "rotation": lambda x: x @ rotation(x.shape[1], seed=5),
     "scale": lambda x: 2.5 * x,
     "permutation": lambda x: x[torch.randperm(len(x), generator=torch.Generator().manual_seed(1))],
@@ -43,9 +43,9 @@ CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-def _cloud(seed: int) -> torch.Tensor:
-    scale, mean = torch.tensor([[3.0, 1.5, 1.0, 0.7, 0.5], [3.0, 1.5, 0, 0, 0.4]], dtype=torch.float64)
-    return gaussian(60, 5, seed=seed, dtype=torch.float64) * scale + mean
+def _cloud(seed: int) -> Tensor:
+    scale, mean = torch.tensor([[3.0, 1.5, 1.0, 0.7, 0.5], [3.0, 1.5, 0, 0, 0.4]], dtype=F64)
+    return gaussian(60, 5, seed=seed, dtype=F64) * scale + mean
 
 
 @lru_cache(maxsize=512)  # all measures are asked about the same clouds
@@ -85,7 +85,7 @@ def test_scale_free_measures_are_so_over_the_range_of_float32(k: int, seed: int)
     _assert_alike(x, x * 2.0**k, 1e-5)
 
 
-def _assert_alike(x: torch.Tensor, y: torch.Tensor, tolerance: float) -> None:
+def _assert_alike(x: Tensor, y: Tensor, tolerance: float) -> None:
     m, scaled = Moments.of(x, unit_second=True), Moments.of(y, unit_second=True)
     for name, function in SCALE_FREE.items():
         assert float(function(scaled)) == pytest.approx(float(function(m)), rel=tolerance, abs=tolerance), name

@@ -15,10 +15,8 @@ from uncone import InputError, Measurement, Moments, UndefinedMeasure, measure
 from uncone.measure.cosine import MEAN_SHIFT
 from uncone.moments import row_norms
 
-from ..matrices import gaussian, rotation
+from ..matrices import F64, Tensor, gaussian, rotation
 
-Tensor = torch.Tensor
-F64 = torch.float64
 Read = Callable[[Tensor, Moments], Measurement]
 
 
@@ -136,7 +134,7 @@ CLOUDS: dict[str, Callable[[int, int, int], Tensor]] = {
     "constant columns": _with(ALL, slice(None, None, 2), lambda x: 7.0),
     "large differences of length": lambda n, d, seed: _noise(n, d, seed) * torch.logspace(-6, 6, n, dtype=F64)[:, None],
 }
-SCALES = {torch.float32: (1.0, 1e-30, 1e-6, 1e4, 1e18), torch.float64: (1.0, 1e-200, 1e-9, 1e6, 1e150)}
+SCALES = {torch.float32: (1.0, 1e-30, 1e-6, 1e4, 1e18), F64: (1.0, 1e-200, 1e-9, 1e6, 1e150)}
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
@@ -177,7 +175,7 @@ def _check(found: Measurement, name: str, variant: str) -> None:
                 assert high is None or value <= high, (name, variant, what)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
 def test_many_equal_rows_whose_sums_round_alike(dtype: torch.dtype) -> None:
     for value in (0.1, 0.7, 3.3):
         m = Moments.of(torch.full((100_000, 3), value, dtype=dtype), second=False)

@@ -11,10 +11,8 @@ from uncone import Measurement, Moments, UndefinedMeasure, measure
 from uncone.measure.everything import MEASURES
 from uncone.measure.reading import ROUNDED, rounding_warnings
 
-from ..matrices import gaussian, promised, rotation
+from ..matrices import F64, Tensor, gaussian, promised, rotation
 
-Tensor = torch.Tensor
-F64 = torch.float64
 DRIFTS = ("offset 100", "offset 1e4", "drift 50", "drift 500", "drift of one feature", "step")
 CLOUDS = (*DRIFTS, "outlier first", "outlier in the middle", "outlier last", "heavy tails")
 

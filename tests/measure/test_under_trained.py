@@ -15,10 +15,8 @@ from uncone.measure.projections import project_about
 from uncone.records.tokens import UnderTrained
 from uncone.rows import ArrayRows, CenteredRows, Rows, SelectedRows
 
-from ..matrices import gaussian
+from ..matrices import F64, gaussian
 from ..planted_tokens import Planted, plant, plant_short
-
-Tensor = torch.Tensor
 
 
 def _rows(planted: Planted) -> Rows:
@@ -56,7 +54,7 @@ class TestCosine:
         assert len(u.tokens) > 12
         for token in u.tokens:
             others = [i for i in planted.unused.tolist() if i != token.id]
-            unused = sum((y[i] for i in others), start=torch.zeros(64, dtype=torch.float64))
+            unused = sum((y[i] for i in others), start=torch.zeros(64, dtype=F64))
             cosine = float(torch.nn.functional.cosine_similarity(y[token.id], unused, dim=0))
             assert token.cosine_to_unused == pytest.approx(cosine, abs=1e-5)
             assert token.indicator == pytest.approx(1 - cosine, abs=1e-5)

@@ -14,10 +14,7 @@ from hypothesis import strategies as st
 from uncone import InputError, Moments, UndefinedMeasure, measure
 from uncone.measure import points, tiles
 
-from ..matrices import gaussian, rotation
-
-Tensor = torch.Tensor
-F64 = torch.float64
+from ..matrices import F64, gaussian, rotation
 
 
 @cache
@@ -121,6 +118,6 @@ def test_bad_input_is_refused() -> None:
 
 @pytest.mark.parametrize(("t", "d"), [(0.1, 1), (2.0, 2), (2.0, 64), (20.0, 3), (150.0, 1), (150.0, 4096)])
 def test_uniform_directions_have_the_value_of_a_bessel_function(t: float, d: int) -> None:
-    x = torch.eye(d, dtype=torch.float64).repeat(2, 1)
+    x = torch.eye(d, dtype=F64).repeat(2, 1)
     known = np.log(scipy.special.hyp0f1(d / 2, t * t)) - 2 * t
     assert measure.uniformity_exact(x, t=t, sample=2).reference == pytest.approx(known, rel=1e-9, abs=1e-9)
