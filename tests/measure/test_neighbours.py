@@ -151,6 +151,11 @@ def test_whether_the_last_neighbour_is_tied_is_counted() -> None:
     assert nearest_neighbours(torch.ones(5, 2), 3).tied == 5
 
 
+def test_fewer_neighbours_come_back_where_there_are_fewer_rows() -> None:
+    assert nearest_neighbours(gaussian(4, 3), 10).indices.shape == (4, 3)
+    assert nearest_neighbours(torch.ones(4, 3), 2).indices.tolist() == [[1, 2], [0, 2], [0, 1], [0, 1]]
+
+
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("cloud", ["Gaussian", "copies", "lattice", "mean of 10,000 spreads", "Gaussian in float64"])
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
@@ -215,11 +220,6 @@ def test_zero_rows_have_no_direction() -> None:
     assert np.array_equal(found.indices, others[_slow(x[others], 3, "cosine")[0]])
     assert (found.rows, found.searched, found.sampled) == (50, 48, False)
     assert nearest_neighbours(x, 3).searched == 50
-
-
-def test_fewer_neighbours_come_back_where_there_are_fewer_rows() -> None:
-    assert nearest_neighbours(gaussian(4, 3), 10).indices.shape == (4, 3)
-    assert nearest_neighbours(torch.ones(4, 3), 2).indices.tolist() == [[1, 2], [0, 2], [0, 1], [0, 1]]
 
 
 @pytest.mark.usefixtures("small_blocks")
