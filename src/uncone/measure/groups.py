@@ -134,14 +134,16 @@ def by_group(
         if groups is None:
             members = iter(np.split(np.arange(n), range(bin_size, n, bin_size)))
             firsts = range(0, n, bin_size)
-            sums = (_bin(rows, first, min(first + bin_size, n), Moments(d, **kinds)) for first in firsts)
+            sums: Iterable[Moments] = (
+                _bin(rows, first, min(first + bin_size, n), Moments(d, **kinds)) for first in firsts
+            )
         else:
             groups = _checked(groups, n)
             of_groups = GroupMoments(int(groups.max()) + 1, d, **kinds)
             for block, part in zip(rows.blocks(), np.split(groups, range(GRID, len(groups), GRID)), strict=True):
                 of_groups.update(block, part)
                 del block
-            sums = iter(of_groups.finish())
+            sums = of_groups.finish()
             members = (np.flatnonzero(groups == group) for group in range(int(groups.max()) + 1))
         for m, indices in zip(sums, members, strict=True):
             of_both = ((measures, (m,)), (row_measures, (SelectedRows(rows, indices), m)))
