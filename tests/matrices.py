@@ -11,7 +11,7 @@ from uncone import Measurement
 from uncone.measure.reading import ROUNDED
 from uncone.rows import as_array
 
-Tensor = torch.Tensor
+Tensor, F64 = torch.Tensor, torch.float64
 
 
 def close(one: Any, other: Any, **allowed: float) -> bool:

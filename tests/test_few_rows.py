@@ -1,6 +1,6 @@
 """Of few, wide rows the moments keep the rows: all readings are those of their products, and there are none of (D, D)."""
 
-from collections.abc import Iterator
+from functools import reduce
 from unittest.mock import patch
 
 import mpmath
@@ -13,7 +13,6 @@ from threadpoolctl import threadpool_limits
 import uncone
 from uncone import measure
 from uncone.diagnosis.examination import Examination
-from uncone.diagnosis.record import Subject
 from uncone.errors import UndefinedMeasure
 from uncone.measure.partition import partition_of
 from uncone.moments import Moments
@@ -100,7 +99,7 @@ def test_measures_are_those_of_the_products(n: int, d: int, drift: float, dtype:
     assert kept.keeps_rows
     assert not products.keeps_rows
     for name, function in measure.everything.MEASURES:
-        a, b = (measure.everything.read(name, function, kept), measure.everything.read(name, function, products))
+        a, b = (measure.everything.read(name, function, m) for m in (kept, products))
         if a.value is None or b.value is None:
             assert a.value is b.value, name
             assert a.reason.split(" is ")[0] == b.reason.split(" is ")[0]
@@ -158,12 +157,9 @@ def test_cells_merged_in_order_have_the_bytes_of_the_whole(sizes: tuple[int, ...
     for cell in cells:
         whole.update(cell)
     parts = [Moments.of(cell, unit_second=True, shift=whole.shift) for cell in cells]
-    merged = parts[0]
-    for part in parts[1:]:
-        merged = merged.merge(part)
+    merged = reduce(Moments.merge, parts)
     assert merged.keeps_rows == whole.keeps_rows == (sum(sizes) <= 128)
-    assert _bytes(merged) == _bytes(whole)
-    assert _readings(merged) == _readings(whole)
+    assert (_bytes(merged), _readings(merged)) == (_bytes(whole), _readings(whole))
     assert [part.n for part in parts] == list(sizes), "merging changes no part"
 
 
@@ -180,16 +176,12 @@ def test_a_cell_in_parts_that_become_too_many() -> None:
 
 def test_a_block_that_is_refused_leaves_the_rows_before() -> None:
     x = cloud(10, 256)
-    m, bad = Moments.of(x), x.copy()
+    m, bad = Moments.of(x, unit_second=True), x.copy()
     bad[3, 3] = np.nan
     with pytest.raises(uncone.InputError):
         m.update(bad)
     assert m.n == 10
-    assert _readings_of(m) == _readings_of(Moments.of(x))
-
-
-def _readings_of(m: Moments) -> list[bytes]:
-    return [m.spectrum(centered=centered).tobytes() for centered in (True, False)]
+    assert _readings(m) == _readings(Moments.of(x, unit_second=True))
 
 
 def test_rows_that_change_afterwards_change_nothing() -> None:
@@ -228,23 +220,18 @@ def test_merge_is_the_whole(n: int, d: int, seed: int, data: st.DataObject) -> N
             assert merged.concentration() == pytest.approx(whole.concentration(), rel=1e-9)
 
 
-def _equal_rows() -> Iterator[np.ndarray]:
-    row = np.random.default_rng(5).standard_normal(400) * 7
-    yield np.tile(row, (9, 1))
-    yield np.tile(row.astype(np.float32), (7, 1))
-    yield np.zeros((5, 300))
+ROW = np.random.default_rng(5).standard_normal(400) * 7
 
 
-@pytest.mark.parametrize("x", list(_equal_rows()))
+@pytest.mark.parametrize("x", [np.tile(ROW, (9, 1)), np.tile(ROW.astype(np.float32), (7, 1)), np.zeros((5, 300))])
 def test_equal_rows_have_no_spread(x: np.ndarray) -> None:
     m = Moments.of(x)
     assert m.keeps_rows
     assert not m.spectrum(centered=True).any()
     assert m.concentration() == 0
-    with pytest.raises(UndefinedMeasure):
-        measure.effective_rank(m)
-    with pytest.raises(UndefinedMeasure):
-        measure.isoscore(m)
+    for function in (measure.effective_rank, measure.isoscore):
+        with pytest.raises(UndefinedMeasure):
+            function(m)
 
 
 def test_directions_are_all_that_is_kept_of_them() -> None:
@@ -258,21 +245,16 @@ def test_directions_are_all_that_is_kept_of_them() -> None:
     assert m.directions() is directions
 
 
-def _examined(x: np.ndarray) -> Subject:
-    return Examination("head", as_rows(x), None, "head", None).run()
-
-
 def test_a_head_is_read_about_its_mean_from_its_own_rows() -> None:
     x = cloud(60, 300, dtype=np.float32, drift=9.0)
-    subjects = [_examined(x)]
-    with patch.object(Moments, "most_kept", lambda self: 0):
-        subjects.append(_examined(x))
-    for few, products in zip(*(one.measurements for one in subjects), strict=True):
+    subjects, most = [], Moments.most_kept
+    for kept in (most, lambda self: 0):
+        with patch.object(Moments, "most_kept", kept):
+            subjects.append(Examination("head", as_rows(x), None, "head", None).run())
+    readings = [(*one.measurements, *one.without_effect) for one in subjects]
+    for few, products in zip(*readings, strict=True):
         assert (few.name, few.value is None) == (products.name, products.value is None)
-        if few.value is not None:
-            assert few.value == pytest.approx(products.value, rel=1e-4, abs=1e-6), few.name
-    for few, products in zip(*(one.without_effect for one in subjects), strict=True):
-        assert few.value == pytest.approx(products.value, rel=1e-4, abs=1e-6), few.name
+        assert few.value is None or few.value == pytest.approx(products.value, rel=1e-4, abs=1e-6), few.name
 
 
 def test_three_rows_of_a_hundred_thousand_numbers() -> None:

@@ -8,34 +8,33 @@ from uncone import InputError, Moments
 from uncone.moments.on_device import add
 from uncone.rows import GRID
 
-from .matrices import close, gaussian
+from .matrices import F64, Tensor, close, gaussian
 
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 SUMS = ("first", "second", "unit_first", "unit_square", "unit_second")
 
 
-def _by_torch(x: torch.Tensor, weights: torch.Tensor | None = None, **kinds: bool) -> Moments:
+def _by_torch(x: Tensor, weights: Tensor | None = None, **kinds: bool) -> Moments:
     m = Moments(x.shape[1], **kinds)
     add(m, x, weights, None)
     return m
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=CUDA)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, F64, torch.bfloat16])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("drift", [0.0, 50.0])
 def test_the_sums_are_those_of_arrays(device: str, dtype: torch.dtype, weighted: bool, drift: float) -> None:
     x = (gaussian(2 * GRID + 100, 12) * 2 + drift).to(dtype)
     x[5] = 0
-    w = torch.rand(len(x), dtype=torch.float64) if weighted else None
+    w = torch.rand(len(x), dtype=F64) if weighted else None
     here, there = Moments.of(x, w, unit_second=True), _by_torch(x.to(device), w, unit_second=True)
-    tolerance = 1e-12 if dtype == torch.float64 else 2e-6
+    tolerance = 1e-12 if dtype == F64 else 2e-6
     assert (there.n, there.zero_rows) == (here.n, 1)
     for name in ("weight", "weight_square", "unit_weight", "norm_sum", "norm_square_sum", "norm_min", "norm_max"):
         assert getattr(there, name) == pytest.approx(getattr(here, name), rel=tolerance), name
-    for mine, other in [(there.mean(), here.mean()), (there.second_moment(), here.second_moment())] + [
-        (getattr(there, name), getattr(here, name)) for name in SUMS[2:]
-    ]:
+    pairs = [(there.mean(), here.mean()), (there.second_moment(), here.second_moment())]
+    for mine, other in pairs + [(getattr(there, name), getattr(here, name)) for name in SUMS[2:]]:
         assert close(mine, other, rtol=tolerance, atol=tolerance * max(1.0, float(np.abs(other).max())))
     assert close(there.covariance(), here.covariance(), atol=1e-5 * float(np.abs(here.covariance()).max()))
 
@@ -51,7 +50,7 @@ def test_sums_that_are_left_out_are_none(kinds: dict[str, bool]) -> None:
 
 @pytest.mark.parametrize("scale", [1e-30, 1e25])
 def test_rows_that_float32_cannot_square(scale: float) -> None:
-    x = (gaussian(50, 4, dtype=torch.float64) + 1) * scale
+    x = (gaussian(50, 4, dtype=F64) + 1) * scale
     assert close(_by_torch(x.float()).unit_first, Moments.of(x.float()).unit_first, rtol=1e-6)
 
 

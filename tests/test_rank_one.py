@@ -84,7 +84,7 @@ def test_decomposition_in_place(solver: str, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(eigen, "_lapack", lambda: None)
     elif eigen._lapack() is None:
         pytest.skip("another LAPACK than NumPy's own")
-    for d in (1, 2, 64, 511, 512, 513, 700):
+    for d in (1, 2, 64, 129, 300, 511, 512, 513, 700):
         x = np.random.default_rng(d).standard_normal((2 * d, d))
         matrix = x.T @ x - d * np.eye(d) * (d % 2)  # of both signs where d is odd
         values, vectors = consume_to_eigen(matrix.copy())

@@ -38,10 +38,8 @@ def test_the_interval_is_the_jackknife_over_blocks() -> None:
 def test_blocks_are_joined_when_there_are_many() -> None:
     x = _rows(300 * STRETCH, d=3)
     blocks = _filled(x, cut=8 * STRETCH)
-    assert 64 <= len(blocks.counts) <= 128
-    assert blocks.size == 4 * STRETCH
-    assert blocks.counts.sum() == len(x)
-    assert len(blocks.sums[0]) == len(blocks.counts)
+    assert 64 <= len(blocks.counts) == len(blocks.sums[0]) <= 128
+    assert (blocks.size, blocks.counts.sum()) == (4 * STRETCH, len(x))
     u = x / np.linalg.norm(x, axis=1, keepdims=True)
     np.testing.assert_allclose(blocks.sums[0].sum(0), u.sum(0), rtol=1e-4)
 
@@ -52,18 +50,12 @@ def test_few_blocks_have_no_interval() -> None:
 
 def test_the_interval_covers_the_truth() -> None:
     """Of clouds with known mean direction some 95% of the intervals hold the expected cosine."""
-    truth = _mean_cosine_of_many()
-    held = 0
+    x, held = _rows(400_000, seed=99), 0
+    truth = float(np.square((x / np.linalg.norm(x, axis=1, keepdims=True)).mean(0)).sum())
     for seed in range(60):
         low, high = _filled(_rows(20 * STRETCH, seed=seed + 1), cut=STRETCH).mean_cosine_interval(0) or (0.0, 0.0)
         held += low <= truth <= high
     assert 51 <= held <= 60
-
-
-def _mean_cosine_of_many() -> float:
-    x = _rows(400_000, seed=99)
-    mean = (x / np.linalg.norm(x, axis=1, keepdims=True)).mean(0)
-    return float(mean @ mean)
 
 
 @pytest.mark.parametrize(("degrees", "quantile"), [(9, 2.2622), (20, 2.0860), (127, 1.9788)])

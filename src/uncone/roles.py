@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 Path_ = str | os.PathLike[str]
 Progress = Callable[[str, int, int], None]  # told (the step, done, in all)
+Ticks = Callable[[int], None] | None  # told how many rows are done
 
 
 class Role(Enum):

@@ -14,7 +14,10 @@ from uncone import InputError, UndefinedMeasure
 from uncone.measure import benjamini_hochberg, robust_null
 from uncone.measure.under_trained import Null
 
-from ..matrices import gaussian
+from ..matrices import F64, gaussian
+
+RATES = (0.013, 0.11, 0.27)
+TENTH, QUARTER = 1 / 1.2815515655446004, 1 / 0.6744897501960817  # of one standard deviation of a normal distribution
 
 
 def _by_steps(p: list[float], rate: float) -> list[bool]:
@@ -25,16 +28,13 @@ def _by_steps(p: list[float], rate: float) -> list[bool]:
 
 
 class TestBenjaminiHochberg:
-    @given(
-        st.lists(st.integers(0, 1000).map(lambda k: k / 1024), min_size=1, max_size=30),
-        st.sampled_from([0.013, 0.11, 0.27]),
-    )
+    @given(st.lists(st.integers(0, 1000).map(lambda k: k / 1024), min_size=1, max_size=30), st.sampled_from(RATES))
     def test_q_values_give_the_step_up_procedure(self, p: list[float], rate: float) -> None:
         q = benjamini_hochberg(np.array(p))
         assert (q <= rate).tolist() == _by_steps(p, rate)
         assert bool((q >= np.array(p) - 1e-15).all())
 
-    @pytest.mark.parametrize("form", [list, np.array, lambda p: torch.tensor(p, dtype=torch.float64)])
+    @pytest.mark.parametrize("form", [list, np.array, lambda p: torch.tensor(p, dtype=F64)])
     def test_by_hand(self, form: Callable[[list[float]], Any]) -> None:
         q = benjamini_hochberg(form([0.04, 0.001, 0.9, 0.02]))
         assert q.tolist() == pytest.approx([0.04 * 4 / 3, 0.004, 0.9, 0.04])
@@ -77,26 +77,26 @@ class TestNull:
     @pytest.mark.parametrize(
         ("below", "equal", "above", "scale"),
         [
-            (200, 600, 200, 1 / 1.2815515655446004),  # the quartiles are equal, the lowest tenth is not
-            (0, 600, 400, 1 / 0.6744897501960817),  # equal readings are the lowest: the upper quartile
-            (400, 600, 0, 1 / 0.6744897501960817),
+            (200, 600, 200, TENTH),  # the quartiles are equal, the lowest tenth is not
+            (0, 600, 400, QUARTER),  # equal readings are the lowest: the upper quartile
+            (400, 600, 0, QUARTER),
             (99, 651, 250, None),  # all four quantiles are equal
-            (101, 651, 248, 1 / 1.2815515655446004),
-            (99, 649, 252, 1 / 0.6744897501960817),
+            (101, 651, 248, TENTH),
+            (99, 649, 252, QUARTER),
         ],
     )
     def test_of_many_equal_readings(self, below: int, equal: int, above: int, scale: float | None) -> None:
-        values = torch.cat([torch.full((below,), 4.0), torch.full((equal,), 5.0), torch.full((above,), 6.0)])
+        values = torch.tensor([4.0] * below + [5.0] * equal + [6.0] * above)
         if scale is None:
             with pytest.raises(UndefinedMeasure, match="the same reading for most of them"):
                 robust_null(values)
-            return
-        null = robust_null(values)
-        assert (null.center, null.scale) == (5.0, pytest.approx(scale))
+        else:
+            null = robust_null(values)
+            assert (null.center, null.scale) == (5.0, pytest.approx(scale))
 
     @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
     def test_it_moves_and_scales_with_the_readings(self, shift: float, scale: float) -> None:
-        values = gaussian(200, 1, dtype=torch.float64)[:, 0]
+        values = gaussian(200, 1, dtype=F64)[:, 0]
         first, second = robust_null(values), robust_null(shift + scale * values)
         assert second.center == pytest.approx(shift + scale * first.center, rel=1e-6, abs=1e-6 * scale)
         assert second.scale == pytest.approx(scale * first.scale, rel=1e-3)

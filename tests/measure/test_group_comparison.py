@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from uncone import InputError, Moments, UndefinedMeasure
 from uncone.measure import PairSums, compare_groups, frequency_membership, permutation_test
-from uncone.records.tokens import Estimate, FrequencyGroups
+from uncone.records.tokens import Estimate, FrequencyGroup, FrequencyGroups
 
-from ..matrices import gaussian
+from ..matrices import F64, Tensor, gaussian
 
-Tensor = torch.Tensor
 Z = 1.959963984540054
 
 
@@ -26,9 +25,10 @@ def _unit(x: Tensor) -> Tensor:
 
 
 def _pairs(x: Tensor) -> float:
+    """The mean cosine over all pairs, one by one."""
     u = _unit(x)
-    cosines = [float(a @ b) for a, b in itertools.combinations(u, 2)]
-    return sum(cosines) / len(cosines)
+    i, j = torch.triu_indices(len(u), len(u), 1)
+    return float((u[i] * u[j]).sum(1).mean())
 
 
 def _example(n: int = 60, d: int = 5, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -39,7 +39,7 @@ def _example(n: int = 60, d: int = 5, seed: int = 0) -> tuple[Tensor, Tensor, Te
     return x, torch.arange(n, 0, -1) ** 2, torch.arange(48, 60)
 
 
-def _by_name(found: FrequencyGroups) -> dict[str, object]:
+def _by_name(found: FrequencyGroups) -> dict[str, FrequencyGroup]:
     return {group.name: group for group in found.groups}
 
 
@@ -64,20 +64,20 @@ class TestMembership:
         counts = torch.tensor(data.draw(st.lists(st.integers(0, 5), min_size=n, max_size=n)))
         counts[0] = 5
         groups = frequency_membership(n, None, counts).groups
-        assert np.bincount(groups, minlength=4).tolist() == [
-            round(0.3 * n),
-            n - round(0.3 * n) - round(0.2 * n),
-            round(0.2 * n),
-            0,
-        ]
+        frequent, rare = round(0.3 * n), round(0.2 * n)
+        assert np.bincount(groups, minlength=4).tolist() == [frequent, n - frequent - rare, rare, 0]
         for higher, lower in ((0, 1), (1, 2)):
             if bool((groups == higher).any()) and bool((groups == lower).any()):
                 assert int(counts[groups == higher].min()) >= int(counts[groups == lower].max())
 
-    @pytest.mark.parametrize("counts", [torch.tensor([1, 2]), torch.tensor([1, -2, 3]), torch.zeros(3)])
-    def test_counts_that_do_not_fit(self, counts: Tensor) -> None:
-        with pytest.raises(InputError, match="expected 3 counts from 0 up, not all of them 0"):
-            frequency_membership(3, None, counts)
+    @pytest.mark.parametrize("counts", [[1, 2], [1, -2, 3], [0, 0, 0], []])
+    def test_counts_that_do_not_fit(self, counts: list[int]) -> None:
+        n = 3 if counts else 0
+        with pytest.raises(InputError, match=f"expected {n} counts from 0 up, not all of them 0"):
+            frequency_membership(n, None, torch.tensor(counts))
+
+
+GROUPS = pytest.mark.parametrize(("g", "name"), list(enumerate(("frequent", "medium", "rare", "reserved"))))
 
 
 class TestReadings:
@@ -91,37 +91,34 @@ class TestReadings:
     def _estimate(self, name: str, reading: str) -> Estimate:
         return getattr(_by_name(self.found)[name], reading)
 
-    @pytest.mark.parametrize(("g", "name"), list(enumerate(("frequent", "medium", "rare", "reserved"))))
+    @GROUPS
     def test_values(self, g: int, name: str) -> None:
-        rows, u = self._of(g), _unit(self._of(g))
-        common = _unit(self.x).sum(0) / _unit(self.x).sum(0).norm()
-        assert self._estimate(name, "mean_cosine").value == pytest.approx(_pairs(rows), rel=1e-5)
-        assert self._estimate(name, "mean_norm").value == pytest.approx(
-            float(rows.double().norm(dim=1).mean()), rel=1e-6
-        )
-        assert self._estimate(name, "cosine_to_common").value == pytest.approx(float((u @ common).mean()), rel=1e-5)
-        assert _by_name(self.found)[name].occurrences == int(self.counts[self.cut.groups == g].sum())  # type: ignore[attr-defined]
-        if g < 3:
-            products = u @ _unit(self._of(3)).T
-            assert self._estimate(name, "cosine_to_reserved").value == pytest.approx(float(products.mean()), rel=1e-5)
-        else:
-            assert self._estimate(name, "cosine_to_reserved") == Estimate(None)
+        rows, u, common = self._of(g), _unit(self._of(g)), _unit(self.x).sum(0)
+        expected = {
+            "mean_cosine": _pairs(rows),
+            "mean_norm": float(rows.double().norm(dim=1).mean()),
+            "cosine_to_common": float((u @ common / common.norm()).mean()),
+            "cosine_to_reserved": float((u @ _unit(self._of(3)).T).mean()) if g < 3 else None,
+        }
+        for reading, value in expected.items():
+            assert self._estimate(name, reading).value == (value if value is None else pytest.approx(value, rel=1e-5))
+        assert _by_name(self.found)[name].occurrences == int(self.counts[self.cut.groups == g].sum())
+        assert g < 3 or self._estimate(name, "cosine_to_reserved") == Estimate(None)
 
-    @pytest.mark.parametrize(("g", "name"), list(enumerate(("frequent", "medium", "rare", "reserved"))))
+    @GROUPS
     def test_the_interval_of_the_mean_cosine_is_the_jackknife(self, g: int, name: str) -> None:
         u = _unit(self._of(g))
-        if len(u) < 10:
-            assert self._estimate(name, "mean_cosine").interval is None
+        n, interval = len(u), self._estimate(name, "mean_cosine").interval
+        if n < 10:
+            assert interval is None
             return
-        n = len(u)
         without = [_pairs(torch.cat([u[:i], u[i + 1 :]])) for i in range(n)]
         error = math.sqrt((n - 1) / n * sum((v - statistics.mean(without)) ** 2 for v in without))
-        low, high = self._estimate(name, "mean_cosine").interval  # type: ignore[misc]
-        assert high - low == pytest.approx(2 * Z * error, rel=1e-4)
+        assert interval[1] - interval[0] == pytest.approx(2 * Z * error, rel=1e-4)
 
     def test_intervals_of_means_are_those_of_means(self) -> None:
         norms = self._of(1).double().norm(dim=1)
-        low, high = self._estimate("medium", "mean_norm").interval  # type: ignore[misc]
+        low, high = self._estimate("medium", "mean_norm").interval
         assert high - low == pytest.approx(2 * Z * float(norms.std()) / math.sqrt(len(norms)), rel=1e-5)
 
     def test_differences_are_differences(self) -> None:
@@ -129,9 +126,9 @@ class TestReadings:
         assert ("reserved", "rare", "cosine_to_reserved") not in seen
         for (first, second, reading), estimate in seen.items():
             a, b = self._estimate(first, reading), self._estimate(second, reading)
-            assert estimate.value == pytest.approx(a.value - b.value)  # type: ignore[operator]
+            assert estimate.value == pytest.approx(a.value - b.value)
             if reading != "cosine_to_reserved" and a.interval and b.interval and estimate.interval:
-                reach = [(e.interval[1] - e.interval[0]) / 2 for e in (a, b)]  # type: ignore[index]
+                reach = [(e.interval[1] - e.interval[0]) / 2 for e in (a, b)]
                 assert (estimate.interval[1] - estimate.interval[0]) / 2 == pytest.approx(math.hypot(*reach))
 
     def test_the_difference_to_the_same_reserved_rows_is_by_the_rows_left_out(self) -> None:
@@ -140,27 +137,21 @@ class TestReadings:
         of_a, of_b = (a @ r.T).mean(1), (b @ r.T).mean(1)
         of_r = (r @ a.T).mean(1) - (r @ b.T).mean(1)
         error = math.sqrt(sum(float(v.var()) / len(v) for v in (of_a, of_b, of_r)))
-        (found,) = [
-            d.difference
-            for d in self.found.differences
-            if (d.first, d.second, d.reading) == ("medium", "frequent", "cosine_to_reserved")
-        ]
-        assert found.interval is not None
-        assert found.interval[1] - found.interval[0] == pytest.approx(2 * Z * error, rel=1e-4)
+        found = {(d.first, d.second, d.reading): d.difference for d in self.found.differences}
+        low, high = found["medium", "frequent", "cosine_to_reserved"].interval
+        assert high - low == pytest.approx(2 * Z * error, rel=1e-4)
 
     def test_a_wider_confidence_is_wider(self) -> None:
         wider = compare_groups(self.x, self.cut, confidence=0.99)
         assert wider.confidence == 0.99
-        ends = [_by_name(f)["medium"].mean_cosine.interval for f in (self.found, wider)]  # type: ignore[attr-defined]
+        ends = [_by_name(f)["medium"].mean_cosine.interval for f in (self.found, wider)]
         assert (ends[1][1] - ends[1][0]) / (ends[0][1] - ends[0][0]) == pytest.approx(2.5758293 / Z, rel=1e-6)
 
     def test_few_and_equal_rows(self) -> None:
-        found = _by_name(compare_groups(torch.ones(11, 3), frequency_membership(11)))
-        assert found["frequent"].mean_cosine.value == pytest.approx(1.0)  # type: ignore[attr-defined]
-        assert found["frequent"].mean_cosine.interval is None  # type: ignore[attr-defined]
-        nothing = _by_name(compare_groups(torch.zeros(40, 3), frequency_membership(40)))
-        assert nothing["medium"].mean_cosine == Estimate(None)  # type: ignore[attr-defined]
-        assert nothing["medium"].mean_norm == Estimate(0.0, (0.0, 0.0))  # type: ignore[attr-defined]
+        found = _by_name(compare_groups(torch.ones(11, 3), frequency_membership(11)))["frequent"].mean_cosine
+        assert (found.value, found.interval) == (pytest.approx(1.0), None)
+        nothing = _by_name(compare_groups(torch.zeros(40, 3), frequency_membership(40)))["medium"]
+        assert (nothing.mean_cosine, nothing.mean_norm) == (Estimate(None), Estimate(0.0, (0.0, 0.0)))
 
     def test_what_does_not_fit(self) -> None:
         with pytest.raises(InputError, match="expected a group for each of 60 rows, got"):
@@ -172,7 +163,7 @@ class TestReadings:
         found = compare_groups(self.x * 1e18, self.cut)
         for a, b in zip(found.groups, self.found.groups, strict=True):
             assert a.mean_cosine.value == pytest.approx(b.mean_cosine.value, rel=1e-5)
-            assert a.mean_norm.value == pytest.approx(b.mean_norm.value * 1e18, rel=1e-5)  # type: ignore[operator]
+            assert a.mean_norm.value == pytest.approx(b.mean_norm.value * 1e18, rel=1e-5)
 
 
 class TestRandomGroups:
@@ -180,15 +171,15 @@ class TestRandomGroups:
 
     @given(st.integers(0, 50), st.integers(2, 7))
     def test_null_is_that_of_all_subsets(self, seed: int, size: int) -> None:
-        x = gaussian(7, 3, seed=seed, dtype=torch.float64) + 0.3
+        x = gaussian(7, 3, seed=seed, dtype=F64) + 0.3
         mean, deviation = PairSums.of(Moments.of(x, unit_second=True)).null(size)
         drawn = [_pairs(x[list(chosen)]) for chosen in itertools.combinations(range(7), size)]
         assert mean == pytest.approx(statistics.mean(drawn), abs=1e-9)
         assert deviation == pytest.approx(statistics.pstdev(drawn), abs=1e-7)
 
     def test_zero_rows_are_left_out(self) -> None:
-        x = gaussian(6, 3, dtype=torch.float64)
-        padded = torch.cat([x, torch.zeros(2, 3, dtype=torch.float64)])
+        x = gaussian(6, 3, dtype=F64)
+        padded = torch.cat([x, torch.zeros(2, 3, dtype=F64)])
         with_zeros, without = (PairSums.of(Moments.of(one, unit_second=True)).null(3) for one in (padded, x))
         assert with_zeros == pytest.approx(without, rel=1e-12)  # a BLAS sums another number of rows in another order
 
@@ -199,10 +190,9 @@ class TestRandomGroups:
         found = _by_name(compare_groups(x, frequency_membership(400), pairs=pairs))
         mean, deviation = pairs.null(80)
         rare = found["rare"]
-        assert rare.excess == pytest.approx((_pairs(x[320:]) - mean) / deviation, rel=1e-4)  # type: ignore[attr-defined]
-        assert rare.chance == pytest.approx(1 / (1 + rare.excess**2))  # type: ignore[attr-defined]
-        assert rare.chance < 0.01  # type: ignore[attr-defined]
-        assert found["frequent"].chance > 0.01  # type: ignore[attr-defined]
+        assert rare.excess == pytest.approx((_pairs(x[320:]) - mean) / deviation, rel=1e-4)
+        assert rare.chance == pytest.approx(1 / (1 + rare.excess**2))
+        assert rare.chance < 0.01 < found["frequent"].chance
 
     def test_what_does_not_fit(self) -> None:
         with pytest.raises(InputError, match="sum with unit_second=True"):
@@ -213,7 +203,7 @@ class TestRandomGroups:
 
 class TestPermutation:
     def test_p_is_that_of_all_subsets(self) -> None:
-        x = gaussian(9, 3, dtype=torch.float64)
+        x = gaussian(9, 3, dtype=F64)
         group = torch.tensor([2, 4, 5, 8])
         own = _pairs(x[group])
         drawn = [_pairs(x[list(chosen)]) for chosen in itertools.combinations(range(9), 4)]
@@ -224,11 +214,11 @@ class TestPermutation:
         assert found.details["p"] == pytest.approx(exact, abs=3 * math.sqrt(exact * (1 - exact) / 4999) + 2e-4)
         assert found.details["null_std"] == pytest.approx(statistics.pstdev(drawn), rel=0.05)
 
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("dtype", [torch.float32, F64])
     @pytest.mark.parametrize("spread", [1e-2, 1e-4])
     def test_an_effect_far_below_the_common_direction_is_found(self, spread: float, dtype: torch.dtype) -> None:
         """All cosines are 1 but for spread^2 or so; the group is half as wide as the rest."""
-        x = spread * gaussian(2000, 16, dtype=torch.float64)
+        x = spread * gaussian(2000, 16, dtype=F64)
         x[:200] *= 0.5
         x[:, 0] += 1
         found = permutation_test(x.to(dtype), torch.arange(200), seed=0)
@@ -255,12 +245,13 @@ class TestPermutation:
         assert 0.1 < p < 0.995
         assert own.details["p"] == pytest.approx(p, abs=4 * math.sqrt(p * (1 - p) / 2999) + 1 / 3000)
 
-    def test_it_agrees_with_the_closed_form(self) -> None:
-        x = gaussian(500, 6) + 0.4
-        mean, deviation = PairSums.of(Moments.of(x, unit_second=True)).null(100)
-        found = permutation_test(x, torch.arange(100), seed=0)
-        assert found.reference == pytest.approx(mean, rel=1e-5)
-        assert found.details["null_std"] == pytest.approx(deviation, rel=0.1)
+    def test_it_agrees_with_the_closed_form_and_draws_no_zero_rows(self) -> None:
+        for x, size in ((gaussian(500, 6) + 0.4, 100), (torch.cat([gaussian(20, 4), torch.zeros(200, 4)]), 10)):
+            mean, deviation = PairSums.of(Moments.of(x, unit_second=True)).null(size)
+            found = permutation_test(x, torch.arange(size), seed=0)
+            assert found.reference == pytest.approx(mean, rel=1e-5)
+            assert found.reference == pytest.approx(_pairs(x), rel=1e-4)
+            assert found.details["null_std"] == pytest.approx(deviation, rel=0.1)
 
     def test_a_group_that_leans_has_the_least_p(self) -> None:
         x = gaussian(9000, 8)  # two blocks
@@ -276,38 +267,27 @@ class TestPermutation:
         assert first["null_std"] != other["null_std"]
 
     def test_all_rows_are_no_more_alike_than_all_rows(self) -> None:
-        found = permutation_test(gaussian(20, 4), torch.arange(20), seed=0, permutations=19)
-        assert found.details["p"] == 1.0
-        assert found.details["z"] is None
-
-    def test_zero_rows_are_never_drawn(self) -> None:
-        x = torch.cat([gaussian(20, 4), torch.zeros(200, 4)])
-        found = permutation_test(x, torch.arange(10), seed=0)
-        assert found.reference == pytest.approx(_pairs(x), rel=1e-4)
-        assert found.details["null_std"] == pytest.approx(
-            PairSums.of(Moments.of(x, unit_second=True)).null(10)[1], rel=0.1
-        )
+        found = permutation_test(gaussian(20, 4), torch.arange(20), seed=0, permutations=19).details
+        assert (found["p"], found["z"]) == (1.0, None)
 
     @pytest.mark.parametrize(
-        ("members", "message"),
+        ("members", "options", "message"),
         [
-            (torch.tensor([0, 0]), "got a row number twice"),
-            (torch.tensor([0, 9]), "expected row numbers from 0 to 8, got 0 to 9"),
-            (torch.tensor([0.5]), r"expected row numbers \(n,\) or a mask \(9,\), got float32"),
-            (torch.ones(4, dtype=torch.bool), r"got bool of shape \(4,\)"),
+            ([0, 0], {}, "got a row number twice"),
+            ([0, 9], {}, "expected row numbers from 0 to 8, got 0 to 9"),
+            ([0.5], {}, r"expected row numbers \(n,\) or a mask \(9,\), got float32"),
+            ([True] * 4, {}, r"got bool of shape \(4,\)"),
+            ([0, 1, 2], {"permutations": 0}, "expected at least one permutation, got 0"),
+            ([0, 1, 2], {"seed": -1}, "expected a seed from 0 up, got -1"),
         ],
     )
-    def test_members_that_do_not_fit(self, members: Tensor, message: str) -> None:
+    def test_what_does_not_fit(self, members: list[float], options: dict[str, int], message: str) -> None:
         with pytest.raises(InputError, match=message):
-            permutation_test(gaussian(9, 3), members, seed=0)
+            permutation_test(gaussian(9, 3), torch.tensor(members), **({"seed": 0} | options))
 
     def test_too_little(self) -> None:
         with pytest.raises(UndefinedMeasure, match="expected at least two rows with a direction in the group, got 1"):
             permutation_test(gaussian(9, 3), torch.tensor([1]), seed=0)
-        with pytest.raises(InputError, match="expected at least one permutation, got 0"):
-            permutation_test(gaussian(9, 3), torch.arange(3), seed=0, permutations=0)
-        with pytest.raises(InputError, match="expected a seed from 0 up, got -1"):
-            permutation_test(gaussian(9, 3), torch.arange(3), seed=-1)
 
 
 @pytest.mark.slow
@@ -318,15 +298,12 @@ def test_intervals_cover(drift: float, low: float, high: float) -> None:
     point[0] = drift
     everywhere = (gaussian(400_000, 16, seed=7) + point).double()
     truth = float(torch.nn.functional.normalize(everywhere, dim=1).mean(0).square().sum()) if drift else 0.0
-    held = {"frequent": 0, "medium": 0, "rare": 0, "difference": 0}
-    trials = 600
+    held, trials = dict.fromkeys(("frequent", "medium", "rare", "difference"), 0), 600
     for seed in range(trials):
         found = compare_groups(gaussian(200, 16, seed=seed) + point, frequency_membership(200))
         for group in found.groups:
-            assert group.mean_cosine.interval is not None
             held[group.name] += group.mean_cosine.interval[0] <= truth <= group.mean_cosine.interval[1]
         (difference,) = [d.difference for d in found.differences if (d.first, d.reading) == ("medium", "mean_cosine")]
-        assert difference.interval is not None
         held["difference"] += difference.interval[0] <= 0 <= difference.interval[1]
     for name, count in held.items():
         assert low - 0.02 * (name == "rare") <= count / trials <= high, (name, count / trials)
@@ -349,10 +326,8 @@ def test_rows_of_one_direction_are_not_significant() -> None:
     """All groups are alike: what rounding makes of them must not reach the least p-value, or many deviations."""
     x = torch.randn(300, generator=torch.Generator().manual_seed(0)).repeat(3000, 1)
     found = permutation_test(x, torch.arange(1500), seed=0, permutations=19)
-    assert found.details["p"] == 1.0
-    assert found.details["z"] is None
-    assert found.value == pytest.approx(1.0, abs=1e-15)
-    assert found.reference == pytest.approx(1.0, abs=1e-15)
+    assert (found.details["p"], found.details["z"]) == (1.0, None)
+    assert (found.value, found.reference) == pytest.approx((1.0, 1.0), abs=1e-15)
     pairs = PairSums.of(Moments.of(x, unit_second=True))
     assert pairs.null(600)[1] == 0.0
     groups = compare_groups(x, frequency_membership(3000), pairs=pairs).groups
@@ -379,11 +354,6 @@ def test_occurrences_do_not_wrap() -> None:
     assert groups[1].occurrences == 2000 * 2**53
 
 
-def test_counts_of_no_rows_are_refused() -> None:
-    with pytest.raises(InputError, match="expected 0 counts"):
-        frequency_membership(0, counts=torch.zeros(0))
-
-
 @pytest.mark.parametrize("spread", [0.0, 1e-3, 1e-2])
 def test_rows_of_nearly_one_direction_keep_their_digits(spread: float) -> None:
     x = gaussian(1, 8, seed=1) + spread * gaussian(20_000, 8, seed=2)
@@ -396,7 +366,7 @@ def test_rows_of_nearly_one_direction_keep_their_digits(spread: float) -> None:
         assert group.mean_cosine.value == pytest.approx(exact, abs=1e-8 + 1e-4 * (1 - exact))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, F64])
 def test_arrays_are_read_as_tensors_are(dtype: torch.dtype) -> None:
     x, counts, reserved = _example()
     x = x.to(dtype)

@@ -15,9 +15,9 @@ from uncone import InputError, Measurement, Moments, UndefinedMeasure, measure
 from uncone.measure import everything
 from uncone.records.brief import LINES, WIDTH
 
-from ..matrices import gaussian
+from ..matrices import F64, gaussian
 
-STATES = gaussian(7 * 5, 4, seed=3, dtype=torch.float64).reshape(7, 5, 4) + 1.5
+STATES = gaussian(7 * 5, 4, seed=3, dtype=F64).reshape(7, 5, 4) + 1.5
 MASK = torch.arange(5) < torch.tensor([5, 5, 4, 2, 1, 5, 3])[:, None]
 ROWS = STATES[MASK]
 OF_ROWS: dict[str, Callable[..., Measurement]] = {
@@ -44,11 +44,9 @@ def _same(found: Measurement, wanted: Measurement) -> None:
 
 def test_every_measure_has_a_mask() -> None:
     assert len(OF_MOMENTS) == 16
-    for name, function in BOTH.items():
-        if name not in ("hubness", "levina_bickel", "permutation_test"):  # lambdas here
-            assert inspect.signature(function).parameters["mask"].kind is inspect.Parameter.KEYWORD_ONLY
-    for function in (measure.hubness, measure.levina_bickel, measure.permutation_test, measure.nearest_neighbours):
-        assert inspect.signature(function).parameters["mask"].kind is inspect.Parameter.KEYWORD_ONLY
+    for name in (*BOTH, "nearest_neighbours"):
+        mask = inspect.signature(getattr(measure, name)).parameters["mask"]
+        assert mask.kind is inspect.Parameter.KEYWORD_ONLY
 
 
 @pytest.mark.parametrize("name", BOTH)
@@ -75,9 +73,8 @@ def test_threads_change_no_bit(name: str) -> None:
 
 @pytest.mark.parametrize("name", BOTH)
 def test_states_without_a_mask_are_refused_with_the_way_out(name: str) -> None:
-    with pytest.raises(
-        InputError, match=r"got shape \(7, 5, 4\) from tensor: each of 35 positions is a row in x.reshape\(-1, 4\)"
-    ):
+    told = r"got shape \(7, 5, 4\) from tensor: each of 35 positions is a row in x.reshape\(-1, 4\)"
+    with pytest.raises(InputError, match=told):
         BOTH[name](STATES)
     with pytest.raises(InputError, match=r"expected a mask of shape \(7, 5\)"):
         BOTH[name](STATES, mask=MASK.T)
@@ -102,12 +99,9 @@ def test_rows_that_are_not_finite_are_left_out_as_the_error_says() -> None:
 
 
 def test_all_readings_make_a_table() -> None:
-    pandas = pytest.importorskip("pandas")
-    found = measure.all(ROWS)
-    rows = json.loads(json.dumps(found.to_rows(), allow_nan=False))
-    assert [row["measure"] for row in rows] == list(found)
-    assert [row["value"] for row in rows] == [one.value for one in found.values()]
-    frame = found.to_frame()
+    pandas, found = pytest.importorskip("pandas"), measure.all(ROWS)
+    rows, frame = json.loads(json.dumps(found.to_rows(), allow_nan=False)), found.to_frame()
+    assert [(row["measure"], row["value"]) for row in rows] == [(name, one.value) for name, one in found.items()]
     assert isinstance(frame, pandas.DataFrame)
     assert list(frame["measure"]) == list(found)
 
@@ -124,11 +118,19 @@ def test_a_mask_beside_moments_is_refused(name: str) -> None:
         OF_MOMENTS[name](Moments.of(ROWS, unit_second=True), mask=MASK)
 
 
+@pytest.mark.parametrize(
+    "function", [*(OF_ROWS[name] for name in OF_ROWS if name != "permutation_test"), measure.under_trained_tokens]
+)
+def test_moments_of_other_rows_are_refused(function: Callable[..., object]) -> None:
+    for moments in (Moments.of(ROWS[:5]), Moments.of(ROWS, torch.rand(len(ROWS)))):
+        with pytest.raises(InputError, match=f"expected unweighted moments of the same {len(ROWS)} rows"):
+            function(ROWS, moments=moments)
+
+
 def test_options_and_errors_are_as_of_moments() -> None:
-    assert float(measure.anisotropy(ROWS, 2)) == float(measure.anisotropy(Moments.of(ROWS), 2))
-    assert float(measure.stable_rank(ROWS, centered=True)) == float(
-        measure.stable_rank(Moments.of(ROWS), centered=True)
-    )
+    m = Moments.of(ROWS)
+    assert float(measure.anisotropy(ROWS, 2)) == float(measure.anisotropy(m, 2))
+    assert float(measure.stable_rank(ROWS, centered=True)) == float(measure.stable_rank(m, centered=True))
     with pytest.raises(UndefinedMeasure, match="rows that are all equal have no spectrum"):
         measure.effective_rank(np.ones((9, 3)))
     with pytest.raises(InputError, match=r"expected finite rows, got 1 row of 2 with NaN or inf in list"):
@@ -144,19 +146,18 @@ def test_two_groups_of_any_kind() -> None:
         _same(measure.cosine_between(one, other), wanted)
 
 
-def test_hubs_of_masked_states_are_positions() -> None:
-    positions = MASK.flatten().nonzero().flatten()
+def test_a_search_of_masked_states_serves_the_measures_and_hubs_are_positions() -> None:
+    positions, search = (
+        MASK.flatten().nonzero().flatten(),
+        measure.nearest_neighbours(STATES, 5, distinct=True, mask=MASK),
+    )
+    _same(measure.two_nn(STATES, neighbours=search, mask=MASK), measure.two_nn(ROWS))
     in_rows = measure.hubness(ROWS, k=3).details["hubs"]
     assert measure.hubness(STATES, k=3, mask=MASK).details["hubs"] == positions[in_rows].tolist()
 
 
-def test_a_search_of_masked_states_serves_the_measures() -> None:
-    search = measure.nearest_neighbours(STATES, 5, distinct=True, mask=MASK)
-    _same(measure.two_nn(STATES, neighbours=search, mask=MASK), measure.two_nn(ROWS))
-
-
 @pytest.mark.parametrize("neighbours", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
 def test_all_measures_are_those_of_a_diagnosis(neighbours: bool, dtype: torch.dtype) -> None:
     x = gaussian(300, 6, seed=1, dtype=dtype) + 1
     (rows,) = uncone.diagnose(x, neighbours=neighbours).subjects
@@ -195,9 +196,7 @@ def test_what_is_undefined_has_its_reason() -> None:
     of_moments = measure.all(Moments.of(ROWS), neighbours=True)
     missing = {name: one.reason for name, one in of_moments.items() if one.value is None}
     assert missing.pop("uniformity") == "these moments do not tell: pass Moments.of(rows, unit_second=True)"
-    assert set(missing) == {
-        "partition_isotropy", "norm_id_correlation", "two_nn", "levina_bickel", "hubness", "uniformity_exact",
-    }  # fmt: skip
+    assert set(missing) == OF_ROWS.keys() - {"permutation_test"} | {"norm_id_correlation"}
     assert set(missing.values()) == {"these moments do not tell: pass the rows"}
     with pytest.raises(InputError, match="expected second-order sums"):
         measure.all(Moments.of(ROWS, second=False))
@@ -210,12 +209,11 @@ def test_all_measures_are_a_mapping_that_fits_on_a_screen() -> None:
     lines = repr(found).splitlines()
     assert len(lines) <= LINES
     assert max(map(len, lines)) <= WIDTH
-    assert repr(found).startswith("Readings(mean_cosine=0.")
+    assert lines[0].startswith("Readings(mean_cosine=0.")
     assert "isoscore" in found
     assert found.get("isoscor") is None
-    with pytest.raises(KeyError) as told:
+    with pytest.raises(KeyError, match="the name of a measurement, got 'isoscor': the nearest are isoscore"):
         found["isoscor"]
-    assert "expected the name of a measurement, got 'isoscor': the nearest are isoscore" in str(told.value)
     assert found._ipython_key_completions_() == list(found)
 
 

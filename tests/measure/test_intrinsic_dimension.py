@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from uncone import InputError, UndefinedMeasure, measure
 from uncone.measure.intrinsic_dimension import gamma_quantile
 
-from ..matrices import gaussian, rotation
+from ..matrices import F64, Tensor, gaussian, rotation
 
-Tensor = torch.Tensor
-F64 = torch.float64
+BOTH = pytest.mark.parametrize("function", [measure.two_nn, measure.levina_bickel])
 
 
 def _cube(n: int, d: int, *, within: int = 12, seed: int = 0) -> Tensor:
@@ -34,15 +33,6 @@ def test_the_gamma_quantile_is_that_of_scipy() -> None:
             assert gamma_quantile(probability, shape) == pytest.approx(gamma.ppf(probability, shape), rel=1e-9)
 
 
-def test_two_nn_counted_by_hand() -> None:
-    line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
-    reading = measure.two_nn(line)
-    assert float(reading) == pytest.approx(3 / (math.log(3) + math.log(2) + 2 * math.log(1.5)), rel=1e-12)
-    assert reading.range == (0.0, None)
-    assert reading.reference is None
-    assert any("4 rows are few" in warning for warning in reading.warnings)
-
-
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_two_nn_finds_the_dimension_of_a_cube(d: int) -> None:
     reading = measure.two_nn(_cube(4000, d))
@@ -54,18 +44,19 @@ def test_two_nn_finds_the_dimension_of_a_cube(d: int) -> None:
 
 
 @pytest.mark.slow  # scikit-dimension takes seconds to import
-@pytest.mark.filterwarnings(
-    "ignore:divide by zero:RuntimeWarning"
-)  # its line is drawn even where only the likelihood is asked
-def test_two_nn_has_the_values_of_scikit_dimension() -> None:
+@pytest.mark.filterwarnings("ignore:divide by zero")  # its line is drawn even where only the likelihood is asked
+def test_the_values_are_those_of_scikit_dimension() -> None:
     id_ = pytest.importorskip("skdim", reason="pip install scikit-dimension").id
-    x = gaussian(600, 30)
-    reading = measure.two_nn(x)
-    assert float(reading) == pytest.approx(
-        id_.TwoNN(method="mle", discard_fraction=0.0).fit(x.numpy()).dimension_, rel=1e-5
-    )
-    assert reading.details["linear_fit"] == pytest.approx(id_.TwoNN().fit(x.numpy()).dimension_, rel=1e-5)
-    assert reading.details["censored"] == pytest.approx(id_.TwoNN(method="mle").fit(x.numpy()).dimension_, rel=1e-5)
+    x, reading = gaussian(600, 30), measure.two_nn(gaussian(600, 30))
+    for found, theirs in (
+        (float(reading), id_.TwoNN(method="mle", discard_fraction=0.0)),
+        (reading.details["linear_fit"], id_.TwoNN()),
+        (reading.details["censored"], id_.TwoNN(method="mle")),
+    ):
+        assert found == pytest.approx(theirs.fit(x.numpy()).dimension_, rel=1e-5)
+    x = gaussian(400, 8, dtype=F64)
+    expected = id_.MLE().fit(x.numpy(), n_neighbors=30).dimension_
+    assert float(measure.levina_bickel(x, k=30)) == pytest.approx(expected, rel=1e-9)
 
 
 def test_two_nn_is_the_formula_written_out() -> None:
@@ -78,6 +69,10 @@ def test_two_nn_is_the_formula_written_out() -> None:
     assert reading.details["censored"] == pytest.approx(269 / (sum(kept) + 30 * kept[-1]), rel=1e-12)
     line = sum(-math.log(1 - (i + 1) / 300) * value for i, value in enumerate(kept)) / sum(value**2 for value in kept)
     assert reading.details["linear_fit"] == pytest.approx(line, rel=1e-12)
+    assert (reading.range, reading.reference) == ((0.0, None), None)
+    by_hand = measure.two_nn([[0.0], [1.0], [3.0], [7.0]])
+    assert float(by_hand) == pytest.approx(3 / (math.log(3) + math.log(2) + 2 * math.log(1.5)), rel=1e-12)
+    assert any("4 rows are few" in warning for warning in by_hand.warnings)
 
 
 def test_levina_bickel_is_the_formula_written_out() -> None:
@@ -86,19 +81,10 @@ def test_levina_bickel_is_the_formula_written_out() -> None:
     local = [1 / (sum(math.log(row[-1] / t) for t in row[:-1]) / 19) for row in near]
     reading = measure.levina_bickel(x, k=20)
     assert float(reading) == pytest.approx(1 / (sum(1 / m for m in local) / 150), rel=1e-12)
-    assert measure.local_dimensions(measure.nearest_neighbours(x, 20, distinct=True)).tolist() == pytest.approx(
-        local, rel=1e-12
-    )
+    found = measure.local_dimensions(measure.nearest_neighbours(x, 20, distinct=True))
+    assert found.tolist() == pytest.approx(local, rel=1e-12)
     assert reading.details["local_median"] == pytest.approx(sorted(local)[75], rel=0.05)
     assert reading.interval is None
-
-
-@pytest.mark.slow
-def test_levina_bickel_has_the_value_of_scikit_dimension() -> None:
-    id_ = pytest.importorskip("skdim", reason="pip install scikit-dimension").id
-    x = gaussian(400, 8, dtype=F64)
-    expected = id_.MLE().fit(x.numpy(), n_neighbors=30).dimension_
-    assert float(measure.levina_bickel(x, k=30)) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("d", [1, 2, 4])
@@ -106,24 +92,16 @@ def test_levina_bickel_finds_the_dimension_of_a_cube(d: int) -> None:
     assert float(measure.levina_bickel(_cube(2000, d), k=20)) == pytest.approx(d, rel=0.1)
 
 
-@pytest.mark.parametrize("function", [measure.two_nn, measure.levina_bickel])
-def test_one_search_serves_both(function) -> None:
+@BOTH
+def test_one_search_serves_both_and_copies_are_left_out_and_counted(function) -> None:
     x = gaussian(300, 6)
-    shared = measure.nearest_neighbours(x, 100, distinct=True)
-    assert float(function(x, neighbours=shared)) == float(function(x))
-
-
-@pytest.mark.parametrize("function", [measure.two_nn, measure.levina_bickel])
-def test_copies_are_left_out_and_counted(function) -> None:
-    x = gaussian(300, 6)
-    reading = function(torch.cat([x, x[:40], x[:1]]))
-    assert float(reading) == float(function(x))
-    assert reading.details["duplicates"] == 41
-    assert reading.n == 341
+    shared, reading = measure.nearest_neighbours(x, 100, distinct=True), function(torch.cat([x, x[:40], x[:1]]))
+    assert float(function(x, neighbours=shared)) == float(function(x)) == float(reading)
+    assert (reading.details["duplicates"], reading.n) == (41, 341)
     assert "41 rows equal another and are left out" in reading.warnings
 
 
-@pytest.mark.parametrize("function", [measure.two_nn, measure.levina_bickel])
+@BOTH
 @given(seed=st.integers(0, 10**6))
 @settings(deadline=None, max_examples=6)
 def test_what_intrinsic_dimensions_keep(function, seed: int) -> None:
@@ -136,20 +114,15 @@ def test_what_intrinsic_dimensions_keep(function, seed: int) -> None:
     assert float(function(x * torch.tensor([1.0, 9.0, 1.0, 1.0], dtype=F64))) != pytest.approx(value, rel=1e-8)
 
 
-@pytest.mark.parametrize("function", [measure.two_nn, measure.levina_bickel])
+@BOTH
 def test_a_sample_is_near_the_whole_and_says_so(function) -> None:
     x = _cube(1500, 3)
-    whole = float(function(x))
-    inside = 0
-    for seed in range(10):
-        reading = function(x, sample=150, seed=seed)
-        low, high = reading.interval
-        inside += low <= whole <= high
-        assert reading.details["queries"] == 150
-        assert reading.details["searched"] == 1500
+    whole, readings = float(function(x)), [function(x, sample=150, seed=seed) for seed in range(10)]
+    for reading in readings:
+        assert (reading.details["queries"], reading.details["searched"]) == (150, 1500)
         assert any(warning.startswith("sampled: 150 rows were asked") for warning in reading.warnings)
-    assert inside >= 8  # of 10 at 95%
-    assert float(function(x, sample=150, seed=1)) == float(function(x, sample=150, seed=1))
+    assert sum(low <= whole <= high for low, high in (one.interval for one in readings)) >= 8  # of 10 at 95%
+    assert float(function(x, sample=150, seed=1)) == float(readings[1])
 
 
 def test_two_nn_says_where_it_reads_too_low() -> None:
@@ -168,7 +141,7 @@ def test_two_nn_says_where_it_reads_too_low() -> None:
         (torch.eye(4).repeat(2, 1), "is no scale"),
     ],
 )
-@pytest.mark.parametrize("function", [measure.two_nn, measure.levina_bickel])
+@BOTH
 def test_without_distances_to_compare_there_is_no_dimension(function, x: Tensor, message: str) -> None:
     with pytest.raises(UndefinedMeasure, match=re.escape(message)):
         function(x)
@@ -183,26 +156,12 @@ def test_rows_of_which_some_are_equally_far_have_no_local_dimension() -> None:
 
 def test_wrong_searches_are_refused() -> None:
     x = gaussian(30, 3)
-    with pytest.raises(InputError, match="expected k of 2 or more, got 1"):
-        measure.levina_bickel(x, k=1)
-    with pytest.raises(InputError, match="with distinct=True, got a search of 30 rows, euclidean, with distinct=False"):
-        measure.two_nn(x, neighbours=measure.nearest_neighbours(x, 5))
-    with pytest.raises(InputError, match="got a search of 29 rows"):
-        measure.two_nn(x, neighbours=measure.nearest_neighbours(x[:29], 5, distinct=True))
-    with pytest.raises(InputError, match="expected neighbours without copies"):
-        measure.local_dimensions(measure.nearest_neighbours(x, 5))
-
-
-@pytest.mark.parametrize("function", [measure.two_nn, measure.levina_bickel, measure.hubness])
-@pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8", ">f8"])
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_arrays_are_read_as_tensors_are(function, dtype: str, order: str) -> None:
-    x = gaussian(200, 6).numpy().astype(dtype, order=order)
-    native = x.astype(x.dtype.newbyteorder("="), order="C")
-    assert function(x) == function(torch.from_numpy(native))
-    assert function(x[:, ::2]) == function(torch.from_numpy(native[:, ::2].copy()))
-
-
-def test_bfloat16_rows_are_widened() -> None:
-    x = gaussian(200, 6).bfloat16()
-    assert float(measure.two_nn(x)) == float(measure.two_nn(x.float()))
+    copies, fewer = measure.nearest_neighbours(x, 5), measure.nearest_neighbours(x[:29], 5, distinct=True)
+    for message, refused in (
+        ("expected k of 2 or more, got 1", lambda: measure.levina_bickel(x, k=1)),
+        ("with distinct=True, got a search of 30 rows, euclidean", lambda: measure.two_nn(x, neighbours=copies)),
+        ("got a search of 29 rows", lambda: measure.two_nn(x, neighbours=fewer)),
+        ("expected neighbours without copies", lambda: measure.local_dimensions(copies)),
+    ):
+        with pytest.raises(InputError, match=message):
+            refused()

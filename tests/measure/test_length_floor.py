@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from uncone.measure.length_floor import FEWEST, PEAK, length_floor
+from uncone.measure.norms import FEWEST, PEAK, length_floor
 
 Array = np.ndarray
 
 
-def _norms(n: int, d: int, seed: int = 0, spread: float = 0.2) -> Array:
+def _norms(n: int, seed: int = 0, spread: float = 0.2) -> Array:
     """Norms of trained rows: log-normal about 1."""
     return np.exp(spread * np.random.default_rng(seed).standard_normal(n))
 
@@ -22,7 +22,7 @@ def _decayed(n: int, d: int, seed: int = 1, length: float = 0.2) -> Array:
 
 @pytest.mark.parametrize(("n", "d"), [(400, 16), (15, 64), (400, 64), (15, 768), (400, 768)])
 def test_planted_rows_are_found(n: int, d: int) -> None:
-    norms = np.concatenate([_norms(5000, d), _decayed(n, d)])
+    norms = np.concatenate([_norms(5000), _decayed(n, d)])
     found = length_floor(norms, d)
     assert found is not None
     planted = found.rows >= 5000
@@ -35,11 +35,11 @@ def test_planted_rows_are_found(n: int, d: int) -> None:
 @pytest.mark.parametrize("spread", [0.0, 0.1, 0.3, 0.6, 1.0])
 def test_none_in_a_healthy_table(spread: float) -> None:
     for seed in range(20):
-        assert length_floor(_norms(5000, 64, seed, spread), 64) is None
+        assert length_floor(_norms(5000, seed, spread), 64) is None
 
 
 def test_each_threshold_from_both_sides() -> None:
-    few = np.concatenate([_norms(5000, 64, spread=0.1), np.full(FEWEST - 1, 0.2)])
+    few = np.concatenate([_norms(5000, spread=0.1), np.full(FEWEST - 1, 0.2)])
     assert length_floor(few, 64) is None
     assert length_floor(np.append(few, 0.2), 64) is not None
     assert length_floor(np.concatenate([np.full(5000, 1.0), np.full(30, 0.51)]), 64) is None
@@ -51,6 +51,5 @@ def test_each_threshold_from_both_sides() -> None:
 
 
 def test_zero_rows_and_no_rows() -> None:
-    assert length_floor(np.zeros(100), 8) is None
-    assert length_floor(np.zeros(0), 8) is None
-    assert length_floor(np.concatenate([np.ones(900), np.zeros(100)]), 8) is None
+    for norms in (np.zeros(100), np.zeros(0), np.concatenate([np.ones(900), np.zeros(100)])):
+        assert length_floor(norms, 8) is None

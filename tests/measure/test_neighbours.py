@@ -1,6 +1,8 @@
 """The exact search against a slow loop in float64: ties, copies, lengths, offsets, blocks, stripes, threads and samples."""
 
 import re
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,16 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from uncone import InputError, Moments, UndefinedMeasure
-from uncone.measure import nearest_neighbours, points, search, tiles
+from uncone import InputError, UndefinedMeasure
+from uncone.measure import Neighbours, nearest_neighbours, points, search, tiles
 from uncone.measure.neighbours import sampled_rows
+from uncone.measure.points import Metric
 from uncone.rows import CenteredRows, SelectedRows, as_rows
 from uncone.threads import available
 
-from ..matrices import gaussian
-
-Tensor = torch.Tensor
-F64 = torch.float64
+from ..matrices import F64, Tensor, gaussian
 
 
 def _slow(x: Tensor, k: int, metric: str = "euclidean") -> tuple[Tensor, Tensor]:
@@ -26,10 +26,14 @@ def _slow(x: Tensor, k: int, metric: str = "euclidean") -> tuple[Tensor, Tensor]
     x = x.double()
     if metric == "cosine":
         x = x / x.norm(dim=1, keepdim=True)
-    squares = torch.stack([(x - row).square().sum(1) for row in x])
-    squares.fill_diagonal_(torch.inf)
+    squares = torch.stack([(x - row).square().sum(1) for row in x]).fill_diagonal_(torch.inf)
     squares, order = squares.sort(dim=1, stable=True)
     return order[:, :k], squares[:, :k].sqrt()
+
+
+@cache
+def _slow_cloud(cloud: str, k: int) -> tuple[Tensor, Tensor]:
+    return _slow(CLOUDS[cloud], k)
 
 
 def _pick(n: int, m: int, seed: int = 0) -> Tensor:
@@ -40,10 +44,6 @@ def _in_bfloat16(x: np.ndarray) -> np.ndarray:
     bits = x.view(np.uint32)
     bits &= np.uint32(0xFFFF0000)
     return x
-
-
-def _two_far_clusters(spread: float) -> Tensor:
-    return spread * gaussian(300, 6, dtype=F64) + torch.eye(6, dtype=F64)[_pick(2, 300)]
 
 
 CLOUDS = {
@@ -60,11 +60,16 @@ CLOUDS = {
     "one row many times among others": torch.cat([gaussian(150, 5), gaussian(1, 5, seed=1).expand(80, 5)]),
     "all rows equal": torch.ones(60, 3),
     "points on a line": torch.arange(1.0, 200.0)[:, None].square(),
-    "clusters 1e9 spreads apart": _two_far_clusters(1e-9),
+    "clusters 1e9 spreads apart": 1e-9 * gaussian(300, 6, dtype=F64) + torch.eye(6, dtype=F64)[_pick(2, 300)],
     "float16": gaussian(200, 6).half(),
     "two rows": gaussian(2, 3),
     "three rows": gaussian(3, 3),
 }
+
+
+def _assert_equal(one: Neighbours, other: Neighbours) -> None:
+    assert np.array_equal(one.indices, other.indices)
+    assert np.array_equal(one.distances, other.distances)
 
 
 @pytest.fixture
@@ -79,7 +84,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_neighbours_are_those_of_a_slow_loop(cloud: str, as_array: bool) -> None:
     x = CLOUDS[cloud]
     k = min(10, len(x) - 1)
-    order, distances = _slow(x, k)
+    order, distances = _slow_cloud(cloud, k)
     found = nearest_neighbours(x.numpy() if as_array else x, k)
     assert np.array_equal(found.indices, order)
     np.testing.assert_allclose(found.distances, distances, rtol=1e-14, atol=0)
@@ -111,14 +116,13 @@ def test_a_sample_has_the_neighbours_that_all_rows_give_it(cloud: str) -> None:
     assert np.array_equal(some.distances, whole.distances[some.queries])
 
 
-@given(
-    seed=st.integers(0, 10**6), n=st.integers(2, 60), d=st.integers(1, 5), k=st.integers(1, 12),
-    levels=st.sampled_from([2, 3, 1000]), block=st.sampled_from([4, 7, 64]),
-)  # fmt: skip
+SHAPES = st.tuples(st.integers(2, 60), st.integers(1, 5), st.integers(1, 12))
+
+
+@given(st.integers(0, 10**6), SHAPES, st.sampled_from([2, 3, 1000]), st.sampled_from([4, 7, 64]))
 @settings(deadline=None, max_examples=80)
-def test_ties_and_copies_come_in_the_order_of_their_numbers(
-    seed: int, n: int, d: int, k: int, levels: int, block: int
-) -> None:
+def test_ties_and_copies_are_in_order(seed: int, shape: tuple[int, int, int], levels: int, block: int) -> None:
+    n, d, k = shape
     x = torch.randint(0, levels, (n, d), generator=torch.Generator().manual_seed(seed)).float()
     order, _ = _slow(x, min(k, n - 1))
     with pytest.MonkeyPatch.context() as patch:
@@ -147,22 +151,21 @@ def test_whether_the_last_neighbour_is_tied_is_counted() -> None:
     assert nearest_neighbours(torch.ones(5, 2), 3).tied == 5
 
 
+def test_fewer_neighbours_come_back_where_there_are_fewer_rows() -> None:
+    assert nearest_neighbours(gaussian(4, 3), 10).indices.shape == (4, 3)
+    assert nearest_neighbours(torch.ones(4, 3), 2).indices.tolist() == [[1, 2], [0, 2], [0, 1], [0, 1]]
+
+
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("cloud", ["Gaussian", "copies", "lattice", "mean of 10,000 spreads", "Gaussian in float64"])
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_rows_that_do_not_fit_are_read_in_stripes_with_the_same_result(
-    monkeypatch: pytest.MonkeyPatch, cloud: str, metric: points.Metric
-) -> None:
+def test_what_does_not_fit_is_read_in_stripes(monkeypatch: pytest.MonkeyPatch, cloud: str, metric: Metric) -> None:
     x = CLOUDS[cloud]
-    whole, some = nearest_neighbours(x, 5, metric=metric), nearest_neighbours(x, 5, metric=metric, sample=20)
+    kept = [nearest_neighbours(x, 5, metric=metric, sample=sample) for sample in (None, 20)]
     monkeypatch.setattr(points, "KEPT_BYTES", 0)
     monkeypatch.setattr(points, "STRIPE_BYTES", 70 * x.shape[1] * x.element_size())
-    for kept, read in (
-        (whole, nearest_neighbours(x, 5, metric=metric)),
-        (some, nearest_neighbours(x, 5, metric=metric, sample=20)),
-    ):
-        assert np.array_equal(kept.indices, read.indices)
-        assert np.array_equal(kept.distances, read.distances)
+    for whole, sample in zip(kept, (None, 20), strict=True):
+        _assert_equal(whole, nearest_neighbours(x, 5, metric=metric, sample=sample))
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -172,8 +175,8 @@ def test_the_bytes_are_the_same_on_any_number_of_threads() -> None:
         with threadpool_limits(threads):
             results.append(nearest_neighbours(x, 5))
             assert available() == threads
-    assert all(np.array_equal(results[0].indices, other.indices) for other in results[1:])
-    assert all(np.array_equal(results[0].distances, other.distances) for other in results[1:])
+    for other in results[1:]:
+        _assert_equal(results[0], other)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -219,11 +222,6 @@ def test_zero_rows_have_no_direction() -> None:
     assert nearest_neighbours(x, 3).searched == 50
 
 
-def test_fewer_neighbours_come_back_where_there_are_fewer_rows() -> None:
-    assert nearest_neighbours(gaussian(4, 3), 10).indices.shape == (4, 3)
-    assert nearest_neighbours(torch.ones(4, 3), 2).indices.tolist() == [[1, 2], [0, 2], [0, 1], [0, 1]]
-
-
 @pytest.mark.usefixtures("small_blocks")
 def test_progress_rises_to_all_rows() -> None:
     for sample in (None, 50):
@@ -233,37 +231,24 @@ def test_progress_rises_to_all_rows() -> None:
         assert told[-1] == 500
 
 
-def test_inputs_are_not_changed() -> None:
-    for x in (gaussian(80, 4), gaussian(80, 4, dtype=F64)):
-        before = x.clone()
-        nearest_neighbours(x, 3)
-        nearest_neighbours(x, 3, metric="cosine")
-        assert np.array_equal(x, before)
+ROWS, ONES = gaussian(20, 3), torch.ones(9, 3)
 
 
-def test_what_cannot_be_searched_is_said() -> None:
-    x = gaussian(20, 3)
-    bad = x.clone()
-    bad[4, 1] = torch.nan
-    cases = [
-        (lambda: nearest_neighbours(x, 0), "expected at least one neighbour, got k = 0"),
-        (lambda: nearest_neighbours(x, 3, sample=0), "expected a sample of at least one row, got 0"),
-        (lambda: nearest_neighbours(x, 3, Moments.of(x[:5])), "expected unweighted moments of the same 20 rows"),
-        (lambda: nearest_neighbours(bad, 3), "expected finite rows, got 1 row of 20"),
-    ]
-    for function, message in cases:
-        with pytest.raises(InputError, match=re.escape(message)):
-            function()
-    for function, message in [
-        (lambda: nearest_neighbours(x[:1], 1), "expected at least two rows, got 1"),
-        (
-            lambda: nearest_neighbours(torch.zeros(9, 3), 1, metric="cosine"),
-            "expected at least two rows with a direction, got 0",
-        ),
-        (lambda: nearest_neighbours(torch.ones(9, 3), 1, distinct=True), "expected at least two different rows, got 1"),
-    ]:
-        with pytest.raises(UndefinedMeasure, match=re.escape(message)):
-            function()
+@pytest.mark.parametrize(
+    ("x", "options", "message"),
+    [
+        (ROWS, {"k": 0}, "expected at least one neighbour, got k = 0"),
+        (ROWS, {"sample": 0}, "expected a sample of at least one row, got 0"),
+        (torch.where(torch.eye(20, 3) > 0, torch.nan, ROWS), {}, "expected finite rows, got 3 rows of 20"),
+        (ROWS[:1], {}, "expected at least two rows, got 1"),
+        (0 * ONES, {"metric": "cosine"}, "expected at least two rows with a direction, got 0"),
+        (ONES, {"distinct": True}, "expected at least two different rows, got 1"),
+    ],
+)
+def test_what_cannot_be_searched_is_said(x: Tensor, options: dict[str, Any], message: str) -> None:
+    error = UndefinedMeasure if "at least two" in message else InputError
+    with pytest.raises(error, match=re.escape(message)):
+        nearest_neighbours(x, **({"k": 1} | options))
 
 
 def test_all_rows_are_asked_up_to_a_size_and_a_sample_beyond() -> None:

@@ -17,10 +17,8 @@ from uncone.measure.odd_rows import GIANT, OddRowFinder
 from uncone.moments import row_norms
 from uncone.records.parts import OddRows
 
-from ..matrices import gaussian
+from ..matrices import F64, Tensor, gaussian
 from ..planted import healthy, write_model
-
-Tensor = torch.Tensor
 
 
 def find(x: Tensor, *, block: int = 100, reserved: Tensor | None = None) -> dict[str, OddRows]:
@@ -66,22 +64,23 @@ def planted(seed: int = 0, n: int = 500, dtype: torch.dtype = torch.float32) -> 
 
 
 @pytest.mark.parametrize("block", [1, 7, 500])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, F64, torch.float16, torch.bfloat16])
 def test_planted_rows_are_found_in_blocks_of_any_size(block: int, dtype: torch.dtype) -> None:
     stored = planted(dtype=dtype)
-    x = stored if dtype == torch.float64 else stored.float()
-    found, slow = find(x, block=block), slowly(x)
-    assert {kind: (one.n, list(one.ids)) for kind, one in found.items() if kind != "giant"} == {
-        kind: slow[kind] for kind in ("zero", "equal")
-    }
-    assert (found["giant"].n, sorted(found["giant"].ids)) == slow["giant"]
+    x = stored if dtype == F64 else stored.float()
+    found = {kind: (one.n, sorted(one.ids)) for kind, one in find(x, block=block).items()}
+    assert found == slowly(x)
+
+
+def _with_lengths(n: int, lengths: dict[int, float]) -> Tensor:
+    """Unit rows, of which some are longer."""
+    x = torch.nn.functional.normalize(gaussian(n, 8), dim=1)
+    x[list(lengths)] *= torch.tensor(list(lengths.values()))[:, None]
+    return x
 
 
 def test_the_longest_come_first_with_their_length_in_medians() -> None:
-    x = gaussian(300, 8)
-    x /= x.norm(dim=1, keepdim=True)
-    x[[10, 20, 30]] *= torch.tensor([[20.0], [40.0], [11.0]])
-    giant = find(x)["giant"]
+    giant = find(_with_lengths(300, {10: 20.0, 20: 40.0, 30: 11.0}))["giant"]
     assert (giant.n, giant.ids) == (3, (20, 10, 30))
     assert giant.length == pytest.approx(40, rel=0.003)  # the median is known to 0.27%
 
@@ -89,17 +88,11 @@ def test_the_longest_come_first_with_their_length_in_medians() -> None:
 @pytest.mark.parametrize(("times", "expected"), [(0.99 * GIANT, False), (1.01 * GIANT, True)])
 def test_ten_medians_are_giant(times: float, expected: bool) -> None:
     assert GIANT == 10
-    x = gaussian(300, 8)
-    x /= x.norm(dim=1, keepdim=True)
-    x[5] *= times
-    assert ("giant" in find(x)) == expected
+    assert ("giant" in find(_with_lengths(300, {5: times}))) == expected
 
 
 def test_more_giant_rows_than_are_listed_are_counted() -> None:
-    x = gaussian(400, 8)
-    x /= x.norm(dim=1, keepdim=True)
-    x[100:130] *= torch.linspace(20, 30, 30)[:, None]
-    giant = find(x)["giant"]
+    giant = find(_with_lengths(400, dict(zip(range(100, 130), np.linspace(20, 30, 30).tolist(), strict=True))))["giant"]
     assert (giant.n, giant.ids) == (30, tuple(range(129, 121, -1)))
 
 
@@ -124,28 +117,37 @@ def test_reserved_rows_are_apart() -> None:
     assert (alone.n, alone.reserved, alone.ids) == (0, 3, ())
 
 
-def test_an_ordinary_cloud_has_none() -> None:
-    assert find(gaussian(1000, 16)) == {}
-    assert find(torch.nn.functional.normalize(gaussian(1000, 16), dim=1)) == {}
-
-
-def test_a_cloud_of_zero_rows_has_no_median_to_be_longer_than() -> None:
+def test_ordinary_clouds_have_none_and_zero_rows_no_median_to_be_longer_than() -> None:
+    for x in (gaussian(1000, 16), torch.nn.functional.normalize(gaussian(1000, 16), dim=1)):
+        assert find(x) == {}
     x = torch.zeros(20, 4)
     x[3] = 1
     assert {kind: one.n for kind, one in find(x).items()} == {"zero": 19}
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_normalised_rows_of_sixteen_bits_are_not_equal_by_chance(dtype: torch.dtype) -> None:
-    """Half of each of their words is empty and all have one length: 100,000 rows of them, and none is equal."""
-    x = torch.nn.functional.normalize(gaussian(100_000, 16, seed=4), dim=1).to(dtype).float()
-    assert len({row.tobytes() for row in x.numpy()}) == len(x)
+def _signs() -> Tensor:
+    """All rows of +1 and -1. A sum modulo 2^32 has 34 bits for them: of 2^19 rows it took some for equal."""
+    bits = np.arange(2**19, dtype=np.uint32)[:, None] >> np.arange(19, dtype=np.uint32)
+    return torch.from_numpy(np.where(bits & 1, np.float32(1), np.float32(-1)))
+
+
+def _unit() -> Tensor:
+    return torch.nn.functional.normalize(gaussian(100_000, 16, seed=4), dim=1)
+
+
+ALIKE = {
+    "float16": lambda: _unit().half().float(),  # half of each of their words is empty, and all have one length
+    "bfloat16": lambda: _unit().bfloat16().float(),
+    "whole numbers": lambda: torch.cartesian_prod(*[torch.arange(1.0, 8.0)] * 5),  # words that differ in three bits
+    "signs": _signs,
+}
+
+
+@pytest.mark.parametrize("kind", ALIKE)
+def test_rows_that_are_nearly_alike_are_not_equal_by_chance(kind: str) -> None:
+    x = ALIKE[kind]()
+    assert kind == "signs" or len({row.tobytes() for row in x.numpy()}) == len(x)
     assert "equal" not in find(x, block=8192)
-
-
-def test_rows_of_few_small_whole_numbers_are_not_equal_by_chance() -> None:
-    x = torch.cartesian_prod(*[torch.arange(1.0, 8.0)] * 5)  # 16,807 rows whose words differ in three bits
-    assert find(x, block=1000) == {}
 
 
 def test_ids_and_tokens_are_those_of_the_source() -> None:
@@ -159,7 +161,7 @@ def test_ids_and_tokens_are_those_of_the_source() -> None:
     assert by_kind["zero"].labels == (None, None, None)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, F64, torch.bfloat16])
 def test_zero_rows_of_a_head_are_found_though_its_mean_is_removed(tmp_path: Path, dtype: torch.dtype) -> None:
     x = (healthy(0, 600, 16) + 0.3).to(dtype)
     x[[40, 599]] = 0
@@ -178,16 +180,8 @@ def test_any_rows_are_counted_as_a_slow_loop_does(seed: int, n: int, d: int, blo
     reserved = torch.from_numpy(np.random.default_rng(seed + 1).random(n) < 0.2)
     found, slow = find(x, block=block, reserved=reserved), slowly(x, reserved)
     for kind in ("zero", "equal"):
-        one = found.get(kind, OddRows(kind, 0))  # type: ignore[arg-type]
-        assert (one.n, list(one.ids)) == (slow.get(kind, (0, []))[0], slow.get(kind, (0, []))[1][:8])
-
-
-def test_rows_that_differ_in_signs_alone_are_not_equal_by_chance() -> None:
-    """A sum modulo 2^32 has 34 bits for them: of 2^19 rows of +1 and -1 it took some for equal."""
-    numbers = np.arange(2**19, dtype=np.uint32)
-    bits = (numbers[:, None] >> np.arange(19, dtype=np.uint32)) & np.uint32(1)
-    x = np.where(bits == 1, np.float32(1), np.float32(-1))
-    assert "equal" not in find(torch.from_numpy(x), block=8192)
+        one, (count, ids) = found.get(kind, OddRows(kind, 0)), slow.get(kind, (0, []))
+        assert (one.n, list(one.ids)) == (count, ids[:8])
 
 
 def test_all_equal_rows_of_a_million_are_found() -> None:
@@ -213,9 +207,7 @@ def test_one_row_many_times_leaves_room_for_all_others(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("value", [1.0, 0.1, 0.0])
-def test_a_head_whose_rows_are_all_equal_has_equal_rows_and_zero_ones_only_if_stored(
-    tmp_path: Path, value: float
-) -> None:
+def test_a_head_whose_rows_are_all_equal_has_zero_ones_only_if_stored(tmp_path: Path, value: float) -> None:
     """Without their mean equal rows are zero, and no row of the file is."""
     folder = write_model(tmp_path / "m", torch.full((290, 16), value), tokens=[f"t{i}" for i in range(290)])
     kind, n = ("equal", 289) if value else ("zero", 290)
@@ -261,12 +253,10 @@ def test_of_more_rows_than_are_kept_the_number_of_equal_ones_is_estimated(monkey
     for seed in range(40):
         x = repeated(seed)
         counted = Counter(row.tobytes() for row in x)
-        true = len(x) - len(counted)
-        equal = find(torch.from_numpy(x), block=512)["equal"]
+        true, equal = len(x) - len(counted), find(torch.from_numpy(x), block=512)["equal"]
         assert equal.sampled in (2, 4, 8, 16)
         assert 0.5 * true < equal.n < 1.7 * true
-        for i in equal.ids:
-            assert counted[x[i].tobytes()] > 1
+        assert all(counted[x[i].tobytes()] > 1 for i in equal.ids)
         off.append(equal.n - true)
     assert abs(np.mean(off)) < 3 * np.std(off) / len(off) ** 0.5
 

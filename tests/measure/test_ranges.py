@@ -15,10 +15,9 @@ from uncone import InputError, Measurement, Moments, UndefinedMeasure, measure
 from uncone.measure.cosine import MEAN_SHIFT
 from uncone.moments import row_norms
 
-from ..matrices import gaussian, rotation
+from ..matrices import F64, Tensor, gaussian, rotation
 
-Tensor = torch.Tensor
-F64 = torch.float64
+Read = Callable[[Tensor, Moments], Measurement]
 
 
 def _profile(x: Tensor, _: Moments) -> Measurement:
@@ -29,57 +28,54 @@ def _profile(x: Tensor, _: Moments) -> Measurement:
 
 def _between(x: Tensor, _: Moments) -> Measurement:
     half = len(x) // 2
-    return measure.cosine_between(
-        *(Moments.of(part, second=False) for part in (x[: half + 1], x[half:])), shared=int(x[half].any())
-    )
+    parts = (Moments.of(part, second=False) for part in (x[: half + 1], x[half:]))
+    return measure.cosine_between(*parts, shared=int(x[half].any()))
 
 
-def _of(function: Callable[..., Measurement], **options: Any) -> Callable[[Tensor, Moments], Measurement]:
-    return lambda _, m: function(m, **options)
+def _of(function: Callable[..., Measurement], **variants: dict[str, Any]) -> dict[str, Read]:
+    """A measure of moments, as it is and with options."""
+    return {
+        name: lambda _, m, options=options: function(m, **options) for name, options in ({"": {}} | variants).items()
+    }
 
 
-def _half(function: Callable[..., Measurement], **options: Any) -> Callable[[Tensor, Moments], Measurement]:
-    return lambda x, m: function(x, m, sample=max(1, len(x) // 2), **options)
+def _of_rows(function: Callable[..., Measurement], **options: Any) -> dict[str, Read]:
+    """A measure of rows, of all of them and of a sample of half."""
+    return {"": function, "sample": lambda x, m: function(x, m, sample=max(1, len(x) // 2), **options)}
 
 
-READ: dict[str, dict[str, Callable[[Tensor, Moments], Measurement]]] = {
+def _permutation(x: Tensor, _: Moments) -> Measurement:
+    return measure.permutation_test(x, torch.arange(len(x) // 2 + 1), seed=0, permutations=19)
+
+
+RAW, CENTERED = {"raw": {"centered": False}}, {"centered": {"centered": True}}
+READ: dict[str, dict[str, Read]] = {
     "NormProfile": {"": _profile},
-    "anisotropy": {
-        "": _of(measure.anisotropy),
-        "raw": _of(measure.anisotropy, centered=False),
-        "2": _of(measure.anisotropy, k=2),
-    },
-    "condition_number": {"": _of(measure.condition_number), "centered": _of(measure.condition_number, centered=True)},
+    "anisotropy": _of(measure.anisotropy, second={"k": 2}, **RAW),
+    "condition_number": _of(measure.condition_number, **CENTERED),
     "cosine_between": {"": _between},
-    "dominant_dimension": {"": _of(measure.dominant_dimension), "raw": _of(measure.dominant_dimension, centered=False)},
-    "effective_rank": {"": _of(measure.effective_rank), "raw": _of(measure.effective_rank, centered=False)},
-    "gaussian_isotropy": {"": _of(measure.gaussian_isotropy)},
-    "hubness": {
-        "": measure.hubness,
-        "euclidean": lambda x, m: measure.hubness(x, m, metric="euclidean", k=2),
-        "sample": _half(measure.hubness, k=2),
-    },
-    "isoscore": {"": _of(measure.isoscore), "debiased": _of(measure.isoscore, debiased=True)},
-    "isoscore_star": {"": _of(measure.isoscore_star), "zeta": _of(measure.isoscore_star, zeta=1.0)},
-    "levina_bickel": {"": measure.levina_bickel, "sample": _half(measure.levina_bickel)},
-    "mean_cosine": {"": _of(measure.mean_cosine)},
-    "mean_shift": {"": _of(measure.mean_shift)},
-    "outlier_dimensions": {"": _of(measure.outlier_dimensions), "1": _of(measure.outlier_dimensions, sigmas=1.0)},
-    "participation_ratio": {
-        "": _of(measure.participation_ratio),
-        "debiased": _of(measure.participation_ratio, debiased=True),
-    },
+    "dominant_dimension": _of(measure.dominant_dimension, **RAW),
+    "effective_rank": _of(measure.effective_rank, **RAW),
+    "gaussian_isotropy": _of(measure.gaussian_isotropy),
+    "hubness": _of_rows(measure.hubness, k=2)
+    | {"euclidean": lambda x, m: measure.hubness(x, m, metric="euclidean", k=2)},
+    "isoscore": _of(measure.isoscore, debiased={"debiased": True}),
+    "isoscore_star": _of(measure.isoscore_star, zeta={"zeta": 1.0})
+    | {"target": lambda _, m: measure.isoscore_star(m, target=np.eye(m.d))},
+    "levina_bickel": _of_rows(measure.levina_bickel),
+    "mean_cosine": _of(measure.mean_cosine),
+    "mean_shift": _of(measure.mean_shift),
+    "outlier_dimensions": _of(measure.outlier_dimensions, one={"sigmas": 1.0}),
+    "participation_ratio": _of(measure.participation_ratio, debiased={"debiased": True}),
     "partition_isotropy": {"": measure.partition_isotropy},
-    "permutation_test": {
-        "": lambda x, _: measure.permutation_test(x, torch.arange(len(x) // 2 + 1), seed=0, permutations=19)
-    },
-    "rankme": {"": _of(measure.rankme)},
-    "rogue_dimensions": {"": _of(measure.rogue_dimensions)},
-    "singular_entropy": {"": _of(measure.singular_entropy), "raw": _of(measure.singular_entropy, centered=False)},
-    "stable_rank": {"": _of(measure.stable_rank), "centered": _of(measure.stable_rank, centered=True)},
-    "two_nn": {"": measure.two_nn, "sample": _half(measure.two_nn)},
-    "uniformity": {"": _of(measure.uniformity)},
-    "uniformity_exact": {"": measure.uniformity_exact, "sample": _half(measure.uniformity_exact)},
+    "permutation_test": {"": _permutation},
+    "rankme": _of(measure.rankme),
+    "rogue_dimensions": _of(measure.rogue_dimensions),
+    "singular_entropy": _of(measure.singular_entropy, **RAW),
+    "stable_rank": _of(measure.stable_rank, **CENTERED),
+    "two_nn": _of_rows(measure.two_nn),
+    "uniformity": _of(measure.uniformity),
+    "uniformity_exact": _of_rows(measure.uniformity_exact),
 }
 NO_MEASURES = {
     "DESCRIPTIONS",
@@ -91,13 +87,9 @@ NO_MEASURES = {
 
 def test_every_public_measure_is_read() -> None:
     assert set(READ) | NO_MEASURES == set(measure.__all__)
-    returning = {
-        name
-        for name in measure.__all__
-        if inspect.isfunction(getattr(measure, name))
-        and inspect.signature(getattr(measure, name)).return_annotation is Measurement
-    }
-    assert returning == set(READ) - {"NormProfile"}
+    functions = {name: function for name in measure.__all__ if inspect.isfunction(function := getattr(measure, name))}
+    returns = {name: inspect.signature(function).return_annotation for name, function in functions.items()}
+    assert {name for name, kind in returns.items() if kind is Measurement} == set(READ) - {"NormProfile"}
 
 
 def _noise(n: int, d: int, seed: int) -> Tensor:
@@ -108,24 +100,18 @@ def _signs(n: int) -> Tensor:
     return torch.ones(n, 1, dtype=F64) - 2 * (torch.arange(n)[:, None] % 2)
 
 
-def _outlier(n: int, d: int, seed: int) -> Tensor:
-    x = _noise(n, d, seed)
-    x[0] *= 1e6
-    return x
+def _with(rows: Any, columns: Any, change: Callable[[Tensor], Any]) -> Callable[[int, int, int], Tensor]:
+    """Noise, of which a part is changed."""
+
+    def cloud(n: int, d: int, seed: int) -> Tensor:
+        x = _noise(n, d, seed)
+        x[rows, columns] = change(x[rows, columns])
+        return x
+
+    return cloud
 
 
-def _constant_columns(n: int, d: int, seed: int) -> Tensor:
-    x = _noise(n, d, seed)
-    x[:, ::2] = 7.0
-    return x
-
-
-def _zero_rows(n: int, d: int, seed: int) -> Tensor:
-    x = _noise(n, d, seed)
-    x[1::2] = 0.0
-    return x
-
-
+ALL = slice(None)
 CLOUDS: dict[str, Callable[[int, int, int], Tensor]] = {
     "noise": _noise,
     "drifted": lambda n, d, seed: _noise(n, d, seed) + 30,
@@ -134,8 +120,8 @@ CLOUDS: dict[str, Callable[[int, int, int], Tensor]] = {
     "one ray": lambda n, d, seed: _noise(n, 1, seed).abs() @ _noise(1, d, seed + 1),
     "all rows equal": lambda n, d, seed: _noise(1, d, seed).repeat(n, 1),
     "zero": lambda n, d, seed: torch.zeros(n, d, dtype=F64),
-    "zero rows": _zero_rows,
-    "one giant": _outlier,
+    "zero rows": _with(slice(1, None, 2), ALL, torch.zeros_like),
+    "one giant": _with(0, ALL, lambda row: 1e6 * row),
     "duplicates": lambda n, d, seed: _noise(n, d, seed)[torch.arange(n) // 2],
     "two opposite cones": lambda n, d, seed: _signs(n) * (5 + 0.1 * _noise(n, d, seed)),
     "opposite rows": lambda n, d, seed: _signs(n) * _noise(n, d, seed)[torch.arange(n) // 2],
@@ -145,10 +131,10 @@ CLOUDS: dict[str, Callable[[int, int, int], Tensor]] = {
     "simplex": lambda n, d, seed: (
         (torch.eye(n, dtype=F64) - 1 / n) @ rotation(n, seed=seed)[:, :d] if d <= n else torch.eye(n, d, dtype=F64)
     ),
-    "constant columns": _constant_columns,
+    "constant columns": _with(ALL, slice(None, None, 2), lambda x: 7.0),
     "large differences of length": lambda n, d, seed: _noise(n, d, seed) * torch.logspace(-6, 6, n, dtype=F64)[:, None],
 }
-SCALES = {torch.float32: (1.0, 1e-30, 1e-6, 1e4, 1e18), torch.float64: (1.0, 1e-200, 1e-9, 1e6, 1e150)}
+SCALES = {torch.float32: (1.0, 1e-30, 1e-6, 1e4, 1e18), F64: (1.0, 1e-200, 1e-9, 1e6, 1e150)}
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
@@ -173,6 +159,7 @@ def test_no_measure_leaves_its_range(cloud: str, n: int, d: int, seed: int, scal
             except (InputError, UndefinedMeasure):
                 continue
             _check(found, name, variant)
+            assert (found.d, bool(found.definition)) == (m.d, True)
 
 
 def _check(found: Measurement, name: str, variant: str) -> None:
@@ -188,7 +175,7 @@ def _check(found: Measurement, name: str, variant: str) -> None:
                 assert high is None or value <= high, (name, variant, what)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
 def test_many_equal_rows_whose_sums_round_alike(dtype: torch.dtype) -> None:
     for value in (0.1, 0.7, 3.3):
         m = Moments.of(torch.full((100_000, 3), value, dtype=dtype), second=False)
@@ -199,10 +186,6 @@ def test_many_equal_rows_whose_sums_round_alike(dtype: torch.dtype) -> None:
 def test_only_what_rounding_explains_becomes_the_end() -> None:
     m = Moments.of(gaussian(5, 2, dtype=F64))
     rounding = measure.reading.ROUNDINGS * m.epsilon
-    for value, read in (
-        (1 + rounding, 1.0),
-        (1 + 1.01 * rounding, 1 + 1.01 * rounding),
-        (-rounding, 0.0),
-        (-1e-9, -1e-9),
-    ):
+    beyond = 1 + 1.01 * rounding
+    for value, read in ((1 + rounding, 1.0), (beyond, beyond), (-rounding, 0.0), (-1e-9, -1e-9)):
         assert measure.reading.reading(MEAN_SHIFT, value, m).value == read

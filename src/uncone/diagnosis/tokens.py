@@ -10,7 +10,7 @@ from uncone.diagnosis.bins.frequency import BinReader
 from uncone.errors import UndefinedMeasure
 from uncone.measure.cosine import mean_cosine
 from uncone.measure.group_comparison import NAMES, PairSums, compare_projected, frequency_membership, group_axes
-from uncone.measure.length_floor import LengthFloor, length_floor
+from uncone.measure.norms import LengthFloor, length_floor
 from uncone.measure.projections import UnitSums, project, project_about
 from uncone.measure.reading import read
 from uncone.measure.under_trained import find_projected, known_unused, untrained_axes

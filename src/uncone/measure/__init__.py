@@ -35,15 +35,9 @@ from uncone.measure.under_trained import benjamini_hochberg, robust_null, under_
 from uncone.measure.uniformity import uniformity, uniformity_exact
 from uncone.records.measures import QUESTIONS, MeasureDescription
 
-_ALL = (
-    cosine.MEAN_COSINE, cosine.MEAN_SHIFT, _isoscore.ISOSCORE, _isoscore.ISOSCORE_STAR, _isoscore.PARTICIPATION_RATIO,
-    spectrum.EFFECTIVE_RANK, spectrum.RANKME, spectrum.STABLE_RANK, spectrum.ANISOTROPY, spectrum.SINGULAR_ENTROPY,
-    spectrum.CONDITION_NUMBER, dimensions.ROGUE_DIMENSIONS, dimensions.DOMINANT_DIMENSION, dimensions.OUTLIER_DIMENSIONS,
-    partition.PARTITION_ISOTROPY, partition.GAUSSIAN_ISOTROPY, _uniformity.UNIFORMITY, _uniformity.UNIFORMITY_EXACT,
-    intrinsic_dimension.TWO_NN, intrinsic_dimension.LEVINA_BICKEL, _hubness.HUBNESS, cosine.COSINE_BETWEEN,
-    permutation.PERMUTATION_TEST, norms.NORM_ID_CORRELATION,
-)  # fmt: skip
-_NAMED = {description.name: description for description in _ALL}
+_MODULES = (cosine, dimensions, intrinsic_dimension, norms, partition, permutation, spectrum)
+_PARTS = [part for module in (*_MODULES, _hubness, _isoscore, _uniformity) for part in vars(module).values()]
+_NAMED = {part.name: part for part in _PARTS if isinstance(part, MeasureDescription)}
 DESCRIPTIONS: dict[str, tuple[MeasureDescription, ...]] = {
     question: tuple(_NAMED[name] for name in names) for question, names in QUESTIONS.items()
 }

@@ -32,8 +32,7 @@ MEAN_SHIFT = MeasureDescription(
     name="mean_shift", range=(0.0, 1.0), better="lower", centered=False,
     says="How much of a row's length is shared by all rows.",
     definition="norm of the mean row divided by the mean norm of the rows (Bis et al. 2021, Table 1)",
-    formula="|mu| / mean_i |x_i|",
-    isotropic="N^(-1/2)",
+    formula="|mu| / mean_i |x_i|", isotropic="N^(-1/2)",
     reads_badly="a few rows are far longer than the others: they decide the mean row.",
     source="Bis et al. 2021, Table 1.",
 )  # fmt: skip
@@ -51,30 +50,24 @@ COSINE_BETWEEN = MeasureDescription(
 
 
 def mean_cosine(x: Any, *, mask: Any = None) -> Measurement:
-    """`MEAN_COSINE` of `x`, rows or first-order moments (see `moments_of`). All-zero rows are left out and counted.
+    """`MEAN_COSINE` of `x`, rows or first-order moments. All-zero rows are left out and counted.
 
-    Raises:
-        UndefinedMeasure: fewer than two rows with a direction, or one with all the weight but for rounding.
-
+    Raises UndefinedMeasure: fewer than two rows with a direction, or one with all the weight but for rounding.
     >>> x = [[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]  # cosines 0, 1 and 0
     >>> float(uncone.measure.mean_cosine(x))
     0.3333333333333333
     """
     m = moments_of(x, mask, second=False)
-    pairs = pair_weight(m)
-    first, _ = m.unit_sums()
-    return reading(
-        MEAN_COSINE, (float(np.square(first).sum()) - m.unit_weight_square) / pairs, m, reference=0.0,
-        lowest=max(-1.0, -m.unit_weight_square / pairs), details={"zero_rows": m.zero_rows}, warnings=cosine_warnings(m),
-    )  # fmt: skip
+    pairs, square = pair_weight(m), float(np.square(m.unit_sums()[0]).sum())
+    value, lowest = (square - m.unit_weight_square) / pairs, max(-1.0, -m.unit_weight_square / pairs)
+    rest = {"details": {"zero_rows": m.zero_rows}, "warnings": cosine_warnings(m)}
+    return reading(MEAN_COSINE, value, m, reference=0.0, lowest=lowest, **rest)
 
 
 def mean_shift(x: Any, *, mask: Any = None) -> Measurement:
-    """`MEAN_SHIFT` of `x`, rows or first-order moments (see `moments_of`).
+    """`MEAN_SHIFT` of `x`, rows or first-order moments.
 
-    Raises:
-        UndefinedMeasure: every row is zero.
-
+    Raises UndefinedMeasure: every row is zero.
     >>> x = [[3.0, 4.0], [3.0, -4.0]]  # rows of length 5 about a mean row of length 3
     >>> float(uncone.measure.mean_shift(x))
     0.6
@@ -83,39 +76,30 @@ def mean_shift(x: Any, *, mask: Any = None) -> Measurement:
     if m.mean_norm() == 0:
         raise UndefinedMeasure("expected a row that is not zero, got none: no length to compare with")
     length = float(row_norms(m.mean()[None])[0])
-    return reading(
-        MEAN_SHIFT, length / m.mean_norm(), m, reference=1 / math.sqrt(m.effective_n),
-        details={"mean_row_norm": length, "mean_norm": m.mean_norm()},
-    )  # fmt: skip
+    details = {"mean_row_norm": length, "mean_norm": m.mean_norm()}
+    return reading(MEAN_SHIFT, length / m.mean_norm(), m, reference=1 / math.sqrt(m.effective_n), details=details)
 
 
 def cosine_between(a: Any, b: Any, *, shared: int = 0) -> Measurement:
     """`COSINE_BETWEEN` two groups; `n` is the number of rows of b.
 
     Args:
-        a, b: the two groups, each rows or unweighted first-order moments (see `moments_of`).
+        a, b: the two groups, each rows or unweighted first-order moments.
         shared: how many rows that are not zero are in both.
-
-    Raises:
-        UndefinedMeasure: a group without rows that have a direction.
-
+    Raises UndefinedMeasure: a group without rows that have a direction.
     >>> a, b = [[1.0, 0.0]], [[0.0, 2.0], [3.0, 0.0]]  # cosines 0 and 1
     >>> float(uncone.measure.cosine_between(a, b))
     0.5
     """
     a, b = moments_of(a, second=False), moments_of(b, second=False)
     if a.d != b.d:
-        raise InputError(
-            f"expected two groups of rows of one width, got {a.d} and {b.d} features: compare rows of one matrix"
-        )
-    least = min(a.n - a.zero_rows, b.n - b.zero_rows)
-    whole_number(shared, "shared", 0, least)
-    pairs = (a.n - a.zero_rows) * (b.n - b.zero_rows) - shared
+        widths = f"{a.d} and {b.d} features"
+        raise InputError(f"expected two groups of rows of one width, got {widths}: compare rows of one matrix")
+    n_a, n_b = a.n - a.zero_rows, b.n - b.zero_rows
+    pairs = n_a * n_b - whole_number(shared, "shared", 0, min(n_a, n_b))
     if pairs <= 0:
-        raise UndefinedMeasure(
-            f"expected rows with a direction in both groups, got {a.n - a.zero_rows} and {b.n - b.zero_rows}: "
-            "nothing to compare"
-        )
+        got = f"{n_a} and {n_b}: nothing to compare"
+        raise UndefinedMeasure(f"expected rows with a direction in both groups, got {got}")
     value = (float((a.unit_sums()[0] * b.unit_sums()[0]).sum()) - shared) / pairs
     return reading(COSINE_BETWEEN, value, b, reference=0.0, warnings=cosine_warnings(b))
 
@@ -124,12 +108,10 @@ def pair_weight(m: Moments) -> float:
     """The sum of w_i w_j over all pairs i != j of rows with a direction."""
     pairs = m.unit_weight**2 - m.unit_weight_square
     if m.n - m.zero_rows < 2 or pairs <= 0:
-        raise UndefinedMeasure(
-            f"expected at least two rows with a direction, got {m.n - m.zero_rows} of {m.n}: pass more rows"
-        )
-    if pairs <= _LEAST_WEIGHT * m.epsilon * m.unit_weight**2:
-        raise UndefinedMeasure(
-            f"pairs of different rows have {pairs / m.unit_weight**2:.1g} of the weight, within rounding of none: "
-            "one row has all of it; pass weights that more rows share"
-        )
+        got = f"{m.n - m.zero_rows} of {m.n}: pass more rows"
+        raise UndefinedMeasure(f"expected at least two rows with a direction, got {got}")
+    share = pairs / m.unit_weight**2
+    if share <= _LEAST_WEIGHT * m.epsilon:
+        little = f"pairs of different rows have {share:.1g} of the weight, within rounding of none"
+        raise UndefinedMeasure(f"{little}: one row has all of it; pass weights that more rows share")
     return pairs

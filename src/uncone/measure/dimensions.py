@@ -32,8 +32,7 @@ DOMINANT_DIMENSION = MeasureDescription(
     name="dominant_dimension", range=("1/D", 1.0), better="lower", centered=True,
     says="The share of the variance that one dimension carries; `details` names it.",
     definition="largest share of the {total} carried by one dimension",
-    formula="max_i C_ii / tr C;  raw: of the second moment",
-    isotropic="1/D",
+    formula="max_i C_ii / tr C;  raw: of the second moment", isotropic="1/D",
     reads_badly="the large direction is no axis: a rotation hides it. `anisotropy` sees it in any direction.",
     source="The definition says all.",
     variants=(("dominant_dimension_raw", "`centered=False`: of the raw second moment"),),
@@ -50,11 +49,9 @@ OUTLIER_DIMENSIONS = MeasureDescription(
 
 
 def rogue_dimensions(x: Any, *, mask: Any = None) -> Measurement:
-    """`ROGUE_DIMENSIONS` of `x`, rows or first-order moments (see `moments_of`).
+    """`ROGUE_DIMENSIONS` of `x`, rows or first-order moments.
 
-    Raises:
-        UndefinedMeasure: the mean cosine cannot be told from 0, so that shares of it mean nothing.
-
+    Raises UndefinedMeasure: the mean cosine cannot be told from 0, so that shares of it mean nothing.
     >>> x = [[3.0, 4.0]] * 8  # unit rows (0.6, 0.8): of a cosine of 1, 0.36 and 0.64
     >>> round(float(uncone.measure.rogue_dimensions(x)), 6)
     0.64
@@ -65,25 +62,20 @@ def rogue_dimensions(x: Any, *, mask: Any = None) -> Measurement:
     # The mean cosine of n isotropic rows scatters by sqrt(2 / D) / n about 0.
     n = m.unit_weight**2 / m.unit_weight_square
     if total <= _NOISE_SIGMAS * math.sqrt(2 / m.d) / n:
-        raise UndefinedMeasure(
-            f"the mean cosine is {total:.2g}, indistinguishable from 0 with N = {m.n}: no dimension carries it"
-        )
+        near = f"the mean cosine is {total:.2g}, indistinguishable from 0 with N = {m.n}"
+        raise UndefinedMeasure(f"{near}: no dimension carries it")
     first, square = m.unit_sums()
     parts = (np.square(first) - square) / pairs / total
     leading = np.argsort(-parts, kind="stable")[:_NAMED]
-    return reading(
-        ROGUE_DIMENSIONS, float(parts[leading[0]]), m, lowest=1 / m.d, reference=1 / m.d,
-        details={"dimensions": leading.tolist(), "shares": parts[leading].tolist(), "mean_cosine": total},
-        warnings=cosine_warnings(m),
-    )  # fmt: skip
+    details = {"dimensions": leading.tolist(), "shares": parts[leading].tolist(), "mean_cosine": total}
+    rest = {"details": details, "warnings": cosine_warnings(m)}
+    return reading(ROGUE_DIMENSIONS, float(parts[leading[0]]), m, lowest=1 / m.d, reference=1 / m.d, **rest)
 
 
 def dominant_dimension(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
-    """`DOMINANT_DIMENSION` of `x`, rows or moments (see `moments_of`).
+    """`DOMINANT_DIMENSION` of `x`, rows or moments.
 
-    Raises:
-        UndefinedMeasure: rows that are all equal (all zero when not centred).
-
+    Raises UndefinedMeasure: rows that are all equal (all zero when not centred).
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # variances as 3 to 1
     >>> float(uncone.measure.dominant_dimension(x))
     0.75
@@ -92,19 +84,16 @@ def dominant_dimension(x: Any, *, centered: bool = True, mask: Any = None) -> Me
     share, dimension = largest_share(m, centered=flag(centered, "centered"))
     if share == 0:
         raise UndefinedMeasure("expected rows that differ, got rows that are all equal: no dimension varies")
-    return reading(
-        DOMINANT_DIMENSION, share, m, lowest=1 / m.d, reference=1 / m.d, centered=centered,
-        asked={"total": "variance" if centered else "second moment"}, details={"dimension": dimension},
-    )  # fmt: skip
+    asked = {"total": "variance" if centered else "second moment"}
+    rest = {"centered": centered, "asked": asked, "details": {"dimension": dimension}}
+    return reading(DOMINANT_DIMENSION, share, m, lowest=1 / m.d, reference=1 / m.d, **rest)
 
 
 def outlier_dimensions(x: Any, *, sigmas: float = 3.0, mask: Any = None) -> Measurement:
-    """`OUTLIER_DIMENSIONS` of `x`, rows or first-order moments (see `moments_of`); `details` names them.
+    """`OUTLIER_DIMENSIONS` of `x`, rows or first-order moments; `details` names them.
 
-    Raises:
-        InputError: sigmas not above 0. UndefinedMeasure: fewer than three features, or means that are all
-            equal but for rounding.
-
+    Raises InputError: sigmas not above 0. UndefinedMeasure: fewer than three features, or means that are all equal but
+    for rounding.
     >>> row = np.eye(12)[:1]  # one mean of 1, eleven of 0: 11/12 off the average, 3.2 standard deviations of 0.29
     >>> float(uncone.measure.outlier_dimensions(row))
     1.0
@@ -115,14 +104,11 @@ def outlier_dimensions(x: Any, *, sigmas: float = 3.0, mask: Any = None) -> Meas
     means = m.mean()
     spread = float(means.std(ddof=1)) if m.d > 2 else 0.0
     if spread <= 10 * m.epsilon * math.sqrt(m.norm_square_sum / m.weight / m.d):
-        raise UndefinedMeasure(
-            f"the means of {counted(m.d, 'feature')} differ by no more than rounding: none can stand out"
-        )
+        means_of = f"the means of {counted(m.d, 'feature')}"
+        raise UndefinedMeasure(f"{means_of} differ by no more than rounding: none can stand out")
     z = (means - means.mean()) / spread
     outliers = np.flatnonzero(np.abs(z) > sigmas)
     order = outliers[np.argsort(-np.abs(z[outliers]), kind="stable")][:_NAMED]
-    return reading(
-        OUTLIER_DIMENSIONS, float(len(outliers)), m,
-        highest=float(m.d), reference=m.d * math.erfc(sigmas / math.sqrt(2)), asked={"sigmas": sigmas},
-        details={"dimensions": order.tolist(), "sigmas": z[order].tolist(), "threshold": sigmas},
-    )  # fmt: skip
+    details = {"dimensions": order.tolist(), "sigmas": z[order].tolist(), "threshold": sigmas}
+    rest = {"asked": {"sigmas": sigmas}, "details": details, "reference": m.d * math.erfc(sigmas / math.sqrt(2))}
+    return reading(OUTLIER_DIMENSIONS, float(len(outliers)), m, highest=float(m.d), **rest)

@@ -76,17 +76,14 @@ def of_neighbours(rows: Rows, m: Moments, tick: Tick) -> tuple[Measurement, ...]
 
 
 class Readings(dict[str, Measurement]):
-    """Measurements by their names, in the order in which they were taken."""
+    """Measurements by their names, in the order of a diagnosis."""
 
     def __missing__(self, name: str) -> Measurement:
         raise UnknownName(f"expected the name of a measurement, got {name!r}: {nearest(name, list(self))}")
 
     def __repr__(self) -> str:
-        values = (
-            f"{name}={'undefined' if one.value is None else number(one.value, limits=one.range)}"
-            for name, one in self.items()
-        )
-        told = f"Readings({', '.join(values)})"
+        values = ["undefined" if one.value is None else number(one.value, limits=one.range) for one in self.values()]
+        told = f"Readings({', '.join(map('='.join, zip(self, values, strict=True)))})"
         return textwrap.fill(told, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
 
     def to_rows(self) -> list[dict[str, Any]]:
@@ -110,12 +107,8 @@ def all(x: Any, *, mask: Any = None, neighbours: bool = False) -> Readings:  # `
         x, mask: as for `moments_of`. Of moments alone some measures are undefined.
         neighbours: also take those of nearest neighbours: about 1.5 N^2 D multiply-adds.
 
-    Returns:
-        A mapping, in the order of a diagnosis. A measure without a value on these rows is there with its reason.
-
-    Raises:
-        InputError: as for `moments_of`, or moments without second-order sums.
-
+    A measure without a value on these rows is there with its reason. Raises InputError: as for `moments_of`, or moments
+    without second-order sums.
     >>> found = uncone.measure.all([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
     >>> round(float(found["mean_cosine"]), 4), found["rogue_dimensions"].value
     (0.3333, None)

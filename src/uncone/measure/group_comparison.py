@@ -17,10 +17,8 @@ from uncone.records.tokens import Difference, Estimate, FrequencyGroup, Frequenc
 from uncone.rows import Array, as_samples
 from uncone.threads import on_one_thread
 
-FREQUENT_SHARE, RARE_SHARE = 0.3, 0.2
-"""Of all rows: the most frequent and the rarest ones (Yu et al. 2022)."""
-FEWEST_ROWS = 10
-"""With fewer rows than this in a group, a standard error means little and no interval is given."""
+FREQUENT_SHARE, RARE_SHARE = 0.3, 0.2  # Of all rows: the most frequent and the rarest ones (Yu et al. 2022).
+FEWEST_ROWS = 10  # With fewer rows than this in a group, a standard error means little and no interval is given
 CONFIDENCE = 0.95
 _ROUNDING = 1e-5  # of sums over pairs, which come from float32 products
 NAMES = ("frequent", "medium", "rare", "reserved")
@@ -31,9 +29,9 @@ _READINGS: tuple[_Reading, ...] = get_args(_Reading)
 
 @dataclass(frozen=True)
 class Membership:
-    """The group of each row, int64 (N,): 0 frequent, 1 medium, 2 rare, 3 reserved; and how they were cut."""
+    """The groups of the rows, and how they were cut."""
 
-    groups: Array
+    groups: Array  # of each row, int64 (N,): 0 frequent, 1 medium, 2 rare, 3 reserved
     by: Literal["count", "id"]
     definition: str
 
@@ -41,38 +39,30 @@ class Membership:
 def frequency_membership(n: int, reserved: Any = None, counts: Any = None) -> Membership:
     """Frequent (the first 30%), medium and rare rows (the last 20%) by count; reserved rows apart.
 
-    The shares are those of Yu et al. 2022, of the rows that are not reserved. Among equal counts the lower id
-    is taken for the more frequent one. Without counts rows are ranked by id.
+    The shares are those of Yu et al. 2022, of the rows that are not reserved. Among equal counts the lower id is taken
+    for the more frequent one. Without counts rows are ranked by id.
 
     Args:
         n: the number of rows.
         reserved: the reserved rows, int64, in a group of their own; none where it is None.
         counts: (N,), how often the token of each row occurs.
-
-    Raises:
-        InputError: counts of another length, negative, or all zero.
+    Raises InputError: counts of another length, negative, or all zero.
     """
     whole_number(n, "n", 0)
     reserved = np.zeros(0, np.int64) if reserved is None else flat_array(reserved)
     are_numbers = reserved.ndim == 1 and reserved.dtype.kind in "iu" and bool(((reserved >= 0) & (reserved < n)).all())
     if reserved.size and not are_numbers and not (reserved.dtype == np.bool_ and reserved.shape == (n,)):
-        raise InputError(
-            f"expected row numbers from 0 to {n - 1} or a mask ({n},), got {shown(reserved)}: name the rows"
-        )
+        expected = f"row numbers from 0 to {n - 1} or a mask ({n},)"
+        raise InputError(f"expected {expected}, got {shown(reserved)}: name the rows")
     counts = None if counts is None else flat_array(counts)
     fits = counts is None or (n > 0 and counts.dtype.kind in "iuf" and counts.shape == (n,))
     if not fits or (counts is not None and not (float(counts.min()) >= 0 and 0 < float(counts.max()) < math.inf)):
-        raise InputError(
-            f"expected {counted(n, 'count')} from 0 up, not all of them 0, got shape {tuple(counts.shape)}: "
-            "count the tokens by id"
-        )
-    groups = np.zeros(n, np.int64)
-    definition = (
-        f"the first {FREQUENT_SHARE:.0%} of the rows, the next {1 - FREQUENT_SHARE - RARE_SHARE:.0%}, "
-        f"and the last {RARE_SHARE:.0%} (Yu et al. 2022), ranked by "
-    )
+        got = f"shape {tuple(counts.shape)}: count the tokens by id"
+        raise InputError(f"expected {counted(n, 'count')} from 0 up, not all of them 0, got {got}")
+    groups, between = np.zeros(n, np.int64), 1 - FREQUENT_SHARE - RARE_SHARE
+    definition = f"the first {FREQUENT_SHARE:.0%} of the rows, the next {between:.0%}, and the last {RARE_SHARE:.0%}"
     by_id = "id, because no counts were given: low ids are taken for frequent tokens"
-    definition += by_id if counts is None else "count"
+    definition += f" (Yu et al. 2022), ranked by {by_id if counts is None else 'count'}"
     if reserved.size:
         groups[reserved] = 3
         definition += "; reserved rows apart"
@@ -95,17 +85,16 @@ def compare_groups(
 ) -> FrequencyGroups:
     """The readings of frequent, medium, rare and reserved rows with intervals, and their differences.
 
-    For each group: the mean cosine over its pairs, its mean norm, its mean cosine to the reserved rows, and
-    to the common direction (that of the sum of all unit rows). Nothing is sampled; the rows are read twice.
+    For each group: the mean cosine over its pairs, its mean norm, its mean cosine to the reserved rows, and to the
+    common direction (that of the sum of all unit rows). Nothing is sampled; the rows are read twice.
 
-    Intervals are normal, for the rows of a group as a random sample of such rows. The standard error of the
-    mean cosine (|S|^2 - n) / (n (n - 1)) is the delete-one jackknife in closed form (Efron & Stein 1981),
-    with a_i = u_i . S:
+    Intervals are normal, for the rows of a group as a random sample of such rows. The standard error of the mean cosine
+    (|S|^2 - n) / (n (n - 1)) is the delete-one jackknife in closed form (Efron & Stein 1981), with a_i = u_i . S:
 
         SE^2 = (n - 1)/n (2 / ((n - 1)(n - 2)))^2 sum_i (a_i - mean a)^2
 
-    In a group without any common direction it is up to sqrt(2) too wide. Intervals of the cosine to the
-    reserved rows count the rows of both groups; the common direction is taken as given.
+    In a group without any common direction it is up to sqrt(2) too wide. Intervals of the cosine to the reserved rows
+    count the rows of both groups; the common direction is taken as given.
 
     Args:
         rows: Rows, or a tensor, array or list (N, D).
@@ -113,18 +102,15 @@ def compare_groups(
         counts: (N,), for the occurrences in each group.
         pairs: sums over all pairs of rows (`PairSums.of(moments)`): with them each group has its `excess` and `chance`.
         confidence: of the intervals, between 0 and 1.
-
-    Raises:
-        InputError: membership or counts of other rows, a confidence outside (0, 1), rows that are not finite.
+    Raises InputError: membership or counts of other rows, a confidence outside (0, 1), rows that are not finite.
     """
     rows = as_samples(rows)
     n, counts = rows.shape[0], counts_for(counts, rows.shape[0])
     if not isinstance(membership, Membership):
         raise InputError(f"expected a membership from frequency_membership, got {shown(membership)}: cut these rows")
-    if membership.groups.shape != (n,) or (counts is not None and counts.shape != (n,)):
-        raise InputError(
-            f"expected a group for each of {counted(n, 'row')}, got {tuple(membership.groups.shape)}: cut these rows"
-        )
+    if membership.groups.shape != (n,):
+        got = f"{tuple(membership.groups.shape)}: cut these rows"
+        raise InputError(f"expected a group for each of {counted(n, 'row')}, got {got}")
     unit = UnitSums(membership.groups, len(NAMES), rows.shape[1])
     for block in rows.blocks():
         unit.update(block, row_norms(block))
@@ -169,8 +155,8 @@ def compare_projected(
 
 
 def _against_chance(cosine: float | None, n: int, pairs: "PairSums | None") -> tuple[float | None, float | None]:
-    """How many standard deviations of random groups of n rows the mean cosine lies above theirs, and
-    Cantelli's bound on that."""
+    """How many standard deviations of random groups of n rows the mean cosine lies above theirs, and Cantelli's bound
+    on that."""
     if pairs is None or cosine is None or not 2 <= n < pairs.n:
         return None, None
     mean, deviation = pairs.null(n)
@@ -203,13 +189,11 @@ class PairSums:
     def null(self, size: int) -> tuple[float, float]:
         """Mean and standard deviation of the mean cosine of `size` rows drawn at random, without replacement.
 
-        The mean is that of all rows. With p_k = size^(k) / N^(k) (falling powers), of the sum over the drawn
-        pairs E T^2 = 2 p_2 Q + 4 p_3 (R - Q) + p_4 (H^2 - 2 Q - 4 (R - Q)), where H, Q and R are `total`,
-        `squares` and `row_squares`: two ordered pairs share both rows in 2 ways, one row in 4, or none. The
-        deviation is 0 where it is no more than the rounding of these sums.
-
-        Raises:
-            UndefinedMeasure: fewer than two rows, or more than there are.
+        The mean is that of all rows. With p_k = size^(k) / N^(k) (falling powers), of the sum over the drawn pairs E
+        T^2 = 2 p_2 Q + 4 p_3 (R - Q) + p_4 (H^2 - 2 Q - 4 (R - Q)), where H, Q and R are `total`, `squares` and
+        `row_squares`: two ordered pairs share both rows in 2 ways, one row in 4, or none. The deviation is 0 where it
+        is no more than the rounding of these sums. Raises UndefinedMeasure: fewer than two rows, or more than there
+        are.
         """
         if not 2 <= size <= self.n:
             raise UndefinedMeasure(f"expected from 2 to {self.n} rows with a direction, got {size}: nothing to compare")
@@ -227,15 +211,14 @@ class PairSums:
 
 
 class _Readings:
-    """The readings of K groups and their variances, from a = (u . S_1, ..., u . S_K, u . c) of every unit row
-    u, with S the groups' sums of unit rows and c the common direction."""
+    """The readings of K groups and their variances, from a = (u . S_1, ..., u . S_K, u . c) of every unit row u, with S
+    the groups' sums of unit rows and c the common direction."""
 
     def __init__(self, unit: UnitSums, products: Array, z: float) -> None:
         a, members = products * inverse(unit.norms)[:, None], [unit.groups == g for g in range(len(NAMES))]
         self.norms, self._z = [unit.norms[member] for member in members], z
         of_groups = [a[member & (unit.norms > 0)] for member in members]
-        self.n = [len(x) for x in of_groups]
-        """Rows that have a direction."""
+        self.n = [len(x) for x in of_groups]  # Rows that have a direction
         self._between = unit.sums @ unit.sums.T
         self._to_common = [float(x[:, -1].sum()) for x in of_groups]
         none = np.zeros((a.shape[1], a.shape[1]))

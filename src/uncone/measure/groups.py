@@ -1,7 +1,7 @@
 """Which rows are affected? Any measure by group of rows, and each group's cosine to the reserved rows."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,9 @@ from uncone.records.parts import Measurement
 from uncone.records.text import cut_label, plural
 from uncone.rows import GRID, Array, Rows, SelectedRows, as_samples
 
-LAST_IDS = 1000
-"""Where no row is reserved by name, the last ids stand in: most vocabularies are sorted by frequency."""
+LAST_IDS = 1000  # Where no row is reserved by name, the last ids stand in: most vocabularies are sorted by frequency
 MOST_GROUPS = 10**6
-FEWEST_RESERVED = 10
-"""A mean direction of fewer rows than this is mostly their own."""
+FEWEST_RESERVED = 10  # A mean direction of fewer rows than this is mostly their own
 _RESERVED = re.compile(
     r"\[unused_?\d+\]|<unused_?\d+>|<\|?reserved[a-z_]*_?\d+\|?>|<\|dummy_\d+\|>|<\|extra_\d+\|>|madeupword\d+|\[PAD\d+\]",
     re.IGNORECASE,
@@ -31,9 +29,9 @@ _FIRST = ("[", "<", "madeup", "MADEUP", "Madeup")
 
 @dataclass(frozen=True)
 class Reserved:
-    """The rows that no text ever used, or others in their place: row numbers (ascending), and in words."""
+    """The rows that no text ever used, or others in their place."""
 
-    indices: Array
+    indices: Array  # row numbers, ascending
     description: str
     by_name: bool
 
@@ -75,11 +73,8 @@ def named_reserved(labels: Sequence[str | None]) -> list[int]:
 
 
 class GroupMoments:
-    """One `Moments` for each group of rows, all fed in one pass.
-
-    Memory is that of `Moments` times the number of groups: leave out second-order sums (the default) where
-    there are many.
-    """
+    """One `Moments` for each group of rows, all fed in one pass. Memory is that of `Moments` times the number of
+    groups: leave out second-order sums (the default) where there are many."""
 
     def __init__(self, count: int, d: int, *, second: bool = False, unit_second: bool = False) -> None:
         whole_number(count, "count", 0, MOST_GROUPS)
@@ -124,39 +119,36 @@ def by_group(
         rows: Rows, or a tensor, array or list (N, D).
         measures: functions of `Moments`, for instance `measure.mean_cosine`, or a lambda that sets their options.
         groups: the group of each row from 0 up, -1 for none, (N,); by default bins of `bin_size` consecutive ids.
-        row_measures: functions of a group's Rows and Moments, for instance `measure.partition_isotropy`: they
-            read the group again.
+        row_measures: functions of a group's Rows and Moments, for instance `measure.partition_isotropy`: they read the
+            group again.
         second, unit_second: as for `Moments`. With bins one group's sums are held at a time, with given groups all.
-
-    Returns:
-        One tuple of measurements for each group, in their order, those of `row_measures` last. A measure that
-        is undefined on a group gives a `Measurement` with its reason.
-
-    Raises:
-        InputError: groups of another length, or rows that are not finite.
+    Returns one tuple of measurements for each group, in their order, those of `row_measures` last. A measure that is
+    undefined on a group gives a `Measurement` with its reason. Raises InputError: groups of another length, or rows
+    that are not finite.
     """
     if whole_number(bin_size, "bin_size") < 1:
         raise InputError(f"expected bins of at least one row, got {bin_size}: 1,000 is customary")
     rows, measures, row_measures = as_samples(rows), _functions(measures), _functions(row_measures)
-    kinds = {"second": second, "unit_second": unit_second}
-    readings = []
+    kinds, readings, (n, d) = {"second": second, "unit_second": unit_second}, [], rows.shape
     with counting_nonfinite(rows):
         if groups is None:
-            sums = _bins(rows, bin_size, **kinds)
-            members = iter(np.split(np.arange(rows.shape[0]), range(bin_size, rows.shape[0], bin_size)))
+            members = iter(np.split(np.arange(n), range(bin_size, n, bin_size)))
+            firsts = range(0, n, bin_size)
+            sums: Iterable[Moments] = (
+                _bin(rows, first, min(first + bin_size, n), Moments(d, **kinds)) for first in firsts
+            )
         else:
-            groups = _checked(groups, rows.shape[0])
-            sums = iter(_given(rows, groups, **kinds))
+            groups = _checked(groups, n)
+            of_groups = GroupMoments(int(groups.max()) + 1, d, **kinds)
+            for block, part in zip(rows.blocks(), np.split(groups, range(GRID, len(groups), GRID)), strict=True):
+                of_groups.update(block, part)
+                del block
+            sums = of_groups.finish()
             members = (np.flatnonzero(groups == group) for group in range(int(groups.max()) + 1))
         for m, indices in zip(sums, members, strict=True):
             of_both = ((measures, (m,)), (row_measures, (SelectedRows(rows, indices), m)))
-            readings.append(
-                tuple(
-                    read(getattr(function, "__name__", "measure"), function, *of)
-                    for functions, of in of_both
-                    for function in functions
-                )
-            )
+            pairs = [(function, of) for functions, of in of_both for function in functions]
+            readings.append(tuple(read(getattr(one, "__name__", "measure"), one, *of) for one, of in pairs))
     return readings
 
 
@@ -170,29 +162,15 @@ def _functions(given: Iterable[Callable[..., Measurement]]) -> tuple[Callable[..
 def _checked(given: Any, n: int) -> Array:
     groups = flat_array(given)
     if groups.shape != (n,) or groups.dtype.kind not in "iu":
-        raise InputError(
-            f"expected integer groups of shape ({n},), got {groups.dtype} of shape {groups.shape}: give one group a row"
-        )
+        got = f"{groups.dtype} of shape {groups.shape}"
+        raise InputError(f"expected integer groups of shape ({n},), got {got}: give one group a row")
     if int(groups.min()) < -1 or int(groups.max()) >= MOST_GROUPS:
-        raise InputError(
-            f"expected groups from -1 (none) up to {MOST_GROUPS:,}, got {int(groups.min())} to {int(groups.max())}: "
-            "number them from 0"
-        )
+        got = f"{int(groups.min())} to {int(groups.max())}: number them from 0"
+        raise InputError(f"expected groups from -1 (none) up to {MOST_GROUPS:,}, got {got}")
     return groups.astype(np.int64)
 
 
-def _given(rows: Rows, groups: Array, **sums: Any) -> list[Moments]:
-    of_groups = GroupMoments(int(groups.max()) + 1, rows.shape[1], **sums)
-    for block, part in zip(rows.blocks(), np.split(groups, range(GRID, len(groups), GRID)), strict=True):
-        of_groups.update(block, part)
-        del block
-    return of_groups.finish()
-
-
-def _bins(rows: Rows, bin_size: int, **sums: Any) -> Iterator[Moments]:
-    n, d = rows.shape
-    for first in range(0, n, bin_size):
-        m, last = Moments(d, **sums), min(first + bin_size, n)
-        for start in range(first, last, GRID):
-            m.update(rows.read(start, min(start + GRID, last)))
-        yield m.finish()
+def _bin(rows: Rows, first: int, last: int, m: Moments) -> Moments:
+    for start in range(first, last, GRID):
+        m.update(rows.read(start, min(start + GRID, last)))
+    return m.finish()

@@ -1,7 +1,6 @@
 """Are a few rows everybody's neighbour? How unevenly rows occur in lists of nearest neighbours."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,13 @@ from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
 from uncone.records.text import plural
 from uncone.records.token_text import token_texts
+from uncone.roles import Ticks
 from uncone.rows import Array
 from uncone.threads import on_one_thread
 
-NEIGHBOURS = 10
-"""Neighbours a row: the customary k of the literature on hubness."""
+NEIGHBOURS = 10  # Neighbours a row: the customary k of the literature on hubness
 TOP_HUBS = 10
-FEW_LISTS = 1000
-"""Below 1,000 rows single rows decide a skewness."""
+FEW_LISTS = 1000  # Below 1,000 rows single rows decide a skewness
 _TOP_SHARE = 0.01
 _ROUNDING = 1e-12  # of a variance, from sums in float64 that nearly cancel
 _GROUPS = 20
@@ -39,8 +37,7 @@ E (N_k - k)^3 / s^3,  N_k the number of rows that have x among their k nearest, 
 k = 10, cosine, unless given; 0 where every row occurs equally often""",
     isotropic="no closed form; it grows with D",
     reads_badly="values of different N, k or metric are compared, and when many rows are equal: of copies those with the "
-    "lowest numbers are listed. Of a sample of lists the skewness comes from factorial moments, without bias in each "
-    "of "
+    "lowest numbers are listed. Of a sample of lists the skewness comes from factorial moments, without bias in each of "
     "them, and its interval from a jackknife; it is wide where hubs are few.",
     source="Radovanovic et al. 2010, eq. 1; the Robin Hood index of Feldbauer et al. 2018.",
 )  # fmt: skip
@@ -56,73 +53,66 @@ def hubness(
     neighbours: Neighbours | None = None,
     sample: int | None = None,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Ticks = None,
     mask: Any = None,
 ) -> Measurement:
     """`HUBNESS` of the rows.
 
-    In `details`: `robin_hood`, the share of all occurrences that would have to change hands to make them
-    even, sum |N_k - k| / (2 k N); `antihub_share`, of the rows that occur nowhere; `top_share`, of all
-    occurrences, that the 1% of rows with the most have; and the rows that occur most: `hubs` (ids),
-    `hub_counts`, `hub_labels`. Of a sample of Q rows the shares are None, and counts are scaled by N / Q.
+    In `details`: `robin_hood`, the share of all occurrences that would have to change hands to make them even, sum |N_k
+    - k| / (2 k N); `antihub_share`, of the rows that occur nowhere; `top_share`, of all occurrences, that the 1% of
+    rows with the most have; and the rows that occur most: `hubs` (ids), `hub_counts`, `hub_labels`. Of a sample of Q
+    rows the shares are None, and counts are scaled by N / Q.
 
     Args:
         rows, moments, sample, seed, progress, mask: as for `nearest_neighbours`.
         k: neighbours of each row.
         metric: "cosine", as most retrieval compares rows, or "euclidean".
         neighbours: a search of the same rows with copies (`distinct=False`), this metric and at least k neighbours.
-
-    Raises:
-        InputError: k below 1, an unknown metric, rows that are not finite, neighbours of another search.
-            UndefinedMeasure: not more than k rows.
-
+    Raises InputError: k below 1, an unknown metric, rows that are not finite, neighbours of another search.
+    UndefinedMeasure: not more than k rows.
     >>> star = [[0.0, 0.0], [1.0, 0.0], [-1.1, 0.0], [0.0, 1.2]]  # listed 3, 1, 0 and 0 times
     >>> round(float(uncone.measure.hubness(star, k=1, metric="euclidean")), 4)  # 1.5 / 1.5^1.5
     0.8165
     """
     if whole_number(k, "k") < 1:
         raise InputError(f"expected at least one neighbour, got k = {k}: {NEIGHBOURS} is customary")
-    rows, m, neighbours = searched(
-        rows, moments, mask, neighbours, k, metric=metric, sample=sample, seed=seed, progress=progress
-    )
+    how: Any = {"metric": metric, "sample": sample, "seed": seed, "progress": progress}
+    rows, m, neighbours = searched(rows, moments, mask, neighbours, k, **how)
     n = neighbours.searched
     if neighbours.k < k:
-        raise UndefinedMeasure(
-            f"expected more than k = {k} rows to be neighbours, got {n}: pass more rows or a smaller k"
-        )
+        pass_ = "pass more rows or a smaller k"
+        raise UndefinedMeasure(f"expected more than k = {k} rows to be neighbours, got {n}: {pass_}")
     lists, interval, scale = neighbours.indices[:, :k], None, n / len(neighbours.queries)
     counts = np.bincount(lists.reshape(-1), minlength=m.n)
     bound = (n - 2) / math.sqrt(n - 1)  # of the skewness of n numbers, where one differs from all others
-    shares: dict[str, float | None] = dict.fromkeys(("robin_hood", "antihub_share", "top_share"))
+    shares: tuple[float | None, ...] = (None, None, None)
     if neighbours.sampled:
         value, interval = _sampled_skewness(lists, n, bound, seed)
     else:
         of_searched = counts[neighbours.queries]
-        deviation, shares = (of_searched - k).astype(np.float64), _shares(of_searched, k)
+        deviation, most = (of_searched - k).astype(np.float64), np.sort(of_searched)[-max(1, round(_TOP_SHARE * n)) :]
+        robin_hood, top_share = float(np.abs(deviation).sum()) / (2 * k * n), float(most.sum()) / (k * n)
+        shares = robin_hood, float((of_searched == 0).mean()), top_share
         variance = float(np.square(deviation).mean())
         value = 0.0 if variance == 0 else float((deviation**3).mean()) / variance**1.5
     order = np.argsort(-counts, kind="stable")[:TOP_HUBS]
-    top = counts[order].tolist()
-    labels = rows.labels
-    details = {
-        "k": k, "metric": metric, **shares, "hubs": (order if rows.ids is None else rows.ids[order]).tolist(),
-        "hub_counts": top if scale == 1 else [round(count * scale, 1) for count in top],
-        **({} if labels is None else {"hub_labels": token_texts(labels, order.tolist())}),
-        "duplicates": neighbours.duplicates, "tied": neighbours.tied, "queries": len(lists), "searched": n,
-    }  # fmt: skip
-    return reading(
-        HUBNESS, value, m, lowest=-bound, highest=bound, interval=interval, asked={"k": k, "metric": metric},
-        warnings=_warnings(neighbours, k), details=details,
-    )  # fmt: skip
+    top, labels, asked = counts[order].tolist(), rows.labels, {"k": k, "metric": metric}
+    details: dict[str, Any] = asked | dict(zip(("robin_hood", "antihub_share", "top_share"), shares, strict=True))
+    details["hubs"] = (order if rows.ids is None else rows.ids[order]).tolist()
+    details["hub_counts"] = top if scale == 1 else [round(count * scale, 1) for count in top]
+    if labels is not None:
+        details["hub_labels"] = token_texts(labels, order.tolist())
+    details |= {"duplicates": neighbours.duplicates, "tied": neighbours.tied, "queries": len(lists), "searched": n}
+    rest = {"interval": interval, "asked": asked, "details": details, "warnings": _warnings(neighbours, k)}
+    return reading(HUBNESS, value, m, lowest=-bound, highest=bound, **rest)
 
 
 def _sampled_skewness(lists: Array, n: int, bound: float, seed: int) -> tuple[float, tuple[float, float] | None]:
     """The skewness of N_k over n rows, at most `bound`, from the lists of a sample, and its jackknife interval."""
     value = _thinned_skewness(lists, n)
     if value is None or abs(value) > bound:  # the unbiased variance of too few lists may be near 0, or below
-        raise UndefinedMeasure(
-            f"expected enough lists to estimate how unevenly rows occur in them, got {len(lists)}: take a larger sample"
-        )
+        lists_of = f"got {len(lists)}: take a larger sample"
+        raise UndefinedMeasure(f"expected enough lists to estimate how unevenly rows occur in them, {lists_of}")
     if len(lists) < 4 * _GROUPS:
         return value, None
     group = np.random.default_rng(seed).permutation(len(lists)) % _GROUPS
@@ -137,8 +127,8 @@ def _sampled_skewness(lists: Array, n: int, bound: float, seed: int) -> tuple[fl
 
 
 def _thinned_skewness(lists: Array, n: int) -> float | None:
-    """From factorial moments: of a count that is hypergeometric (n rows, N_k of them, q drawn), E (c)_r =
-    (N_k)_r (q)_r / (n)_r."""
+    """From factorial moments: of a count that is hypergeometric (n rows, N_k of them, q drawn), E (c)_r = (N_k)_r (q)_r
+    / (n)_r."""
     q, k = lists.shape
     if q < 3:
         return None
@@ -151,29 +141,13 @@ def _thinned_skewness(lists: Array, n: int) -> float | None:
     return None if variance <= _ROUNDING * square else (cube - 3 * k * square + 2 * k**3) / variance**1.5
 
 
-def _shares(counts: Array, k: int) -> dict[str, float | None]:
-    """The shares of hubs and antihubs."""
-    n = len(counts)
-    top = np.sort(counts)[-max(1, round(_TOP_SHARE * n)) :]
-    return {
-        "robin_hood": float(np.abs(counts - k).sum()) / (2 * k * n),
-        "antihub_share": float((counts == 0).mean()),
-        "top_share": float(top.sum()) / (k * n),
-    }
-
-
 def _warnings(neighbours: Neighbours, k: int) -> tuple[str, ...]:
-    n, zero, copies, tied = (
-        neighbours.searched, neighbours.rows - neighbours.searched, neighbours.duplicates, neighbours.tied,
-    )  # fmt: skip
-    said = (
+    n, copies, tied = neighbours.searched, neighbours.duplicates, neighbours.tied
+    zero = neighbours.rows - n
+    last = f"{tied} {plural(tied, 'row has', 'rows have')} two candidates for the last neighbour equally far"
+    return neighbours.warnings(
         (n < FEW_LISTS, f"{n} rows are few: single rows decide the skewness"),
         (zero, f"{zero} {plural(zero, 'row is', 'rows are')} all zero, without a direction, and left out"),
         (copies, f"{copies} {plural(copies, 'row equals', 'rows equal')} another: of copies, the first are listed"),
-        (
-            tied and neighbours.k == k,
-            f"{tied} {plural(tied, 'row has', 'rows have')} two candidates for the last neighbour equally far: "
-            "the lower number is listed",
-        ),
+        (tied and neighbours.k == k, f"{last}: the lower number is listed"),
     )
-    return (*(words for holds, words in said if holds), *neighbours.sampling_warnings())

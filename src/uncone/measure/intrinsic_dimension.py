@@ -1,7 +1,6 @@
 """How many dimensions do the rows fill locally? TwoNN, and Levina and Bickel's estimate."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,17 +13,15 @@ from uncone.moments import Moments
 from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
 from uncone.records.text import plural
+from uncone.roles import Ticks
 from uncone.rows import Array
 from uncone.threads import on_one_thread
 
-FEW_RATIOS = 100
-"""Below 100 rows an estimate from two neighbours has a relative standard error above a tenth."""
+FEW_RATIOS = 100  # Below 100 rows an estimate from two neighbours has a relative standard error above a tenth
 UNDERESTIMATED = 20.0
 """Above about 20 dimensions estimates from neighbours fall short: no row has neighbours near enough."""
-NEIGHBOURS = 100
-"""What Cai et al. 2021 take for embeddings, and scikit-dimension where it makes local estimates."""
-_ROUNDINGS = 4.0
-"""Of the rows: distances to neighbours that differ by less on average are taken for equal."""
+NEIGHBOURS = 100  # What Cai et al. 2021 take for embeddings, and scikit-dimension where it makes local estimates.
+_ROUNDINGS = 4.0  # Of the rows: distances to neighbours that differ by less on average are taken for equal
 _DROPPED = 0.1
 _LEVEL = 0.95
 _Z = 1.959963984540054
@@ -41,10 +38,8 @@ TWO_NN = MeasureDescription(
 where rows are spread evenly over the distance r_2:  P(r_2 / r_1 > m) = m^-d""",
     isotropic=_ISOTROPIC,
     reads_badly="the dimension is above about 20: no row then has neighbours near enough, and the value falls short. It "
-    "changes with N, near copies lower it, and noise or rounding as large as r_1 spoils it. Rows at the edge of a "
-    "cloud "
-    "have neighbours on one side only. The interval knows nothing of such bias, and takes ratios for independent, "
-    "which "
+    "changes with N, near copies lower it, and noise or rounding as large as r_1 spoils it. Rows at the edge of a cloud "
+    "have neighbours on one side only. The interval knows nothing of such bias, and takes ratios for independent, which "
     "those of rows that share neighbours are not quite.",
     source="Facco et al. 2017. The likelihood is without the bias of N / sum ln(r_2 / r_1); libraries differ in which of "
     "these they return.",
@@ -72,48 +67,38 @@ def two_nn(
     neighbours: Neighbours | None = None,
     sample: int | None = None,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Ticks = None,
     mask: Any = None,
 ) -> Measurement:
     """`TWO_NN` of the rows. `interval` is the exact 95% interval, sum ln(r_2 / r_1) being Gamma(N, 1 / d).
 
-    In `details`: `linear_fit`, the paper's line through the origin of -ln(1 - F) on ln(r_2 / r_1) without the
-    top 10%; `censored`, the maximum likelihood with those 10% only known to be above the rest; `duplicates`.
+    In `details`: `linear_fit`, the paper's line through the origin of -ln(1 - F) on ln(r_2 / r_1) without the top 10%;
+    `censored`, the maximum likelihood with those 10% only known to be above the rest; `duplicates`.
 
     Args:
-        rows, mask: as for `moments_of`, but no moments.
-        moments: of the same rows, first-order sums suffice; computed when not given.
+        rows, moments, sample, seed, progress, mask: as for `nearest_neighbours`.
         neighbours: a search of the same rows with `distinct=True`, k of 2 or more and the Euclidean metric.
-        sample, seed, progress: as for `nearest_neighbours`; a sample has its neighbours among all rows.
-
-    Raises:
-        InputError: rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer than
-            three different rows, or no row whose two nearest differ in distance by more than rounding.
-
+    Raises InputError: rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer than three
+    different rows, or no row whose two nearest differ in distance by more than rounding.
     >>> line = [[0.0], [1.0], [3.0], [7.0]]  # r_2 / r_1 is 3, 2, 3/2, 3/2
     >>> round(float(uncone.measure.two_nn(line)), 4)  # 3 / ln 13.5
     1.1527
     """
-    _, m, neighbours = searched(
-        rows, moments, mask, neighbours, 2, distinct=True, sample=sample, seed=seed, progress=progress
-    )
+    how: Any = {"distinct": True, "sample": sample, "seed": seed, "progress": progress}
+    _, m, neighbours = searched(rows, moments, mask, neighbours, 2, **how)
     _require_two(neighbours)
     ratios = np.sort(np.log(neighbours.distances[:, 1] / neighbours.distances[:, 0]))
     n, total = len(ratios), float(ratios.sum())
     if n < 2 or total <= n * _ROUNDINGS * m.epsilon:
-        raise UndefinedMeasure(
-            f"expected two rows or more with their two nearest at different distances, got {n} on a lattice, to "
-            "rounding: "
-            "there is no scale"
-        )
+        got = f"{n} on a lattice, to rounding: there is no scale"
+        raise UndefinedMeasure(f"expected two rows or more with their two nearest at different distances, got {got}")
     value, kept = (n - 1) / total, int(n * (1 - _DROPPED))
+    first, square = ratios[:kept], float(np.square(ratios[:kept]).sum())
+    fit = float(first @ -np.log1p(-np.arange(1, kept + 1) / n)) / square if square else None
+    below = float(first.sum() + (n - kept) * first[-1]) if kept > 1 else 0.0  # with the others known to be larger
     low, high = (gamma_quantile((1 + side * _LEVEL) / 2, n) / total for side in (-1, 1))
-    return reading(
-        TWO_NN, value, m, interval=(low, high), warnings=_warnings(value, neighbours, n),
-        details={
-            "linear_fit": _linear_fit(ratios[:kept], n), "censored": _censored(ratios, kept), **_counts(neighbours),
-        },
-    )  # fmt: skip
+    details = {"linear_fit": fit, "censored": (kept - 1) / below if below > 0 else None, **_counts(neighbours)}
+    return reading(TWO_NN, value, m, interval=(low, high), warnings=_warnings(value, neighbours, n), details=details)
 
 
 @on_one_thread
@@ -125,61 +110,50 @@ def levina_bickel(
     neighbours: Neighbours | None = None,
     sample: int | None = None,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Ticks = None,
     mask: Any = None,
 ) -> Measurement:
     """`LEVINA_BICKEL` of the rows. `details` has `k` as used, and the quantiles of the local estimates.
 
-    With a sample, `interval` is the 95% interval for all rows (standard error of the mean inverse); without,
-    there is none: local estimates share their neighbours. `local_dimensions` gives those of every row.
+    With a sample, `interval` is the 95% interval for all rows (standard error of the mean inverse); without, there is
+    none: local estimates share their neighbours. `local_dimensions` gives those of every row.
 
     Args:
         rows, moments, sample, seed, progress, mask: as for `two_nn`.
         k: neighbours of each row; all other rows where there are fewer.
         neighbours: as for `two_nn`, with at least k neighbours.
-
-    Raises:
-        InputError: k below 2, rows that are not finite, or neighbours of another search. UndefinedMeasure:
-            fewer than three different rows, or all neighbours of every row equally far, to rounding.
-
+    Raises InputError: k below 2, rows that are not finite, or neighbours of another search. UndefinedMeasure: fewer
+    than three different rows, or all neighbours of every row equally far, to rounding.
     >>> line = [[0.0], [1.0], [3.0], [7.0]]  # T_2 / T_1 is 3, 2, 3/2, 3/2
     >>> round(float(uncone.measure.levina_bickel(line, k=2)), 4)  # 4 / ln 13.5
     1.5369
     """
     if whole_number(k, "k") < 2:
         raise InputError(f"expected k of 2 or more, got {k}: {NEIGHBOURS} is customary")
-    _, m, neighbours = searched(
-        rows, moments, mask, neighbours, k, distinct=True, sample=sample, seed=seed, progress=progress
-    )
+    how: Any = {"distinct": True, "sample": sample, "seed": seed, "progress": progress}
+    _, m, neighbours = searched(rows, moments, mask, neighbours, k, **how)
     inverse = _inverse_dimensions(neighbours, k)
     mean, n = float(inverse.mean()), len(inverse)
     if mean <= _ROUNDINGS * m.epsilon:
-        raise UndefinedMeasure(
-            f"expected neighbours at different distances, got {n} rows with all of theirs equally far, to rounding: "
-            "there is no scale"
-        )
+        got = f"{n} rows with all of theirs equally far, to rounding: there is no scale"
+        raise UndefinedMeasure(f"expected neighbours at different distances, got {got}")
     quantiles = np.quantile(inverse[:: max(1, n // 2**20)], (0.95, 0.5, 0.05)).tolist()
     local = zip(("local_5_percent", "local_median", "local_95_percent"), quantiles, strict=True)
     k, interval = min(k, neighbours.k), None
     if neighbours.sampled and n > 1:
         error = _Z * float(inverse.std(ddof=1)) * math.sqrt((1 - n / neighbours.searched) / n)
         interval = (1 / (mean + error), 1 / (mean - error)) if error < mean else None
-    return reading(
-        LEVINA_BICKEL, 1 / mean, m, interval=interval, asked={"k": k}, warnings=_warnings(1 / mean, neighbours, n),
-        details={"k": k, **{name: 1 / one if one > 0 else None for name, one in local}, **_counts(neighbours)},
-    )  # fmt: skip
+    details = {"k": k, **{name: 1 / one if one > 0 else None for name, one in local}, **_counts(neighbours)}
+    rest = {"asked": {"k": k}, "warnings": _warnings(1 / mean, neighbours, n), "details": details}
+    return reading(LEVINA_BICKEL, 1 / mean, m, interval=interval, **rest)
 
 
 def local_dimensions(neighbours: Neighbours, k: int = NEIGHBOURS) -> Array:
-    """Levina and Bickel's estimate at every row that was asked: float64 (Q,), in dimensions, infinite where
-    all neighbours are equally far.
+    """Levina and Bickel's estimate at every row that was asked: float64 (Q,), in dimensions, infinite where all
+    neighbours are equally far.
 
-    Args:
-        neighbours: a search with `distinct=True` and the Euclidean metric.
-        k: how many of its neighbours to use, or all where there are fewer.
-
-    Raises:
-        UndefinedMeasure: fewer than two neighbours a row. InputError: neighbours with copies among them.
+    `neighbours` is a search with `distinct=True` and the Euclidean metric; `k` of them are used, or all where there are
+    fewer. Raises UndefinedMeasure: fewer than two neighbours a row. InputError: neighbours with copies among them.
     """
     if not isinstance(neighbours, Neighbours):
         raise InputError(f"expected neighbours of nearest_neighbours, got {shown(neighbours)}: search the rows first")
@@ -196,25 +170,9 @@ def _inverse_dimensions(neighbours: Neighbours, k: int) -> Array:
     return (logarithms[:, -1:] - logarithms[:, :-1]).mean(1)  # type: ignore[no-any-return]
 
 
-def _linear_fit(ratios: Array, n: int) -> float | None:
-    """The slope through the origin of -ln(1 - i / n) on the i-th smallest ln mu."""
-    square = float(np.square(ratios).sum())
-    if square == 0:
-        return None
-    return float(ratios @ -np.log1p(-np.arange(1, len(ratios) + 1) / n)) / square
-
-
-def _censored(ratios: Array, kept: int) -> float | None:
-    """The unbiased maximum likelihood from the `kept` smallest ln mu, the others known to be larger."""
-    if kept < 2:
-        return None
-    total = float(ratios[:kept].sum() + (len(ratios) - kept) * ratios[kept - 1])
-    return (kept - 1) / total if total > 0 else None
-
-
 def gamma_quantile(probability: float, shape: float) -> float:
-    """The quantile of a Gamma distribution of scale 1, by bisection of the incomplete gamma function: of x and
-    shape a, x^a exp(-x) / Gamma(a + 1) times the sum over n of x^n / ((a + 1) ... (a + n))."""
+    """The quantile of a Gamma distribution of scale 1, by bisection of the incomplete gamma function: of x and shape a,
+    x^a exp(-x) / Gamma(a + 1) times the sum over n of x^n / ((a + 1) ... (a + n))."""
     low, high = 0.0, shape + 30 * math.sqrt(shape) + 40
     while low < (x := (low + high) / 2) < high:
         n = np.arange(1, 100 + int(10 * math.sqrt(shape) + 3 * max(0.0, x - shape)))  # to below a rounding
@@ -226,9 +184,8 @@ def gamma_quantile(probability: float, shape: float) -> float:
 
 def _require_two(neighbours: Neighbours, k: int = 2) -> None:
     if min(k, neighbours.k) < 2:
-        raise UndefinedMeasure(
-            f"expected at least three different rows, got {neighbours.searched} of {neighbours.rows}: pass more rows"
-        )
+        got = f"{neighbours.searched} of {neighbours.rows}: pass more rows"
+        raise UndefinedMeasure(f"expected at least three different rows, got {got}")
 
 
 def _counts(neighbours: Neighbours) -> dict[str, int]:
@@ -239,9 +196,8 @@ def _warnings(value: float, neighbours: Neighbours, n: int) -> tuple[str, ...]:
     copies = neighbours.duplicates
     equal = plural(copies, "row equals another and is", "rows equal another and are")
     too_low = f"above about {UNDERESTIMATED:.0f} dimensions estimates from neighbours are too low"
-    said = (
+    return neighbours.warnings(
         (n < FEW_RATIOS, f"{n} rows are few: the estimate varies by about {1 / math.sqrt(n):.0%}"),
         (value > UNDERESTIMATED, f"{too_low}: compare rows of like number only"),
         (copies, f"{copies} {equal} left out"),
     )
-    return (*(words for holds, words in said if holds), *neighbours.sampling_warnings())

@@ -13,9 +13,9 @@ from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
 from uncone.rows.samples import as_numbers
 
-_ROUNDINGS = 4.0
-"""Of the products: how far |C|_F^2 / tr(C)^2 may be off; frames, whose value is known, came within 1.1."""
+_ROUNDINGS = 4.0  # Of the products: how far |C|_F^2 / tr(C)^2 may be off; frames, whose value is known, came within 1.1
 _SIGMAS = 5.0
+Score = Callable[[float], float]
 _DEBIASED = ", sampling bias removed (unbiased for Gaussian rows)"
 
 PARTICIPATION_RATIO = MeasureDescription(
@@ -29,8 +29,7 @@ debiased, by terms that are unbiased for Gaussian rows, n = N - 1:
     (tr(C)^2 - 2 f / n) / f""",
     isotropic="(D + 2/n) / (1 + (D + 1)/n), n = N - 1; debiased: D",
     reads_badly="there are few rows: it then reads about D / (1 + D/N) even for an isotropic cloud. One loud feature "
-    "brings it near 1. Debiased it passes D by its sampling error, and a warning says where it passes by more: such "
-    "rows "
+    "brings it near 1. Debiased it passes D by its sampling error, and a warning says where it passes by more: such rows "
     "are more even than random ones.",
     source="The debiased terms are the usual ones for Gaussian rows.",
     variants=(("participation_ratio_debiased", "`debiased=True`: the sampling bias is removed"),),
@@ -39,8 +38,7 @@ ISOSCORE = MeasureDescription(
     name="isoscore", range=(0.0, "1, debiased without an end"), better="higher", centered=True,
     says="The share of dimensions that is used evenly.",
     definition="(P - 1) / (D - 1), P the participation ratio (Rudman et al. 2022){debiased}",
-    formula="(P - 1) / (D - 1),  P the participation ratio",
-    isotropic="the same function of the isotropic P",
+    formula="(P - 1) / (D - 1),  P the participation ratio", isotropic="the same function of the isotropic P",
     reads_badly="the mean matters: it does not see it, so read it beside `mean_cosine`. With few rows it falls, for the "
     "isotropic cloud too.",
     source="Rudman et al. 2022, whose seven steps reduce to this exactly.",
@@ -59,12 +57,10 @@ ISOSCORE_STAR = MeasureDescription(
 
 
 def participation_ratio(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement:
-    """`PARTICIPATION_RATIO` of `x`, rows or moments (see `moments_of`).
+    """`PARTICIPATION_RATIO` of `x`, rows or moments.
 
-    Raises:
-        UndefinedMeasure: fewer than two rows (three when debiased), or rows that are all equal. Debiased also
-            where |C|_F^2 is no more than its bias, within rounding.
-
+    Raises UndefinedMeasure: fewer than two rows (three when debiased), or rows that are all equal. Debiased also where
+    |C|_F^2 is no more than its bias, within rounding.
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # variances as 3 to 1
     >>> round(float(uncone.measure.participation_ratio(x)), 12)  # 4^2 / (3^2 + 1^2)
     1.6
@@ -74,69 +70,59 @@ def participation_ratio(x: Any, *, debiased: bool = False, mask: Any = None) -> 
 
 
 def isoscore(x: Any, *, debiased: bool = False, mask: Any = None) -> Measurement:
-    """`ISOSCORE` of `x`, rows or moments (see `moments_of`); no eigenvalue is needed.
+    """`ISOSCORE` of `x`, rows or moments; no eigenvalue is needed.
 
-    Raises:
-        UndefinedMeasure: one feature, or as `participation_ratio`.
-
+    Raises UndefinedMeasure: one feature, or as `participation_ratio`.
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # a participation ratio of 1.6
     >>> round(float(uncone.measure.isoscore(x)), 12)
     0.6
     """
-    m = moments_of(x, mask)
-    _check_features(m)
+    m = _of_features(x, mask)
     return _of_ratio(ISOSCORE, m, debiased, lambda ratio: (ratio - 1) / (m.d - 1), 1.0)
 
 
 def isoscore_star(x: Any, *, zeta: float = 0.2, target: Any = None, mask: Any = None) -> Measurement:
-    """`ISOSCORE_STAR` of `x`, rows or moments (see `moments_of`).
+    """`ISOSCORE_STAR` of `x`, rows or moments.
 
     Args:
         x, mask: as for `moments_of`.
         zeta: shrinkage in [0, 1].
-        target: C0, an array or tensor (D, D); by default (tr C / D) times the identity, which keeps the score free of
+        target: C0, an array or tensor (D, D); (tr C / D) times the identity by default, which keeps the score free of
             scale.
-
-    Raises:
-        InputError: zeta outside [0, 1] or a target of another shape.
-        UndefinedMeasure: as `isoscore`.
-
+    Raises InputError: zeta outside [0, 1] or a target of another shape. UndefinedMeasure: as `isoscore`.
     >>> x = [[1.0, 0.0], [-1.0, 0.0]] * 3 + [[0.0, 1.0], [0.0, -1.0]]  # variances as 3 to 1
     >>> star = uncone.measure.isoscore_star(x)  # as 0.7 to 0.3: 1 / (0.49 + 0.09) - 1
     >>> round(float(star), 6)
     0.724138
     """
-    m = moments_of(x, mask)
+    m = _of_features(x, mask)
     if not 0 <= finite_number(zeta, "zeta") <= 1:
         raise InputError(f"expected zeta in [0, 1], got {zeta}: 0 is no shrinkage")
-    _check_features(m)
     concentration, target = _concentration(m), None if target is None else as_numbers(target)
     if target is None:  # tr(C0) = tr(C), <C, C0> = |C0|^2 = tr(C)^2 / D
         ratio = 1 / ((1 - zeta) ** 2 * concentration + zeta * (2 - zeta) / m.d)
     elif np.shape(target) != (m.d, m.d) or not np.isfinite(target).all():
-        raise InputError(
-            f"expected a target of shape {(m.d, m.d)}, got {np.shape(target)}: give one row of finite numbers a feature"
-        )
+        shapes = f"expected a target of shape {(m.d, m.d)}, got {np.shape(target)}"
+        raise InputError(f"{shapes}: give one row of finite numbers a feature")
     else:
         shrunk = (1 - zeta) * m.covariance() + zeta * np.asarray(target, np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):  # a target of zeros leaves nothing
             ratio = float(1 / np.square(shrunk / shrunk.trace()).sum())
     # Of an isotropic cloud only |C - (t/D) I|^2 shrinks, by (1 - zeta)^2.
     inverse = (1 / _isotropic_ratio(m) - 1 / m.d) * (1 - zeta) ** 2 + 1 / m.d
-    return reading(
-        ISOSCORE_STAR, (ratio - 1) / (m.d - 1), m, reference=(1 / inverse - 1) / (m.d - 1),
-        asked={"zeta": zeta}, details={"zeta": zeta}, warnings=spectral_warnings(m, centered=True),
-    )  # fmt: skip
+    value, reference = (ratio - 1) / (m.d - 1), (1 / inverse - 1) / (m.d - 1)
+    rest = {"asked": {"zeta": zeta}, "details": {"zeta": zeta}, "warnings": spectral_warnings(m, centered=True)}
+    return reading(ISOSCORE_STAR, value, m, reference=reference, **rest)
 
 
-def _check_features(m: Moments) -> None:
+def _of_features(x: Any, mask: Any) -> Moments:
+    m = moments_of(x, mask)
     if m.d < 2:
         raise UndefinedMeasure("expected at least two features, got 1: isotropy needs two directions")
+    return m
 
 
-def _of_ratio(
-    description: MeasureDescription, m: Moments, debiased: bool, score: Callable[[float], float], highest: float
-) -> Measurement:
+def _of_ratio(what: MeasureDescription, m: Moments, debiased: bool, score: Score, highest: float) -> Measurement:
     """The score of the participation ratio, with that of an isotropic cloud."""
     debiased = flag(debiased, "debiased")
     concentration, n, words = _concentration(m), m.effective_n - 1, ""
@@ -146,15 +132,12 @@ def _of_ratio(
         ratio, reference, words = _debiased(m, concentration), float(m.d), _DEBIASED
         # Of isotropic rows 1 / P varies by 2 / n of itself.
         if ratio > m.d * (1 + _SIGMAS * 2 / n):
-            warnings += (
-                f"the ratio is {ratio:.3g}, above D = {m.d} by more than sampling error: the rows are more even than "
-                "random rows, "
-                "whose bias is removed here; read the ratio that is not debiased",
-            )
-    return reading(
-        description, score(ratio), m, highest=None if debiased else highest, reference=score(reference),
-        suffix="_debiased" if debiased else "", asked={"debiased": words}, warnings=warnings,
-    )  # fmt: skip
+            above = f"the ratio is {ratio:.3g}, above D = {m.d} by more than sampling error"
+            even = "the rows are more even than random rows, whose bias is removed here"
+            warnings += (f"{above}: {even}; read the ratio that is not debiased",)
+    ends = {"highest": None if debiased else highest, "reference": score(reference)}
+    rest = {"suffix": "_debiased" * debiased, "asked": {"debiased": words}, "warnings": warnings}
+    return reading(what, score(ratio), m, **ends, **rest)
 
 
 def _debiased(m: Moments, concentration: float) -> float:
@@ -166,12 +149,9 @@ def _debiased(m: Moments, concentration: float) -> float:
     about_mean = float(m.variances().sum()) * (1 - 1 / m.effective_n)
     cancelled = 1 + float(np.square(m.first / m.weight).sum() / about_mean)
     if excess <= _ROUNDINGS * m.epsilon * cancelled:
-        raise UndefinedMeasure(
-            f"|C|_F^2 is {concentration:.3g} tr(C)^2, within rounding its bias 1 / (N - 1) with N = {m.n}: the rows "
-            "are "
-            "as long and as far apart as rows in endless dimensions, and nothing is left when the bias is removed; "
-            "pass more rows"
-        )
+        bias = f"|C|_F^2 is {concentration:.3g} tr(C)^2, within rounding its bias 1 / (N - 1) with N = {m.n}"
+        apart = "the rows are as long and as far apart as rows in endless dimensions"
+        raise UndefinedMeasure(f"{bias}: {apart}, and nothing is left when the bias is removed; pass more rows")
     unbiased = n**2 / ((n - 1) * (n + 2)) * excess  # of |C|_F^2, in units of tr(C)^2
     return (1 - 2 * unbiased / n) / unbiased
 
@@ -184,7 +164,6 @@ def _isotropic_ratio(m: Moments) -> float:
 
 def _concentration(m: Moments) -> float:
     """|C|_F^2 / tr(C)^2 of the covariance, of rows that differ."""
-    concentration = m.concentration()
-    if concentration <= 0:
+    if m.concentration() <= 0:
         raise UndefinedMeasure("expected rows that differ, got rows that are all equal: there is no variance")
-    return concentration
+    return m.concentration()

@@ -12,39 +12,31 @@ from uncone.measure.points import Metric, Points, first_of_each
 from uncone.measure.reading import with_moments
 from uncone.measure.search import in_order, nearest_points
 from uncone.moments import Moments
+from uncone.roles import Ticks
 from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
 
 EXACT_ROWS = 65536
-"""Up to this many rows all are asked for their neighbours: every pair once, N^2 D multiply-adds over two.
-Beyond, a sample is."""
+"""Up to this many rows all are asked for their neighbours: every pair once, N^2 D multiply-adds over two. Beyond, a
+sample is."""
 SAMPLED_ROWS = 8192
 _EXPANDED = 2**22  # entries that one piece of lists may have while it is sorted
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """The nearest rows of some rows (the queries) among all N.
+    """The nearest rows of some rows (the queries) among all N. Row numbers are int64; under the cosine metric distances
+    are those of unit rows, sqrt(2 - 2 cos)."""
 
-    `indices` and `distances` are (Q, k): row numbers, int64, and distances, float64, from the nearest to the
-    farthest; under the cosine metric distances are those of unit rows, sqrt(2 - 2 cos). `queries` (Q,) are
-    row numbers, ascending.
-    """
-
-    indices: Array
-    distances: Array
-    queries: Array
+    indices: Array  # (Q, k), from the nearest to the farthest
+    distances: Array  # (Q, k), float64
+    queries: Array  # (Q,), ascending
     metric: Metric
-    rows: int
-    """How many rows there are."""
-    searched: int
-    """How many of them were searched: without zero rows under cosine, and without copies when `distinct`."""
-    distinct: bool
-    """Whether only the first of equal rows is there."""
-    duplicates: int
-    """How many rows equal a row before them."""
-    tied: int
-    """For how many queries the k-th and the next neighbour are equally far: the lower number is listed."""
+    rows: int  # How many rows there are
+    searched: int  # How many of them were searched: without zero rows under cosine, and without copies when `distinct`
+    distinct: bool  # Whether only the first of equal rows is there
+    duplicates: int  # How many rows equal a row before them
+    tied: int  # For how many queries the k-th and the next neighbour are equally far: the lower number is listed
 
     @property
     def k(self) -> int:
@@ -56,10 +48,10 @@ class Neighbours:
         """Whether only some rows were asked."""
         return len(self.queries) < self.searched
 
-    def sampling_warnings(self) -> tuple[str, ...]:
-        """That a measure read a sample, where it did."""
+    def warnings(self, *said: tuple[Any, str]) -> tuple[str, ...]:
+        """The warnings of which the first part holds, and that a measure read a sample, where it did."""
         asked = f"{len(self.queries)} rows were asked for their neighbours among {self.searched}"
-        return (f"sampled: {asked}",) if self.sampled else ()
+        return tuple(words for holds, words in (*said, (self.sampled, f"sampled: {asked}")) if holds)
 
 
 @on_one_thread
@@ -72,15 +64,15 @@ def nearest_neighbours(
     distinct: bool = False,
     sample: int | None = None,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Ticks = None,
     mask: Any = None,
 ) -> Neighbours:
-    """The k nearest other rows of every row, exact: the same on any number of threads, equally far rows in
-    the order of their numbers.
+    """The k nearest other rows of every row, exact: the same on any number of threads, equally far rows in the order of
+    their numbers.
 
-    Products in float32 find candidates; their distances are taken by difference in float64, and a bound on
-    what products err proves that no other row is nearer, or the row is searched again in float64. Takes about
-    N^2 D multiply-adds over two, and memory for N (k + 7) candidates beside the rows.
+    Products in float32 find candidates; their distances are taken by difference in float64, and a bound on what
+    products err proves that no other row is nearer, or the row is searched again in float64. Takes about N^2 D
+    multiply-adds over two, and memory for N (k + 7) candidates beside the rows.
 
     Args:
         rows, mask: as for `moments_of`, but no moments.
@@ -91,10 +83,8 @@ def nearest_neighbours(
         sample: how many rows to ask, drawn with `seed`; all rows are searched. By default all up to 65,536 rows, else
             8,192.
         progress: called with the number of rows' worth of work done, out of N.
-
-    Raises:
-        InputError: k or sample below 1, an unknown metric, rows that are not finite, moments of other rows.
-        UndefinedMeasure: fewer than two rows (that differ, when `distinct`; that have a direction, under cosine).
+    Raises InputError: k or sample below 1, an unknown metric, rows that are not finite, moments of other rows.
+    UndefinedMeasure: fewer than two rows (that differ, when `distinct`; that have a direction, under cosine).
     """
     if whole_number(k, "k") < 1:
         raise InputError(f"expected at least one neighbour, got k = {k}: 10 is customary")
@@ -125,17 +115,13 @@ def nearest_neighbours(
     if duplicates and not distinct:
         near, squares = _with_copies(place, sizes, queries, min(k + 1, total - 1), near, squares)
     tied = int(np.count_nonzero(squares[:, k] == squares[:, k - 1])) if squares.shape[1] > k else 0
-    return Neighbours(
-        indices=ids[near[:, :k]], distances=np.sqrt(squares[:, :k]) * points.unit, queries=ids[queries], metric=metric,
-        rows=rows.shape[0], searched=total, distinct=distinct, duplicates=duplicates, tied=tied,
-    )  # fmt: skip
+    distances, counts = np.sqrt(squares[:, :k]) * points.unit, (rows.shape[0], total, distinct, duplicates, tied)
+    return Neighbours(ids[near[:, :k]], distances, ids[queries], metric, *counts)
 
 
-def _with_copies(
-    place: Array, sizes: Array, queries: Array, k: int, near: Array, squares: Array
-) -> tuple[Array, Array]:
-    """The k nearest points of each query and squared distances, (Q, k), where points share places: from the
-    nearest other places (places, m) of each place that queries lie at. Ties go to the lower point."""
+def _with_copies(place: Array, sizes: Array, queries: Array, k: int, near: Array, far: Array) -> tuple[Array, Array]:
+    """The k nearest points of each query and squared distances, (Q, k), where points share places: from the nearest
+    other places (places, m) of each place that queries lie at. Ties go to the lower point."""
     row = np.unique(place[queries], return_inverse=True)[1]
     members, starts = np.argsort(place, kind="stable"), sizes.cumsum() - sizes
     within = np.arange(min(k + 1, int(sizes.max())))
@@ -144,14 +130,13 @@ def _with_copies(
     step = max(1, _EXPANDED // (len(within) * (near.shape[1] + 1)))
     for start in range(0, len(queries), step):
         some = slice(start, start + step)
-        asked, far = queries[some, None], squares[row[some]]
+        asked = queries[some, None]
         places = np.concatenate([place[asked], near[row[some]]], 1)[..., None]
-        far = np.concatenate([np.zeros(asked.shape), far], 1)[..., None]
+        squares = np.concatenate([np.zeros(asked.shape), far[row[some]]], 1)[..., None]
         who = members[np.minimum(starts[places] + within, len(members) - 1)]
         left_out = (within >= sizes[places]) | (who == asked[..., None])
-        far, who = (x.reshape(len(asked), -1) for x in (np.where(left_out, np.inf, far), who))
-        far, who = in_order(far, who)
-        points[some], of_points[some] = who[:, :k], far[:, :k]
+        ordered, who = in_order(*(x.reshape(len(asked), -1) for x in (np.where(left_out, np.inf, squares), who)))
+        points[some], of_points[some] = who[:, :k], ordered[:, :k]
     return points, of_points
 
 
@@ -171,20 +156,17 @@ def searched(
     rows: Any, moments: Moments | None, mask: Any, neighbours: Neighbours | None, k: int, *,
     metric: Metric = "euclidean", distinct: bool = False, **rest: Any,
 ) -> tuple[Rows, Moments, Neighbours]:  # fmt: skip
-    """The rows that `mask` keeps, their moments and their neighbours, as given or made.
-
-    `rest` is as for `nearest_neighbours`.
-    """
+    """The rows that `mask` keeps, their moments and their neighbours, as given or made; `rest` is as for
+    `nearest_neighbours`."""
     rows, m = with_moments(rows, moments, mask, second=False)
     if neighbours is None:
         return rows, m, nearest_neighbours(rows, k, m, metric=metric, distinct=distinct, **rest)
     if not isinstance(neighbours, Neighbours):
         raise InputError(f"expected neighbours of nearest_neighbours, got {shown(neighbours)}: search these rows")
     if (neighbours.rows, neighbours.metric, neighbours.distinct) != (rows.shape[0], metric, distinct):
-        raise InputError(
-            f"expected neighbours of {rows.shape[0]} rows, {metric}, with distinct={distinct}, got a search of "
-            f"{neighbours.rows} rows, {neighbours.metric}, with distinct={neighbours.distinct}: search these rows so"
-        )
+        expected = f"{rows.shape[0]} rows, {metric}, with distinct={distinct}"
+        got = f"{neighbours.rows} rows, {neighbours.metric}, with distinct={neighbours.distinct}"
+        raise InputError(f"expected neighbours of {expected}, got a search of {got}: search these rows so")
     return rows, m, neighbours
 
 
@@ -193,6 +175,6 @@ def _require(count: int, what: str) -> None:
         raise UndefinedMeasure(f"expected at least two {what}, got {count}: there are no neighbours")
 
 
-def ticks(n: int, progress: Callable[[int], None] | None) -> Callable[[float], None]:
+def ticks(n: int, progress: Ticks) -> Callable[[float], None]:
     """`progress`, told the share of the work that is done instead of the number of rows."""
     return (lambda share: None) if progress is None else (lambda share: progress(int(n * share)))

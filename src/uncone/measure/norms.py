@@ -1,6 +1,8 @@
-"""Do the lengths of the rows say something? Their distribution, and how they follow the ids."""
+"""Do the lengths of the rows say something? Their distribution, how they follow the ids, and rows of one short length,
+as weight decay leaves rows that no gradient reaches."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,13 +17,16 @@ _PER_OCTAVE = 256
 _OCTAVES = 128
 _BIN = 2.0 ** (1 / _PER_OCTAVE)
 _BARS = 60
+SHORT = 0.5  # Of the median norm: rows that are shorter than this are short
+FEWEST = 10  # Fewer rows of one length come by chance
+PEAK = 3.0  # So many times as many rows as in a window of the same width above, and below: a peak, and no tail
+_SIGMAS = 2.0
 
 NORM_ID_CORRELATION = MeasureDescription(
     name="norm_id_correlation", range=(-1.0, 1.0), better="neither", centered=False,
     says="How a row's length follows its id; `NormProfile.id_correlation` computes it.",
     definition="Spearman correlation between the norm of a row and its id; ids stand for frequency where sorted by it",
-    formula="Spearman's rank correlation of |x_i| and i, norms ranked to 0.27%, ties by their mean rank",
-    isotropic="0",
+    formula="Spearman's rank correlation of |x_i| and i, norms ranked to 0.27%, ties by their mean rank", isotropic="0",
     reads_badly="ids are not sorted by frequency: it then says nothing about rarity. Where they are (WordPiece, many BPE "
     "vocabularies) it says how strongly length encodes rarity.",
     source="Norm against frequency is discussed by Gao et al. 2019 and Bis et al. 2021; the rank correlation with the id "
@@ -30,10 +35,8 @@ NORM_ID_CORRELATION = MeasureDescription(
 
 
 class NormProfile:
-    """The norms of rows that come block by block: a fine histogram on a logarithmic scale.
-
-    A bin is 2^(1/256) wide, 0.27%: quantiles and rank correlations are exact to that; the first is for norm 0.
-    """
+    """The norms of rows that come block by block: a histogram with bins 2^(1/256) wide, 0.27%, to which quantiles and
+    rank correlations are exact. The first bin is for norm 0."""
 
     def __init__(self) -> None:
         self._counts, self._id_sums = np.zeros((2, 1 + _PER_OCTAVE * _OCTAVES))
@@ -81,9 +84,7 @@ class NormProfile:
     def id_correlation(self, d: int) -> Measurement:
         """`NORM_ID_CORRELATION` of the rows so far, which have d features.
 
-        Raises:
-            UndefinedMeasure: fewer than three rows, or norms that are all equal to 0.27%.
-
+        Raises UndefinedMeasure: fewer than three rows, or norms that are all equal to 0.27%.
         >>> profile = NormProfile()
         >>> profile.update(np.array([1.0, 4.0, 2.0]), np.arange(3))  # ranks 1, 3, 2 against 1, 2, 3
         >>> round(float(profile.id_correlation(d=8)), 12)  # 1 - 6 (1 + 1) / (3 (3^2 - 1))
@@ -94,15 +95,54 @@ class NormProfile:
         rank_spread = float((self._counts * np.square(ranks - mean_rank)).sum())
         id_spread = self._id_square - self.n * mean_id**2
         if self.n < 3 or rank_spread <= 0 or id_spread <= 0 or self._high <= self._low * _BIN:
-            raise UndefinedMeasure(
-                f"expected at least three rows with different norms, got {counted(self.n, 'row')} of fewer: "
-                "there is no order of norms"
-            )
+            got = f"{counted(self.n, 'row')} of fewer: there is no order of norms"
+            raise UndefinedMeasure(f"expected at least three rows with different norms, got {got}")
         together = float((ranks * self._id_sums).sum()) - mean_rank * self.n * mean_id
         value = max(-1.0, min(1.0, together / math.sqrt(rank_spread * id_spread)))
         return NORM_ID_CORRELATION.measured(value, n=self.n, d=d, reference=0.0)
 
 
 def _norm_at(position: Array) -> Array:
-    """The norm in the middle of the bin at `position`, counted from 1."""
+    """The norm in the middle of the bin at `position`, from 1."""
     return np.asarray(np.exp2((position - 1) / _PER_OCTAVE - _OCTAVES / 2))
+
+
+@dataclass(frozen=True, eq=False)
+class LengthFloor:
+    """The rows of one short length."""
+
+    rows: Array  # their numbers, int64 (n,)
+    norm: float  # their median norm
+    median: float  # that of all rows
+    spread: float  # Standard deviation of their norms, over their mean
+
+
+def length_floor(norms: Any, d: int) -> LengthFloor | None:
+    """The largest group of short rows of nearly one length; None where there is none.
+
+    A row that was drawn at random and then only shrunk, by the same factor at every step, keeps its direction, and the
+    norms of such rows keep the relative spread of a Gaussian's, 1 / sqrt(2 D). So the group is looked for in a window
+    of four such spreads, and it must be a peak: the windows above and below hold a third as many rows at most. `norms`
+    (N,) are those of all rows, of `d` columns.
+    >>> norms = np.concatenate([np.linspace(0.8, 1.2, 90), np.full(10, 0.1)])
+    >>> length_floor(norms, 64).rows.tolist()
+    [90, 91, 92, 93, 94, 95, 96, 97, 98, 99]
+    """
+    norms = np.asarray(as_array(norms), np.float64)
+    median = float(np.median(norms)) if len(norms) else 0.0
+    logs = np.sort(np.log(norms[norms > 0]))
+    short = logs[logs < math.log(SHORT * median)] if median > 0 else logs[:0]
+    if len(short) < FEWEST:
+        return None
+    width = 2 * _SIGMAS / math.sqrt(2 * d)
+    ends = np.searchsorted(short, short + width, side="right")  # where the usual rows begin, no window goes on
+    start = int((ends - np.arange(len(short))).argmax())
+    n, first = int(ends[start]) - start, float(short[start])
+    above = int(np.diff(np.searchsorted(logs, [first + width, first + 2 * width], side="right"))[0])
+    below = start - int(np.searchsorted(logs, first - width))
+    if n < FEWEST or n < PEAK * max(above, below):
+        return None
+    low, high = math.exp(first), math.exp(float(logs[ends[start] - 1]))
+    rows = np.flatnonzero((norms >= low * (1 - 1e-12)) & (norms <= high * (1 + 1e-12)))
+    of = norms[rows]
+    return LengthFloor(rows, float(np.median(of)), median, float(of.std() / of.mean()))

@@ -12,8 +12,7 @@ from uncone.records.text import cut_label
 from uncone.rows import Array, Rows
 from uncone.threads import share_rows
 
-GIANT = 10.0
-"""In medians. The longest row of 33 published token tables without a remedy has at most 5.7 mean norms."""
+GIANT = 10.0  # In medians. The longest row of 33 published token tables without a remedy has at most 5.7 mean norms.
 MOST_KEYS = 2**20
 """So many rows have their hash kept; of more rows, a share by the value of the hash, equal rows together."""
 _LISTED, _AT_ONCE = 8, 2**17
@@ -25,8 +24,7 @@ class OddRowFinder:
     """Finds them in n rows that come block by block. Memory is 12 bytes a row, up to `MOST_KEYS` rows.
 
     Rows are equal when two hashes of 32 bits agree: the upper halves of two sums of their 32-bit words times random
-        numbers
-    of 64 bits. Whatever two different rows are, their chance to agree is 2^-64 (Dietzfelbinger 1996, multiply and
+    numbers of 64 bits. Whatever two different rows are, they agree with chance 2^-64 (Dietzfelbinger 1996, multiply and
     shift).
     """
 
@@ -38,17 +36,14 @@ class OddRowFinder:
         self._key_rows = np.empty(len(self._keys), np.uint32 if n <= 2**32 else np.int64)
         self._filled = self._zeros = self._reserved_zeros = self._equal = 0
         self._zero_rows, self._equal_rows, self._longest = list[int](), list[int](), list[tuple[float, int]]()
-        self.every = 1
-        """One row in so many was compared with the others."""
+        self.every = 1  # One row in so many was compared with the others
 
     def add_rows(self, start: int, block: Array, zero: Array, reserved: Array) -> None:
         """Add the rows (n, D) from number `start` on, as they are stored: what was centred may be equal by rounding.
-
-        `zero` and `reserved` (bool, (n,)) mark the zero rows and those reserved by name.
-        """
-        self._zeros += int((zero & ~reserved).sum())
-        self._reserved_zeros += int((zero & reserved).sum())
+        `zero` and `reserved` (bool, (n,)) mark the zero rows and those reserved by name."""
         there = np.flatnonzero(zero & ~reserved) + start
+        self._zeros += len(there)
+        self._reserved_zeros += int((zero & reserved).sum())
         self._zero_rows += there[: _LISTED - len(self._zero_rows)].tolist()
         ordinary = np.flatnonzero(~zero & ~reserved)
         keys = np.empty(len(block), np.uint64)
@@ -106,13 +101,9 @@ class OddRowFinder:
     @property
     def notes(self) -> tuple[str, ...]:
         """What there is to say of rows that were not compared."""
-        if self.every == 1:
-            return ()
-        return (
-            f"1 row in {self.every:,}, chosen by its numbers, was compared with the others, as there are more than "
-            f"{MOST_KEYS:,} "
-            "rows: how many rows are equal is an estimate.",
-        )
+        compared = f"1 row in {self.every:,}, chosen by its numbers, was compared with the others"
+        many = f"as there are more than {MOST_KEYS:,} rows: how many rows are equal is an estimate."
+        return (f"{compared}, {many}",) if self.every > 1 else ()
 
     def find(self, rows: Rows, norms: NormProfile) -> tuple[OddRows, ...]:
         """What there is of each kind; `norms` are those of all rows, and `rows` knows ids and labels."""

@@ -1,7 +1,6 @@
 """Does the partition function care which way one looks? The isotropy I(W)."""
 
 import math
-from collections.abc import Callable
 from functools import reduce
 from itertools import pairwise
 from typing import Any
@@ -14,22 +13,20 @@ from uncone.measure.spectrum import marchenko_pastur
 from uncone.moments import Moments
 from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
+from uncone.roles import Ticks
 from uncone.rows import Array, Rows
 from uncone.threads import on_one_thread
 
-SHORT_ROWS = 0.5
-"""Below this mean norm every exponent is small, and I(W) is near 1 whatever the rows look like."""
-PIECE = 512
-"""Rows multiplied at once: enough to keep a core busy, few enough for its cache."""
-CHOICES = 8
-"""Where eigenvalues coincide: how many other bases of their eigenvectors are tried."""
+SHORT_ROWS = 0.5  # Below this mean norm every exponent is small, and I(W) is near 1 whatever the rows look like
+PIECE = 512  # Rows multiplied at once: enough to keep a core busy, few enough for its cache
+CHOICES = 8  # Where eigenvalues coincide: how many other bases of their eigenvectors are tried
 _TIED = 32.0
-"""Gaps between eigenvalues that coincide, in roundings of the largest: those of planted ties came up to 18,
-Gaussian rows have 200 and more."""
-_NO_SIDE = 8.0
-"""In roundings of the longest row: so near 0 a mean's part has no sign."""
+"""Gaps between eigenvalues that coincide, in roundings of the largest: those of planted ties came up to 18, Gaussian
+rows have 200 and more."""
+_NO_SIDE = 8.0  # In roundings of the longest row: so near 0 a mean's part has no sign
 _SPREAD = 1e-4  # of ln I(W): what float32 sums and the digits shown leave
 _SAFE_EXPONENT = 60.0  # exp(60) times a chunk of rows is far inside float32, and 1 / exp(60) is no denormal
+Runs = list[tuple[int, int]]
 _SCALE = "not scale-free: read at mean norm {norm:.3g}"
 _ISOTROPIC = "a Gaussian cloud with the same mean square norm"
 
@@ -45,10 +42,8 @@ c over the eigenvectors of X'X, both signs of each""",
     reads_badly="matrices of different norms are compared: multiplying all rows by a number changes it, and at mean norm "
     "|w| a drifted cloud has about exp(-2 |mu|). Short rows read near 1 whatever they look like. Published values take "
     "the signs that a LAPACK driver happens to return: `details` has `one_sign`, with c . mu >= 0 (the larger Z where "
-    "c . mu is rounding), and the interval from `low` to `high` over all 2^D choices. Where eigenvalues coincide any "
-    "basis "
-    "of their eigenvectors will do: eight others are tried, and a warning, `tied`, `tied_low` and `tied_high` say "
-    "what they give.",
+    "c . mu is rounding), and the interval from `low` to `high` over all 2^D choices. Where eigenvalues coincide any basis "
+    "of their eigenvectors will do: eight others are tried, and a warning, `tied`, `tied_low` and `tied_high` say what they give.",
     source="Mu & Viswanath 2018, eq. 6, after Arora et al. 2016; Bis et al. 2021.",
 )  # fmt: skip
 GAUSSIAN_ISOTROPY = MeasureDescription(
@@ -67,19 +62,15 @@ c over both signs of the eigenvectors of X'X; where eigenvalues coincide, one li
 
 @on_one_thread
 def partition_isotropy(
-    rows: Any, moments: Moments | None = None, *, progress: Callable[[int], None] | None = None, mask: Any = None
+    rows: Any, moments: Moments | None = None, *, progress: Ticks = None, mask: Any = None
 ) -> Measurement:
     """`PARTITION_ISOTROPY` of the rows. Sums are taken as logarithms where float32 would overflow.
 
     Args:
-        rows, mask: as for `moments_of`, but no moments. Read once (twice without `moments`), and again where
+        rows, progress, mask: as for `nearest_neighbours`. Rows are read once (twice without `moments`), and again where
             eigenvalues coincide.
         moments: the moments of the same rows, with second-order sums; computed when not given.
-        progress: called with the number of rows done.
-
-    Raises:
-        InputError: rows that are not finite, or moments of other rows or under weights. UndefinedMeasure: no rows.
-
+    Raises InputError: rows that are not finite, or moments of other rows or under weights. UndefinedMeasure: no rows.
     >>> x = [[2.0, 0.0], [0.0, 1.0]]  # Z is e^2 + 1, e^-2 + 1, e + 1 and e^-1 + 1
     >>> round(float(uncone.measure.partition_isotropy(x)), 4)  # (e^-2 + 1) / (e^2 + 1) = e^-2
     0.1353
@@ -95,21 +86,17 @@ def partition_isotropy(
     one = np.where(along > 0, plus, minus)
     one = np.where(np.abs(along) > _NO_SIDE * m.epsilon * m.norm_max, one, np.maximum(plus, minus))
     logarithm = float(np.minimum(plus, minus).min() - np.maximum(plus, minus).max())
-    value, warnings = math.exp(logarithm), _warnings(m) + ambiguity
+    value, warnings = math.exp(logarithm), ambiguity
     if value == 0:
         warnings += (f"too small for a float: its natural logarithm is {logarithm:.6g}",)
-    return reading(
-        PARTITION_ISOTROPY, value, m, reference=_isotropic(m), asked={"norm": m.mean_norm()}, warnings=warnings,
-        details={"one_sign": math.exp(float(one.min() - one.max())), "low": low, "high": high, **tied},
-    )  # fmt: skip
+    details = {"one_sign": math.exp(float(one.min() - one.max())), "low": low, "high": high, **tied}
+    return _isotropy(PARTITION_ISOTROPY, value, m, warnings, details=details)
 
 
 def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
-    """`GAUSSIAN_ISOTROPY` of `x`, rows or moments (see `moments_of`).
+    """`GAUSSIAN_ISOTROPY` of `x`, rows or moments.
 
-    Raises:
-        UndefinedMeasure: no rows.
-
+    Raises UndefinedMeasure: no rows.
     >>> m = uncone.Moments.of([[2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     >>> round(float(uncone.measure.gaussian_isotropy(m)), 4)  # variances 8/3 and 2/3: exp(1/3 - 4/3)
     0.3679
@@ -126,24 +113,19 @@ def gaussian_isotropy(x: Any, *, mask: Any = None) -> Measurement:
     least, most = quadratic - linear, quadratic + linear
     value = math.exp(float(least.min() - most.max()))
     error = value * float(unsure[least.argmin()] + unsure[most.argmax()])
-    return reading(
-        GAUSSIAN_ISOTROPY, value, m, reference=_isotropic(m), asked={"norm": m.mean_norm()},
-        warnings=_warnings(m) + rounding_warnings(value, m, error),
-    )  # fmt: skip
+    return _isotropy(GAUSSIAN_ISOTROPY, value, m, rounding_warnings(value, m, error))
 
 
-def partition_of(rows: Rows, m: Moments, *, progress: Callable[[int], None] | None = None) -> tuple[Array, Array]:
-    """`log_partition` for all D directions of the moments `m`, of which `rows` are all or some: where few rows leave
-    directions out, c.w is 0."""
+def partition_of(rows: Rows, m: Moments, *, progress: Ticks = None) -> tuple[Array, Array]:
+    """`log_partition` of all or some of the rows of `m`, along all D directions; c.w is 0 where few rows leave
+    directions out."""
     directions = m.directions()
     both = log_partition(rows, directions, longest=m.norm_max, progress=progress)
     left = np.full(m.d - directions.shape[1], math.log(rows.shape[0]))
     return np.append(both[0], left), np.append(both[1], left)
 
 
-def log_partition(
-    rows: Rows, directions: Array, *, longest: float, progress: Callable[[int], None] | None = None
-) -> tuple[Array, Array]:
+def log_partition(rows: Rows, directions: Array, *, longest: float, progress: Ticks = None) -> tuple[Array, Array]:
     """ln Z(c) and ln Z(-c) for every column c of `directions` (D, K), float64 (K,).
 
     `longest` bounds |c.w|: where exp cannot leave float32 the sums are plain, else float64 and log-sum-exp.
@@ -180,19 +162,17 @@ def _rounding(m: Moments, values: Array, along: Array) -> float:
     return _TIED * max(of_products, float(np.finfo(np.float64).eps) * float(values[0]))
 
 
-def tied_runs(values: Array, rounding: float) -> list[tuple[int, int]]:
-    """The runs (first, stop) of two or more eigenvalues (D,), largest first, that coincide within `rounding` and
-    are not 0: along the eigenvectors of those all c.w are 0."""
+def tied_runs(values: Array, rounding: float) -> Runs:
+    """The runs (first, stop) of two or more falling eigenvalues (D,) that coincide within `rounding`; none of 0, as all
+    c.w are 0 along their eigenvectors."""
     apart = (values[:-1] - values[1:] > rounding) | (values[1:] <= rounding)
     edges = [0, *(np.flatnonzero(apart) + 1).tolist(), len(values)]
     return [(first, stop) for first, stop in pairwise(edges) if stop - first > 1]
 
 
-def _ambiguity(
-    rows: Rows, m: Moments, runs: list[tuple[int, int]], plus: Array, minus: Array
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The details and the warning of I(W) over other eigenvectors of the eigenvalues that coincide; none
-    where it is the same."""
+def _ambiguity(rows: Rows, m: Moments, runs: Runs, plus: Array, minus: Array) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The details and the warning of I(W) over other eigenvectors of the eigenvalues that coincide; none where it is
+    the same."""
     tied = np.zeros(m.d, np.bool_)
     for first, stop in runs:
         tied[first:stop] = True
@@ -212,14 +192,12 @@ def _ambiguity(
     if max(spreads) - min(spreads) <= _SPREAD:
         return {}, ()
     low, high = math.exp(-max(spreads)), math.exp(-min(spreads))
-    return {"tied": size, "tied_low": low, "tied_high": high}, (
-        f"{size} eigenvalues coincide within rounding, so that their eigenvectors are one choice of many and I(W) is "
-        "not "
-        f"unique: over {CHOICES + 1} choices it lies from {low:.3g} to {high:.3g}",
-    )
+    coincide = f"{size} eigenvalues coincide within rounding, so that their eigenvectors are one choice of many"
+    words = f"{coincide} and I(W) is not unique: over {CHOICES + 1} choices it lies from {low:.3g} to {high:.3g}"
+    return {"tied": size, "tied_low": low, "tied_high": high}, (words,)
 
 
-def _other_basis(m: Moments, runs: list[tuple[int, int]], turn: int) -> Array:
+def _other_basis(m: Moments, runs: Runs, turn: int) -> Array:
     """Other eigenvectors for each run, (D, K), at random; in turn 0 one of each run lies along the mean."""
     generator, bases = np.random.default_rng(turn), []
     for first, stop in runs:
@@ -256,15 +234,17 @@ def sign_interval(plus: Array, minus: Array) -> tuple[float, float]:
     return math.exp(-widest), math.exp(-narrowest)
 
 
-def _isotropic(m: Moments) -> float:
-    """I(W) over both signs of a Gaussian isotropic cloud with the same N, D and mean square norm: from half the
-    Marchenko-Pastur edges, and the mean of N rows, off by sigma sqrt(2 / (pi N)) along each, twice."""
-    variance = m.norm_square_sum / m.weight / m.d
+def _isotropy(
+    what: MeasureDescription, value: float, m: Moments, warnings: tuple[str, ...], **rest: Any
+) -> Measurement:
+    """A reading of I(W). Its reference is I(W) over both signs of a Gaussian isotropic cloud with the same N, D and
+    mean square norm: from half the Marchenko-Pastur edges, and the mean of N rows, off by sigma sqrt(2 / (pi N)) along
+    each, twice."""
+    variance, norm = m.norm_square_sum / m.weight / m.d, m.mean_norm()
     spectrum = marchenko_pastur(m.effective_n, m.d) * variance
     noise = 2 * math.sqrt(2 * variance / (math.pi * m.effective_n))
-    return math.exp(0.5 * float(spectrum[-1] - spectrum[0]) - noise)
-
-
-def _warnings(m: Moments) -> tuple[str, ...]:
-    tiny = f"tiny norms: at mean norm {m.mean_norm():.2g} exponents are small, and I(W) says less of the rows' directions than of their length"
-    return (tiny,) if m.mean_norm() < SHORT_ROWS else ()
+    reference = math.exp(0.5 * float(spectrum[-1] - spectrum[0]) - noise)
+    if norm < SHORT_ROWS:
+        tiny = f"tiny norms: at mean norm {norm:.2g} exponents are small"
+        warnings = (f"{tiny}, and I(W) says less of the rows' directions than of their length", *warnings)
+    return reading(what, value, m, reference=reference, asked={"norm": norm}, warnings=warnings, **rest)

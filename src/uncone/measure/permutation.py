@@ -43,26 +43,18 @@ def permutation_test(
 ) -> Measurement:
     """`PERMUTATION_TEST` of a group against all rows. One-sided; the least p is 1 / (m + 1).
 
-    All is computed in float64: an effect counts down to about 1e-14 of the mean cosine. What is nearer is a
-    tie, and a tie counts against the group.
-
-    Costs 2 m N D operations, in one pass for as many draws as fit 64 MiB of masks and 32 MiB of sums.
-    `PairSums.null` gives mean and standard deviation of the same draws in closed form, from moments alone.
+    All is computed in float64: an effect counts down to about 1e-14 of the mean cosine. What is nearer is a tie, and a
+    tie counts against the group. Costs 2 m N D operations, in one pass for as many draws as fit 64 MiB of masks and 32
+    MiB of sums. `PairSums.null` gives mean and standard deviation of the same draws in closed form, from moments alone.
 
     Args:
         rows, mask: as for `moments_of`, but no moments.
         members: the group: row numbers (n,), or a mask (N,) of bool; of the N rows that `mask` keeps.
         seed: of the draws; the same seed gives the same p.
         permutations: m, at least 1.
-
-    Returns:
-        The mean cosine of the group; `details` has `p`, `z` (by the draws' standard deviation `null_std`,
-        None where they do not vary), `permutations` and `seed`.
-
-    Raises:
-        InputError: row numbers that repeat or do not exist, no permutation. UndefinedMeasure: fewer than two
-            rows with a direction.
-
+    Returns the mean cosine of the group; `details` has `p`, `z` (by the draws' standard deviation `null_std`, None
+    where they do not vary), `permutations` and `seed`. Raises InputError: row numbers that repeat or do not exist, no
+    permutation. UndefinedMeasure: fewer than two rows with a direction.
     >>> x = np.eye(8)[[0, 0, *range(8)]]  # three copies, and seven rows orthogonal to all
     >>> found = uncone.measure.permutation_test(x, [0, 1, 2], seed=0, permutations=99)
     >>> round(float(found), 12), round(found.reference, 4)  # of 45 pairs of rows, 3 have a cosine of 1
@@ -94,10 +86,9 @@ def permutation_test(
     everywhere = min(1.0, (float(np.square(total).sum()) - len(directed)) / pairs)
     deviation = float(null.std())
     z = (observed - everywhere) / deviation if deviation > slack else None
-    return PERMUTATION_TEST.measured(
-        observed, n=size, d=d, lowest=-1.0 / (size - 1), reference=everywhere,
-        details={"p": p, "z": z, "null_std": deviation, "permutations": permutations, "seed": seed},
-    )  # fmt: skip
+    details = {"p": p, "z": z, "null_std": deviation, "permutations": permutations, "seed": seed}
+    ends: Any = {"lowest": -1.0 / (size - 1), "reference": everywhere}
+    return PERMUTATION_TEST.measured(observed, n=size, d=d, **ends, details=details)
 
 
 def _mask(members: Any, n: int) -> Array:
@@ -105,14 +96,11 @@ def _mask(members: Any, n: int) -> Array:
     if given.dtype == np.bool_ and given.shape == (n,):
         return given
     if given.ndim != 1 or given.dtype.kind not in "iu":
-        raise InputError(
-            f"expected row numbers (n,) or a mask ({n},), got {given.dtype} of shape {given.shape}: name the rows"
-        )
+        got = f"{given.dtype} of shape {given.shape}: name the rows"
+        raise InputError(f"expected row numbers (n,) or a mask ({n},), got {got}")
     if len(given) and not 0 <= int(given.min()) <= int(given.max()) < n:
-        raise InputError(
-            f"expected row numbers from 0 to {n - 1}, got {int(given.min())} to {int(given.max())}: name rows that "
-            "exist"
-        )
+        got = f"{int(given.min())} to {int(given.max())}: name rows that exist"
+        raise InputError(f"expected row numbers from 0 to {n - 1}, got {got}")
     if len(np.unique(given)) < len(given):
         raise InputError("expected each row once, got a row number twice: name each row once")
     return np.isin(np.arange(n), given)
@@ -120,8 +108,7 @@ def _mask(members: Any, n: int) -> Array:
 
 def _draws(seed: int, directed: Array, shape: tuple[int, int], size: int, count: int) -> Iterator[Array]:
     """Random groups as masks (draws, N), as many at a time as memory allows."""
-    n, d = shape
-    generator = np.random.default_rng(seed)
+    (n, d), generator = shape, np.random.default_rng(seed)
     most = max(1, min(_MEMBERS_BYTES // n, _SUMS_BYTES // (8 * d)))
     for start in range(0, count, most):
         members = np.zeros((min(most, count - start), n), np.bool_)
@@ -133,8 +120,8 @@ def _draws(seed: int, directed: Array, shape: tuple[int, int], size: int, count:
 def _mean_cosines(rows: Rows, scales: Array, near: Array, members: Array, size: int) -> Array:
     """(|S|^2 - n) / (n (n - 1)) of each group, S its sum of unit rows, float64 (draws,).
 
-    Sums are of u - `near`, any vector near to the rows: where rows share a direction the rounding of long
-    sums of u would hide what groups differ by, and would depend on how many groups are multiplied at once.
+    Sums are of u - `near`, any vector near to the rows: else the rounding of long sums would hide what groups of a
+    shared direction differ by, and would depend on how many groups are multiplied at once.
     """
     sums = np.zeros((len(members), rows.shape[1]))
     pieces = zip(_split(scales, _PIECE), _split(members, _PIECE, 1), strict=True)

@@ -17,23 +17,18 @@ Metric = Literal["euclidean", "cosine"]
 KEPT_BYTES = 192 * 2**20
 """Rows of up to this size are kept for a search; larger matrices are read again, stripe by stripe."""
 STRIPE_BYTES = 64 * 2**20
-_ORDINARY = (1e-6, 1e6)
-"""Between these, squares and products of float32 are nowhere near the ends of its range."""
-_CONE = (
-    0.75  # the mean cosine from which on unit rows are centred in float64: what they differ by is less than they are
-)
+_ORDINARY = (1e-6, 1e6)  # Between these, squares and products of float32 are nowhere near the ends of its range
+_CONE = 0.75  # the mean cosine from which on unit rows are centred in float64: they differ by less than they are long
 _PAIRS = 128  # rows a thread subtracts at once: float64 copies of them fit into a core's cache
 _CODED = 512
 _ROUNDING = {"f": 2.0**-24, "d": 2.0**-53}  # by dtype
 
 
 class Points:
-    """N points of a metric: the rows themselves, or (cosine) the rows divided by their norms; zero rows have
-    no direction and are left out.
+    """N points of a metric: the rows themselves, or (cosine) the rows divided by their norms, without zero rows.
 
-    Products are taken of `centered` points: a fixed shift changes no difference, and where the mean is long
-    it would cost all digits. Every length is in units of `unit`, a power of two that keeps squares inside
-    float32.
+    Products are taken of `centered` points: a fixed shift changes no difference, and a long mean would cost all digits.
+    Every length is in units of `unit`, a power of two that keeps squares inside float32.
     """
 
     def __init__(self, rows: Rows, moments: Moments, *, metric: Metric, ids: Array | None = None) -> None:
@@ -42,7 +37,8 @@ class Points:
         self.unit = 1.0
         self._divisor: Array | None = None
         if metric == "cosine":
-            norms = _norms(rows)
+            pieces = by_piece(rows, _PAIRS, lambda _, x: row_norms(x.astype(np.float64)))
+            norms = np.concatenate(list(pieces))  # of float64: distances of unit rows are as exact as these are
             if ids is None and moments.zero_rows:
                 ids = np.flatnonzero(norms)
             norms = norms if ids is None else norms[ids]
@@ -61,13 +57,11 @@ class Points:
                 center = center / self.unit
         self.center = center.astype(rows.widened)
         self._wide = rows.widened == np.float64 or not plain
-        self.ids = np.arange(rows.shape[0]) if ids is None else ids
-        """Which row of the matrix each point is."""
+        self.ids = np.arange(rows.shape[0]) if ids is None else ids  # Which row of the matrix each point is
         self._rows = rows if len(self.ids) == rows.shape[0] else SelectedRows(rows, self.ids)
         self.n, self.d = self._rows.shape
         row_bytes = self.d * rows.widened.itemsize
-        self.stripe = max(1, STRIPE_BYTES // row_bytes)
-        """Points to hold at once."""
+        self.stripe = max(1, STRIPE_BYTES // row_bytes)  # Points to hold at once
         self._kept: Array | None = None
         if self.n * row_bytes <= KEPT_BYTES:
             self._kept, self.stripe = np.ascontiguousarray(self.raw(0, self.n)), self.n
@@ -105,9 +99,9 @@ class Points:
     def product_error(self, length: Array, other: Array, dtype: npt.DTypeLike = np.float32) -> Array:
         """Bounds |computed - true| of -|z - z'|^2 / 2 from products of points of at most these lengths.
 
-        An inner product of D terms errs by at most D u |z| |z'| (1 + ...) in any order of adding (Higham
-        2002, eq. 3.4); the rest is for the rounding of the points, of their half squares, of two
-        subtractions, and of squares by difference.
+        An inner product of D terms errs by at most D u |z| |z'| (1 + ...) in any order of adding (Higham 2002, eq.
+        3.4); the rest is for the rounding of the points, of their half squares, of two subtractions, and of squares by
+        difference.
         """
         u = _ROUNDING[np.dtype(dtype).char]
         # Rounding before the centre was subtracted may have moved a centred point.
@@ -117,8 +111,8 @@ class Points:
         return 1.01 * (products + 2 * points * (length + other)) + self.d * 2.0**-120
 
     def squares(self, a: Array, b: Array) -> Array:
-        """Squared distances, in `unit` squared, of the pairs (a[i], b[i]) by difference in float64: (P,) from
-        int64 (P,), (P,)."""
+        """Squared distances, in `unit` squared, of the pairs (a[i], b[i]) by difference in float64: (P,) from int64
+        (P,), (P,)."""
         squares = np.empty(len(a))
 
         def difference(x: Array, y: Array, x0: int, y0: int, at: Array) -> None:
@@ -140,17 +134,6 @@ class Points:
             share(partial(difference, x, y, x0, y0, pairs[start : start + _PAIRS]) for start in cuts)
             del y
         return squares
-
-
-def _norms(rows: Rows) -> Array:
-    """The rows' norms, summed in float64: distances of unit rows are as exact as these are."""
-    norms = np.empty(rows.shape[0])
-
-    def work(which: slice, x: Array) -> None:
-        norms[which] = row_norms(x.astype(np.float64))
-
-    list(by_piece(rows, _PAIRS, work))
-    return norms
 
 
 def first_of_each(points: Points) -> Array:

@@ -7,6 +7,7 @@ from typing import TypeVar
 import numpy as np
 
 from uncone.moments import inverse, row_norms
+from uncone.roles import Ticks
 from uncone.rows import Array, Rows
 from uncone.threads import share
 
@@ -15,9 +16,7 @@ _PIECE = 2048  # rows of a task
 _STRIP = 256  # rows that a core's cache holds
 
 
-def by_piece(
-    rows: Rows, size: int, work: Callable[[slice, Array], T], progress: Callable[[int], None] | None = None
-) -> Iterator[T]:
+def by_piece(rows: Rows, size: int, work: Callable[[slice, Array], T], progress: Ticks = None) -> Iterator[T]:
     """`work(which, x)` of every `size` rows x in order, each on one thread; `which` rows of all they are."""
     for done, block in rows.numbered(progress, rows.part):
         cuts = [(start, min(start + size, len(block))) for start in range(0, len(block), size)]
@@ -60,7 +59,7 @@ def _sums(near: Array, x: Array, scale: Array, member: Array) -> Array:
     return sums
 
 
-def project(rows: Rows, axes: Array, progress: Callable[[int], None] | None = None) -> Array:
+def project(rows: Rows, axes: Array, progress: Ticks = None) -> Array:
     """The products of all rows with the columns of `axes` (D, K), float64 (N, K). Read once."""
     unit, lengths = _unit(axes, rows)
     products = np.empty((rows.shape[0], axes.shape[1]))
@@ -72,15 +71,13 @@ def project(rows: Rows, axes: Array, progress: Callable[[int], None] | None = No
     return products
 
 
-def project_about(
-    rows: Rows, axes: Array, point: Array, progress: Callable[[int], None] | None = None
-) -> tuple[Array, Array]:
-    """The products of all rows less `point` (D,) with the columns of `axes` (D, K), float64 (N, K), and the
-    squared lengths of these differences, float64 (N,). Read once.
+def project_about(rows: Rows, axes: Array, point: Array, progress: Ticks = None) -> tuple[Array, Array]:
+    """The products of all rows less `point` (D,) with the columns of `axes` (D, K), float64 (N, K), and the squared
+    lengths of these differences, float64 (N,). Read once.
 
-    The difference is taken before the products: of rows that share an offset the products of the rows
-    themselves would hold nothing else. It is taken in the dtype of the blocks, where it loses no digit of a
-    row near to `point`, and what rounding left of `point` is put right in float64.
+    The difference is taken first: of rows that share an offset the products of the rows themselves would hold nothing
+    else. It is taken in the dtype of the blocks, where it loses no digit of a row near to `point`; what rounding left
+    of `point` is put right in float64.
     """
     near = point.astype(rows.widened)
     left = point - near
@@ -98,8 +95,8 @@ def project_about(
 
 
 def _unit(axes: Array, rows: Rows) -> tuple[Array, Array]:
-    """The axes at unit length, (K, D) in the dtype of the blocks, whose range products then keep to, and their
-    lengths (K,)."""
+    """The axes at unit length, (K, D) in the dtype of the blocks, whose range products then keep to, and their lengths
+    (K,)."""
     lengths = np.sqrt(np.square(axes).sum(0))
     unit = axes / np.where(lengths > 0, lengths, 1.0)
     return np.ascontiguousarray(unit.T, rows.widened), lengths  # twice as fast as (D, K)

@@ -1,4 +1,4 @@
-"""One way to turn a computed number into a `Measurement`, with the warnings every measure shares."""
+"""A computed number as a `Measurement`, with the warnings that every measure shares."""
 
 import math
 from collections.abc import Callable
@@ -12,19 +12,14 @@ from uncone.errors import InputError, UndefinedMeasure, first_line
 from uncone.moments import Moments
 from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
-from uncone.records.text import counted, percent
+from uncone.records.text import counted, percent, plural
 from uncone.rows import Array, Rows, as_array, as_samples
 
-FEW_ROWS = 5
-"""Below 5 rows a feature, noise spreads an isotropic spectrum by more than 2 : 1 on each side."""
-DOMINANT_SHARE = 0.2
-"""With a fifth of all variance in one feature, cosines and spectra describe it more than the cloud."""
-TINY_NORM = 1e-4
-"""Rows this much shorter than the mean have a direction that says little, but counts as much as any."""
-ROUNDINGS = 64.0
-"""Of the products, relative to the end of a range: a value that passes the end by no more is the end."""
-ROUNDED = 1e-5
-"""A relative error from which on a reading says how many of its digits are left."""
+FEW_ROWS = 5  # Below 5 rows a feature, noise spreads an isotropic spectrum by more than 2 : 1 on each side
+DOMINANT_SHARE = 0.2  # With a fifth of all variance in one feature, cosines and spectra describe it more than the cloud
+TINY_NORM = 1e-4  # Rows this much shorter than the mean have a direction that says little, but counts as much as any
+ROUNDINGS = 64.0  # Of the products, relative to the end of a range: a value that passes the end by no more is the end
+ROUNDED = 1e-5  # A relative error from which on a reading says how many of its digits are left
 _FLOAT64 = 2.0**-52
 
 
@@ -33,14 +28,13 @@ def reading(description: MeasureDescription, value: float, m: Moments, **rest: A
     rounding brought past an end of the range becomes the end."""
     measured = description.measured(value, n=m.n, d=m.d, **rest)
     if not math.isfinite(value):
-        raise UndefinedMeasure(
-            f"expected a finite {measured.name}, got {value}: the rows have no spread or are out of range"
-        )
+        got = f"expected a finite {measured.name}, got {value}"
+        raise UndefinedMeasure(f"{got}: the rows have no spread or are out of range")
     for end, past in zip(measured.range, (-1.0, 1.0), strict=True):
         if end is not None and 0 < (value - end) * past <= ROUNDINGS * m.epsilon * max(1.0, abs(end)):
             value = end
-    has_reference = measured.reference is not None and math.isfinite(measured.reference)
-    return replace(measured, value=value, reference=measured.reference if has_reference else None)
+    reference = measured.reference
+    return replace(measured, value=value, reference=reference if math.isfinite(reference or 0.0) else None)
 
 
 def read(name: str, function: Callable[..., Measurement], *of: Any) -> Measurement:
@@ -55,15 +49,12 @@ def moments_of(x: Any, mask: Any = None, **sums: Any) -> Moments:
     """What a measure reads: `x` itself where it is `Moments`, or else the moments of its rows.
 
     Args:
-        x: Moments; or Rows, or an array, tensor, list or DataFrame (N, D) of numbers (integers become float64); with
-            a mask also (B, T, D).
-        mask: (B, T), or (N,), bool or 0 and 1: True = keep. States of texts come with padding that no number
-            tells from a state: three axes without a mask are refused.
+        x: Moments; or Rows, or an array, tensor, list or DataFrame (N, D) of numbers (integers become float64); with a
+            mask also (B, T, D).
+        mask: (B, T), or (N,), bool or 0 and 1: True = keep. States of texts come with padding that no number tells from
+            a state: three axes without a mask are refused.
         sums: which sums to take, as for `Moments.of`.
-
-    Raises:
-        InputError: anything else, rows that are not finite, or a mask beside moments.
-
+    Raises InputError: anything else, rows that are not finite, or a mask beside moments.
     >>> states = np.array([[[2.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [9.0, 9.0]]])  # the last one is padding
     >>> uncone.measure.moments_of(states, mask=[[1, 1], [1, 0]]).n
     3
@@ -82,27 +73,24 @@ def with_moments(rows: Any, moments: Moments | None, mask: Any = None, **sums: A
     if not isinstance(m, Moments):
         raise InputError(f"expected moments, got {shown(moments)}: sum these rows with Moments.of")
     if m.n != rows.shape[0] or m.weight != m.n:
-        raise InputError(
-            f"expected unweighted moments of the same {counted(rows.shape[0], 'row')}, got moments of "
-            f"{counted(m.n, 'row')} of weight {m.weight:g}: sum these rows"
-        )
+        got = f"moments of {counted(m.n, 'row')} of weight {m.weight:g}: sum these rows"
+        raise InputError(f"expected unweighted moments of the same {counted(rows.shape[0], 'row')}, got {got}")
     if m.d != rows.shape[1]:
         raise InputError(f"expected moments of {counted(rows.shape[1], 'feature')}, got {m.d} features: sum these rows")
     return rows, m
 
 
 def flat_array(given: Any) -> Array:
-    """An array, tensor or list as an array, of whatever shape; InputError where it makes none."""
+    """An array, tensor or list as an array of any shape."""
     try:
         return np.asarray(as_array(given))
     except (TypeError, ValueError) as error:
-        raise InputError(
-            f"expected a number for each row, got {shown(given)} ({first_line(error)}): pass a flat list"
-        ) from error
+        got = f"{shown(given)} ({first_line(error)}): pass a flat list"
+        raise InputError(f"expected a number for each row, got {got}") from error
 
 
 def counts_for(counts: Any, n: int) -> Array | None:
-    """How often each of `n` tokens occurs, (n,), from 0 up; None where it is not known."""
+    """How often each of `n` tokens occurs, (n,), checked; None where it is not known."""
     if counts is None:
         return None
     given = flat_array(counts)
@@ -116,33 +104,26 @@ def counts_for(counts: Any, n: int) -> Array | None:
 
 def spectral_warnings(m: Moments, *, centered: bool, debiased: bool = False) -> tuple[str, ...]:
     """Why a number read from the spectrum may mislead here."""
-    warnings = []
-    if m.effective_n < FEW_ROWS * m.d and not debiased:
-        warnings.append(
-            f"N = {m.effective_n:.0f} is below {FEW_ROWS} D = {FEW_ROWS * m.d}: sampling noise shapes the spectrum, "
-            "compare with the isotropic reference only"
-        )
-    share, dimension = largest_share(m, centered=centered)
+    warnings, least = [], FEW_ROWS * m.d
+    if m.effective_n < least and not debiased:
+        few = f"N = {m.effective_n:.0f} is below {FEW_ROWS} D = {least}: sampling noise shapes the spectrum"
+        warnings.append(f"{few}, compare with the isotropic reference only")
+    (share, dimension), total = largest_share(m, centered=centered), "variance" if centered else "second moment"
     if share > max(DOMINANT_SHARE, FEW_ROWS / m.d):
-        total = "variance" if centered else "second moment"
-        warnings.append(
-            f"dimension {dimension} alone carries {percent(share)} of the {total}: "
-            "the value mostly describes that dimension"
-        )
+        carried = f"dimension {dimension} alone carries {percent(share)} of the {total}"
+        warnings.append(f"{carried}: the value mostly describes that dimension")
     return tuple(warnings)
 
 
 def cosine_warnings(m: Moments) -> tuple[str, ...]:
     """Why a number read from directions may mislead here."""
-    warnings = []
+    warnings, mean = [], m.mean_norm()
     if m.zero_rows:
-        rows = "row is" if m.zero_rows == 1 else "rows are"
+        rows = plural(m.zero_rows, "row is", "rows are")
         warnings.append(f"{m.zero_rows} {rows} all zero, without a direction, and left out of cosines")
-    if 0 < m.norm_min < TINY_NORM * m.mean_norm():
-        warnings.append(
-            f"tiny norms: the shortest row is {m.norm_min:.2g} long against a mean of {m.mean_norm():.2g}; "
-            "its direction counts as much as any"
-        )
+    if 0 < m.norm_min < TINY_NORM * mean:
+        tiny = f"tiny norms: the shortest row is {m.norm_min:.2g} long against a mean of {mean:.2g}"
+        warnings.append(f"{tiny}; its direction counts as much as any")
     return tuple(warnings)
 
 
@@ -158,8 +139,5 @@ def rounding_warnings(value: float, m: Moments, error: float) -> tuple[str, ...]
 def largest_share(m: Moments, *, centered: bool) -> tuple[float, int]:
     """The largest share of one feature in the variance (or raw second moment), and which feature."""
     diagonal = m.variances(centered=centered)
-    total = float(diagonal.sum())
-    if total <= 0:
-        return 0.0, 0
-    dimension = int(diagonal.argmax())
-    return float(diagonal[dimension] / total), dimension
+    total, dimension = float(diagonal.sum()), int(diagonal.argmax())
+    return (float(diagonal[dimension] / total), dimension) if total > 0 else (0.0, 0)

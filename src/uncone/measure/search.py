@@ -1,34 +1,28 @@
 """The exact nearest points: candidates from products, differences in float64, and a proof of each row.
 
-A score is -|z - z'|^2 / 2 as a product of centred points gives it. Nothing of the size of a tile is ever
-sorted: a row's worst candidate is a threshold, only what passes it is picked out of a tile, and that is
-little once a first tile was seen.
+A score is -|z - z'|^2 / 2 as a product of centred points gives it. Nothing of the size of a tile is ever sorted: a
+row's worst candidate is a threshold, and only what passes it is picked out of a tile.
 """
 
 import threading
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from uncone.measure.points import Points, runs
-from uncone.measure.tiles import Block, Tiles, blocks_of, each_pair_of_blocks, groups_of, load, with_queries
+from uncone.measure.tiles import Block, Tick, Tiles, blocks_of, each_pair_of_blocks, groups_of, load, with_queries
 from uncone.rows import Array
 from uncone.threads import share
 
-SPARE = 6
-"""Candidates beyond those wanted: the farthest is then usually farther by more than products err."""
+SPARE = 6  # Candidates beyond those wanted: the farthest is then usually farther by more than products err
 _NONE = -1
-_GROUPS = 4
-"""A tile's columns are in so many groups for each candidate, whose maxima give a first threshold."""
+_GROUPS = 4  # A tile's columns are in so many groups for each candidate, whose maxima give a first threshold
 _AT_ONCE = 8192  # queries whose float64 copies are held
 
 
-def nearest_points(
-    points: Points, k: int, queries: Array | None, progress: Callable[[float], None]
-) -> tuple[Array, Array]:
-    """The k nearest other points of every query (by default all), and squared distances in `unit` squared: both
-    (Q, k), from the nearest on, of equally far points the lower first, exact to the rounding of float64."""
+def nearest_points(points: Points, k: int, queries: Array | None, progress: Tick) -> tuple[Array, Array]:
+    """The k nearest other points of every query (by default all), and squared distances in `unit` squared: both (Q, k),
+    from the nearest on, of equally far points the lower first, exact to the rounding of float64."""
     assert 1 <= k < points.n
     tiles, asked = Tiles(points), np.arange(points.n) if queries is None else queries
     candidates = Candidates(len(asked), min(k + SPARE, points.n - 1))
@@ -45,14 +39,12 @@ def nearest_points(
 
 
 class Candidates:
-    """The K points with the highest scores offered to each of n rows: `scores`, `points` (n, K),
-    unordered."""
+    """The K points with the highest scores offered to each of n rows: `scores`, `points` (n, K), unordered."""
 
     def __init__(self, n: int, count: int) -> None:
         self.scores = np.full((n, count), -np.inf, np.float32)
         self.points = np.full((n, count), _NONE, np.int32)
-        self.worst = np.full(n, -np.inf, np.float32)
-        """The lowest of the K scores: what another point has to pass."""
+        self.worst = np.full(n, -np.inf, np.float32)  # The lowest of the K scores: what another point has to pass
         blocks = blocks_of(n)
         self._block, self._locks = blocks[0].stop, [threading.Lock() for _ in blocks]
 
@@ -88,7 +80,7 @@ class Candidates:
         self.offer(start, row, column + first, score)
 
 
-def _offer_all(tiles: Tiles, candidates: Candidates, progress: Callable[[float], None]) -> None:
+def _offer_all(tiles: Tiles, candidates: Candidates, progress: Tick) -> None:
     """All points to every point."""
 
     def work(a: Block, b: Block) -> None:
@@ -112,7 +104,7 @@ def _offer_all(tiles: Tiles, candidates: Candidates, progress: Callable[[float],
     each_pair_of_blocks(tiles.points, work, progress)
 
 
-def _offer_queries(tiles: Tiles, queries: Array, candidates: Candidates, progress: Callable[[float], None]) -> None:
+def _offer_queries(tiles: Tiles, queries: Array, candidates: Candidates, progress: Tick) -> None:
     """All points to the points `queries` (int64, ascending)."""
 
     def use(part: slice, block: Block, tile: Array, itself: tuple[Array, Array]) -> None:
@@ -126,13 +118,11 @@ def _offer_queries(tiles: Tiles, queries: Array, candidates: Candidates, progres
     with_queries(tiles, queries, use, progress)
 
 
-def _settle(
-    points: Points, k: int, asked: Array, candidates: Candidates, half_squares: Array
-) -> tuple[Array, Array, Array]:
+def _settle(points: Points, k: int, asked: Array, candidates: Candidates, half_squares: Array) -> tuple[Array, ...]:
     """The k nearest candidates of each query, their squared distances, and whether none can be nearer.
 
-    Another point has a score of at most the worst candidate's. A point as near as the k-th has a length of at
-    most the query's and that distance, which bounds the error of its score, however far out other points lie.
+    Another point has a score of at most the worst candidate's. A point as near as the k-th has a length of at most the
+    query's and that distance, which bounds the error of its score, however far out other points lie.
     """
     who = candidates.points.astype(np.int64)
     there = who >= 0
@@ -155,8 +145,8 @@ def _settle(
 
 
 def _search_all(points: Points, k: int, queries: Array, enough: Array) -> tuple[Array, Array]:
-    """The k nearest points by float64 products with all points, where float32 cannot tell them apart: all
-    within the squared distances `enough`, in which k points lie, are compared by difference."""
+    """The k nearest points by float64 products with all points, where float32 cannot tell them apart: all within the
+    squared distances `enough`, in which k points lie, are compared by difference."""
     z = points.exact(points.raw_at(queries), queries) - points.center
     half = np.einsum("ij,ij->i", z, z) / 2
     length = np.sqrt(2 * half)

@@ -1,4 +1,4 @@
-"""How is the variance spread over directions? Ranks, entropies and shares read from the eigenvalues."""
+"""How is the variance spread over directions? Ranks, entropies and shares of the eigenvalues."""
 
 import math
 from collections.abc import Callable
@@ -19,19 +19,18 @@ from uncone.rows import Array
 MOST_FEATURES = 10**8
 _ANGLES = 8192
 _RANKS = (3, 100)
-_FEW = 16
-"""alpha-ReQ: the ranks that are fitted, and the number of eigenvalues below which all are."""
+_FEW = 16  # alpha-ReQ: the ranks that are fitted, and the number of eigenvalues below which all are
 _SIGNS, _DEVIATIONS = 16, 8.0
 """Of 30 orders of the rows of 18 clouds, under each of three BLAS kernels, the worst error was 6.4 deviations where a
 digit was left."""
+Function = Callable[[Array], float]
 _ISOTROPIC = "the same function of Marchenko-Pastur eigenvalues"
 
 EFFECTIVE_RANK = MeasureDescription(
     name="effective_rank", range=(1.0, "min(N, D)"), better="higher", centered=True,
     says="How many dimensions are used at all.",
     definition="exp of the entropy of the normalised singular values (Roy & Vetterli 2007), {rows}",
-    formula="exp(-sum p ln p),  p = s / sum s, over the singular values",
-    isotropic=_ISOTROPIC,
+    formula="exp(-sum p ln p),  p = s / sum s, over the singular values", isotropic=_ISOTROPIC,
     reads_badly="noise fills the small directions: it weighs them far more than `participation_ratio` does. Some papers "
     'call exp(-sum p ln p) over p = s^2 / sum s^2 "effective rank" as well: that is the exponential of '
     "`singular_entropy`, and smaller, since squares favour the large directions.",
@@ -42,8 +41,7 @@ RANKME = MeasureDescription(
     name="rankme", range=("1", "min(N, D), both but for the terms of 1e-7"), better="higher", centered=False,
     says="The effective rank as RankMe defines it, for comparison with published values.",
     definition="exp of the entropy of the normalised singular values plus 1e-7 (Garrido et al. 2023); depends on N, {rows}",
-    formula="exp(-sum p ln p),  p = s / sum s + 1e-7, over K = min(N, D) terms",
-    isotropic=_ISOTROPIC,
+    formula="exp(-sum p ln p),  p = s / sum s + 1e-7, over K = min(N, D) terms", isotropic=_ISOTROPIC,
     reads_badly="N differs: it grows with N; the paper takes 25,600 rows. With the terms of 1e-7 the p sum to more than 1, "
     "so that 4,096 equal singular values read 4,108; the `range` of a reading has the ends with them.",
     source="Garrido et al. 2023, eq. 3.",
@@ -52,18 +50,15 @@ STABLE_RANK = MeasureDescription(
     name="stable_rank", range=(1.0, "min(N, D)"), better="higher", centered=False,
     says="Whether one direction carries the matrix: near 1 if so.",
     definition="sum of squared singular values divided by the largest, {rows}",
-    formula="|X|_F^2 / s_1^2 = sum s^2 / s_1^2",
-    isotropic=_ISOTROPIC,
+    formula="|X|_F^2 / s_1^2 = sum s^2 / s_1^2", isotropic=_ISOTROPIC,
     reads_badly="taken as a count of dimensions: it looks at the first one only. Raw, drift alone brings it near 1.",
-    source="The usual definition of numerical linear algebra.",
-    variants=(("stable_rank_centered", "`centered=True`"),),
+    source="The usual definition of numerical linear algebra.", variants=(("stable_rank_centered", "`centered=True`"),),
 )  # fmt: skip
 ANISOTROPY = MeasureDescription(
     name="anisotropy", range=(0.0, "1/k"), better="lower", centered=True,
     says="The share of one direction in the sum of squares.",
     definition="squared singular value {k} divided by the sum of all (Razzhigaev et al. 2024), {rows}",
-    formula="s_k^2 / sum s^2,  k = 1 unless given",
-    isotropic="about 1/D: " + _ISOTROPIC,
+    formula="s_k^2 / sum s^2,  k = 1 unless given", isotropic="about 1/D: " + _ISOTROPIC,
     reads_badly="read raw, as a statement about spread: in a drifted cloud the first raw direction is its mean. Lower is "
     "better for k = 1.",
     source="Razzhigaev et al. 2024 (k = 1, centred).",
@@ -73,32 +68,26 @@ SINGULAR_ENTROPY = MeasureDescription(
     name="singular_entropy", range=(0.0, "ln D"), better="higher", centered=True,
     says="How evenly the sum of squares is spread over directions, in nats.",
     definition="entropy in nats of the normalised squared singular values, {rows}",
-    formula="-sum p ln p,  p = s^2 / sum s^2, over the squared singular values",
-    isotropic=_ISOTROPIC,
+    formula="-sum p ln p,  p = s^2 / sum s^2, over the squared singular values", isotropic=_ISOTROPIC,
     reads_badly="taken for `effective_rank`, which is over the singular values themselves; and, being a logarithm, small "
     "differences in it are large ones in dimensions.",
-    source="The usual definition.",
-    variants=(("singular_entropy_raw", "`centered=False`"),),
+    source="The usual definition.", variants=(("singular_entropy_raw", "`centered=False`"),),
 )  # fmt: skip
 CONDITION_NUMBER = MeasureDescription(
     name="condition_number", range=(1.0, None), better="lower", centered=False,
     says="How much longer the matrix makes one direction than another.",
     definition="largest singular value divided by the smallest, {rows}",
-    formula="s_1 / s_D",
-    isotropic=_ISOTROPIC,
+    formula="s_1 / s_D", isotropic=_ISOTROPIC,
     reads_badly="the smallest direction is noise or rounding. It is undefined where the rows do not span all dimensions to "
     "the precision of their products.",
-    source="The usual definition.",
-    variants=(("condition_number_centered", "`centered=True`"),),
+    source="The usual definition.", variants=(("condition_number_centered", "`centered=True`"),),
 )  # fmt: skip
 
 
 def effective_rank(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
-    """`EFFECTIVE_RANK` of `x`, rows or moments (see `moments_of`); centred, a common direction is no dimension.
+    """`EFFECTIVE_RANK` of `x`, rows or moments; centred, a common direction is no dimension.
 
-    Raises:
-        UndefinedMeasure: rows that are all equal (all zero when raw).
-
+    Raises UndefinedMeasure: rows that are all equal (all zero when raw).
     >>> m = uncone.Moments.of([[3.0, 0.0], [0.0, 1.0]])  # raw, p = 3/4 and 1/4
     >>> round(float(uncone.measure.effective_rank(m, centered=False)), 4)  # (4/3)^(3/4) 4^(1/4)
     1.7548
@@ -109,11 +98,9 @@ def effective_rank(x: Any, *, centered: bool = True, mask: Any = None) -> Measur
 
 
 def rankme(x: Any, *, mask: Any = None) -> Measurement:
-    """`RANKME` of `x`, rows or moments (see `moments_of`).
+    """`RANKME` of `x`, rows or moments.
 
-    Raises:
-        UndefinedMeasure: rows that are all zero.
-
+    Raises UndefinedMeasure: rows that are all zero.
     >>> round(float(uncone.measure.rankme(np.eye(2))), 4)  # p = 1/2 and 1/2
     2.0
     """
@@ -130,28 +117,22 @@ def rankme(x: Any, *, mask: Any = None) -> Measurement:
 
 
 def stable_rank(x: Any, *, centered: bool = False, mask: Any = None) -> Measurement:
-    """`STABLE_RANK` of `x`, rows or moments (see `moments_of`).
+    """`STABLE_RANK` of `x`, rows or moments.
 
-    Raises:
-        UndefinedMeasure: rows that are all zero (all equal when centred).
-
+    Raises UndefinedMeasure: rows that are all zero (all equal when centred).
     >>> m = uncone.Moments.of([[3.0, 0.0], [0.0, 1.0]])
     >>> round(float(uncone.measure.stable_rank(m)), 4)  # (9 + 1) / 9
     1.1111
     """
     m = moments_of(x, mask)
-    highest = float(min(m.n, m.d))
-    return _spectral(
-        STABLE_RANK, lambda values: float(values.sum() / values[0]), m, centered, leading=1, highest=highest
-    )
+    ends: Any = {"leading": 1, "highest": float(min(m.n, m.d))}
+    return _spectral(STABLE_RANK, lambda values: float(values.sum() / values[0]), m, centered, **ends)
 
 
 def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -> Measurement:
-    """`ANISOTROPY` of `x`, rows or moments (see `moments_of`): of direction k, from 1 to D, by falling share.
+    """`ANISOTROPY` of `x`, rows or moments: of direction k, from 1 to D, by falling share.
 
-    Raises:
-        InputError: no such direction. UndefinedMeasure: rows that are all equal (all zero when raw).
-
+    Raises InputError: no such direction. UndefinedMeasure: rows that are all equal (all zero when raw).
     >>> m = uncone.Moments.of([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     >>> round(float(uncone.measure.anisotropy(m)), 12)  # 18 / (18 + 2)
     0.9
@@ -159,17 +140,14 @@ def anisotropy(x: Any, k: int = 1, *, centered: bool = True, mask: Any = None) -
     m = moments_of(x, mask)
     if not 1 <= whole_number(k, "k") <= m.d:
         raise InputError(f"expected k from 1 to D = {m.d}, got {k}: directions are counted from the largest")
-    return _spectral(
-        ANISOTROPY, lambda values: float(values[k - 1] / values.sum()), m, centered, k, leading=k, highest=1 / k
-    )
+    ends: Any = {"leading": k, "highest": 1 / k}
+    return _spectral(ANISOTROPY, lambda values: float(values[k - 1] / values.sum()), m, centered, k, **ends)
 
 
 def singular_entropy(x: Any, *, centered: bool = True, mask: Any = None) -> Measurement:
-    """`SINGULAR_ENTROPY` of `x`, rows or moments (see `moments_of`).
+    """`SINGULAR_ENTROPY` of `x`, rows or moments.
 
-    Raises:
-        UndefinedMeasure: rows that are all equal (all zero when raw).
-
+    Raises UndefinedMeasure: rows that are all equal (all zero when raw).
     >>> m = uncone.Moments.of([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     >>> round(float(uncone.measure.singular_entropy(m)), 4)  # ln 2
     0.6931
@@ -179,38 +157,30 @@ def singular_entropy(x: Any, *, centered: bool = True, mask: Any = None) -> Meas
 
 
 def condition_number(x: Any, *, centered: bool = False, mask: Any = None) -> Measurement:
-    """`CONDITION_NUMBER` of `x`, rows or moments (see `moments_of`).
+    """`CONDITION_NUMBER` of `x`, rows or moments.
 
-    Raises:
-        UndefinedMeasure: the matrix has not full column rank, to the precision of the products it was summed with.
-
+    Raises UndefinedMeasure: the matrix has not full column rank, to the precision of the products it was summed with.
     >>> round(float(uncone.measure.condition_number([[3.0, 0.0], [0.0, 1.0]])), 12)
     3.0
     """
     m = moments_of(x, mask)
     values = m.spectrum(centered=flag(centered, "centered"))
     if m.n < m.d or values[-1] <= m.spectral_rounding(centered=centered)[-1]:
-        raise UndefinedMeasure(
-            f"the smallest of {m.d} squared singular values is within the rounding of the largest: "
-            "the rows do not span all dimensions, or not to this precision; pass float64 rows for more digits"
-        )
+        small = f"the smallest of {m.d} squared singular values is within the rounding of the largest"
+        span = "the rows do not span all dimensions, or not to this precision; pass float64 rows for more digits"
+        raise UndefinedMeasure(f"{small}: {span}")
     return _spectral(CONDITION_NUMBER, lambda values: math.sqrt(float(values[0] / values[-1])), m, centered)
 
 
-def alpha_req(eigenvalues: Array) -> float:
-    """alpha-ReQ: alpha of eigenvalues ~ rank^-alpha (Agrawal et al. 2022): low is flat, high is steep.
+def fit_alpha(eigenvalues: Array) -> tuple[float, int, int]:
+    """alpha-ReQ: alpha of eigenvalues (D,) ~ rank^-alpha (Agrawal et al. 2022): low is flat, high is steep; and the
+    first and the last rank that were fitted.
 
     Least squares of the logarithms with weights 1 / rank (Stringer et al. 2019), so that each octave counts the same,
-    over ranks 3 to 100; from rank 1 where there are fewer than 16 eigenvalues (D,), which fall.
+    over ranks 3 to 100; from rank 1 where there are fewer than 16 eigenvalues. They fall.
 
-    Raises:
-        UndefinedMeasure: fewer than 3 eigenvalues above rounding.
+    Raises UndefinedMeasure: fewer than 3 eigenvalues above rounding.
     """
-    return fit_alpha(eigenvalues)[0]
-
-
-def fit_alpha(eigenvalues: Array) -> tuple[float, int, int]:
-    """`alpha_req`, and the first and the last rank that were fitted."""
     first = _RANKS[0] if len(eigenvalues) >= _FEW else 1
     kept = eigenvalues[first - 1 : _RANKS[1]]
     kept = kept[kept > 1e-7 * float(eigenvalues[0])]
@@ -226,9 +196,7 @@ def fit_alpha(eigenvalues: Array) -> tuple[float, int, int]:
 def effective_dimensions(singular: Array) -> float:
     """exp of the entropy of singular values (D,) over their sum: the effective rank of Roy & Vetterli 2007.
 
-    Raises:
-        UndefinedMeasure: all are zero.
-
+    Raises UndefinedMeasure: all are zero.
     >>> round(effective_dimensions(np.array([3.0, 1.0])), 4)  # (4/3)^(3/4) 4^(1/4)
     1.7548
     """
@@ -242,10 +210,7 @@ def logit_spectrum(gram: Array, second: Array) -> Array:
 
     They are those of C W S^(1/2), of the head W (V, D) less its mean row and the second moment S of the states. Neither
     W -> W R with h -> R^-1 h changes them, nor a row added to all rows of W: they belong to the model's probabilities.
-
-    Args:
-        gram: (C W)' C W, (D, D).
-        second: S, the mean of h h', (D, D).
+    `gram` is (C W)' C W, and `second` is S, the mean of h h'; both (D, D).
     """
     values, vectors = np.linalg.eigh(second)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
@@ -256,9 +221,9 @@ def logit_spectrum(gram: Array, second: Array) -> Array:
 def marchenko_pastur(n: float, d: int) -> Array:
     """The eigenvalues of the covariance of n isotropic rows of d features with unit variance, largest first.
 
-    Marchenko & Pastur (1967): with g = d/n, the eigenvalues fill [(1 - sqrt g)^2, (1 + sqrt g)^2] with
-    density sqrt((l+ - l)(l - l-)) / (2 pi g l); when g > 1, a share 1 - 1/g of them is zero. Returned are the
-    d quantiles at (k - 1/2) / d, float64 (d,); their mean is 1.
+    Marchenko & Pastur (1967): with g = d/n, they fill [(1 - sqrt g)^2, (1 + sqrt g)^2] with density sqrt((l+ - l)(l -
+    l-)) / (2 pi g l); when g > 1, a share 1 - 1/g of them is zero. Returned are the d quantiles at (k - 1/2) / d,
+    float64 (d,); their mean is 1.
     """
     if not finite_number(n, "n") > 0:
         raise InputError(f"expected n above 0, got {n}: it is the number of rows, or an effective one")
@@ -280,24 +245,27 @@ def _quantiles(n: float, d: int) -> Array:
 
 
 def _spectral(
-    description: MeasureDescription, function: Callable[[Array], float], m: Moments, centered: bool,
-    k: int | None = None, leading: int | None = None, **ends: float,
-) -> Measurement:  # fmt: skip
-    """The reading of `function` on the spectrum, with the same of an isotropic spectrum as reference.
-
-    A function of the first `leading` values and their sum with the others needs no decomposition.
-    """
+    what: MeasureDescription,
+    function: Function,
+    m: Moments,
+    centered: bool,
+    k: int = 0,
+    *,
+    leading: int = 0,
+    **ends: float,
+) -> Measurement:
+    """The reading of `function` on the spectrum, beside that of an isotropic spectrum. A function of the first
+    `leading` values and the sum of the others needs no decomposition."""
     centered = flag(centered, "centered")
-    values = m.spectrum(centered=centered) if leading is None else m.leading_spectrum(leading, centered=centered)
+    values = m.spectrum(centered=centered) if not leading else m.leading_spectrum(leading, centered=centered)
     if float(values.sum()) <= 0:
         rows = "rows that are all equal" if centered else "rows that are all zero"
         raise UndefinedMeasure(f"{rows} have no spectrum: pass rows that differ")
     warnings, error = spectral_warnings(m, centered=centered), 0.0
-    if leading is None:  # the first few values and their sum keep their digits
+    if not leading:  # the first few values and their sum keep their digits
         kept, error, dropped = _resolved(values, function, m, centered)
         if dropped:
-            said = counted(dropped, "squared singular value")
-            warnings += (f"{said} within the rounding of the largest count as 0",)
+            warnings += (f"{counted(dropped, 'squared singular value')} within the rounding of the largest count as 0",)
         values = kept
     value = function(values)
     try:
@@ -305,21 +273,14 @@ def _spectral(
             reference = function(marchenko_pastur(m.effective_n - int(centered), m.d))
     except (ZeroDivisionError, ValueError):
         reference = math.nan  # an isotropic cloud of so few rows has no such number
-    return reading(
-        description, value, m, reference=reference, centered=centered, suffix="" if k is None else f"_{k}",
-        asked={"rows": "mean row subtracted" if centered else "uncentred", "k": k},
-        warnings=warnings + rounding_warnings(value, m, error), **ends,
-    )  # fmt: skip
+    asked = {"rows": "mean row subtracted" if centered else "uncentred", "k": k}
+    rest = {"suffix": f"_{k}" if k else "", "warnings": warnings + rounding_warnings(value, m, error)}
+    return reading(what, value, m, reference=reference, centered=centered, asked=asked, **rest, **ends)
 
 
-def _resolved(
-    values: Array, function: Callable[[Array], float], m: Moments, centered: bool
-) -> tuple[Array, float, int]:
-    """The eigenvalues with 0 for those that rounding may have made; the error of `function` of them; how many are 0.
-
-    Rounding moves eigenvalues independently of each other, so the error is that of random signs. Those that count as
-    0 may have been twice as large as they came.
-    """
+def _resolved(values: Array, function: Function, m: Moments, centered: bool) -> tuple[Array, float, int]:
+    """The eigenvalues with 0 for those that rounding may have made (and that may have been twice as large); the error
+    of `function` of them, for errors of random signs; and how many are 0."""
     most = min(m.n - int(centered), m.d)
     resolved = values > m.spectral_rounding(centered=centered)
     resolved[most:] = False  # so few rows span no more directions: the others are rounding, however large

@@ -15,10 +15,9 @@ from uncone.rows import Array
 from uncone.threads import share
 
 T = TypeVar("T")
-Kernel = Callable[[Array], Array]
-"""From scores -|z - z'|^2 / 2 (n, m), which it may overwrite, to the terms of a sum."""
-BLOCK = 1024
-"""Rows of a block: a tile of two blocks takes 4 MiB, and is picked over while a core's cache holds it."""
+Tick = Callable[[float], None]  # Told the share of the work that is done
+Kernel = Callable[[Array], Array]  # From scores -|z - z'|^2 / 2 (n, m), which it may overwrite, to the terms of a sum
+BLOCK = 1024  # Rows of a block: a tile of two blocks takes 4 MiB, and is picked over while a core's cache holds it
 _TILES_BETWEEN_TICKS = 64
 
 
@@ -27,6 +26,9 @@ class Block(NamedTuple):
 
     at: slice
     raw: Array
+
+
+Use = Callable[[slice, Block, Array, tuple[Array, Array]], None]
 
 
 class Kept(threading.local):
@@ -45,8 +47,7 @@ class Tiles:
 
     def __init__(self, points: Points) -> None:
         self.points, self.kept = points, Kept()
-        self.half_squares = np.empty(points.n, np.float32)
-        """|z|^2 / 2 of every centred point, (N,) float32."""
+        self.half_squares = np.empty(points.n, np.float32)  # |z|^2 / 2 of every centred point, (N,) float32
 
         def work(block: Block) -> None:
             z = self.centered(block)
@@ -60,8 +61,7 @@ class Tiles:
         return self.points.centered(block.raw, block.at, out=self.kept.get(name, block.raw.shape))
 
     def multiply(self, z: Array, at: Array | slice, block: Block) -> Array:
-        """The scores (n, m) of centred points z (n, D), the points `at`, with a block's: until the next of the
-        thread."""
+        """The scores (n, m) of centred points z (n, D), the points `at`, with a block's: until the next of the thread."""
         tile = self.kept.get("tile", (len(z), len(block.raw)))
         np.matmul(z, self.centered(block, "columns").T, out=tile)
         tile -= self.half_squares[block.at]
@@ -69,11 +69,9 @@ class Tiles:
         return tile
 
 
-def each_pair_of_blocks(
-    points: Points, work: Callable[[Block, Block], T], progress: Callable[[float], None]
-) -> list[T]:
-    """The results of `work` of every block with itself, then of every two, each on one thread, in order. A few
-    blocks are held at a time where the points do not fit into memory."""
+def each_pair_of_blocks(points: Points, work: Callable[[Block, Block], T], progress: Tick) -> list[T]:
+    """The results of `work` of every block with itself, then of every two, each on one thread, in order. A few blocks
+    are held at a time where the points do not fit into memory."""
     groups = groups_of(points, points.stripe)
     results, count = list[T](), sum(map(len, groups))
 
@@ -94,14 +92,9 @@ def each_pair_of_blocks(
     return results
 
 
-def with_queries(
-    tiles: Tiles,
-    queries: Array,
-    use: Callable[[slice, Block, Array, tuple[Array, Array]], None],
-    progress: Callable[[float], None],
-) -> None:
-    """`use(part, block, tile, itself)` for the tile of each part of `queries` (ascending) with each block, in
-    order; `itself` is where points meet themselves. One thread has a part at a time."""
+def with_queries(tiles: Tiles, queries: Array, use: Use, progress: Tick) -> None:
+    """`use(part, block, tile, itself)` for the tile of each part of `queries` (ascending) with each block, in order;
+    `itself` is where points meet themselves. One thread has a part at a time."""
     points = tiles.points
     raw = points.raw_at(queries)
 
@@ -140,8 +133,7 @@ def load(points: Points, group: list[slice]) -> list[Block]:
 
 
 def _pairs(blocks: list[Block], others: list[Block]) -> Iterator[tuple[Block, Block]]:
-    """Every pair of a block and another once, in rounds in which a block plays at most twice: threads seldom
-    wait for each other."""
+    """Every pair of a block and another once, in rounds in which a block plays at most twice: threads seldom wait."""
     longer = max(len(blocks), len(others))
     for turn in range(longer):
         for i, block in enumerate(blocks):
@@ -150,7 +142,7 @@ def _pairs(blocks: list[Block], others: list[Block]) -> Iterator[tuple[Block, Bl
                 yield block, others[j]
 
 
-def sum_over_pairs(points: Points, kernel: Kernel, progress: Callable[[float], None]) -> float:
+def sum_over_pairs(points: Points, kernel: Kernel, progress: Tick) -> float:
     """The sum of the kernel over all pairs of two points, each once; the same on any number of threads."""
     tiles = Tiles(points)
 
@@ -163,7 +155,7 @@ def sum_over_pairs(points: Points, kernel: Kernel, progress: Callable[[float], N
     return math.fsum(each_pair_of_blocks(points, work, progress))
 
 
-def sum_by_query(points: Points, queries: Array, kernel: Kernel, progress: Callable[[float], None]) -> Array:
+def sum_by_query(points: Points, queries: Array, kernel: Kernel, progress: Tick) -> Array:
     """The sum of the kernel over all other points, for each of `queries` (ascending): float64 (Q,)."""
     sums = np.zeros(len(queries))
 

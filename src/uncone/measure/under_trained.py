@@ -1,7 +1,7 @@
 """Which tokens were hardly trained? Rows that look unused, at a controlled rate of false finds."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,16 +16,16 @@ from uncone.moments import Moments, row_norms
 from uncone.records.text import counted
 from uncone.records.token_text import token_texts
 from uncone.records.tokens import UnderTrained, UnderTrainedToken
+from uncone.roles import Ticks
 from uncone.rows import Array, Rows, as_array
 from uncone.rows.samples import as_floats
 from uncone.threads import on_one_thread
 
 Indicator = Literal["cosine", "norm"]
-RATE = 0.01
-"""The expected share of false finds among the finds."""
+RATE = 0.01  # The expected share of false finds among the finds
 CONTROL = 0.5
-"""This share of the known-unused rows must be found themselves: else the indicator says nothing, not even
-that there are none."""
+"""This share of the known-unused rows must be found themselves: else the indicator says nothing, not even that there
+are none."""
 MOST_LISTED = 200
 MOST_KNOWN_LISTED = 20
 NO_CONTROL = (
@@ -35,8 +35,8 @@ DEFINITIONS = {
     "cosine": "cosine distance of a row to the mean of the known-unused rows, the mean row subtracted{removed} (Land & Bartolo 2024)",
     "norm": "Euclidean norm of a row, where short is suspect (Land & Bartolo 2024)",
 }
-FEWEST_FOR_A_NULL = 100
-"""Quantiles of fewer rows say too little about the spread of the others."""
+_REMOVED = " and the first principal component removed"
+FEWEST_FOR_A_NULL = 100  # Quantiles of fewer rows say too little about the spread of the others
 _QUARTER, _TENTH = 0.6744897501960817, 1.2815515655446004  # of the standard normal, in standard deviations
 _PIECE = 4096  # known-unused rows read at once
 _ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -51,41 +51,35 @@ def under_trained_tokens(
     counts: Any = None,
     rate: float = RATE,
     most: int = MOST_LISTED,
-    progress: Callable[[int], None] | None = None,
+    progress: Ticks = None,
 ) -> UnderTrained:
     """The rows that look as if no text had trained them: candidates for glitch tokens (Land & Bartolo 2024).
 
-    The indicator `cosine` is 1 - cos(y_i, u), u the mean of the rows known to be unused, of rows y less the
-    mean row, and less the first principal component where the known-unused rows then stand out more: an
-    untrained row of a head is only ever pushed away, along with all others like it. The indicator `norm` is
-    the length of the row: an untrained row of an input table of its own gets no gradient. Readings are tested
-    one-sided by `robust_null` and `benjamini_hochberg`; a row must also lie nearer to the known-unused rows
-    than to the ordinary ones. At least half of the known-unused rows must be found by the same test.
+    The indicator `cosine` is 1 - cos(y_i, u), u the mean of the rows known to be unused, of rows y less the mean row,
+    and less the first principal component where the known-unused rows then stand out more: an untrained row of a head
+    is only ever pushed away, along with all others like it. The indicator `norm` is the length of the row: an untrained
+    row of an input table of its own gets no gradient. Readings are tested one-sided by `robust_null` and
+    `benjamini_hochberg`; a row must also lie nearer to the known-unused rows than to the ordinary ones. At least half
+    of the known-unused rows must be found by the same test.
 
     Args:
         rows: Rows, or a tensor or array (N, D), of a token table or output head. Read twice (three times without
             `moments`).
         moments: unweighted moments of the same rows, with second-order sums.
         prefer: the indicator tried first: "cosine" for a head or a tied table, "norm" for an input table of its own.
-        counts: (N,) how often each token occurs: for evidence, and where fewer than 10 rows are reserved by
-            name or have no token, those of count 0 are the known-unused ones.
-        rate: the false-discovery rate, between 0 and 1. It holds if the tail of ordinary rows toward the
-            unused ones is no heavier than normal, and fewer than a quarter of all rows are untrained.
-        most: how many found tokens are listed.
+        counts: (N,) how often each token occurs: for evidence, and where fewer than 10 rows are reserved by name or
+            have no token, those of count 0 are the known-unused ones.
+        rate: the false-discovery rate, between 0 and 1. It holds if the tail of ordinary rows toward the unused ones is
+            no heavier than normal, and fewer than a quarter of all rows are untrained.
+        most: how many found tokens are listed, those with the smallest p-values first, beside 20 known-unused ones.
         progress: called with the number of rows done.
+    Raises InputError: rate or counts that do not fit, moments of other rows, rows that are not finite.
+    UndefinedMeasure: too few rows are known to be unused, they do not stand out for either indicator, or the rows are
+    so far from 0 that their dtype does not hold what they differ by.
 
-    Returns:
-        `UnderTrained`, with at most `most` found tokens and 20 known-unused ones, those with the smallest p-values
-        first.
-
-    Raises:
-        InputError: rate or counts that do not fit, moments of other rows, rows that are not finite.
-        UndefinedMeasure: too few rows are known to be unused, they do not stand out for either indicator, or
-            the rows are so far from 0 that their dtype does not hold what they differ by.
-
-    Reads badly when the vocabulary holds a second kind of rows (added languages, images): those of one kind
-    that lie together on the side of the unused rows are named. A named row is a candidate; whether the model
-    can use it takes a prompt.
+    Reads badly when the vocabulary holds a second kind of rows (added languages, images): those of one kind that lie
+    together on the side of the unused rows are named. A named row is a candidate; whether the model can use it takes a
+    prompt.
     """
     rows, m = with_moments(rows, moments, unit_first=False)
     axes = untrained_axes(rows, m, known_unused(rows.labels, m.n), counts)
@@ -96,24 +90,21 @@ def under_trained_tokens(
 
 @dataclass(frozen=True)
 class UntrainedAxes:
-    """What rows are compared with: `axes` (D, 3) are the mean row, the sum of the centred known-unused rows,
-    and the first principal component; zero where there is none. `expected` rows are known to be unused,
-    `reference` rows make the sum."""
+    """What rows are compared with."""
 
     rows: Rows
     counts: Array | None
-    axes: Array
+    axes: Array  # (D, 3): the mean row, the sum of the centred known-unused rows, the first principal component (or 0)
     mean_norm: float
-    expected: Array
-    reference: Array
+    expected: Array  # the rows known to be unused
+    reference: Array  # the rows of the sum
     why: str
 
 
 def untrained_axes(rows: Rows, m: Moments, known: tuple[Array, str], counts: Any) -> UntrainedAxes:
-    """What to project all rows on; `known` is from `known_unused`. Reads the known-unused rows, or where there
-    are few those of count 0."""
-    (n, d), counts = rows.shape, counts_for(counts, rows.shape[0])
-    expected, why = known
+    """What to project all rows on; `known` is from `known_unused`. Reads the known-unused rows, or where there are few
+    those of count 0."""
+    (n, d), counts, (expected, why) = rows.shape, counts_for(counts, rows.shape[0]), known
     reference = expected
     if int(expected.sum()) < FEWEST_RESERVED:
         reference = np.zeros_like(expected) if counts is None else counts == 0
@@ -121,14 +112,12 @@ def untrained_axes(rows: Rows, m: Moments, known: tuple[Array, str], counts: Any
         why = f"{int(reference.sum()):,} rows of count 0, because {few}"
         if int(reference.sum()) < FEWEST_RESERVED:
             reference, why = np.zeros_like(expected), ""
-    axes = np.zeros((d, 3))
+    axes, known_ids = np.zeros((d, 3)), np.flatnonzero(reference)
     axes[:, 0] = m.mean()
-    if bool(reference.any()):
-        known_ids = np.flatnonzero(reference)
-        for start in range(0, len(known_ids), _PIECE):
-            axes[:, 1] += (rows.take(known_ids[start : start + _PIECE]) - axes[:, 0]).sum(0)
-        if n > d > 1:
-            axes[:, 2] = m.leading_directions(1, centered=True)[:, 0]
+    for start in range(0, len(known_ids), _PIECE):
+        axes[:, 1] += (rows.take(known_ids[start : start + _PIECE]) - axes[:, 0]).sum(0)
+    if len(known_ids) and n > d > 1:
+        axes[:, 2] = m.leading_directions(1, centered=True)[:, 0]
     return UntrainedAxes(rows, counts, axes, m.mean_norm(), expected, reference, why)
 
 
@@ -148,27 +137,23 @@ def find_projected(
     axes: UntrainedAxes, norms: Array, products: Array, squares: Array, *, prefer: Indicator,
     rate: float = RATE, most: int = MOST_LISTED,
 ) -> UnderTrained:  # fmt: skip
-    """As `under_trained_tokens`, from the norms of all rows (N,), and of the rows less their mean the products
-    with `axes.axes` (N, 3) and the squared lengths (N,)."""
+    """As `under_trained_tokens`, from the norms of all rows (N,), and of the rows less their mean the products with
+    `axes.axes` (N, 3) and the squared lengths (N,)."""
     one_of(prefer, "prefer", ("cosine", "norm"))
     whole_number(most, "most", 0)
     if not 0 < finite_number(rate, "rate") < 1:
         raise InputError(f"expected a false-discovery rate between 0 and 1, got {rate}: 0.01 is customary")
     evidence, reasons = _evidence(axes, norms, products, squares), list[str]()
-    order: tuple[Indicator, ...] = ("cosine", "norm") if prefer == "cosine" else ("norm", "cosine")
+    order: list[Indicator] = [prefer, "norm" if prefer == "cosine" else "cosine"]
     if evidence.to_unused is None:
-        order = (prefer,)
+        order.pop()
         if bool(axes.reference.any()):
-            raise UndefinedMeasure(
-                "expected rows known to be unused that lie apart from the others, got their mean at the mean of all "
-                "rows"
-            )
+            apart = "rows known to be unused that lie apart from the others"
+            raise UndefinedMeasure(f"expected {apart}, got their mean at the mean of all rows")
         if prefer == "cosine":
-            raise UndefinedMeasure(
-                f"expected at least {FEWEST_RESERVED} rows known to be unused (reserved by name, without a token, or "
-                "of "
-                "count 0), got fewer: give counts of a text that leaves some out"
-            )
+            known = "rows known to be unused (reserved by name, without a token, or of count 0)"
+            got = "got fewer: give counts of a text that leaves some out"
+            raise UndefinedMeasure(f"expected at least {FEWEST_RESERVED} {known}, {got}")
     for indicator in order:
         try:
             return _conclude(axes, evidence, indicator, rate, most)
@@ -179,13 +164,12 @@ def find_projected(
 
 @dataclass(frozen=True)
 class _Evidence:
-    """By row, float64 (N,): the norm, and the cosines to the known-unused rows and to the mean row, None
-    without such. `removed` says whether the first principal component was removed from the former."""
+    """By row, float64 (N,): the norm, and the cosines to the known-unused rows and to the mean row, None without such."""
 
     norms: Array
     to_unused: Array | None
     to_mean: Array | None
-    removed: bool = False
+    removed: bool = False  # the first principal component, from the rows of `to_unused`
 
 
 def _evidence(axes: UntrainedAxes, norms: Array, products: Array, squares: Array) -> _Evidence:
@@ -197,16 +181,13 @@ def _evidence(axes: UntrainedAxes, norms: Array, products: Array, squares: Array
         to_mean = _ratio(along_mean + length**2, norms * length)
     if not bool(unused.any()):
         return _Evidence(norms, None, to_mean)
-    least = _ROUNDOFF.get(axes.rows.dtype, 2.0**-24) * norms
-    y_square = np.where(squares > np.square(least), squares, 0.0)
+    dtype = axes.rows.dtype
+    y_square = np.where(squares > np.square(_ROUNDOFF.get(dtype, 2.0**-24) * norms), squares, 0.0)
     directed, lost = np.count_nonzero(norms), np.count_nonzero((norms > 0) & (y_square == 0))
     if 2 * lost > directed:
-        raise UndefinedMeasure(
-            f"expected rows that differ by more than {axes.rows.dtype} rounds off, got {lost:,} of {directed:,} "
-            "equal to "
-            f"their mean row (length {length:.3g}) within rounding: subtract the mean row before they are stored, "
-            "or store float64"
-        )
+        got = f"{lost:,} of {directed:,} equal to their mean row (length {length:.3g}) within rounding"
+        then = "subtract the mean row before they are stored, or store float64"
+        raise UndefinedMeasure(f"expected rows that differ by more than {dtype} rounds off, got {got}: {then}")
     u_square, u_first = float(unused @ unused), float(unused @ first)
     plain = _cosines(along, y_square, u_square, axes.reference)
     if not bool(first.any()):
@@ -256,36 +237,29 @@ def _conclude(axes: UntrainedAxes, evidence: _Evidence, indicator: Indicator, ra
     if evidence.to_unused is not None:
         seen, known = np.count_nonzero(q[axes.reference] <= rate), int(axes.reference.sum())
         if seen < CONTROL * known:
-            raise UndefinedMeasure(
-                f"expected at least {CONTROL:.0%} of the rows known to be unused to be found by it, got {seen} of "
-                f"{known}: "
-                "they look too much like the others for untrained rows to be told"
-            )
+            expected_ = f"expected at least {CONTROL:.0%} of the rows known to be unused to be found by it"
+            like = "they look too much like the others for untrained rows to be told"
+            raise UndefinedMeasure(f"{expected_}, got {seen} of {known}: {like}")
     finds, known_finds = (q <= rate) & tested, (q <= rate) & expected
-    by_p = np.argsort(p, kind="stable")
+    by_p, ids = np.argsort(p, kind="stable"), axes.rows.ids
     listed = [*by_p[finds[by_p]][:most].tolist(), *by_p[known_finds[by_p]][:MOST_KNOWN_LISTED].tolist()]
-    ids, labels = axes.rows.ids, axes.rows.labels
-    texts = token_texts(labels, listed)
 
-    def at(i: int, of_rows: Array | None) -> float | None:
-        return None if of_rows is None else float(of_rows[i])
+    columns: dict[str, Array | None] = {"indicator": values, "p": p, "q": q, "norm": evidence.norms}
+    columns |= {"cosine_to_unused": evidence.to_unused, "cosine_to_mean": evidence.to_mean}
 
-    tokens = tuple(
-        UnderTrainedToken(
-            id=i if ids is None else int(ids[i]), token=text,
-            indicator=float(values[i]), p=float(p[i]), q=float(q[i]), norm=float(evidence.norms[i]),
-            cosine_to_unused=at(i, evidence.to_unused), cosine_to_mean=at(i, evidence.to_mean),
-            count=None if axes.counts is None else int(axes.counts[i]), expected=bool(expected[i]),
-        )
-        for i, text in zip(listed, texts, strict=True)
-    )  # fmt: skip
-    removed = " and the first principal component removed" if evidence.removed else ""
-    return UnderTrained(
-        found=int(finds.sum()), indicator=indicator, definition=DEFINITIONS[indicator].format(removed=removed), rate=rate,
-        tested=int(tested.sum()), reference=axes.why, known=int(expected.sum()), known_found=int(known_finds.sum()),
-        center=-null.center, scale=null.scale, threshold=float(values[finds].max()) if bool(finds.any()) else None,
-        tokens=tokens, notes=(NO_CONTROL,) if evidence.to_unused is None else (),
-    )  # fmt: skip
+    def read(i: int, text: str | None) -> UnderTrainedToken:
+        row, count = i if ids is None else int(ids[i]), None if axes.counts is None else int(axes.counts[i])
+        numbers: Any = {name: None if column is None else float(column[i]) for name, column in columns.items()}
+        return UnderTrainedToken(id=row, token=text, **numbers, count=count, expected=bool(expected[i]))
+
+    tokens = tuple(map(read, listed, token_texts(axes.rows.labels, listed)))
+    definition = DEFINITIONS[indicator].format(removed=_REMOVED * evidence.removed)
+    known_rows = {"known": int(expected.sum()), "known_found": int(known_finds.sum()), "reference": axes.why}
+    fitted = {"center": -null.center, "scale": null.scale, "tested": int(tested.sum()), "rate": rate}
+    threshold = float(values[finds].max()) if bool(finds.any()) else None
+    notes = (NO_CONTROL,) if evidence.to_unused is None else ()
+    rest: Any = known_rows | fitted | {"threshold": threshold, "notes": notes, "definition": definition}
+    return UnderTrained(found=int(finds.sum()), indicator=indicator, tokens=tokens, **rest)
 
 
 def _q_if_tested(p: Array, tested: Array) -> Array:
@@ -313,30 +287,22 @@ class Null:
 
 
 def robust_null(values: Any) -> Null:
-    """A normal null for one-sided tests of large values, fitted to the bulk of the values themselves.
+    """A normal null for one-sided tests of large values, fitted to the bulk of the finite readings `values` (N,).
 
-    The centre is the median. The scale is the largest of three: the distances from the median to both
-    quartiles and to the lowest tenth, each in units of the normal distribution (an empirical null, after
-    Efron 2004, by quantiles). Rows that stand out lie above, and move only the median and the upper quartile:
-    while they are less than a quarter of the rows the null grows only wider and higher, and p-values larger.
-    It assumes that the readings of ordinary rows have no heavier upper tail than this normal distribution.
-
-    Args:
-        values: finite readings (N,), most of them of ordinary rows.
-
-    Raises:
-        UndefinedMeasure: fewer than 100 values, or the lowest tenth, the median and both quartiles are the
-            same (to 1e-12), which takes about two thirds of the values.
+    The centre is the median. The scale is the largest of three: the distances from the median to both quartiles and to
+    the lowest tenth, each in units of the normal distribution (an empirical null, after Efron 2004, by quantiles). Rows
+    that stand out lie above, and move only the median and the upper quartile: while they are less than a quarter of the
+    rows the null grows only wider and higher, and p-values larger. It assumes that the readings of ordinary rows have
+    no heavier upper tail than this normal distribution. Raises UndefinedMeasure: fewer than 100 values, or the lowest
+    tenth, the median and both quartiles are the same (to 1e-12), which takes about two thirds of the values.
     """
     values = as_floats(values, "values")
     if values.ndim != 1 or not np.isfinite(values).all():
-        raise InputError(
-            f"expected finite readings (N,), got shape {values.shape} or some that are not finite: pass one a row"
-        )
+        got = f"shape {values.shape} or some that are not finite: pass one a row"
+        raise InputError(f"expected finite readings (N,), got {got}")
     if len(values) < FEWEST_FOR_A_NULL:
-        raise UndefinedMeasure(
-            f"expected at least {FEWEST_FOR_A_NULL} rows for a null, got {len(values)}: pass more rows"
-        )
+        got = f"{len(values)}: pass more rows"
+        raise UndefinedMeasure(f"expected at least {FEWEST_FOR_A_NULL} rows for a null, got {got}")
     tenth, lower, center, upper = np.quantile(values, (0.1, 0.25, 0.5, 0.75), method="nearest").tolist()
     scale = max((center - lower) / _QUARTER, (upper - center) / _QUARTER, (center - tenth) / _TENTH)
     if not scale > 1e-12 * abs(center):
@@ -347,16 +313,9 @@ def robust_null(values: Any) -> Null:
 def benjamini_hochberg(p: Any) -> Array:
     """The q-values: the least false-discovery rate at which each is a find (Benjamini & Hochberg 1995).
 
-    q_(i) = min over j >= i of N p_(j) / j. Taking all rows with q <= a keeps the expected share of false
-    finds at or below a, for independent p-values, and for ones with positive dependence (Benjamini &
-    Yekutieli 2001).
-
-    Returns:
-        float64 (N,), in the order of `p`, each in [0, 1].
-
-    Raises:
-        InputError: a p-value outside [0, 1].
-
+    q_(i) = min over j >= i of N p_(j) / j, float64 (N,), in the order of `p`. Taking all rows with q <= a keeps the
+    expected share of false finds at or below a, for independent p-values, and for ones with positive dependence
+    (Benjamini & Yekutieli 2001). Raises InputError: a p-value outside [0, 1].
     >>> [round(q, 6) for q in benjamini_hochberg([0.01, 0.5, 0.02]).tolist()]
     [0.03, 0.5, 0.03]
     """

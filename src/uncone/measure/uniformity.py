@@ -1,8 +1,6 @@
 """How evenly do directions cover the sphere? Uniformity, from moments or over all pairs."""
 
 import math
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +16,11 @@ from uncone.moments import Moments
 from uncone.records.measures import MeasureDescription
 from uncone.records.parts import Measurement
 from uncone.records.text import counted
+from uncone.roles import Ticks
 from uncone.rows import Array
 from uncone.threads import on_one_thread
 
-MOST_T = 150.0
-"""exp(-4 t) has to stay inside float64."""
+MOST_T = 150.0  # exp(-4 t) has to stay inside float64
 _FLOAT32_T = 20.0
 _ROUNDINGS = 6.0  # over sqrt(D), by which a mean cosine and the mean square of cosines may be off
 _NEAR = 0.5
@@ -56,12 +54,10 @@ _MOST_SUMMED_T = 1e100  # whose square is a float
 
 @on_one_thread
 def uniformity(x: Any, *, t: float = 2.0, mask: Any = None) -> Measurement:
-    """`UNIFORMITY` of `x`, rows or moments (see `moments_of`), from `Moments.of(rows, unit_second=True)`.
+    """`UNIFORMITY` of `x`, rows or moments, from `Moments.of(rows, unit_second=True)`.
 
-    Raises:
-        InputError: moments without unit second moments, or t not above 0. UndefinedMeasure: fewer than two
-            directions, or one row with all the weight but for rounding.
-
+    Raises InputError: moments without unit second moments, or t not above 0. UndefinedMeasure: fewer than two
+    directions, or one row with all the weight but for rounding.
     >>> m = uncone.Moments.of(np.eye(2), unit_second=True)  # one cosine, of 0
     >>> round(float(uncone.measure.uniformity(m)), 6)
     -4.0
@@ -69,22 +65,18 @@ def uniformity(x: Any, *, t: float = 2.0, mask: Any = None) -> Measurement:
     m = moments_of(x, mask, unit_second=True)
     _check_t(t, _MOST_SUMMED_T)
     if not m.has("unit_second"):
-        raise InputError(
-            "expected moments with unit second moments, got moments without: sum with Moments.of(rows, "
-            "unit_second=True)"
-        )
+        got = "got moments without: sum with Moments.of(rows, unit_second=True)"
+        raise InputError(f"expected moments with unit second moments, {got}")
     pairs = pair_weight(m)
     mean = (float(np.square(m.unit_sums()[0]).sum()) - m.unit_weight_square) / pairs
     square = (m.unit_squares()[0] - m.unit_weight_square) / pairs
     variance = max(0.0, square - mean**2)
     value = -2 * t + 2 * t * mean + 2 * t**2 * variance
     error = _ROUNDINGS / math.sqrt(m.d) * t * (1 + t) * m.unit_epsilon
-    return reading(
-        UNIFORMITY, value, m, reference=-2 * t + 2 * t**2 / m.d, asked={"t": t},
-        lowest=-4 * t, highest=2 * t * (t - 1) + 0.5 if t > 0.5 else 0.0,
-        details={"t": t, "cosine_mean": mean, "cosine_variance": variance},
-        warnings=cosine_warnings(m) + rounding_warnings(value, m, error),
-    )  # fmt: skip
+    ends = {"lowest": -4 * t, "highest": 2 * t * (t - 1) + 0.5 if t > 0.5 else 0.0}
+    details = {"t": t, "cosine_mean": mean, "cosine_variance": variance}
+    rest = {"details": details, "warnings": cosine_warnings(m) + rounding_warnings(value, m, error)}
+    return reading(UNIFORMITY, value, m, reference=-2 * t + 2 * t**2 / m.d, asked={"t": t}, **ends, **rest)
 
 
 @on_one_thread
@@ -95,21 +87,16 @@ def uniformity_exact(
     t: float = 2.0,
     sample: int | None = None,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Ticks = None,
     mask: Any = None,
 ) -> Measurement:
     """`UNIFORMITY_EXACT` of the rows. Costs N^2 D multiply-adds over two.
 
     Args:
-        rows, mask: as for `moments_of`, but no moments.
-        moments: of the same rows, first-order sums suffice; computed when not given.
+        rows, moments, seed, progress, mask: as for `nearest_neighbours`.
         t: as in the paper, above 0 and at most 150.
-        sample: how many rows to pair with all others, drawn with `seed`; by default all up to 65,536 rows, else 8,192.
-        progress: called with the number of rows' worth of work done, out of N.
-
-    Raises:
-        InputError: t out of range, rows that are not finite. UndefinedMeasure: fewer than two rows with a direction.
-
+        sample: how many rows to pair with all others; by default all up to 65,536 rows, else 8,192.
+    Raises InputError: t out of range, rows that are not finite. UndefinedMeasure: fewer than two rows with a direction.
     >>> float(uncone.measure.uniformity_exact([[1.0, 0.0], [-2.0, 0.0]]))  # one pair, 2 apart
     -8.0
     """
@@ -122,8 +109,18 @@ def uniformity_exact(
     first = m.unit_sums()[0] / m.unit_weight
     # Exponents that are so small keep the digits in exp - 1 that exp would round off.
     near = 2 * t * (1 - float(first @ first)) < _NEAR
-    log = math.log1p if near else math.log
-    kernel, tick = partial(_kernel, t=t, near=near), ticks(rows.shape[0], progress)
+    log, exp, tick = math.log1p if near else math.log, np.expm1 if near else np.exp, ticks(rows.shape[0], progress)
+
+    def kernel(scores: Array) -> Array:
+        """The terms, from -|u - v|^2 / 2, which rounding may have left above 0; in place where float32 holds them."""
+        np.minimum(scores, 0.0, out=scores)
+        exponents = scores if t <= _FLOAT32_T else scores.astype(np.float64)
+        exponents *= 2 * t
+        return np.asarray(exp(exponents, out=exponents))
+
+    def read(mean: float) -> float:  # no further out than float32 sums of exponents round it
+        return min(0.0, max(-4 * t, log(mean)))
+
     points, interval, sampled = Points(rows, m, metric="cosine"), None, tuple[str, ...]()
     if len(queries) == n:
         mean = sum_over_pairs(points, kernel, tick) * 2 / (n * (n - 1))
@@ -133,17 +130,10 @@ def uniformity_exact(
         sampled = (f"sampled: {counted(asked, 'row was', 'rows were')} paired with all {n:,}",)
         error = _Z * float(means.std(ddof=1)) * math.sqrt((1 - asked / n) / asked) if asked > 1 else math.inf
         if error < mean + near:
-            interval = (_within(log(mean - error), t), _within(log(mean + error), t))
-    return reading(
-        UNIFORMITY_EXACT, _within(log(mean), t), m, lowest=-4 * t, reference=_uniform(t, m.d), interval=interval,
-        asked={"t": t}, details={"t": t, "queries": len(queries), "searched": n},
-        warnings=(*cosine_warnings(m), *sampled),
-    )  # fmt: skip
-
-
-def _within(value: float, t: float) -> float:
-    """The value, no further out than float32 sums of exponents round it."""
-    return min(0.0, max(-4 * t, value))
+            interval = (read(mean - error), read(mean + error))
+    details, warnings = {"t": t, "queries": len(queries), "searched": n}, (*cosine_warnings(m), *sampled)
+    rest = {"interval": interval, "asked": {"t": t}, "details": details, "warnings": warnings}
+    return reading(UNIFORMITY_EXACT, read(mean), m, lowest=-4 * t, reference=_uniform(t, m.d), **rest)
 
 
 def _uniform(t: float, d: int) -> float:
@@ -154,15 +144,6 @@ def _uniform(t: float, d: int) -> float:
         term *= t * t / (k * (k - 1 + d / 2))
         total += term
     return math.log(total) - 2 * t
-
-
-def _kernel(scores: Array, *, t: float, near: bool) -> Array:
-    """exp(-t |u - v|^2), less 1 if `near`, from -|u - v|^2 / 2, which rounding may have left above 0; in
-    place where float32 holds it."""
-    np.minimum(scores, 0.0, out=scores)
-    exponents = scores if t <= _FLOAT32_T else scores.astype(np.float64)
-    exponents *= 2 * t
-    return np.asarray((np.expm1 if near else np.exp)(exponents, out=exponents))
 
 
 def _check_t(t: float, most: float) -> None:

@@ -1,4 +1,4 @@
-"""The sums of one block of finite rows by pieces, one thread each: the same bytes on any number."""
+"""The sums of one block of finite rows by pieces, one thread each: the same bytes on any number of threads."""
 
 import math
 from collections import defaultdict
@@ -15,26 +15,18 @@ from uncone.threads import share
 
 _SUMS = ("first", "unit_first", "unit_square")
 Buffer = Callable[[str, tuple[int, ...], np.dtype[Any]], Array]
-PIECE = 512
-"""Rows summed at once in the dtype of the rows: few, for small rounding and a core's cache."""
-_FEW = 32
-"""Rows that a BLAS sums at once in float32: more would round away a digit."""
-_SAMPLED = 32
-"""Rows that say where a piece lies."""
+PIECE = 512  # Rows summed at once in the dtype of the rows: few, for small rounding and a core's cache
+_FEW = 32  # Rows that a BLAS sums at once in float32: more would round away a digit
+_SAMPLED = 32  # Rows that say where a piece lies
 _ROUNDING = 2.0**-19  # of a mean, in float32
-_FAR = 8.0
-"""A row so many times as far out as the median takes its block to float64: it would cost others' digits."""
-_ALONG_ONE = 1.1
-"""So does a participation ratio this near to 1: nearly all variance along one direction."""
+_FAR = 8.0  # A row so many times as far out as the median takes its block to float64: it would cost others' digits
+_ALONG_ONE = 1.1  # So does a participation ratio this near to 1: nearly all variance along one direction
 _COMPARED = 64
 _STRIPS = (96, 256)
-"""The fewest and most columns of a product computed at once: many keep a core busy, few skip most of the mirrored
-half."""
-_ADDED = 2**16
-"""Numbers added at once: what a core's cache holds."""
+"""The fewest and most columns of a product computed at once: many keep a core busy, few skip most of the mirrored half."""
+_ADDED = 2**16  # Numbers added at once: what a core's cache holds
 _SAFE_NORM = {"f": (1e-11, 1e15), "d": (1e-140, 1e140)}  # by dtype: no square under- or overflows
-SHORTEST = _SAFE_NORM["d"][0]
-"""Where no row is longer, second-order sums have no digits."""
+SHORTEST = _SAFE_NORM["d"][0]  # Where no row is longer, second-order sums have no digits
 _quiet = partial(np.errstate, all="ignore")
 """Overflow and division by zero are looked for afterwards. Each thread has a state of its own."""
 
@@ -42,9 +34,8 @@ _quiet = partial(np.errstate, all="ignore")
 class Cell:
     """The partial sums of one block: products in the dtype of the rows, everything else in float64.
 
-    Rows are worked on in pieces that a core's cache holds; a piece's sums are in the dtype of the rows.
-    Float32 rows are multiplied about the shift, or where that is far away about a centre of their piece's
-    own; the part between the two is added in float64.
+    Rows are worked on in pieces that a core's cache holds. Float32 rows are multiplied about the shift, or where that
+    is far away about a centre of their piece's own; the part between the two is added in float64.
     """
 
     def __init__(self, shift: Array, buffer: Buffer, products: Sequence[str], *, unit: bool, centered: bool) -> None:
@@ -72,25 +63,20 @@ class Cell:
             parts[:, 0] += shares
         for name, value in zip(self._names, parts.sum(0), strict=True):
             self.sums[name] = self.sums[name] + value
-        unit = counts * (norms > 0)
+        unit, long = counts * (norms > 0), counts * norms
         self.sums["zero_rows"] += int(np.count_nonzero(norms == 0))
-        for name, value in (
-            ("weight", counts),
-            ("weight_square", counts * counts),
-            ("unit_weight", unit),
-            ("unit_weight_square", unit * unit),
-            ("norm_sum", counts * norms),
-            ("norm_square_sum", counts * norms * norms),
-        ):
+        pairs = [("weight", counts), ("weight_square", counts * counts), ("norm_square_sum", long * norms)]
+        pairs += [("unit_weight", unit), ("unit_weight_square", unit * unit), ("norm_sum", long)]
+        for name, value in pairs:
             self.sums[name] += float(value.sum())
-        self.norm_min, self.norm_max = (min(self.norm_min, float(norms.min())), max(self.norm_max, float(norms.max())))
+        self.norm_min, self.norm_max = min(self.norm_min, float(norms.min())), max(self.norm_max, float(norms.max()))
         if self._second:
             rows = self._buffer("rows", x.shape, x.dtype)
             self._few_values = self._few_values or _has_few_values(rows)
             self._add_product("second", rows)
         if self._unit_second:  # sum w u u' over unit rows, while the rows are still in a cache
             y, root = self._buffer("rows", x.shape, x.dtype), inverse(norms)
-            root = _column(root if w is None else root * np.sqrt(w), x)
+            root = (root if w is None else root * np.sqrt(w)).astype(x.dtype)[:, None]
             share(partial(np.multiply, x[cut], root[cut], out=y[cut]) for cut in _cuts(len(x)))
             self._add_product("unit_second", y)
 
@@ -109,11 +95,11 @@ class Cell:
         return product
 
     def _measured(self, x: Array, w: Array | None) -> tuple[Array, Array, Array, Array]:
-        """The rows, norms, sums of pieces (pieces, names, D) about centres, and centres' offsets (pieces, D).
+        """The rows, norms, sums of pieces (pieces, names, D) about centres, and centres' offsets from the shift
+        (pieces, D).
 
-        The offsets are from the shift; the buffer "rows" holds the centred rows. Norms are taken for granted
-        first, and looked at when all are there. Where a row is zero, or too long or too short for float32
-        squares, everything is computed again with care.
+        The buffer "rows" holds the centred rows. Norms are taken for granted first, and looked at when all are there.
+        Where a row is zero, or too long or too short for float32 squares, everything is computed again with care.
         """
         norms = np.empty(len(x), x.dtype)
         sums, offsets = self._sum_pieces(x, w, norms, None)
@@ -185,8 +171,8 @@ def _sum_piece(
 ) -> None:
     """The norms of a few rows x, and their sums into `sums` (3, D), or (1, D) without unit rows.
 
-    `scale` stands for 1 / norm if given. `y` is working memory of the shape of x, as fresh memory would cost
-    more than the sums; with a `center` it ends as sqrt(weight) (x - center).
+    `scale` stands for 1 / norm if given. `y` is working memory of the shape of x, as fresh memory would cost more than
+    the sums; with a `center` it ends as sqrt(weight) (x - center).
     """
     first, *unit = sums
     with _quiet():
@@ -245,13 +231,8 @@ def _centers(shift: Array, x: Array, cuts: list[slice]) -> Array:
     return centers
 
 
-def _column(factor: Array, x: Array) -> Array:
-    return factor.astype(x.dtype)[:, None]
-
-
 def _lengths(x: Array) -> Array:
-    lengths: Array = np.sqrt(np.einsum("ij,ij->i", x, x))
-    return lengths
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", x, x)))
 
 
 def _cuts(n: int) -> list[slice]:
@@ -259,19 +240,13 @@ def _cuts(n: int) -> list[slice]:
     return [slice(start, min(start + PIECE, n)) for start in range(0, n, PIECE)]
 
 
-def _strip(d: int) -> int:
-    least, most = _STRIPS
-    return max(least, min(most, d // 4))
-
-
 def lower_product(left: Array, right: Array, out: Array, *, add: bool = False) -> Array:
     """left' right of (n, D) matrices, a symmetric product, into or added to the lower half of `out` (D, D).
 
-    Strips below the diagonal take little more time than a BLAS syrk does, and are shared out to threads. The
-    upper half has no meaning until `mirror` makes it whole.
+    Strips below the diagonal take little more time than a BLAS syrk does, and are shared out to threads. The upper half
+    has no meaning until `mirror` makes it whole.
     """
-
-    size = _strip(len(out))
+    size = max(_STRIPS[0], min(_STRIPS[1], len(out) // 4))
 
     def strip(start: int) -> None:
         stop = min(start + size, len(out))
@@ -288,8 +263,7 @@ def lower_product(left: Array, right: Array, out: Array, *, add: bool = False) -
 
 def mirror(product: Array) -> Array:
     """Copy the lower half of `product` (D, D) to the upper: symmetric to the bit, which no BLAS promises."""
-
-    size = _strip(len(product))
+    size = max(_STRIPS[0], min(_STRIPS[1], len(product) // 4))
 
     def strip(start: int) -> None:
         rows = product[start : start + size]

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +14,7 @@ from uncone.memory import uninitialised
 from uncone.moments.cell import counting_nonfinite, inverse, row_norms
 from uncone.moments.eigen import add_rank_one, consume_to_eigen, few_to_eigen, leading_pairs
 from uncone.moments.sums import Sums, checked_weights
+from uncone.roles import Ticks
 from uncone.rows import GRID, Array, ArrayRows, Rows, as_samples
 from uncone.threads import on_one_thread
 
@@ -36,7 +37,7 @@ class Moments(Sums):
         second: bool = True,
         unit_first: bool = True,
         shift: Any = None,
-        progress: Callable[[int], None] | None = None,
+        progress: Ticks = None,
     ) -> Self:
         """The moments of `rows` (Rows, or an array, tensor or list of shape (N, D)).
 
@@ -44,16 +45,13 @@ class Moments(Sums):
             rows: what to sum over; read once, block by block.
             weights: (N,) non-negative, for instance token counts; all 1 by default.
             unit_second: also sum u u' (for `uniformity`); costs as much again.
-            second: False leaves out the (D, D) sums, an order of magnitude faster: `mean_cosine`,
-                `mean_shift` and `rogue_dimensions` do without.
-            unit_first: False leaves out the sums over unit rows, which only mean cosines, `rogue_dimensions`
-                and `uniformity` read.
-            shift: (D,); by default the mean of the first 512 rows. To merge byte for byte, share one, cell by
-                cell.
+            second: False leaves out the (D, D) sums, an order of magnitude faster: `mean_cosine`, `mean_shift` and
+                `rogue_dimensions` do without.
+            unit_first: False leaves out the sums over unit rows, which only mean cosines, `rogue_dimensions` and
+                `uniformity` read.
+            shift: (D,); by default the mean of the first 512 rows. To merge byte for byte, share one, cell by cell.
             progress: called with the number of rows done.
-
-        Raises:
-            InputError: a row is not finite; weights of another length, negative or all zero.
+        Raises InputError: a row is not finite; weights of another length, negative or all zero.
         """
         rows = as_samples(rows)
         kinds: dict[str, Any] = {"second": second, "unit_first": unit_first, "unit_second": unit_second}
@@ -69,12 +67,10 @@ class Moments(Sums):
         return moments
 
     def add_all(
-        self, rows: Rows, weights: Array | None = None, progress: Callable[[int], None] | None = None
+        self, rows: Rows, weights: Array | None = None, progress: Ticks = None
     ) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Add all rows, cell by cell of the grid; the parts that were added, behind their first row's number.
-
-        `del` a part before the next: the reader uses its memory again.
-        """
+        """Add all rows, cell by cell of the grid; the parts that were added, behind their first row's number. `del` a
+        part before the next: the reader uses its memory again."""
         n = rows.shape[0]
         if n > self.most_kept():
             self.sum_products()
@@ -116,8 +112,7 @@ class Moments(Sums):
         """The diagonal of the mean of (x - mean)(x - mean)', float64 (D,)."""
         if not self.keeps_rows:
             m = self.first / self.weight
-            diagonal: Array = self._second().diagonal() / self.weight - m * m
-            return diagonal
+            return np.asarray(self._second().diagonal() / self.weight - m * m)
         if "squares" not in self._derived:
             self._derived["squares"] = np.square(self._about_mean()).sum(0)
         return self._derived["squares"]  # type: ignore[no-any-return]
@@ -128,11 +123,9 @@ class Moments(Sums):
         if "concentration" not in self._derived:
             self._require_rows(2)
             # Of C times a factor that falls out of the ratio, as the trace; of few rows by their own products.
-            if self.keeps_rows:
-                rows = self._about_mean()
-                second, first, m = rows @ rows.T, np.zeros(len(rows)), np.zeros(len(rows))
-            else:
-                second, first, m = self._second(), self.first, self.first / self.weight
+            rows = self._about_mean() if self.keeps_rows else None
+            second, first = (self._second(), self.first) if rows is None else (rows @ rows.T, np.zeros(len(rows)))
+            m = first / self.weight
             trace, concentration = float(second.diagonal().sum() - first @ m), 0.0
             if trace > 0:
                 for start in range(0, len(second), _STRIP_ROWS):
@@ -161,9 +154,7 @@ class Moments(Sums):
         """The sum of w (x - mean)(x - mean)', (D, D)."""
         if self.keeps_rows:
             rows = self._about_mean()
-            product: Array = rows.T @ rows
-            product *= self.weight
-            return product
+            return np.asarray(np.multiply(product := rows.T @ rows, self.weight, out=product))
         return _add_outer(self._second(), -self.first / self.weight, self.first, out=uninitialised((self.d, self.d)))
 
     def _about_mean(self) -> Array:
@@ -207,14 +198,12 @@ class Moments(Sums):
         return values if len(values) == self.d else np.append(values, np.zeros(self.d - len(values)))
 
     def leading_spectrum(self, k: int, *, centered: bool) -> Array:
-        """The first k numbers of `spectrum` and the sum of the others, float64 (k + 1,).
-
-        Without a decomposition, unless one was made before.
-        """
+        """The first k numbers of `spectrum` and the sum of the others, float64 (k + 1,), without a decomposition unless
+        one was made."""
         self._require_rows(2 if flag(centered, "centered") else 1)
         whole_number(k, "k", 1)
-        known, name = ("centered" if centered else "raw") in self._derived, f"leading values {centered}"
-        known = known or self.keeps_rows
+        name = f"leading values {centered}"
+        known = self.keeps_rows or ("centered" if centered else "raw") in self._derived
         if not known and len(self._derived.get(name, ())) <= k:
             matrix = self.covariance() if centered else self.second_moment()
             trace, values = float(np.trace(matrix)), leading_pairs(matrix, k)[0]
@@ -275,10 +264,10 @@ class Moments(Sums):
             return 0.0  # no product was rounded
         second, total = self._second(), 0.0
         sizes = np.sqrt(second.diagonal())
-        inverse = np.divide(1.0, sizes, out=np.zeros_like(sizes), where=sizes > 0)
+        scale = inverse(sizes)
         for start in range(0, self.d, _STRIP_ROWS):
             cut = slice(start, start + _STRIP_ROWS)
-            total += float(np.square(second[cut] * inverse[cut, None] * inverse).sum())
+            total += float(np.square(second[cut] * scale[cut, None] * scale).sum())
         return total / self.d**2
 
     def mean_along(self) -> Array:
@@ -286,17 +275,14 @@ class Moments(Sums):
         return self._whole(self._raw_eigen()[1])
 
     def directions(self) -> Array:
-        """Unit eigenvectors of `second_moment` as columns, in the order of its spectrum, float64 (D, D).
-
-        Of few rows that are kept there are N + 1 columns: along all other directions the rows are 0.
-        """
+        """Unit eigenvectors of `second_moment` as columns, in the order of its spectrum, float64 (D, D). Of few rows
+        that are kept there are N + 1 columns: along all other directions the rows are 0."""
         return self.eigen()[1]
 
     def eigen(self) -> tuple[Array, Array]:
         """Eigenvalues of `second_moment`, largest first, float64 (D,), and `directions`, decomposed once."""
         if "eigen" not in self._derived:
-            centered = self._centered_eigen()
-            values, along, vectors = self._with_mean(*centered, self._derived["vectors"])
+            values, along, vectors = self._with_mean(*self._centered_eigen(), self._derived["vectors"])
             self._derived["raw"], self._derived["eigen"] = (values, along), (self._whole(values), vectors)
         return self._derived["eigen"]  # type: ignore[no-any-return]
 
@@ -352,9 +338,8 @@ class Moments(Sums):
     def _require_rows(self, least: int) -> None:
         kish = self.weight**2 / self.weight_square if self.weight > 0 else 0.0
         if self.n < least or kish == 0 or (least > 1 and kish <= 1 + 1e-12):
-            raise UndefinedMeasure(
-                f"expected at least {least} rows of positive weight, got {min(self.n, kish):.0f}: pass more"
-            )
+            got = f"{min(self.n, kish):.0f}: pass more"
+            raise UndefinedMeasure(f"expected at least {least} rows of positive weight, got {got}")
 
 
 def _roundings(vectors: Array, rounding: Array) -> tuple[Array, Array]:

@@ -1,25 +1,26 @@
 """The sums of a tensor where it lies: a pass of torch on its own device, which fills the same `Sums`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 
 from uncone.moments.cell import SHORTEST, NotFiniteError
+from uncone.roles import Ticks
 from uncone.rows import GRID
 
 Tensor = torch.Tensor
 _SAFE = {torch.float32: (1e-11, 1e15), torch.float64: (SHORTEST, 1 / SHORTEST)}
 
 
-def add(sums: Any, x: Tensor, weights: Any, progress: Callable[[int], None] | None) -> None:
-    """Add the rows of `x` (N, D) to `sums`, in cells of the grid: products in the dtype of the rows, all else
-    in float64, on the device until the end.
+def add(sums: Any, x: Tensor, weights: Any, progress: Ticks) -> None:
+    """Add the rows of `x` (N, D) to `sums`, in cells of the grid: products in the dtype of the rows, all else in
+    float64, on the device until the end.
 
-    Raises:
-        NotFiniteError: a row with NaN or inf.
+    Raises NotFiniteError: a row with NaN or inf.
     """
     sums.sum_products()
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -51,9 +52,8 @@ def add(sums: Any, x: Tensor, weights: Any, progress: Callable[[int], None] | No
     low, high = torch.stack(extremes).T.cpu()
     sums.shift = first.cpu().numpy() if sums.shift is None else sums.shift
     sums.n += len(x)
-    sums.norm_min, sums.norm_max = min(sums.norm_min, float(low.min())), max(sums.norm_max, float(high.max()))
-    sums.epsilon = max(sums.epsilon, torch.finfo(wide).eps)
-    sums.unit_epsilon = max(sums.unit_epsilon, torch.finfo(wide).eps)
+    eps, ends = torch.finfo(wide).eps, {"norm_min": float(low.min()), "norm_max": float(high.max())}
+    sums.widen(SimpleNamespace(epsilon=eps, unit_epsilon=eps, **ends))
 
 
 def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Tensor]:
@@ -67,7 +67,7 @@ def _cell(x: Tensor, w: Tensor | None, shift: Tensor, sums: Any) -> dict[str, Te
         largest = x.abs().amax(1)
         scaled = torch.where(largest > 0, largest, 1.0)
         norms = largest * torch.linalg.vector_norm(x / scaled[:, None], dim=1)
-    norms, counts = (norms.double(), torch.ones(len(x), dtype=torch.float64, device=x.device) if w is None else w)
+    norms, counts = norms.double(), torch.ones(len(x), dtype=torch.float64, device=x.device) if w is None else w
     inverse = torch.where(norms > 0, 1 / norms, 0.0)
     has_direction = counts * (norms > 0)
     y = x - shift.to(x.dtype)

@@ -1,13 +1,12 @@
 """Sums over rows, taken block by block, and their file: what `Moments` is computed from.
 
-They are taken about a fixed `shift`, so that a large common direction does not cancel the digits of the rest.
-Products are float32 for float32 rows (float64 for float64 rows, and where a few rows or one direction
-outweigh the others), one partial sum for each cell of the grid; partial sums are added in float64, in grid
-order. Two runs over the same cells with the same shift add the same numbers in the same order, and give the
-same bytes.
+They are taken about a fixed `shift`, so that a large common direction does not cancel the digits of the rest. Products
+are float32 for float32 rows (float64 for float64 rows, and where a few rows or one direction outweigh the others), one
+partial sum for each cell of the grid; partial sums are added in float64, in grid order. So the same cells with the same
+shift give the same bytes.
 
-Of few and wide rows the products are larger than the rows. Such rows are kept, and their products are formed only
-where they are read or more rows come: from the same cells in the same order, and so with the same bytes.
+Of few and wide rows the products are larger than the rows. Such rows are kept, and their products are formed only where
+they are read or more rows come: from the same cells in the same order, with the same bytes.
 """
 
 import math
@@ -29,29 +28,16 @@ from uncone.rows.safetensors import read_tensors, to_bytes
 from uncone.rows.samples import as_floats, as_numbers
 from uncone.threads import one_blas_thread
 
-_MATRICES = 5
-"""As many (D, D) matrices of float64 are held at once while a spectrum is taken of the sums."""
-_SCALARS = (
-    "n",
-    "zero_rows",
-    "weight",
-    "weight_square",
-    "unit_weight",
-    "unit_weight_square",
-    "norm_sum",
-    "norm_square_sum",
-    "norm_min",
-    "norm_max",
-    "epsilon",
-    "unit_epsilon",
-)
+_MATRICES = 5  # As many (D, D) matrices of float64 are held at once while a spectrum is taken of the sums
+_WEIGHTS = ("weight", "weight_square", "unit_weight", "unit_weight_square")
+_ADDED = ("n", "zero_rows", *_WEIGHTS, "norm_sum", "norm_square_sum")
+_SCALARS = (*_ADDED, "norm_min", "norm_max", "epsilon", "unit_epsilon")
 _BUFFER_BYTES = 8 * 2**20
 _TRANSPOSED = "is the matrix transposed? Moments with second=False need none of it"
 _FORMAT = "uncone.moments/2"
 _MOST_ROWS, _MOST_COLUMNS = 2**53, 2**31
 _Parts = list[tuple[Array, Array | None]]
-_WIDE = 256
-"""Columns from which on few rows are kept: products of fewer columns cost nothing."""
+_WIDE = 256  # Columns from which on few rows are kept: products of fewer columns cost nothing
 _KINDS = ("second", "unit_first", "unit_second")
 _DIMENSIONS = {"shift": 1, "first": 1, "second": 2, "rounding": 1, "unit_first": 1, "unit_square": 1, "unit_second": 2}
 
@@ -96,8 +82,8 @@ class Sums:
         unit_second: sum of w u u', shape (D, D), only with `unit_second=True`.
         epsilon: the largest machine epsilon among the blocks' dtypes; unit_epsilon: of those that unit rows were summed
             in, which is float64 where float32 would not do.
-        rounding: one rounding of each number on the diagonal of `second`, shape (D,). The errors of separate products
-            are independent, so it is the root of the sum of their squares.
+        rounding: one rounding of each number on the diagonal of `second`, shape (D,); of separate products, whose
+            errors are independent, the root of the sum of squares.
         n, zero_rows: rows seen, and how many of them were all zero.
         weight, weight_square: sum of w and of w^2; unit_weight, unit_weight_square: without the zero rows.
         norm_sum, norm_square_sum, norm_min, norm_max: of w |x| and w |x|^2; the extremes of |x|.
@@ -163,11 +149,8 @@ class Sums:
     def update(self, block: Any, weights: Any = None, *, more: bool = False) -> None:
         """Add the rows of `block` (n, D), with `weights` (n,), as one partial sum: call it once a grid cell.
 
-        Or in parts of `rows_at_once`, with `more` for all but the last of a cell: the sums are the same, and hold
-        the cell once it is whole.
-
-        Raises:
-            InputError: another number of features, or a row that is not finite.
+        Or in parts of `rows_at_once`, with `more` for all but the last of a cell: the sums are the same, and hold the
+        cell once it is whole. Raises InputError: another number of features, or a row that is not finite.
         """
         block = as_numbers(block)
         if block.ndim != 2 or block.shape[1] != self.d:
@@ -179,9 +162,8 @@ class Sums:
             if weights.shape != (len(block),):
                 raise InputError(f"expected {len(block)} weights, got {weights.shape}: give one a row")
             if not ((weights >= 0) & (weights < math.inf)).all():
-                raise InputError(
-                    f"expected finite weights from 0 up, got {weights.min()} to {weights.max()}: pass counts"
-                )
+                got = f"{weights.min()} to {weights.max()}: pass counts"
+                raise InputError(f"expected finite weights from 0 up, got {got}")
         x = block if block.dtype == np.float64 else block.astype(np.float32, copy=False)
         with one_blas_thread():
             self._update(x, weights, more)
@@ -189,8 +171,10 @@ class Sums:
     def _update(self, x: Array, w: Array | None, more: bool) -> None:
         if self.shift is None:
             self.shift = zeros((self.d,)) if "second" not in self._products else _shift(x)
-        if self._few is not None and len(x) + self._kept_rows() > self.most_kept():
-            self.sum_products()
+        if self._few is not None:
+            kept = sum(len(rows) for parts in (*self._few, self._parts) for rows, _ in parts)
+            if len(x) + kept > self.most_kept():
+                self.sum_products()
         cell = self._summed_cell([(x, w)], self._cell)
         self._cell = cell if more else None
         if self._few is not None:
@@ -204,9 +188,13 @@ class Sums:
         self._derived.clear()
         for name, value in cell.sums.items():
             setattr(self, name, getattr(self, name) + value)
-        self.norm_min, self.norm_max = min(self.norm_min, cell.norm_min), max(self.norm_max, cell.norm_max)
-        self.epsilon = max(self.epsilon, cell.epsilon)
-        self.unit_epsilon = max(self.unit_epsilon, cell.unit_epsilon)
+        self.widen(cell)
+
+    def widen(self, other: Any) -> None:
+        """Take in the extremes of the norms, and the largest machine epsilons, of `other`."""
+        self.norm_min = min(self.norm_min, other.norm_min)
+        for name in ("norm_max", "epsilon", "unit_epsilon"):
+            setattr(self, name, max(getattr(self, name), getattr(other, name)))
 
     def _summed_cell(self, parts: Iterable[tuple[Array, Array | None]], cell: Cell | None = None) -> Cell:
         """The sums of a cell, or more of them, with products unless the rows are kept."""
@@ -232,9 +220,6 @@ class Sums:
         """So many rows are kept at most: a decomposition of more costs as much as one of their products."""
         return self.d // 2
 
-    def _kept_rows(self) -> int:
-        return sum(len(x) for parts in (*(self._few or ()), self._parts) for x, _ in parts)
-
     def _summed(self) -> Self:
         """These sums; where they keep rows, a copy with products in their place."""
         if self._few is None:
@@ -256,8 +241,7 @@ class Sums:
     def merge(self, other: Self) -> Self:
         """The moments of both sets of rows, about this one's shift: exact algebra, rounded in float64.
 
-        Raises:
-            InputError: another number of features, or other sums (`second`, `unit_first`, `unit_second`).
+        Raises InputError: another number of features, or other sums (`second`, `unit_first`, `unit_second`).
         """
         if not isinstance(other, Sums) or (self.d, self._kinds()) != (other.d, other._kinds()):
             got = other.d if isinstance(other, Sums) else shown(other)
@@ -267,12 +251,10 @@ class Sums:
         keeps = self._few is not None and other._few is not None and self.n + other.n <= self.most_kept()
         merged._few = [*(self._few or ()), *(other._few or ())] if keeps else None
         a, b = (self, other) if keeps else (self._summed(), other._summed())
-        for name in _SCALARS:
+        for name in _ADDED:
             setattr(merged, name, getattr(a, name) + getattr(b, name))
-        merged.norm_min = min(a.norm_min, b.norm_min)
-        merged.norm_max = max(a.norm_max, b.norm_max)
-        merged.epsilon = max(a.epsilon, b.epsilon)
-        merged.unit_epsilon = max(a.unit_epsilon, b.unit_epsilon)
+        merged.widen(a)
+        merged.widen(b)
         merged.rounding = np.hypot(a.rounding, b.rounding)
         first, second = b._about(merged.shift)
         merged.first = a.first + first
@@ -304,8 +286,7 @@ class Sums:
     def load(cls, path: Path_) -> Self:
         """Read what `save` wrote.
 
-        Raises:
-            InputError: no such file, or not one that `save` wrote.
+        Raises InputError: no such file, or not one that `save` wrote.
         """
         content, _ = read_tensors(path, format=_FORMAT, what="moments", how="write it with Moments.save")
         return cls.from_tensors(content, path)
@@ -316,10 +297,8 @@ class Sums:
         tensors = {name: tensor for name, tensor in content.items() if name in {"scalars", *_DIMENSIONS}}
         wrong = next(_wrong_parts(tensors), None)
         if wrong is not None:
-            raise InputError(
-                f"expected finite sums of a whole number of rows, got {path} with another {wrong} or none: "
-                "write it anew with Moments.save"
-            )
+            got = f"{path} with another {wrong} or none: write it anew with Moments.save"
+            raise InputError(f"expected finite sums of a whole number of rows, got {got}")
         kinds: dict[str, Any] = {name: name in tensors for name in _KINDS}
         sums = cls(len(tensors["first"]), **kinds)
         sums.sum_products()
@@ -340,9 +319,8 @@ class Sums:
         if not self.has("second"):
             raise InputError("expected second-order sums, got moments made with second=False: sum again")
         if 0 < self.norm_max < SHORTEST:
-            raise InputError(
-                f"expected a row longer than {SHORTEST:.0e}, got {self.norm_max:.3g} at most: scale the rows"
-            )
+            got = f"{self.norm_max:.3g} at most: scale the rows"
+            raise InputError(f"expected a row longer than {SHORTEST:.0e}, got {got}")
 
     def _about(self, shift: Array | None) -> tuple[Array, Array | None]:
         """`first` and `second` as they would be about another shift; no `second` of rows that are kept."""
@@ -386,10 +364,9 @@ def checked_weights(weights: Any, n: int) -> Array | None:
     with np.errstate(over="ignore"):
         total = float(w.sum())
     if not np.isfinite(w).all() or w.min() < 0 or not 0 < total < math.inf:
-        raise InputError(
-            f"expected finite weights from 0 up with a positive, finite sum, got a least of {float(w.min())} "
-            f"and a sum of {total}: pass counts or probabilities, not all of them zero"
-        )
+        got = f"a least of {float(w.min())} and a sum of {total}"
+        then = "pass counts or probabilities, not all of them zero"
+        raise InputError(f"expected finite weights from 0 up with a positive, finite sum, got {got}: {then}")
     return w
 
 

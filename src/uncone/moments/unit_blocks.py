@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,8 @@ from uncone.rows import Array
 from uncone.rows.floats import is_tensor
 from uncone.threads import one_blas_thread
 
-STRETCH = 256
-"""Rows that a block has at first; it doubles whenever there are too many blocks."""
-FEWEST_BLOCKS = 10
-"""With fewer blocks there is no interval."""
+STRETCH = 256  # Rows that a block has at first; it doubles whenever there are too many blocks
+FEWEST_BLOCKS = 10  # With fewer blocks there is no interval
 _MOST_BLOCKS = 128
 _Z = 1.959963984540054
 
@@ -26,25 +25,21 @@ class UnitBlocks:
     """
 
     def __init__(self, widths: Sequence[int]) -> None:
-        self.sums = [np.zeros((0, d)) for d in widths]
-        """Of each layer (blocks, D), float64."""
-        self.counts = np.zeros(0)
-        """(blocks,): rows of each."""
+        self.sums = [np.zeros((0, d)) for d in widths]  # Of each layer (blocks, D), float64
+        self.counts = np.zeros(0)  # (blocks,): rows of each
         self.size = STRETCH
 
     def update(self, layers: Sequence[Any], inverses: Sequence[Array], runs: Array) -> None:
-        """Add rows of the text, which follow those before.
-
-        Args:
-            layers: of each layer (n, D) float32, an array or a tensor.
-            inverses: of each layer (n,): 1 / |x|, 0 where a row is zero.
-            runs: (n,), ascending from 0: rows of one run (a sequence) are in one block.
-        """
-        starts = _stretches(runs)
-        if not len(starts):
+        """Add rows of the text, which follow those before: of each layer (n, D) float32, an array or a tensor, and
+        `inverses` (n,), 1 / |x| or 0 for a zero row. Rows of one of the `runs` (n,), ascending from 0 (sequences), stay
+        in one block."""
+        starts = list[int]()  # of blocks of at least `STRETCH` rows of whole runs
+        for begin in np.flatnonzero(np.diff(runs, prepend=-1)).tolist():
+            if not starts or begin - starts[-1] >= STRETCH:
+                starts.append(begin)
+        if not starts:
             return
-        ends = [*starts[1:].tolist(), len(runs)]
-        cuts = [slice(a, b) for a, b in zip(starts.tolist(), ends, strict=True)]
+        cuts = [slice(a, b) for a, b in pairwise([*starts, len(runs)])]
         with one_blas_thread():
             for layer, (x, inverse) in enumerate(zip(layers, inverses, strict=True)):
                 new = np.stack([_sum(inverse[cut], x[cut]) for cut in cuts])
@@ -56,10 +51,8 @@ class UnitBlocks:
             self._join(self.size)
 
     def mean_cosine_interval(self, layer: int) -> tuple[float, float] | None:
-        """The 95% interval of the mean cosine of a layer by the jackknife over blocks (Tukey 1958).
-
-        None with fewer than 10 blocks. It is symmetric about the mean cosine of all rows.
-        """
+        """The 95% interval of the mean cosine of a layer by the jackknife over blocks (Tukey 1958), symmetric about the
+        mean cosine of all rows; None with fewer than 10 blocks."""
         b = len(self.counts)
         if b < FEWEST_BLOCKS:
             return None
@@ -95,17 +88,7 @@ def _sum(inverse: Array, x: Any) -> Array:
     return np.asarray((torch.from_numpy(inverse).to(x.device) @ x).cpu().numpy(), np.float64)
 
 
-def _stretches(runs: Array) -> Array:
-    """Where blocks of at least `STRETCH` rows of whole runs begin."""
-    begins = np.flatnonzero(np.diff(runs, prepend=-1))
-    starts = list[int]()
-    for begin in begins.tolist():
-        if not starts or begin - starts[-1] >= STRETCH:
-            starts.append(begin)
-    return np.array(starts, np.int64)
-
-
-def _student(degrees: int) -> float:
+def _student(n: int) -> float:
     """The 97.5% quantile of Student's t (Cornish & Fisher 1938), to 0.1% from 9 degrees of freedom on."""
-    z, n = _Z, degrees
+    z = _Z
     return z + (z**3 + z) / (4 * n) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n * n)

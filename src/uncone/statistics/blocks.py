@@ -6,8 +6,7 @@ import numpy as np
 
 from uncone.statistics.arrays import Array
 
-FEWEST_BLOCKS = 10
-"""With fewer blocks there is no interval."""
+FEWEST_BLOCKS = 10  # With fewer blocks there is no interval
 DRAWS, CONFIDENCE = 1000, 0.95
 
 

@@ -7,8 +7,7 @@ import numpy as np
 
 from uncone.statistics.arrays import Array
 
-NORMAL = 1000
-"""From so many degrees of freedom on, Student's t is taken for normal."""
+NORMAL = 1000  # From so many degrees of freedom on, Student's t is taken for normal
 _POINTS = 20_001
 _LARGEST, _LEAST_LOG = 1e4, -680.0
 """Where a table ends: at this point, or where the density is about to leave the range of a float."""
@@ -18,9 +17,8 @@ _LARGEST, _LEAST_LOG = 1e4, -680.0
 def _table(degrees: int) -> tuple[Array, Array]:
     """Points from low to high, and ln P(t > point): the trapezoid rule in asinh t, from the right."""
     normal = degrees >= NORMAL
-    largest = math.sqrt(
-        -2 * _LEAST_LOG if normal else degrees * math.expm1(min(-2 * _LEAST_LOG / (degrees + 1), 100.0))
-    )
+    of_t = degrees * math.expm1(min(-2 * _LEAST_LOG / (degrees + 1), 100.0))
+    largest = math.sqrt(-2 * _LEAST_LOG if normal else of_t)
     end = math.asinh(min(largest, _LARGEST))
     s = np.linspace(-end, end, _POINTS)
     t = np.sinh(s)

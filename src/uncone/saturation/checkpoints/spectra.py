@@ -9,7 +9,7 @@ import numpy as np
 
 from uncone import measure
 from uncone.errors import UndefinedMeasure
-from uncone.measure.spectrum import alpha_req, logit_spectrum
+from uncone.measure.spectrum import fit_alpha, logit_spectrum
 from uncone.moments import Moments
 from uncone.rows import Array
 
@@ -43,7 +43,7 @@ def of_head(m: Moments) -> tuple[dict[str, float], tuple[float, ...], tuple[floa
     values = _known(
         head_entropy=partial(entropy_to_uniform, raw),
         head_entropy_centered=partial(entropy_to_uniform, centered),
-        head_alpha=partial(alpha_req, centered),
+        head_alpha=lambda: fit_alpha(centered)[0],
     )
     sides = np.sqrt(raw * m.weight), np.sqrt(centered * (m.weight - 1))
     first, second = (tuple(side[:MOST_VALUES].tolist()) for side in sides)
@@ -71,7 +71,7 @@ def of_states(states: Any, head: Moments) -> tuple[dict[str, float], tuple[float
         logit_entropy=partial(entropy_to_uniform, np.square(logits)),
         states_anisotropy=lambda: float(measure.mean_cosine(m)),
         states_rankme=lambda: float(measure.rankme(m)),
-        states_alpha=lambda: alpha_req(m.spectrum(centered=True)),
+        states_alpha=lambda: fit_alpha(m.spectrum(centered=True))[0],
     )
     return values, tuple(logits[:MOST_VALUES].tolist())
 
