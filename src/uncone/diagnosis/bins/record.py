@@ -111,8 +111,7 @@ def by_count_blocks(by_count: FrequencyBins | None) -> tuple[Block, ...]:
         Table(columns, tuple(rows), columns[1:]),
         Text(
             f"{by_count.compared} {by_count.common} Beside I(W): that of as many rows drawn from all, as fewer rows "
-            "have a "
-            "lower one.",
+            "have a lower one.",
             "quiet",
         ),
         Figure(

@@ -39,8 +39,7 @@ _DEFINITION = (
     "the "
     'states, and "at most" bounds that of any direction. The search sees half of the text\'s windows and the rest is held out. '
     "Random signs: each state times +1 or -1. Without their mean states have no such direction, as 0 is their mean. "
-    "Unit "
-    "length: the margin is a cosine."
+    "Unit length: the margin is a cosine."
 )
 
 
@@ -394,9 +393,8 @@ def _verdict(found: NegativeDirection) -> str:
         return f"Undecided: {counted(found.n, 'state')} avoid one direction, but {share} of {counted(found.held_out, 'held-out state')} do not.{own}"
     if not found.n:
         return (
-            "This norm alone gives no direction, as its sum of bias / gain is 0 or rounding: whether states avoid "
-            "one is a "
-            "question to a text."
+            "This norm alone gives no direction, as its sum of bias / gain is 0 or rounding: whether states avoid one "
+            "is a question to a text."
         )
     if found.margin is not None and not found.held_out:
         return f"Undecided: {counted(found.n, 'state')} avoid one direction, but too few to hold some out."

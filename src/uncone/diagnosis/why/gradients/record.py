@@ -118,8 +118,7 @@ class GradientLedger:
         )
         return (
             f"The mean state has {percent(self.mean_state_share, precise=True)} of the mean norm of states, the mean "
-            "row "
-            f"{percent(self.mean_row_share, precise=True)} of that of rows.{opposite} The mean row adds "
+            f"row {percent(self.mean_row_share, precise=True)} of that of rows.{opposite} The mean row adds "
             f"{number(self.logit_of_mean_row)} to every logit of a state, in the mean of absolute values."
         )
 
@@ -131,15 +130,12 @@ class GradientLedger:
 
     def _reading(self) -> str:
         return (
-            f"{count(self.tokens)} targets in {count(self.micro_batches)} micro-batches, {count(self.rare_targets)} "
-            "of them rare; "
-            f"loss {number(self.nats)} nats. {self.definition} Norms are mean norms of a row's gradient, of the mean "
-            "loss: whole, the pull of own "
-            "targets, the push of frequent and of rare ones. "
-            "Budgets are probability a target, in per cent: pulled 1 - p of own targets, pushed p of other targets. "
-            "Net: pulled less pushed, "
-            "± what it would vary by if the model had drawn the targets. Adam's moments are means over the "
-            "micro-batches, at the model as it is."
+            f"{count(self.tokens)} targets in {count(self.micro_batches)} micro-batches, {count(self.rare_targets)} of "
+            f"them rare; loss {number(self.nats)} nats. {self.definition} Norms are mean norms of a row's gradient, of "
+            "the mean loss: whole, the pull of own targets, the push of frequent and of rare ones. Budgets are "
+            "probability a target, in per cent: pulled 1 - p of own targets, pushed p of other targets. Net: pulled "
+            "less pushed, ± what it would vary by if the model had drawn the targets. Adam's moments are means over "
+            "the micro-batches, at the model as it is."
         )
 
 

@@ -113,6 +113,5 @@ def _verdict(level: Level, rank: float, reference: float, most: int) -> str:
     }[level]
     return (
         f"{said}: between contexts their effective rank is {number(rank)} of {count(most)}, "
-        f"{percent(rank / reference)} of "
-        f"that of an isotropic head and isotropic states ({number(reference)})."
+        f"{percent(rank / reference)} of that of an isotropic head and isotropic states ({number(reference)})."
     )

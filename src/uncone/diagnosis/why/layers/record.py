@@ -18,16 +18,12 @@ _LINES = (
 )
 _READING = (
     "Mean cosine: of two random states, with its 95% interval over stretches of the text. Self: mean cosine of two "
-    "states of "
-    "one token; intra: of a state and the mean of its segment; MEV: share of the first singular direction of a "
-    "token's states. "
-    "All three are less their baseline: the mean cosine of the layer, and for MEV that of as many random states. "
-    "A state is part of the mean of its segment, so that intra is above 0 for random tokens too: that value is in "
-    "brackets. "
-    "Effective rank: of that of an isotropic cloud. "
-    "First direction: share in the sum of squares as stored, and of the variance. Rogue: the largest share of the "
-    "mean cosine "
-    "that one dimension has. Within clusters: mean cosine of different tokens once each cluster's mean is taken out."
+    "states of one token; intra: of a state and the mean of its segment; MEV: share of the first singular direction of "
+    "a token's states. All three are less their baseline: the mean cosine of the layer, and for MEV that of as many "
+    "random states. A state is part of the mean of its segment, so that intra is above 0 for random tokens too: that "
+    "value is in brackets. Effective rank: of that of an isotropic cloud. First direction: share in the sum of squares "
+    "as stored, and of the variance. Rogue: the largest share of the mean cosine that one dimension has. Within "
+    "clusters: mean cosine of different tokens once each cluster's mean is taken out."
 )
 
 
@@ -138,11 +134,9 @@ class LogitSpectrum:
             Figure("Logit spectrum", (chart,) if curves else ()),
             Text(
                 f"Singular values of the centred logits of {count(self.tokens)} states ({self.layer}) over a "
-                "vocabulary of "
-                f"{count(self.vocabulary)}: at most {count(self.most)} directions. A map between head and states, or "
-                "a row "
-                f"added to all rows of the head, changes none of them. {head}Of the squared logits "
-                f"{percent(self.mean_share)} are the same in every context, as a bias would give them.",
+                f"vocabulary of {count(self.vocabulary)}: at most {count(self.most)} directions. A map between head "
+                f"and states, or a row added to all rows of the head, changes none of them. {head}Of the squared "
+                f"logits {percent(self.mean_share)} are the same in every context, as a bias would give them.",
                 "quiet",
             ),
         )
@@ -207,8 +201,7 @@ class LayerProfile:
         early = "; the run stopped early, as the intervals were narrow" if self.stopped else ""
         return (
             f"{count(self.tokens)} tokens in {count(self.sequences)} sequences; apart: {count(self.special)} special "
-            "tokens "
-            f"and {count(self.sinks)} sinks{early}"
+            f"tokens and {count(self.sinks)} sinks{early}"
         )
 
     def _table(self) -> Table:

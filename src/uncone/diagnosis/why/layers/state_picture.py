@@ -31,8 +31,7 @@ def picture_of(states: LayerStates, layer: int, counts: Any) -> Picture:
     if getattr(counts, "shape", None) != (len(states.labels),) or counts.dtype.kind not in "biu":
         raise InputError(
             f"expected whole counts of {len(states.labels)} ids, got "
-            f"{getattr(counts, 'shape', type(counts).__name__)}: "
-            "count the tokens with this model's tokenizer"
+            f"{getattr(counts, 'shape', type(counts).__name__)}: count the tokens with this model's tokenizer"
         )
     sample = states.sample
     places = np.unique(np.rint(np.linspace(0, len(sample.ids) - 1, min(MOST_DRAWN, len(sample.ids)))).astype(np.int64))

@@ -56,9 +56,8 @@ class MarginClaim:
             Table(columns, rows, columns[1:]),
             Text(
                 f"Margin: the target's logit less the largest other one, in nats, of {count(self.targets)} targets. "
-                "Largest change: of any "
-                "margin, over the mean absolute margin as stored. Over rows' norm: the mean margin over the mean "
-                "norm of rows.",
+                "Largest change: of any margin, over the mean absolute margin as stored. Over rows' norm: the mean "
+                "margin over the mean norm of rows.",
                 "quiet",
             ),
         )

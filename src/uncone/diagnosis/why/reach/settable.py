@@ -27,11 +27,10 @@ MOST_WORK = 2e12
 """Multiplications: some two minutes on two cores."""
 Kind = Literal["random", "top"]
 _DEFINITION = (
-    "A set is settable if a direction has its rows level and above all others, and the rows are affinely "
-    "independent: then "
-    "some state gives its tokens any probabilities among them, with as little as wanted left to the others. The size "
-    "is the "
-    "largest one of which at least half of the sets are settable. Biases change nothing here, since states may grow."
+    "A set is settable if a direction has its rows level and above all others, and the rows are affinely independent: "
+    "then some state gives its tokens any probabilities among them, with as little as wanted left to the others. The "
+    "size is the largest one of which at least half of the sets are settable. Biases change nothing here, since states "
+    "may grow."
 )
 
 
@@ -89,8 +88,7 @@ def settable_tokens(
     gaussian = gaussian_settable(v, d)
     verdict = (
         f"States can set {least['random'] or 'about '}{counted(largest['random'], 'random token')} freely above all "
-        "others, of "
-        f"{v:,} in {d:,} dimensions; a head of normal rows has {gaussian:,}."
+        f"others, of {v:,} in {d:,} dimensions; a head of normal rows has {gaussian:,}."
     )
     if "top" in largest:
         verdict += f" Of the most likely tokens of a state {least['top']}{largest['top']:,} can be set."

@@ -208,8 +208,7 @@ def _verdict(v: int, never: int, hardly: int, tied: int, undecided: int) -> str:
     if hardly:
         parts.append(
             f"{hardly:,} of {counted(v, 'token')} can lead all others by no more than {EPSILON:g} of what a typical "
-            "token "
-            "can, if at all"
+            "token can, if at all"
         )
     if tied:
         parts.append(f"{counted(tied, 'token')} can only tie, as another token has an equal row")
@@ -222,10 +221,9 @@ def _verdict(v: int, never: int, hardly: int, tied: int, undecided: int) -> str:
 
 def _definition(is_biased: bool, states: int, seen: int) -> str:
     text = (
-        "Any vector counts as a state, so the layers before the head may reach fewer tokens. A token is unreachable "
-        "if a "
-        "mixture of other rows has a logit at least as large for every state"
-        f"{', biases included' if is_biased else ''}."
+        "Any vector counts as a state, so the layers before the head may reach fewer tokens. A token is unreachable if "
+        "a mixture of other rows has a logit at least as large for every "
+        f"state{', biases included' if is_biased else ''}."
     )
     if states:
         text += f" On the text {counted(seen, 'token')} {plural(seen, 'was', 'were')} the most likely one for one of {counted(states, 'state')}."
