@@ -18,7 +18,7 @@ from uncone.records.names import detail, find
 from uncone.records.parts import DEFECTS, Finding, Group, Groups, Level, Measurement, Norms, OddRows, Picture, Spectrum
 from uncone.records.readings import is_centered, readings_blocks
 from uncone.records.record import Record, made_with
-from uncone.records.text import count, counted, listing, number, optional, plural, title
+from uncone.records.text import count, counted, listing, number, optional, title
 from uncone.records.token_text import shown_token
 from uncone.records.tokens import FrequencyGroups, UnderTrained
 
@@ -64,19 +64,15 @@ class Subject:
     norms: Norms | None  # the distribution of row lengths
     picture: Picture | None  # coordinates for the cone picture
     without_effect: tuple[Measurement, ...] = ()  # of a head: raw readings that no probability depends on
-    """Raw readings of a head that no probability depends on (a vector added to all rows changes none)."""
     left_out: int = 0  # rows that are not finite and were left out on request
-    """Rows that are not finite and were left out on request."""
     notes: tuple[str, ...] = ()  # what is to be said about this matrix
     # frequent, medium, rare and reserved rows compared; of a collection only with counts
     frequency_groups: FrequencyGroups | None = None
     under_trained: UnderTrained | None = None  # rows that look untrained; `null` for a collection
     odd_rows: tuple[OddRows, ...] = ()  # zero, equal and giant rows
     placed: tuple[Placed, ...] = ()  # readings among those of known models
-    """Readings among those of known models."""
     # rows by measured frequency, where there are counts: see [its records](explain_records.md)
     by_count: FrequencyBins | None = None
-    """Rows by how often their tokens were counted in a text; None where no counts were given."""
 
     def measurement(self, name: str) -> Measurement:
         """The measurement called `name`; KeyError where it was not taken."""
@@ -95,9 +91,9 @@ class Subject:
         size = f"{counted(self.n, 'row')} x {counted(self.d, 'column')}"
         fixed, notes = bool(self.without_effect), self.notes
         if self.left_out:
-            words = plural(self.left_out, "row that is not finite was", "rows that are not finite were")
-            notes = (f"{count(self.left_out)} {words} left out, as asked.", *notes)
-        findings = sorted(self.findings, key=lambda finding: LEVELS.index(finding.level))
+            rows = counted(self.left_out, "row that is not finite was", "rows that are not finite were")
+            notes = (f"{rows} left out, as asked.", *notes)
+        findings, is_random = self._by_level(), any(f.cause == "untrained" for f in self.findings)
         return shown(
             Heading(self.title, 2, about=f"{size}, {self.dtype}, {self.source}"),
             *map(_finding, findings),
@@ -106,21 +102,21 @@ class Subject:
             self._figures(),
             tokens.frequency_blocks(self.frequency_groups),
             by_count_blocks(self.by_count),
-            ()
-            if any(f.cause == "untrained" for f in self.findings)
-            else tokens.under_trained_blocks(self.under_trained),
+            () if is_random else tokens.under_trained_blocks(self.under_trained),
             readings_blocks("Measurements", _GAUGE_FIXED if fixed else "", self.measurements, fixed=fixed),
             folded(readings_blocks(WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, self.without_effect, of="Raw readings")),
             section("Notes", Bullets(notes)),
         )
+
+    def _by_level(self) -> list[Finding]:
+        return sorted(self.findings, key=lambda finding: LEVELS.index(finding.level))
 
     def gauges(self, *, of_many: bool = False) -> Gauges:
         """Three numbers: those that defects rest on, the worst first, then the usual ones.
 
         With `of_many` matrices each says whose number it is.
         """
-        taken, chosen = {m.name: m for m in self.measurements}, dict[str, Gauge]()
-        findings = sorted(self.findings, key=lambda finding: LEVELS.index(finding.level))
+        taken, chosen, findings = {m.name: m for m in self.measurements}, dict[str, Gauge](), self._by_level()
         resting = {name: finding for finding in reversed(findings) for name in finding.measures}
         whose = self.title if of_many else ""
 
@@ -203,7 +199,6 @@ class Diagnosis(Record):
     versions: Mapping[str, str] = field(default_factory=dict)  # what made it
     # what texts say, where they were given: see [its records](explain_records.md)
     explanation: Explanation | None = None
-    """Why, where a text was given."""
 
     def blocks(self) -> tuple[Block, ...]:
         worst = self.level
@@ -249,9 +244,9 @@ class Diagnosis(Record):
     def __contains__(self, name: object) -> bool:
         try:
             self[str(name)]
+            return True
         except UnknownName:
             return False
-        return True
 
     def keys(self) -> list[str]:
         """The names of the readings: `dict(d)` holds all of them."""
@@ -303,14 +298,11 @@ def _judged(finding: Finding) -> tuple[str, Level]:
 
 def nearest_bin(groups: Groups | None) -> Group | None:
     """The bin, not mostly of reserved rows, that lies nearest to the reserved ones."""
-    if groups is None:
-        return None
-    compared = [
-        group
-        for group in groups.bins
-        if group.cosine_to_reserved is not None and (2 * group.reserved_rows < group.n or not groups.reserved_by_name)
-    ]
-    return max(compared, key=lambda group: group.cosine_to_reserved or 0.0, default=None)
+    bins = (
+        () if groups is None else (g for g in groups.bins if 2 * g.reserved_rows < g.n or not groups.reserved_by_name)
+    )
+    compared = [g for g in bins if g.cosine_to_reserved is not None]
+    return max(compared, key=lambda g: g.cosine_to_reserved or 0.0, default=None)
 
 
 def _farthest(name: str, labels: Sequence[str]) -> tuple[str | Cell, ...]:
