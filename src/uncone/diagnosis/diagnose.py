@@ -58,13 +58,8 @@ def diagnose(
             empty, no UTF-8, or of a model without a tokenizer.
         UnsupportedModel: the table or the head cannot be found in the model's files.
     """
-    of_text = {
-        "resume": resume,
-        "device": device,
-        "dtype": dtype,
-        "reach": reach or None,
-        "tokens": None if tokens == MOST_TOKENS else tokens,
-    }
+    others = {"reach": reach or None, "tokens": None if tokens == MOST_TOKENS else tokens}
+    of_text = {"resume": resume, "device": device, "dtype": dtype} | others
     given = next((name for name, value in of_text.items() if value is not None), None)
     if text is None and given is not None:
         raise InputError(f"expected --text with --{given}, got none: name a text to run the model on")
@@ -83,7 +78,7 @@ def diagnose(
             progress,
             role_of(name, rows, opened.rows),
             counts,
-            neighbours,
+            neighbours=neighbours,
             logits=reading.logits if reading is not None and name == "head" else None,
             advice=advice_for(spec, name, opened.editable),
             capped=opened.cap is not None,

@@ -1,5 +1,4 @@
-"""Why? What texts say of a model: how often tokens occur, its layers, the direction states avoid, where the push comes
-from."""
+"""Why? What texts say of a model: a part for each question."""
 
 import os
 import re
@@ -39,17 +38,13 @@ class TextReading:
 
     spec: Path_
     texts: tuple[Path_, ...]
-    counts: Array
-    """How often each token occurs: (V,) as given, or in these texts."""
+    counts: Array  # (V,) as given, or in these texts
     frequencies: TokenFrequencies
-    counted_in: str
-    """Where `counts` come from, in words."""
-    tokens: int = MOST_TOKENS
-    progress: Progress | None = None
-    runs: bool = True
-    """What runs models is installed."""
-    reach: bool = False
-    """Search which tokens can be predicted, and which can be set freely."""
+    counted_in: str  # where `counts` come from, in words
+    tokens: int
+    progress: Progress | None
+    runs: bool  # what runs models is installed
+    reach: bool  # search which tokens can be predicted, and which can be set freely
     profile: LayerProfile | None = None
     direction: NegativeDirection | None = None
     gradients: GradientLedger | None = None
@@ -57,8 +52,7 @@ class TextReading:
     unreachable: UnreachableTokens | None = None
     settable: SettableTokens | None = None
     notes: list[str] = field(default_factory=list)
-    _layers: Any = None
-    """`LayerStates`, once the model has run."""
+    _layers: Any = None  # `LayerStates`, once the model has run
 
     @property
     def logits(self) -> LogitSpectrum | None:
@@ -103,15 +97,16 @@ class TextReading:
                 )
             with self._or_note("The margins"):
                 self.margins = margin_claim(states, progress=self.progress)
-        head = self._head(states)
+        layers = self._layers
+        of = None if layers is None else layers.head
+        head = (states.head, states.bias) if states is not None else None if of is None else (of.weight, of.bias)
         if head is not None and not self.reach:
             self.notes.append(_left_out(*head[0].shape))
         elif head is not None:
             with self._or_note("The tokens that can never be predicted"):
                 weight, bias = head
                 labels = None if self._layers is None else self._layers.labels
-                last = None if states is None else states.states
-                scale = 1.0 if states is None else states.scale
+                last, scale = (None, 1.0) if states is None else (states.states, states.scale)
                 self.unreachable = unreachable.unreachable_tokens(
                     weight, bias, labels=labels, states=last, scale=scale, progress=self.progress
                 )
@@ -121,38 +116,34 @@ class TextReading:
     def explanation(self, subjects: Sequence[Subject]) -> Explanation:
         """The record; its first clauses are what frequency says of the rows of `subjects`."""
         parts = (self.profile, self.direction, self.gradients, self.margins, self.unreachable, self.settable)
-        told = tuple(_first_sentence(part.verdict) for part in parts if part is not None)
+        verdicts = (part.verdict for part in parts if part is not None)
+        told = tuple(re.split(r"(?<=\.) (?=[A-Z])", verdict, maxsplit=1)[0] for verdict in verdicts)
         shaped = tuple(f"Rows of {s.name}: {s.by_count.verdict}" for s in subjects if s.by_count is not None)
         return Explanation((*shaped, *told), self.frequencies, *parts, tuple(self.notes))
 
     def _last_states(self) -> Any:
         """What the head of a causal model reads on the beginning of the texts."""
-        if self._layers is None:  # a note has said why
+        layers = self._layers
+        if layers is None:  # a note has said why
             return None
-        if not self._layers.causal or self._layers.head is None:
-            why = self._layers.why_no_head if self._layers.head is None else "the model does not predict the next token"
+        if not layers.causal or layers.head is None:
+            why = layers.why_no_head if layers.head is None else "the model does not predict the next token"
             self.notes.append(f"Questions of an output head were left out: {why}.")
             return None
-        if self._layers.why_no_last:
-            self.notes.append(f"The gradients could not be read: {self._layers.why_no_last}.")
-        return self._layers.last
+        if layers.why_no_last:
+            self.notes.append(f"The gradients could not be read: {layers.why_no_last}.")
+        return layers.last
 
     def _direction(self, states: Any) -> NegativeDirection | None:
+        norm = None
         if states is not None:
-            return uniformly_negative_direction(
-                states.states, norm=states.norm, windows=states.windows, progress=self.progress
-            )
-        if self._layers is None:
+            hidden, norm, windows = states.states, states.norm, states.windows
+        elif self._layers is not None:
+            sample, layer = self._layers.sample, self._layers.read
+            hidden, windows = sample.layers[-1 if layer is None else layer], sample.segments
+        else:
             return None
-        sample, layer = self._layers.sample, self._layers.read
-        place = len(self._layers.layers) - 1 if layer is None else layer
-        return uniformly_negative_direction(sample.layers[place], windows=sample.segments, progress=self.progress)
-
-    def _head(self, states: Any) -> tuple[Any, Any] | None:
-        if states is not None:
-            return states.head, states.bias
-        of = None if self._layers is None else self._layers.head
-        return None if of is None else (of.weight, of.bias)
+        return uniformly_negative_direction(hidden, norm=norm, windows=windows, progress=self.progress)
 
     @contextmanager
     def _or_note(self, what: str, asked: Any = UnconeError) -> Iterator[None]:
@@ -167,13 +158,9 @@ def _left_out(v: int, d: int) -> str:
     """That the searches of a head were not asked for, and what they take at most."""
     work = unreachable.MOST_WORK + settable.MOST_WORK
     return (
-        f"Which tokens of the head ({v:,} x {d:,}) can never be predicted, and which sets can be set freely, was not searched: "
-        f"--reach (reach=True) does, with up to {work / 1e12:.0f} trillion multiplications, minutes on two cores."
+        f"Which tokens of the head ({v:,} x {d:,}) can never be predicted, and which sets can be set freely, was not "
+        f"searched: --reach (reach=True) does, with up to {work / 1e12:.0f} trillion multiplications, minutes on two cores."
     )
-
-
-def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=\.) (?=[A-Z])", text, maxsplit=1)[0]
 
 
 def begin(
@@ -190,24 +177,20 @@ def begin(
     Raises:
         InputError: no whole model with a tokenizer, no text, or one that is empty or no UTF-8.
     """
-    whole = isinstance(spec, str | os.PathLike) and (lambda at: at[1] is None and is_model(at[0]))(split(spec))
-    if not whole:
+    place, part = split(spec) if isinstance(spec, str | os.PathLike) else (None, None)
+    if place is None or part is not None or not is_model(place):
         raise InputError("expected a whole model with a text, got rows alone: name the model's directory")
     texts = (text,) if isinstance(text, str | os.PathLike) else tuple(text)
     for one in filter(is_counts, texts):
-        raise InputError(
-            f"expected a text, got the counts {Path(one).name}: give them as counts, and a text beside them"
-        )
+        named = f"the counts {Path(one).name}: give them as counts, and a text beside them"
+        raise InputError(f"expected a text, got {named}")
     open_texts(texts)
     counted = count_tokens(spec, texts, words=False, progress=progress)
-    notes, of = list[str](), counted.vocabulary
+    used, notes, of, counted_in = counted.counts, list[str](), counted.vocabulary, "in these texts"
     if counts is not None:
         given = as_counts(counts, of.size, of.labels)
-        notes += given.notes
-    used = counted.counts if counts is None else given.counts
+        used, notes, counted_in = given.counts, [*given.notes], "in the counts given"
     runs = all(find_spec(package) is not None for package in ("torch", "transformers"))
     notes += [] if runs else [f"Only frequencies were read: {NEEDS}."]
-    counted_in = "in these texts" if counts is None else "in the counts given"
-    return TextReading(
-        spec, texts, used, token_frequencies(counted), counted_in, tokens, progress, runs, reach, notes=notes
-    )
+    often = token_frequencies(counted)
+    return TextReading(spec, texts, used, often, counted_in, tokens, progress, runs, reach, notes=notes)
