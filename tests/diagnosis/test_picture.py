@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import uncone
 from tests.report.records_example import make_diagnosis, make_picture
-from uncone.diagnosis.picture import MOST_POINTS, _evenly, _sample, draw_picture
+from uncone.diagnosis.picture import MOST_POINTS, _sample, draw_picture, evenly
 from uncone.diagnosis.record import Diagnosis
 from uncone.errors import InputError
 from uncone.measure import Reserved
@@ -107,8 +107,8 @@ def test_with_more_reserved_rows_than_half_the_room_they_are_sampled_too() -> No
 def test_a_sample_is_that_of_listed_rows(n: int, share: float, seed: int) -> None:
     reserved = np.flatnonzero(np.random.default_rng(seed).random(n) < share**4)
     others = np.setdiff1d(np.arange(n), reserved)
-    kept = reserved[_evenly(len(reserved), MOST_POINTS // 2)]
-    listed = np.concatenate([kept, others[_evenly(len(others), MOST_POINTS - len(kept))]])
+    kept = reserved[evenly(len(reserved), MOST_POINTS // 2)]
+    listed = np.concatenate([kept, others[evenly(len(others), MOST_POINTS - len(kept))]])
     assert np.array_equal(_sample(n, Reserved(reserved, "", True)), np.sort(listed))
 
 

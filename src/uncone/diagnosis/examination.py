@@ -40,8 +40,6 @@ OF_THE_GAUGE = tuple(one for one in MEASURES if one[0] in _GAUGE)
 
 
 class Examination:
-    """One matrix, from rows to the `Subject`."""
-
     def __init__(
         self,
         name: str,

@@ -87,14 +87,14 @@ def _sample(n: int, reserved: Reserved | None) -> Array:
     if n <= MOST_POINTS:
         return np.arange(n)
     apart = np.empty(0, np.int64) if reserved is None else reserved.indices
-    kept = apart[_evenly(len(apart), MOST_POINTS // 2)]
+    kept = apart[evenly(len(apart), MOST_POINTS // 2)]
     # Places among the other rows, which are not listed: they may be 100 million.
-    others = _evenly(n - len(apart), MOST_POINTS - len(kept))
+    others = evenly(n - len(apart), MOST_POINTS - len(kept))
     before = apart - np.arange(len(apart))  # how many other rows stand before each reserved one
     return np.sort(np.concatenate([kept, others + np.searchsorted(before, others, side="right")]))
 
 
-def _evenly(n: int, most: int) -> Array:
+def evenly(n: int, most: int) -> Array:
     """At most `most` places among `n`, evenly spaced, with the first and the last."""
     return np.rint(np.linspace(0, n - 1, min(n, most))).astype(np.int64)
 

@@ -15,7 +15,7 @@ from uncone.records.brief import part
 from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
 from uncone.records.layout import folded, named, section, shown
 from uncone.records.names import detail, find
-from uncone.records.parts import DEFECTS, Finding, Group, Groups, Level, Measurement, Norms, OddRows, Picture, Spectrum
+from uncone.records.parts import Finding, Group, Groups, Level, Measurement, Norms, OddRows, Picture, Spectrum
 from uncone.records.readings import is_centered, readings_blocks
 from uncone.records.record import Record, made_with
 from uncone.records.text import count, counted, listing, number, optional, title
@@ -24,14 +24,7 @@ from uncone.records.tokens import FrequencyGroups, UnderTrained
 
 LEVELS: tuple[Level, ...] = ("severe", "warning", "note", "healthy", "structure", "no_effect")
 """Worst first; then what is neither good nor bad."""
-LABELS: dict[Level, str] = {
-    "severe": "SEVERE",
-    "warning": "WARNING",
-    "note": "NOTE",
-    "healthy": "NO DEFECT",
-    "structure": "STRUCTURE",
-    "no_effect": "NO EFFECT",
-}
+LABELS = {level: "NO DEFECT" if level == "healthy" else level.replace("_", " ").upper() for level in LEVELS}
 WITHOUT_EFFECT = "No effect on probabilities"
 WITHOUT_EFFECT_REASON = (
     "Adding one vector to every row of the head adds the same to every logit of a position, and softmax "
@@ -112,10 +105,7 @@ class Subject:
         return sorted(self.findings, key=lambda finding: LEVELS.index(finding.level))
 
     def gauges(self, *, of_many: bool = False) -> Gauges:
-        """Three numbers: those that defects rest on, the worst first, then the usual ones.
-
-        With `of_many` matrices each says whose number it is.
-        """
+        """Three numbers: those that defects rest on, the worst first, then the usual; `of_many` matrices say whose."""
         taken, chosen, findings = {m.name: m for m in self.measurements}, dict[str, Gauge](), self._by_level()
         resting = {name: finding for finding in reversed(findings) for name in finding.measures}
         whose = self.title if of_many else ""
@@ -123,12 +113,11 @@ class Subject:
         def add(name: str) -> None:
             if name in taken and name not in chosen:
                 m, finding = taken[name], resting.get(name)
-                used = _USED[is_centered(m, bool(self.without_effect))]
-                about = ", ".join(part for part in (whose, used) if part)
+                about = ", ".join(filter(None, (whose, _USED[is_centered(m, bool(self.without_effect))])))
                 told = (title(m.name), m.value, m.reason, m.reference, m.range, m.better, about)
                 chosen[name] = Gauge(*told, *(() if finding is None else _judged(finding)))
 
-        for finding in (finding for finding in findings if finding.level in DEFECTS):
+        for finding in filter(lambda finding: finding.is_defect, findings):
             if finding.cause == "degenerate_tail" and (nearest := nearest_bin(self.groups)) is not None:
                 label = f"Cosine of ids {count(nearest.start)} to {count(nearest.stop - 1)} to "
                 label += "reserved rows" if self.groups and self.groups.reserved_by_name else "the last ids"
@@ -153,14 +142,14 @@ class Subject:
 
     def _found(self) -> str:
         """What was found in the rows, for the caption of their picture."""
-        causes = {f.cause: f for f in self.findings}
-        defects = [title(f.cause).lower() for f in self.findings if f.level in DEFECTS]
+        causes = {f.cause for f in self.findings}
         if "not_measured" in causes or not causes:
             return "Too little to judge."
-        none = "The rows look random." if "untrained" in causes else "No defect was found in these rows."
-        said = f"Found in these rows: {listing(defects)}." if defects else none
+        said = "The rows look random." if "untrained" in causes else "No defect was found in these rows."
+        if defects := [title(f.cause).lower() for f in self.findings if f.is_defect]:
+            said = f"Found in these rows: {listing(defects)}."
         no_effect = any(f.level == "no_effect" for f in self.findings)
-        return said + (" The common direction of the head changes no probability." if no_effect else "")
+        return said + " The common direction of the head changes no probability." * no_effect
 
     def _figures(self) -> Iterator[Block]:
         groups, spectrum = self.groups, None if self.spectrum is None else spectrum_chart(self.spectrum)
@@ -202,20 +191,17 @@ class Diagnosis(Record):
 
     def blocks(self) -> tuple[Block, ...]:
         worst = self.level
+        first = next((one for one in self.subjects if any(f.level == worst for f in one.findings)), None)
+        first = first or next(iter(self.subjects), None)
         return shown(
             Heading(self.verdict, 1, LABELS[worst] if worst else "", worst or ""),
             Text(self.name, "quiet"),
-            *(self.subjects[place].gauges(of_many=len(self.subjects) > 1) for place in self._worst()),
+            () if first is None else first.gauges(of_many=len(self.subjects) > 1),
             *(named(one.blocks(), one.name if place else "") for place, one in enumerate(self.subjects)),
             () if self.explanation is None else self.explanation.blocks(),
             section("Notes", Bullets(self.notes), level=2),
             Text(made_with(self.versions), "quiet"),
         )
-
-    def _worst(self) -> list[int]:
-        """The place of the subject with the worst finding, whose numbers stand first."""
-        levels = [min((LEVELS.index(f.level) for f in one.findings), default=99) for one in self.subjects]
-        return [levels.index(min(levels))] if levels else []
 
     @property
     def level(self) -> Level | None:
@@ -298,11 +284,13 @@ def _judged(finding: Finding) -> tuple[str, Level]:
 
 def nearest_bin(groups: Groups | None) -> Group | None:
     """The bin, not mostly of reserved rows, that lies nearest to the reserved ones."""
-    bins = (
-        () if groups is None else (g for g in groups.bins if 2 * g.reserved_rows < g.n or not groups.reserved_by_name)
-    )
-    compared = [g for g in bins if g.cosine_to_reserved is not None]
+    compared = () if groups is None else (g for g in unreserved_bins(groups) if g.cosine_to_reserved is not None)
     return max(compared, key=lambda g: g.cosine_to_reserved or 0.0, default=None)
+
+
+def unreserved_bins(groups: Groups) -> Iterator[Group]:
+    """The bins that are not mostly of rows reserved by name."""
+    return (g for g in groups.bins if 2 * g.reserved_rows < g.n or not groups.reserved_by_name)
 
 
 def _farthest(name: str, labels: Sequence[str]) -> tuple[str | Cell, ...]:
@@ -311,15 +299,15 @@ def _farthest(name: str, labels: Sequence[str]) -> tuple[str | Cell, ...]:
 
 
 def _by_id(groups: Groups, charts: tuple[Any, ...]) -> Figure:
-    first, last = count(groups.bins[0].start), count(groups.bins[-1].stop - 1)
     size, reserved = count(groups.bin_size), groups.reserved_group
     shaded = "reserved rows" if groups.reserved_by_name else "the last ids, in place of reserved rows"
     caption = f"Dashed: what an isotropic cloud gives. Shaded: bins that hold {shaded}."
     if reserved is not None:
-        cosine = optional(reserved.mean_cosine, (-1, 1))
-        among = f"; their mean cosine among themselves: {cosine}" if reserved.mean_cosine is not None else ""
+        cosine = reserved.mean_cosine
+        among = "" if cosine is None else f"; their mean cosine among themselves: {number(cosine, limits=(-1, 1))}"
         caption += f" Reserved: {groups.reserved}, {counted(reserved.n, 'row')}{among}."
-    spark = f"By row id, {first} to {last}, bins of {size}:"
+    ids = f"{count(groups.bins[0].start)} to {count(groups.bins[-1].stop - 1)}"
+    spark = f"By row id, {ids}, bins of {size}:"
     return Figure("By row id", charts, caption, (("bins", f"a bin of {size} ids"),), spark)
 
 

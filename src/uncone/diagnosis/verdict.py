@@ -66,9 +66,9 @@ def _told(subject: Subject, finding: Finding) -> dict[str, str]:
     """What the words of a problem name: readings, and how far the finding goes."""
     values = {m.name: _short(m.value) for m in subject.measurements if m.value is not None}
     n = 0 if subject.under_trained is None else subject.under_trained.found or 0
-    rows = {one.kind: (one.n, "about " * (one.sampled > 1)) for one in subject.odd_rows}
-    rows["left_out"] = (subject.left_out, "")
-    odd = {kind: about + counted(k, "of its rows is", "of its rows are") for kind, (k, about) in rows.items()}
+    rows = [(one.kind, one.n, "about " * (one.sampled > 1)) for one in subject.odd_rows]
+    counts = [*rows, ("left_out", subject.left_out, "")]
+    odd = {kind: about + counted(k, "of its rows is", "of its rows are") for kind, k, about in counts}
     others = {
         "d": f"{subject.d:,}",
         "tail": _tail_words(subject) if finding.cause == "degenerate_tail" else "",

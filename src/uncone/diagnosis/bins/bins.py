@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from uncone.diagnosis.advice import Advice
+from uncone.diagnosis.record import unreserved_bins
 from uncone.records.parts import Finding, Group, Groups, Level, Measurement, OddRows
 from uncone.records.text import counted, listing, plural
 
@@ -21,7 +22,6 @@ _SHOWN = 4
 
 
 def find_in_bins(values: Values, groups: Groups | None, odd: Sequence[OddRows], advice: Advice) -> list[Finding]:
-    """A tail that leans to untrained rows, and bins that collapsed by themselves."""
     return [*_tail(values, groups), *_copies(values, groups, odd, advice)]
 
 
@@ -57,10 +57,9 @@ def leaning_bins(groups: Groups, everywhere: float, d: int) -> list[Group]:
         return []
     return [
         g
-        for g in groups.bins
+        for g in unreserved_bins(groups)
         if g.cosine_to_reserved is not None
         and g.cosine_to_reserved - everywhere >= TAIL_EXCESS + NOISE_SIGMAS / math.sqrt(d * g.n * reserved.n)
-        and (2 * g.reserved_rows < g.n or not groups.reserved_by_name)
     ]
 
 
@@ -79,10 +78,9 @@ def _copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], advic
     leaning = leaning_bins(groups, float(cosine), cosine.d)
     alike = [
         g
-        for g in groups.bins
+        for g in unreserved_bins(groups)
         if g.mean_cosine is not None
         and g.mean_cosine >= least + NOISE_SIGMAS * math.sqrt(2 / cosine.d) / g.n
-        and (2 * g.reserved_rows < g.n or not groups.reserved_by_name)
         and g not in leaning
     ]
     n, named = sum(g.n for g in alike), sum(one.n for one in odd if one.kind == "equal")

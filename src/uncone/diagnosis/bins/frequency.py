@@ -78,12 +78,9 @@ def bin_edges(counts: Array) -> list[int]:
 
 
 class BinReader:
-    """Reads the rows by count: `update` in a first pass, `take` from a second one, `read` at the end.
+    """Reads rows by the `counts` (N,) of their tokens: `update` in a first pass, `take` from a second, `read` at the end.
 
-    Args:
-        rows: the matrix.
-        counts: (N,), how often the token of each row occurs.
-        unused: (N,) bool, the rows known to be unused, which stand apart.
+    Rows known to be `unused` (N,) stand apart.
     """
 
     def __init__(self, rows: Rows, counts: Array, unused: Array) -> None:
@@ -137,13 +134,8 @@ class BinReader:
 
         I(W) of a bin is min Z(c) / max Z(c) over the rows of the bin (Mu & Viswanath 2018, eq. 6), with both signs of
         the eigenvectors of all rows: bins are read along the same directions, and small ones have no others. I(W) falls
-        with the size of a bin: as many rows drawn from all are read too.
-
-        Args:
-            rows: the matrix, as its rows were summed.
-            m: their moments, which have directions.
-            common: what the common direction is, in words.
-            progress: called with the number of rows done.
+        with the size of a bin: as many rows drawn from all are read too. `m` are the moments of `rows`, `common` says what
+        the common direction is, and `progress` is called with the number of rows done.
         """
         if not self._counts.any() or m.n < 2:
             return None

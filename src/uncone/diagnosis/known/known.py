@@ -172,16 +172,19 @@ def place_value(
     alike = [one for one in like if not itself or one.model != itself]
     compared = [one for one in alike if not one.diverged]
     below, above = sum(one.high < low for one in compared), sum(one.low > high for one in compared)
-    equal, left_out, is_itself = len(compared) - below - above, len(alike) - len(compared), len(alike) < len(like)
+    tally, left_out = (below, len(compared) - below - above, above), len(alike) - len(compared)
     sizes = [one.parameters for one in compared if one.parameters is not None]
-    ends = (min(sizes), max(sizes)) if len(sizes) == len(compared) > 0 else (None, None)
-    note, sources = _doubt(*ends, shape, parameters), tuple(dict.fromkeys(one.source for one in compared))
+    smallest, largest = (min(sizes), max(sizes)) if len(sizes) == len(compared) > 0 else (None, None)
+    note = _doubt(smallest, largest, shape, parameters)
+    sources = tuple(dict.fromkeys(one.source for one in compared))
     if measure == "partition_isotropy" and not alike:
         note = f"published readings take one sign: place {ONE_SIGN}"
     whom, how = _WHOM.get(kind, kind), ""
     if centered and measure not in _CENTER_THEMSELVES:
         how = "with the mean row removed"
-    return Placed(measure, whom, how, below, equal, above, *ends, left_out, note, sources, (low, high), is_itself)
+    return Placed(
+        measure, whom, how, *tally, smallest, largest, left_out, note, sources, (low, high), len(alike) < len(like)
+    )
 
 
 def _checked(measure: str, value: float | tuple[float, float], kind: str) -> tuple[float, float]:

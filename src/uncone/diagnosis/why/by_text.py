@@ -58,18 +58,16 @@ class TextReading:
         from uncone.diagnosis.why.layers.layers import describe
         from uncone.model.hidden_states import hidden_states_of
 
-        how = {"resume": resume, "device": device, "dtype": dtype, "most": self.tokens, "progress": self.progress}
-
-        def read() -> LayerProfile:
-            self._layers = hidden_states_of(self.spec, open_texts(self.texts), last=True, **how)
-            return describe(self._layers, counts=self.counts, progress=self.progress)
-
-        # a device, a dtype or a file to resume from may be wrong: that is an error of the whole
-        self._read("layers", "The layers", read, (UnsupportedModel, UndefinedMeasure))
+        run = partial(hidden_states_of, resume=resume, device=device, dtype=dtype, progress=self.progress)
+        try:
+            self._layers = run(self.spec, open_texts(self.texts), most=self.tokens, last=True)
+            self.parts["layers"] = describe(self._layers, counts=self.counts, progress=self.progress)
+        except (UnsupportedModel, UndefinedMeasure) as error:  # a wrong device, dtype or file is an error of the whole
+            self.notes.append(f"The layers could not be read: {error}.")
 
     def read_head(self) -> None:
         """The direction that states avoid, the gradients of the head, and the tokens that it can never predict."""
-        layers, progress = self._layers, self.progress
+        layers = self._layers
         if layers is None:  # a note has said why
             return
         states, sample = self._last_states(), layers.sample
@@ -79,15 +77,15 @@ class TextReading:
         if states is not None:
             hidden, norm, windows, last = states.states, states.norm, states.windows, states.states
             head, scale = (states.head, states.bias), states.scale
-        avoided = partial(uniformly_negative_direction, hidden, norm=norm, windows=windows, progress=progress)
-        self._read("direction", "The direction that all states avoid", avoided)
+        avoided = "The direction that all states avoid"
+        self._read("direction", avoided, uniformly_negative_direction, hidden, norm=norm, windows=windows)
         if states is not None:
             from uncone.diagnosis.why.gradients.gradients import gradient_ledger
             from uncone.diagnosis.why.margins.margins import margin_claim
 
-            of = {"counts": self.counts, "counted_in": self.counted_in, "progress": progress}
-            self._read("gradients", "The gradients", partial(gradient_ledger, states, **of))
-            self._read("margins", "The margins", partial(margin_claim, states, progress=progress))
+            how = {"counts": self.counts, "counted_in": self.counted_in}
+            self._read("gradients", "The gradients", gradient_ledger, states, **how)
+            self._read("margins", "The margins", margin_claim, states)
         if head is not None and not self.reach:
             (v, d), work = head[0].shape, unreachable.MOST_WORK + settable.MOST_WORK
             self.notes.append(
@@ -96,11 +94,10 @@ class TextReading:
                 "on two cores."
             )
         elif head is not None:
-            of = {"labels": layers.labels, "states": last, "scale": scale, "progress": progress}
-            never = partial(unreachable.unreachable_tokens, *head, **of)
-            self._read("unreachable", "The tokens that can never be predicted", never)
-            freely = partial(settable.settable_tokens, head[0], states=last, progress=progress)
-            self._read("settable", "The tokens that can be set freely", freely)
+            never, freely = "The tokens that can never be predicted", "The tokens that can be set freely"
+            of = {"labels": layers.labels, "states": last, "scale": scale}
+            self._read("unreachable", never, unreachable.unreachable_tokens, *head, **of)
+            self._read("settable", freely, settable.settable_tokens, head[0], states=last)
 
     def explanation(self, subjects: Sequence[Subject]) -> Explanation:
         """The record; its first clauses are what frequency says of the rows of `subjects`."""
@@ -120,11 +117,11 @@ class TextReading:
             self.notes.append(f"The gradients could not be read: {layers.why_no_last}.")
         return layers.last
 
-    def _read(self, name: str, what: str, read: Callable[[], Any], undefined: Any = UnconeError) -> None:
+    def _read(self, name: str, what: str, read: Callable[..., Any], *of: Any, **options: Any) -> None:
         """Read a part; where a model has no answer that becomes a note, and the others are read."""
         try:
-            self.parts[name] = read()
-        except undefined as error:
+            self.parts[name] = read(*of, **options, progress=self.progress)
+        except UnconeError as error:
             self.notes.append(f"{what} could not be read: {error}.")
 
 

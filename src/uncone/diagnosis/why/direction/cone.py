@@ -6,11 +6,12 @@ hull that is nearest to 0 decides it, and its distance is the largest margin tha
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from uncone.diagnosis.why.reach.faces import blocks
 from uncone.diagnosis.why.reach.hull import Hull, holds_zero, scaled
 from uncone.errors import InputError
 from uncone.rows import Array
@@ -23,7 +24,6 @@ CLOSE = 0.01
 """The margin that is found is at least 1 - CLOSE of the largest one."""
 MOST_STEPS = 20_000
 _ROUNDING = float(np.finfo(np.float32).eps)
-_BLOCK = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,9 +156,3 @@ def separation_chance(n: int, d: int) -> float:
     total = top + math.log(math.fsum(math.exp(one - top) for one in logs)) + (1 - n) * math.log(2)
     chance: float = round(math.exp(min(total, 0.0)), 12)
     return chance
-
-
-def blocks(points: Array) -> Iterator[Array]:
-    """The points in float64, some at a time."""
-    step = max(1, _BLOCK // max(1, points.shape[1]))
-    return (points[at : at + step].astype(np.float64) for at in range(0, len(points), step))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from uncone.diagnosis.picture import draw_picture
+from uncone.diagnosis.picture import draw_picture, evenly
 from uncone.errors import InputError
 from uncone.model.layer_states import LayerStates
 from uncone.records.parts import Picture
@@ -30,13 +30,13 @@ def picture_of(states: LayerStates, layer: int, counts: Any) -> Picture:
     came = getattr(counts, "shape", type(counts).__name__)
     if came != (v,) or counts.dtype.kind not in "biu":
         raise InputError(f"expected whole counts of {v} ids, got {came}: count the tokens with this model's tokenizer")
-    places = np.unique(np.rint(np.linspace(0, len(sample.ids) - 1, min(MOST_DRAWN, len(sample.ids)))).astype(np.int64))
+    places = evenly(len(sample.ids), MOST_DRAWN)
     often = counts[sample.ids[places]].astype(np.int64)
     rows = as_rows(sample.layers[layer][places], name=states.layers[layer])
     drawn = draw_picture(rows, states.moments[layer], None, counts=often)
     (names, groups), ids = frequency_groups(often), sample.ids[places].tolist()
-    of = {"total": states.tokens, "labels": tuple(token_texts(states.labels, ids)), "group_names": names}
-    return replace(drawn, ids=tuple(ids), groups=tuple(groups.tolist()), **of)
+    drawn = replace(drawn, total=states.tokens, ids=tuple(ids), labels=tuple(token_texts(states.labels, ids)))
+    return replace(drawn, groups=tuple(groups.tolist()), group_names=names)
 
 
 def frequency_groups(counts: Array) -> tuple[tuple[str, ...], Array]:

@@ -95,7 +95,7 @@ class HeadSpace:
         if bias is not None and bias.min() == bias.max():
             bias = None
         wide = bias is not None
-        lengths = np.concatenate([np.linalg.norm(block, axis=1) for block in _blocks(rows, None)])
+        lengths = np.concatenate([np.linalg.norm(block, axis=1) for block in blocks(rows)])
         if bias is not None:
             usual = float(np.median(lengths)) / math.sqrt(head.shape[1]) or 1.0
             power = math.frexp(usual)[1] - math.frexp(spread or float(np.ptp(bias / 2)))[1]
@@ -110,9 +110,9 @@ class HeadSpace:
         shares[long] = np.exp2(np.floor(np.log2(far / lengths[long])))
         d = head.shape[1] + wide
         mean, square = np.zeros(d), np.zeros((d, d))
-        for block in _blocks(rows, bias, shares):
+        for block in blocks(rows, bias, shares):
             mean += block.sum(0) / len(head)
-        for block in _blocks(rows, bias, shares):
+        for block in blocks(rows, bias, shares):
             block -= mean
             square += block.T @ block / len(head)
         values, vectors = np.linalg.eigh(square)
@@ -166,7 +166,7 @@ def check_head(head: Array, bias: Array | None) -> None:
         raise InputError(f"expected a head (V, D) with at least two rows, got shape {head.shape}: pass W alone")
     if bias is not None and bias.shape != (len(head),):
         raise InputError(f"expected a bias ({len(head)},), got shape {bias.shape}: pass one number a row")
-    if not all(np.isfinite(block).all() for block in _blocks(head, bias)):
+    if not all(np.isfinite(block).all() for block in blocks(head, bias)):
         raise InputError("expected a head of finite numbers, got NaN or inf: the model is damaged")
 
 
@@ -255,7 +255,8 @@ def seek(
             progress(done, len(sets))
 
 
-def _blocks(head: Array, bias: Array | None, shares: Array | None = None) -> Iterator[Array]:
+def blocks(head: Array, bias: Array | None = None, shares: Array | None = None) -> Iterator[Array]:
+    """The rows in float64, some at a time."""
     step = max(1, 2**22 // head.shape[1])
     for at in range(0, len(head), step):
         block = head[at : at + step].astype(np.float64)
@@ -386,5 +387,5 @@ def _ended(space: HeadSpace, q: _Question) -> Answer:
     points = space.differences(np.full(len(rivals), q.own[0]), rivals)
     exact = len(own) == 1 and holds_zero(points, float(np.linalg.norm(points, axis=1).max()))
     status: Status = "hidden" if exact or bound <= EPSILON else "undecided"
-    proof = {"places": tuple(rivals[real].tolist()), "weights": tuple((weights / whole).tolist())}
-    return replace(open_, status=status, bound=bound, exact=exact, is_lower=not real.all(), **proof)
+    found = replace(open_, status=status, bound=bound, exact=exact, is_lower=not real.all())
+    return replace(found, places=tuple(rivals[real].tolist()), weights=tuple((weights / whole).tolist()))

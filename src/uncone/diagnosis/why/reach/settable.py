@@ -129,7 +129,7 @@ def _asked(
         if progress is not None:
             progress(f"setting {kind} tokens", size, 0)
         sets = draw(size)
-        status = [one.status for one in seek(space, [tuple(one.tolist()) for one in sets], work=work)]
+        status: list[str] = [one.status for one in seek(space, [tuple(one.tolist()) for one in sets], work=work)]
         one = SettableSets(kind, size, len(sets), *map(status.count, ("exposed", "hidden", "undecided")))
         found.append(one)
         low, high = (size, high) if 2 * one.settable >= one.sets else (low, size)
