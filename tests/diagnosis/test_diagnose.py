@@ -67,7 +67,6 @@ def test_a_tail_without_reserved_tokens_is_found_in_the_last_ids() -> None:
     x = healthy()
     x[-1000:] = 0.3 * x[-1000:] + 0.6 * torch.nn.functional.normalize(gaussian(1, D, seed=98), dim=1)
     subject = uncone.diagnose(x).subjects[0]
-    assert subject.groups is not None
     assert not subject.groups.reserved_by_name
     assert _causes(subject) == ["degenerate_tail"]
     assert "never" not in subject.findings[0].summary  # nobody knows that these rows were not trained
@@ -177,7 +176,6 @@ class TestMiniLM:
         assert _causes(subject) == ["degenerate_tail"]
         assert "994 reserved tokens" in subject.findings[0].evidence[0]
         assert d.notes == ("BertModel has no output head: this checkpoint holds the model without one",)
-        assert subject.groups is not None
         rising = [g.cosine_to_reserved for g in subject.groups.bins if g.start in (3000, 30000)]
         assert [round(c or 0, 3) for c in rising] == [-0.046, 0.713]
         assert all(m.value is not None for m in subject.measurements)
@@ -185,7 +183,6 @@ class TestMiniLM:
 
     def test_the_picture_shows_every_row_where_it_lies(self, minilm: Path) -> None:
         picture = uncone.diagnose(minilm).subjects[0].picture
-        assert picture is not None
         assert len(picture.ids) == picture.total == 30522
         assert picture.labels[100] == "[UNK]"
         rows = uncone.open_rows(f"{minilm}#input")
@@ -262,7 +259,6 @@ class TestRecord:
     def test_normalised_rows_have_no_order_of_norms(self) -> None:
         subject = uncone.diagnose(torch.nn.functional.normalize(gaussian(9000, 64), dim=1)).subjects[0]
         assert subject.measurement("norm_id_correlation").value is None
-        assert subject.norms is not None
         assert subject.norms.counts == (9000,)
 
     def test_few_dimensions_are_not_rogue(self) -> None:
@@ -272,7 +268,6 @@ class TestRecord:
         x = gaussian(1500, 4)
         x[1200] = float("nan")
         groups = uncone.diagnose(x, skip_nonfinite=True).subjects[0].groups
-        assert groups is not None
         bins = [(g.start, g.stop, g.n) for g in groups.bins]
         assert bins == [(k, min(k + 200, 1500), 200 - (k == 1200) - 100 * (k == 1400)) for k in range(0, 1500, 200)]
 
@@ -282,7 +277,6 @@ class TestRecord:
         d = uncone.diagnose(x, skip_nonfinite=True)
         assert d.subjects[0].left_out == 2
         assert d.subjects[0].n == V - 2
-        assert d.subjects[0].picture is not None
         assert 5 not in d.subjects[0].picture.ids
         assert "2 rows" in uncone.report.to_html(d)
         with pytest.raises(InputError, match=r"got 2 rows of 8000 with NaN or inf in tensor \(rows 5, 77\)"):
@@ -311,7 +305,6 @@ class TestRecord:
     def test_many_rows_are_sampled_and_said(self) -> None:
         d = uncone.diagnose(np.random.default_rng(0).standard_normal((40_000, 3), dtype=np.float32))
         picture = d.subjects[0].picture
-        assert picture is not None
         assert picture.total == 40_000
         assert len(picture.ids) <= 32768 + 2048
         assert "40" in uncone.report.to_html(d)

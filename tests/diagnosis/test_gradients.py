@@ -41,7 +41,6 @@ def _autograd(states: States, which: Tensor | None = None) -> Tensor:
     logits = z if states.cap is None else states.cap * torch.tanh(z / states.cap)
     losses = torch.nn.functional.cross_entropy(logits, states.labels, reduction="none")
     (losses if which is None else losses[which]).sum().backward()
-    assert head.grad is not None
     return head.grad / len(losses)
 
 
@@ -262,7 +261,6 @@ def test_a_planted_common_direction_of_states_is_the_direction_of_all_pushes() -
     planted = replace(states, states=states.states + common, head=states.head * 0.05)
     ledger, plain = gradient_ledger(planted), gradient_ledger(replace(states, head=states.head * 0.05))
     rows = ledger.group("never")
-    assert rows is not None
     assert (rows.push_cosine or 0) > 0.99
     assert (rows.toward or 0) > 0.99
     assert (rows.along or 0) > 0.99
@@ -270,7 +268,6 @@ def test_a_planted_common_direction_of_states_is_the_direction_of_all_pushes() -
     assert ledger.mean_state_share > 0.95
     assert "The pushes go in one direction" in ledger.verdict
     never = plain.group("never")
-    assert never is not None
     assert (never.toward or 1) < (rows.toward or 0)
 
 
@@ -283,9 +280,6 @@ def test_text_that_the_model_draws_itself_reads_zero() -> None:
     for _ in range(60):
         drawn = replace(states, labels=torch.multinomial(p, 1, generator=random)[:, 0])
         rows = gradient_ledger(drawn, counts=counts, micro_batches=1).group("rare")
-        assert rows is not None
-        assert rows.net.value is not None
-        assert rows.net.interval is not None
         scores.append(rows.net.value / ((rows.net.interval[1] - rows.net.interval[0]) / 2 / 1.96))
         squares.append(float((gradient_parts(drawn, counts < 4).whole() ** 2).sum()))
     assert abs(np.mean(scores)) < 4 / np.sqrt(60)
@@ -302,7 +296,6 @@ def test_a_text_of_frequent_tokens_alone_pushes_the_rare_ones() -> None:
     assert "push of frequent targets (Yu et al.'s part b) is the largest" in ledger.verdict
     assert "This text only pushes them, as none of its targets is one of them." in ledger.verdict
     rare = ledger.group("rare")
-    assert rare is not None
     assert rare.pulled == rare.pushed_by_rare == rare.pull_norm == 0
 
 

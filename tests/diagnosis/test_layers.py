@@ -139,11 +139,9 @@ def test_planted_clusters_are_found_and_one_is_one() -> None:
     x = (middles[np.arange(400) % 4] + random.standard_normal((400, 8)) + 30).astype(np.float32)
     found, note = cluster_cosine(x, np.arange(400) % 50)
     assert note == ""
-    assert found is not None
     assert found.clusters == 4
     assert abs(found.inter or 1) < 0.05  # isotropic within
     one, _ = cluster_cosine(random.standard_normal((400, 32)).astype(np.float32), np.arange(400))
-    assert one is not None
     assert one.clusters == 1
     assert cluster_cosine(x[:9], np.arange(9))[0] is None
 
@@ -273,8 +271,6 @@ def _head(v: int = 300, d: int = 32, seed: int = 2, *, low: int | None = None, *
 def test_logits_are_those_of_their_definition() -> None:
     states = replace(_planted(), head=_head(), read=1, why_no_head="")
     found = spectrum_of_logits(states)
-    assert not isinstance(found, str)
-    assert states.head is not None
     x, w = states.sample.layers[1].astype(np.float64), states.head.weight.astype(np.float64)
     logits = x @ w.T
     logits -= logits.mean(1, keepdims=True)
@@ -291,26 +287,21 @@ def test_logits_are_those_of_their_definition() -> None:
 def test_what_changes_no_probability_changes_no_logit_spectrum() -> None:
     """A row added to all rows of the head, and a map between head and states."""
     states = replace(_planted(), head=_head(), read=1)
-    assert states.head is not None
     random = np.random.default_rng(3)
     r = np.linalg.qr(random.standard_normal((32, 32)))[0] * np.geomspace(0.5, 2, 32)
     mapped = (states.sample.layers[1] @ np.linalg.inv(r)).astype(np.float32)
     weight = states.head.weight @ r.T + 5 * random.standard_normal(32)
     other = replace(states, moments=(states.moments[0], Moments.of(mapped)), head=Head(weight.astype(np.float32), None))
     a, b = spectrum_of_logits(states), spectrum_of_logits(other)
-    assert not isinstance(a, str)
-    assert not isinstance(b, str)
     np.testing.assert_allclose(a.values, b.values, rtol=2e-3)
 
 
 def test_a_head_of_few_directions_is_severe_and_a_capped_one_is_read_as_stored() -> None:
     planted = replace(_planted(), read=1)
     few = spectrum_of_logits(replace(planted, head=_head(low=3)))
-    assert not isinstance(few, str)
     assert few.level == "severe"
     assert few.verdict.startswith("The logits lie in a few directions")
     capped = spectrum_of_logits(replace(planted, head=_head(cap=30.0)))
-    assert not isinstance(capped, str)
     assert capped.capped
     assert "its head is read as stored" in str(capped.blocks())
     assert spectrum_of_logits(_planted()) == "the model has no output head"
@@ -344,7 +335,6 @@ def test_stories260k_layer_by_layer(stories: Path, tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text(200 * text)
     found = profile_layers(stories, open_texts(tmp_path / "t.txt"), most=2000)
     assert found.layers[-1].name == "final norm"
-    assert found.logits is not None
     assert found.logits.most == min(512 - 1, 64)
 
 
@@ -355,8 +345,6 @@ def test_value_and_baseline_of_mev_are_drawn_alike() -> None:
     x = (2 * random.standard_normal((10, 64))[topics] + random.standard_normal((8000, 64))).astype(np.float32)
     ids = np.where(random.random(8000) < 0.3, 0, random.integers(1, 40, 8000))
     found = context_readings(x, ids, np.arange(8000) // 64)
-    assert found.mev is not None
-    assert found.mev_random is not None
     first = explained(x[np.flatnonzero(ids == 0)[:64]])  # of neighbouring documents
     assert first > 2 * found.mev_random
     assert abs(found.mev - found.mev_random) < 0.01

@@ -39,7 +39,6 @@ def test_norms_are_those_of_the_rows_within_half_a_step() -> None:
     x[7] = 0
     picture = _draw(x)
     found = picture.lengths()
-    assert found is not None
     expected = np.linalg.norm(x.double().numpy(), axis=1)
     assert np.abs(np.array(found) - expected).max() <= picture.norm_scale / 2 * (1 + 1e-9)
     assert found[7] == 0
@@ -126,7 +125,6 @@ def test_a_block_without_a_sampled_row_is_passed_over() -> None:
     x[GRID : 2 * GRID] = 5
     picture = _draw(x, np.arange(GRID, GRID + MOST_POINTS // 2))
     lengths = picture.lengths()
-    assert lengths is not None
     found = dict(zip(picture.ids, lengths, strict=True))
     assert all(found[i] == pytest.approx(5) for i in range(GRID, 2 * GRID))
     assert found[0] == pytest.approx(1, abs=1e-3)
@@ -138,7 +136,6 @@ def test_a_diagnosis_saved_before_norms_were_kept_still_loads_and_draws() -> Non
         for field in ("norms", "norm_scale", "counts"):
             del subject["picture"][field]
     old = Diagnosis.from_json(json.dumps(data))
-    assert old.subjects[0].picture is not None
     assert old.subjects[0].picture.lengths() is None
     page = uncone.report.to_html(old)
     assert 'class="explorer"' in page
@@ -170,5 +167,4 @@ def test_lengths_read_little_endian_numbers() -> None:
 def test_a_diagnosis_gives_its_counts_to_the_picture() -> None:
     counts = torch.arange(100) % 7
     picture = uncone.diagnose(_rows(100).numpy(), counts=counts).subjects[0].picture
-    assert picture is not None
     assert picture.counts == tuple(counts.tolist())

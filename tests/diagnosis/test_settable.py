@@ -45,7 +45,6 @@ def test_a_face_gives_any_probabilities() -> None:
     assert found.status == "exposed"
     wanted = np.array([0.7, 0.2, 0.1])
     tilt = np.linalg.lstsq(rows[list(own[1:])] - rows[own[0]], np.log(wanted[1:] / wanted[0]), rcond=None)[0]
-    assert found.direction is not None
     logits = rows @ (1e4 * found.direction + tilt)
     chances = np.exp(logits - logits.max())
     np.testing.assert_allclose((chances / chances.sum())[list(own)], wanted, rtol=1e-6)
@@ -62,7 +61,6 @@ def test_tops_of_states_are_asked_too_and_work_may_run_out() -> None:
     random = np.random.default_rng(3)
     rows, states = random.standard_normal((100, 8)), random.standard_normal((40, 8))
     found = settable_tokens(rows, states=states, sets=10)
-    assert found.top is not None
     assert found.top >= found.random
     assert "Of the most likely tokens" in found.verdict
     assert len(found.blocks()) > 2

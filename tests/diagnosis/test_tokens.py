@@ -22,7 +22,6 @@ DATA = Path(__file__).parents[2] / "../shared/data/frequency"
 
 
 def _news(under_trained: UnderTrained | None) -> set[int]:
-    assert under_trained is not None
     return {token.id for token in under_trained.tokens if not token.expected}
 
 
@@ -35,7 +34,6 @@ class TestRoles:
         planted = plant(reserved=30, drift=1.1)
         table, head = uncone.diagnose(write_model(tmp_path / "m", planted.table, tokens=planted.labels)).subjects
         assert table.under_trained == UnderTrained(None, TIED)
-        assert head.under_trained is not None
         assert head.under_trained.indicator == "cosine"
         assert len(_news(head.under_trained) & set(planted.planted.tolist())) >= 36
 
@@ -43,12 +41,9 @@ class TestRoles:
         short, pulled = plant_short(reserved=30), plant(reserved=30)
         folder = write_model(tmp_path / "m", short.table, pulled.table, tokens=short.labels)
         table, head = uncone.diagnose(folder).subjects
-        assert table.under_trained is not None
-        assert head.under_trained is not None
         assert (table.under_trained.indicator, head.under_trained.indicator) == ("norm", "cosine")
         for subject in (table, head):
             assert len(_news(subject.under_trained) & set(short.planted.tolist())) >= 36
-            assert subject.frequency_groups is not None
             assert [g.name for g in subject.frequency_groups.groups] == ["frequent", "medium", "rare", "reserved"]
 
     def test_a_collection_has_neither_unless_it_is_counted(self) -> None:
@@ -57,14 +52,12 @@ class TestRoles:
         assert subject.frequency_groups is None
         assert subject.under_trained is None
         counted = uncone.diagnose(x, counts=np.arange(300)).subjects[0]
-        assert counted.frequency_groups is not None
         assert counted.frequency_groups.by == "count"
         assert counted.frequency_groups.groups[0].occurrences == sum(range(210, 300))
         assert counted.under_trained is None
 
     def test_healthy_models_say_why_nothing_is_told(self, tmp_path: Path) -> None:
         for subject in uncone.diagnose(write_model(tmp_path / "m", healthy(), healthy(1))).subjects:
-            assert subject.under_trained is not None
             assert subject.under_trained.found is None
             assert "got 0 of 200" in subject.under_trained.reason
             assert _causes(subject, "note", "warning", "severe") == []
@@ -104,9 +97,7 @@ class TestCounts:
         table, head = uncone.diagnose(folder, counts=tmp_path / "c.tsv").subjects
         for subject in (table, head):
             assert subject.notes == ("20 rows are not named in c.tsv: their count is taken as 0.",)
-            assert subject.frequency_groups is not None
             assert subject.frequency_groups.groups[-1].occurrences == 0
-        assert head.under_trained is not None
         token = head.under_trained.tokens[0]
         assert token.count == 4000 - token.id
 
@@ -116,7 +107,6 @@ class TestCounts:
         planted.table[7] = float("nan")
         folder = write_model(tmp_path / "m", planted.table, tokens=planted.labels)
         head = uncone.diagnose(folder, counts=torch.arange(4000), skip_nonfinite=True).subjects[1]
-        assert head.under_trained is not None
         assert all(token.count == token.id for token in head.under_trained.tokens)
         with pytest.raises(InputError, match=r"expected 4000 counts, got int64 of shape \(3998,\)"):
             uncone.diagnose(folder, counts=torch.arange(3998), skip_nonfinite=True)
@@ -190,15 +180,11 @@ def test_what_is_named_in_minilm_hardly_occurs_in_a_billion_words(minilm: Path) 
     """The counts played no part in naming them: 99 of 100 occur at most ten times in LM1B."""
     d = uncone.diagnose(minilm, counts=DATA / "bert-base-uncased_lm1b_token_counts.tsv")
     found, groups = d.subjects[0].under_trained, d.subjects[0].frequency_groups
-    assert found is not None
-    assert found.found is not None
     assert 1200 < found.found < 1600
     assert (found.known, found.known_found) == (994, 993)
     news = [token for token in found.tokens if not token.expected]
     assert sum(token.count is not None and token.count <= 10 for token in news) >= 0.99 * len(news)
-    assert groups is not None
     rare = groups.groups[2]
-    assert rare.mean_cosine.interval is not None
     assert rare.mean_cosine.interval[0] > 0.1
     assert [round(g.mean_cosine.value or 0, 3) for g in groups.groups] == [0.011, 0.015, 0.124, 0.822]
 

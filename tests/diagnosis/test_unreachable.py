@@ -204,7 +204,6 @@ def test_directions_that_are_kept_win_by_other_sums() -> None:
     won = 0
     for answer in seek(space, [(i,) for i in range(300)], keep=True):
         if answer.status == "exposed":
-            assert answer.direction is not None
             state = answer.direction[:8] / answer.direction[8]
             logits = head.astype(np.float64) @ state + bias
             assert answer.direction[8] > 0
