@@ -71,9 +71,8 @@ def test_every_reading_is_that_of_a_slow_loop(which: str, tmp_path: Path) -> Non
         if one is not found.reserved:
             assert one.cosine_to_reserved == pytest.approx((unit[of] @ unit[reserved].T).mean(), abs=1e-5)
     assert found.reserved.cosine_to_reserved is None
-    assert [one.id for one in found.furthest[:5]] == [
-        i for i in np.argsort(-along, kind="stable").tolist() if not reserved[i]
-    ][:5]
+    furthest = [i for i in np.argsort(-along, kind="stable").tolist() if not reserved[i]]
+    assert [one.id for one in found.furthest[:5]] == furthest[:5]
 
 
 def test_the_partition_of_one_bin_is_that_of_the_measure(tmp_path: Path) -> None:
@@ -158,11 +157,8 @@ def test_isotropy_of_a_bin_stands_beside_that_of_as_many_rows_drawn() -> None:
     """I(W) falls with the number of rows: of an isotropic cloud both do alike."""
     x = np.random.default_rng(0).standard_normal((6000, 32)).astype(np.float32)
     bins = uncone.diagnose(x, counts=_zipf_counts(6000)).subjects[0].by_count
-    pairs = [
-        (one.n, one.partition_isotropy, one.partition_isotropy_drawn)
-        for one in bins.bins
-        if one.partition_isotropy is not None and one.partition_isotropy_drawn is not None
-    ]
+    read = ((one.n, one.partition_isotropy, one.partition_isotropy_drawn) for one in bins.bins)
+    pairs = [one for one in read if None not in one]
     assert len(pairs) > 5
     small, large = min(pairs), max(pairs)
     assert small[1] < large[1] - 0.05

@@ -37,11 +37,8 @@ def test_a_shifted_cloud_has_a_direction_that_holds_on_new_states() -> None:
     assert (states @ direction).max() < 0
     assert 0 < found.margin <= found.bound
     assert found.cosine_to_mean > 0.98
-    assert (_of(found, "random signs"), _of(found, "without their mean"), _of(found, "unit length")) == (
-        False,
-        False,
-        True,
-    )
+    exist = {name: _of(found, name) for name in ("random signs", "without their mean", "unit length")}
+    assert exist == {"random signs": False, "without their mean": False, "unit length": True}
     assert found.chance == 0
     assert "avoid one direction" in found.verdict
 

@@ -26,16 +26,10 @@ def test_all_small_sets_of_a_cyclic_polytope_are_faces() -> None:
 
 
 def test_faces_of_a_cross_are_sets_without_opposites() -> None:
-    rows = np.vstack([np.eye(5), -np.eye(5)])
-    space = HeadSpace.of(rows)
-    status = {one.own: one.status for one in seek(space, [(0, 1, 2), (0, 6, 2, 3), (0, 5), (0, 1, 2, 3, 4), (3, 8, 1)])}
-    assert [status[key] for key in ((0, 1, 2), (0, 6, 2, 3), (0, 5), (0, 1, 2, 3, 4), (3, 8, 1))] == [
-        "exposed",
-        "exposed",
-        "hidden",
-        "exposed",
-        "hidden",
-    ]
+    exposed, hidden = [(0, 1, 2), (0, 6, 2, 3), (0, 1, 2, 3, 4)], [(0, 5), (3, 8, 1)]
+    found = seek(HeadSpace.of(np.vstack([np.eye(5), -np.eye(5)])), [*exposed, *hidden])
+    expected = dict.fromkeys(exposed, "exposed") | dict.fromkeys(hidden, "hidden")
+    assert {one.own: one.status for one in found} == expected
 
 
 def test_a_face_gives_any_probabilities() -> None:
