@@ -292,8 +292,7 @@ def test_the_record_goes_to_json_and_back_and_shows_its_verdict_first() -> None:
     text = json.dumps(ledger, default=lambda x: dict(vars(x)), allow_nan=False)
     assert build_record(GradientLedger, json.loads(text), "ledger") == ledger
     heading, lead, *_ = ledger.blocks()
-    assert getattr(heading, "level", None) == 3
-    assert getattr(lead, "tone", "") == "lead"
+    assert (heading.level, lead.tone) == (3, "lead")
 
 
 def test_bad_input_is_refused() -> None:

@@ -1,5 +1,7 @@
 """How many tokens a state can set freely: polytopes whose faces are known, and heads of normal rows against the theory."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -60,8 +62,7 @@ def test_tops_of_states_are_asked_too_and_work_may_run_out() -> None:
     assert len(found.blocks()) > 2
     late = settable_tokens(rows, most_work=0)
     assert late.random == 0
-    assert "at least 0 random tokens" in late.verdict
-    assert "limit of work" in late.verdict
+    assert re.search("at least 0 random tokens.*limit of work", late.verdict)
     assert "at least" not in found.verdict
 
 
