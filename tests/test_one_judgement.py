@@ -52,7 +52,7 @@ def equal_rows() -> Tensor:
 
 
 def sentences() -> Tensor:
-    """An anisotropic cloud of unit vectors, as encoders of sentences give: a falling spectrum and no common direction."""
+    """An anisotropic cloud of unit vectors, as encoders give: a falling spectrum and no common direction."""
     x = gaussian(600, D, seed=7) * torch.logspace(0, -0.5, D)
     return torch.nn.functional.normalize(x, dim=1)
 

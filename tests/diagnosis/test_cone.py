@@ -1,4 +1,4 @@
-"""A direction that all points avoid: against a linear programme, planted margins, hulls that hold 0, and proofs by hand."""
+"""A direction that all points avoid: against a linear programme, planted margins, hulls that hold 0."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Rows by measured frequency: every reading of a bin against a slow loop, correlations against scipy, planted effects."""
+"""Rows by measured frequency: every reading of a bin against a slow loop, correlations against scipy."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The ledger of a head's gradient: against autograd, slow loops over the paper's sums, planted directions, and text of the model's own."""
+"""The ledger of a head's gradient: against autograd and slow loops, planted directions, text of the model's own."""
 
 import json
 from dataclasses import replace

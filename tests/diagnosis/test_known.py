@@ -1,4 +1,4 @@
-"""A reading among known readings: counted by hand over the table, and over a planted one; kinds of matrices; the words."""
+"""A reading among known readings: counted by hand over the table, and over a planted one; the words."""
 
 import csv
 import dataclasses
@@ -317,7 +317,7 @@ def test_a_record_can_keep_it() -> None:
 
 def test_the_table_is_small_and_whole() -> None:
     lines = _table()
-    assert resources.files("uncone.diagnosis.known").joinpath("known_readings.csv").stat().st_size <= 60_000  # type: ignore[attr-defined]
+    assert resources.files("uncone.diagnosis.known").joinpath("known_readings.csv").stat().st_size <= 60_000
     assert len(known.known_readings()) == len(lines)
     assert all(line["value"] or line["diverged"] == "yes" for line in lines)
     assert len({tuple(line[name] for name in ("model", "kind", "rows", "measure")) for line in lines}) == len(lines)

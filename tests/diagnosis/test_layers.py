@@ -1,4 +1,4 @@
-"""Readings of layers: similarities against slow loops, clusters against scikit-learn, planted faults, logits by their definition."""
+"""Readings of layers: similarities against slow loops, clusters against scikit-learn, logits by definition."""
 
 import itertools
 import json

@@ -17,7 +17,7 @@ def _states(seed: int = 0, **more: float) -> States:
     labels = torch.randint(0, v, (n,), generator=random)
     head = head + 3 * torch.randn(d, generator=random)
     given = {"bias": torch.randn(v, generator=random), "cap": None, "scale": 0.7} | more
-    return States(states=states, labels=labels, head=head, name="", windows=torch.zeros(n), **given)  # type: ignore[arg-type]
+    return States(states=states, labels=labels, head=head, name="", windows=torch.zeros(n), **given)
 
 
 def test_margins_are_those_of_a_slow_loop() -> None:

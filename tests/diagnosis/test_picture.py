@@ -1,4 +1,4 @@
-"""The picture: which rows are in it, where, how long they are and how often they occur; and records that lie about it."""
+"""The picture: which rows are in it, where, how long they are and how often they occur."""
 
 import base64
 import json

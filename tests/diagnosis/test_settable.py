@@ -1,4 +1,4 @@
-"""How many tokens a state can set freely: polytopes whose faces are known, and heads of normal rows against the theory."""
+"""How many tokens a state can set freely: polytopes of known faces, and normal rows against the theory."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Tokens that can never be predicted: planted mixtures, corners, a linear programme a token, and what may not change an answer."""
+"""Tokens that can never be predicted: planted mixtures, a linear programme a token, what may change no answer."""
 
 from fractions import Fraction
 
@@ -58,7 +58,7 @@ def _proven(found: UnreachableTokens, head: Array, bias: Array | None) -> None:
 
 
 def _mixture(head: Array, offsets: Array, others: list[int], own: int) -> list[Fraction]:
-    """The weights of `others` of sum 1 whose mean is the row `own`, without rounding; of one more rows with their biases too."""
+    """The weights of `others` of sum 1 whose mean is the row `own`, without rounding; of one more with biases too."""
     rows = [[Fraction(float(x)) for x in head[i]] for i in [*others, own]]
     if len(others) == head.shape[1] + 2:
         rows = [[*row, Fraction(offsets[i])] for row, i in zip(rows, [*others, own], strict=True)]
@@ -140,7 +140,7 @@ def test_a_padded_vocabulary_changes_nothing_of_the_others(dtype: type, scale: f
 
 
 def test_biases_of_several_levels_are_decided_each_in_its_own_digits() -> None:
-    """A bias so low that it decides nothing of others: each level is decided as if what lies below it were not there."""
+    """Each level is decided as if what lies below it were not there."""
     random = np.random.default_rng(13)
     head, own = random.standard_normal((90, 3)), random.standard_normal(90)
     bias = np.concatenate([own[:60], -1e12 * (1 + np.abs(own[60:80])), np.full(10, -1e30)])

@@ -1,4 +1,4 @@
-"""Zipf's law: the exponent of greatest likelihood as an optimiser finds it, planted exponents within their intervals."""
+"""Zipf's law: the exponent of greatest likelihood as an optimiser finds it, planted exponents."""
 
 import numpy as np
 import pytest

@@ -137,7 +137,6 @@ class Examination:
         )
 
     def _see(self, raw: Moments) -> tuple[Spectrum | None, Picture | None]:
-        """What is drawn from the raw moments."""
         if raw.n < 2:
             return None, None
         tick = self._tick("drawing")

@@ -196,7 +196,6 @@ def _logits_told(logits: LogitSpectrum) -> str:
 
 
 def _odd(odd: Sequence[OddRows], rows: int, left_out: int, advice: Advice) -> Iterator[Finding]:
-    """Zero, equal and giant rows, and those that were left out because they are not finite."""
     if left_out:
         words = counted(left_out, "row that is not finite was", "rows that are not finite were")
         share, summary = left_out / (rows + left_out), f"{words} left out, as asked: nothing here is said of them."
@@ -305,7 +304,6 @@ def _coupling(values: Values) -> Iterator[Finding]:
 
 
 def _less_even(values: Values) -> Iterator[Finding]:
-    """Less even than noise, in the readings that no defect rests on."""
     taken = [values[name] for name in ("isoscore", "effective_rank") if name in values]
     less = tuple(m.name for m in taken if m.reference is not None and float(m) < LESS_EVEN * m.reference)
     if less:

@@ -141,7 +141,6 @@ class Subject:
         return section("Among known models", Bullets(tuple(one.named for one in known)), *about, told)
 
     def _found(self) -> str:
-        """What was found in the rows, for the caption of their picture."""
         causes = {f.cause for f in self.findings}
         if "not_measured" in causes or not causes:
             return "Too little to judge."

@@ -77,7 +77,6 @@ class TokenReader:
             self.bins = BinReader(rows, counts, self._known[0])
 
     def update(self, block: Array, norms: Array) -> None:
-        """Add the next rows (n, D) with their norms (n,)."""
         if self._unit is not None:
             self._unit.update(block, norms)
         if self.bins is not None:

@@ -23,7 +23,6 @@ _OF_ROWS = {"zero_rows", "equal_rows", "giant_rows", "nonfinite_rows", "under_tr
 
 
 def give_verdict(subjects: tuple[Subject, ...]) -> str:
-    """One sentence over all subjects: the defects of each, or that it has none."""
     sentence = "; ".join(map(_clause, subjects))
     return sentence[:1].upper() + sentence[1:] + "."
 
@@ -63,7 +62,6 @@ def _shown(subject: Subject) -> str:
 
 
 def _told(subject: Subject, finding: Finding) -> dict[str, str]:
-    """What the words of a problem name: readings, and how far the finding goes."""
     values = {m.name: _short(m.value) for m in subject.measurements if m.value is not None}
     n = 0 if subject.under_trained is None else subject.under_trained.found or 0
     rows = [(one.kind, one.n, "about " * (one.sampled > 1)) for one in subject.odd_rows]

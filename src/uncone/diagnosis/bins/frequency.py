@@ -78,10 +78,7 @@ def bin_edges(counts: Array) -> list[int]:
 
 
 class BinReader:
-    """Reads rows by the `counts` (N,) of their tokens: `update` in a first pass, `take` from a second, `read` at the end.
-
-    Rows known to be `unused` (N,) stand apart.
-    """
+    """Reads rows by their `counts` (N,): `update` in a first pass, `take` from a second, then `read`."""
 
     def __init__(self, rows: Rows, counts: Array, unused: Array) -> None:
         self._counts, self._unused = counts, unused
@@ -103,7 +100,6 @@ class BinReader:
         self._to_reserved: Array | None = None
 
     def update(self, block: Array, norms: Array) -> None:
-        """Add the next rows (n, D) with their norms (n,)."""
         self._unit.update(block, norms)
 
     def axes(self, common: Array) -> Array:
@@ -118,7 +114,6 @@ class BinReader:
         return axes
 
     def take(self, products: Array, axes: Array) -> None:
-        """Keep the products (N, 2) of the rows with `axes`."""
         if axes[:, 1].any():
             self._along = products[:, 1] / self._mean_norm()
         if axes[:, 0].any():
@@ -134,8 +129,8 @@ class BinReader:
 
         I(W) of a bin is min Z(c) / max Z(c) over the rows of the bin (Mu & Viswanath 2018, eq. 6), with both signs of
         the eigenvectors of all rows: bins are read along the same directions, and small ones have no others. I(W) falls
-        with the size of a bin: as many rows drawn from all are read too. `m` are the moments of `rows`, `common` says what
-        the common direction is, and `progress` is called with the number of rows done.
+        with the size of a bin: as many rows drawn from all are read too. `m` are the moments of `rows`; `common` says
+        what the common direction is.
         """
         if not self._counts.any() or m.n < 2:
             return None
@@ -220,7 +215,6 @@ def _isotropy(rows: Rows, members: Array, m: Moments) -> float | None:
 
 
 def _verdict(correlations: tuple[CountCorrelation, ...]) -> str:
-    """What the correlations say that are not small, and whose intervals leave out 0."""
     told, unsure = list[str](), False
     for one in correlations:
         ends, value = one.correlation.interval, one.correlation.value

@@ -108,7 +108,6 @@ def _model_of(read: Mapping[tuple[str, bool], float]) -> str:
 
 
 def _read(m: Measurement) -> tuple[str, float]:
-    """The measure as the table names it, and its value."""
     if m.name == "effective_rank":
         return EFFECTIVE_RANK_SHARE, float(m) / min(m.n, m.d)
     return m.name, float(m)
@@ -188,7 +187,6 @@ def place_value(
 
 
 def _checked(measure: str, value: float | tuple[float, float], kind: str) -> tuple[float, float]:
-    """The lowest and the highest number of a `value` that can be placed."""
     for what, name, known in (("a measure", measure, tuple(_RANGES)), ("a kind", kind, get_args(Kind))):
         if name not in known:
             advice = nearest(name, known, f"give one of {', '.join(map(repr, known))}")

@@ -54,8 +54,8 @@ class Placed:
     def sentence(self) -> str:
         """The place in words, without a full stop.
 
-        >>> Placed("mean_shift", "untied head", below=2, equal=1, above=27, smallest=16 * 10**6, largest=221 * 10**6).sentence
-        'lower than 27 of 30 known untied heads of 16 to 221 M parameters, as low as 1'
+        >>> Placed("mean_shift", "untied head", below=2, equal=1, above=27).sentence
+        'lower than 27 of 30 known untied heads, as low as 1'
         """
         if self.total == 0:
             said = f"no reading of {visible(self.measure)} is known for"

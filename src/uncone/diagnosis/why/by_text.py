@@ -89,9 +89,9 @@ class TextReading:
         if head is not None and not self.reach:
             (v, d), work = head[0].shape, unreachable.MOST_WORK + settable.MOST_WORK
             self.notes.append(
-                f"Which tokens of the head ({v:,} x {d:,}) can never be predicted, and which sets can be set freely, was "
-                f"not searched: --reach (reach=True) does, with up to {work / 1e12:.0f} trillion multiplications, minutes "
-                "on two cores."
+                f"Which tokens of the head ({v:,} x {d:,}) can never be predicted, and which sets can be set freely, "
+                f"was not searched: --reach (reach=True) does, with up to {work / 1e12:.0f} trillion multiplications, "
+                "minutes on two cores."
             )
         elif head is not None:
             never, freely = "The tokens that can never be predicted", "The tokens that can be set freely"

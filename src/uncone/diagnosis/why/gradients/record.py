@@ -175,7 +175,6 @@ def _small(value: float) -> str:
 
 
 def _charts(bins: Sequence[RowGradients]) -> tuple[Chart, ...]:
-    """Norms of the parts and cosines by the mean number of targets of a row, where there are two bins at least."""
     kept = [group for group in bins if group.targets > 0]
     if len(kept) < 2:
         return ()

@@ -38,7 +38,6 @@ def spectrum_of_logits(states: LayerStates) -> LogitSpectrum | str:
 
 
 def _described(head: Moments, m: Moments, layer: str, scale: float, capped: bool) -> LogitSpectrum:
-    """Of the moments of the head's rows and of the states."""
     gram = head.second_moment() * head.weight if capped else head.covariance() * (head.weight - 1)
     between = scale * logit_spectrum(gram, m.covariance())
     raw = scale * logit_spectrum(gram, m.second_moment())
@@ -87,8 +86,8 @@ def rank_of_logits(logits: LogitSpectrum) -> Measurement:
         n=logits.tokens,
         d=logits.dimensions,
         centered=True,
-        definition="exp of the entropy of the normalised singular values of S^1/2 W'W S^1/2, of the head W less its mean row "
-        "and the covariance S of a text's states",
+        definition="exp of the entropy of the normalised singular values of S^1/2 W'W S^1/2, of the head W less its "
+        "mean row and the covariance S of a text's states",
     )
 
 

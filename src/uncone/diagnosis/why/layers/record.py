@@ -118,8 +118,8 @@ class LogitSpectrum:
         about = (
             f"Singular values of the centred logits of {count(self.tokens)} states ({self.layer}) over a vocabulary of "
             f"{count(self.vocabulary)}: at most {count(self.most)} directions. A map between head and states, or a row "
-            f"added to all rows of the head, changes none of them. {head}Of the squared logits {percent(self.mean_share)} "
-            "are the same in every context, as a bias would give them."
+            f"added to all rows of the head, changes none of them. {head}Of the squared logits "
+            f"{percent(self.mean_share)} are the same in every context, as a bias would give them."
         )
         columns = ("effective rank of", "dimensions", "of isotropic")
         return section(

@@ -30,9 +30,9 @@ class MarginClaim:
     def blocks(self) -> tuple[Block, ...]:
         columns = ("head", "mean margin", "over rows' norm", "above 0", "nats", "largest change")
         about = (
-            f"Margin: the target's logit less the largest other one, in nats, of {count(self.targets)} targets. Largest "
-            "change: of any margin, over the mean absolute margin as stored. Over rows' norm: the mean margin over the mean "
-            "norm of rows."
+            f"Margin: the target's logit less the largest other one, in nats, of {count(self.targets)} targets. "
+            "Largest change: of any margin, over the mean absolute margin as stored. Over rows' norm: the mean margin "
+            "over the mean norm of rows."
         )
 
         def row(head: HeadMargin) -> tuple[str, ...]:

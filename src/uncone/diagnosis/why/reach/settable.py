@@ -143,7 +143,6 @@ def _random_sets(v: int, m: int, sets: int, seed: int) -> list[Array]:
 
 
 def _tops(rows: Array, states: Array, sets: int, most: int, seed: int) -> list[Array]:
-    """For some states their most likely tokens, the first the most likely one."""
     random = np.random.default_rng([seed, 0])
     places = np.sort(random.choice(len(states), min(sets, len(states)), replace=False))
     logits = states[places].astype(np.float64) @ rows.T.astype(np.float64)

@@ -105,7 +105,6 @@ def unreachable_tokens(
 
 
 def _answers(rows: Array, bias: Array | None, work: Work, progress: Progress | None) -> list[Answer]:
-    """Of each of the distinct rows, in their order; none of a single row."""
     if len(rows) < 2:
         return []
     answers, n = list[Answer](), len(rows)
@@ -164,7 +163,6 @@ def _token(
 
 
 def _seen(rows: Array, bias: Array | None, h: Array, scale: float) -> int:
-    """How many tokens are the most likely for one of the states."""
     winners, step = np.zeros(len(rows), bool), max(1, _CHUNK // len(rows))
     for at in range(0, len(h), step):
         logits = (scale * h[at : at + step]).astype(rows.dtype) @ rows.T
