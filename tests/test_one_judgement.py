@@ -8,8 +8,8 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ import uncone
 from uncone.diagnosis.advice import Advice, advice_for
 from uncone.diagnosis.record import LABELS, Diagnosis, Subject
 from uncone.records.blocks import Figure, Heading
-from uncone.records.parts import Finding
+from uncone.records.parts import Finding, Level
 
 from .command import run_command
 from .matrices import gaussian
@@ -52,9 +52,13 @@ def equal_rows() -> Tensor:
 
 
 def sentences() -> Tensor:
-    """An anisotropic cloud of unit vectors, as encoders of sentences give: a falling spectrum and no common direction."""
+    """An anisotropic cloud of unit vectors, as encoders give: a falling spectrum and no common direction."""
     x = gaussian(600, D, seed=7) * torch.logspace(0, -0.5, D)
     return torch.nn.functional.normalize(x, dim=1)
+
+
+def tiny(seed: int = 1) -> Tensor:
+    return healthy(seed, 256)
 
 
 @dataclass(frozen=True)
@@ -66,11 +70,9 @@ class Case:
     level: str
     cause: str
     verdict: str
-    tile: str
-    value: float | None = None
+    tile: str = "Mean cosine"
     head: Callable[[], Tensor] | None = None
-    of_head: str = ""
-    """The level of the head's worst finding where it differs."""
+    of_head: str = ""  # the level of the head's worst finding where it differs
     cap: float | None = None
     is_model: bool = True
     twin: Callable[[], Tensor] = healthy
@@ -81,113 +83,41 @@ class Case:
 
 
 FINE, RANDOM = "No defect was found in these rows.", "The rows look random."
+DRIFT, WAY, TAIL = "common_direction_drift", "rows drift in a common direction", "ids 7,000 to 7,999"
+NEAR, FEW, ALL = (
+    f"Cosine of {TAIL} to reserved rows",
+    "a few rogue dimensions decide its similarities",
+    "as a share of all",
+)
+NO_DEFECT, VECTORS = ("healthy", "no_defect"), {"is_model": False, "twin": sentences}
 CASES = [
-    Case("healthy", healthy, "healthy", "no_defect", "shows no defect (mean cosine 0.00,", "Mean cosine"),
-    Case("random", random_table, "structure", "untrained", "looks untrained", "Mean cosine"),
+    Case("healthy", healthy, *NO_DEFECT, "shows no defect (mean cosine 0.00,"),
+    Case("random", random_table, "structure", "untrained", "looks untrained"),
+    Case("drift", drifted, "severe", DRIFT, f"{WAY} (mean cosine 0.54)", of_head="healthy"),
+    Case("tail", rare_tail, "warning", "degenerate_tail", f"but its tail is degenerate ({TAIL}", NEAR),
+    Case("giant rows", giant, "warning", "giant_rows", "2 of its rows are far longer than usual", f"Giant rows, {ALL}"),
+    Case("zero rows", zero_rows, "warning", "zero_rows", "40 of its rows are zero", f"Zero rows, {ALL}"),
     Case(
-        "drift",
-        drifted,
-        "severe",
-        "common_direction_drift",
-        "rows drift in a common direction (mean cosine 0.54)",
-        "Mean cosine",
-        of_head="healthy",
-    ),
-    Case(
-        "tail",
-        rare_tail,
-        "warning",
-        "degenerate_tail",
-        "but its tail is degenerate (ids 7,000 to 7,999",
-        "Cosine of ids 7,000 to 7,999 to reserved rows",
-    ),
-    Case(
-        "giant rows",
-        giant,
-        "warning",
-        "giant_rows",
-        "2 of its rows are far longer than usual",
-        "Giant rows, as a share of all",
-    ),
-    Case("zero rows", zero_rows, "warning", "zero_rows", "40 of its rows are zero", "Zero rows, as a share of all"),
-    Case(
-        "equal rows",
-        equal_rows,
-        "warning",
-        "equal_rows",
-        "200 of its rows are equal to others",
-        "Equal rows, as a share of all",
+        "equal rows", equal_rows, "warning", "equal_rows", "200 of its rows are equal to others", f"Equal rows, {ALL}"
     ),
     Case(
         "rank loss", low_rank, "severe", "low_effective_rank", "its rows fill 8.39 of 64 dimensions", "Effective rank"
     ),
+    Case("rogue feature", rogue, "warning", "rogue_dimensions", FEW, "Dominant dimension"),
+    Case("capped head", drifted, "severe", DRIFT, WAY, cap=30.0),
+    Case("untied", healthy, *NO_DEFECT, "shows no defect", head=partial(drifted, 3)),
     Case(
-        "rogue feature",
-        rogue,
-        "warning",
-        "rogue_dimensions",
-        "a few rogue dimensions decide its similarities",
-        "Dominant dimension",
-    ),
-    Case(
-        "capped head",
-        drifted,
-        "severe",
-        "common_direction_drift",
-        "rows drift in a common direction",
-        "Mean cosine",
-        cap=30.0,
-    ),
-    Case("untied", healthy, "healthy", "no_defect", "shows no defect", "Mean cosine", head=lambda: drifted(3)),
-    Case(
-        "untied, faulty head",
+        "faulty head",
         healthy,
-        "healthy",
-        "no_defect",
+        *NO_DEFECT,
         "the output head is severely degenerate",
-        "Mean cosine",
-        head=lambda: low_rank(3),
+        head=partial(low_rank, 3),
         of_head="severe",
     ),
-    Case(
-        "tiny vocabulary",
-        lambda: healthy(0, 256),
-        "healthy",
-        "no_defect",
-        "shows no defect",
-        "Mean cosine",
-        twin=lambda: healthy(1, 256),
-    ),
-    Case(
-        "tiny, drifted",
-        lambda: healthy(0, 256) + 0.2,
-        "severe",
-        "common_direction_drift",
-        "rows drift in",
-        "Mean cosine",
-        of_head="healthy",
-        twin=lambda: healthy(1, 256),
-    ),
-    Case(
-        "sentence vectors",
-        sentences,
-        "healthy",
-        "no_defect",
-        "The collection shows no defect",
-        "Mean cosine",
-        is_model=False,
-        twin=sentences,
-    ),
-    Case(
-        "drifted vectors",
-        lambda: sentences() + 0.1,
-        "warning",
-        "common_direction_drift",
-        "The collection is degenerate",
-        "Mean cosine",
-        is_model=False,
-        twin=sentences,
-    ),
+    Case("tiny vocabulary", lambda: tiny(0), *NO_DEFECT, "shows no defect", twin=tiny),
+    Case("tiny, drifted", lambda: tiny(0) + 0.2, "severe", DRIFT, "rows drift in", of_head="healthy", twin=tiny),
+    Case("sentence vectors", sentences, *NO_DEFECT, "The collection shows no defect", **VECTORS),
+    Case("drifted vectors", lambda: sentences() + 0.1, "warning", DRIFT, "The collection is degenerate", **VECTORS),
 ]
 BY_NAME = {case.name: case for case in CASES}
 
@@ -197,9 +127,8 @@ def write(case: Case, folder: Path, table: Tensor, head: Tensor | None = None) -
     if not case.is_model:
         np.save(folder / "vectors.npy", table.numpy())
         return "vectors.npy"
-    tokens = [
-        f"[unused{i}]" if i < min(200, len(table) // 11) else f"token{i}" for i in range(len(table))
-    ]  # the first tenth is reserved
+    reserved = min(200, len(table) // 11)
+    tokens = [f"[unused{i}]" if i < reserved else f"token{i}" for i in range(len(table))]
     pieces = "".join(dict.fromkeys("token0123456789[]used"))
     tokens[len(tokens) // 2 : len(tokens) // 2 + len(pieces)] = pieces
     model = write_model(folder / "model", table, head, tokens=tokens)
@@ -217,14 +146,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @cache
-def diagnosed(name: str, folder: Path, twin: bool = False) -> Diagnosis:
+def diagnosed(name: str, folder: Path) -> Diagnosis:
     """Diagnosed from the folder that holds it, as a user would."""
     case = BY_NAME[name]
-    place = folder / f"{name.replace(' ', '_').replace(',', '')}{'_twin' if twin else ''}"
+    return _diagnosed(case, folder / name.replace(" ", "_").replace(",", ""), case.make(), case.head and case.head())
+
+
+@cache
+def twin_of(make: Callable[[], Tensor], cap: float | None, is_model: bool, folder: Path) -> Diagnosis:
+    case = Case("", make, "", "", "", cap=cap, is_model=is_model)
+    return _diagnosed(case, folder / f"{make.__name__}_{cap}_twin", make(), None)
+
+
+def _diagnosed(case: Case, place: Path, table: Tensor, head: Tensor | None) -> Diagnosis:
     place.mkdir()
     with contextlib.chdir(place):
-        head = case.head() if case.head is not None and not twin else None
-        return uncone.diagnose(write(case, place, (case.twin if twin else case.make)(), head))
+        return uncone.diagnose(write(case, place, table, head))
+
+
+@cache
+def without_pictures(name: str, folder: Path) -> Diagnosis:
+    """What takes long to draw and to load says nothing of a level."""
+    d = diagnosed(name, folder)
+    return replace(d, subjects=tuple(replace(subject, picture=None) for subject in d.subjects))
 
 
 def terminal(d: Diagnosis) -> str:
@@ -235,6 +179,10 @@ def terminal(d: Diagnosis) -> str:
 
 def worst(subject: Subject) -> Finding:
     return subject.findings[0]
+
+
+def level_of(d: Diagnosis) -> Level:
+    return min((worst(s).level for s in d.subjects), key=list(LABELS).index)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -252,9 +200,8 @@ class TestAllSayTheSame:
         assert ("degenerate" in d.verdict or "has a defect" in d.verdict) == _is_defective(d)
 
     def test_badge_and_page(self, case: Case, folder: Path) -> None:
-        d = diagnosed(case.name, folder)
-        level = min((worst(s).level for s in d.subjects), key=list(LABELS).index)
-        heading = d.blocks()[0]
+        d = without_pictures(case.name, folder)
+        level, heading = level_of(d), d.blocks()[0]
         assert isinstance(heading, Heading)
         assert (heading.text, heading.label, heading.tone) == (d.verdict, LABELS[level], level)
         page = uncone.report.to_html(d)
@@ -268,9 +215,7 @@ class TestAllSayTheSame:
         first, *others = subject.gauges().gauges
         assert first.label == case.tile
         assert first.tone == (case.level if case.is_defect else "")
-        assert {gauge.tone for gauge in others} <= (
-            {"", "structure", case.level} if case.is_defect else {"", "structure"}
-        )
+        assert {gauge.tone for gauge in others} <= {"", "structure", *[case.level] * case.is_defect}
 
     def test_captions(self, case: Case, folder: Path) -> None:
         for subject in diagnosed(case.name, folder).subjects:
@@ -281,16 +226,16 @@ class TestAllSayTheSame:
             assert ("changes no probability" in said) == any(f.level == "no_effect" for f in subject.findings)
 
     def test_terminal(self, case: Case, folder: Path) -> None:
-        d = diagnosed(case.name, folder)
+        d = without_pictures(case.name, folder)
         text = terminal(d)
-        level = min((worst(s).level for s in d.subjects), key=list(LABELS).index)
+        level = level_of(d)
         assert text.startswith(f"{LABELS[level]}  {d.verdict}")
         for word in ("SEVERE", "WARNING"):
             times = [f.level for s in d.subjects for f in s.findings].count(word.lower())
             assert text.count(word) == times + (level == word.lower())
 
     def test_comparison_and_check(self, case: Case, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        d, twin = diagnosed(case.name, folder), diagnosed(case.name, folder, twin=True)
+        d, twin = diagnosed(case.name, folder), twin_of(case.twin, case.cap, case.is_model, folder)
         is_defective = _is_defective(d)
         found = uncone.compare([twin, d], names=["twin", "case"])
         assert found.worse == is_defective
@@ -300,7 +245,7 @@ class TestAllSayTheSame:
         assert not back.worse
         assert ("twin is better than case: " in back.verdict) == is_defective
         assert back.verdict.startswith("case looks untrained: ") == (case.name == "random")
-        (folder / "d.json").write_text(d.to_json())
+        (folder / "d.json").write_text(without_pictures(case.name, folder).to_json())
         for fail_on, levels in (("warning", ("warning", "severe")), ("severe", ("severe",))):
             fails = any(f.level in levels for s in d.subjects for f in s.findings)
             status, out, _ = run_command("check", capsys, str(folder / "d.json"), "--fail-on", fail_on)
@@ -329,30 +274,27 @@ def test_vectors_of_sentences_by_minilm(minilm: Path) -> None:
     assert uncone.check(d, fail_on="warning").ok
 
 
-def advised(d: Diagnosis) -> list[tuple[str, Finding]]:
-    return [(s.name, f) for s in d.subjects for f in s.findings]
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_advice_is_run_as_it_is_pasted(
     case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    findings = advised(diagnosed(case.name, folder))
-    assert all(bool(f.repair) == f.is_defect for _, f in findings if f.level != "note")
+    findings = [f for s in diagnosed(case.name, folder).subjects for f in s.findings]
+    assert all(bool(f.repair) == f.is_defect for f in findings if f.level != "note")
     if case.is_model:
-        assert not re.search("quer|document|search", " ".join(f.repair for _, f in findings).replace("docs/", ""))
-    write(case, tmp_path, case.make(), case.head and case.head())
+        assert not re.search("quer|document|search", " ".join(f.repair for f in findings).replace("docs/", ""))
+    commands = dict.fromkeys(f.command for f in findings if f.command)
+    if commands:
+        write(case, tmp_path, case.make(), case.head and case.head())
     monkeypatch.chdir(tmp_path)
-    for command in dict.fromkeys(f.command for _, f in findings if f.command):
+    for command in commands:
         program, *arguments = shlex.split(command)
         assert program == "uncone"
         before = set(tmp_path.iterdir())
         status, _, err = run_command(arguments[0], capsys, *arguments[1:])
         assert (status, err) == (0, ""), command
         written = {path.name for path in set(tmp_path.iterdir()) - before}
-        assert written == {
-            a for a in arguments if a.endswith((".npy", ".safetensors", "model-repaired", "model-filled"))
-        } - {"vectors.npy"}
+        ends = (".npy", ".safetensors", "model-repaired", "model-filled")
+        assert written == {a for a in arguments if a.endswith(ends)} - {"vectors.npy"}
         for name in written:
             assert not name.endswith(".npy") or np.load(name).shape == case.make().shape
 
@@ -364,11 +306,7 @@ COMMANDS = {
     "rogue feature": "uncone repair 'model#input' standardized.npy --method standardize",
     "zero rows": "uncone repair-tokens model model-filled --tokens zero --method covariance",
     "tail": "uncone repair-tokens model model-repaired",
-    "giant rows": "",
-    "equal rows": "",
-    "healthy": "",
-    "random": "",
-}
+} | dict.fromkeys(("giant rows", "equal rows", "healthy", "random"), "")
 
 
 @pytest.mark.parametrize(("name", "command"), COMMANDS.items())
@@ -402,20 +340,8 @@ def test_advice_in_python_is_run(make: Callable[[], Tensor], cause: str) -> None
     assert all(extent is not None and extent < (finding.extent or 0) for extent in left)
 
 
-HOSTILE = [
-    "two words",
-    "it's",
-    'a"b',
-    "$(touch x)",
-    "`touch x`",
-    "a;touch x",
-    "a&b",
-    "*",
-    "a#b",
-    "-x",
-    "back\\slash",
-    "ü",
-]
+RUN = ["$(touch x)", "`touch x`", "a;touch x"]
+HOSTILE = ["two words", "it's", 'a"b', *RUN, "a&b", "*", "a#b", "-x", "back\\slash", "ü"]
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
@@ -443,31 +369,27 @@ def test_hostile_model_paths_are_quoted(name: str, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("name", ["new\nline", "esc\x1b[31m", "\u202egnp"], ids=ascii)
-def test_paths_that_are_not_what_they_look_like_are_left_out(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    np.save(f"{name}.npy", drifted().numpy()[:600])
-    finding = worst(uncone.diagnose(f"{name}.npy").subjects[0])
-    assert (finding.cause, finding.command) == ("common_direction_drift", "")
-    assert finding.repair
+def test_paths_that_are_not_what_they_look_like_are_left_out(name: str, tmp_path: Path) -> None:
+    np.save(tmp_path / f"{name}.npy", drifted().numpy()[:600])
+    finding = worst(uncone.diagnose(str(tmp_path / f"{name}.npy")).subjects[0])
+    assert (finding.cause, finding.command, bool(finding.repair)) == (DRIFT, "", True)
 
 
 def test_a_report_that_is_passed_on_tells_no_whole_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """From the working directory on a path is told; of one elsewhere its end. The terminal has the whole."""
-    np.save(tmp_path / "x.npy", drifted().numpy()[:600])
-    d = uncone.diagnose(str(tmp_path / "x.npy"))
-    end = f"{tmp_path.name}/x.npy"
-    assert worst(d.subjects[0]).command.startswith(f"uncone repair {end} centred.npy --method center")
+    path, saved = tmp_path / "x.npy", tmp_path / "d.json"
+    np.save(path, drifted().numpy()[:600])
+    d = uncone.diagnose(str(path))
+    told = f"uncone repair {tmp_path.name}/x.npy centred.npy --method center"
+    assert worst(d.subjects[0]).command.startswith(told)
     assert str(tmp_path) not in d.to_json()
-    saved = tmp_path / "d.json"
-    _, out, _ = run_command("diagnose", capsys, tmp_path / "x.npy", "--json", saved)
-    assert f"uncone repair {tmp_path}/x.npy centred.npy --method center" in out
+    _, out, _ = run_command("diagnose", capsys, path, "--json", saved)
+    assert f"uncone repair {path} centred.npy --method center" in out
     assert str(tmp_path) not in saved.read_text()
     monkeypatch.chdir(tmp_path)
-    for spec in (str(tmp_path / "x.npy"), tmp_path / "x.npy", "x.npy"):
+    for spec in (str(path), path, "x.npy"):
         command = worst(uncone.diagnose(spec).subjects[0]).command
         assert command == "uncone repair x.npy centred.npy --method center --save center.safetensors"
 

@@ -4,6 +4,7 @@ import importlib.util
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from tests.command import run_command
 from tests.edits.language_models import TEXT, add_tokenizer, drifted
 from uncone import InputError, report
 from uncone.diagnosis import findings
-from uncone.diagnosis.why.layers.record import LogitSpectrum
 from uncone.diagnosis.why.record import Explanation
 from uncone.records.load import load_record
 
 LONG = TEXT * 20
+
+
+Causal = tuple[Path, uncone.Diagnosis]
 
 
 def _model(path: Path, name: str = "GPT2LMHeadModel") -> Path:
@@ -40,27 +43,20 @@ def _explained(d: uncone.Diagnosis) -> Explanation:
 
 
 @pytest.fixture(scope="module")
-def causal(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, uncone.Diagnosis]:
+def causal(tmp_path_factory: pytest.TempPathFactory) -> Causal:
+    """A model beside the text a.txt, and its diagnosis with that."""
     path = _model(tmp_path_factory.mktemp("causal") / "m")
     return path, uncone.diagnose(path, text=path.parent / "a.txt", reach=True)
 
 
-def test_a_causal_model_has_every_part(causal: tuple[Path, uncone.Diagnosis], tmp_path: Path) -> None:
+def test_a_causal_model_has_every_part(causal: Causal, tmp_path: Path) -> None:
     _, d = causal
     why = _explained(d)
-    assert why.frequencies is not None
-    assert why.layers is not None
-    assert why.direction is not None
-    assert why.gradients is not None
-    assert why.margins is not None
+    assert None not in (why.frequencies, why.layers, why.direction, why.gradients, why.unreachable, why.settable)
     assert why.margins.holds
-    assert why.unreachable is not None
-    assert why.settable is not None
     assert why.notes == ()
-    shaped = [s.by_count.verdict for s in d.subjects if s.by_count is not None]
-    assert why.clauses[: len(shaped)] == tuple(
-        f"Rows of {s.name}: {told}" for s, told in zip(d.subjects, shaped, strict=True)
-    )
+    shaped = [f"Rows of {s.name}: {s.by_count.verdict}" for s in d.subjects]
+    assert list(why.clauses[: len(shaped)]) == shaped
     assert len(why.clauses) == len(shaped) + 6
     d.save(tmp_path / "d.json")
     assert load_record(tmp_path / "d.json") == d
@@ -70,27 +66,29 @@ def test_a_causal_model_has_every_part(causal: tuple[Path, uncone.Diagnosis], tm
         assert f" {title}\n" in printed
 
 
-def test_counts_are_those_of_the_text_or_those_given(causal: tuple[Path, uncone.Diagnosis]) -> None:
-    path, d = causal
-    groups = d.subjects[0].frequency_groups
-    assert groups is not None
-    assert groups.by == "count"
-    assert _explained(d).frequencies is not None
-    n = d.subjects[0].n
-    counts = np.zeros(n, np.int64)
-    counts[: n // 2] = 5
-    given = uncone.diagnose(path, text=path.parent / "a.txt", counts=counts, tokens=200)
-    groups = given.subjects[0].frequency_groups
-    assert groups is not None
-    assert sum(g.occurrences or 0 for g in groups.groups) == 5 * (n // 2)
+def test_counts_device_and_dtype_are_those_that_are_given(causal: Causal, monkeypatch: pytest.MonkeyPatch) -> None:
+    from uncone.model import hidden_states
+
+    given, run = list[dict[str, Any]](), hidden_states.hidden_states_of
+
+    def noted(*args: Any, **options: Any) -> Any:
+        given.append(options)
+        return run(*args, **options)
+
+    monkeypatch.setattr(hidden_states, "hidden_states_of", noted)
+    path, whole = causal
+    assert whole.subjects[0].frequency_groups.by == "count"
+    n = whole.subjects[0].n
+    how = {"counts": np.repeat([5, 0], [n // 2, n - n // 2]), "dtype": "bfloat16", "device": "cpu"}
+    narrow = uncone.diagnose(path, text=path.parent / "a.txt", **how)
+    assert sum(g.occurrences or 0 for g in narrow.subjects[0].frequency_groups.groups) == 5 * (n // 2)
+    assert [(one["dtype"], one["device"]) for one in given] == [("bfloat16", "cpu")]
+    assert 0 < abs(_explained(whole).gradients.nats - _explained(narrow).gradients.nats) < 0.1
 
 
-def test_a_head_is_judged_by_its_logits(causal: tuple[Path, uncone.Diagnosis]) -> None:
+def test_a_head_is_judged_by_its_logits(causal: Causal) -> None:
     _, d = causal
-    layers = _explained(d).layers
-    assert layers is not None
-    logits = layers.logits
-    assert logits is not None
+    logits = _explained(d).layers.logits
     assert float(d["head.logit_effective_rank"]) == logits.effective_rank
     causes = {finding.cause for finding in d.subjects[-1].findings}
     assert not causes & {"rogue_dimensions", "low_effective_rank", "dominant_direction", "less_even_than_noise"}
@@ -100,19 +98,15 @@ def test_a_head_is_judged_by_its_logits(causal: tuple[Path, uncone.Diagnosis]) -
 @pytest.mark.parametrize(
     ("share", "level"), [(0.19, "severe"), (0.21, "warning"), (0.49, "warning"), (0.51, "healthy")]
 )
-def test_the_bars_of_logits_from_both_sides(causal: tuple[Path, uncone.Diagnosis], share: float, level: Any) -> None:
+def test_the_bars_of_logits_from_both_sides(causal: Causal, share: float, level: Any) -> None:
     from uncone.diagnosis.why.layers.logits import judge, rank_of_logits
 
     _, d = causal
-    layers, head = _explained(d).layers, d.subjects[-1]
-    assert layers is not None
-    logits = layers.logits
-    assert isinstance(logits, LogitSpectrum)
+    logits, head = _explained(d).layers.logits, d.subjects[-1]
     assert judge(share) == level
     logits = replace(logits, effective_rank=share * logits.reference, level=judge(share))
     kept = (m for m in head.measurements[:-1] if m.name != "participation_ratio")  # else the rows look random
-    measurements = (*kept, rank_of_logits(logits))
-    found = findings.find(measurements, head.groups, head=True, logits=logits)
+    found = findings.find((*kept, rank_of_logits(logits)), head.groups, head=True, logits=logits)
     assert [f.level for f in found if f.cause == "low_logit_rank"] == [level] * (level != "healthy")
     evidence = " ".join(line for f in found for line in f.evidence)
     assert f"effective rank of {logits.effective_rank:.1f} of {logits.most}" in evidence
@@ -121,45 +115,47 @@ def test_the_bars_of_logits_from_both_sides(causal: tuple[Path, uncone.Diagnosis
 def test_an_encoder_has_no_questions_of_a_head(tmp_path: Path) -> None:
     path = _model(tmp_path / "m", "BertForMaskedLM")
     why = _explained(uncone.diagnose(path, text=tmp_path / "a.txt", reach=True))
-    assert why.layers is not None
-    assert why.layers.logits is not None
-    assert why.direction is not None
-    assert why.unreachable is not None
+    assert None not in (why.layers.logits, why.direction, why.unreachable)
     assert why.gradients is None
     assert any("does not predict the next token" in note for note in why.notes)
 
 
-def test_what_costs_more_than_the_run_is_asked_for(tmp_path: Path) -> None:
-    path = _model(tmp_path / "m")
-    why = _explained(uncone.diagnose(path, text=tmp_path / "a.txt"))
-    assert (why.unreachable, why.settable) == (None, None)
-    assert len(why.notes) == 1
-    assert "was not searched: --reach (reach=True) does, with up to 7 trillion multiplications" in why.notes[0]
-
-
-def test_one_loaded_model_and_one_run_serve_layers_and_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_run_serves_all_and_goes_on_where_its_file_ends(
+    causal: Causal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is loaded once; what costs more than its run is only searched where that is asked for."""
     from uncone.model import last_states, layered_model
+    from uncone.model.hidden_states import _Run
 
-    path, loads = _model(tmp_path / "m"), list[object]()
+    path, loads = causal[0], list[object]()
     for module in (layered_model, last_states):
-        loaded = module.load_model
-        monkeypatch.setattr(
-            module, "load_model", lambda *of, load=loaded, **how: (loads.append(of), load(*of, **how))[1]
-        )
-    why = _explained(uncone.diagnose(path, text=tmp_path / "a.txt"))
-    assert len(loads) == 1
+        load = partial(lambda load, *of, **how: (loads.append(of), load(*of, **how))[1], module.load_model)
+        monkeypatch.setattr(module, "load_model", load)
+    how = {"text": path.parent / "a.txt", "resume": tmp_path / "layers.npz"}
+    first = uncone.diagnose(path, **how)
+    why = _explained(first)
+    assert (len(loads), why.unreachable, why.settable) == (1, None, None)
     assert why.gradients is not None
+    (note,) = why.notes
+    assert "was not searched: --reach (reach=True) does, with up to 7 trillion multiplications" in note
+    assert how["resume"].exists()
+
+    def nothing(*_: Any) -> None:
+        raise AssertionError("what was read is read again")
+
+    monkeypatch.setattr(_Run, "_add", nothing)
+    assert uncone.diagnose(path, **how) == first
 
 
-def test_the_states_of_the_run_give_the_logits_of_the_model(tmp_path: Path) -> None:
+def test_the_states_of_the_run_give_the_logits_of_the_model(causal: Causal) -> None:
     from transformers import AutoModelForCausalLM
 
     from uncone.model.hidden_states import hidden_states_of
     from uncone.model.last_states import States
     from uncone.model.text_sources import open_texts
 
-    path = _model(tmp_path / "m")
-    layers = hidden_states_of(path, open_texts((tmp_path / "a.txt",)), most=300, last=True, batch=64)
+    path, _ = causal
+    layers = hidden_states_of(path, open_texts((path.parent / "a.txt",)), most=300, last=True, batch=64)
     last, model = layers.last, AutoModelForCausalLM.from_pretrained(path).eval()
     assert isinstance(last, States)
     assert int(last.windows.max()) > 1
@@ -171,15 +167,12 @@ def test_the_states_of_the_run_give_the_logits_of_the_model(tmp_path: Path) -> N
         assert min(float((one - logits).abs().max()) for one in own) <= 1e-4 * float(logits.abs().max())
 
 
-def test_without_torch_only_frequencies_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_only_frequencies_are_read(causal: Causal, monkeypatch: pytest.MonkeyPatch) -> None:
     from uncone.diagnosis.why import by_text
 
-    def find_spec(name: str) -> Any:
-        return None if name == "torch" else importlib.util.find_spec(name)
-
-    monkeypatch.setattr(by_text, "find_spec", find_spec)
-    path = _model(tmp_path / "m")
-    why = _explained(uncone.diagnose(path, text=tmp_path / "a.txt"))
+    find = importlib.util.find_spec
+    monkeypatch.setattr(by_text, "find_spec", lambda name: None if name == "torch" else find(name))
+    why = _explained(uncone.diagnose(causal[0], text=causal[0].parent / "a.txt"))
     assert why.frequencies is not None
     assert (why.layers, why.direction, why.gradients, why.unreachable, why.settable) == (None,) * 5
     assert why.notes == (f"Only frequencies were read: {by_text.NEEDS}.",)
@@ -196,39 +189,18 @@ def test_without_torch_only_frequencies_are_read(tmp_path: Path, monkeypatch: py
     ],
 )
 def test_bad_input_is_told_before_any_work(
-    tmp_path: Path, spec: Callable[[Path], Any], text: bytes | Path, message: str
+    causal: Causal, tmp_path: Path, spec: Callable[[Path], Any], text: bytes | Path, message: str
 ) -> None:
-    path = _model(tmp_path / "m")
     named = tmp_path / (text if isinstance(text, Path) else "b.txt")
     named.write_bytes(b"id\tcount\n0\t5\n" if isinstance(text, Path) else text)
     with pytest.raises(InputError, match=message):
-        uncone.diagnose(spec(path), text=[named])
+        uncone.diagnose(spec(causal[0]), text=[named])
 
 
-def test_a_run_goes_on_where_its_file_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from uncone.model.hidden_states import _Run
-
-    path = _model(tmp_path / "m")
-    state = tmp_path / "layers.npz"
-    first = uncone.diagnose(path, text=tmp_path / "a.txt", resume=state)
-    assert state.exists()
-
-    def nothing(*_: Any) -> None:
-        raise AssertionError("what was read is read again")
-
-    monkeypatch.setattr(_Run, "_add", nothing)
-    again = uncone.diagnose(path, text=tmp_path / "a.txt", resume=state)
-    assert again == first
-
-
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = _model(tmp_path / "m")
-    rows = [json.dumps({"body": line}) for line in LONG.splitlines() if line]
-    (tmp_path / "a.jsonl").write_text("\n".join(rows))
-    capsys.readouterr()
-    status, out, error = run_command(
-        "diagnose", capsys, path, "--text", tmp_path / "a.txt", f"{tmp_path / 'a.jsonl'}#body", "--tokens", "500"
-    )
+def test_the_command(causal: Causal, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, lines, text = causal[0], tmp_path / "a.jsonl", causal[0].parent / "a.txt"
+    lines.write_text("\n".join(json.dumps({"body": line}) for line in LONG.splitlines() if line))
+    status, out, error = run_command("diagnose", capsys, path, "--text", text, f"{lines}#body", "--tokens", "500")
     assert (status, error) == (0, "")
     assert "Counted: a.txt, a.jsonl#body." in out
     status, _, error = run_command("diagnose", capsys, path, "--text", tmp_path / "none.txt")
@@ -260,36 +232,13 @@ def test_a_part_that_fails_is_a_note_and_the_others_are_there(
     path = make(tmp_path / "m")
     (tmp_path / "a.txt").write_text(text)
     d = uncone.diagnose(path, text=tmp_path / "a.txt")
-    assert d.subjects
     why = _explained(d)
+    assert d.subjects
     assert why.frequencies is not None
     assert any(note in one for one in why.notes)
 
 
-def test_device_and_dtype_are_those_of_every_run(
-    causal: tuple[Path, uncone.Diagnosis], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from uncone.model import hidden_states
-
-    given = list[dict[str, Any]]()
-    run = hidden_states.hidden_states_of
-
-    def noted(*args: Any, **options: Any) -> Any:
-        given.append(options)
-        return run(*args, **options)
-
-    monkeypatch.setattr(hidden_states, "hidden_states_of", noted)
-    path, whole = causal
-    narrow = uncone.diagnose(path, text=path.parent / "a.txt", dtype="bfloat16", device="cpu")
-    assert [(one["dtype"], one["device"]) for one in given] == [("bfloat16", "cpu")]
-    a, b = _explained(whole).gradients, _explained(narrow).gradients
-    assert a is not None
-    assert b is not None
-    assert 0 < abs(a.nats - b.nats) < 0.1
-
-
 def test_of_an_encoder_and_a_decoder_it_says_what_was_read(tmp_path: Path) -> None:
     why = _explained(uncone.diagnose(_model(tmp_path / "m", "T5ForConditionalGeneration"), text=tmp_path / "a.txt"))
-    assert why.layers is not None
     assert "only the encoder was read" in why.layers.no_logits
     assert any("only the encoder was read" in note for note in why.notes)

@@ -1,4 +1,4 @@
-"""A direction that all points avoid: against a linear programme, planted margins, hulls that hold 0, and proofs by hand."""
+"""A direction that all points avoid: against a linear programme, planted margins, hulls that hold 0."""
 
 import math
 
@@ -89,8 +89,7 @@ def test_states_of_any_scale_have_the_same_answer(power: int, shift: float) -> N
 
 
 def test_the_point_nearest_to_zero_is_known() -> None:
-    square = np.array([[1.0, 2.0], [1.0, -2.0], [3.0, 2.0], [3.0, -2.0]])
-    found = separate(square)
+    found = separate(np.array([[1.0, 2.0], [1.0, -2.0], [3.0, 2.0], [3.0, -2.0]]))
     assert found.exists is True
     np.testing.assert_allclose(found.direction, [-1, 0], atol=1e-12)
     assert found.margin == pytest.approx(1.0)
@@ -101,8 +100,7 @@ def test_zero_inside_and_zero_on_the_edge_are_told_apart() -> None:
     triangle = np.array([[0.0, 2.0], [1.0, -1.0], [-1.0, -1.0]])
     assert separate(triangle).is_inside
     edge = separate(triangle + np.array([0.0, 1.0]))  # on an edge no direction has a margin, but 0 is not inside
-    assert edge.exists is False
-    assert not edge.is_inside
+    assert (edge.exists, edge.is_inside) == (False, False)
 
 
 def test_too_few_steps_leave_it_undecided() -> None:
@@ -117,10 +115,9 @@ def test_one_point_equal_points_and_none() -> None:
     equal = separate(np.ones((50, 3)))
     assert (equal.exists, equal.margin) == (True, pytest.approx(3**0.5))
     assert separate(np.zeros((5, 3))).exists is False
-    with pytest.raises(InputError, match="at least one state"):
-        separate(np.zeros((0, 3)))
-    with pytest.raises(InputError, match="finite states"):
-        separate(np.array([[1.0, np.nan]]))
+    for points, message in ((np.zeros((0, 3)), "at least one state"), (np.array([[1.0, np.nan]]), "finite states")):
+        with pytest.raises(InputError, match=message):
+            separate(points)
 
 
 @pytest.mark.parametrize("tiny", [1.0, 1e-12])

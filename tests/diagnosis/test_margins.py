@@ -17,7 +17,7 @@ def _states(seed: int = 0, **more: float) -> States:
     labels = torch.randint(0, v, (n,), generator=random)
     head = head + 3 * torch.randn(d, generator=random)
     given = {"bias": torch.randn(v, generator=random), "cap": None, "scale": 0.7} | more
-    return States(states=states, labels=labels, head=head, name="", windows=torch.zeros(n), **given)  # type: ignore[arg-type]
+    return States(states=states, labels=labels, head=head, name="", windows=torch.zeros(n), **given)
 
 
 def test_margins_are_those_of_a_slow_loop() -> None:
@@ -27,11 +27,10 @@ def test_margins_are_those_of_a_slow_loop() -> None:
         z = (0.7 * (states.head @ h) + states.bias).tolist()
         found.append(z[y] - max(value for v, value in enumerate(z) if v != y))
     stored = margin_claim(states).heads[0]
-    assert stored.name == "as stored"
+    assert (stored.name, stored.change) == ("as stored", 0)
     assert stored.margin == pytest.approx(sum(found) / len(found), rel=1e-5)
     assert stored.positive == pytest.approx(sum(m > 0 for m in found) / len(found))
     assert stored.by_norm == pytest.approx(stored.margin / float(states.head.norm(dim=1).mean()), rel=1e-5)
-    assert stored.change == 0
 
 
 def test_the_mean_row_is_without_effect_and_other_directions_are_not() -> None:
@@ -41,11 +40,12 @@ def test_the_mean_row_is_without_effect_and_other_directions_are_not() -> None:
     assert centred.margin == pytest.approx(stored.margin, rel=1e-4)
     assert centred.nats == pytest.approx(stored.nats, rel=1e-5)
     assert abs(centred.by_norm) > 1.5 * abs(stored.by_norm)
-    assert [head.name for head in others] == [
-        "without the mean row's direction",
-        "without the first direction of centred rows",
-        "without the first 3 directions of centred rows",
-    ]
+    first = (
+        "the mean row's direction",
+        "the first direction of centred rows",
+        "the first 3 directions of centred rows",
+    )
+    assert [head.name for head in others] == [f"without {what}" for what in first]
     assert all(head.change > 0.05 for head in others)
     assert "shrinks no softmax margin" in claim.verdict
 
@@ -69,9 +69,7 @@ def test_few_targets_are_taken_evenly_and_progress_is_told() -> None:
     assert claim.targets == 10
     assert told == [("comparing margins", 1, 1)]
     heading, lead, table, _ = claim.blocks()
-    assert getattr(heading, "level", 0) == 3
-    assert getattr(lead, "tone", "") == "lead"
-    assert len(getattr(table, "rows", ())) == 5
+    assert (heading.level, lead.tone, len(table.rows)) == (3, "lead", 5)
 
 
 def test_one_token_and_no_target_have_no_margin() -> None:

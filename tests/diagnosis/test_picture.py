@@ -1,11 +1,10 @@
-"""The picture: which rows are in it, where, how long they are and how often they occur; and records that lie about it."""
+"""The picture: which rows are in it, where, how long they are and how often they occur."""
 
 import base64
 import json
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 import uncone
 from tests.report.records_example import make_diagnosis, make_picture
-from uncone.diagnosis.picture import MOST_POINTS, _evenly, _sample, draw_picture
+from uncone.diagnosis.picture import MOST_POINTS, _sample, draw_picture, evenly
 from uncone.diagnosis.record import Diagnosis
 from uncone.errors import InputError
 from uncone.measure import Reserved
@@ -26,9 +25,7 @@ def _rows(n: int, d: int = 4, seed: int = 0) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(seed).standard_normal((n, d), dtype=np.float32))
 
 
-def _draw(
-    x: torch.Tensor, reserved: npt.NDArray[np.int64] | None = None, counts: torch.Tensor | None = None
-) -> Picture:
+def _draw(x: torch.Tensor, reserved: np.ndarray | None = None, counts: torch.Tensor | None = None) -> Picture:
     rows = as_rows(x)
     special = None if reserved is None else Reserved(reserved, "reserved", by_name=True)
     return draw_picture(rows, Moments.of(rows), special, counts=counts)
@@ -39,16 +36,11 @@ def test_norms_are_those_of_the_rows_within_half_a_step() -> None:
     x[7] = 0
     picture = _draw(x)
     found = picture.lengths()
-    assert found is not None
     expected = np.linalg.norm(x.double().numpy(), axis=1)
     assert np.abs(np.array(found) - expected).max() <= picture.norm_scale / 2 * (1 + 1e-9)
     assert found[7] == 0
+    assert _draw(torch.zeros(5, 3)).lengths() == [0.0] * 5
     assert max(found) == pytest.approx(expected.max())
-
-
-def test_norms_of_rows_that_are_all_zero_are_zero() -> None:
-    found = _draw(torch.zeros(5, 3)).lengths()
-    assert found == [0.0] * 5
 
 
 def test_counts_belong_to_their_rows_in_a_sample() -> None:
@@ -62,10 +54,7 @@ def test_counts_belong_to_their_rows_in_a_sample() -> None:
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
-        (
-            torch.zeros(19, dtype=torch.int64),
-            r"expected counts as integers of shape \(20,\), one a row, got int64 of shape \(19,\)",
-        ),
+        (torch.zeros(19, dtype=torch.int64), r"as integers of shape \(20,\), one a row, got int64 of shape \(19,\)"),
         (torch.zeros(20), r"got float32 of shape \(20,\): count the tokens by id"),
         (torch.tensor([1] * 19 + [-2]), "expected counts of at least 0, got -2"),
     ],
@@ -95,11 +84,8 @@ def test_with_more_reserved_rows_than_half_the_room_they_are_sampled_too() -> No
     n = 3 * MOST_POINTS
     reserved = np.arange(n - MOST_POINTS, n)
     picture = _draw(torch.zeros(n, 1), reserved)
-    assert len(picture.ids) == MOST_POINTS
-    assert picture.total == n
-    assert sum(picture.groups[k] == 3 for k in range(MOST_POINTS)) == MOST_POINTS // 2
-    assert picture.ids[0] == 0
-    assert picture.ids[-1] == n - 1
+    assert (len(picture.ids), picture.total, picture.groups.count(3)) == (MOST_POINTS, n, MOST_POINTS // 2)
+    assert (picture.ids[0], picture.ids[-1]) == (0, n - 1)
 
 
 @given(st.integers(MOST_POINTS + 1, 80_000), st.floats(0, 1), st.integers(0, 100))
@@ -107,8 +93,8 @@ def test_with_more_reserved_rows_than_half_the_room_they_are_sampled_too() -> No
 def test_a_sample_is_that_of_listed_rows(n: int, share: float, seed: int) -> None:
     reserved = np.flatnonzero(np.random.default_rng(seed).random(n) < share**4)
     others = np.setdiff1d(np.arange(n), reserved)
-    kept = reserved[_evenly(len(reserved), MOST_POINTS // 2)]
-    listed = np.concatenate([kept, others[_evenly(len(others), MOST_POINTS - len(kept))]])
+    kept = reserved[evenly(len(reserved), MOST_POINTS // 2)]
+    listed = np.concatenate([kept, others[evenly(len(others), MOST_POINTS - len(kept))]])
     assert np.array_equal(_sample(n, Reserved(reserved, "", True)), np.sort(listed))
 
 
@@ -126,7 +112,6 @@ def test_a_block_without_a_sampled_row_is_passed_over() -> None:
     x[GRID : 2 * GRID] = 5
     picture = _draw(x, np.arange(GRID, GRID + MOST_POINTS // 2))
     lengths = picture.lengths()
-    assert lengths is not None
     found = dict(zip(picture.ids, lengths, strict=True))
     assert all(found[i] == pytest.approx(5) for i in range(GRID, 2 * GRID))
     assert found[0] == pytest.approx(1, abs=1e-3)
@@ -138,7 +123,6 @@ def test_a_diagnosis_saved_before_norms_were_kept_still_loads_and_draws() -> Non
         for field in ("norms", "norm_scale", "counts"):
             del subject["picture"][field]
     old = Diagnosis.from_json(json.dumps(data))
-    assert old.subjects[0].picture is not None
     assert old.subjects[0].picture.lengths() is None
     page = uncone.report.to_html(old)
     assert 'class="explorer"' in page
@@ -170,5 +154,4 @@ def test_lengths_read_little_endian_numbers() -> None:
 def test_a_diagnosis_gives_its_counts_to_the_picture() -> None:
     counts = torch.arange(100) % 7
     picture = uncone.diagnose(_rows(100).numpy(), counts=counts).subjects[0].picture
-    assert picture is not None
     assert picture.counts == tuple(counts.tolist())

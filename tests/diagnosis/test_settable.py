@@ -1,4 +1,6 @@
-"""How many tokens a state can set freely: polytopes whose faces are known, and heads of normal rows against the theory."""
+"""How many tokens a state can set freely: polytopes of known faces, and normal rows against the theory."""
+
+import re
 
 import numpy as np
 import pytest
@@ -26,16 +28,10 @@ def test_all_small_sets_of_a_cyclic_polytope_are_faces() -> None:
 
 
 def test_faces_of_a_cross_are_sets_without_opposites() -> None:
-    rows = np.vstack([np.eye(5), -np.eye(5)])
-    space = HeadSpace.of(rows)
-    status = {one.own: one.status for one in seek(space, [(0, 1, 2), (0, 6, 2, 3), (0, 5), (0, 1, 2, 3, 4), (3, 8, 1)])}
-    assert [status[key] for key in ((0, 1, 2), (0, 6, 2, 3), (0, 5), (0, 1, 2, 3, 4), (3, 8, 1))] == [
-        "exposed",
-        "exposed",
-        "hidden",
-        "exposed",
-        "hidden",
-    ]
+    exposed, hidden = [(0, 1, 2), (0, 6, 2, 3), (0, 1, 2, 3, 4)], [(0, 5), (3, 8, 1)]
+    found = seek(HeadSpace.of(np.vstack([np.eye(5), -np.eye(5)])), [*exposed, *hidden])
+    expected = dict.fromkeys(exposed, "exposed") | dict.fromkeys(hidden, "hidden")
+    assert {one.own: one.status for one in found} == expected
 
 
 def test_a_face_gives_any_probabilities() -> None:
@@ -45,7 +41,6 @@ def test_a_face_gives_any_probabilities() -> None:
     assert found.status == "exposed"
     wanted = np.array([0.7, 0.2, 0.1])
     tilt = np.linalg.lstsq(rows[list(own[1:])] - rows[own[0]], np.log(wanted[1:] / wanted[0]), rcond=None)[0]
-    assert found.direction is not None
     logits = rows @ (1e4 * found.direction + tilt)
     chances = np.exp(logits - logits.max())
     np.testing.assert_allclose((chances / chances.sum())[list(own)], wanted, rtol=1e-6)
@@ -62,14 +57,12 @@ def test_tops_of_states_are_asked_too_and_work_may_run_out() -> None:
     random = np.random.default_rng(3)
     rows, states = random.standard_normal((100, 8)), random.standard_normal((40, 8))
     found = settable_tokens(rows, states=states, sets=10)
-    assert found.top is not None
     assert found.top >= found.random
     assert "Of the most likely tokens" in found.verdict
     assert len(found.blocks()) > 2
     late = settable_tokens(rows, most_work=0)
     assert late.random == 0
-    assert "at least 0 random tokens" in late.verdict
-    assert "limit of work" in late.verdict
+    assert re.search("at least 0 random tokens.*limit of work", late.verdict)
     assert "at least" not in found.verdict
 
 

@@ -18,103 +18,69 @@ _SIMILAR = "For similarities of tokens take a repaired copy of the table; the mo
 _TRAIN_ON = "In training, a gate holds back the gradient that does this (docs/prevention.md)."
 _SEEN = "Whether it helps your search only a task can say: `uncone evaluate --queries`."
 _NEW_ROWS = "Give these rows new values from their sub-tokens, and train on: until then these may look untrained."
-_UNTRAINED = "uncone repair-tokens {model} {out}"
-_ZERO = "uncone repair-tokens {model} {out} --tokens zero --method covariance"
-_TOKENS: tuple[Kind, ...] = ("table", "head")
-
-_OF_KINDS: tuple[tuple[str, tuple[Kind, ...], str, str], ...] = (
-    (
-        "common_direction_drift",
-        ("vectors",),
-        f"Subtract the mean row, from queries and documents alike. {_SEEN}",
-        "uncone repair {matrix} centred.npy --method center --save center.safetensors",
-    ),
-    (
-        "common_direction_drift",
-        ("table",),
-        f"{_SIMILAR} {_TRAIN_ON}",
-        "uncone repair {matrix} centred.npy --method center",
-    ),
-    ("common_direction_drift", ("head",), "Train on with a gate or a penalty on the mean (docs/prevention.md).", ""),
-    (
-        "rogue_dimensions",
-        ("vectors",),
-        f"Subtract the mean row, and divide each feature by its standard deviation. {_SEEN}",
-        "uncone repair {matrix} standardized.npy --method standardize --save standardize.safetensors",
-    ),
-    ("rogue_dimensions", ("table",), _SIMILAR, "uncone repair {matrix} standardized.npy --method standardize"),
-    ("rogue_dimensions", ("head",), "Nothing to repair in the head: the states decide what this dimension does.", ""),
-    (
-        "dominant_direction",
-        ("vectors",),
-        f"Remove the leading directions. {_SEEN}",
-        "uncone repair {matrix} repaired.npy --method all_but_the_top_d100 --save repair.safetensors",
-    ),
-    ("dominant_direction", ("table",), _SIMILAR, "uncone repair {matrix} repaired.npy --method all_but_the_top_d100"),
-    (
-        "low_effective_rank",
-        ("vectors",),
-        f"Whiten softly, or store the leading components alone: the others hold little. {_SEEN}",
-        "uncone repair {matrix} whitened.npy --method whiten --save whiten.safetensors",
-    ),
-    ("low_effective_rank", ("table",), _SIMILAR, "uncone repair {matrix} whitened.npy --method whiten"),
-    (
-        "low_effective_rank",
-        ("head",),
-        "A head of few directions cannot rank tokens freely, and no edit of its rows brings them back: "
-        "train on, or with another width.",
-        "",
-    ),
-    (
-        "low_logit_rank",
-        ("head",),
-        "No edit of the head's rows brings back directions that head and states together do not use: train on, or with "
-        "another width. What a smaller head would cost tells `uncone saturation head`.",
-        "",
-    ),
-    (
-        "degenerate_tail",
-        ("vectors",),
-        "Do not trust similarities of these rows: make them anew, or leave them out.",
-        "",
-    ),
-    ("degenerate_tail", ("table",), f"Do not trust similarities of these rows. {_TRAIN_ON}", _UNTRAINED),
-    ("degenerate_tail", ("head",), f"{_NEW_ROWS} {_TRAIN_ON}", _UNTRAINED),
-    ("near_copies", ("vectors",), "Look at some of these rows: one topic, or one text many times?", ""),
-    (
-        "near_copies",
-        _TOKENS,
-        "Try some of these tokens in a prompt before use, and do not trust their similarities.",
-        "",
-    ),
-    ("under_trained_tokens", ("vectors",), "Leave these rows out, or make them from more texts.", ""),
-    ("under_trained_tokens", _TOKENS, f"Try them in a prompt before use. {_NEW_ROWS}", _UNTRAINED),
-    ("zero_rows", ("vectors",), "Make these vectors anew (an empty text?), or leave them out.", ""),
-    (
-        "zero_rows",
-        ("table",),
-        "Give rows of added tokens values before training on; a zero row of padding may stay.",
-        _ZERO,
-    ),
-    ("zero_rows", ("head",), "Give rows of added tokens values before training on.", _ZERO),
-    ("equal_rows", ("vectors",), "The same text twice, or a fallback for texts that failed: look at the first.", ""),
-    ("equal_rows", _TOKENS, "Rows of added tokens that were set to one value: give them their own.", ""),
-    (
-        "giant_rows",
-        ("vectors", *_TOKENS),
-        "Look at these rows, and leave them out or make them again: each moves every mean.",
-        "",
-    ),
-    ("nonfinite_rows", ("vectors",), "Make these vectors anew: an overflow or a division by zero made them.", ""),
-    (
-        "nonfinite_rows",
-        _TOKENS,
-        "Go back to a checkpoint before these rows: training diverged, or the file is damaged.",
-        "",
-    ),
-)
-"""A cause, what rows it is found in, what to do, and a command."""
-_ADVICE = {(cause, kind): advice for cause, kinds, *advice in _OF_KINDS for kind in kinds}
+_GIANT = "Look at these rows, and leave them out or make them again: each moves every mean."
+_ADVICE: dict[str, dict[Kind | Literal["tokens"], str]] = {
+    "common_direction_drift": {
+        "vectors": f"Subtract the mean row, from queries and documents alike. {_SEEN}",
+        "table": f"{_SIMILAR} {_TRAIN_ON}",
+        "head": "Train on with a gate or a penalty on the mean (docs/prevention.md).",
+    },
+    "rogue_dimensions": {
+        "vectors": f"Subtract the mean row, and divide each feature by its standard deviation. {_SEEN}",
+        "table": _SIMILAR,
+        "head": "Nothing to repair in the head: the states decide what this dimension does.",
+    },
+    "dominant_direction": {"vectors": f"Remove the leading directions. {_SEEN}", "table": _SIMILAR},
+    "low_effective_rank": {
+        "vectors": f"Whiten softly, or store the leading components alone: the others hold little. {_SEEN}",
+        "table": _SIMILAR,
+        "head": "A head of few directions cannot rank tokens freely, and no edit of its rows brings them back: train "
+        "on, or with another width.",
+    },
+    "low_logit_rank": {
+        "head": "No edit of the head's rows brings back directions that head and states together do not use: train on, "
+        "or with another width. What a smaller head would cost tells `uncone saturation head`."
+    },
+    "degenerate_tail": {
+        "vectors": "Do not trust similarities of these rows: make them anew, or leave them out.",
+        "table": f"Do not trust similarities of these rows. {_TRAIN_ON}",
+        "head": f"{_NEW_ROWS} {_TRAIN_ON}",
+    },
+    "near_copies": {
+        "vectors": "Look at some of these rows: one topic, or one text many times?",
+        "tokens": "Try some of these tokens in a prompt before use, and do not trust their similarities.",
+    },
+    "under_trained_tokens": {
+        "vectors": "Leave these rows out, or make them from more texts.",
+        "tokens": f"Try them in a prompt before use. {_NEW_ROWS}",
+    },
+    "zero_rows": {
+        "vectors": "Make these vectors anew (an empty text?), or leave them out.",
+        "table": "Give rows of added tokens values before training on; a zero row of padding may stay.",
+        "head": "Give rows of added tokens values before training on.",
+    },
+    "equal_rows": {
+        "vectors": "The same text twice, or a fallback for texts that failed: look at the first.",
+        "tokens": "Rows of added tokens that were set to one value: give them their own.",
+    },
+    "giant_rows": {"vectors": _GIANT, "tokens": _GIANT},
+    "nonfinite_rows": {
+        "vectors": "Make these vectors anew: an overflow or a division by zero made them.",
+        "tokens": "Go back to a checkpoint before these rows: training diverged, or the file is damaged.",
+    },
+}
+"""What to do about a cause, by the rows it is found in; "tokens" are those of a table and of a head."""
+_OF_A_NOTE = {
+    "degenerate_tail": "Nothing to do unless these rows come into use: then set them anew first.",
+    "zero_rows": "Nothing to do where these rows are padding or stay out of use.",
+}
+_REPAIRS = {
+    "common_direction_drift": ("centred", "center", "center", "Center()"),
+    "rogue_dimensions": ("standardized", "standardize", "standardize", "Standardize()"),
+    "dominant_direction": ("repaired", "all_but_the_top_d100", "repair", "AllButTheTop()"),
+    "low_effective_rank": ("whitened", "whiten", "whiten", "Whiten()"),
+}
+"""Of a cause: the file to write, the method, the file to save it in, and the method in Python."""
 _GIANTS_FIRST = "Leave the giant rows out first, and diagnose again: every mean and every spectrum follows them."
 FIRST = {
     ("giant_rows", "warning"): _GIANTS_FIRST,
@@ -122,16 +88,6 @@ FIRST = {
     ("equal_rows", "severe"): "Keep one of the equal rows first, and diagnose again: they may make this.",
 }
 """What comes before any repair of the cloud, by cause and level of the finding."""
-_OF_A_NOTE = {
-    "degenerate_tail": ("Nothing to do unless these rows come into use: then set them anew first.", ""),
-    "zero_rows": ("Nothing to do where these rows are padding or stay out of use.", ""),
-}
-_IN_PYTHON = {
-    "center": "Center()",
-    "standardize": "Standardize()",
-    "whiten": "Whiten()",
-    "all_but_the_top_d100": "AllButTheTop()",
-}
 
 
 @dataclass(frozen=True)
@@ -150,32 +106,38 @@ class Advice:
 
     @property
     def is_of_tokens(self) -> bool:
-        """Whether rows are those of a vocabulary."""
-        return self.kind in _TOKENS
+        return self.kind in ("table", "head")
 
     def on(self, finding: Finding) -> Finding:
         """The finding with its advice; unchanged where there is nothing to do."""
-        if not finding.is_defect and finding.level != "note":
+        cause, is_note = finding.cause, finding.level == "note"
+        if not finding.is_defect and not is_note:
             return finding
-        text, command = _ADVICE.get((finding.cause, self.kind), (finding.repair, ""))
-        if finding.level == "note":
-            text, command = _OF_A_NOTE.get(finding.cause, (text, command))
-        return replace(finding, repair=text, command=self._filled(command))
+        texts = _ADVICE.get(cause, {})
+        text = texts.get(self.kind) or (texts.get("tokens") if self.is_of_tokens else None) or finding.repair
+        if is_note and cause in _OF_A_NOTE:
+            return replace(finding, repair=_OF_A_NOTE[cause], command="")
+        return replace(finding, repair=text, command=self._command(cause))
 
-    def _filled(self, command: str) -> str:
-        if "{model}" in command:
-            by_name = "--tokens" in command
+    def _command(self, cause: str) -> str:
+        if self.is_of_tokens and cause in ("degenerate_tail", "under_trained_tokens", "zero_rows"):
+            by_name = cause == "zero_rows"
             if self.model is None or not (by_name or self.finds_untrained):
                 return ""
             name = Path(shlex.split(self.model)[0]).name or "model"
             out = shlex.quote(f"{name}-{'filled' if by_name else 'repaired'}")
-            how = "" if by_name or self.has_tokens else " --method covariance"
-            return command.replace("{model}", self.model).replace("{out}", out) + how
-        if self.matrix is not None:
-            normalize = " --normalize" if self.has_unit_rows and command else ""
-            return self.matrix and command.replace("{matrix}", self.matrix) + normalize
-        named = (of for method, of in _IN_PYTHON.items() if f"--method {method}" in command)
-        return next((f"repaired = uncone.transforms.{of}.fit(x).transform(x)" for of in named), "")
+            how = (" --tokens zero" if by_name else "") + (
+                " --method covariance" if by_name or not self.has_tokens else ""
+            )
+            return f"uncone repair-tokens {self.model} {out}{how}"
+        if cause not in _REPAIRS or self.kind not in ("vectors", "table"):
+            return ""
+        out, method, saved, in_python = _REPAIRS[cause]
+        if self.matrix is None:
+            return f"repaired = uncone.transforms.{in_python}.fit(x).transform(x)"
+        save = f" --save {saved}.safetensors" if self.kind == "vectors" else ""
+        normalize = " --normalize" if self.has_unit_rows else ""
+        return self.matrix and f"uncone repair {self.matrix} {out}.npy --method {method}{save}{normalize}"
 
 
 def advice_for(spec: Any, name: str, editable: bool) -> Advice:

@@ -35,9 +35,8 @@ def diagnose(
         spec: a model directory (its token table and output head), or anything `open_rows` takes.
         text: files of text that say why: `.txt` or any other plain text, `.jsonl#field`, `.parquet#column`, also packed
             (.gz, .xz, .zst). Their tokens are counted and the model is run over them (extra [hf]): see `Explanation`.
-        counts: how often each token occurs in some text: a file (a table `id token count` or `token count`,
-            or `.npy`), or a tensor or array (N,). Without it those of `text` are taken, or tokens are ranked by their
-            ids.
+        counts: how often each token occurs in some text: a file (a table `id token count` or `token count`, or `.npy`),
+            or a tensor or array (N,). Without it those of `text` are taken, or tokens are ranked by their ids.
         neighbours: also take the measures of nearest neighbours (`two_nn`, `levina_bickel`, `hubness` and
             `uniformity_exact`): about 1.5 N^2 D multiply-adds.
         skip_nonfinite: leave out rows with NaN or inf instead of refusing them.
@@ -58,13 +57,8 @@ def diagnose(
             empty, no UTF-8, or of a model without a tokenizer.
         UnsupportedModel: the table or the head cannot be found in the model's files.
     """
-    of_text = {
-        "resume": resume,
-        "device": device,
-        "dtype": dtype,
-        "reach": reach or None,
-        "tokens": None if tokens == MOST_TOKENS else tokens,
-    }
+    others = {"reach": reach or None, "tokens": None if tokens == MOST_TOKENS else tokens}
+    of_text = {"resume": resume, "device": device, "dtype": dtype} | others
     given = next((name for name, value in of_text.items() if value is not None), None)
     if text is None and given is not None:
         raise InputError(f"expected --text with --{given}, got none: name a text to run the model on")
@@ -83,7 +77,7 @@ def diagnose(
             progress,
             role_of(name, rows, opened.rows),
             counts,
-            neighbours,
+            neighbours=neighbours,
             logits=reading.logits if reading is not None and name == "head" else None,
             advice=advice_for(spec, name, opened.editable),
             capped=opened.cap is not None,

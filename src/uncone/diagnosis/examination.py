@@ -34,21 +34,12 @@ FEWEST_BINS = 10
 _OF_A_MEAN = {"mean_shift", "stable_rank_centered", "anisotropy_1_raw", "singular_entropy_raw", "outlier_dimensions"}
 OF_A_HEAD = tuple(one for one in MEASURES if one[0] not in _OF_A_MEAN)
 """A head is read with its mean removed: no means are left, and raw and centred are the same."""
-_OF_THE_GAUGE = {
-    "mean_cosine",
-    "mean_shift",
-    "stable_rank",
-    "anisotropy_1_raw",
-    "outlier_dimensions",
-    "gaussian_isotropy",
-}
-OF_THE_GAUGE = tuple(one for one in MEASURES if one[0] in _OF_THE_GAUGE)
+_GAUGE = {"mean_cosine", "mean_shift", "stable_rank", "anisotropy_1_raw", "outlier_dimensions", "gaussian_isotropy"}
+OF_THE_GAUGE = tuple(one for one in MEASURES if one[0] in _GAUGE)
 """Raw readings of a head. Subtracting a vector from all rows changes them, and no probability."""
 
 
 class Examination:
-    """One matrix, from rows to the `Subject`."""
-
     def __init__(
         self,
         name: str,
@@ -56,14 +47,13 @@ class Examination:
         progress: Progress | None,
         role: Role,
         counts: Any,
-        neighbours: bool = False,
         *,
+        neighbours: bool = False,
         logits: LogitSpectrum | None = None,
         advice: Advice = Advice(),  # noqa: B008
         capped: bool = False,
     ) -> None:
-        self._name, self._rows, self._progress = name, rows, progress
-        self._role = role
+        self._name, self._rows, self._progress, self._role = name, rows, progress, role
         self._head, self._neighbours, self._advice = name == "head" and not capped, neighbours, advice
         self._logits = logits
         self._reserved = measure.reserved_rows(rows.labels, rows.shape[0])
@@ -77,7 +67,10 @@ class Examination:
         zero = raw = common = None
         odd_rows = measure.OddRowFinder(rows.shape[1], rows.shape[0])
         if self._head:
-            raw = self._sum_raw(odd_rows)
+            raw = Moments(rows.shape[1])
+            for start, block in raw.add_all(rows, progress=self._tick("summing the raw rows")):
+                odd_rows.add_rows(start, block, row_norms(block) == 0, self._named(start, len(block)))
+                del block
             raw.spectrum(centered=False)
             without_effect, seen = self._read_all(OF_THE_GAUGE, raw), self._see(raw)
             common = raw.mean()
@@ -108,12 +101,9 @@ class Examination:
         lengths, found = norms.record(), untrained is not None and bool(untrained.found)
         if self._role not in ("head", "table"):  # of a tied table the head is asked
             found = self._role == "tied table" and groups.reserved_by_name
-        advice = replace(
-            self._advice,
-            finds_untrained=found,
-            has_tokens=rows.labels is not None,
-            has_unit_rows=Lengths(lengths.mean, lengths.smallest, lengths.largest).is_unit,
-        )
+        are_unit = Lengths(lengths.mean, lengths.smallest, lengths.largest).is_unit
+        has_tokens = rows.labels is not None
+        advice = replace(self._advice, finds_untrained=found, has_tokens=has_tokens, has_unit_rows=are_unit)
         findings = find(
             measurements,
             groups,
@@ -147,7 +137,6 @@ class Examination:
         )
 
     def _see(self, raw: Moments) -> tuple[Spectrum | None, Picture | None]:
-        """What is drawn from the raw moments."""
         if raw.n < 2:
             return None, None
         tick = self._tick("drawing")
@@ -156,14 +145,6 @@ class Examination:
         isotropic = measure.marchenko_pastur(raw.effective_n - 1, raw.d) * float(centered.mean())
         spectra = (raw.spectrum(centered=False), centered, isotropic)
         return Spectrum(*(tuple(values.tolist()) for values in spectra)), picture
-
-    def _sum_raw(self, odd_rows: measure.OddRowFinder) -> Moments:
-        """The moments of the rows as stored, of which some may be zero or equal."""
-        raw = Moments(self._rows.shape[1])
-        for start, block in raw.add_all(self._rows, progress=self._tick("summing the raw rows")):
-            odd_rows.add_rows(start, block, row_norms(block) == 0, self._named(start, len(block)))
-            del block
-        return raw
 
     def _named(self, start: int, n: int) -> Array:
         """Which of n rows from `start` on are reserved by name."""
@@ -174,8 +155,7 @@ class Examination:
     ) -> tuple[Moments, measure.NormProfile, Groups, tuple[OddRows, ...]]:
         """One pass: moments, norms, the readings of each bin of ids and of the reserved rows, and odd rows.
 
-        `zero` is what a zero row of the source is here, where that is no zero row; `raw` are the moments of the
-        rows before the mean was subtracted, if it was.
+        `zero`: a zero row of the source, where that is no zero row here; `raw`: moments before the mean was subtracted.
         """
         n, d = rows.shape
         size, doing = products_bytes(d), "summing"
@@ -187,25 +167,23 @@ class Examination:
         count = (stop - 1) // bin_size + 1
         moments, profile = Moments(d, second=raw is None, unit_second=True), measure.NormProfile()
         bins, special = (measure.GroupMoments(k, d) for k in (count, 1))
-        bins.work_with(moments)
-        special.work_with(moments)
+        for sums in (bins, special):
+            sums.work_with(moments)
         in_bin, directed = np.zeros((2, count), np.int64)  # reserved rows, and not zero ones
         for start, block in moments.add_all(rows, progress=self._tick(doing)):
             # Numbers and marks of a block's rows alone: of all rows they would take 9 bytes a row.
             last = start + len(block)
             ids = np.arange(start, last) if all_ids is None else all_ids[start:last]
-            is_reserved = _marked(reserved.indices, start, len(block))
+            is_reserved, named = _marked(reserved.indices, start, len(block)), self._named(start, len(block))
             norms = row_norms(block)
+            zeros = norms == 0
             profile.update(norms, ids)
             self._tokens.update(block, norms)
             if raw is None:
-                zeros = norms == 0
-                odd_rows.add_rows(start, block, zeros, self._named(start, len(block)))
+                odd_rows.add_rows(start, block, zeros, named)
             else:
-                zeros = (
-                    np.zeros(len(block), np.bool_) if zero is None else (block == zero.astype(block.dtype)).all(axis=1)
-                )
-            odd_rows.add_norms(start, norms, zeros | self._named(start, len(block)))
+                zeros = np.zeros_like(zeros) if zero is None else (block == zero.astype(block.dtype)).all(axis=1)
+            odd_rows.add_norms(start, norms, zeros | named)
             in_bin += np.bincount(ids[is_reserved] // bin_size, minlength=count)
             directed += np.bincount(ids[is_reserved & (norms > 0)] // bin_size, minlength=count)
             bins.update(block, ids // bin_size)
@@ -225,8 +203,7 @@ class Examination:
 
     def _partition(self, rows: Rows, m: Moments) -> Measurement:
         m.keep_directions()  # all that the second pass needs
-        tick = self._tick("partition function")
-        of_rows = partial(measure.partition_isotropy, rows, progress=tick)
+        of_rows = partial(measure.partition_isotropy, rows, progress=self._tick("partition function"))
         return read("partition_isotropy", of_rows, m)
 
     def _by_count(self, rows: Rows, m: Moments) -> FrequencyBins | None:
@@ -275,6 +252,5 @@ def _group(
     spread = max(0.0, m.norm_square_sum / m.weight - mean**2) ** 0.5
     cosine, to_reserved = read("mean_cosine", measure.mean_cosine, m).value, None
     if of is not None:
-        between = partial(measure.cosine_between, shared=directed)
-        to_reserved = read("cosine_between", between, of, m).value
+        to_reserved = read("cosine_between", partial(measure.cosine_between, shared=directed), of, m).value
     return Group(name, start, stop, m.n, m.zero_rows, mean, spread, cosine, to_reserved, reserved_rows)

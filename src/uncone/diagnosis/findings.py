@@ -1,12 +1,10 @@
 """Causes, each with its evidence and what to do, and the verdict over all. Each threshold has a reason.
 
-This is the one place that judges. Defects make a matrix degenerate. Structure is what every trained table has,
-and neither good nor bad. What changes no probability is said as that. Verdict, tiles, pictures, comparisons
-and checks repeat what stands here.
+This is the one place that judges: verdict, tiles, pictures, comparisons and checks repeat what stands here.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from uncone.diagnosis.advice import FIRST, Advice
@@ -48,6 +46,12 @@ UNTRAINED_SIGMAS = 6.0
 LOGIT_RANK = "logit_effective_rank"
 TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures are undefined."
 _OF_A_CLOUD = {"common_direction_drift", "rogue_dimensions", "dominant_direction", "low_effective_rank"}
+_RANK, _ISOSCORE = "effective rank {:.1f} of {d}", "IsoScore {:.3g}"
+_ODD = {
+    "zero": "zero: at no angle to any row{in_a_head}.",
+    "equal": "equal to an earlier row: nothing tells them apart.",
+    "giant": "at least ten times as long as the median row, which decides inner products and means.",
+}
 
 
 def find(
@@ -74,9 +78,10 @@ def find(
         evidence = f"{counted(rows, 'row')}, where at least {FEWEST_ROWS} are needed to judge"
         return (Finding("not_measured", "note", TOO_LITTLE, (evidence,), "Pass more rows."),)
     values = {m.name: m for m in measurements if m.value is not None}
-    causes = [] if head else _drift(values)
+    causes = [] if head else list(_drift(values))
     causes += [] if logits else _rogue(values)
-    causes += find_in_bins(values, groups, odd, advice) + (_of_logits(logits) if logits else _rank(values))
+    causes += find_in_bins(values, groups, odd, advice)
+    causes += _of_logits(logits) if logits else _rank(values)
     leads = {finding.cause for finding in causes if finding.is_defect} - {"common_direction_drift"}
     causes += [] if head or logits or leads else _direction(values)
     causes += _odd(odd, rows, left_out, advice)
@@ -109,32 +114,30 @@ def _told(values: Values, **words: str) -> tuple[str, ...]:
     )
 
 
-def _drift(values: Values) -> list[Finding]:
+def _drift(values: Values) -> Iterator[Finding]:
     cosine = values.get("mean_cosine")
     if cosine is None or float(cosine) < DRIFT + NOISE_SIGMAS * math.sqrt(2 / cosine.d) / cosine.n:
-        return []
+        return
     partition = values.get("partition_isotropy")
     if partition is not None and partition.warnings:  # rows too short for it to say anything
         values = {name: m for name, m in values.items() if m is not partition}
-    return [
-        Finding(
-            "common_direction_drift",
-            "severe" if float(cosine) >= SEVERE_DRIFT else "warning",
-            "All rows share a common direction, so cosines are high between rows that have nothing to do with "
-            "each other.",
-            _told(
-                values,
-                mean_cosine="two random rows have a mean cosine of {:.3f}",
-                mean_shift="the mean row is {percent} as long as an average row",
-                partition_isotropy="I(W) over both signs is {:.3g}",
-            ),
-            measures=("mean_cosine", "mean_shift"),
-            extent=float(cosine),
-        )
-    ]
+    evidence = _told(
+        values,
+        mean_cosine="two random rows have a mean cosine of {:.3f}",
+        mean_shift="the mean row is {percent} as long as an average row",
+        partition_isotropy="I(W) over both signs is {:.3g}",
+    )
+    yield Finding(
+        "common_direction_drift",
+        "severe" if float(cosine) >= SEVERE_DRIFT else "warning",
+        "All rows share a common direction, so cosines are high between rows that have nothing to do with each other.",
+        evidence,
+        measures=("mean_cosine", "mean_shift"),
+        extent=float(cosine),
+    )
 
 
-def _rogue(values: Values) -> list[Finding]:
+def _rogue(values: Values) -> Iterator[Finding]:
     evidence, shares, cosine = list[str](), dict[str, float](), values.get("mean_cosine")
     carried = {"rogue_dimensions": "mean cosine"} if cosine and float(cosine) >= ROGUE_COSINE else {}
     for name, total in (carried | {"dominant_dimension": "variance"}).items():
@@ -144,38 +147,20 @@ def _rogue(values: Values) -> list[Finding]:
             dimension = told["dimensions"][0] if total == "mean cosine" else told["dimension"]
             even = f"(even spread: {_number(share.reference)})"
             evidence.append(f"dimension {dimension} carries {percent(float(share))} of the {total} {even}")
-    return (
-        [
-            Finding(
-                "rogue_dimensions",
-                "warning",
-                "A few dimensions dominate: similarities are decided by them, whatever the other dimensions say.",
-                tuple(evidence),
-                measures=tuple(shares),
-                extent=max(shares.values()),
-            )
-        ]
-        if evidence
-        else []
-    )
+    if evidence:
+        summary = "A few dimensions dominate: similarities are decided by them, whatever the other dimensions say."
+        of, extent = tuple(shares), max(shares.values())
+        yield Finding("rogue_dimensions", "warning", summary, tuple(evidence), measures=of, extent=extent)
 
 
-def _direction(values: Values) -> list[Finding]:
+def _direction(values: Values) -> Iterator[Finding]:
     """One direction of the centred rows that is no single feature, and that no tail or lost rank explains."""
     share = values.get("anisotropy_1")
-    if share is None or not _carries(share):
-        return []
-    even = f"(isotropic: {_number(share.reference)})"
-    return [
-        Finding(
-            "dominant_direction",
-            "warning",
-            "One direction dominates: similarities are decided by it, also when the mean row is subtracted.",
-            (f"it carries {percent(float(share))} of the variance {even}",),
-            measures=("anisotropy_1",),
-            extent=float(share),
-        )
-    ]
+    if share is not None and _carries(share):
+        summary = "One direction dominates: similarities are decided by it, also when the mean row is subtracted."
+        evidence = _told(values, anisotropy_1="it carries {percent} of the variance")
+        of, extent = ("anisotropy_1",), float(share)
+        yield Finding("dominant_direction", "warning", summary, evidence, measures=of, extent=extent)
 
 
 def _carries(share: Measurement) -> bool:
@@ -183,89 +168,48 @@ def _carries(share: Measurement) -> bool:
     return float(share) >= max(ROGUE_SHARE, EVEN_TIMES / share.d)
 
 
-def _rank(values: Values) -> list[Finding]:
+def _rank(values: Values) -> Iterator[Finding]:
     rank = values.get("effective_rank")
     if rank is None or rank.reference is None or float(rank) >= LOW_RANK * rank.reference:
-        return []
-    return [
-        Finding(
-            "low_effective_rank",
-            "severe" if float(rank) < VERY_LOW_RANK * rank.reference else "warning",
-            "The rows fill only part of their dimensions.",
-            _told(values, effective_rank="effective rank {:.1f} of {d}", isoscore="IsoScore {:.3g}"),
-            measures=("effective_rank", "isoscore"),
-            extent=1 - float(rank) / rank.reference,
-        )
-    ]
-
-
-def _of_logits(logits: LogitSpectrum) -> list[Finding]:
-    """What head and states do together; the level was decided beside the numbers, by the bars of `_rank`."""
-    if logits.level == "healthy":
-        return []
-    return [
-        Finding(
-            "low_logit_rank",
-            logits.level,
-            "Head and states together use only part of their dimensions.",
-            (_logits_told(logits),),
-            measures=(LOGIT_RANK,),
-            extent=1 - logits.effective_rank / logits.reference,
-        )
-    ]
-
-
-def _logits_told(logits: LogitSpectrum) -> str:
-    return (
-        f"logits between contexts have an effective rank of {logits.effective_rank:.1f} of {logits.most} "
-        f"(isotropic: {_number(logits.reference)})"
+        return
+    yield Finding(
+        "low_effective_rank",
+        "severe" if float(rank) < VERY_LOW_RANK * rank.reference else "warning",
+        "The rows fill only part of their dimensions.",
+        _told(values, effective_rank=_RANK, isoscore=_ISOSCORE),
+        measures=("effective_rank", "isoscore"),
+        extent=1 - float(rank) / rank.reference,
     )
 
 
-def _odd(odd: Sequence[OddRows], rows: int, left_out: int, advice: Advice) -> list[Finding]:
-    """Zero, equal and giant rows, and those that were left out because they are not finite."""
-    findings = []
+def _of_logits(logits: LogitSpectrum) -> Iterator[Finding]:
+    """What head and states do together; the level was decided beside the numbers, by the bars of `_rank`."""
+    if logits.level != "healthy":
+        summary, evidence = "Head and states together use only part of their dimensions.", (_logits_told(logits),)
+        extent = 1 - logits.effective_rank / logits.reference
+        yield Finding("low_logit_rank", logits.level, summary, evidence, measures=(LOGIT_RANK,), extent=extent)
+
+
+def _logits_told(logits: LogitSpectrum) -> str:
+    rank = f"{logits.effective_rank:.1f} of {logits.most} (isotropic: {_number(logits.reference)})"
+    return f"logits between contexts have an effective rank of {rank}"
+
+
+def _odd(odd: Sequence[OddRows], rows: int, left_out: int, advice: Advice) -> Iterator[Finding]:
     if left_out:
         words = counted(left_out, "row that is not finite was", "rows that are not finite were")
-        share = left_out / (rows + left_out)
-        findings.append(
-            Finding(
-                "nonfinite_rows",
-                "severe" if share > TAIL_SHARE else "warning",
-                f"{words} left out, as asked: nothing here is said of them.",
-                extent=share,
-            )
-        )
-    in_a_head = ", and always of logit 0 in a head" if advice.is_of_tokens else ""
+        share, summary = left_out / (rows + left_out), f"{words} left out, as asked: nothing here is said of them."
+        yield Finding("nonfinite_rows", "severe" if share > TAIL_SHARE else "warning", summary, extent=share)
     for one in odd:
-        evidence = _listed(one)
+        evidence, share = _listed(one), one.n / rows
         if one.reserved and one.n:
             evidence += (f"{counted(one.reserved, 'more row')} of that kind {_is(one.reserved)} reserved",)
-        share = one.n / rows
         usual = {"zero": PADDING_ROWS if advice.is_of_tokens else 0, "equal": MANY * rows, "giant": 0}
         bad: Level = "severe" if share > TAIL_SHARE else "warning" if one.n > usual[one.kind] else "note"
-        findings.append(
-            Finding(
-                f"{one.kind}_rows",
-                bad,
-                _ODD[one.kind].format(rows=_rows_are(one), in_a_head=in_a_head),
-                evidence,
-                extent=share,
-            )
-        )
-    return findings
-
-
-_ODD = {
-    "zero": "{rows} zero: at no angle to any row{in_a_head}.",
-    "equal": "{rows} equal to an earlier row: nothing tells them apart.",
-    "giant": "{rows} at least ten times as long as the median row, which decides inner products and means.",
-}
-
-
-def _rows_are(odd: OddRows) -> str:
-    about = "About " if odd.sampled > 1 else ""
-    return f"{about}{counted(odd.n, 'row')} {_is(odd.n)}" if odd.n else "Reserved rows are"
+        which = f"{'About ' if one.sampled > 1 else ''}{counted(one.n, 'row')} {_is(one.n)}"
+        in_a_head = ", and always of logit 0 in a head" if advice.is_of_tokens else ""
+        summary = f"{which if one.n else 'Reserved rows are'} {_ODD[one.kind].format(in_a_head=in_a_head)}"
+        yield Finding(f"{one.kind}_rows", bad, summary, evidence, extent=share)
 
 
 def _is(n: int) -> str:
@@ -274,24 +218,19 @@ def _is(n: int) -> str:
 
 def _listed(odd: OddRows) -> tuple[str, ...]:
     """The first rows of a kind by id, with their tokens."""
-    named = [
-        f"{i:,}" + ("" if label is None else f" ({shortened(label)!r})")
-        for i, label in zip(odd.ids, odd.labels, strict=True)
-    ]
-    first = "the longest first" if odd.kind == "giant" else "first"
-    told = (f"{first}: {', '.join(named)}",) if named else ()
+    labels = ("" if label is None else f" ({shortened(label)!r})" for label in odd.labels)
+    named = ", ".join(f"{i:,}{label}" for i, label in zip(odd.ids, labels, strict=True))
+    told = (f"{'the longest first' if odd.kind == 'giant' else 'first'}: {named}",) if named else ()
     return told if odd.length is None else (f"the longest has {odd.length:.3g} times the median", *told)
 
 
 def _are_zero(under_trained: UnderTrained | None, odd: Sequence[OddRows]) -> bool:
     """Whether the tokens that look untrained are those with zero rows, of which another finding tells."""
     zero = sum(one.n for one in odd if one.kind == "zero")
-    listed = [] if under_trained is None else [one for one in under_trained.tokens if not one.expected]
-    return (
-        zero > 0
-        and all(one.norm == 0 for one in listed)
-        and (under_trained is None or (under_trained.found or 0) <= zero)
-    )
+    if under_trained is None or not zero:
+        return zero > 0
+    are_listed = all(one.norm == 0 for one in under_trained.tokens if not one.expected)
+    return are_listed and (under_trained.found or 0) <= zero
 
 
 def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: bool) -> list[Finding]:
@@ -300,32 +239,19 @@ def find_under_trained(under_trained: UnderTrained | None, *, tail_is_named: boo
         return []
     u, n = under_trained, under_trained.found
     told = f"{counted(n, 'token looks', 'tokens look')} as if no text had trained {plural(n, 'it', 'them')}"
-    return [
-        Finding(
-            "under_trained_tokens",
-            "warning" if n > MANY * u.tested and not tail_is_named else "note",
-            f"{told}, though not reserved.",
-            under_trained_evidence(u),
-            measures=("under_trained_share",),
-            extent=n / u.tested,
-        )
-    ]
+    level: Level = "warning" if n > MANY * u.tested and not tail_is_named else "note"
+    of, evidence = ("under_trained_share",), under_trained_evidence(u)
+    summary = f"{told}, though not reserved."
+    return [Finding("under_trained_tokens", level, summary, evidence, measures=of, extent=n / u.tested)]
 
 
-def _one_length(decayed: DecayedRows | None, rows: int) -> list[Finding]:
+def _one_length(decayed: DecayedRows | None, rows: int) -> Iterator[Finding]:
     """Rows of one short length: a note where many are not known to be unused, and else as every table has them."""
-    if decayed is None:
-        return []
-    return [
-        Finding(
-            "decayed_rows",
-            "note" if decayed.news > MANY * rows else "structure",
-            f"{counted(decayed.n, 'row has', 'rows have')} one short length, as weight decay leaves rows that hardly a "
-            "gradient reached.",
-            decayed.evidence,
-            extent=decayed.n / rows,
-        )
-    ]
+    if decayed is not None:
+        of = "one short length, as weight decay leaves rows that hardly a gradient reached."
+        summary = f"{counted(decayed.n, 'row has', 'rows have')} {of}"
+        level: Level = "note" if decayed.news > MANY * rows else "structure"
+        yield Finding("decayed_rows", level, summary, decayed.evidence, extent=decayed.n / rows)
 
 
 def _untrained(values: Values, raw: tuple[Measurement, ...], advice: Advice) -> list[Finding]:
@@ -334,32 +260,27 @@ def _untrained(values: Values, raw: tuple[Measurement, ...], advice: Advice) -> 
     if ratio is None or cosine is None or ratio.d < 2:
         return []
     n, d, spread = ratio.n - 1, ratio.d, _sphericity(ratio)
-    cosines = [float(cosine), *(m.value or 0.0 for m in raw if m.name == "mean_cosine")]
-    is_centred = max(cosines) < UNTRAINED_SIGMAS * math.sqrt(2 / d) / n
+    largest = max([float(cosine), *(m.value or 0.0 for m in raw if m.name == "mean_cosine")])
+    is_centred = largest < UNTRAINED_SIGMAS * math.sqrt(2 / d) / n
     is_ordered = order is not None and abs(float(order)) >= NOISE_SIGMAS / math.sqrt(n)
     if abs(spread) > UNTRAINED_SIGMAS or not is_centred or is_ordered:
         return []
     of = "those of a new model, before training" if advice.is_of_tokens else "noise"
-    return [
-        Finding(
-            "untrained",
-            "structure",
-            f"The rows look random, as {of}: nothing has left a trace in them.",
-            (
-                f"their spectrum is that of random rows (Marchenko & Pastur) to {abs(spread):.1f} standard "
-                f"deviations, where {UNTRAINED_SIGMAS:g} are allowed",
-                f"mean cosine {max(cosines):.2g}; lengths do not follow the ids",
-            ),
-        )
-    ]
+    evidence = (
+        f"their spectrum is that of random rows (Marchenko & Pastur) to {abs(spread):.1f} standard deviations, where "
+        f"{UNTRAINED_SIGMAS:g} are allowed",
+        f"mean cosine {largest:.2g}; lengths do not follow the ids",
+    )
+    summary = f"The rows look random, as {of}: nothing has left a trace in them."
+    return [Finding("untrained", "structure", summary, evidence)]
 
 
 def _sphericity(ratio: Measurement) -> float:
     """How many standard deviations the spread of a spectrum lies from that of random rows.
 
     With U = D / participation ratio - 1 of n rows whose mean was subtracted, n D U / 2 is chi-squared with
-    f = D (D + 1) / 2 - 1 degrees of freedom (John 1972), also where D grows with n (Ledoit & Wolf 2002,
-    proposition 7). Its cube root is near normal (Wilson & Hilferty 1931).
+    f = D (D + 1) / 2 - 1 degrees of freedom (John 1972), also where D grows with n (Ledoit & Wolf 2002, proposition 7).
+    Its cube root is near normal (Wilson & Hilferty 1931).
     """
     n, d = ratio.n - 1, ratio.d
     f = d * (d + 1) / 2 - 1
@@ -367,56 +288,42 @@ def _sphericity(ratio: Measurement) -> float:
     return (math.pow(share, 1 / 3) - (1 - 2 / (9 * f))) / math.sqrt(2 / (9 * f))
 
 
-def _coupling(values: Values) -> list[Finding]:
+def _coupling(values: Values) -> Iterator[Finding]:
     coupling = values.get("norm_id_correlation")
     if not coupling or abs(float(coupling)) < max(NORM_COUPLING, NOISE_SIGMAS / math.sqrt(coupling.n - 1)):
-        return []
+        return
     way = "shorter" if float(coupling) < 0 else "longer"
-    return [
-        Finding(
-            "norm_id_coupling",
-            "structure",
-            f"Rows with higher ids are {way}: where ids are sorted by frequency, length says how rare a token "
-            "is, and inner products follow it.",
-            (f"Spearman correlation between norm and id {float(coupling):.2f} (isotropic: 0)",),
-            measures=("norm_id_correlation",),
-        )
-    ]
+    yield Finding(
+        "norm_id_coupling",
+        "structure",
+        f"Rows with higher ids are {way}: where ids are sorted by frequency, length says how rare a token is, and "
+        "inner products follow it.",
+        (f"Spearman correlation between norm and id {float(coupling):.2f} (isotropic: 0)",),
+        measures=("norm_id_correlation",),
+    )
 
 
-def _less_even(values: Values) -> list[Finding]:
-    """Less even than noise, in the readings that no defect rests on."""
+def _less_even(values: Values) -> Iterator[Finding]:
     taken = [values[name] for name in ("isoscore", "effective_rank") if name in values]
-    less = [m for m in taken if m.reference is not None and float(m) < LESS_EVEN * m.reference]
-    if not less:
-        return []
-    words = {"isoscore": "IsoScore {:.3g}", "effective_rank": "effective rank {:.1f} of {d}"}
-    return [
-        Finding(
-            "less_even_than_noise",
-            "structure",
-            "The rows are less even than a cloud of noise, as the rows of every trained model are: by itself "
-            "this is neither good nor bad.",
-            _told(values, **words),
-            measures=tuple(m.name for m in less),
+    less = tuple(m.name for m in taken if m.reference is not None and float(m) < LESS_EVEN * m.reference)
+    if less:
+        summary = (
+            "The rows are less even than a cloud of noise, as the rows of every trained model are: by itself this is "
+            "neither good nor bad."
         )
-    ]
+        evidence = _told(values, isoscore=_ISOSCORE, effective_rank=_RANK)
+        yield Finding("less_even_than_noise", "structure", summary, evidence, measures=less)
 
 
-def _gauge(without_effect: tuple[Measurement, ...]) -> list[Finding]:
+def _gauge(without_effect: tuple[Measurement, ...]) -> Iterator[Finding]:
     """The common direction of a head's rows as stored, which would be drift in a table."""
     values = {m.name: m for m in without_effect if m.value is not None}
-    if not _drift(values):
-        return []
-    return [
-        Finding(
-            "common_direction_of_the_head",
-            "no_effect",
-            "The rows of the head as stored share a common direction. Softmax ignores it: no probability "
-            "depends on it.",
-            _told(values, mean_cosine="mean cosine of the rows as stored {:.3f}"),
+    if any(_drift(values)):
+        shared = (
+            "The rows of the head as stored share a common direction. Softmax ignores it: no probability depends on it."
         )
-    ]
+        evidence = _told(values, mean_cosine="mean cosine of the rows as stored {:.3f}")
+        yield Finding("common_direction_of_the_head", "no_effect", shared, evidence)
 
 
 def _no_defect(values: Values, *, head: bool, logits: LogitSpectrum | None = None) -> Finding:
@@ -429,8 +336,8 @@ def _no_defect(values: Values, *, head: bool, logits: LogitSpectrum | None = Non
     missing = [f"{carrier} the variance", "lost rank", "giant, zero or equal rows"]
     none = listing([*([] if head else ["drift"]), "a leaning tail", *missing])
     rank = values["effective_rank"]
-    told = [f"effective rank {float(rank):.3g} of {rank.d} (isotropic: {_number(rank.reference)})"]
-    told = told if head else [f"mean cosine {float(values['mean_cosine']):.3g} (isotropic: 0)", *told]
+    told = [] if head else [f"mean cosine {float(values['mean_cosine']):.3g} (isotropic: 0)"]
+    told += [f"effective rank {float(rank):.3g} of {rank.d} (isotropic: {_number(rank.reference)})"]
     told += [_logits_told(logits)] if logits else []
     return Finding("no_defect", "healthy", f"No defect was found: looked for {none}.", tuple(told))
 

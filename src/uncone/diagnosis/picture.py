@@ -1,7 +1,6 @@
 """The picture: where the rows lie along the first singular directions, raw and centred."""
 
 import base64
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -36,43 +35,27 @@ def draw_picture(
 ) -> Picture:
     """At most 32,768 raw rows along three singular directions, raw and centred; and their norms.
 
-    The sample holds all `reserved` rows, where they are at most half of it, as a group of their own, and
-    evenly spaced rows besides. `counts` (N,) says how often the token of each row occurs, as whole numbers.
+    The sample holds all `reserved` rows, where they are at most half of it, as a group of their own, and evenly spaced
+    rows besides. `counts` (N,) says how often the token of each row occurs.
     """
     n = rows.shape[0]
     if counts is not None:
         counts = as_array(counts)
         if counts.shape != (n,) or counts.dtype.kind not in "biu":
-            came = f"{counts.dtype} of shape {tuple(counts.shape)}"
-            raise InputError(
-                f"expected counts as integers of shape ({n},), one a row, got {came}: count the tokens by id"
-            )
+            expected, came = f"integers of shape ({n},), one a row", f"{counts.dtype} of shape {tuple(counts.shape)}"
+            raise InputError(f"expected counts as {expected}, got {came}: count the tokens by id")
         if n and int(counts.min()) < 0:
             raise InputError(f"expected counts of at least 0, got {int(counts.min())}: count tokens by id")
-    indices = _sample(n, reserved)
-    mean = moments.mean()
+    indices, mean = _sample(n, reserved), moments.mean()
     axes = np.concatenate([_axes(moments, centered=centered, toward=mean) for centered in (False, True)], axis=1)
     coordinates, norms = _coordinates(rows, indices, axes, progress)
-    raw, raw_scale = _quantise(coordinates[:, :_AXES], _LEVELS, np.int16)
-    about_mean = coordinates[:, _AXES:] - mean @ axes[:, _AXES:]
-    centered, centered_scale = _quantise(about_mean, _LEVELS, np.int16)
-    lengths, norm_scale = _quantise(norms, _NORM_LEVELS, np.uint16)
-    names, groups = _groups(indices, n, reserved)
-    labels, listed = rows.labels, indices.tolist()
-    return Picture(
-        total=n,
-        ids=tuple(listed if rows.ids is None else rows.ids[indices].tolist()),
-        labels=tuple(token_texts(labels, listed)),
-        groups=tuple(groups.tolist()),
-        group_names=names,
-        raw=raw,
-        raw_scale=raw_scale,
-        centered=centered,
-        centered_scale=centered_scale,
-        norms=lengths,
-        norm_scale=norm_scale,
-        counts=None if counts is None else tuple(counts[indices].tolist()),
-    )
+    raw = _quantise(coordinates[:, :_AXES], _LEVELS, np.int16)
+    centered = _quantise(coordinates[:, _AXES:] - mean @ axes[:, _AXES:], _LEVELS, np.int16)
+    lengths = _quantise(norms, _NORM_LEVELS, np.uint16)
+    (names, groups), listed = _groups(indices, n, reserved), indices.tolist()
+    ids = tuple(listed if rows.ids is None else rows.ids[indices].tolist())
+    labels, often = tuple(token_texts(rows.labels, listed)), None if counts is None else tuple(counts[indices].tolist())
+    return Picture(n, ids, labels, tuple(groups.tolist()), names, *raw, *centered, *lengths, often)
 
 
 def _coordinates(
@@ -104,14 +87,14 @@ def _sample(n: int, reserved: Reserved | None) -> Array:
     if n <= MOST_POINTS:
         return np.arange(n)
     apart = np.empty(0, np.int64) if reserved is None else reserved.indices
-    kept = apart[_evenly(len(apart), MOST_POINTS // 2)]
+    kept = apart[evenly(len(apart), MOST_POINTS // 2)]
     # Places among the other rows, which are not listed: they may be 100 million.
-    others = _evenly(n - len(apart), MOST_POINTS - len(kept))
+    others = evenly(n - len(apart), MOST_POINTS - len(kept))
     before = apart - np.arange(len(apart))  # how many other rows stand before each reserved one
     return np.sort(np.concatenate([kept, others + np.searchsorted(before, others, side="right")]))
 
 
-def _evenly(n: int, most: int) -> Array:
+def evenly(n: int, most: int) -> Array:
     """At most `most` places among `n`, evenly spaced, with the first and the last."""
     return np.rint(np.linspace(0, n - 1, min(n, most))).astype(np.int64)
 
@@ -131,13 +114,8 @@ def _axes(moments: Moments, *, centered: bool, toward: Array) -> Array:
 def _quantise(values: Array, levels: int, dtype: npt.DTypeLike) -> tuple[str, float]:
     """The values as base64 of integers of at most `levels`, and what one of these stands for."""
     scale = float(np.abs(values).max()) / levels or 1.0
-    return _base64(np.rint(values / scale).clip(-levels, levels).astype(dtype)), scale
-
-
-def _base64(values: Array) -> str:
-    if sys.byteorder == "big":
-        values = values.byteswap()
-    return base64.b64encode(values.tobytes()).decode("ascii")
+    whole = np.rint(values / scale).clip(-levels, levels).astype(np.dtype(dtype).newbyteorder("<"))
+    return base64.b64encode(whole.tobytes()).decode("ascii"), scale
 
 
 def _groups(indices: Array, n: int, reserved: Reserved | None) -> tuple[tuple[str, ...], Array]:

@@ -15,23 +15,16 @@ from uncone.records.brief import part
 from uncone.records.charts import bin_charts, norms_chart, spectrum_chart
 from uncone.records.layout import folded, named, section, shown
 from uncone.records.names import detail, find
-from uncone.records.parts import DEFECTS, Finding, Group, Groups, Level, Measurement, Norms, OddRows, Picture, Spectrum
+from uncone.records.parts import Finding, Group, Groups, Level, Measurement, Norms, OddRows, Picture, Spectrum
 from uncone.records.readings import is_centered, readings_blocks
 from uncone.records.record import Record, made_with
-from uncone.records.text import count, counted, listing, number, optional, plural, title
+from uncone.records.text import count, counted, listing, number, optional, title
 from uncone.records.token_text import shown_token
 from uncone.records.tokens import FrequencyGroups, UnderTrained
 
 LEVELS: tuple[Level, ...] = ("severe", "warning", "note", "healthy", "structure", "no_effect")
 """Worst first; then what is neither good nor bad."""
-LABELS: dict[Level, str] = {
-    "severe": "SEVERE",
-    "warning": "WARNING",
-    "note": "NOTE",
-    "healthy": "NO DEFECT",
-    "structure": "STRUCTURE",
-    "no_effect": "NO EFFECT",
-}
+LABELS = {level: "NO DEFECT" if level == "healthy" else level.replace("_", " ").upper() for level in LEVELS}
 WITHOUT_EFFECT = "No effect on probabilities"
 WITHOUT_EFFECT_REASON = (
     "Adding one vector to every row of the head adds the same to every logit of a position, and softmax "
@@ -64,19 +57,15 @@ class Subject:
     norms: Norms | None  # the distribution of row lengths
     picture: Picture | None  # coordinates for the cone picture
     without_effect: tuple[Measurement, ...] = ()  # of a head: raw readings that no probability depends on
-    """Raw readings of a head that no probability depends on (a vector added to all rows changes none)."""
     left_out: int = 0  # rows that are not finite and were left out on request
-    """Rows that are not finite and were left out on request."""
     notes: tuple[str, ...] = ()  # what is to be said about this matrix
     # frequent, medium, rare and reserved rows compared; of a collection only with counts
     frequency_groups: FrequencyGroups | None = None
     under_trained: UnderTrained | None = None  # rows that look untrained; `null` for a collection
     odd_rows: tuple[OddRows, ...] = ()  # zero, equal and giant rows
     placed: tuple[Placed, ...] = ()  # readings among those of known models
-    """Readings among those of known models."""
     # rows by measured frequency, where there are counts: see [its records](explain_records.md)
     by_count: FrequencyBins | None = None
-    """Rows by how often their tokens were counted in a text; None where no counts were given."""
 
     def measurement(self, name: str) -> Measurement:
         """The measurement called `name`; KeyError where it was not taken."""
@@ -95,9 +84,9 @@ class Subject:
         size = f"{counted(self.n, 'row')} x {counted(self.d, 'column')}"
         fixed, notes = bool(self.without_effect), self.notes
         if self.left_out:
-            words = plural(self.left_out, "row that is not finite was", "rows that are not finite were")
-            notes = (f"{count(self.left_out)} {words} left out, as asked.", *notes)
-        findings = sorted(self.findings, key=lambda finding: LEVELS.index(finding.level))
+            rows = counted(self.left_out, "row that is not finite was", "rows that are not finite were")
+            notes = (f"{rows} left out, as asked.", *notes)
+        findings, is_random = self._by_level(), any(f.cause == "untrained" for f in self.findings)
         return shown(
             Heading(self.title, 2, about=f"{size}, {self.dtype}, {self.source}"),
             *map(_finding, findings),
@@ -106,33 +95,29 @@ class Subject:
             self._figures(),
             tokens.frequency_blocks(self.frequency_groups),
             by_count_blocks(self.by_count),
-            ()
-            if any(f.cause == "untrained" for f in self.findings)
-            else tokens.under_trained_blocks(self.under_trained),
+            () if is_random else tokens.under_trained_blocks(self.under_trained),
             readings_blocks("Measurements", _GAUGE_FIXED if fixed else "", self.measurements, fixed=fixed),
             folded(readings_blocks(WITHOUT_EFFECT, WITHOUT_EFFECT_REASON, self.without_effect, of="Raw readings")),
             section("Notes", Bullets(notes)),
         )
 
-    def gauges(self, *, of_many: bool = False) -> Gauges:
-        """Three numbers: those that defects rest on, the worst first, then the usual ones.
+    def _by_level(self) -> list[Finding]:
+        return sorted(self.findings, key=lambda finding: LEVELS.index(finding.level))
 
-        With `of_many` matrices each says whose number it is.
-        """
-        taken, chosen = {m.name: m for m in self.measurements}, dict[str, Gauge]()
-        findings = sorted(self.findings, key=lambda finding: LEVELS.index(finding.level))
+    def gauges(self, *, of_many: bool = False) -> Gauges:
+        """Three numbers: those that defects rest on, the worst first, then the usual; `of_many` matrices say whose."""
+        taken, chosen, findings = {m.name: m for m in self.measurements}, dict[str, Gauge](), self._by_level()
         resting = {name: finding for finding in reversed(findings) for name in finding.measures}
         whose = self.title if of_many else ""
 
         def add(name: str) -> None:
             if name in taken and name not in chosen:
                 m, finding = taken[name], resting.get(name)
-                used = _USED[is_centered(m, bool(self.without_effect))]
-                about = ", ".join(part for part in (whose, used) if part)
+                about = ", ".join(filter(None, (whose, _USED[is_centered(m, bool(self.without_effect))])))
                 told = (title(m.name), m.value, m.reason, m.reference, m.range, m.better, about)
                 chosen[name] = Gauge(*told, *(() if finding is None else _judged(finding)))
 
-        for finding in (finding for finding in findings if finding.level in DEFECTS):
+        for finding in filter(lambda finding: finding.is_defect, findings):
             if finding.cause == "degenerate_tail" and (nearest := nearest_bin(self.groups)) is not None:
                 label = f"Cosine of ids {count(nearest.start)} to {count(nearest.stop - 1)} to "
                 label += "reserved rows" if self.groups and self.groups.reserved_by_name else "the last ids"
@@ -156,15 +141,14 @@ class Subject:
         return section("Among known models", Bullets(tuple(one.named for one in known)), *about, told)
 
     def _found(self) -> str:
-        """What was found in the rows, for the caption of their picture."""
-        causes = {f.cause: f for f in self.findings}
-        defects = [title(f.cause).lower() for f in self.findings if f.level in DEFECTS]
+        causes = {f.cause for f in self.findings}
         if "not_measured" in causes or not causes:
             return "Too little to judge."
-        none = "The rows look random." if "untrained" in causes else "No defect was found in these rows."
-        said = f"Found in these rows: {listing(defects)}." if defects else none
+        said = "The rows look random." if "untrained" in causes else "No defect was found in these rows."
+        if defects := [title(f.cause).lower() for f in self.findings if f.is_defect]:
+            said = f"Found in these rows: {listing(defects)}."
         no_effect = any(f.level == "no_effect" for f in self.findings)
-        return said + (" The common direction of the head changes no probability." if no_effect else "")
+        return said + " The common direction of the head changes no probability." * no_effect
 
     def _figures(self) -> Iterator[Block]:
         groups, spectrum = self.groups, None if self.spectrum is None else spectrum_chart(self.spectrum)
@@ -203,24 +187,20 @@ class Diagnosis(Record):
     versions: Mapping[str, str] = field(default_factory=dict)  # what made it
     # what texts say, where they were given: see [its records](explain_records.md)
     explanation: Explanation | None = None
-    """Why, where a text was given."""
 
     def blocks(self) -> tuple[Block, ...]:
         worst = self.level
+        first = next((one for one in self.subjects if any(f.level == worst for f in one.findings)), None)
+        first = first or next(iter(self.subjects), None)
         return shown(
             Heading(self.verdict, 1, LABELS[worst] if worst else "", worst or ""),
             Text(self.name, "quiet"),
-            *(self.subjects[place].gauges(of_many=len(self.subjects) > 1) for place in self._worst()),
+            () if first is None else first.gauges(of_many=len(self.subjects) > 1),
             *(named(one.blocks(), one.name if place else "") for place, one in enumerate(self.subjects)),
             () if self.explanation is None else self.explanation.blocks(),
             section("Notes", Bullets(self.notes), level=2),
             Text(made_with(self.versions), "quiet"),
         )
-
-    def _worst(self) -> list[int]:
-        """The place of the subject with the worst finding, whose numbers stand first."""
-        levels = [min((LEVELS.index(f.level) for f in one.findings), default=99) for one in self.subjects]
-        return [levels.index(min(levels))] if levels else []
 
     @property
     def level(self) -> Level | None:
@@ -249,9 +229,9 @@ class Diagnosis(Record):
     def __contains__(self, name: object) -> bool:
         try:
             self[str(name)]
+            return True
         except UnknownName:
             return False
-        return True
 
     def keys(self) -> list[str]:
         """The names of the readings: `dict(d)` holds all of them."""
@@ -303,14 +283,13 @@ def _judged(finding: Finding) -> tuple[str, Level]:
 
 def nearest_bin(groups: Groups | None) -> Group | None:
     """The bin, not mostly of reserved rows, that lies nearest to the reserved ones."""
-    if groups is None:
-        return None
-    compared = [
-        group
-        for group in groups.bins
-        if group.cosine_to_reserved is not None and (2 * group.reserved_rows < group.n or not groups.reserved_by_name)
-    ]
-    return max(compared, key=lambda group: group.cosine_to_reserved or 0.0, default=None)
+    compared = () if groups is None else (g for g in unreserved_bins(groups) if g.cosine_to_reserved is not None)
+    return max(compared, key=lambda g: g.cosine_to_reserved or 0.0, default=None)
+
+
+def unreserved_bins(groups: Groups) -> Iterator[Group]:
+    """The bins that are not mostly of rows reserved by name."""
+    return (g for g in groups.bins if 2 * g.reserved_rows < g.n or not groups.reserved_by_name)
 
 
 def _farthest(name: str, labels: Sequence[str]) -> tuple[str | Cell, ...]:
@@ -319,15 +298,15 @@ def _farthest(name: str, labels: Sequence[str]) -> tuple[str | Cell, ...]:
 
 
 def _by_id(groups: Groups, charts: tuple[Any, ...]) -> Figure:
-    first, last = count(groups.bins[0].start), count(groups.bins[-1].stop - 1)
     size, reserved = count(groups.bin_size), groups.reserved_group
     shaded = "reserved rows" if groups.reserved_by_name else "the last ids, in place of reserved rows"
     caption = f"Dashed: what an isotropic cloud gives. Shaded: bins that hold {shaded}."
     if reserved is not None:
-        cosine = optional(reserved.mean_cosine, (-1, 1))
-        among = f"; their mean cosine among themselves: {cosine}" if reserved.mean_cosine is not None else ""
+        cosine = reserved.mean_cosine
+        among = "" if cosine is None else f"; their mean cosine among themselves: {number(cosine, limits=(-1, 1))}"
         caption += f" Reserved: {groups.reserved}, {counted(reserved.n, 'row')}{among}."
-    spark = f"By row id, {first} to {last}, bins of {size}:"
+    ids = f"{count(groups.bins[0].start)} to {count(groups.bins[-1].stop - 1)}"
+    spark = f"By row id, {ids}, bins of {size}:"
     return Figure("By row id", charts, caption, (("bins", f"a bin of {size} ids"),), spark)
 
 

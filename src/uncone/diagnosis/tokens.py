@@ -61,7 +61,7 @@ class DecayedRows:
 
 
 class TokenReader:
-    """Reads both, where the matrix's role gives them a meaning: `update` in a first pass, then `read`."""
+    """Reads groups and tokens, where the matrix's role gives them a meaning: `update` in a first pass, then `read`."""
 
     def __init__(self, rows: Rows, role: Role, counts: Array | None) -> None:
         self._role, self._counts, self._unit = role, counts, None
@@ -77,7 +77,6 @@ class TokenReader:
             self.bins = BinReader(rows, counts, self._known[0])
 
     def update(self, block: Array, norms: Array) -> None:
-        """Add the next rows (n, D) with their norms (n,)."""
         if self._unit is not None:
             self._unit.update(block, norms)
         if self.bins is not None:
@@ -99,22 +98,19 @@ class TokenReader:
         unit = self._unit
         if unit is None or moments.n < 2:
             return None, None
-        of_groups, mean = group_axes(unit), moments.mean()
+        mean = moments.mean()
         of_bins = np.zeros((len(mean), 0))
         if self.bins is not None:
             of_bins = self.bins.axes(mean if common is None else common)
+        axes = np.concatenate([group_axes(unit), of_bins], axis=1)
         if self._role in ("collection", "tied table"):
-            products = project(rows, np.concatenate([of_groups, of_bins], axis=1), progress)
-            products = self._taken(products, of_bins)
-            groups = compare_projected(unit, products, self._membership, counts=self._counts, pairs=pairs)
+            groups = self._compared(unit, project(rows, axes, progress), axes, pairs)
             return groups, UnderTrained(None, TIED) if self._role == "tied table" else None
         untrained = untrained_axes(rows, moments, self._known, self._counts)
-        axes = np.concatenate([of_groups, of_bins, untrained.axes], axis=1)
-        products, squares = project_about(rows, axes, untrained.axes[:, 0], progress)
+        all_axes, about = np.concatenate([axes, untrained.axes], axis=1), untrained.axes[:, 0]
+        products, squares = project_about(rows, all_axes, about, progress)
         products, others = np.split(products, [-untrained.axes.shape[1]], axis=1)
-        products = products + untrained.axes[:, 0] @ axes[:, : products.shape[1]]
-        products = self._taken(products, of_bins)
-        groups = compare_projected(unit, products, self._membership, counts=self._counts, pairs=pairs)
+        groups = self._compared(unit, products + about @ all_axes[:, : axes.shape[1]], axes, pairs)
         prefer: Literal["norm", "cosine"] = "norm" if self._role == "table of its own" else "cosine"
         try:
             return groups, find_projected(untrained, unit.norms, others, squares, prefer=prefer)
@@ -122,20 +118,18 @@ class TokenReader:
             return groups, UnderTrained(None, str(error))
 
     def decayed(self, rows: Rows) -> DecayedRows | None:
-        """Rows of one short length, which weight decay leaves: of a table, where a row that is never used gets no
-        gradient of its own."""
+        """Rows of one short length, which weight decay leaves: of a table, whose unused rows get no gradient."""
         if self._unit is None or self._role in ("collection", "head"):
             return None
         floor = length_floor(self._unit.norms, rows.shape[1])
         return None if floor is None else _decayed(floor, rows, self._known[0], self._counts)
 
-    def _taken(self, products: Array, of_bins: Array) -> Array:
-        """The products without the last, which are those with the axes of bins."""
-        if self.bins is None:
-            return products
-        products, others = np.split(products, [-of_bins.shape[1]], axis=1)
-        self.bins.take(others, of_bins)
-        return products
+    def _compared(self, unit: UnitSums, products: Array, axes: Array, pairs: PairSums) -> FrequencyGroups:
+        """The groups, from the products with their axes; the last two are those of the bins, which take them."""
+        if self.bins is not None:
+            self.bins.take(products[:, -2:], axes[:, -2:])
+            products = products[:, :-2]
+        return compare_projected(unit, products, self._membership, counts=self._counts, pairs=pairs)
 
 
 def _decayed(floor: LengthFloor, rows: Rows, unused: Array, counts: Array | None) -> DecayedRows:

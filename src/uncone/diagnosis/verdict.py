@@ -23,7 +23,6 @@ _OF_ROWS = {"zero_rows", "equal_rows", "giant_rows", "nonfinite_rows", "under_tr
 
 
 def give_verdict(subjects: tuple[Subject, ...]) -> str:
-    """One sentence over all subjects: the defects of each, or that it has none."""
     sentence = "; ".join(map(_clause, subjects))
     return sentence[:1].upper() + sentence[1:] + "."
 
@@ -44,10 +43,10 @@ def _clause(subject: Subject) -> str:
     is_severe = any(finding.level == "severe" for finding in defects)
     if named == {"degenerate_tail"} and not is_severe:
         return f"{name} shows no defect as a whole{_shown(subject)}, but {problems[0]}"
-    how = "severe" if is_severe else ""
-    what = f"is {how}{'ly ' if how else ''}degenerate"
+    what = f"is {'severely ' * is_severe}degenerate"
     if named <= _OF_ROWS:
-        what = "has " + plural(len(defects), f"a {how} defect", f"{how} defects").replace("  ", " ").strip()
+        how = "severe " * is_severe
+        what = f"has {plural(len(defects), f'a {how}defect', f'{how}defects')}"
     what = f"{name} {what}: {listing(problems)}"
     return f"{what}; otherwise it {random}" if "untrained" in causes else what
 
@@ -63,24 +62,18 @@ def _shown(subject: Subject) -> str:
 
 
 def _told(subject: Subject, finding: Finding) -> dict[str, str]:
-    """What the words of a problem name: readings, and how far the finding goes."""
     values = {m.name: _short(m.value) for m in subject.measurements if m.value is not None}
     n = 0 if subject.under_trained is None else subject.under_trained.found or 0
-    odd = {
-        one.kind: ("about " if one.sampled > 1 else "") + counted(one.n, "of its rows is", "of its rows are")
-        for one in subject.odd_rows
+    rows = [(one.kind, one.n, "about " * (one.sampled > 1)) for one in subject.odd_rows]
+    counts = [*rows, ("left_out", subject.left_out, "")]
+    odd = {kind: about + counted(k, "of its rows is", "of its rows are") for kind, k, about in counts}
+    others = {
+        "d": f"{subject.d:,}",
+        "tail": _tail_words(subject) if finding.cause == "degenerate_tail" else "",
+        "under_trained": f"{n:,} of its tokens {plural(n, 'looks', 'look')}",
+        "extent": "" if finding.extent is None else percent(finding.extent),
     }
-    return (
-        values
-        | odd
-        | {
-            "d": f"{subject.d:,}",
-            "tail": _tail_words(subject) if finding.cause == "degenerate_tail" else "",
-            "under_trained": f"{n:,} of its tokens {plural(n, 'looks', 'look')}",
-            "extent": "" if finding.extent is None else percent(finding.extent),
-            "left_out": counted(subject.left_out, "of its rows is", "of its rows are"),
-        }
-    )
+    return values | odd | others
 
 
 def _tail_words(subject: Subject) -> str:

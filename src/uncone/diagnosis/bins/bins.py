@@ -2,10 +2,11 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from uncone.diagnosis.advice import Advice
-from uncone.records.parts import Finding, Group, Groups, Measurement, OddRows
+from uncone.diagnosis.record import unreserved_bins
+from uncone.records.parts import Finding, Group, Groups, Level, Measurement, OddRows
 from uncone.records.text import counted, listing, plural
 
 NOISE_SIGMAS = 4.0
@@ -21,41 +22,32 @@ _SHOWN = 4
 
 
 def find_in_bins(values: Values, groups: Groups | None, odd: Sequence[OddRows], advice: Advice) -> list[Finding]:
-    """A tail that leans to untrained rows, and bins that collapsed by themselves."""
-    return _tail(values, groups) + _copies(values, groups, odd, advice)
+    return [*_tail(values, groups), *_copies(values, groups, odd, advice)]
 
 
-def _tail(values: Values, groups: Groups | None) -> list[Finding]:
+def _tail(values: Values, groups: Groups | None) -> Iterator[Finding]:
     if groups is None or groups.reserved_group is None or "mean_cosine" not in values:
-        return []
+        return
     everywhere, reserved = float(values["mean_cosine"]), groups.reserved_group
-    leaning = leaning_bins(groups, everywhere, values["mean_cosine"].d)
-    themselves = (
-        f"mean cosine {'unknown' if reserved.mean_cosine is None else f'{reserved.mean_cosine:.3g}'} among themselves"
-    )
-    among = f"{groups.reserved}: {themselves}, {everywhere:.3f} among all rows"
+    leaning, within = leaning_bins(groups, everywhere, values["mean_cosine"].d), reserved.mean_cosine
+    themselves = f"mean cosine {'unknown' if within is None else f'{within:.3g}'} among themselves"
+    evidence = [f"{groups.reserved}: {themselves}, {everywhere:.3f} among all rows"]
     if not leaning:
-        if reserved.mean_cosine is None or reserved.mean_cosine < max(COLLAPSED, everywhere + TAIL_EXCESS):
-            return []
-        summary = "The reserved rows are near-copies of one vector, but no other rows follow them."
-        return [Finding("degenerate_tail", "note", summary, (among,))]
+        if within is not None and within >= max(COLLAPSED, everywhere + TAIL_EXCESS):
+            summary = "The reserved rows are near-copies of one vector, but no other rows follow them."
+            yield Finding("degenerate_tail", "note", summary, tuple(evidence))
+        return
     whom, other = "the reserved rows, which no text ever trained", "the reserved rows"
     if not groups.reserved_by_name:
         whom, other = "one common point", groups.reserved.partition(",")[0]
     affected = sum(g.n - g.reserved_rows * groups.reserved_by_name for g in leaning)
-    share = affected / sum(g.n for g in groups.bins)
+    share, rows = affected / sum(g.n for g in groups.bins), counted(affected, "row")
     closest = sorted(leaning, key=lambda g: -(g.cosine_to_reserved or 0.0))[:_SHOWN]
-    return [
-        Finding(
-            "degenerate_tail",
-            "severe" if share > TAIL_SHARE else "warning",
-            f"Rare rows are degenerate: the {counted(affected, 'row')} of {_spans(leaning)} "
-            f"{plural(affected, 'leans', 'lean')} toward {whom}.",
-            (among, *(f"{g.name}: mean cosine {g.cosine_to_reserved:.3f} to {other}" for g in closest)),
-            measures=("rare.cosine_to_reserved",),
-            extent=share,
-        )
-    ]
+    evidence += [f"{g.name}: mean cosine {g.cosine_to_reserved:.3f} to {other}" for g in closest]
+    lean = f"the {rows} of {_spans(leaning)} {plural(affected, 'leans', 'lean')} toward {whom}."
+    level: Level = "severe" if share > TAIL_SHARE else "warning"
+    summary, of = f"Rare rows are degenerate: {lean}", ("rare.cosine_to_reserved",)
+    yield Finding("degenerate_tail", level, summary, tuple(evidence), measures=of, extent=share)
 
 
 def leaning_bins(groups: Groups, everywhere: float, d: int) -> list[Group]:
@@ -65,10 +57,9 @@ def leaning_bins(groups: Groups, everywhere: float, d: int) -> list[Group]:
         return []
     return [
         g
-        for g in groups.bins
+        for g in unreserved_bins(groups)
         if g.cosine_to_reserved is not None
         and g.cosine_to_reserved - everywhere >= TAIL_EXCESS + NOISE_SIGMAS / math.sqrt(d * g.n * reserved.n)
-        and (2 * g.reserved_rows < g.n or not groups.reserved_by_name)
     ]
 
 
@@ -78,38 +69,32 @@ def nearest_leaning(groups: Groups | None, cosine: Measurement) -> Group | None:
     return max(leaning, key=lambda g: g.cosine_to_reserved or 0.0, default=None)
 
 
-def _copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], advice: Advice) -> list[Finding]:
+def _copies(values: Values, groups: Groups | None, odd: Sequence[OddRows], advice: Advice) -> Iterator[Finding]:
     """Bins of ids that collapsed onto a vector of their own: no tail leans to it, no row equals another."""
     cosine = values.get("mean_cosine")
     if groups is None or cosine is None:
-        return []
+        return
     least = max(COLLAPSED, float(cosine) + TAIL_EXCESS)
     leaning = leaning_bins(groups, float(cosine), cosine.d)
     alike = [
         g
-        for g in groups.bins
+        for g in unreserved_bins(groups)
         if g.mean_cosine is not None
         and g.mean_cosine >= least + NOISE_SIGMAS * math.sqrt(2 / cosine.d) / g.n
-        and (2 * g.reserved_rows < g.n or not groups.reserved_by_name)
         and g not in leaning
     ]
     n, named = sum(g.n for g in alike), sum(one.n for one in odd if one.kind == "equal")
     if not alike or 2 * named >= n:
-        return []
-    told = "or sorted by what they are about" if not advice.is_of_tokens else "as rows that no text trained are"
-    return [
-        Finding(
-            "near_copies",
-            "warning" if advice.is_of_tokens else "note",
-            f"The {counted(n, 'row')} of {_spans(alike)} are near-copies of one vector, {told}.",
-            tuple(
-                f"ids {g.start:,} to {g.stop - 1:,}: mean cosine {g.mean_cosine:.3f} within, {float(cosine):.3f} "
-                "among all"
-                for g in alike[:_SHOWN]
-            ),
-            extent=n / sum(g.n for g in groups.bins),
-        )
-    ]
+        return
+    of_tokens = advice.is_of_tokens
+    told = "as rows that no text trained are" if of_tokens else "or sorted by what they are about"
+    summary = f"The {counted(n, 'row')} of {_spans(alike)} are near-copies of one vector, {told}."
+    evidence = (
+        f"ids {g.start:,} to {g.stop - 1:,}: mean cosine {g.mean_cosine:.3f} within, {float(cosine):.3f} among all"
+        for g in alike[:_SHOWN]
+    )
+    share = n / sum(g.n for g in groups.bins)
+    yield Finding("near_copies", "warning" if of_tokens else "note", summary, tuple(evidence), extent=share)
 
 
 def _stands_out(last: Group, groups: Groups) -> bool:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -25,6 +24,13 @@ LITTLE = 0.1
 """Of a rank correlation: below, frequency explains a hundredth of the ranks, which no reader would see."""
 _PER_DECADE = 2
 _LISTED = 20
+_ALONG, _NEAR = "distance along the common direction", "cosine to reserved rows"
+_WAYS = {
+    "norm": ("shorter", "longer"),
+    _ALONG: ("less far along the common direction", "further along the common direction"),
+    _NEAR: ("less near to reserved rows", "nearer to reserved rows"),
+}
+"""In words, where the rarer tokens have a lower or a higher reading."""
 _NEAR_ZERO = 1e-5
 """Of the mean norm: a mean row so short is rounding, as of rows whose mean was subtracted."""
 
@@ -71,65 +77,43 @@ def bin_edges(counts: Array) -> list[int]:
     return [0, *kept] if sizes[0] else kept
 
 
-@dataclass(eq=False)
-class _Members:
-    """The bin of each row, the reserved rows last, and which rows others are compared with."""
-
-    low: list[int]
-    groups: Array
-    reference: int | None
-    compared: str
-
-
-def _members(counts: Array, unused: Array) -> _Members:
-    low = bin_edges(counts[~unused])
-    groups = np.searchsorted(low, counts, side="right") - 1
-    groups[unused] = len(low)
-    n = int(unused.sum())
-    if n >= FEWEST_RESERVED:
-        told = f"Reserved: {counted(n, 'row')} whose token is reserved by name, or that have none."
-        return _Members(low, groups, len(low), told)
-    never = int((groups == 0).sum()) if low[0] == 0 else 0
-    if never >= FEWEST_RESERVED:
-        return _Members(
-            low, groups, 0, f"In place of reserved rows: the {counted(never, 'row')} never seen in the text."
-        )
-    return _Members(low, groups, None, "No rows are reserved, and too few were never seen to stand in.")
-
-
 class BinReader:
-    """Reads the rows by count: `update` in a first pass, `project` from a second one, `read` at the end.
-
-    Args:
-        rows: the matrix.
-        counts: (N,), how often the token of each row occurs.
-        unused: (N,) bool, the rows known to be unused, which stand apart.
-    """
+    """Reads rows by their `counts` (N,): `update` in a first pass, `take` from a second, then `read`."""
 
     def __init__(self, rows: Rows, counts: Array, unused: Array) -> None:
         self._counts, self._unused = counts, unused
-        self._members = _members(counts, unused)
-        self._unit = UnitSums(self._members.groups, len(self._members.low) + 1, rows.shape[1])
+        low = bin_edges(counts[~unused])
+        self._groups = np.searchsorted(low, counts, side="right") - 1  # the bin of each row, the reserved rows last
+        self._groups[unused] = len(low)
+        self._bins, n = len(low) + 1, int(unused.sum())
+        never = int((self._groups == 0).sum()) if low[0] == 0 else 0
+        self._reference: int | None = None  # the bin that others are compared with
+        self._compared = "No rows are reserved, and too few were never seen to stand in."
+        if n >= FEWEST_RESERVED:
+            self._reference = len(low)
+            self._compared = f"Reserved: {counted(n, 'row')} whose token is reserved by name, or that have none."
+        elif never >= FEWEST_RESERVED:
+            self._reference = 0
+            self._compared = f"In place of reserved rows: the {counted(never, 'row')} never seen in the text."
+        self._unit = UnitSums(self._groups, self._bins, rows.shape[1])
         self._along: Array | None = None
         self._to_reserved: Array | None = None
 
     def update(self, block: Array, norms: Array) -> None:
-        """Add the next rows (n, D) with their norms (n,)."""
         self._unit.update(block, norms)
 
     def axes(self, common: Array) -> Array:
         """The axes to project on, (D, 2): the mean unit row of the reserved rows, and the common direction."""
-        reference, length = self._members.reference, math.sqrt(float(common @ common))
+        reference, length = self._reference, math.sqrt(float(common @ common))
         axes = np.zeros((len(common), 2))
         if reference is not None:
-            with_direction = (self._members.groups == reference) & (self._unit.norms > 0)
+            with_direction = (self._groups == reference) & (self._unit.norms > 0)
             axes[:, 0] = self._unit.sums[reference] / max(1, int(with_direction.sum()))
         if length > _NEAR_ZERO * self._mean_norm():
             axes[:, 1] = common / length
         return axes
 
     def take(self, products: Array, axes: Array) -> None:
-        """Keep the products (N, 2) of the rows with `axes`."""
         if axes[:, 1].any():
             self._along = products[:, 1] / self._mean_norm()
         if axes[:, 0].any():
@@ -144,20 +128,15 @@ class BinReader:
         """The record; one pass over the rows for I(W). None where no row has a count.
 
         I(W) of a bin is min Z(c) / max Z(c) over the rows of the bin (Mu & Viswanath 2018, eq. 6), with both signs of
-        the eigenvectors of all rows: bins are read along the same directions, and small ones have no others. A sum over
-        fewer rows scatters more, so that I(W) falls with the size of a bin: as many rows drawn from all are read too.
-
-        Args:
-            rows: the matrix, as its rows were summed.
-            m: their moments, which have directions.
-            common: what the common direction is, in words.
-            progress: called with the number of rows done.
+        the eigenvectors of all rows: bins are read along the same directions, and small ones have no others. I(W) falls
+        with the size of a bin: as many rows drawn from all are read too. `m` are the moments of `rows`; `common` says
+        what the common direction is.
         """
         if not self._counts.any() or m.n < 2:
             return None
         done, bins = 0, list[FrequencyBin]()
-        for k in range(len(self._members.low) + 1):
-            members = np.flatnonzero(self._members.groups == k)
+        for k in range(self._bins):
+            members = np.flatnonzero(self._groups == k)
             if len(members):
                 bins.append(self._bin(k, members, rows, m))
             done += len(members)
@@ -172,7 +151,7 @@ class BinReader:
             confidence=CONFIDENCE,
             bins=tuple(bins),
             reserved=reserved,
-            compared=self._members.compared,
+            compared=self._compared,
             common=common,
             correlations=correlations,
             never_seen=len(never),
@@ -185,7 +164,7 @@ class BinReader:
         n, s = np.count_nonzero(norms), self._unit.sums[k]
         drawn = np.random.default_rng(k).choice(len(self._counts), len(members), replace=False)
         to_reserved = None
-        if self._to_reserved is not None and n and k != self._members.reference:
+        if self._to_reserved is not None and n and k != self._reference:
             to_reserved = float(self._to_reserved[members].sum()) / n
         return FrequencyBin(
             low=int(counts.min()),
@@ -205,10 +184,10 @@ class BinReader:
         others = ~self._unused
         of = [("norm", self._unit.norms, others)]
         if self._along is not None:
-            of.append(("distance along the common direction", self._along, others))
+            of.append((_ALONG, self._along, others))
         if self._to_reserved is not None:
-            free = others & (self._unit.norms > 0) & (self._members.groups != self._members.reference)
-            of.append(("cosine to reserved rows", self._to_reserved, free))
+            free = others & (self._unit.norms > 0) & (self._groups != self._reference)
+            of.append((_NEAR, self._to_reserved, free))
         return tuple(
             CountCorrelation(name, int(kept.sum()), spearman(self._counts[kept], values[kept]))
             for name, values, kept in of
@@ -219,17 +198,13 @@ class BinReader:
         order = which if by is None else which[np.argsort(-by[which], kind="stable")]
         listed, ids = order[:_LISTED].tolist(), rows.ids
         along, to_reserved = self._along, self._to_reserved
-        return tuple(
-            PlacedToken(
-                i if ids is None else int(ids[i]),
-                text,
-                int(self._counts[i]),
-                float(self._unit.norms[i]),
-                None if along is None else float(along[i]),
-                None if to_reserved is None else float(to_reserved[i]),
-            )
-            for i, text in zip(listed, token_texts(rows.labels, listed), strict=True)
-        )
+
+        def token(i: int, text: str | None) -> PlacedToken:
+            of = (None if values is None else float(values[i]) for values in (along, to_reserved))
+            id_ = i if ids is None else int(ids[i])
+            return PlacedToken(id_, text, int(self._counts[i]), float(self._unit.norms[i]), *of)
+
+        return tuple(map(token, listed, token_texts(rows.labels, listed)))
 
 
 def _isotropy(rows: Rows, members: Array, m: Moments) -> float | None:
@@ -240,26 +215,18 @@ def _isotropy(rows: Rows, members: Array, m: Moments) -> float | None:
 
 
 def _verdict(correlations: tuple[CountCorrelation, ...]) -> str:
-    """What the correlations say that are not small, and whose intervals leave out 0."""
-    ways = {
-        "norm": ("shorter", "longer"),
-        "distance along the common direction": (
-            "less far along the common direction",
-            "further along the common direction",
-        ),
-        "cosine to reserved rows": ("less near to reserved rows", "nearer to reserved rows"),
-    }
     told, unsure = list[str](), False
     for one in correlations:
         ends, value = one.correlation.interval, one.correlation.value
         if ends is None or value is None or abs(value) < LITTLE:
             continue
         if ends[0] * ends[1] > 0:
-            told.append(f"{ways[one.reading][value < 0]} (rank correlation {number(-value, digits=2)})")
+            told.append(f"the {_WAYS[one.reading][value < 0]} (rank correlation {number(-value, digits=2)})")
         else:
             unsure = True
-    if not told and unsure:
-        return "Too few rows to say whether how often a token occurs shapes its row: the intervals of the larger rank correlations hold 0."
-    if not told:
-        return f"How often a token occurs says little of its row: no rank correlation reaches {LITTLE:g}."
-    return f"The rarer a token, the {listing([told[0], *(f'the {one}' for one in told[1:])])}."
+    if told:
+        return f"The rarer a token, {listing(told)}."
+    if unsure:
+        few = "Too few rows to say whether how often a token occurs shapes its row"
+        return f"{few}: the intervals of the larger rank correlations hold 0."
+    return f"How often a token occurs says little of its row: no rank correlation reaches {LITTLE:g}."

@@ -21,15 +21,13 @@ _READINGS: tuple[tuple[str, str, str, Limits], ...] = (
 """Of each reading of a bin: the field, the column, the chart's title, and the range."""
 _NEVER = 0.3
 """Where an axis of logarithms shows tokens that were never seen."""
+_FIRST = "The first point: tokens that were never seen."
+_DRAWN = "Beside I(W): that of as many rows drawn from all, as fewer rows have a lower one."
 
 
 @part
 class FrequencyBin:
-    """The rows whose tokens occur `low` to `high` times, and their readings; undefined ones are None.
-
-    `along_common` is the mean of w . c over the mean norm of all rows, with c the common direction.
-    `partition_isotropy_drawn` is I(W) of as many rows drawn from all: fewer rows have a lower one.
-    """
+    """The rows whose tokens occur `low` to `high` times, and their readings; undefined ones are None."""
 
     low: int  # the least count in the bin
     high: int  # the greatest
@@ -74,12 +72,7 @@ class PlacedToken:
 
 @part
 class FrequencyBins:
-    """Rows by measured frequency. `reserved` rows stand apart, and `compared` says which rows those are.
-
-    `common` says what the common direction is. Of tokens that are not reserved, `never_seen` do not occur; `unseen`
-    lists the first of them, the nearest to the reserved rows first. `furthest` lists the rows furthest along the common
-    direction.
-    """
+    """Rows by measured frequency; reserved rows stand apart."""
 
     verdict: str  # one sentence
     tokens: int  # the sum of the counts
@@ -109,17 +102,8 @@ def by_count_blocks(by_count: FrequencyBins | None) -> tuple[Block, ...]:
         Text(by_count.verdict, "lead"),
         _correlations(by_count),
         Table(columns, tuple(rows), columns[1:]),
-        Text(
-            f"{by_count.compared} {by_count.common} Beside I(W): that of as many rows drawn from all, as fewer rows "
-            "have a "
-            "lower one.",
-            "quiet",
-        ),
-        Figure(
-            "By measured frequency",
-            charts,
-            "The first point: tokens that were never seen." if by_count.never_seen else "",
-        ),
+        Text(f"{by_count.compared} {by_count.common} {_DRAWN}", "quiet"),
+        Figure("By measured frequency", charts, _FIRST if by_count.never_seen else ""),
         Folded(told, shown(_tokens(unseen))),
         Folded(f"Furthest along the common direction: {len(furthest)} tokens", shown(_tokens(furthest))),
     )
@@ -133,24 +117,14 @@ def _row(one: FrequencyBin, name: str) -> tuple[str | Cell, ...]:
 
 
 def _correlations(by_count: FrequencyBins) -> Table:
-    columns = (
-        "rank correlation of the count with",
-        "value",
-        f"{percent(by_count.confidence, precise=True)} interval",
-        "rows",
-    )
+    interval = f"{percent(by_count.confidence, precise=True)} interval"
+    columns = ("rank correlation of the count with", "value", interval, "rows")
 
-    def ends(estimate: Estimate) -> str:
-        low, high = estimate.interval or (None, None)
-        return (
-            "-" if low is None or high is None else f"{number(low, limits=_COSINES)} to {number(high, limits=_COSINES)}"
-        )
+    def row(one: CountCorrelation) -> tuple[str, ...]:
+        ends = " to ".join(number(end, limits=_COSINES) for end in one.correlation.interval or ())
+        return one.reading, optional(one.correlation.value, _COSINES), ends or "-", count(one.n)
 
-    rows = tuple(
-        (one.reading, optional(one.correlation.value, _COSINES), ends(one.correlation), count(one.n))
-        for one in by_count.correlations
-    )
-    return Table(columns, rows, columns[1:])
+    return Table(columns, tuple(map(row, by_count.correlations)), columns[1:])
 
 
 def _chart(bins: Sequence[FrequencyBin], field: str, words: str, title: str, limits: Limits) -> Chart | None:
@@ -162,29 +136,16 @@ def _chart(bins: Sequence[FrequencyBin], field: str, words: str, title: str, lim
     tips = tuple(f"{one.name}: {number(value, limits=limits)} ({counted(one.n, 'row')})" for one, value in known)
     curve = Curve("bins", x, y, "bins", dots=True, tips=tips)
     marks = (Mark(0.0, "y"),) if limits == _COSINES else ()
-    return Chart(
-        f"by count {words}",
-        title,
-        "occurrences in the text",
-        words,
-        (curve,),
-        marks=marks,
-        log_x=True,
-        spark=f"{words} by count",
-    )
+    name, along, spark = f"by count {words}", "occurrences in the text", f"{words} by count"
+    return Chart(name, title, along, words, (curve,), marks=marks, log_x=True, spark=spark)
 
 
 def _tokens(tokens: Sequence[PlacedToken]) -> Table:
     columns = ("token", "id", "count", "norm", "along common", "to reserved")
-    rows = tuple(
-        (
-            "-" if one.token is None else Cell(shown_token(one.token, 24), tone="token"),
-            count(one.id),
-            count(one.count),
-            number(one.norm, limits=_LENGTHS),
-            optional(one.along_common),
-            optional(one.cosine_to_reserved, _COSINES),
-        )
-        for one in tokens
-    )
-    return Table(columns, rows, columns[1:])
+
+    def row(one: PlacedToken) -> tuple[str | Cell, ...]:
+        token = "-" if one.token is None else Cell(shown_token(one.token, 24), tone="token")
+        along, to_reserved = optional(one.along_common), optional(one.cosine_to_reserved, _COSINES)
+        return token, count(one.id), count(one.count), number(one.norm, limits=_LENGTHS), along, to_reserved
+
+    return Table(columns, tuple(map(row, tokens)), columns[1:])

@@ -19,7 +19,7 @@ from uncone.records.parts import Measurement
 Kind = Literal["untied input table", "untied head", "tied table", "table without a head", "collection"]
 """What a matrix is to its model, as far as it decides which known matrices it is like."""
 ONE_SIGN = "partition_isotropy_one_sign"  # `Placed.about` says it
-"""I(W) as published: with one sign of each eigenvector, the one that the solver gave."""
+"""I(W) as published."""
 EFFECTIVE_RANK_SHARE = "effective_rank_share"
 """`effective_rank` divided by min(N, D), so that matrices of different widths compare."""
 LARGEST_OVER_MEAN = "largest_row_over_mean"
@@ -83,19 +83,16 @@ def _placed(subject: Subject, kind: Kind) -> Iterator[Placed]:
     for m in taken:
         name, value = _read(m)
         read[name, m.centered is True] = value
-    longest, centered = None, bool(subject.without_effect)
+    largest = (LARGEST_OVER_MEAN, bool(subject.without_effect))
     if subject.norms is not None and subject.norms.mean > 0:
-        longest = max(1.0, subject.norms.largest / subject.norms.mean)
-        read[LARGEST_OVER_MEAN, centered] = longest
+        read[largest] = max(1.0, subject.norms.largest / subject.norms.mean)
     itself = _model_of(read)
-    yield from (
-        place(of[name], kind, itself=itself)
-        for name in _PLACED
-        if name in of and not (name == "partition_isotropy" and of[name].warnings)
-    )
-    if longest is not None:
-        shape = (subject.n, subject.d)
-        yield place_value(LARGEST_OVER_MEAN, longest, kind, shape=shape, centered=centered, itself=itself)
+    for name in _PLACED:
+        if name in of and not (name == "partition_isotropy" and of[name].warnings):
+            yield place(of[name], kind, itself=itself)
+    if largest in read:
+        (name, centered), shape = largest, (subject.n, subject.d)
+        yield place_value(name, read[largest], kind, shape=shape, centered=centered, itself=itself)
 
 
 def _model_of(read: Mapping[tuple[str, bool], float]) -> str:
@@ -111,7 +108,6 @@ def _model_of(read: Mapping[tuple[str, bool], float]) -> str:
 
 
 def _read(m: Measurement) -> tuple[str, float]:
-    """The measure as the table names it, and its value."""
     if m.name == "effective_rank":
         return EFFECTIVE_RANK_SHARE, float(m) / min(m.n, m.d)
     return m.name, float(m)
@@ -133,12 +129,10 @@ def place(measurement: Measurement, kind: Kind, *, parameters: int | None = None
         UndefinedMeasure: the measurement has no value.
     """
     m, (name, value) = measurement, _read(measurement)
-    ends = (value, value)
+    ends, centered = (value, value), m.centered is True
     if name == "partition_isotropy" and {"low", "high"} <= set(m.details):
         name, ends = ONE_SIGN, (float(m.details["low"]), float(m.details["high"]))
-    return place_value(
-        name, ends, kind, shape=(m.n, m.d), centered=m.centered is True, parameters=parameters, itself=itself
-    )
+    return place_value(name, ends, kind, shape=(m.n, m.d), centered=centered, parameters=parameters, itself=itself)
 
 
 def place_value(
@@ -177,30 +171,22 @@ def place_value(
     alike = [one for one in like if not itself or one.model != itself]
     compared = [one for one in alike if not one.diverged]
     below, above = sum(one.high < low for one in compared), sum(one.low > high for one in compared)
+    tally, left_out = (below, len(compared) - below - above, above), len(alike) - len(compared)
     sizes = [one.parameters for one in compared if one.parameters is not None]
     smallest, largest = (min(sizes), max(sizes)) if len(sizes) == len(compared) > 0 else (None, None)
     note = _doubt(smallest, largest, shape, parameters)
+    sources = tuple(dict.fromkeys(one.source for one in compared))
     if measure == "partition_isotropy" and not alike:
         note = f"published readings take one sign: place {ONE_SIGN}"
+    whom, how = _WHOM.get(kind, kind), ""
+    if centered and measure not in _CENTER_THEMSELVES:
+        how = "with the mean row removed"
     return Placed(
-        measure,
-        _WHOM.get(kind, kind),
-        "with the mean row removed" if centered and measure not in _CENTER_THEMSELVES else "",
-        below,
-        len(compared) - below - above,
-        above,
-        smallest,
-        largest,
-        len(alike) - len(compared),
-        note,
-        tuple(dict.fromkeys(one.source for one in compared)),
-        (low, high),
-        len(alike) < len(like),
+        measure, whom, how, *tally, smallest, largest, left_out, note, sources, (low, high), len(alike) < len(like)
     )
 
 
 def _checked(measure: str, value: float | tuple[float, float], kind: str) -> tuple[float, float]:
-    """The lowest and the highest number of a `value` that can be placed."""
     for what, name, known in (("a measure", measure, tuple(_RANGES)), ("a kind", kind, get_args(Kind))):
         if name not in known:
             advice = nearest(name, known, f"give one of {', '.join(map(repr, known))}")
@@ -217,26 +203,17 @@ def _checked(measure: str, value: float | tuple[float, float], kind: str) -> tup
 def known_readings() -> tuple[KnownReading, ...]:
     """The table that comes with the package."""
     text = resources.files("uncone.diagnosis.known").joinpath("known_readings.csv").read_text(encoding="utf-8")
-    readings = list[KnownReading]()
-    for line in csv.DictReader(text.splitlines()):
-        digits = line["value"] or "nan"
-        half = _HALF_A_DIGIT * 10.0 ** -len(digits.partition(".")[2])
-        value, parameters = float(digits), int(line["parameters"]) if line["parameters"] else None
-        kind: Kind = next(kind for kind in get_args(Kind) if kind == line["kind"])
-        readings.append(
-            KnownReading(
-                line["model"],
-                parameters,
-                kind,
-                line["rows"] == "mean removed",
-                line["measure"],
-                value - half,
-                value + half,
-                line["diverged"] == "yes",
-                line["source"],
-            )
-        )
-    return tuple(readings)
+    return tuple(map(_parsed, csv.DictReader(text.splitlines())))
+
+
+def _parsed(line: Mapping[str, str]) -> KnownReading:
+    digits = line["value"] or "nan"
+    half = _HALF_A_DIGIT * 10.0 ** -len(digits.partition(".")[2])
+    ends = (float(digits) - half, float(digits) + half)
+    parameters, model = int(line["parameters"]) if line["parameters"] else None, line["model"]
+    kind: Kind = next(kind for kind in get_args(Kind) if kind == line["kind"])
+    centered, diverged = line["rows"] == "mean removed", line["diverged"] == "yes"
+    return KnownReading(model, parameters, kind, centered, line["measure"], *ends, diverged, line["source"])
 
 
 def _doubt(smallest: int | None, largest: int | None, shape: tuple[int, int], parameters: int | None) -> str:

@@ -12,27 +12,19 @@ class Placed:
     """How many known readings lie below a reading, above it, and too near to tell apart at the digits published."""
 
     measure: str  # the measure, as the table of known readings names it
-    """As the table of known readings names it."""
     whom: str  # one of the matrices compared with: `untied head`
-    """One of the matrices compared with: `untied head`."""
     how: str = ""  # how they were read, where not as stored
-    """How they were read, where not as stored: `with the mean row removed`."""
     below: int = 0  # known readings below this one
     equal: int = 0  # known readings that their digits do not tell apart from it
     above: int = 0  # known readings above it
     smallest: int | None = None  # parameters of the smallest model compared with; none where a source does not say
-    """Parameters of the smallest model compared with; None where no source says."""
     largest: int | None = None  # parameters of the largest
     left_out: int = 0  # known readings of diverged runs, not compared with
-    """Known readings of diverged runs: not compared with."""
     note: str = ""  # what makes the comparison doubtful
-    """What makes the comparison doubtful; empty where nothing does."""
     sources: tuple[str, ...] = ()  # where the readings are from
     # the reading itself, from its lowest to its highest; missing in older files
     ends: tuple[float, float] | None = None
-    """The reading that was placed, from its lowest to its highest."""
     itself: bool = False  # whether this very matrix is among the known ones, and was left out
-    """This very matrix is among the known ones, and is not compared with."""
 
     def __str__(self) -> str:
         return self.sentence
@@ -62,8 +54,8 @@ class Placed:
     def sentence(self) -> str:
         """The place in words, without a full stop.
 
-        >>> Placed("mean_shift", "untied head", below=2, equal=1, above=27, smallest=16 * 10**6, largest=221 * 10**6).sentence
-        'lower than 27 of 30 known untied heads of 16 to 221 M parameters, as low as 1'
+        >>> Placed("mean_shift", "untied head", below=2, equal=1, above=27).sentence
+        'lower than 27 of 30 known untied heads, as low as 1'
         """
         if self.total == 0:
             said = f"no reading of {visible(self.measure)} is known for"
@@ -72,9 +64,8 @@ class Placed:
         word, beaten = ("low", self.above) if self.above >= self.below else ("high", self.below)
         known = " ".join(filter(None, ("known", self.whom if self.total == 1 else self._many, self.how, self._sizes())))
         every = f"the one {known}" if self.total == 1 else f"all {self.total} {known}"
-        if beaten == 0:
-            said = f"not to be told apart from {every} at the digits published"
-        else:
+        said = f"not to be told apart from {every} at the digits published"
+        if beaten:
             said = f"{word}er than {every if beaten == self.total else f'{beaten} of {self.total} {known}'}"
             said += f", as {word} as {self.equal}" if self.equal else ""
         gone = ["itself"] * self.itself + [counted(self.left_out, "diverged run")] * bool(self.left_out)

@@ -1,23 +1,18 @@
-"""Why? What texts say of a model: how often tokens occur, its layers, the direction states avoid, where the push comes
-from."""
+"""Why? What texts say of a model: a part for each question."""
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from uncone.diagnosis.record import Subject
 from uncone.diagnosis.why.direction.negative_direction import uniformly_negative_direction
-from uncone.diagnosis.why.direction.record import NegativeDirection
-from uncone.diagnosis.why.gradients.record import GradientLedger
 from uncone.diagnosis.why.layers.record import LayerProfile, LogitSpectrum
-from uncone.diagnosis.why.margins.record import MarginClaim
 from uncone.diagnosis.why.reach import settable, unreachable
-from uncone.diagnosis.why.reach.record import SettableTokens, UnreachableTokens
 from uncone.diagnosis.why.record import Explanation
 from uncone.errors import InputError, UnconeError, UndefinedMeasure, UnsupportedModel
 from uncone.model.counts import as_counts, is_counts
@@ -39,141 +34,95 @@ class TextReading:
 
     spec: Path_
     texts: tuple[Path_, ...]
-    counts: Array
-    """How often each token occurs: (V,) as given, or in these texts."""
+    counts: Array  # (V,) as given, or in these texts
     frequencies: TokenFrequencies
-    counted_in: str
-    """Where `counts` come from, in words."""
-    tokens: int = MOST_TOKENS
-    progress: Progress | None = None
-    runs: bool = True
-    """What runs models is installed."""
-    reach: bool = False
-    """Search which tokens can be predicted, and which can be set freely."""
-    profile: LayerProfile | None = None
-    direction: NegativeDirection | None = None
-    gradients: GradientLedger | None = None
-    margins: MarginClaim | None = None
-    unreachable: UnreachableTokens | None = None
-    settable: SettableTokens | None = None
-    notes: list[str] = field(default_factory=list)
-    _layers: Any = None
-    """`LayerStates`, once the model has run."""
+    counted_in: str  # where `counts` come from, in words
+    tokens: int
+    progress: Progress | None
+    reach: bool  # search which tokens can be predicted, and which can be set freely
+    notes: list[str]
+    parts: dict[str, Any] = field(default_factory=dict)  # by their fields in `Explanation`
+    _layers: Any = None  # `LayerStates`, once the model has run
 
     @property
     def logits(self) -> LogitSpectrum | None:
         """What head and states do together, where the model has a linear head."""
-        return None if self.profile is None else self.profile.logits
+        profile: LayerProfile | None = self.parts.get("layers")
+        return None if profile is None else profile.logits
 
     def read_layers(self, *, resume: Path_ | None, device: str | None, dtype: str | None) -> None:
         """Run the model over the texts, and read the states of every layer."""
-        if not self.runs:
+        if any(find_spec(package) is None for package in ("torch", "transformers")):
+            self.notes.append(f"Only frequencies were read: {NEEDS}.")
             return
         from uncone.diagnosis.why.layers.layers import describe
         from uncone.model.hidden_states import hidden_states_of
 
-        # a device, a dtype or a file to resume from may be wrong: that is an error of the whole
-        with self._or_note("The layers", (UnsupportedModel, UndefinedMeasure)):
-            self._layers = hidden_states_of(
-                self.spec,
-                open_texts(self.texts),
-                most=self.tokens,
-                resume=resume,
-                last=True,
-                progress=self.progress,
-                device=device,
-                dtype=dtype,
-            )
-            self.profile = describe(self._layers, counts=self.counts, progress=self.progress)
+        run = partial(hidden_states_of, resume=resume, device=device, dtype=dtype, progress=self.progress)
+        try:
+            self._layers = run(self.spec, open_texts(self.texts), most=self.tokens, last=True)
+            self.parts["layers"] = describe(self._layers, counts=self.counts, progress=self.progress)
+        except (UnsupportedModel, UndefinedMeasure) as error:  # a wrong device, dtype or file is an error of the whole
+            self.notes.append(f"The layers could not be read: {error}.")
 
     def read_head(self) -> None:
         """The direction that states avoid, the gradients of the head, and the tokens that it can never predict."""
-        if not self.runs:
+        layers = self._layers
+        if layers is None:  # a note has said why
             return
-        states = self._last_states()
-        with self._or_note("The direction that all states avoid"):
-            self.direction = self._direction(states)
+        states, sample = self._last_states(), layers.sample
+        hidden, norm, windows = sample.layers[-1 if layers.read is None else layers.read], None, sample.segments
+        head = None if layers.head is None else (layers.head.weight, layers.head.bias)
+        last, scale = None, 1.0
+        if states is not None:
+            hidden, norm, windows, last = states.states, states.norm, states.windows, states.states
+            head, scale = (states.head, states.bias), states.scale
+        avoided = "The direction that all states avoid"
+        self._read("direction", avoided, uniformly_negative_direction, hidden, norm=norm, windows=windows)
         if states is not None:
             from uncone.diagnosis.why.gradients.gradients import gradient_ledger
             from uncone.diagnosis.why.margins.margins import margin_claim
 
-            with self._or_note("The gradients"):
-                self.gradients = gradient_ledger(
-                    states, counts=self.counts, counted_in=self.counted_in, progress=self.progress
-                )
-            with self._or_note("The margins"):
-                self.margins = margin_claim(states, progress=self.progress)
-        head = self._head(states)
+            how = {"counts": self.counts, "counted_in": self.counted_in}
+            self._read("gradients", "The gradients", gradient_ledger, states, **how)
+            self._read("margins", "The margins", margin_claim, states)
         if head is not None and not self.reach:
-            self.notes.append(_left_out(*head[0].shape))
+            (v, d), work = head[0].shape, unreachable.MOST_WORK + settable.MOST_WORK
+            self.notes.append(
+                f"Which tokens of the head ({v:,} x {d:,}) can never be predicted, and which sets can be set freely, "
+                f"was not searched: --reach (reach=True) does, with up to {work / 1e12:.0f} trillion multiplications, "
+                "minutes on two cores."
+            )
         elif head is not None:
-            with self._or_note("The tokens that can never be predicted"):
-                weight, bias = head
-                labels = None if self._layers is None else self._layers.labels
-                last = None if states is None else states.states
-                scale = 1.0 if states is None else states.scale
-                self.unreachable = unreachable.unreachable_tokens(
-                    weight, bias, labels=labels, states=last, scale=scale, progress=self.progress
-                )
-            with self._or_note("The tokens that can be set freely"):
-                self.settable = settable.settable_tokens(weight, states=last, progress=self.progress)
+            never, freely = "The tokens that can never be predicted", "The tokens that can be set freely"
+            of = {"labels": layers.labels, "states": last, "scale": scale}
+            self._read("unreachable", never, unreachable.unreachable_tokens, *head, **of)
+            self._read("settable", freely, settable.settable_tokens, head[0], states=last)
 
     def explanation(self, subjects: Sequence[Subject]) -> Explanation:
         """The record; its first clauses are what frequency says of the rows of `subjects`."""
-        parts = (self.profile, self.direction, self.gradients, self.margins, self.unreachable, self.settable)
-        told = tuple(_first_sentence(part.verdict) for part in parts if part is not None)
-        shaped = tuple(f"Rows of {s.name}: {s.by_count.verdict}" for s in subjects if s.by_count is not None)
-        return Explanation((*shaped, *told), self.frequencies, *parts, tuple(self.notes))
+        verdicts = (part.verdict for part in self.parts.values())
+        told = (re.split(r"(?<=\.) (?=[A-Z])", verdict, maxsplit=1)[0] for verdict in verdicts)
+        shaped = (f"Rows of {s.name}: {s.by_count.verdict}" for s in subjects if s.by_count is not None)
+        return Explanation((*shaped, *told), self.frequencies, **self.parts, notes=tuple(self.notes))
 
     def _last_states(self) -> Any:
         """What the head of a causal model reads on the beginning of the texts."""
-        if self._layers is None:  # a note has said why
-            return None
-        if not self._layers.causal or self._layers.head is None:
-            why = self._layers.why_no_head if self._layers.head is None else "the model does not predict the next token"
+        layers = self._layers
+        if not layers.causal or layers.head is None:
+            why = layers.why_no_head if layers.head is None else "the model does not predict the next token"
             self.notes.append(f"Questions of an output head were left out: {why}.")
             return None
-        if self._layers.why_no_last:
-            self.notes.append(f"The gradients could not be read: {self._layers.why_no_last}.")
-        return self._layers.last
+        if layers.why_no_last:
+            self.notes.append(f"The gradients could not be read: {layers.why_no_last}.")
+        return layers.last
 
-    def _direction(self, states: Any) -> NegativeDirection | None:
-        if states is not None:
-            return uniformly_negative_direction(
-                states.states, norm=states.norm, windows=states.windows, progress=self.progress
-            )
-        if self._layers is None:
-            return None
-        sample, layer = self._layers.sample, self._layers.read
-        place = len(self._layers.layers) - 1 if layer is None else layer
-        return uniformly_negative_direction(sample.layers[place], windows=sample.segments, progress=self.progress)
-
-    def _head(self, states: Any) -> tuple[Any, Any] | None:
-        if states is not None:
-            return states.head, states.bias
-        of = None if self._layers is None else self._layers.head
-        return None if of is None else (of.weight, of.bias)
-
-    @contextmanager
-    def _or_note(self, what: str, asked: Any = UnconeError) -> Iterator[None]:
-        """A question that a model has no answer to becomes a note, and the others are asked."""
+    def _read(self, name: str, what: str, read: Callable[..., Any], *of: Any, **options: Any) -> None:
+        """Read a part; where a model has no answer that becomes a note, and the others are read."""
         try:
-            yield
-        except asked as error:
+            self.parts[name] = read(*of, **options, progress=self.progress)
+        except UnconeError as error:
             self.notes.append(f"{what} could not be read: {error}.")
-
-
-def _left_out(v: int, d: int) -> str:
-    """That the searches of a head were not asked for, and what they take at most."""
-    work = unreachable.MOST_WORK + settable.MOST_WORK
-    return (
-        f"Which tokens of the head ({v:,} x {d:,}) can never be predicted, and which sets can be set freely, was not searched: "
-        f"--reach (reach=True) does, with up to {work / 1e12:.0f} trillion multiplications, minutes on two cores."
-    )
-
-
-def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=\.) (?=[A-Z])", text, maxsplit=1)[0]
 
 
 def begin(
@@ -190,24 +139,17 @@ def begin(
     Raises:
         InputError: no whole model with a tokenizer, no text, or one that is empty or no UTF-8.
     """
-    whole = isinstance(spec, str | os.PathLike) and (lambda at: at[1] is None and is_model(at[0]))(split(spec))
-    if not whole:
+    place, part = split(spec) if isinstance(spec, str | os.PathLike) else (None, None)
+    if place is None or part is not None or not is_model(place):
         raise InputError("expected a whole model with a text, got rows alone: name the model's directory")
     texts = (text,) if isinstance(text, str | os.PathLike) else tuple(text)
     for one in filter(is_counts, texts):
-        raise InputError(
-            f"expected a text, got the counts {Path(one).name}: give them as counts, and a text beside them"
-        )
+        named = f"the counts {Path(one).name}: give them as counts, and a text beside them"
+        raise InputError(f"expected a text, got {named}")
     open_texts(texts)
     counted = count_tokens(spec, texts, words=False, progress=progress)
-    notes, of = list[str](), counted.vocabulary
+    used, notes, of, counted_in = counted.counts, list[str](), counted.vocabulary, "in these texts"
     if counts is not None:
         given = as_counts(counts, of.size, of.labels)
-        notes += given.notes
-    used = counted.counts if counts is None else given.counts
-    runs = all(find_spec(package) is not None for package in ("torch", "transformers"))
-    notes += [] if runs else [f"Only frequencies were read: {NEEDS}."]
-    counted_in = "in these texts" if counts is None else "in the counts given"
-    return TextReading(
-        spec, texts, used, token_frequencies(counted), counted_in, tokens, progress, runs, reach, notes=notes
-    )
+        used, notes, counted_in = given.counts, [*given.notes], "in the counts given"
+    return TextReading(spec, texts, used, token_frequencies(counted), counted_in, tokens, progress, reach, notes)

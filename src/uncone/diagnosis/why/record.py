@@ -13,10 +13,7 @@ from uncone.tokens.record import TokenFrequencies
 
 @part
 class Explanation:
-    """What texts say of a model: a part for each question. A part that is None has its reason in `notes`.
-
-    `clauses` are the answers in short, one for each part that there is.
-    """
+    """What texts say of a model: a part for each question. A part that is None has its reason in `notes`."""
 
     clauses: tuple[str, ...]  # what texts say, the answers in short
     frequencies: TokenFrequencies | None = None  # how often tokens occur

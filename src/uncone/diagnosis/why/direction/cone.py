@@ -1,5 +1,4 @@
-"""Is there a direction that all states avoid? Whether 0 lies in the convex hull of points, with a proof of either
-answer.
+"""Is there a direction that all states avoid? Whether 0 lies in the hull of points, with a proof of either answer.
 
 Gao et al. (2019, theorems 1 and 2): the row of a word that never occurs grows without end along a direction v with
 <v, h> < 0 for every state h, and such a v exists if and only if 0 lies outside the hull of the states. The point of the
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from uncone.diagnosis.why.reach.faces import blocks
 from uncone.diagnosis.why.reach.hull import Hull, holds_zero, scaled
 from uncone.errors import InputError
 from uncone.rows import Array
@@ -24,7 +24,6 @@ CLOSE = 0.01
 """The margin that is found is at least 1 - CLOSE of the largest one."""
 MOST_STEPS = 20_000
 _ROUNDING = float(np.finfo(np.float32).eps)
-_BLOCK = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +31,7 @@ class Separation:
     """Whether a direction v has <v, h> <= -margin for all points h (n, d), and the proof.
 
     `exists` is True where `margin`, verified in float64 with its rounding, is above 0; False where no direction has a
-    margin of epsilon times the mean norm, as `bound` is smaller; None where neither is proven. `is_inside` says that 0
-    lies inside of the simplex of `support` by more than all rounding: then no direction has any margin at all.
-    `weights` of the points `support` have a mean with the norm `bound` at most (Farkas).
+    margin of epsilon times the mean norm, as `bound` is smaller; None where neither is proven.
     """
 
     exists: bool | None
@@ -42,8 +39,8 @@ class Separation:
     margin: float
     bound: float
     mean_norm: float
-    is_inside: bool
-    support: Array  # (k,): places of points
+    is_inside: bool  # 0 is inside of the simplex of `support` beyond all rounding: no direction has any margin
+    support: Array  # (k,): places of points whose mean by `weights` has the norm `bound` at most (Farkas)
     weights: Array  # (k,), of sum 1
     steps: int
 
@@ -75,9 +72,8 @@ def separate(
         raise InputError("expected finite states, got NaN or inf: leave them out")
     points, power, _ = scaled(points)
     unit = math.ldexp(1.0, -power)
-    norms = _norms(points)
-    mean = float(norms.mean())
-    first = int(norms.argmin())
+    norms = np.concatenate([np.linalg.norm(block, axis=1) for block in blocks(points)])
+    mean, first = float(norms.mean()), int(norms.argmin())
     hull = Hull(points[first], first, float(norms.max()))
     best, steps, done = hull.x, 0, False
     noise = 4 * float(np.finfo(points.dtype).eps)
@@ -100,20 +96,13 @@ def separate(
     bound = hull.bound()
     size = float(np.linalg.norm(best))
     direction = -best / size if size > 0 else np.zeros(points.shape[1])
-    margin = _margin(points, direction, float(norms.max()))
+    # at most the least -<direction, h>: in float64, less what rounding can add to it
+    highest = max(float((block @ direction).max()) for block in blocks(points))
+    margin = -highest - (points.shape[1] + 3) * float(np.finfo(np.float64).eps) * float(norms.max())
     exists = True if margin > 0 else False if bound < epsilon * mean or not mean else None
-    support, weights = np.array(hull.places), hull.weights
-    return Separation(
-        exists,
-        direction,
-        margin * unit,
-        bound * unit,
-        mean * unit,
-        exists is not True and holds_zero(hull.kept, hull.largest),
-        support,
-        weights,
-        steps,
-    )
+    is_inside, support = exists is not True and holds_zero(hull.kept, hull.largest), np.array(hull.places)
+    lengths = (margin * unit, bound * unit, mean * unit)
+    return Separation(exists, direction, *lengths, is_inside, support, hull.weights, steps)
 
 
 def layer_norm_direction(gain: Array, bias: Array) -> tuple[Array, float]:
@@ -155,8 +144,7 @@ def layer_norm_direction(gain: Array, bias: Array) -> tuple[Array, float]:
 
 
 def separation_chance(n: int, d: int) -> float:
-    """How likely n random points of d dimensions have a direction that all avoid: 2^(1-n) sum_(k<d) C(n-1, k) (Cover
-    1965).
+    """How likely n random points (d,) have a direction that all avoid: 2^(1-n) sum_(k<d) C(n-1, k) (Cover 1965).
 
     >>> separation_chance(10, 10), separation_chance(20, 10)
     (1.0, 0.5)
@@ -168,19 +156,3 @@ def separation_chance(n: int, d: int) -> float:
     total = top + math.log(math.fsum(math.exp(one - top) for one in logs)) + (1 - n) * math.log(2)
     chance: float = round(math.exp(min(total, 0.0)), 12)
     return chance
-
-
-def _norms(points: Array) -> Array:
-    step = max(1, _BLOCK // points.shape[1])
-    parts = (points[at : at + step].astype(np.float64) for at in range(0, len(points), step))
-    return np.concatenate([np.linalg.norm(part, axis=1) for part in parts])
-
-
-def _margin(points: Array, direction: Array, largest: float) -> float:
-    """At most the least -<direction, h>: in float64, less what rounding can add to it."""
-    step, d = max(1, _BLOCK // points.shape[1]), points.shape[1]
-    highest = max(
-        float((points[at : at + step].astype(np.float64) @ direction).max()) for at in range(0, len(points), step)
-    )
-    rounding = (d + 3) * np.finfo(np.float64).eps * largest
-    return float(-highest - rounding)

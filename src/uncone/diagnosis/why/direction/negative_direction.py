@@ -36,11 +36,9 @@ _SMALL = 4_000_000
 _MOST_KEPT = 4096
 _DEFINITION = (
     "A direction v is avoided if <v, h> < 0 for every state h; its margin is the least -<v, h> over the mean norm of "
-    "the "
-    'states, and "at most" bounds that of any direction. The search sees half of the text\'s windows and the rest is held out. '
-    "Random signs: each state times +1 or -1. Without their mean states have no such direction, as 0 is their mean. "
-    "Unit "
-    "length: the margin is a cosine."
+    'the states, and "at most" bounds that of any direction. The search sees half of the text\'s windows and the rest '
+    "is held out. Random signs: each state times +1 or -1. Without their mean states have no such direction, as 0 is "
+    "their mean. Unit length: the margin is a cosine."
 )
 
 
@@ -248,9 +246,8 @@ def _again(searched: Array, rest: Array, heights: Array, epsilon: float) -> _Bot
 
 def _check_finite(points: Array) -> None:
     step = max(1, 2**22 // max(1, points.shape[1]))
-    if not all(
-        (np.abs(points[at : at + step].astype(np.float64)) < _LARGEST).all() for at in range(0, len(points), step)
-    ):
+    parts = (points[at : at + step].astype(np.float64) for at in range(0, len(points), step))
+    if not all((np.abs(part) < _LARGEST).all() for part in parts):
         raise InputError(f"expected finite states below {_LARGEST:g}, got NaN, inf or larger ones: leave them out")
 
 
@@ -364,23 +361,22 @@ def _tick(progress: Progress | None, step: str) -> Callable[[int, int], None] | 
 
 def _verdict(found: NegativeDirection) -> str:
     by_norm = found.norm is not None and not found.norm.violations
-    own = (
-        f" The norm's own direction has a margin of {number(found.norm.share)} of the mean norm."
-        if found.norm and found.n
-        else ""
-    )
+    own = ""
+    if found.norm and found.n:
+        own = f" The norm's own direction has a margin of {number(found.norm.share)} of the mean norm."
     if found.exists:
         thin = ", which is thin" if (found.margin or 0) < THIN else ""
         if not found.n:
-            return f"Every output of this norm avoids one direction, whatever the text, by {number(found.margin or 0)} of the mean norm{thin}."
-        held = (
-            f", and so do all of {counted(found.held_out, 'held-out state')}"
-            if found.held_out
-            else "; no states were held out"
-        )
-        text = f"All of {counted(found.n, 'state')} avoid one direction, by {number(found.margin or 0)} of their mean norm{thin}{held}."
+            by = f"by {number(found.margin or 0)} of the mean norm{thin}"
+            return f"Every output of this norm avoids one direction, whatever the text, {by}."
+        held = "; no states were held out"
+        if found.held_out:
+            held = f", and so do all of {counted(found.held_out, 'held-out state')}"
+        by = f"by {number(found.margin or 0)} of their mean norm{thin}{held}"
+        text = f"All of {counted(found.n, 'state')} avoid one direction, {by}."
         if found.chance > LIKELY and not by_norm:
-            text += f" As many random points do so with a probability of {number(found.chance, limits=(0, 1))}: it says little of the model."
+            chance = number(found.chance, limits=(0, 1))
+            text += f" As many random points do so with a probability of {chance}: it says little of the model."
         return text + own
     if found.exists is False:
         proof = "beyond all rounding" if found.exact else f"to {number(found.epsilon)} of their mean norm"
@@ -391,13 +387,14 @@ def _verdict(found: NegativeDirection) -> str:
         return text
     if found.violations:
         share = percent(found.violations / found.held_out, precise=True)
-        return f"Undecided: {counted(found.n, 'state')} avoid one direction, but {share} of {counted(found.held_out, 'held-out state')} do not.{own}"
+        held = counted(found.held_out, "held-out state")
+        return f"Undecided: {counted(found.n, 'state')} avoid one direction, but {share} of {held} do not.{own}"
     if not found.n:
         return (
-            "This norm alone gives no direction, as its sum of bias / gain is 0 or rounding: whether states avoid "
-            "one is a "
-            "question to a text."
+            "This norm alone gives no direction, as its sum of bias / gain is 0 or rounding: whether states avoid one "
+            "is a question to a text."
         )
     if found.margin is not None and not found.held_out:
         return f"Undecided: {counted(found.n, 'state')} avoid one direction, but too few to hold some out."
-    return f"Undecided: no direction was found, and one with a margin of up to {number(found.bound or 0)} of the mean norm may exist.{own}"
+    most = f"up to {number(found.bound or 0)} of the mean norm"
+    return f"Undecided: no direction was found, and one with a margin of {most} may exist.{own}"

@@ -1,5 +1,7 @@
 """The part of a record on a direction that all states avoid."""
 
+from collections.abc import Iterator
+
 from uncone.records.blocks import Block, Cell, Folded, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import section, shown
@@ -8,12 +10,7 @@ from uncone.records.text import count, number, optional, percent
 
 @part
 class AvoidedCloud:
-    """Whether a direction v has <v, h> < 0 for all `n` points h of a cloud, and its margin as a share of their mean
-    norm.
-
-    `exists` is True with the proven `margin`, False where none has a margin of epsilon, as `bound` says, and None where
-    neither is proven. `exact` says that 0 lies inside of a simplex of points beyond all rounding: no margin at all.
-    """
+    """Whether a direction v has <v, h> < 0 for all `n` points h of a cloud; None where neither is proven."""
 
     name: str  # which states
     n: int  # states
@@ -26,12 +23,7 @@ class AvoidedCloud:
 
 @part
 class NormDirection:
-    """The direction that every output of the final LayerNorm avoids, by its gain and bias alone, for any text.
-
-    `margin` is a length, `share` its share of the mean norm of states. Of the states that were given `violations` do
-    not avoid it, and `deviation` is how far a state's height lies from minus the margin at most, as a share of the mean
-    norm.
-    """
+    """The direction that every output of the final LayerNorm avoids, by its gain and bias alone, for any text."""
 
     margin: float  # of every state, in closed form
     share: float  # of the mean norm
@@ -47,9 +39,7 @@ class NegativeDirection:
 
     `exists` is True where it was proven for `n` states, or by the norm for all, and no held-out state violates it;
     False where no direction has a margin of `epsilon` times the mean norm; None where that is undecided, or where the
-    direction of the searched states fails on held-out ones. Margins are shares of `mean_norm`. `chance` is how likely
-    random points of this number have such a direction (Cover 1965). `cosine_to_mean` is between v and minus the mean
-    state, and `mean_violations` the share of states that minus the mean state is no such direction for.
+    direction of the searched states fails on held-out ones. Margins are shares of `mean_norm`.
     """
 
     verdict: str  # one sentence
@@ -79,56 +69,36 @@ class NegativeDirection:
 
     def blocks(self) -> tuple[Block, ...]:
         columns = ("states", "number", "a direction", "margin", "at most")
-        rows = tuple(
-            (
-                Cell(one.name, one.remark),
-                count(one.n),
-                _answer(one),
-                optional(one.margin if one.exists else None),
-                optional(one.bound),
-            )
-            for one in self.clouds
-        )
         return section(
             "A direction that all states avoid",
             Text(self.verdict, "lead"),
-            Table(columns, rows, columns[1:]),
-            Folded("What the answer rests on", shown(Table(("number", "value"), self._numbers(), ("value",)))),
+            Table(columns, tuple(map(_row, self.clouds)), columns[1:]),
+            Folded("What the answer rests on", shown(Table(("number", "value"), tuple(self._numbers()), ("value",)))),
             Text(self.definition, "quiet"),
         )
 
-    def _numbers(self) -> tuple[tuple[str, str], ...]:
-        found = [("states per dimension", number(self.points_per_dimension))] if self.n else []
-        if self.effective_rank is not None:
-            found.append(("effective rank of the states", number(self.effective_rank)))
+    def _numbers(self) -> Iterator[tuple[str, str]]:
         if self.n:
-            found.append(("chance that as many random points have one (Cover)", number(self.chance, limits=(0, 1))))
+            yield "states per dimension", number(self.points_per_dimension)
+        if self.effective_rank is not None:
+            yield "effective rank of the states", number(self.effective_rank)
+        if self.n:
+            yield "chance that as many random points have one (Cover)", number(self.chance, limits=(0, 1))
         if self.held_out:
             share = percent(self.violations / self.held_out, precise=True)
-            found.append(
-                ("held-out states that violate it", f"{count(self.violations)} of {count(self.held_out)} ({share})")
-            )
+            yield "held-out states that violate it", f"{count(self.violations)} of {count(self.held_out)} ({share})"
         if self.cosine_to_mean is not None:
-            found.append(("cosine to minus the mean state", number(self.cosine_to_mean, limits=(-1, 1))))
+            yield "cosine to minus the mean state", number(self.cosine_to_mean, limits=(-1, 1))
         if self.mean_violations is not None:
-            found.append(
-                (
-                    "states that minus the mean state does not lead away from",
-                    percent(self.mean_violations, precise=True),
-                )
-            )
-        if self.norm is not None:
-            found.append(("margin of the norm's own direction", f"{number(self.norm.share)} of the mean norm"))
-            if self.norm.states:
-                found.append(
-                    (
-                        "states that violate the norm's own",
-                        f"{count(self.norm.violations)} of {count(self.norm.states)}",
-                    )
-                )
-        return tuple(found)
+            share = percent(self.mean_violations, precise=True)
+            yield "states that minus the mean state does not lead away from", share
+        if (norm := self.norm) is not None:
+            yield "margin of the norm's own direction", f"{number(norm.share)} of the mean norm"
+            if norm.states:
+                yield "states that violate the norm's own", f"{count(norm.violations)} of {count(norm.states)}"
 
 
-def _answer(cloud: AvoidedCloud) -> str:
-    said = {True: "yes", False: "none", None: "undecided"}[cloud.exists]
-    return f"{said}, exactly" if cloud.exact else said
+def _row(one: AvoidedCloud) -> tuple[str | Cell, ...]:
+    answer = {True: "yes", False: "none", None: "undecided"}[one.exists] + ", exactly" * one.exact
+    margin, bound = optional(one.margin if one.exists else None), optional(one.bound)
+    return Cell(one.name, one.remark), count(one.n), answer, margin, bound

@@ -14,15 +14,10 @@ _COSINES = (-1.0, 1.0)
 
 @part
 class RowGradients:
-    """The gradients of the `rows` of one bin of ids, which `targets` of the text are.
+    """The gradients of the rows of one bin of ids, in nats by embedding unit.
 
-    Norms are means over rows, in nats by embedding unit. `pulled` and `pushed_*` are probabilities a target: 1 - p of
-    own targets, p of other frequent and other rare ones. `net` is pulled less pushed, with the 95% interval that it has
-    around 0 for text which the model drew itself, put around the value. `cosine` is the mean over pairs of rows, of
-    whole gradients and of pushes alone. `along` is the share of the squared norm in the direction of the mean state,
-    `toward` the mean cosine
-    with it: a step against a gradient toward the mean state moves the row away. `sgd`, `adam` and
-    `coupled_adam` are mean steps along the mean state, at a learning rate of 1.
+    The interval of `net` is the 95% interval around 0 for text which the model drew itself, put around the value. A
+    step against a gradient `toward` the mean state moves the row away.
     """
 
     name: str  # of the group, or the counts of the bin
@@ -62,13 +57,7 @@ class MeanDrift:
 
 @part
 class GradientLedger:
-    """The gradient of the mean cross-entropy of `tokens` targets by the output rows, split by whose targets it comes
-    from.
-
-    `groups` begin with all rows; `bins` are by count. `zero_sum` is |sum of the rows' gradients| over the sum of the
-    norms of their parts; `is_zero_sum` says that this is rounding. A cap of the logits breaks the identity.
-    `logit_of_mean_row` is the mean of |h . mean row|, scaled as logits are.
-    """
+    """The gradient of the mean cross-entropy by the output rows, split by whose targets it comes from."""
 
     # which part is largest on rare rows, whether they are in balance, and whether pushes have one direction
     verdict: str
@@ -113,13 +102,10 @@ class GradientLedger:
 
     def _means(self) -> str:
         cosine = self.state_to_minus_row
-        opposite = (
-            "" if cosine is None else f" Its cosine with minus the mean row is {number(cosine, limits=_COSINES)}."
-        )
+        opposite = "" if cosine is None else f" Its cosine with minus the mean row is {optional(cosine, _COSINES)}."
         return (
             f"The mean state has {percent(self.mean_state_share, precise=True)} of the mean norm of states, the mean "
-            "row "
-            f"{percent(self.mean_row_share, precise=True)} of that of rows.{opposite} The mean row adds "
+            f"row {percent(self.mean_row_share, precise=True)} of that of rows.{opposite} The mean row adds "
             f"{number(self.logit_of_mean_row)} to every logit of a state, in the mean of absolute values."
         )
 
@@ -131,129 +117,86 @@ class GradientLedger:
 
     def _reading(self) -> str:
         return (
-            f"{count(self.tokens)} targets in {count(self.micro_batches)} micro-batches, {count(self.rare_targets)} "
-            "of them rare; "
-            f"loss {number(self.nats)} nats. {self.definition} Norms are mean norms of a row's gradient, of the mean "
-            "loss: whole, the pull of own "
-            "targets, the push of frequent and of rare ones. "
-            "Budgets are probability a target, in per cent: pulled 1 - p of own targets, pushed p of other targets. "
-            "Net: pulled less pushed, "
-            "± what it would vary by if the model had drawn the targets. Adam's moments are means over the "
-            "micro-batches, at the model as it is."
+            f"{count(self.tokens)} targets in {count(self.micro_batches)} micro-batches, {count(self.rare_targets)} of "
+            f"them rare; loss {number(self.nats)} nats. {self.definition} Norms are mean norms of a row's gradient, of "
+            "the mean loss: whole, the pull of own targets, the push of frequent and of rare ones. Budgets are "
+            "probability a target, in per cent: pulled 1 - p of own targets, pushed p of other targets. Net: pulled "
+            "less pushed, ± what it would vary by if the model had drawn the targets. Adam's moments are means over "
+            "the micro-batches, at the model as it is."
         )
 
 
 def _norms(groups: Sequence[RowGradients]) -> Table:
     columns = ("rows of", "rows", "targets", "norm", "pull", "by frequent", "by rare")
-    rows = tuple(
-        (
-            group.name,
-            count(group.rows),
-            count(group.targets),
-            *map(_small, (group.norm, group.pull_norm, group.frequent_norm, group.rare_norm)),
-        )
-        for group in groups
-    )
-    return Table(columns, rows, columns[1:])
+
+    def row(g: RowGradients) -> tuple[str, ...]:
+        norms = map(_small, (g.norm, g.pull_norm, g.frequent_norm, g.rare_norm))
+        return g.name, count(g.rows), count(g.targets), *norms
+
+    return Table(columns, tuple(map(row, groups)), columns[1:])
 
 
 def _budgets(groups: Sequence[RowGradients]) -> Table:
     columns = ("rows of", "pulled, %", "pushed, %", "of it by rare", "net, %")
-    rows = tuple(
-        (
-            group.name,
-            _budget(group.pulled),
-            _budget(group.pushed),
-            percent(group.pushed_by_rare / group.pushed, precise=True) if group.pushed else "-",
-            _net(group.net),
-        )
-        for group in groups
-    )
-    return Table(columns, rows, columns[1:])
+
+    def row(g: RowGradients) -> tuple[str | Cell, ...]:
+        by_rare = percent(g.pushed_by_rare / g.pushed, precise=True) if g.pushed else "-"
+        low, high = g.net.interval or (None, None)
+        reach = "" if low is None or high is None else f"± {_small(50 * (high - low))}"
+        net = "-" if g.net.value is None else Cell(number(100 * g.net.value), reach)
+        return g.name, number(100 * g.pulled), number(100 * g.pushed), by_rare, net
+
+    return Table(columns, tuple(map(row, groups)), columns[1:])
 
 
 def _directions(groups: Sequence[RowGradients]) -> Table:
     columns = ("rows of", "cosine", "of pushes", "along mean state", "cosine with it", "SGD", "Adam", "coupled Adam")
-    rows = tuple(
-        (
-            group.name,
-            optional(group.cosine, _COSINES),
-            optional(group.push_cosine, _COSINES),
-            optional(group.along, shown=partial(percent, precise=True)),
-            optional(group.toward, _COSINES),
-            *map(_small, (group.sgd, group.adam, group.coupled_adam)),
-        )
-        for group in groups
-    )
-    return Table(columns, rows, columns[1:])
+
+    def row(g: RowGradients) -> tuple[str, ...]:
+        cosine, of_pushes, toward = (optional(value, _COSINES) for value in (g.cosine, g.push_cosine, g.toward))
+        along = optional(g.along, shown=partial(percent, precise=True))
+        return g.name, cosine, of_pushes, along, toward, *map(_small, (g.sgd, g.adam, g.coupled_adam))
+
+    return Table(columns, tuple(map(row, groups)), columns[1:])
 
 
 def _drifts(drifts: Sequence[MeanDrift]) -> Table:
     columns = ("mean drift under", "of a step's norm", "cosine with minus mean state", "cosine with mean row")
-    rows = tuple(
-        (
-            drift.optimiser,
-            _small(drift.share),
-            optional(None if drift.to_mean_state is None else -drift.to_mean_state, _COSINES),
-            optional(drift.to_mean_row, _COSINES),
-        )
-        for drift in drifts
-    )
-    return Table(columns, rows, columns[1:])
+
+    def row(drift: MeanDrift) -> tuple[str, ...]:
+        away = None if drift.to_mean_state is None else -drift.to_mean_state
+        return drift.optimiser, _small(drift.share), optional(away, _COSINES), optional(drift.to_mean_row, _COSINES)
+
+    return Table(columns, tuple(map(row, drifts)), columns[1:])
 
 
 def _small(value: float) -> str:
     return number(value, digits=2)
 
 
-def _budget(value: float) -> str:
-    return number(100 * value)
-
-
-def _net(net: Estimate) -> Cell | str:
-    if net.value is None:
-        return "-"
-    reach = "" if net.interval is None else f"± {number(50 * (net.interval[1] - net.interval[0]), digits=2)}"
-    return Cell(_budget(net.value), reach)
-
-
 def _charts(bins: Sequence[RowGradients]) -> tuple[Chart, ...]:
-    """Norms of the parts and cosines by the mean number of targets of a row, where there are two bins at least."""
     kept = [group for group in bins if group.targets > 0]
     if len(kept) < 2:
         return ()
-    x = tuple(group.targets / group.rows for group in kept)
-    norms = tuple(
-        Curve(name, x, tuple(value if value > 0 else None for value in values), style, dots=True)
-        for name, style, values in (
-            ("pull", "raw", [group.pull_norm for group in kept]),
-            ("push of frequent targets", "centred", [group.frequent_norm for group in kept]),
-            ("push of rare targets", "even", [group.rare_norm for group in kept]),
-        )
+    x, targets = tuple(group.targets / group.rows for group in kept), "targets a row in this text"
+
+    def curve(name: str, style: str, field: str, *, is_norm: bool) -> Curve:
+        values = (getattr(group, field) for group in kept)
+        return Curve(name, x, tuple(None if is_norm and value <= 0 else value for value in values), style, dots=True)
+
+    norms = (
+        curve("pull", "raw", "pull_norm", is_norm=True),
+        curve("push of frequent targets", "centred", "frequent_norm", is_norm=True),
+        curve("push of rare targets", "even", "rare_norm", is_norm=True),
     )
-    pushed = Curve("pushes", x, tuple(group.push_cosine for group in kept), "centred", dots=True)
-    whole = Curve("gradients", x, tuple(group.cosine for group in kept), "raw", dots=True)
-    targets = "targets a row in this text"
+    cosines = (
+        curve("gradients", "raw", "cosine", is_norm=False),
+        curve("pushes", "centred", "push_cosine", is_norm=False),
+    )
+    parts = "Pull, push of frequent targets, push of rare targets."
+    within = "Mean cosine between rows of a bin: of gradients and of pushes alone."
+    titles = (("gradient norms", "Parts of the gradient"), ("gradient cosines", "Directions of the gradient"))
     return (
-        Chart(
-            "gradient norms",
-            "Parts of the gradient",
-            targets,
-            "mean norm",
-            norms,
-            log_x=True,
-            log_y=True,
-            caption="Pull, push of frequent targets, push of rare targets.",
-            spark="pull",
-        ),
-        Chart(
-            "gradient cosines",
-            "Directions of the gradient",
-            targets,
-            "mean cosine",
-            (whole, pushed),
-            log_x=True,
-            caption="Mean cosine between rows of a bin: of gradients and of pushes alone.",
-            spark="gradients",
-        ),
+        Chart(*titles[0], targets, "mean norm", norms, log_x=True, log_y=True, caption=parts, spark="pull"),
+        Chart(*titles[1], targets, "mean cosine", cosines, log_x=True, caption=within, spark="gradients"),
     )

@@ -16,22 +16,15 @@ MOST_OCCURRENCES = 64
 
 @dataclass(frozen=True)
 class ContextReadings:
-    """Means over tokens and segments of one layer's sample, none with the layer's baseline taken off; None where
-    undefined."""
+    """Means over tokens and segments of one layer's sample, without any baseline taken off; None where undefined."""
 
     self_similarity: float | None
-    """Mean cosine of two states of one token; its baseline is the mean cosine of the layer."""
-    tokens: int
-    """Different ones, in 5 segments or more."""
+    tokens: int  # different ones, in 5 segments or more
     intra_similarity: float | None
-    """Mean cosine of a state and the mean state of its segment; the baseline is the mean cosine of the layer."""
-    intra_random: float | None
-    """The same of as many random tokens: a state has a cosine with a mean that it is part of."""
+    intra_random: float | None  # of as many random tokens: a state has a cosine with a mean that it is part of
     segments: int
-    mev: float | None
-    """Maximum explainable variance: share of the first singular direction of a token's states, uncentred."""
-    mev_random: float | None
-    """The same of as many states of random tokens, drawn for each token anew."""
+    mev: float | None  # maximum explainable variance
+    mev_random: float | None  # of as many states of random tokens, drawn for each token anew
 
 
 def context_readings(x: Array, ids: Array, segments: Array, *, seed: int = 0) -> ContextReadings:
@@ -64,8 +57,7 @@ def context_readings(x: Array, ids: Array, segments: Array, *, seed: int = 0) ->
 
 
 def self_similarity(units: Array) -> float:
-    """Mean cosine over pairs of unit rows (n, D) of one token: (|sum u|^2 - n) / (n^2 - n). Ethayarajh 2019, definition
-    1.
+    """Mean cosine over pairs of unit rows (n, D) of one token: (|sum u|^2 - n) / (n^2 - n). Definition 1.
 
     >>> round(self_similarity(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])), 4)  # cosines 0, 1 and 0
     0.3333

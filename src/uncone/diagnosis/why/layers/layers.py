@@ -1,7 +1,9 @@
 """Where in the layers does anisotropy arise? Readings of each layer's states, and a verdict on their course."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,11 @@ from uncone.diagnosis.why.layers.logits import spectrum_of_logits
 from uncone.diagnosis.why.layers.record import LayerProfile, LayerReading
 from uncone.diagnosis.why.layers.state_picture import picture_of
 from uncone.errors import UndefinedMeasure
+from uncone.measure.reading import read
 from uncone.measure.spectrum import fit_alpha
 from uncone.model.layer_states import LayerStates
 from uncone.model.text_sources import TextSource
 from uncone.moments import Moments, inverse, row_norms
-from uncone.records.parts import Measurement
 from uncone.records.text import number, percent
 from uncone.records.tokens import Estimate
 from uncone.roles import Path_, Progress
@@ -84,9 +86,8 @@ def describe(
         reading, note = _read_layer(states, i, seed)
         layers.append(reading)
         notes += [note] if note and note not in notes else []
-    logits = spectrum_of_logits(states)
-    order = range(len(layers))
-    drawn = [order[i] for i in pictured if -len(layers) <= i < len(layers)] if len(states.sample.ids) > 1 else []
+    logits, n = spectrum_of_logits(states), len(layers)
+    drawn = [i % n for i in pictured if -n <= i < n] if len(states.sample.ids) > 1 else []
     of_counts = states.counts if counts is None else counts
     result = LayerProfile(
         verdict=_verdict(layers),
@@ -111,31 +112,35 @@ def describe(
 
 def _read_layer(states: LayerStates, i: int, seed: int) -> tuple[LayerReading, str]:
     m, x, sample = states.moments[i], states.sample.layers[i], states.sample
-    cosine, rank = _value(measure.mean_cosine, m), _measured(measure.effective_rank, m)
-    rogue, outliers = _measured(measure.rogue_dimensions, m), _measured(measure.outlier_dimensions, m)
+    rank, rogue = read("effective_rank", measure.effective_rank, m), read("rogue", measure.rogue_dimensions, m)
+    outliers = read("outliers", measure.outlier_dimensions, m)
+    cosine, interval = read("cosine", measure.mean_cosine, m).value, states.intervals[i]
+    if cosine is not None and interval is not None:
+        interval = (max(-1.0, min(interval[0], cosine)), min(1.0, max(interval[1], cosine)))
+    raw = read("anisotropy", partial(measure.anisotropy, centered=False), m)
     contexts = context_readings(x, sample.ids, sample.segments, seed=seed)
     order = np.random.default_rng(seed).permutation(len(x))
     near, clustered = (np.sort(order[:most]) for most in (_NEIGHBOURS, _CLUSTERED))
     clusters, note = cluster_cosine(x[clustered], sample.ids[clustered], seed=seed)
-    nearest = _measured(measure.two_nn, x[near]) if len(near) > 3 else None
-    variance = _spectrum(m)
-    alpha, ranks = _alpha(variance)
+    nearest = read("two_nn", lambda _: measure.two_nn(x[near]), m) if len(near) > 3 else None
+    variance, alpha, ranks = _spectrum(m)
+    special, sink = (float(norms[1 + i]) if norms[0] else None for norms in states.apart)
     reading = LayerReading(
         name=states.layers[i],
         n=m.n,
         d=m.d,
-        mean_cosine=_estimate(cosine, states.intervals[i]),
-        anisotropy_raw=_value(lambda m: measure.anisotropy(m, centered=False), m),
-        anisotropy=_value(measure.anisotropy, m),
-        effective_rank=None if rank is None else rank.value,
-        effective_rank_isotropic=None if rank is None else rank.reference,
-        rogue_share=None if rogue is None else rogue.value,
-        rogue_dimensions=() if rogue is None else tuple(rogue.details["dimensions"][:3]),
-        outlier_dimensions=() if outliers is None else tuple(outliers.details["dimensions"]),
+        mean_cosine=Estimate(cosine, None if cosine is None else interval),
+        anisotropy_raw=raw.value,
+        anisotropy=read("anisotropy", measure.anisotropy, m).value,
+        effective_rank=rank.value,
+        effective_rank_isotropic=rank.reference,
+        rogue_share=rogue.value,
+        rogue_dimensions=tuple(rogue.details.get("dimensions", ())[:3]),
+        outlier_dimensions=tuple(outliers.details.get("dimensions", ())),
         mean_norm=m.mean_norm(),
         largest_norm=m.norm_max,
-        special_norm=_apart(states, 0, i),
-        sink_norm=_apart(states, 1, i),
+        special_norm=special,
+        sink_norm=sink,
         alpha=alpha,
         alpha_ranks=ranks,
         dimensions_90=dimensions_for(variance, 0.9),
@@ -182,41 +187,14 @@ def cosine_histogram(x: Array, edges: Sequence[float] = EDGES) -> tuple[float, .
     return tuple((found / len(cosines)).tolist())
 
 
-def _spectrum(m: Moments) -> Array | None:
-    try:
-        return m.spectrum(centered=True)
-    except UndefinedMeasure:
-        return None
-
-
-def _alpha(variance: Array | None) -> tuple[float | None, tuple[int, int] | None]:
-    try:
-        alpha, first, last = fit_alpha(variance if variance is not None else np.zeros(0))
-    except (UndefinedMeasure, IndexError):
-        return None, None
-    return alpha, (first, last)
-
-
-def _measured(function: Callable[..., Measurement], of: Any) -> Measurement | None:
-    try:
-        return function(of)
-    except UndefinedMeasure:
-        return None
-
-
-def _value(function: Callable[..., Measurement], m: Moments) -> float | None:
-    found = _measured(function, m)
-    return None if found is None else found.value
-
-
-def _estimate(value: float | None, interval: tuple[float, float] | None) -> Estimate:
-    if value is None or interval is None:
-        return Estimate(value)
-    return Estimate(value, (max(-1.0, min(interval[0], value)), min(1.0, max(interval[1], value))))
-
-
-def _apart(states: LayerStates, kind: int, layer: int) -> float | None:
-    return float(states.apart[kind, 1 + layer]) if states.apart[kind, 0] else None
+def _spectrum(m: Moments) -> tuple[Array | None, float | None, tuple[int, int] | None]:
+    """The variances, alpha-ReQ of them, and the first and the last rank that it was fitted to."""
+    variance = alpha = ranks = None
+    with suppress(UndefinedMeasure, IndexError):
+        variance = m.spectrum(centered=True)
+        alpha, *ends = fit_alpha(variance)
+        ranks = (ends[0], ends[1])
+    return variance, alpha, ranks
 
 
 def _verdict(layers: Sequence[LayerReading]) -> str:

@@ -1,5 +1,4 @@
-"""How many directions of logits does a model use? The spectrum of its head and its states together, and the verdict on
-it."""
+"""How many directions of logits does a model use? The spectrum of its head and its states together."""
 
 import math
 
@@ -23,11 +22,8 @@ def spectrum_of_logits(states: LayerStates) -> LogitSpectrum | str:
     """The `LogitSpectrum` of `LayerStates`, or why there is none.
 
     The verdict rests on the covariance S of the states: eigenvalues of S^1/2 W_c' W_c S^1/2. The mean state gives every
-        context
-    the same logits, as a bias does: that is a matter of frequencies and no direction in which contexts differ. The raw
-        second
-    moment is reported beside it. Where logits are capped, a row added to all rows of the head has an effect: it is read
-    as stored.
+    context the same logits, as a bias does: that is no direction in which contexts differ. The raw second moment is
+    reported beside it. A head whose logits are capped is read as stored: a row added to all its rows has an effect.
     """
     if states.head is None or states.read is None:
         return states.why_no_head or "the model has no linear head"
@@ -35,31 +31,27 @@ def spectrum_of_logits(states: LayerStates) -> LogitSpectrum | str:
     head = Moments.of(states.head.weight, unit_first=False)
     if m.n < FEWEST_ROWS:
         return f"expected at least {FEWEST_ROWS} states for a spectrum, got {m.n}"
-    capped = states.head.cap is not None
-    gram = head.second_moment() * head.weight if capped else head.covariance() * (head.weight - 1)
     try:
-        return _described(gram, head, m, layer, abs(states.head.scale), capped)
+        return _described(head, m, layer, abs(states.head.scale), states.head.cap is not None)
     except UndefinedMeasure as error:
         return f"it is undefined: {error}"
 
 
-def _described(gram: Array, head: Moments, m: Moments, layer: str, scale: float, capped: bool) -> LogitSpectrum:
-    """Of the head's centred products (D, D), and the moments of its rows and of the states."""
+def _described(head: Moments, m: Moments, layer: str, scale: float, capped: bool) -> LogitSpectrum:
+    gram = head.second_moment() * head.weight if capped else head.covariance() * (head.weight - 1)
     between = scale * logit_spectrum(gram, m.covariance())
     raw = scale * logit_spectrum(gram, m.second_moment())
-    mean = m.mean()
-    total = float(np.square(raw).sum())
-    rank, v, d = effective_dimensions(between), int(head.n), head.d
-    isotropic, reference = isotropic_logits(v if capped else v - 1, m.n - 1, d)
+    mean, total = m.mean(), float(np.square(raw).sum())
+    rank, free = effective_dimensions(between), int(head.n) if capped else int(head.n) - 1
+    isotropic, reference = isotropic_logits(free, m.n - 1, head.d)
     size = math.sqrt(float(np.square(between).sum()) / float(np.square(isotropic).sum()))
-    most = min(v if capped else v - 1, d)
-    level = judge(rank / reference)
+    most, level = min(free, head.d), judge(rank / reference)
     return LogitSpectrum(
         verdict=_verdict(level, rank, reference, most),
         level=level,
         layer=layer,
-        vocabulary=v,
-        dimensions=d,
+        vocabulary=int(head.n),
+        dimensions=head.d,
         tokens=m.n,
         effective_rank=rank,
         effective_rank_raw=effective_dimensions(raw),
@@ -74,8 +66,7 @@ def _described(gram: Array, head: Moments, m: Moments, layer: str, scale: float,
 
 
 def isotropic_logits(rows: int, states: int, d: int) -> tuple[Array, float]:
-    """Singular values (D,), up to scale, of an isotropic head of so many rows times isotropic states, and their
-    effective rank.
+    """Singular values (D,), up to scale, of an isotropic head times isotropic states, and their effective rank.
 
     Products of two Wishart matrices follow the free product of two Marchenko-Pastur laws, whose variance is D/rows +
     D/states; one such law of that variance stands for it.
@@ -95,8 +86,8 @@ def rank_of_logits(logits: LogitSpectrum) -> Measurement:
         n=logits.tokens,
         d=logits.dimensions,
         centered=True,
-        definition="exp of the entropy of the normalised singular values of S^1/2 W'W S^1/2, of the head W less its mean row "
-        "and the covariance S of a text's states",
+        definition="exp of the entropy of the normalised singular values of S^1/2 W'W S^1/2, of the head W less its "
+        "mean row and the covariance S of a text's states",
     )
 
 
@@ -113,6 +104,5 @@ def _verdict(level: Level, rank: float, reference: float, most: int) -> str:
     }[level]
     return (
         f"{said}: between contexts their effective rank is {number(rank)} of {count(most)}, "
-        f"{percent(rank / reference)} of "
-        f"that of an isotropic head and isotropic states ({number(reference)})."
+        f"{percent(rank / reference)} of that of an isotropic head and isotropic states ({number(reference)})."
     )

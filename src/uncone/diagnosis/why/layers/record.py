@@ -1,6 +1,9 @@
 """The part of a diagnosis on hidden states: a reading of each layer, and the logits that head and states make
 together."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
 from uncone.records.blocks import Block, Bullets, Cell, Chart, Cloud, Curve, Figure, Folded, HeatMap, Mark, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import section, shown
@@ -10,7 +13,6 @@ from uncone.records.text import Limits, count, number, optional, percent
 from uncone.records.tokens import Estimate
 
 _COSINES: Limits = (-1.0, 1.0)
-_SHARES: Limits = (0.0, 1.0)
 _LINES = (
     ("raw", "mean cosine"),
     ("centred", "same token, less the mean"),
@@ -18,16 +20,12 @@ _LINES = (
 )
 _READING = (
     "Mean cosine: of two random states, with its 95% interval over stretches of the text. Self: mean cosine of two "
-    "states of "
-    "one token; intra: of a state and the mean of its segment; MEV: share of the first singular direction of a "
-    "token's states. "
-    "All three are less their baseline: the mean cosine of the layer, and for MEV that of as many random states. "
-    "A state is part of the mean of its segment, so that intra is above 0 for random tokens too: that value is in "
-    "brackets. "
-    "Effective rank: of that of an isotropic cloud. "
-    "First direction: share in the sum of squares as stored, and of the variance. Rogue: the largest share of the "
-    "mean cosine "
-    "that one dimension has. Within clusters: mean cosine of different tokens once each cluster's mean is taken out."
+    "states of one token; intra: of a state and the mean of its segment; MEV: share of the first singular direction of "
+    "a token's states. All three are less their baseline: the mean cosine of the layer, and for MEV that of as many "
+    "random states. A state is part of the mean of its segment, so that intra is above 0 for random tokens too: that "
+    "value is in brackets. Effective rank: of that of an isotropic cloud. First direction: share in the sum of squares "
+    "as stored, and of the variance. Rogue: the largest share of the mean cosine that one dimension has. Within "
+    "clusters: mean cosine of different tokens once each cluster's mean is taken out."
 )
 
 
@@ -36,8 +34,7 @@ class LayerReading:
     """The states of one layer, special tokens and sinks apart. What is undefined, or lacks a package, is None.
 
     `self_similarity`, `intra_similarity` and `mev` are values without a baseline taken off; theirs are `mean_cosine`,
-    `mean_cosine` (`intra_random` for as many random tokens) and `mev_random`. `histogram` has the share of pairs of
-    sampled states in each bin of cosine from -1 to 1.
+    `mean_cosine` (`intra_random` for as many random tokens) and `mev_random`.
     """
 
     name: str  # `embeddings`, `layer 1`, ..., `final norm` or `before the head`
@@ -80,14 +77,7 @@ class LayerReading:
 
 @part
 class LogitSpectrum:
-    """The logits that a head makes of the states of a text, less the mean logit of each state, which no probability
-    has.
-
-    `effective_rank` counts the directions in which logits differ between contexts (of the states' covariance), `most`
-    is min(V - 1, D), `reference` that of an isotropic head and isotropic states of as many rows. `mean_share` is the
-    share of squared logits that all contexts have in common, as a bias would give them; `effective_rank_raw` counts
-    that direction too. `head_rank` is the effective rank of the centred head alone.
-    """
+    """The logits that a head makes of a text's states, less the mean logit of each state, which no probability has."""
 
     verdict: str  # whether logits use their directions
     level: Level  # `healthy`, `warning` or `severe`
@@ -106,54 +96,44 @@ class LogitSpectrum:
     isotropic: tuple[float, ...]  # those of the isotropic pair
 
     def blocks(self) -> tuple[Block, ...]:
-        limits: Limits = (1.0, float(self.most))
-        rows = tuple(
-            (name, number(value, limits=limits), percent(value / self.reference) if self.reference else "-")
-            for name, value in (
-                ("logits, between contexts", self.effective_rank),
-                ("logits, with what all contexts share", self.effective_rank_raw),
-                ("head alone, mean row subtracted", self.head_rank),
-                ("isotropic head and states", self.reference),
-            )
+        ranks = (
+            ("logits, between contexts", self.effective_rank),
+            ("logits, with what all contexts share", self.effective_rank_raw),
+            ("head alone, mean row subtracted", self.head_rank),
+            ("isotropic head and states", self.reference),
         )
+
+        def row(name: str, rank: float) -> tuple[str, ...]:
+            share = percent(rank / self.reference) if self.reference else "-"
+            return name, number(rank, limits=(1.0, float(self.most))), share
+
         curves = tuple(
             Curve(name, tuple(map(float, range(1, len(values) + 1))), values, style)
             for name, values, style in (("logits", self.values, "raw"), ("isotropic", self.isotropic, "isotropic"))
             if len(values) > 1
         )
-        chart = Chart(
-            "logit spectrum",
-            "Logit spectrum",
-            "rank",
-            "singular value (root mean square logit)",
-            curves,
-            log_x=True,
-            log_y=True,
-        )
+        axes = ("rank", "singular value (root mean square logit)")
+        chart = Chart("logit spectrum", "Logit spectrum", *axes, curves, log_x=True, log_y=True)
         head = "The model caps its logits: its head is read as stored. " if self.capped else ""
+        about = (
+            f"Singular values of the centred logits of {count(self.tokens)} states ({self.layer}) over a vocabulary of "
+            f"{count(self.vocabulary)}: at most {count(self.most)} directions. A map between head and states, or a row "
+            f"added to all rows of the head, changes none of them. {head}Of the squared logits "
+            f"{percent(self.mean_share)} are the same in every context, as a bias would give them."
+        )
+        columns = ("effective rank of", "dimensions", "of isotropic")
         return section(
             "What head and states do together",
             Text(self.verdict, "lead"),
-            Table(("effective rank of", "dimensions", "of isotropic"), rows, ("dimensions", "of isotropic")),
+            Table(columns, tuple(row(*one) for one in ranks), columns[1:]),
             Figure("Logit spectrum", (chart,) if curves else ()),
-            Text(
-                f"Singular values of the centred logits of {count(self.tokens)} states ({self.layer}) over a "
-                "vocabulary of "
-                f"{count(self.vocabulary)}: at most {count(self.most)} directions. A map between head and states, or "
-                "a row "
-                f"added to all rows of the head, changes none of them. {head}Of the squared logits "
-                f"{percent(self.mean_share)} are the same in every context, as a bias would give them.",
-                "quiet",
-            ),
+            Text(about, "quiet"),
         )
 
 
 @part
 class LayerProfile:
-    """The layers of a model on a text, from its embeddings on, and what its head makes of the states.
-
-    `edges` are those of the bins of cosine; `pictures` are of the layers `pictured`.
-    """
+    """The layers of a model on a text, from its embeddings on, and what its head makes of the states."""
 
     verdict: str  # where in the layers a common direction arises
     name: str  # the model
@@ -171,19 +151,18 @@ class LayerProfile:
     notes: tuple[str, ...] = ()  # what to know of the run
 
     def __post_init__(self) -> None:
-        expect(
-            all(len(layer.histogram) in (0, len(self.edges) - 1) for layer in self.layers),
-            "a share for each bin of cosine in each layer, got another number: the file was cut",
-        )
-        expect(
-            len(self.pictured) == len(self.pictures),
-            f"a layer for each picture, got {len(self.pictured)} for {len(self.pictures)}",
-        )
+        are_whole = all(len(layer.histogram) in (0, len(self.edges) - 1) for layer in self.layers)
+        expect(are_whole, "a share for each bin of cosine in each layer, got another number: the file was cut")
+        pictured, drawn = len(self.pictured), len(self.pictures)
+        expect(pictured == drawn, f"a layer for each picture, got {pictured} for {drawn}")
 
     def blocks(self) -> tuple[Block, ...]:
         clouds = tuple(
             Cloud(f"cone of {name}", f"Contextual states, {name}", picture)
             for name, picture in zip(self.pictured, self.pictures, strict=True)
+        )
+        similarities, directions, variance, apart = map(
+            self._table, _COLUMNS, (_similar, _directions, _variance, _apart)
         )
         figures = tuple(chart for chart in (self._lines(), self._heat()) if chart is not None)
         return shown(
@@ -191,10 +170,10 @@ class LayerProfile:
                 "Hidden states, layer by layer",
                 Text(self.verdict, "lead"),
                 Text(self._size(), "quiet"),
-                self._table(),
-                self._directions(),
+                similarities,
+                directions,
                 Figure("Layers", figures, legend=_LINES, spark="Layers"),
-                Folded("Variance, clusters and sinks", shown(self._second_table(), self._third_table())),
+                Folded("Variance, clusters and sinks", shown(variance, replace(apart, numbers=apart.columns[1:3]))),
                 Text(_READING, "quiet"),
                 *(Figure(cloud.title, (cloud,)) for cloud in clouds),
                 Bullets(self.notes),
@@ -207,99 +186,27 @@ class LayerProfile:
         early = "; the run stopped early, as the intervals were narrow" if self.stopped else ""
         return (
             f"{count(self.tokens)} tokens in {count(self.sequences)} sequences; apart: {count(self.special)} special "
-            "tokens "
-            f"and {count(self.sinks)} sinks{early}"
+            f"tokens and {count(self.sinks)} sinks{early}"
         )
 
-    def _table(self) -> Table:
-        columns = ("layer", "mean cosine", "self", "intra", "MEV", "effective rank")
-        rows = tuple(
-            (
-                layer.name,
-                _reach(layer.mean_cosine),
-                _cosine(layer.less("self_similarity")),
-                Cell(_cosine(layer.less("intra_similarity")), _bracketed(layer.less("intra_random"))),
-                optional(layer.less("mev", "mev_random"), _COSINES),
-                Cell(optional(layer.effective_rank), f"of {optional(layer.effective_rank_isotropic)}"),
-            )
-            for layer in self.layers
-        )
-        return Table(columns, rows, columns[1:])
-
-    def _directions(self) -> Table:
-        columns = ("layer", "first direction", "rogue", "norm")
-        rows = tuple(
-            (
-                layer.name,
-                Cell(
-                    optional(layer.anisotropy_raw, shown=percent),
-                    f"centred {optional(layer.anisotropy, shown=percent)}",
-                ),
-                Cell(
-                    optional(layer.rogue_share, shown=percent),
-                    f"dimension {layer.rogue_dimensions[0]}" if layer.rogue_dimensions else "",
-                ),
-                Cell(number(layer.mean_norm), f"largest {number(layer.largest_norm)}"),
-            )
-            for layer in self.layers
-        )
-        return Table(columns, rows, columns[1:])
-
-    def _second_table(self) -> Table:
-        columns = ("layer", "90% of variance", "99%", "alpha-ReQ", "TwoNN", "clusters", "within clusters", "same token")
-        rows = tuple(
-            (
-                layer.name,
-                optional(layer.dimensions_90, shown=count),
-                optional(layer.dimensions_99, shown=count),
-                Cell(optional(layer.alpha), _ranks(layer.alpha_ranks)),
-                _estimate(layer.two_nn, (0.0, None)),
-                optional(layer.clusters, shown=count),
-                _cosine(layer.cluster_inter),
-                _cosine(layer.cluster_intra),
-            )
-            for layer in self.layers
-        )
-        return Table(columns, rows, columns[1:])
-
-    def _third_table(self) -> Table:
-        columns = ("layer", "norm of special tokens", "norm of sinks", "dimensions whose mean stands out")
-        rows = tuple(
-            (
-                layer.name,
-                optional(layer.special_norm),
-                optional(layer.sink_norm),
-                ", ".join(map(str, layer.outlier_dimensions)) or "none",
-            )
-            for layer in self.layers
-        )
-        return Table(columns, rows, columns[1:3])
+    def _table(self, columns: Sequence[str], row: Callable[[LayerReading], Sequence[str | Cell]]) -> Table:
+        rows = tuple((layer.name, *row(layer)) for layer in self.layers)
+        return Table(("layer", *columns), rows, tuple(columns))
 
     def _lines(self) -> Chart | None:
         if len(self.layers) < 2:
             return None
         x = tuple(map(float, range(len(self.layers))))
-        curves = (
-            Curve("mean cosine", x, tuple(layer.mean_cosine.value for layer in self.layers), "raw", dots=True),
-            Curve(
-                "same token, less the mean", x, tuple(layer.less("self_similarity") for layer in self.layers), "centred"
-            ),
-            Curve(
-                "same segment, less the mean",
-                x,
-                tuple(layer.less("intra_similarity") for layer in self.layers),
-                "isotropic",
-            ),
+        values = (
+            tuple(layer.mean_cosine.value for layer in self.layers),
+            tuple(layer.less("self_similarity") for layer in self.layers),
+            tuple(layer.less("intra_similarity") for layer in self.layers),
         )
-        return Chart(
-            "layers",
-            "Cosines by layer",
-            "layer (0: embeddings)",
-            "cosine",
-            curves,
-            marks=(Mark(0.0, "y", "isotropic"),),
-            spark="mean cosine",
+        curves = tuple(
+            Curve(name, x, y, style, dots=style == "raw") for (style, name), y in zip(_LINES, values, strict=True)
         )
+        labels, marks = ("Cosines by layer", "layer (0: embeddings)", "cosine"), (Mark(0.0, "y", "isotropic"),)
+        return Chart("layers", *labels, curves, marks=marks, spark="mean cosine")
 
     def _heat(self) -> HeatMap | None:
         with_pairs = [(i, layer.histogram) for i, layer in enumerate(self.layers) if layer.histogram]
@@ -319,23 +226,47 @@ class LayerProfile:
         )
 
 
-def _estimate(one: Estimate, limits: Limits = _COSINES) -> Cell:
-    ends = "" if one.interval is None else " to ".join(number(end, limits=limits) for end in one.interval)
-    return Cell(optional(one.value, limits), ends)
+_COLUMNS = (
+    ("mean cosine", "self", "intra", "MEV", "effective rank"),
+    ("first direction", "rogue", "norm"),
+    ("90% of variance", "99%", "alpha-ReQ", "TwoNN", "clusters", "within clusters", "same token"),
+    ("norm of special tokens", "norm of sinks", "dimensions whose mean stands out"),
+)
 
 
-def _reach(one: Estimate) -> Cell:
-    reach = None if one.interval is None else (one.interval[1] - one.interval[0]) / 2
-    return Cell(optional(one.value, _COSINES), "" if reach is None else f"± {number(reach, digits=2)}")
+def _similar(layer: LayerReading) -> tuple[str | Cell, ...]:
+    ends, at_random = layer.mean_cosine.interval, layer.less("intra_random")
+    mean = optional(layer.mean_cosine.value, _COSINES)
+    own, intra = (optional(layer.less(name), _COSINES) for name in ("self_similarity", "intra_similarity"))
+    return (
+        Cell(mean, "" if ends is None else f"± {number((ends[1] - ends[0]) / 2, digits=2)}"),
+        own,
+        Cell(intra, "" if at_random is None else f"({number(at_random, limits=_COSINES)})"),
+        optional(layer.less("mev", "mev_random"), _COSINES),
+        Cell(optional(layer.effective_rank), f"of {optional(layer.effective_rank_isotropic)}"),
+    )
 
 
-def _cosine(value: float | None) -> str:
-    return optional(value, _COSINES)
+def _directions(layer: LayerReading) -> tuple[Cell, ...]:
+    raw, centred, rogue = (
+        optional(share, shown=percent) for share in (layer.anisotropy_raw, layer.anisotropy, layer.rogue_share)
+    )
+    dimension = f"dimension {layer.rogue_dimensions[0]}" if layer.rogue_dimensions else ""
+    norm = Cell(number(layer.mean_norm), f"largest {number(layer.largest_norm)}")
+    return Cell(raw, f"centred {centred}"), Cell(rogue, dimension), norm
 
 
-def _bracketed(value: float | None) -> str:
-    return "" if value is None else f"({number(value, limits=_COSINES)})"
+def _variance(layer: LayerReading) -> tuple[str | Cell, ...]:
+    most, all_, clusters = (
+        optional(n, shown=count) for n in (layer.dimensions_90, layer.dimensions_99, layer.clusters)
+    )
+    ranks, limits = layer.alpha_ranks, (0.0, None)
+    ends = " to ".join(number(end, limits=limits) for end in layer.two_nn.interval or ())
+    alpha = Cell(optional(layer.alpha), "" if ranks is None else f"ranks {ranks[0]} to {ranks[1]}")
+    within = (optional(cosine, _COSINES) for cosine in (layer.cluster_inter, layer.cluster_intra))
+    return most, all_, alpha, Cell(optional(layer.two_nn.value, limits), ends), clusters, *within
 
 
-def _ranks(ranks: tuple[int, int] | None) -> str:
-    return "" if ranks is None else f"ranks {ranks[0]} to {ranks[1]}"
+def _apart(layer: LayerReading) -> tuple[str, ...]:
+    outliers = ", ".join(map(str, layer.outlier_dimensions)) or "none"
+    return optional(layer.special_norm), optional(layer.sink_norm), outliers

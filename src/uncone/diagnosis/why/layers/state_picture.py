@@ -1,12 +1,11 @@
-"""The cone of contextual states: a layer's sampled states on its singular directions, coloured by how frequent their
-tokens are."""
+"""The cone of contextual states: a layer's sampled states on its singular directions, by the counts of their tokens."""
 
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from uncone.diagnosis.picture import draw_picture
+from uncone.diagnosis.picture import draw_picture, evenly
 from uncone.errors import InputError
 from uncone.model.layer_states import LayerStates
 from uncone.records.parts import Picture
@@ -27,28 +26,17 @@ def picture_of(states: LayerStates, layer: int, counts: Any) -> Picture:
     Raises:
         InputError: counts of another number of ids, or none at all.
     """
-    counts = as_array(counts)
-    if getattr(counts, "shape", None) != (len(states.labels),) or counts.dtype.kind not in "biu":
-        raise InputError(
-            f"expected whole counts of {len(states.labels)} ids, got "
-            f"{getattr(counts, 'shape', type(counts).__name__)}: "
-            "count the tokens with this model's tokenizer"
-        )
-    sample = states.sample
-    places = np.unique(np.rint(np.linspace(0, len(sample.ids) - 1, min(MOST_DRAWN, len(sample.ids)))).astype(np.int64))
-    ids = sample.ids[places]
-    often = counts[ids].astype(np.int64)
+    counts, v, sample = as_array(counts), len(states.labels), states.sample
+    came = getattr(counts, "shape", type(counts).__name__)
+    if came != (v,) or counts.dtype.kind not in "biu":
+        raise InputError(f"expected whole counts of {v} ids, got {came}: count the tokens with this model's tokenizer")
+    places = evenly(len(sample.ids), MOST_DRAWN)
+    often = counts[sample.ids[places]].astype(np.int64)
     rows = as_rows(sample.layers[layer][places], name=states.layers[layer])
     drawn = draw_picture(rows, states.moments[layer], None, counts=often)
-    names, groups = frequency_groups(often)
-    return replace(
-        drawn,
-        total=states.tokens,
-        ids=tuple(ids.tolist()),
-        labels=tuple(token_texts(states.labels, ids.tolist())),
-        groups=tuple(groups.tolist()),
-        group_names=names,
-    )
+    (names, groups), ids = frequency_groups(often), sample.ids[places].tolist()
+    drawn = replace(drawn, total=states.tokens, ids=tuple(ids), labels=tuple(token_texts(states.labels, ids)))
+    return replace(drawn, groups=tuple(groups.tolist()), group_names=names)
 
 
 def frequency_groups(counts: Array) -> tuple[tuple[str, ...], Array]:

@@ -5,16 +5,10 @@ from uncone.records.brief import part
 from uncone.records.layout import section
 from uncone.records.text import count, number, percent
 
-_SHARES = (0.0, 1.0)
-
 
 @part
 class HeadMargin:
-    """The margins of one head: logit of the target less the largest other one.
-
-    `by_norm` is the mean margin over the mean norm of rows, `positive` the share of targets with a margin above 0, and
-    `change` the largest change of any margin, over the mean absolute margin of the head as stored.
-    """
+    """The margins of one head: logit of the target less the largest other one."""
 
     name: str  # what was taken out
     margin: float  # mean of the target's logit less the largest other one
@@ -26,11 +20,7 @@ class HeadMargin:
 
 @part
 class MarginClaim:
-    """Margins of `targets` targets under a head as stored (the first of `heads`), and without what its rows share.
-
-    `holds` says that the mean row is without effect on every margin, as it is but for rounding where logits are not
-    capped.
-    """
+    """Margins of `targets` targets under a head as stored, and without what its rows share."""
 
     verdict: str  # what the mean row does to margins
     targets: int  # targets that were read
@@ -39,26 +29,19 @@ class MarginClaim:
 
     def blocks(self) -> tuple[Block, ...]:
         columns = ("head", "mean margin", "over rows' norm", "above 0", "nats", "largest change")
-        rows = tuple(
-            (
-                head.name,
-                number(head.margin),
-                number(head.by_norm),
-                percent(head.positive, precise=True),
-                number(head.nats, digits=4),
-                number(head.change, digits=2),
-            )
-            for head in self.heads
+        about = (
+            f"Margin: the target's logit less the largest other one, in nats, of {count(self.targets)} targets. "
+            "Largest change: of any margin, over the mean absolute margin as stored. Over rows' norm: the mean margin "
+            "over the mean norm of rows."
         )
+
+        def row(head: HeadMargin) -> tuple[str, ...]:
+            sizes, above = map(number, (head.margin, head.by_norm)), percent(head.positive, precise=True)
+            return head.name, *sizes, above, number(head.nats, digits=4), number(head.change, digits=2)
+
         return section(
             "Whether shared components shrink the softmax margin",
             Text(self.verdict, "lead"),
-            Table(columns, rows, columns[1:]),
-            Text(
-                f"Margin: the target's logit less the largest other one, in nats, of {count(self.targets)} targets. "
-                "Largest change: of any "
-                "margin, over the mean absolute margin as stored. Over rows' norm: the mean margin over the mean "
-                "norm of rows.",
-                "quiet",
-            ),
+            Table(columns, tuple(map(row, self.heads)), columns[1:]),
+            Text(about, "quiet"),
         )

@@ -1,21 +1,19 @@
-"""Which rows of a head, or sets of rows, can lie above all others along some direction: exposed vertices and faces of
-their hull.
+"""Which rows of a head, or sets of rows, can lie above all others along some direction: faces of the rows' hull.
 
 A row v is above all others along a direction g if <a_v - a_u, g> > 0 for every other u. With a bias a row is
 a = (w, b), and the last number of g has to be positive. No such g exists if and only if 0 lies in the hull of the
 differences, which `Hull` decides. All rows of a batch share one product with the head a step.
 
-No answer depends on the scale of the head, of the states or of the bias. Head and bias are multiplied by powers of two,
-each by its own. Lengths are in standard deviations of the logits over the vocabulary: the search is in whitened rows,
-where a direction of length 1 has logits of that standard deviation. A difference may be multiplied by any positive
-number; those to rows that are far longer than the others are shortened, and such rows do not decide what a standard
+No answer depends on the scale of the head, of the states or of the bias: head and bias are multiplied by powers of two.
+The search is in whitened rows, where a direction of length 1 has logits of standard deviation 1 over the vocabulary.
+Differences to rows that are far longer than the others are shortened, and such rows do not decide what a standard
 deviation is.
 """
 
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -50,20 +48,14 @@ class Work:
     def is_over(self) -> bool:
         return self.left <= 0
 
-    def spend(self, multiplications: float) -> None:
-        self.left -= multiplications
-
 
 @dataclass(frozen=True, eq=False)
 class Answer:
     """Whether the rows `own` can lie above all others, and the proof.
 
-    exposed: along `direction` they are above all others by a margin above 0, in float64 or in float32 beyond all
-        rounding.
-    hidden: the mean of the rows `places` by `weights` is so close that no direction has a margin above `bound`; `exact`
-        says
-    that no direction has any margin, whatever the rounding. `is_lower` says that the bias of that mean is the larger
-    one.
+    exposed: along `direction` they are above all others by `margin`, beyond all rounding.
+    hidden: the mean of the rows `places` by `weights` is so close that no direction has a margin above `bound`, or has
+        any (`exact`). `is_lower` says that the bias of that mean is the larger one.
     """
 
     own: tuple[int, ...]
@@ -80,8 +72,7 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class HeadSpace:
-    """The rows of a head with what whitens them; (V, d) with d = D, or D + 1 with a bias. All are multiplied by powers
-    of two."""
+    """The rows of a head with what whitens them; (V, d) with d = D, or D + 1 with a bias."""
 
     rows: Array  # (V, D)
     bias: Array | None  # (V,) float64
@@ -98,16 +89,13 @@ class HeadSpace:
 
     @classmethod
     def of(cls, head: Array, bias: Array | None = None, spread: float | None = None) -> "HeadSpace":
-        """`spread` is how far biases lie apart where it matters; by default their standard deviation.
-
-        Raises InputError: not (V, D) with V of at least 2, a bias of another length, or numbers that are not finite.
-        """
+        """Raises InputError as `check_head`. `spread`: how far biases lie apart where it matters."""
         check_head(head, bias)
         rows, by, is_lossless = scaled(head)
         if bias is not None and bias.min() == bias.max():
             bias = None
         wide = bias is not None
-        lengths = np.concatenate([np.linalg.norm(block, axis=1) for block in _blocks(rows, None)])
+        lengths = np.concatenate([np.linalg.norm(block, axis=1) for block in blocks(rows)])
         if bias is not None:
             usual = float(np.median(lengths)) / math.sqrt(head.shape[1]) or 1.0
             power = math.frexp(usual)[1] - math.frexp(spread or float(np.ptp(bias / 2)))[1]
@@ -122,22 +110,19 @@ class HeadSpace:
         shares[long] = np.exp2(np.floor(np.log2(far / lengths[long])))
         d = head.shape[1] + wide
         mean, square = np.zeros(d), np.zeros((d, d))
-        for block in _blocks(rows, bias, shares):
+        for block in blocks(rows, bias, shares):
             mean += block.sum(0) / len(head)
-        for block in _blocks(rows, bias, shares):
+        for block in blocks(rows, bias, shares):
             block -= mean
             square += block.T @ block / len(head)
         values, vectors = np.linalg.eigh(square)
         top = float(values[-1])
         stretch = 1 / np.sqrt(np.maximum(values, _FLOOR * top)) if top > 0 else np.ones(d)
         whitener = (vectors * stretch) @ vectors.T
-        up = None
-        if wide:  # as long as a difference of rows is
-            up = whitener[-1] * (np.sqrt(2 * d) / np.linalg.norm(whitener[-1]))
-        longest = float(lengths[lengths <= far].max())
-        return cls(
-            rows, bias, is_lossless, shares, long, lengths, longest, mean, whitener, float(stretch.max()), up, by
-        )
+        # as long as a difference of rows is
+        up = whitener[-1] * (np.sqrt(2 * d) / np.linalg.norm(whitener[-1])) if wide else None
+        longest, most = float(lengths[lengths <= far].max()), float(stretch.max())
+        return cls(rows, bias, is_lossless, shares, long, lengths, longest, mean, whitener, most, up, by)
 
     def taken(self, places: Array) -> Array:
         """(n, d) float64."""
@@ -149,17 +134,16 @@ class HeadSpace:
         return np.append(direction[:-1], np.ldexp(direction[-1], self.power)) if self.up is not None else direction
 
     def differences(self, places: Array, others: Array) -> Array:
-        """(n, d) of rows less other rows, those to long ones shortened; to `_UP` the demand on the number before the
-        bias."""
-        found = (self.taken(places) - self.taken(np.maximum(others, 0))) * self.shares[np.maximum(others, 0)][:, None]
+        """(n, d) of rows less other rows, those to long ones shortened; to `_UP` the demand on the bias' number."""
+        real = np.maximum(others, 0)
+        found = (self.taken(places) - self.taken(real)) * self.shares[real][:, None]
         found[others == _UP] = np.eye(len(self.mean))[-1]
         return found
 
     def heights(self, directions: Array, *, double: bool) -> tuple[Array, Array]:
-        """Heights (n, V) of all rows along directions (n, d), and how far rounding moves that of a row of length 1
-        (n,).
+        """Heights (n, V) of rows along directions (n, d), and how far rounding moves that of a row of length 1 (n,).
 
-        In float32 the directions have to be numbers of float32, and the rows as well.
+        In float32 directions and rows have to be numbers of float32.
         """
         d, n = self.rows.shape[1], len(directions)
         kind = np.float64 if double else np.float32
@@ -182,16 +166,15 @@ def check_head(head: Array, bias: Array | None) -> None:
         raise InputError(f"expected a head (V, D) with at least two rows, got shape {head.shape}: pass W alone")
     if bias is not None and bias.shape != (len(head),):
         raise InputError(f"expected a bias ({len(head)},), got shape {bias.shape}: pass one number a row")
-    if not all(np.isfinite(block).all() for block in _blocks(head, bias)):
+    if not all(np.isfinite(block).all() for block in blocks(head, bias)):
         raise InputError("expected a head of finite numbers, got NaN or inf: the model is damaged")
 
 
 def levels(bias: Array) -> Iterator[tuple[Array, float]]:
     """The places of rows whose biases lie together, the highest first, and how far they lie apart.
 
-    A row is compared with those of its level and above in the digits that these have. So what a padded vocabulary's
-    bias of
-    -1e30 decides of its own rows takes no digit from the others.
+    A row is compared with those of its level and above in the digits that these have: a padded vocabulary's bias of
+    -1e30 takes no digit from the others.
     """
     left = np.argsort(-bias, kind="stable")
     ordered = bias[left] / 2  # half of it, as the difference of two numbers may be out of range
@@ -247,8 +230,7 @@ def seek(
     work = Work(float("inf")) if work is None else work
     while waiting or active:
         if work.is_over:
-            left = [*(q.own for q in active), *waiting]
-            yield from (Answer(tuple(map(int, own)), "undecided") for own in left)
+            yield from (Answer(tuple(map(int, own)), "undecided") for own in (*(q.own for q in active), *waiting))
             return
         new = [waiting.popleft() for _ in range(min(len(waiting), together - len(active)))]
         active += _asked(space, new)
@@ -259,21 +241,22 @@ def seek(
                 if margin > 0:
                     kept = space.unscaled(q.direction) if keep else None
                     yield Answer(tuple(map(int, q.own)), "exposed", margin, direction=kept, steps=q.steps)
-                elif _goes_on(q, rival, most, double=double):
+                elif _goes_on(q, rival, most):
                     still.append(q)
                     if rival is not None:
                         takes.append((q, rival))
                 else:
                     yield _ended(space, q)
         _take(space, takes)
-        work.spend(sum(_work(space, q) for q in active))
+        work.left -= sum(_work(space, q) for q in active)
         done += len(active) - len(still)
         active = still
         if progress is not None:
             progress(done, len(sets))
 
 
-def _blocks(head: Array, bias: Array | None, shares: Array | None = None) -> Iterator[Array]:
+def blocks(head: Array, bias: Array | None = None, shares: Array | None = None) -> Iterator[Array]:
+    """The rows in float64, some at a time."""
     step = max(1, 2**22 // head.shape[1])
     for at in range(0, len(head), step):
         block = head[at : at + step].astype(np.float64)
@@ -282,7 +265,7 @@ def _blocks(head: Array, bias: Array | None, shares: Array | None = None) -> Ite
 
 
 def _work(space: HeadSpace, q: _Question) -> float:
-    """Of one step: a product with all rows, the nearest point of a hull of k rows, and what a step takes besides."""
+    """Of one step: a product with all rows, the nearest point of a hull, and what a step takes besides."""
     return float(_A_STEP + (1 + q.double) * space.rows.size + (0 if q.hull is None else len(q.hull.places) ** 3))
 
 
@@ -290,22 +273,20 @@ def _asked(space: HeadSpace, sets: Sequence[Sequence[int]]) -> list[_Question]:
     """The questions, each with its first direction: its own mean row, whitened twice."""
     if not sets:
         return []
-    questions = []
-    first = np.array([one[0] for one in sets])
+    questions, first, tiny = list[_Question](), np.array([one[0] for one in sets]), np.finfo(np.float64).tiny
     starts = (space.taken(first) - space.mean) @ space.whitener
     for own, start in zip(sets, starts, strict=True):
         places, level, stiff = np.array(own), None, 0.0
         if len(places) > 1:
             differences = space.taken(places[1:]) - space.taken(places[:1])
             least = float(np.linalg.svd(differences, compute_uv=False)[-1])
-            longest = float(space.lengths.max())
-            stiff = 2 * longest * np.sqrt(len(places) - 1) / max(least, np.finfo(np.float64).tiny)
+            stiff = 2 * float(space.lengths.max()) * np.sqrt(len(places) - 1) / max(least, tiny)
             level = np.linalg.qr((differences @ space.whitener).T)[0].T
         question = _Question(places, level, stiff, double=space.rows.dtype != np.float32)
         question.direction = _levelled(question, start)
         questions.append(question)
     directions = np.stack([q.direction for q in questions])
-    directions /= np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    directions /= np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), tiny)
     for question, direction in zip(questions, directions @ space.whitener, strict=True):
         question.direction = direction
     return questions
@@ -347,17 +328,13 @@ def _looked(
         yield q, None if unclear and not double else rival, margin
 
 
-def _goes_on(q: _Question, rival: int | None, most: int, *, double: bool) -> bool:
+def _goes_on(q: _Question, rival: int | None, most: int) -> bool:
     """Whether there is more to do; a search that float32 cannot lead goes on in float64."""
     q.steps += 1
-    if q.is_over or q.steps > most:
+    is_stuck = rival is None or (q.hull is not None and rival in q.hull.places)
+    if q.is_over or q.steps > most or (is_stuck and q.double):
         return False
-    stuck = q.hull is not None and rival is not None and rival in q.hull.places
-    if rival is None or stuck:
-        if double:
-            return False
-        q.double = True
-        return True
+    q.double = q.double or is_stuck
     return True
 
 
@@ -366,63 +343,49 @@ def _take(space: HeadSpace, takes: Sequence[tuple[_Question, int]]) -> None:
     takes = [(q, rival) for q, rival in takes if q.hull is None or rival not in q.hull.places]
     if not takes:
         return
-    first = np.array([q.own[0] for q, _ in takes])
-    rivals = np.array([rival for _, rival in takes])
-    points = space.differences(first, rivals) @ space.whitener
+    first, rivals = np.array([(q.own[0], rival) for q, rival in takes]).T
+    points, hulls = space.differences(first, rivals) @ space.whitener, list[Hull]()
     for (q, rival), point in zip(takes, points, strict=True):
         new = _levelled(q, space.up if rival == _UP and space.up is not None else point)
+        size = float(np.linalg.norm(new))
         if q.hull is None:
-            q.hull = Hull(new, rival, float(np.linalg.norm(new)))
+            q.hull = Hull(new, rival, size)
         else:
-            q.hull.largest = max(q.hull.largest, float(np.linalg.norm(new)))
+            q.hull.largest = max(q.hull.largest, size)
             q.hull.take(new, rival)
+        hulls.append(q.hull)
     shortest = _NOTHING * np.sqrt(len(space.mean))
-    sizes = np.array([np.linalg.norm(q.hull.x) for q, _ in takes if q.hull is not None])
-    turned = np.stack([q.hull.x for q, _ in takes if q.hull is not None]) / np.maximum(sizes, shortest)[:, None]
+    sizes = np.array([np.linalg.norm(hull.x) for hull in hulls])
+    turned = np.stack([hull.x for hull in hulls]) / np.maximum(sizes, shortest)[:, None]
     for (q, _), size, direction in zip(takes, sizes.tolist(), turned @ space.whitener, strict=True):
-        q.direction = direction
-        if size <= shortest:
-            q.is_over = True
+        q.direction, q.is_over = direction, size <= shortest
 
 
 def _ended(space: HeadSpace, q: _Question) -> Answer:
     """What the hull proves of rows for which no direction was found."""
-    own = tuple(map(int, q.own))
-    hull = q.hull
+    own, hull = tuple(map(int, q.own)), q.hull
+    open_ = Answer(own, "undecided", steps=q.steps)
     if hull is None:
-        return Answer(own, "undecided", steps=q.steps)
+        return open_
     d, eps = len(space.mean), float(np.finfo(np.float64).eps)
     rivals, real = np.array(hull.places), np.array(hull.places) != _UP
     longest = float(space.lengths[q.own[0]] + (space.lengths * space.shares)[rivals[real]].max(initial=0))
     rounding = (len(rivals) + 2 * d + 3) * eps * (longest * space.stretch + hull.largest)
-    points = space.differences(np.full(len(rivals), q.own[0]), rivals)
-    beaten = _beaten(space, own[0], rivals) if len(own) == 1 and space.is_lossless else None
-    if beaten is not None:
-        return Answer(
-            own, "hidden", bound=0.0, exact=True, places=(beaten,), weights=(1.0,), is_lower=True, steps=q.steps
-        )
+    if len(own) == 1 and space.is_lossless:
+        # an equal row with a bias that is not smaller: differences of equal numbers are exact
+        gaps = space.taken(np.full(real.sum(), own[0])) - space.taken(rivals[real])
+        wide = space.rows.shape[1]
+        beaten = rivals[real][~gaps[:, :wide].any(1) & ~(gaps[:, wide:] > 0).any(1)].tolist()[:1]
+        if beaten:
+            hidden = replace(open_, status="hidden", bound=0.0, exact=True)
+            return replace(hidden, places=tuple(beaten), weights=(1.0,), is_lower=True)
     weights = (hull.weights * np.where(real, space.shares[np.maximum(rivals, 0)], 0))[real]
     whole = float(weights.sum())
     if not whole > 0:
-        return Answer(own, "undecided", steps=q.steps)
+        return open_
     bound = (float(np.linalg.norm(hull.weights @ hull.kept)) + rounding) / whole
+    points = space.differences(np.full(len(rivals), q.own[0]), rivals)
     exact = len(own) == 1 and holds_zero(points, float(np.linalg.norm(points, axis=1).max()))
     status: Status = "hidden" if exact or bound <= EPSILON else "undecided"
-    return Answer(
-        own,
-        status,
-        bound=bound,
-        exact=exact,
-        places=tuple(map(int, rivals[real])),
-        weights=tuple(map(float, weights / whole)),
-        is_lower=not real.all(),
-        steps=q.steps,
-    )
-
-
-def _beaten(space: HeadSpace, own: int, rivals: Array) -> int | None:
-    """An equal row with a bias that is not smaller, of the rivals: differences of equal numbers are exact."""
-    d, others = space.rows.shape[1], rivals[rivals != _UP]
-    points = space.taken(np.full(len(others), own)) - space.taken(others)
-    found = np.flatnonzero(~points[:, :d].any(1) & ~(points[:, d:] > 0).any(1))
-    return int(others[found[0]]) if len(found) else None
+    found = replace(open_, status=status, bound=bound, exact=exact, is_lower=not real.all())
+    return replace(found, places=tuple(rivals[real].tolist()), weights=tuple((weights / whole).tolist()))

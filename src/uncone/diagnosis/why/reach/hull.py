@@ -12,8 +12,7 @@ _USUAL = 20
 
 
 def scaled(numbers: Array) -> tuple[Array, int, bool]:
-    """The numbers times the power of two that brings the largest near 1, the power, and whether no digit was lost by
-    it.
+    """The numbers times the power of two that brings the largest near 1, the power, and whether no digit was lost.
 
     >>> numbers, power, is_lossless = scaled(np.array([6.0, -2.0]) * 2.0**200)
     >>> numbers.tolist(), power, is_lossless
@@ -66,15 +65,20 @@ class Hull:
             if not falling.any():
                 self.weights = aim
                 break
-            ratios = np.full(len(aim), np.inf)
             lost = falling & (aim < self.weights)
-            ratios[lost] = self.weights[lost] / (self.weights[lost] - aim[lost])
             if not lost.any():  # rounding: nothing moves
                 break
+            ratios = np.full(len(aim), np.inf)
+            ratios[lost] = self.weights[lost] / (self.weights[lost] - aim[lost])
             self.weights = self.weights + min(1.0, float(ratios.min())) * (aim - self.weights)
             stays = self.weights > _DROPPED
             stays[int(ratios.argmin())] = False
-            self._keep(stays)
+            self.kept, self.weights, self._gram = (
+                self.kept[stays],
+                self.weights[stays],
+                self._gram[np.ix_(stays, stays)],
+            )
+            self.places = [place for place, stay in zip(self.places, stays.tolist(), strict=True) if stay]
         self.weights = np.maximum(self.weights, 0) / np.maximum(self.weights, 0).sum()
         self.x = self.weights @ self.kept
 
@@ -87,10 +91,6 @@ class Hull:
             found = np.linalg.lstsq(shifted, np.ones(len(shifted)), rcond=None)[0]
         return np.asarray(found / found.sum())
 
-    def _keep(self, stays: Array) -> None:
-        self.kept, self.weights, self._gram = (self.kept[stays], self.weights[stays], self._gram[np.ix_(stays, stays)])
-        self.places = [place for place, one in zip(self.places, stays.tolist(), strict=True) if one]
-
     def bound(self) -> float:
         """No direction has a larger margin: the mean of the kept points by weights has this norm, rounding added."""
         rounding = (len(self.places) + self.kept.shape[1] + 3) * np.finfo(np.float64).eps * self.largest
@@ -98,8 +98,7 @@ class Hull:
 
 
 def holds_zero(points: Array, largest: float) -> bool:
-    """Whether 0 is inside of the simplex of d + 1 points (k, d): its coordinates are above what their residual can be
-    off by."""
+    """Whether 0 is inside of the simplex of d + 1 points (k, d), its coordinates above what their residual can move."""
     k, d = points.shape
     if k != d + 1:
         return False

@@ -16,10 +16,9 @@ _MOST_SHOWN, _MOST_NAMED = 20, 3
 class UnreachableToken:
     """A token that no state makes the most likely, and the certificate.
 
-    The row of the token is the mean of the rows `others` by `weights`, which are positive and sum to 1, and the mean of
-    their biases is higher than the token's by `higher_bias`. So for any state the largest logit of `others` is at least
-    the token's, but for at most `bound` standard deviations of all logits. `exact` says that this holds without any
-    exception.
+    The row of the token is the mean of the rows `others` by `weights`, which are positive and sum to 1. So for any
+    state the largest logit of `others` is at least the token's, but for at most `bound` standard deviations of all
+    logits.
     """
 
     id: int  # id
@@ -29,7 +28,6 @@ class UnreachableToken:
     others: tuple[int, ...]  # rows whose mixture is the row of the token
     weights: tuple[float, ...]  # their mixture
     other_tokens: tuple[str | None, ...] = ()  # tokens of the heaviest
-    """Of the heaviest others."""
     higher_bias: float = 0.0  # how much higher the mixture's bias is than the token's; 0 without biases
 
 
@@ -37,11 +35,7 @@ class UnreachableToken:
 class UnreachableTokens:
     """Which tokens a head can never make the most likely, whatever its state (Demeter et al. 2020; Grivas et al. 2022).
 
-    `reachable` tokens are proven to be above all others for some state, `unreachable` ones (of them `exact` beyond all
-    rounding) proven not to be, `tied` ones have the row of another token, so that they are never above it, and
-    `undecided` ones are neither. The four sum to `vocabulary`. `zero` rows hold zeros alone. `seen` is the number of
-    tokens that were the most likely for one of `states` states of a text; both are 0 where none were given. `tokens`
-    lists the first unreachable ones.
+    `reachable`, `unreachable`, `tied` and `undecided` sum to `vocabulary`.
     """
 
     verdict: str  # one sentence
@@ -83,17 +77,12 @@ class UnreachableTokens:
 
 def _row(token: UnreachableToken) -> tuple[str | Cell, ...]:
     named = sorted(zip(token.weights, token.others, strict=True), reverse=True)[:_MOST_NAMED]
-    texts = token.other_tokens or tuple(None for _ in named)
+    texts = token.other_tokens or (None,) * len(named)
     parts = (f"{_name(text, place)} {percent(weight)}" for (weight, place), text in zip(named, texts, strict=False))
-    more = len(token.others) - len(named)
-    rest = ", ".join(
-        (
-            *([f"and {count(more)} more"] if more else ()),
-            *([f"with a bias higher by {number(token.higher_bias)}"] if token.higher_bias else ()),
-        )
-    )
+    rest = [f"and {count(len(token.others) - len(named))} more"] if len(token.others) > len(named) else []
+    rest += [f"with a bias higher by {number(token.higher_bias)}"] if token.higher_bias else []
     proof = "exact" if token.exact else f"to {number(token.bound)} sd of the logits"
-    return _name(token.token, token.id), count(token.id), Cell(", ".join(parts), rest), proof
+    return _name(token.token, token.id), count(token.id), Cell(", ".join(parts), ", ".join(rest)), proof
 
 
 def _name(text: str | None, place: int) -> str:
@@ -119,10 +108,7 @@ class SettableTokens:
     """How many tokens a state can put above all others with any probabilities among them.
 
     A set of tokens is settable if some direction has them level and above all other rows, and their rows are affinely
-    independent: then every distribution over them is reached by a state, to any precision. `random` is the largest size
-        of
-    which at least half the random sets are settable, `top` that of the sets of most likely tokens of a text's states
-    (None without states). `gaussian` is the size of which half the sets are settable in a head of normal rows.
+    independent: then every distribution over them is reached by a state, to any precision.
     """
 
     verdict: str  # one sentence
@@ -140,10 +126,7 @@ class SettableTokens:
         rows = tuple(
             (
                 f"{count(one.size)} {kinds[one.kind]}",
-                count(one.sets),
-                count(one.settable),
-                count(one.not_settable),
-                count(one.undecided),
+                *map(count, (one.sets, one.settable, one.not_settable, one.undecided)),
             )
             for one in self.sizes
         )

@@ -1,10 +1,9 @@
 """How many top tokens can a state set freely? Sets of rows that are faces of the rows' hull, found by solving for them.
 
 Basri and Jacobs (2026, ICLR, abstract): even a random head gives exact probabilities to rather many top tokens. In
-geometry: if the rows of m tokens are affinely independent, and a direction has them level and above all others, then a
-state h = t g + f has any logits among the m by the choice of f, and all others as far below as wanted by the choice of
-t. Conversely every set that can have equal logits above all others for such t is a face. That almost all sets of m
-normal rows are faces is known up to m about D / (2 ln(V / D)) (Donoho and Tanner 2009).
+geometry: if the rows of m tokens are affinely independent, and a direction g has them level and above all others, then
+a state h = t g + f has any logits among the m by the choice of f, and all others as far below as wanted by that of t.
+Almost all sets of m normal rows are faces up to m about D / (2 ln(V / D)) (Donoho and Tanner 2009).
 """
 
 import math
@@ -27,11 +26,10 @@ MOST_WORK = 2e12
 """Multiplications: some two minutes on two cores."""
 Kind = Literal["random", "top"]
 _DEFINITION = (
-    "A set is settable if a direction has its rows level and above all others, and the rows are affinely "
-    "independent: then "
-    "some state gives its tokens any probabilities among them, with as little as wanted left to the others. The size "
-    "is the "
-    "largest one of which at least half of the sets are settable. Biases change nothing here, since states may grow."
+    "A set is settable if a direction has its rows level and above all others, and the rows are affinely independent: "
+    "then some state gives its tokens any probabilities among them, with as little as wanted left to the others. The "
+    "size is the largest one of which at least half of the sets are settable. Biases change nothing here, since states "
+    "may grow."
 )
 
 
@@ -44,8 +42,7 @@ def settable_tokens(
     most_work: float = MOST_WORK,
     progress: Progress | None = None,
 ) -> SettableTokens:
-    """How many tokens a state can put on top with any probabilities among them: for random sets, and for tops of a
-    text.
+    """How many tokens a state can put on top with any probabilities among them.
 
     Args:
         head: (V, D), an array or tensor of distinct rows (of equal ones the first counts).
@@ -80,17 +77,15 @@ def settable_tokens(
         draws["top"] = lambda m: [one[:m] for one in order]
     found, largest, least = list[SettableSets](), dict[Kind, int](), dict[Kind, str]()
     for kind, draw in draws.items():
-        told = _telling(progress, kind)
-        asked, is_whole = _asked(space, kind, draw, work, told)
+        asked, is_whole = _asked(space, kind, draw, work, progress)
         largest[kind] = max((one.size for one in asked if 2 * one.settable >= one.sets), default=0)
         is_open = any(one.size > largest[kind] and 2 * (one.settable + one.undecided) >= one.sets for one in asked)
         least[kind] = "at least " if is_open or not is_whole else ""
         found += sorted(asked, key=lambda one: one.size)
-    gaussian = gaussian_settable(v, d)
+    gaussian, tokens = gaussian_settable(v, d), counted(largest["random"], "random token")
     verdict = (
-        f"States can set {least['random'] or 'about '}{counted(largest['random'], 'random token')} freely above all "
-        "others, of "
-        f"{v:,} in {d:,} dimensions; a head of normal rows has {gaussian:,}."
+        f"States can set {least['random'] or 'about '}{tokens} freely above all others, of {v:,} in {d:,} dimensions; "
+        f"a head of normal rows has {gaussian:,}."
     )
     if "top" in largest:
         verdict += f" Of the most likely tokens of a state {least['top']}{largest['top']:,} can be set."
@@ -123,39 +118,23 @@ def _statistical_dimension(v: int, m: int) -> float:
     return min(at(step / 200) for step in range(-600, 1601))
 
 
-def _telling(progress: Progress | None, kind: Kind) -> Callable[[int], None] | None:
-    if progress is None:
-        return None
-    return lambda size: progress(f"setting {kind} tokens", size, 0)
-
-
 def _asked(
-    space: HeadSpace, kind: Kind, draw: Callable[[int], list[Array]], work: Work, told: Callable[[int], None] | None
+    space: HeadSpace, kind: Kind, draw: Callable[[int], list[Array]], work: Work, progress: Progress | None
 ) -> tuple[list[SettableSets], bool]:
-    """Sizes that double until fewer than half of the sets are settable, and then those between, by halves.
-
-    With False the limit of work was reached first.
-    """
+    """Sizes that double until fewer than half of the sets are settable, then those between; False if work ran out."""
     found = list[SettableSets]()
     v, d = space.rows.shape
     low, high, size = 0, min(d, v - 1) + 1, 1
     while low + 1 < high and not work.is_over:
-        if told is not None:
-            told(size)
-        one = _of_size(space, kind, size, draw(size), work)
+        if progress is not None:
+            progress(f"setting {kind} tokens", size, 0)
+        sets = draw(size)
+        status: list[str] = [one.status for one in seek(space, [tuple(one.tolist()) for one in sets], work=work)]
+        one = SettableSets(kind, size, len(sets), *map(status.count, ("exposed", "hidden", "undecided")))
         found.append(one)
-        is_settable = 2 * one.settable >= one.sets
-        low, high = (size, high) if is_settable else (low, size)
+        low, high = (size, high) if 2 * one.settable >= one.sets else (low, size)
         size = min(2 * size, high - 1) if high > d or high > v - 1 else (low + high) // 2
     return found, low + 1 >= high
-
-
-def _of_size(space: HeadSpace, kind: Kind, size: int, sets: list[Array], work: Work) -> SettableSets:
-    answers = list(seek(space, [tuple(map(int, one)) for one in sets], work=work))
-    status = [one.status for one in answers]
-    return SettableSets(
-        kind, size, len(sets), status.count("exposed"), status.count("hidden"), status.count("undecided")
-    )
 
 
 def _random_sets(v: int, m: int, sets: int, seed: int) -> list[Array]:
@@ -164,7 +143,6 @@ def _random_sets(v: int, m: int, sets: int, seed: int) -> list[Array]:
 
 
 def _tops(rows: Array, states: Array, sets: int, most: int, seed: int) -> list[Array]:
-    """For some states their most likely tokens, the first the most likely one."""
     random = np.random.default_rng([seed, 0])
     places = np.sort(random.choice(len(states), min(sets, len(states)), replace=False))
     logits = states[places].astype(np.float64) @ rows.T.astype(np.float64)

@@ -41,9 +41,8 @@ def unreachable_tokens(
 ) -> UnreachableTokens:
     """The tokens that no state makes the most likely (unargmaxable), each answer proven.
 
-    A token is proven reachable by a state whose logits were computed, its logit above all others beyond their rounding.
-    It is proven unreachable by a mixture of other rows that its row lies below. Nothing is assumed of the states: a
-    token that is reachable may still need a state that the layers before the head cannot make.
+    A token is proven reachable by a state whose logits were computed, and unreachable by a mixture of other rows that
+    its row lies below. A reachable token may still need a state that the layers before the head cannot make.
 
     Args:
         head: (V, D), an array or tensor: the output rows.
@@ -74,13 +73,38 @@ def unreachable_tokens(
     check_head(rows, offsets)
     first, copies = distinct(rows, offsets)
     answers = _answers(rows[first], None if offsets is None else offsets[first], Work(most_work), progress)
-    told_states = None if states is None else checked_states(states, rows.shape[1])
-    seen = (0, 0) if told_states is None else (_seen(rows, offsets, told_states, scale), len(told_states))
-    return _recorded(rows, offsets, answers, first, copies, labels, seen, most_listed)
+    text = None if states is None else checked_states(states, rows.shape[1])
+    seen, n = (0, 0) if text is None else (_seen(rows, offsets, text, scale), len(text))
+    status = np.array([one.status for one in answers] or ["exposed"])
+    hidden, are_copies = status == "hidden", np.bincount(copies) > 1
+    tied = np.flatnonzero((are_copies & (status == "exposed"))[copies])
+    undecided = np.flatnonzero((status == "undecided")[copies])
+    exact = np.array([one.exact for one in answers] or [False])
+    listed = np.flatnonzero(hidden[copies])[:most_listed].tolist()
+    is_biased = offsets is not None and bool(offsets.min() < offsets.max())
+    (v, d), unreachable, never = rows.shape, int(hidden[copies].sum()), int((hidden & exact)[copies].sum())
+    return UnreachableTokens(
+        verdict=_verdict(v, never, unreachable - never, len(tied), len(undecided)),
+        vocabulary=v,
+        dimensions=d,
+        biased=is_biased,
+        reachable=int((~are_copies & (status == "exposed")).sum()),
+        unreachable=unreachable,
+        exact=never,
+        tied=len(tied),
+        undecided=len(undecided),
+        zero=int((~rows.any(1)).sum()),
+        epsilon=EPSILON,
+        tokens=tuple(_token(i, answers[copies[i]], first, labels, offsets) for i in listed),
+        tied_ids=tuple(tied[:most_listed].tolist()),
+        undecided_ids=tuple(undecided[:most_listed].tolist()),
+        states=n,
+        seen=seen,
+        definition=_definition(is_biased, n, seen),
+    )
 
 
 def _answers(rows: Array, bias: Array | None, work: Work, progress: Progress | None) -> list[Answer]:
-    """Of each of the distinct rows, in their order; none of a single row."""
     if len(rows) < 2:
         return []
     answers, n = list[Answer](), len(rows)
@@ -126,49 +150,6 @@ def checked_states(states: Any, d: int) -> Array:
     return h
 
 
-def _recorded(
-    rows: Array,
-    bias: Array | None,
-    answers: Sequence[Answer],
-    first: Array,
-    copies: Array,
-    labels: Sequence[str | None] | None,
-    seen_of: tuple[int, int],
-    most_listed: int,
-) -> UnreachableTokens:
-    status = np.array([one.status for one in answers] or ["exposed"])
-    sizes = np.bincount(copies)
-    hidden, open_ = status == "hidden", status == "undecided"
-    tied = np.flatnonzero((sizes > 1)[copies] & (status == "exposed")[copies])
-    open_ids = np.flatnonzero(open_[copies])
-    reachable = int(((sizes == 1) & (status == "exposed")).sum())
-    exact = np.array([one.exact for one in answers] or [False])
-    of_id = [(int(i), answers[copies[i]]) for i in np.flatnonzero(hidden[copies])[:most_listed]]
-    is_biased = bias is not None and bool(bias.min() < bias.max())
-    seen, n = seen_of
-    v, d = rows.shape
-    unreachable, never = int(hidden[copies].sum()), int((hidden & exact)[copies].sum())
-    return UnreachableTokens(
-        verdict=_verdict(v, never, unreachable - never, len(tied), len(open_ids)),
-        vocabulary=v,
-        dimensions=d,
-        biased=is_biased,
-        reachable=reachable,
-        unreachable=unreachable,
-        exact=never,
-        tied=len(tied),
-        undecided=len(open_ids),
-        zero=int((~rows.any(1)).sum()),
-        epsilon=EPSILON,
-        tokens=tuple(_token(i, one, first, labels, bias) for i, one in of_id),
-        tied_ids=tuple(map(int, tied[:most_listed])),
-        undecided_ids=tuple(map(int, open_ids[:most_listed])),
-        states=n,
-        seen=seen,
-        definition=_definition(is_biased, n, seen),
-    )
-
-
 def _token(
     place: int, answer: Answer, first: Array, labels: Sequence[str | None] | None, bias: Array | None
 ) -> UnreachableToken:
@@ -177,20 +158,11 @@ def _token(
     higher = 0.0
     if bias is not None and answer.is_lower:
         higher = max(0.0, float(np.asarray(answer.weights) @ (bias[list(others)] - bias[place])))
-    return UnreachableToken(
-        place,
-        token_texts(labels, [place])[0],
-        answer.exact,
-        answer.bound,
-        others,
-        answer.weights,
-        tuple(token_texts(labels, heaviest)),
-        higher,
-    )
+    token, *texts = token_texts(labels, [place, *heaviest])
+    return UnreachableToken(place, token, answer.exact, answer.bound, others, answer.weights, tuple(texts), higher)
 
 
 def _seen(rows: Array, bias: Array | None, h: Array, scale: float) -> int:
-    """How many tokens are the most likely for one of the states."""
     winners, step = np.zeros(len(rows), bool), max(1, _CHUNK // len(rows))
     for at in range(0, len(h), step):
         logits = (scale * h[at : at + step]).astype(rows.dtype) @ rows.T
@@ -202,31 +174,24 @@ def _seen(rows: Array, bias: Array | None, h: Array, scale: float) -> int:
 
 def _verdict(v: int, never: int, hardly: int, tied: int, undecided: int) -> str:
     """`never` tokens are proven beyond all rounding; `hardly` ones to a margin of epsilon."""
-    parts = list[str]()
-    if never:
-        parts.append(f"{never:,} of {counted(v, 'token')} can never be the most likely one, whatever the state")
-    if hardly:
-        parts.append(
-            f"{hardly:,} of {counted(v, 'token')} can lead all others by no more than {EPSILON:g} of what a typical "
-            "token "
-            "can, if at all"
-        )
-    if tied:
-        parts.append(f"{counted(tied, 'token')} can only tie, as another token has an equal row")
-    if undecided:
-        parts.append(f"{counted(undecided, 'token')} {plural(undecided, 'is', 'are')} undecided")
-    if not parts:
-        return f"Each of {counted(v, 'token')} is the most likely one for some state, proven token by token."
-    return "; ".join(parts) + "."
+    tokens, little = counted(v, "token"), f"no more than {EPSILON:g} of what a typical token can, if at all"
+    parts = {
+        f"{never:,} of {tokens} can never be the most likely one, whatever the state": never,
+        f"{hardly:,} of {tokens} can lead all others by {little}": hardly,
+        f"{counted(tied, 'token')} can only tie, as another token has an equal row": tied,
+        f"{counted(undecided, 'token')} {plural(undecided, 'is', 'are')} undecided": undecided,
+    }
+    told = "; ".join(part for part, n in parts.items() if n)
+    return f"{told or f'Each of {tokens} is the most likely one for some state, proven token by token'}."
 
 
 def _definition(is_biased: bool, states: int, seen: int) -> str:
     text = (
-        "Any vector counts as a state, so the layers before the head may reach fewer tokens. A token is unreachable "
-        "if a "
-        "mixture of other rows has a logit at least as large for every state"
-        f"{', biases included' if is_biased else ''}."
+        "Any vector counts as a state, so the layers before the head may reach fewer tokens. A token is unreachable if "
+        "a mixture of other rows has a logit at least as large for every "
+        f"state{', biases included' if is_biased else ''}."
     )
     if states:
-        text += f" On the text {counted(seen, 'token')} {plural(seen, 'was', 'were')} the most likely one for one of {counted(states, 'state')}."
+        tokens = counted(seen, "token was", "tokens were")
+        text += f" On the text {tokens} the most likely one for one of {counted(states, 'state')}."
     return text
