@@ -45,19 +45,15 @@ _Ends = tuple[Array, Array, npt.NDArray[np.int64]]
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """Where a series turned. `p` is how often one that never turns would look so; `draws` are bootstrapped times.
-
-    `at` lies from `low` to `high` with probability `SURE`. `start` is the place of the first checkpoint that was
-    used: what lies before went the other way.
-    """
+    """Where a series turned: `at` lies from `low` to `high` with probability `SURE`."""
 
     at: float
     low: float
     high: float
-    p: float
+    p: float  # how often a series that never turns would look so
     correlation: float
-    start: int
-    draws: Array
+    start: int  # the place of the first checkpoint that was used: what lies before went the other way
+    draws: Array  # bootstrapped times
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,11 +85,9 @@ class _Noise:
 def find_turn(x: Array, y: Array, normal: Array, generator: np.random.Generator, *, peak: bool = False) -> Turn | None:
     """The turn of a series, a valley unless `peak`; None of fewer than `FEWEST` checkpoints.
 
-    Args:
-        x, y: steps, ascending, and values, float64 (n,).
-        normal: standard normal numbers (2, B, n): for draws without a turn and with it. Series that share them
-            have noise that goes together.
-        generator: for correlations and variances.
+    `x` are steps, ascending, and `y` values, float64 (n,). `normal` are standard normal numbers (2, B, n), for draws
+    without a turn and with it: series that share them have noise that goes together. The `generator` is for
+    correlations and variances.
     """
     y = -y if peak else y
     start = _warm_up(y)
@@ -125,8 +119,8 @@ def probability_before(first: Turn, second: Turn) -> float:
 class _Parts:
     """The best falling, rising and again falling parts of the rows of y (B, n), by least squares; the last may lack.
 
-    `left` is the sum of squares that stays, `gain` what a rise and a fall leave beyond it over `left` and a little
-    noise, and `place` the middle of the lowest block; all (B,).
+    All are (B,): `left` is the sum of squares that stays, `gain` what a rise and a fall leave beyond it over `left` and
+    a little noise, and `place` the middle of the lowest block.
     """
 
     def __init__(self, y: Array) -> None:
@@ -174,8 +168,7 @@ class _Parts:
 
 
 def _all_falling(parts: Sequence[Array]) -> Iterator[_Ends]:
-    """`_falling` of each of (B, at most n): several at a time, as what follows a beginning changes nothing of its
-    fit."""
+    """`_falling` of each of (B, at most n), several at a time: what follows a beginning changes nothing of its fit."""
     b, n = parts[0].shape
     together = max(1, _AT_ONCE // (b * n))
     for start in range(0, len(parts), together):
@@ -254,17 +247,15 @@ def _roughness(y: Array) -> Array:
 
 
 def _rough(y: Array) -> _Noise:
-    """The noise of a series that its parts go through: what second differences have, although some of it is shape."""
+    """The noise of a series that its parts go through: that of second differences, although some of it is shape."""
     degrees = len(y) - 2
     return _Noise(np.ones(1), _roughness(y[None]) * degrees, degrees, np.zeros(1))
 
 
 def _corrected(noise: _Noise, fit: Array, normal: Array) -> _Noise:
-    """The noise less the bias of its estimate: halves that take wander for shape leave too little, too little
-    correlated.
+    """The noise less the bias of its estimate: halves that take wander for shape leave too little, too little correlated.
 
-    The bias is read where the noise is known: from `_TRIED` simulated series about the fit (a bootstrap of the
-        estimate).
+    The bias is read where the noise is known: from `_TRIED` simulated series about the fit (a bootstrap of the estimate).
     """
     simulated = noise.draw(normal[:_TRIED], np.random.default_rng(0)) + fit
     parts = _Parts(simulated)
