@@ -13,9 +13,8 @@ _FLOOR = 1e-18
 def change_points(y: Array, steps: Array, correlation: Array, *, level: float = 0.95) -> Array:
     """(place, low, high) of the bend of each curve `y` (m, n), as numbers of checkpoints, (m, 3).
 
-    Two lines that meet at a checkpoint are fitted by generalised least squares, for jitter of this `correlation`
-    (n, n). The interval holds the bends whose residual sum of squares an F test does not refuse. The second line is
-    the flatter or falling one: a bend upward is none.
+    Two lines that meet at a checkpoint are fitted by generalised least squares, for jitter of this `correlation` (n, n).
+    The interval holds the bends that an F test does not refuse. The second line is the flatter or falling one.
     """
     n = len(steps)
     x = np.log(np.maximum(steps, 1.0))
@@ -32,8 +31,6 @@ def change_points(y: Array, steps: Array, correlation: Array, *, level: float = 
         straight = (fitted[:, :2] ** 2).sum(1)
         left[:, at] = total - np.where(bends_down, (fitted**2).sum(1), straight)
     left = np.maximum(left, _FLOOR)
-    degrees = n - 4
-    ratio = 1 + point_of(np.log([(1 - level) / 2]), degrees) ** 2 / degrees
-    inside = left <= left.min(1, keepdims=True) * ratio
-    best = left.argmin(1)
+    ratio = 1 + point_of(np.log([(1 - level) / 2]), n - 4) ** 2 / (n - 4)
+    inside, best = left <= left.min(1, keepdims=True) * ratio, left.argmin(1)
     return np.stack([knots[best], knots[inside.argmax(1)], knots[len(knots) - 1 - inside[:, ::-1].argmax(1)]], axis=1)

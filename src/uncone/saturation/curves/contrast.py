@@ -48,11 +48,10 @@ class Design:
 
 @dataclass(frozen=True, eq=False)
 class Contrasts:
-    """Of m curves over one design. `error` is sigma sqrt(1/late + 1/middle), sigma the larger of jitter and standard
-    error."""
+    """Of m curves over one design."""
 
     value: Array  # (m,)
-    error: Array
+    error: Array  # (m,): sigma sqrt(1 / late + 1 / middle), sigma the larger of jitter and mean standard error
     jitter: Array
     variances: Array  # (m, K): of the jitter, if its correlation is the k-th
     likelihood: Array  # (m, K): ln
@@ -65,10 +64,10 @@ def shortcoming(steps: Array) -> str:
     body, middle, late = windows(steps)
     if body.sum() < FEWEST:
         return f"{body.sum()} checkpoints in the last {1 - BODY:.0%} of the training: at least {FEWEST} are needed"
-    named = (("middle", middle, f"{MIDDLE[0]:.0%} to {MIDDLE[1]:.0%}"), ("late", late, f"{LATE:.0%} to 100%"))
-    for name, window, span in named:
-        if window.sum() < FEWEST_IN_WINDOW:
-            return f"{window.sum()} checkpoints in the {name} window ({span} of the training): at least {FEWEST_IN_WINDOW} are needed"
+    for name, window, (start, end) in (("middle", middle, MIDDLE), ("late", late, (LATE, 1.0))):
+        if (n := window.sum()) < FEWEST_IN_WINDOW:
+            span = f"{start:.0%} to {end:.0%} of the training"
+            return f"{n} checkpoints in the {name} window ({span}): at least {FEWEST_IN_WINDOW} are needed"
     return ""
 
 
@@ -98,20 +97,9 @@ def _design(of_steps: tuple[float, ...]) -> Design:
     residual = inverse - np.swapaxes(weighted, 1, 2) @ np.linalg.solve(information, weighted)
     determinant = np.linalg.slogdet(inner)[1] + np.linalg.slogdet(information)[1]
     variance = np.einsum("i,kij,j->k", weights, correlation, weights)
-    return Design(
-        body,
-        middle,
-        late,
-        weights,
-        np.linalg.qr(x)[0],
-        residual,
-        determinant,
-        variance,
-        correlation,
-        np.linalg.cholesky(correlation),
-        _second_differences(steps[body]),
-        len(x) - _DEGREE - 1,
-    )
+    trend, root, jitter = np.linalg.qr(x)[0], np.linalg.cholesky(correlation), _second_differences(steps[body])
+    of_jitter = (residual, determinant, variance, correlation, root, jitter, len(x) - _DEGREE - 1)
+    return Design(body, middle, late, weights, trend, *of_jitter)
 
 
 def _second_differences(steps: Array) -> Array:
@@ -124,8 +112,7 @@ def _second_differences(steps: Array) -> Array:
 
 
 def contrasts(y: Array, errors: Array | None, of: Design) -> Contrasts:
-    """Of curves `y` (m, n), where higher is better, with the standard errors of their values (m, n), if they have
-    any."""
+    """Of curves `y` (m, n), where higher is better, and the standard errors of their values (m, n), if there are any."""
     body = y[:, of.body]
     # P takes out the trend, but the rounding of a large one would pass for jitter that depends on the BLAS.
     rest = body - (body @ of.trend) @ of.trend.T
@@ -142,8 +129,7 @@ def posteriors(likelihoods: Array) -> Array:
     """How likely each of `CORRELATIONS` is for each curve of a family, (m, K), from the log likelihoods of its curves.
 
     Either one correlation holds for all curves, or each has its own; both are weighed by how well they foretell the
-    curves. Short curves say little about their jitter, and share it where nothing speaks against it. A quiet majority
-    does not speak for a few curves of much jitter where the data tell them apart.
+    curves. So short curves share what little they say, and a quiet majority does not speak for a few of much jitter.
     """
     scaled = np.exp(likelihoods - likelihoods.max(1, keepdims=True))
     total = np.log(np.maximum(scaled, 1e-300)).sum(0)
