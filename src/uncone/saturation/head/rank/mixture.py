@@ -9,6 +9,7 @@ comparison.
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count as count_up
 
 import torch
 
@@ -30,8 +31,7 @@ _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 
 class Mixture:
-    """K softmaxes of one head; of a single softmax, K = 1 and there is no weight to learn. It begins as the full head,
-    all but."""
+    """K softmaxes of one head, at first all but the full head; of a single softmax there is no weight to learn."""
 
     def __init__(self, text: Text, head: Tensor, experts: int, width: int, seed: int) -> None:
         random = torch.Generator().manual_seed(seed)
@@ -78,8 +78,7 @@ class Mixture:
         return torch.cat([self.losses(part).double() for part in torch.split(rows, _BATCH)])
 
 
-Maker = Callable[[int], Mixture]
-"""From a seed."""
+Maker = Callable[[int], Mixture]  # from a seed
 
 
 def widths(v: int, d: int, experts: int) -> tuple[int, int, int]:
@@ -113,15 +112,14 @@ def compare(
     makers = [partial(Mixture, text, head, experts, d), partial(Mixture, text, head, 1, width)]
     inside, held = torch.nonzero(fit)[:, 0], torch.nonzero(~fit)[:, 0]
     tuned = torch.from_numpy(blocks)[inside] % 4 == 0
-    told, in_all = list[int](), len(makers) * (len(RATES) + len(seeds))
+    done = count_up(1)
 
     def run(make: Maker, seed: int, rate: float, rows: Tensor, read: Tensor) -> Tensor:
         one = make(seed)
         one.train(rows, steps, rate, seed)
         found = one.read(read)
-        told.append(seed)
         if progress is not None:
-            progress("training remedies", len(told), in_all)
+            progress("training remedies", next(done), len(makers) * (len(RATES) + len(seeds)))
         return found
 
     # a run a thread: products of one run are too small to be shared out
@@ -129,21 +127,11 @@ def compare(
         partial(run, make, seeds[0], rate, inside[~tuned], inside[tuned]) for make in makers for rate in RATES
     )
     best = torch.stack(trials).mean(1).view(len(makers), len(RATES)).argmin(1).tolist()
-    runs = share(
-        partial(run, make, seed, RATES[place], inside, held)
-        for make, place in zip(makers, best, strict=True)
-        for seed in seeds
-    )
-    every = [torch.stack(runs[: len(seeds)]), torch.stack(runs[len(seeds) :])]
-    over = block_means((every[0] - every[1]).numpy(), blocks[(~fit).numpy()])
-    return _remedy(over, every, experts, width, sizes, steps)
-
-
-def _remedy(over: Array, every: list[Tensor], experts: int, width: int, sizes: list[int], steps: int) -> Remedy:
-    """`over` (seeds, blocks): the mixture's loss less the wider head's."""
-    seeds, blocks = over.shape
-    variance = over.mean(1).var(ddof=1) / seeds + over.mean(0).var(ddof=1) / blocks
-    middle, half = float(over.mean()), _T[seeds - 2] * math.sqrt(variance)
-    mixture, wider = (tuple(one.mean(1).tolist()) for one in every)
-    ends = (middle - half, middle + half)
-    return Remedy(experts, width, sizes[0], sizes[1], steps, mixture, wider, middle, *ends)
+    chosen = [(make, RATES[place]) for make, place in zip(makers, best, strict=True)]
+    runs = share(partial(run, make, seed, rate, inside, held) for make, rate in chosen for seed in seeds)
+    mixture, wider = torch.stack(runs[: len(seeds)]), torch.stack(runs[len(seeds) :])
+    over = block_means((mixture - wider).numpy(), blocks[(~fit).numpy()])
+    variance = over.mean(1).var(ddof=1) / len(seeds) + over.mean(0).var(ddof=1) / over.shape[1]
+    middle, half = float(over.mean()), _T[len(seeds) - 2] * math.sqrt(variance)
+    each = (tuple(one.mean(1).tolist()) for one in (mixture, wider))
+    return Remedy(experts, width, *sizes, steps, *each, middle, middle - half, middle + half)
