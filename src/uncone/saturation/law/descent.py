@@ -1,5 +1,4 @@
-"""Many fits of ln L = ln(A / N^alpha + B / T^beta + E) at once, by the method of Levenberg and Marquardt for Huber's
-loss."""
+"""Many fits of ln L = ln(A / N^alpha + B / T^beta + E) at once, after Levenberg and Marquardt, for Huber's loss."""
 
 from functools import partial
 
@@ -15,8 +14,7 @@ _AT_ONCE = 32_768
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-2, 1e-9, 1e12
 """The least damping is above the rounding of the sums, so that every step can be solved for."""
 _LEAST, _TINY = 1e-20, 1e-300
-"""A term that is no part of L has squares below the range of float32, and products within it: it is kept small beside
-others."""
+"""A term that is no part of L has squares below the range of float32: it is kept small beside others."""
 _TURN = 1e-2
 """At more damping than this, steps are of reweighted squares; at less they go over to Newton's."""
 
@@ -42,10 +40,9 @@ def descend(
         x: ln N and ln T of the runs, (2, R).
         y: ln L, (R,) or of each descent (S, R).
         delta: where Huber's loss turns from squares to sizes.
-        steps: at most.
         done: a descent ends once a step lowers the sum by no more than this share.
         dtype: of the sums over the runs. float32 is for a first choice among many starts.
-        box: the least and the greatest value of each constant that moves, (2, 5). It has no limits by default.
+        box: the least and the greatest value of each constant that moves, (2, 5), without limits by default.
     """
     runs = x.shape[1]
     size = max(1, _AT_ONCE // runs)

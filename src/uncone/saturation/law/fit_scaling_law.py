@@ -106,19 +106,12 @@ def fit_scaling_law(
 def _constants(
     law: Law, problem: Problem, fixed: Mapping[str, float], known: Uncertainty | None
 ) -> tuple[LawConstant, ...]:
-    bootstrap = {} if known is None else known.constants()
-    profiles = {} if known is None else known.profiles()
-    gone = problem.missing(law.theta)
-    return tuple(
-        LawConstant(
-            name,
-            0.0 if name in gone else float(fixed.get(name, getattr(law, name))),
-            name in fixed,
-            profiles.get(place),
-            bootstrap.get(place),
-        )
-        for place, name in enumerate(CONSTANTS)
-    )
+    profiles, bootstrap = ({}, {}) if known is None else (known.profiles(), known.constants())
+    found, gone = list[LawConstant](), problem.missing(law.theta)
+    for place, name in enumerate(CONSTANTS):
+        value = 0.0 if name in gone else float(fixed.get(name, getattr(law, name)))
+        found.append(LawConstant(name, value, name in fixed, profiles.get(place), bootstrap.get(place)))
+    return tuple(found)
 
 
 def _run(
@@ -150,18 +143,13 @@ def _runs(source: Any, columns: Mapping[str, str] | None) -> tuple[str, list[str
     if missing or set(called) - set(COLUMNS):
         wrong = ", ".join(missing or sorted(set(called) - set(COLUMNS)))
         first = next((name for name in COLUMNS[1:] if called[name] in missing), COLUMNS[1])
-        raise InputError(
-            f"expected the columns {', '.join(called.values())}, got {', '.join(table.columns)} (without {wrong}): "
-            "name them "
-            f'by columns={{"{first}": ...}} (--columns {first}=...)'
-        )
+        have = f"expected the columns {', '.join(called.values())}, got {', '.join(table.columns)} (without {wrong})"
+        raise InputError(f'{have}: name them by columns={{"{first}": ...}} (--columns {first}=...)')
     for name in COLUMNS[1:]:
-        for row, cell in enumerate(table.columns[called[name]]):
+        for row, cell in enumerate(table.columns[called[name]], 1):
             if number_of(cell) is None or (isinstance(cell, str) and not cell.strip()):
-                raise InputError(
-                    f"expected a number for {called[name]} in run {row + 1}, got {str(cell)[:40]!r}: correct it or "
-                    "leave the run out"
-                )
+                came = f"got {str(cell)[:40]!r}: correct it or leave the run out"
+                raise InputError(f"expected a number for {called[name]} in run {row}, {came}")
     n, t, losses = (np.array(list(map(float, table.columns[called[name]]))) for name in COLUMNS[1:])
     checked(n, t, losses)
     models = [str(model) for model in table.columns.get(called["model"], range(len(n)))]

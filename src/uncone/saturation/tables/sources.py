@@ -24,20 +24,16 @@ def open_table(source: Any) -> Table:
     if not isinstance(source, str | Path):
         return of_memory(source)
     path = Path(source)
-    return _of_folder(path) if path.is_dir() else _of_file(path)
-
-
-def _of_folder(path: Path) -> Table:
+    if not path.is_dir():
+        return _of_file(path)
     if files := results_in(path):
         return read_results(files, str(path))
     if files := events_in(path):
         return read_events(files, path)
     if files := states_in(path):
         return read_states(files, str(path))
-    raise InputError(
-        f"expected results*.json of lm-evaluation-harness, event files of TensorBoard or a {NAME} in {path}, got "
-        f"none: {HOW}"
-    )
+    what = f"results*.json of lm-evaluation-harness, event files of TensorBoard or a {NAME}"
+    raise InputError(f"expected {what} in {path}, got none: {HOW}")
 
 
 def _of_file(path: Path) -> Table:

@@ -1,5 +1,4 @@
-"""Scalars of TensorBoard event files, without TensorBoard: records with checksums, and in each a message of a few
-fields.
+"""Scalars of TensorBoard event files, without it: records with checksums, and in each a message of a few fields.
 
 Format: tensorflow/core/lib/io/record_writer.h and tensorflow/core/{util/event,framework/summary}.proto.
 """
@@ -55,8 +54,7 @@ def is_events(name: str) -> bool:
 
 
 def read_events(files: list[Path], folder: Path) -> Table:
-    """A row for each scalar; a folder of event files is one run. What was written later of a step counts, as after a
-    restart."""
+    """A row for each scalar; a folder of event files is one run. Of a step counts what was written last, as on a restart."""
     size = sum(os.path.getsize(file) for file in files)
     check_memory(_TAKEN * size, f"event files of {size / 1e9:.1f} GB", "give fewer runs")
     rows, notes, again = dict[tuple[Any, ...], dict[str, Any]](), list[str](), 0
@@ -72,14 +70,11 @@ def read_events(files: list[Path], folder: Path) -> Table:
         except _DamagedError as error:
             notes.append(f"{file.name} {error}: what stands before was read.")
     if not rows:
-        raise InputError(
-            f"expected scalars in the event files of {folder}, got none{': ' + notes[0] if notes else ''}: log some "
-            "with add_scalar"
-        )
+        came = f"got none{': ' + notes[0] if notes else ''}"
+        raise InputError(f"expected scalars in the event files of {folder}, {came}: log some with add_scalar")
     if again:
-        notes.append(
-            f"{counted(again, 'value')} of one step came again, as after a restart: the last written was taken."
-        )
+        came = f"{counted(again, 'value')} of one step came again, as after a restart"
+        notes.append(f"{came}: the last written was taken.")
     return of_rows(rows.values(), str(folder), notes)
 
 
@@ -167,12 +162,7 @@ def _scalar(data: bytes) -> tuple[str, float] | None:
 def _of_tensor(data: bytes) -> float | None:
     """The one number of a TensorProto of floats (dtype 1) or doubles (2), packed or as raw bytes."""
     fields = dict(_fields(data))
-    kind = {1: (5, "<f"), 2: (6, "<d")}.get(fields.get(1, 0))
-    if kind is None:
-        return None
-    content = fields.get(4) or fields.get(kind[0])
-    return (
-        struct.unpack(kind[1], content)[0]
-        if isinstance(content, bytes) and len(content) == struct.calcsize(kind[1])
-        else None
-    )
+    number, form = {1: (5, "<f"), 2: (6, "<d")}.get(fields.get(1, 0), (0, ""))
+    content = (fields.get(4) or fields.get(number)) if form else None
+    is_one = isinstance(content, bytes) and len(content) == struct.calcsize(form)
+    return struct.unpack(form, content)[0] if is_one else None
