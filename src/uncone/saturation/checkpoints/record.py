@@ -196,7 +196,7 @@ class CheckpointTrace(Record):
                     bands.append(ends[1:])
         if not curves:
             return None
-        unit, is_one = NAMED[members[0]].unit, len(curves) == 1
+        title, unit, is_one = title or NAMED[members[0]].title, NAMED[members[0]].unit, len(curves) == 1
         drawn = Chart(name, title, "step", unit, tuple(curves), marks=tuple(marks), bands=tuple(bands))
         caption = "" if is_one else f"Dashed: {curves[1].name}."
         return replace(drawn, log_x=self._is_log, caption=caption, spark=title.lower() if is_one else "")
@@ -220,17 +220,18 @@ class CheckpointTrace(Record):
         return Table(columns, rows, columns[1:])
 
 
+# name, title (that of the series, where there is one) and series
 _GROUPS = (
     ("loss", "Loss", ("loss", "text_loss")),
     ("entropy", "Singular entropy of the head", ("head_entropy", "head_entropy_centered")),
-    ("logits", "Singular entropy of the logits", ("logit_entropy",)),
-    ("anisotropy", "Anisotropy of the last states", ("states_anisotropy",)),
+    ("logits", "", ("logit_entropy",)),
+    ("anisotropy", "", ("states_anisotropy",)),
     ("cosine", "Mean cosine", ("head_cosine", "table_cosine")),
     ("isoscore", "IsoScore", ("head_isoscore", "table_isoscore")),
-    ("rankme", "RankMe of the head", ("head_rankme",)),
-    ("alpha", "Decay of the head's eigenvalues", ("head_alpha",)),
-    ("states rankme", "RankMe of the last states", ("states_rankme",)),
-    ("states alpha", "Decay of the last states' eigenvalues", ("states_alpha",)),
+    ("rankme", "", ("head_rankme",)),
+    ("alpha", "", ("head_alpha",)),
+    ("states rankme", "", ("states_rankme",)),
+    ("states alpha", "", ("states_alpha",)),
 )
 
 

@@ -253,9 +253,9 @@ def _rough(y: Array) -> _Noise:
 
 
 def _corrected(noise: _Noise, fit: Array, normal: Array) -> _Noise:
-    """The noise less the bias of its estimate: halves that take wander for shape leave too little, too little correlated.
+    """The noise less the bias of its estimate: halves that take wander for shape leave too little, hardly correlated.
 
-    The bias is read where the noise is known: from `_TRIED` simulated series about the fit (a bootstrap of the estimate).
+    The bias is read where the noise is known: from `_TRIED` simulated series about the fit (a bootstrap).
     """
     simulated = noise.draw(normal[:_TRIED], np.random.default_rng(0)) + fit
     parts = _Parts(simulated)

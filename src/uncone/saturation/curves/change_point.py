@@ -13,8 +13,8 @@ _FLOOR = 1e-18
 def change_points(y: Array, steps: Array, correlation: Array, *, level: float = 0.95) -> Array:
     """(place, low, high) of the bend of each curve `y` (m, n), as numbers of checkpoints, (m, 3).
 
-    Two lines that meet at a checkpoint are fitted by generalised least squares, for jitter of this `correlation` (n, n).
-    The interval holds the bends that an F test does not refuse. The second line is the flatter or falling one.
+    Two lines that meet at a checkpoint are fitted by generalised least squares, for jitter of this `correlation`. The
+    interval holds the bends that an F test does not refuse. The second line is the flatter or falling one.
     """
     n = len(steps)
     x = np.log(np.maximum(steps, 1.0))

@@ -112,7 +112,7 @@ def _second_differences(steps: Array) -> Array:
 
 
 def contrasts(y: Array, errors: Array | None, of: Design) -> Contrasts:
-    """Of curves `y` (m, n), where higher is better, and the standard errors of their values (m, n), if there are any."""
+    """Of curves `y` (m, n), where higher is better, with the standard errors of their values, if there are any."""
     body = y[:, of.body]
     # P takes out the trend, but the rounding of a large one would pass for jitter that depends on the BLAS.
     rest = body - (body @ of.trend) @ of.trend.T

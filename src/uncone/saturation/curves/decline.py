@@ -7,6 +7,7 @@ after Holm, and share what is known of their jitter: its correlation, and its si
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Lock
 
 import numpy as np
@@ -34,6 +35,9 @@ _ODD, _FEW_ITEMS = 20.0, 30
 """Standard errors so many times the jitter, or as of a test of fewer items, are those of another unit."""
 
 Family = tuple[str, str, str, str]
+Chance = Callable[[Array, Noise, Design, Array], Array]
+Ratios = Mapping[Family, tuple[Array, int]]
+"""How many times their errors values of a family deviate, (K,), and its degrees of freedom."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +102,7 @@ def judge(
         families = [prepared[i].family for i in group.at]
         weights = likely[group.at]
         p_contrast = p_of(group.found, group.errors, group.of, weights)
-        p_peak = _peaks(group, families, weights, ratios, seed, tick)
+        p_peak = _peaks(group, families, weights, ratios, partial(p_of_peak, seed=seed, tick=tick))
         bends = _bends(prepared[group.at[0]].steps, group, weights)
         for row, i in enumerate(group.at):
             verdicts[i] = _evidence(prepared[i], group, row, float(p_contrast[row]), float(p_peak[row]), bends[row])
@@ -199,8 +203,8 @@ def _groups(curves: Sequence[Curve]) -> list[_Group]:
     return groups
 
 
-def _shared(curves: Sequence[Curve], groups: Iterable[_Group]) -> tuple[Array, dict[Family, tuple[Array, int]]]:
-    """How likely each correlation is for each curve; of each family its deviation over its errors, with degrees of freedom.
+def _shared(curves: Sequence[Curve], groups: Iterable[_Group]) -> tuple[Array, Ratios]:
+    """How likely each correlation is for each curve; of each family its deviation over its errors.
 
     The deviation is the median over its curves, at least 1: a few curves of much jitter do not speak for all.
     """
@@ -224,24 +228,17 @@ def _shared(curves: Sequence[Curve], groups: Iterable[_Group]) -> tuple[Array, d
     return likely, ratios
 
 
-def _peaks(
-    group: _Group,
-    families: Sequence[Family],
-    weights: Array,
-    ratios: Mapping[Family, tuple[Array, int]],
-    seed: int,
-    tick: Callable[[int], None],
-) -> Array:
+def _peaks(group: _Group, families: Sequence[Family], weights: Array, ratios: Ratios, chance: Chance) -> Array:
     """The chance of each peak, by the standard errors times the family's ratio, or by the curve's own jitter."""
     if group.errors is None:
         noise = Noise(np.ones_like(group.y), np.sqrt(group.found.variances), group.of.degrees)
-        return p_of_peak(group.y, noise, group.of, weights, seed=seed, tick=tick)
+        return chance(group.y, noise, group.of, weights)
     p = np.empty(len(families))
     degrees = [min(ratios[family][1], NORMAL) for family in families]
     for one in sorted(set(degrees)):
         rows = np.flatnonzero(np.array(degrees) == one)
         noise = Noise(group.errors[rows], np.stack([ratios[families[row]][0] for row in rows.tolist()]), one)
-        p[rows] = p_of_peak(group.y[rows], noise, group.of, weights[rows], seed=seed, tick=tick)
+        p[rows] = chance(group.y[rows], noise, group.of, weights[rows])
     return p
 
 
@@ -308,25 +305,22 @@ def _decided(verdicts: Sequence[CurveVerdict], alpha: float) -> list[CurveVerdic
 
 
 def _families(
-    curves: Sequence[Curve], verdicts: Sequence[CurveVerdict], likely: Array, ratios: Mapping[Family, tuple[Array, int]]
+    curves: Sequence[Curve], verdicts: Sequence[CurveVerdict], likely: Array, ratios: Ratios
 ) -> Iterable[CurveFamily]:
     members = dict[Family, list[int]]()
     for i, curve in enumerate(curves):
         members.setdefault(curve.family, []).append(i)
     for family, at in members.items():
         judged = likely[at][likely[at].any(1)]  # an undecided curve has no correlation
-        weights = judged.mean(0) if len(judged) else None
         said = [verdicts[i].declined for i in at]
-        yield CurveFamily(
-            *family,
-            curves[at[0]].lower,
-            len(at),
-            said.count(True),
-            said.count(None),
-            None if weights is None else float(weights @ CORRELATIONS),
+        counts = len(at), said.count(True), said.count(None)
+        correlation = ratio = None
+        if len(judged):
+            weights = judged.mean(0)
+            correlation = float(weights @ CORRELATIONS)
             # the weights sum to 1 within rounding, and no ratio is below 1
-            1 + float(weights @ (ratios[family][0] - 1)) if weights is not None and family in ratios else None,
-        )
+            ratio = 1 + float(weights @ (ratios[family][0] - 1)) if family in ratios else None
+        yield CurveFamily(*family, curves[at[0]].lower, *counts, correlation, ratio)
 
 
 def verdict_of(families: Sequence[CurveFamily], curves: Sequence[CurveVerdict]) -> str:

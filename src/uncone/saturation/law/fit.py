@@ -110,7 +110,7 @@ class Problem:
         return found
 
     def in_units(self, theta: Array, *, always: bool = False) -> Array:
-        """Constants (S, 5) for runs of usual N, T and nats in the units of these runs; unchanged where these are usual."""
+        """Constants (S, 5) for runs of usual N, T and nats, in the units of these runs where they are others."""
         theta = theta.copy()
         means = *self.x.mean(1), float(np.median(self.y))
         steps = [mean - usual for mean, usual in zip(means, _USUAL, strict=True)]

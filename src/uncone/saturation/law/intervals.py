@@ -65,12 +65,12 @@ class Uncertainty:
         }
 
     def band(self, n: Array, t: Array) -> tuple[Array, Array] | None:
-        """Where a new run of each size has its loss: the law's error and one run's noise. None if it may be anywhere."""
+        """Where a new run of each size has its loss, by the law's error and its noise. None if it may be anywhere."""
         low, high = self._exp(self._with_noise(np.log([n, t]), np.eye(len(n))))
         return None if (high > _ANYWHERE * low).any() else (low, high)
 
     def mean_gap(self, n: Array, t: Array, losses: Array) -> tuple[float, float, float] | None:
-        """The mean gap of runs outside the fit, of noise as in it, and its interval; None if the law says nothing there."""
+        """The mean gap of runs outside the fit, of noise as in it, and its interval; None if there is none."""
         x, each = np.log([n, t]), np.full((1, len(n)), 1 / len(n))
         _, errors = self._with_noise(x, each)
         low, high = self._exp((np.zeros(1), errors))

@@ -17,12 +17,8 @@ _STEP = re.compile(r"(?:step|checkpoint|ckpt|iter|iteration)[-_]?(\d{1,15})(?!\d
 
 def results_in(folder: Path) -> list[Path]:
     """The files of results in the folder and below, by path, so that of one checkpoint's the newest is last."""
-    return sorted(
-        Path(root, name)
-        for root, _, names in os.walk(folder)
-        for name in names
-        if name.startswith("results") and name.endswith(".json")
-    )
+    files = (Path(root, name) for root, _, names in os.walk(folder) for name in names)
+    return sorted(file for file in files if file.name.startswith("results") and file.name.endswith(".json"))
 
 
 def read_results(files: list[Path], name: str) -> Table:

@@ -103,22 +103,11 @@ def rank_curve(
         from uncone.saturation.head.rank.mixture import compare
 
         remedy = compare(read.text, read.head, read.fit, read.blocks, progress=progress)
-    return RankCurve(
-        verdict=_verdict(answered, chosen, margin, read.head.shape),
-        v=len(read.head),
-        d=chosen[-1],
-        tokens=len(states.labels),
-        held_out=int(read.held.sum()),
-        block=int(np.bincount(read.blocks)[0]),
-        ranks=chosen,
-        full_loss=loss,
-        full_error=float(rank_answers.standard_errors(full)[0]),
-        margin_nats=margin,
-        lines=answered,
-        refitting=trained,
-        remedy=remedy,
-        notes=_notes(states, refits, answered, margin),
-    )
+    held, block = int(read.held.sum()), int(np.bincount(read.blocks)[0])
+    sizes = (len(read.head), chosen[-1], len(states.labels), held, block)
+    of_full = (loss, float(rank_answers.standard_errors(full)[0]), margin)
+    verdict, notes = _verdict(answered, chosen, margin, read.head.shape), _notes(states, refits, answered, margin)
+    return RankCurve(verdict, *sizes, chosen, *of_full, answered, trained, remedy, notes)
 
 
 def _checked_ranks(ranks: Sequence[int] | None, states: States) -> tuple[int, ...]:

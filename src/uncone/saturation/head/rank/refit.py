@@ -80,7 +80,7 @@ class Objective:
         return a.double() / self.scale.double(), b.double() @ self.inverse
 
     def value(self, a: Tensor, b: Tensor | None) -> tuple[float, Tensor, Tensor | None]:
-        """F at A B (of full rank at A), and its gradients; groups of tokens have a thread each, summed in their order."""
+        """F at A B (of full rank at A), and its gradients; groups of tokens have a thread each, summed in order."""
         n, rows = len(self.x), a / self.scale
         y = self.x.T if b is None else b @ self.x.T
         of_y = torch.empty_like(y)
