@@ -8,7 +8,7 @@ import numpy as np
 
 from uncone.records.text import counted
 from uncone.rows import Array
-from uncone.saturation.checkpoints.record import NAMED, Checkpoint, SeriesTurn
+from uncone.saturation.checkpoints.record import NAMED, Checkpoint, Order, SeriesTurn
 from uncone.saturation.checkpoints.turns import DRAWS, FEWEST, LEVEL, SURE, Turn, find_turn, probability_before
 from uncone.statistics.holm import holm
 
@@ -71,7 +71,7 @@ def find_turns(
     for place, row in enumerate(rows):
         if loss and loss in turned and row.name in turned - set(LOSSES):
             before = probability_before(found[row.name], found[loss])
-            order = "before" if before >= SURE else "after" if before <= 1 - SURE else "not apart"
+            order: Order = "before" if before >= SURE else "after" if before <= 1 - SURE else "not apart"
             rows[place] = replace(row, before_loss=before, order=order)
     return rows, found
 

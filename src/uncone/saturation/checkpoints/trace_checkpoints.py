@@ -53,8 +53,7 @@ def trace_checkpoints(
         InputError: no checkpoints, steps that are missing or double, losses that cannot be read, or not one checkpoint
             that can be read. A single checkpoint that cannot be read is in the record with its reason.
     """
-    is_one = isinstance(directories, str | Path) or not isinstance(directories, Sequence)
-    given = [directories] if is_one else directories
+    given = [directories] if isinstance(directories, str) or not isinstance(directories, Sequence) else directories
     places = places_of(given, steps)
     read = [text, losses if isinstance(losses, str | Path) else None]
     check_targets_apart([out], [place.path for place in places], read)

@@ -90,7 +90,7 @@ def curves_of(
     curves = []
     for rows in _rows_of(key):
         first = {name: text_of(cells[name][rows[0]]) for name in {*roles.values(), *apart}}
-        of = {role: first[roles[role]] if role in roles else "" for role in ("model", *_OF_FAMILY)}
+        of: dict[str, Any] = {role: first[roles[role]] if role in roles else "" for role in ("model", *_OF_FAMILY)}
         more = [f"{name} {first[name]}" for name in apart if name in extra]
         model = ", ".join(filter(None, [of.pop("model"), *more])) or table.name.rpartition("/")[2]
         beside = {name: ", ".join(dict.fromkeys(text_of(cells[name][i]) for i in rows[:1000])) for name in settings}
@@ -109,7 +109,7 @@ def curves_of(
         is_logarithm = bool(less) and any(one in metric.casefold() for one in _PERPLEXITIES)
         curve = _curve([[part[rows] for part in numbers[role]] for role in numbers], wrong)
         guessed = names[0] if less is None else ""
-        said = {"lower": bool(less), "guessed": guessed, "logarithm": is_logarithm}
+        said: dict[str, Any] = {"lower": bool(less), "guessed": guessed, "logarithm": is_logarithm}
         curves.append(replace(curve, model=model, **of, **said, settings=beside))
     return curves, tuple(apart), (*table.notes, *_notes(curves))
 

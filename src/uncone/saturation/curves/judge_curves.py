@@ -25,8 +25,8 @@ def judge_curves(
     """Say of each curve over the checkpoints of a training whether it declines late, with the evidence.
 
     A curve declined where two tests agree: the mean over the last 23 % of the training lies below the mean over 22 to
-    52 %, beyond the jitter between checkpoints, which may be autocorrelated (one-sided, 0.025); and the final value lies
-    further below the peak than that of a curve that never declines (the isotonic fit, with noise of the standard
+    52 %, beyond the jitter between checkpoints, which may be autocorrelated (one-sided, 0.025); and the final value
+    lies further below the peak than that of a curve that never declines (the isotonic fit, with noise of the standard
     errors, or of the jitter where there are none), corrected within the family after Holm. A family is one task,
     metric, suite and number of shots.
 

@@ -206,13 +206,13 @@ def _row(curve: CurveVerdict, family: list[str], settings: list[str]) -> tuple[s
     beside = [*family, *(curve.settings.get(name, "") for name in settings)]
     if curve.declined is None:
         return Cell(curve.model, f"undecided: {curve.reason}", "quiet"), *beside, *["-"] * len(_COLUMNS)
-    cells = [
+    cells: tuple[str | Cell, ...] = (
         Cell(optional(curve.peak), f"at {_step(curve.peak_step)}"),
         optional(curve.final),
         Cell(optional(curve.decline), _z(curve.decline_z)),
         Cell(optional(curve.contrast), _z(curve.contrast_z)),
         Cell(_chance(curve.p_contrast), f"peak {_chance(curve.p_holm)}"),
-    ]
+    )
     bend = Cell(_step(curve.change_step), f"{_step(curve.change_low)} to {_step(curve.change_high)}")
     name = Cell(curve.model, "declined", "worse") if curve.declined else Cell(curve.model, "not shown")
     return name, *beside, *cells, bend if curve.declined else "-"

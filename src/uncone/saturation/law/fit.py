@@ -158,8 +158,8 @@ class Problem:
                 shift = np.where([of_a, of_b], self.x.mean(1), 0.0)
                 start = theta[rows].astype(np.float64)
                 start[:, [0, 2]] -= start[:, [1, 3]] * shift
-                x, how = self.x - shift[:, None], {"delta": self.delta, "steps": steps, "dtype": dtype, "done": done}
-                end, sums[rows] = descend(start, free[rows], x, y[rows], box=self.box, **how)
+                own, box, delta = (free[rows], self.x - shift[:, None], y[rows]), self.box, self.delta
+                end, sums[rows] = descend(start, *own, delta=delta, steps=steps, dtype=dtype, box=box, done=done)
                 end[:, [0, 2]] += end[:, [1, 3]] * shift
                 ends[rows] = end
         return ends, sums

@@ -84,7 +84,7 @@ class Profile:
         return best, np.take_along_axis(sums, chosen, 2)[..., 0]
 
     def _at(self, places: Array, values: Array, bases: Array) -> Array:
-        """The bases moved to the values; a term keeps its size at the mean of ln N or ln T, so that the start is near."""
+        """The bases moved to the values; a term keeps its size at the mean of ln N or ln T, to start near the runs."""
         starts = bases.copy()
         for place in self.rises:
             inner = np.log(np.maximum(values, 1e-300)) if place == _E else values

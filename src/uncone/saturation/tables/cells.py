@@ -39,7 +39,7 @@ def text_of(cell: Any) -> str:
 
 
 class Cells(Sequence[Any]):
-    """The cells of a column, in their order: 4 bytes each, and 8 more for each of a column of many different numbers."""
+    """The cells of a column, in their order: 4 bytes each, and 8 more for each of many different numbers."""
 
     def __init__(self, cells: Iterable[Any] = ()) -> None:
         self._place: dict[Any, int] = {}
@@ -76,7 +76,7 @@ class Cells(Sequence[Any]):
         return map(self.__getitem__, range(len(self)))
 
     def numbers(self) -> tuple[Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """(n,): each cell as a number, NaN where it has none; whether it is empty; and whether it is no number at all."""
+        """(n,): each cell as a number, NaN where it has none; whether it is empty; and whether it is no number."""
         read = [number_of(cell) for cell in self._given]
         known = np.array([math.nan if one is None else one for one in read], float)
         empty, wrong = ([is_empty(cell) for cell in self._given], [one is None for one in read])

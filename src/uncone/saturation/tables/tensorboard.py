@@ -54,7 +54,7 @@ def is_events(name: str) -> bool:
 
 
 def read_events(files: list[Path], folder: Path) -> Table:
-    """A row for each scalar; a folder of event files is one run. Of a step counts what was written last, as on a restart."""
+    """A row for each scalar; a folder of event files is one run. What was written last of a step counts."""
     size = sum(os.path.getsize(file) for file in files)
     check_memory(_TAKEN * size, f"event files of {size / 1e9:.1f} GB", "give fewer runs")
     rows, notes, again = dict[tuple[Any, ...], dict[str, Any]](), list[str](), 0
@@ -164,5 +164,7 @@ def _of_tensor(data: bytes) -> float | None:
     fields = dict(_fields(data))
     number, form = {1: (5, "<f"), 2: (6, "<d")}.get(fields.get(1, 0), (0, ""))
     content = (fields.get(4) or fields.get(number)) if form else None
-    is_one = isinstance(content, bytes) and len(content) == struct.calcsize(form)
-    return struct.unpack(form, content)[0] if is_one else None
+    if not isinstance(content, bytes) or len(content) != struct.calcsize(form):
+        return None
+    value: float = struct.unpack(form, content)[0]
+    return value

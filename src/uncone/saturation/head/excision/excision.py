@@ -82,8 +82,8 @@ def excise(
             )
             change = Estimate(value, None if ends is None else (min(ends[0], value), max(ends[1], value)))
             read = np.mean([_alignment(about, gram, of_head, basis) for basis in bases], axis=0)
-            energy, *alignment = map(float, read)
-            rows.append(Excised(kind, k, energy, change, *alignment, leading / d))
+            energy, alignment, chance, overlap = map(float, read)
+            rows.append(Excised(kind, k, energy, change, alignment, chance, overlap, leading / d))
             if progress is not None:
                 progress("taking directions out", len(rows), len(kinds) * len(ks))
     loss = float(before.mean())

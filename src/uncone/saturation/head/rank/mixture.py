@@ -108,7 +108,7 @@ def compare(
         came = f"{experts} and {len(seeds)}"
         raise InputError(f"expected at least 2 experts and 3 to 10 seeds, got {came}: 3 of each are usual")
     v, d = head.shape
-    width, *sizes = widths(v, d, experts)
+    width, mixed, widened = widths(v, d, experts)
     makers = [partial(Mixture, text, head, experts, d), partial(Mixture, text, head, 1, width)]
     inside, held = torch.nonzero(fit)[:, 0], torch.nonzero(~fit)[:, 0]
     tuned = torch.from_numpy(blocks)[inside] % 4 == 0
@@ -133,5 +133,6 @@ def compare(
     over = block_means((mixture - wider).numpy(), blocks[(~fit).numpy()])
     variance = over.mean(1).var(ddof=1) / len(seeds) + over.mean(0).var(ddof=1) / over.shape[1]
     middle, half = float(over.mean()), _T[len(seeds) - 2] * math.sqrt(variance)
-    each = (tuple(one.mean(1).tolist()) for one in (mixture, wider))
-    return Remedy(experts, width, *sizes, steps, *each, middle, middle - half, middle + half)
+    first, second = (tuple(one.mean(1).tolist()) for one in (mixture, wider))
+    ends = (middle - half, middle + half)
+    return Remedy(experts, width, mixed, widened, steps, first, second, middle, *ends)

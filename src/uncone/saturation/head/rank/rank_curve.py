@@ -240,8 +240,8 @@ def _line(one: _Measured, full: Array, ranks: tuple[int, ...], margin: float, se
     small = rank_answers.smallest(ranks, excess, drawn, margin)
     bent = rank_answers.kink(ranks[:-1], ranks[-1], excess[:-1], drawn[:, :-1])
     numbers = one.means.mean(1), over.mean(1), rank_answers.standard_errors(over)
-    of_ranks = (tuple(of.tolist()) for of in numbers)
-    return RankLine(one.method, *of_ranks, small, bent, one.whole, one.bounds, one.starts)
+    found, above, errors = (tuple(of.tolist()) for of in numbers)
+    return RankLine(one.method, found, above, errors, small, bent, one.whole, one.bounds, one.starts)
 
 
 def _verdict(lines: tuple[RankLine, ...], ranks: tuple[int, ...], margin: float, shape: torch.Size) -> str:
