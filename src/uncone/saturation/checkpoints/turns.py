@@ -185,27 +185,25 @@ def _all_falling(parts: Sequence[Array]) -> Iterator[_Ends]:
 def _falling(y: Array) -> _Ends:
     """Of each beginning's falling fit: the sum of squares left, its last level, and where that block starts; (B, n)."""
     b, n = y.shape
-    sums, counts, starts = np.zeros((b, n)), np.zeros((b, n)), np.zeros((b, n), np.int64)
+    sums, counts, starts = np.empty((b, n)), np.empty((b, n)), np.empty((b, n), np.int64)
     left, level, start = np.empty((b, n)), np.empty((b, n)), np.empty((b, n), np.int64)
-    rows, top, explained = np.arange(b), np.full(b, -1), np.zeros(b)
+    rows, before, explained = np.arange(b), np.zeros(b, np.int64), np.zeros(b)  # before: blocks before the last one
     total = np.square(y).cumsum(axis=1)
     for i in range(n):
-        top += 1
-        sums[rows, top], counts[rows, top], starts[rows, top] = y[:, i], 1.0, i
-        explained += np.square(y[:, i])
-        live = rows[top > 0]
+        s, c, first = y[:, i].copy(), np.ones(b), np.full(b, i)
+        explained += np.square(s)
+        live = rows if i else rows[:0]
         while len(live):
-            t = top[live]
-            upper, lower = (sums[live, t], counts[live, t]), (sums[live, t - 1], counts[live, t - 1])
-            wrong = upper[0] * lower[1] > lower[0] * upper[1]
-            live, t = live[wrong], t[wrong]
-            (s1, c1), (s0, c0) = ((s[wrong], c[wrong]) for s, c in (upper, lower))
+            t = before[live] - 1
+            last = s[live], c[live], sums[live, t], counts[live, t]
+            wrong = last[0] * last[3] > last[2] * last[1]
+            live, t, s1, c1, s0, c0 = (part[wrong] for part in (live, t, *last))
             explained[live] += (s1 + s0) ** 2 / (c1 + c0) - s1**2 / c1 - s0**2 / c0
-            sums[live, t - 1], counts[live, t - 1] = s1 + s0, c1 + c0
-            top[live] -= 1
-            live = live[top[live] > 0]
-        left[:, i] = np.maximum(total[:, i] - explained, 0.0)
-        level[:, i], start[:, i] = sums[rows, top] / counts[rows, top], starts[rows, top]
+            s[live], c[live], first[live], before[live] = s1 + s0, c1 + c0, starts[live, t], t
+            live = live[t > 0]
+        left[:, i], level[:, i], start[:, i] = np.maximum(total[:, i] - explained, 0.0), s / c, first
+        sums[rows, before], counts[rows, before], starts[rows, before] = s, c, first
+        before += 1
     return left, level, start
 
 
