@@ -19,8 +19,7 @@ LOSSES = ("loss", "text_loss")
 _ENTROPIES = ("head_entropy", "head_entropy_centered", "logit_entropy")
 _SIZES = dict.fromkeys(_ENTROPIES, math.log) | dict.fromkeys(("head_rankme", "table_rankme", "states_rankme"), float)
 """Of the width: what a series is divided by where heads have different widths."""
-_MOST = 200
-"""Points of a series: longer ones become means of neighbours."""
+_MOST = 200  # points of a series: longer ones become means of neighbours
 
 
 def series_of(checkpoints: Sequence[Checkpoint], losses: Points) -> dict[str, list[tuple[float, float]]]:

@@ -26,8 +26,7 @@ from uncone.records.text import count, counted, number, optional
 
 Order = Literal["before", "after", "not apart", ""]
 _DRAWN_RANKS = 24
-_WIDE_STEPS = 100.0
-"""Where the last step is so many times the first, and most steps are early, the axis is logarithmic."""
+_WIDE_STEPS = 100.0  # where the last step is so many times the first, and most steps are early, the axis is logarithmic
 
 
 class Series(NamedTuple):

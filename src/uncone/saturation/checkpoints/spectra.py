@@ -13,8 +13,7 @@ from uncone.measure.spectrum import alpha_req, logit_spectrum
 from uncone.moments import Moments
 from uncone.rows import Array
 
-MOST_VALUES = 100
-"""Singular values that are kept of a matrix."""
+MOST_VALUES = 100  # singular values that are kept of a matrix
 
 
 def entropy_to_uniform(squares: Array) -> float:
@@ -50,7 +49,6 @@ def of_head(m: Moments) -> tuple[dict[str, float], tuple[float, ...], tuple[floa
 
 
 def of_rows(m: Moments, kind: str) -> dict[str, float]:
-    """Isotropy of a matrix."""
     readings = {"cosine": measure.mean_cosine, "isoscore": measure.isoscore, "rankme": measure.rankme}
     return _known(**{f"{kind}_{name}": partial(read, m) for name, read in readings.items()})
 

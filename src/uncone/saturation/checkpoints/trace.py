@@ -26,19 +26,14 @@ from uncone.saturation.tables.trainer_state import NAME
 from uncone.sealed import sealed_line, sealed_records
 
 Losses = Path_ | Mapping[float, float] | Iterable[tuple[float, float]]
-MOST_TOKENS = 16_384
-"""Of a text, that each checkpoint is run on."""
-_FORM = "uncone.checkpoint/2"
-"""Of the keys of kept checkpoints: those that were read in another way are read again."""
+MOST_TOKENS = 16_384  # of a text, that each checkpoint is run on
+_FORM = "uncone.checkpoint/2"  # of the keys of kept checkpoints: those that were read in another way are read again
 _STEP = re.compile(r"(?:step|checkpoint|iter|iteration)[-_=]?(\d+)|(\d+)$", re.IGNORECASE)
-_FAR = 3.0
-"""Neighbours this many times as far apart as the checkpoints on both sides are a gap."""
+_FAR = 3.0  # neighbours this many times as far apart as the checkpoints on both sides are a gap
 
 
 @dataclass(frozen=True)
 class Place:
-    """A checkpoint to read."""
-
     path: Path
     step: int
 
@@ -180,7 +175,6 @@ def _line(key: str, checkpoint: Checkpoint) -> str:
 
 
 def check_any_was_read(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raise where no checkpoint could be read: there is no number to answer with."""
     reasons = list(dict.fromkeys(one.failed for one in checkpoints))
     if "" in reasons:
         return

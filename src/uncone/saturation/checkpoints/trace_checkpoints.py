@@ -72,14 +72,8 @@ def trace_checkpoints(
     turns, found = find_turns(series, seed=seed)
     if not any(name in series for name in LOSSES):
         notes.append("No loss was given: name a table (losses=, --losses) or a text (text=, --text).")
-    parent = places[0].path.resolve().parent.name
-    return CheckpointTrace(
-        name=parent or places[0].path.name,
-        verdict=sentence(turns, sum(not one.failed for one in checkpoints)),
-        checkpoints=tuple(checkpoints),
-        turns=tuple(turns),
-        losses=tuple(table),
-        phases=phases(series, found, seed=seed),
-        notes=(*left_out(given, places), *notes_on(checkpoints), *notes),
-        versions=versions("numpy"),
-    )
+    name = places[0].path.resolve().parent.name or places[0].path.name
+    verdict = sentence(turns, sum(not one.failed for one in checkpoints))
+    notes = [*left_out(given, places), *notes_on(checkpoints), *notes]
+    numbers = (tuple(checkpoints), tuple(turns), tuple(table), phases(series, found, seed=seed))
+    return CheckpointTrace(name, verdict, *numbers, tuple(notes), versions("numpy"))

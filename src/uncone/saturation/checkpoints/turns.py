@@ -18,27 +18,18 @@ from uncone.rows import Array
 from uncone.statistics.correlations import CORRELATIONS
 from uncone.statistics.isotonic import rising
 
-FEWEST = 8
-"""Checkpoints that a turn is sought in."""
+FEWEST = 8  # checkpoints that a turn is sought in
 DRAWS = 1000
-LEVEL = 0.02
-"""A series turned where its p is at most this, after Holm's correction over its family of series."""
-SURE = 0.95
-"""How likely an order must be to be named; and the share of draws in an interval."""
-_WARM_UP = 3
-"""A start that goes the other way is left out within the first third of a series, ..."""
-_GAIN = 20.0
-"""... where that saves so many variances of the noise."""
+LEVEL = 0.02  # a series turned where its p is at most this, after Holm's correction over its family of series
+SURE = 0.95  # how likely an order must be to be named; and the share of draws in an interval
+_WARM_UP, _GAIN = 3, 20.0
+"""A start that goes the other way is left out in the first third of a series, where that saves so many variances."""
 _TINY, _ROUNDING = 1e-300, 1e-9
-_EIGHTHS = (3, 4, 5, 6, 7)
-"""Of a series, where a recovery may begin."""
-_AT_ONCE = 2**20
-"""Numbers of the series that are fitted at once."""
+_EIGHTHS = (3, 4, 5, 6, 7)  # of a series, where a recovery may begin
+_AT_ONCE = 2**20  # numbers of the series that are fitted at once
 _TRIED, _HIGHEST = 24, 0.98
-_ROUGH = 0.02
-"""Of the variance that second differences have, for each point: what a fit leaves at least."""
-_MAD = 1.4826
-"""From a median of sizes to a standard deviation."""
+_ROUGH = 0.02  # of the variance that second differences have, for each point: what a fit leaves at least
+_MAD = 1.4826  # from a median of sizes to a standard deviation
 
 _Ends = tuple[Array, Array, npt.NDArray[np.int64]]
 
@@ -197,7 +188,8 @@ def _falling(y: Array) -> _Ends:
             t = before[live] - 1
             last = s[live], c[live], sums[live, t], counts[live, t]
             wrong = last[0] * last[3] > last[2] * last[1]
-            live, t, s1, c1, s0, c0 = (part[wrong] for part in (live, t, *last))
+            live, t = live[wrong], t[wrong]
+            s1, c1, s0, c0 = (part[wrong] for part in last)
             explained[live] += (s1 + s0) ** 2 / (c1 + c0) - s1**2 / c1 - s0**2 / c0
             s[live], c[live], first[live], before[live] = s1 + s0, c1 + c0, starts[live, t], t
             live = live[t > 0]

@@ -17,8 +17,7 @@ from uncone.saturation.contexts.curves import context_rank as measured
 from uncone.saturation.contexts.curves import token_arrays
 from uncone.saturation.contexts.record import ContextRank
 
-MOST_CHARACTERS = 2**28
-"""Of a text file that is read."""
+MOST_CHARACTERS = 2**28  # of a text file that is read
 
 
 def context_rank(
@@ -68,7 +67,6 @@ def context_rank(
 
 
 def _ids(source: Any) -> Sequence[Any] | None:
-    """Arrays of ids where the source holds such."""
     is_array = hasattr(source, "__array__")
     if not is_array and not isinstance(source, Sequence):
         raise InputError(f"expected a path, a list of texts or token ids, got {shown(source)}: pass one of them")

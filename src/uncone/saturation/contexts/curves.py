@@ -20,15 +20,12 @@ from uncone.statistics.leading import leading_pairs
 from uncone.threads import share
 
 Kind = Literal["all", "seen", "weighted"]
-Spectrum = tuple[Array, Array]
-"""W-errors, and what is left in each block: as `ContextMatrix.spectrum` has them."""
+Spectrum = tuple[Array, Array]  # W-errors, and what is left in each block: as `ContextMatrix.spectrum` has them
 KINDS: tuple[Kind, ...] = ("all", "seen", "weighted")
 SOURCES = ("text", "shuffled", "next shuffled")
-SEEN = 5
-"""Occurrences of a context from which on its distribution says something."""
+SEEN = 5  # occurrences of a context from which on its distribution says something
 HALF = 0.5
-_ROUNDING = 1e-12
-"""Of ||W*||^2: what is left below it is rounding."""
+_ROUNDING = 1e-12  # of ||W*||^2: what is left below it is rounding
 _BLOCKS, _MOST_POINTS = 40, 120
 _ROWS_AT_ONCE = 8192
 _MOST_IDS = 10**8
@@ -67,8 +64,7 @@ def context_rank(
     contexts, those seen at least 5 times, and rows times the root of their counts. Each stands beside two nulls: the
     same tokens in a random order ("shuffled"), and the contexts as they are with the tokens after them in a random
     order ("next shuffled"), which leaves the number of contexts and their counts. Only the difference says something
-    of language: a context seen once has a row with a single 1, so that without any structure sigma_i^2 is the
-    number of times that a token follows, and the curve is that of the tokens' frequencies.
+    of language: without any structure sigma_i^2 of contexts seen once is the number of times that a token follows.
 
     Intervals are over 40 blocks of the stream. The row of a context is in the block where it stands, and in one drawn
     by lot where it stands in several. The singular vectors are held, which is right to first order. Both sides of a
@@ -100,19 +96,10 @@ def context_rank(
     found = {of: result for of, result in measured if result is not None}
     curves = [curve for curve, _ in found.values()]
     differences = tuple(_differences({of: spectrum for of, (_, spectrum) in found.items()}))
-    return ContextRank(
-        verdict=_verdict(name, order, [curve for curve in curves if curve.kind == "all"], differences),
-        name=name,
-        tokenizer=tokenizer,
-        tokens=len(ids),
-        vocabulary=len(np.unique(ids)),
-        order=order,
-        dimensions=dimensions,
-        seen=SEEN,
-        seed=seed,
-        curves=tuple(curves),
-        differences=differences,
-    )
+    of_all = [curve for curve in curves if curve.kind == "all"]
+    verdict, sizes = _verdict(name, order, of_all, differences), (len(ids), len(np.unique(ids)))
+    options = (order, dimensions, SEEN, seed)
+    return ContextRank(verdict, name, tokenizer, *sizes, *options, tuple(curves), differences)
 
 
 def _joined(texts: Sequence[Any], order: int) -> tuple[Array, Array]:

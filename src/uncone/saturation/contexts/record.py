@@ -11,11 +11,8 @@ from uncone.records.record import Record
 from uncone.records.text import count, number, optional, percent, signed
 from uncone.records.tokens import Estimate
 
-_KINDS = {
-    "all": "all contexts",
-    "seen": "contexts seen {seen} times or more",
-    "weighted": "rows times the root of their count",
-}
+_KINDS = {"all": "all contexts", "seen": "contexts seen {seen} times or more"}
+_KINDS |= {"weighted": "rows times the root of their count"}
 _STYLES = {"text": "raw", "shuffled": "isotropic", "next shuffled": "centred"}
 
 

@@ -30,8 +30,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "weight_decay": ("weight_decay", "wd"),
 }
 """What a column may be for, and the names that are known for it."""
-Codes = npt.NDArray[Any]
-"""(n,): whole numbers that are equal where the rows' names are."""
+Codes = npt.NDArray[Any]  # (n,): whole numbers that are equal where the rows' names are
 _OF_FAMILY = ("task", "metric", "suite", "shots")
 _SETTINGS = ("batch_size", "weight_decay")
 _PERPLEXITIES = ("ppl", "perp")
@@ -94,11 +93,8 @@ def curves_of(
         more = [f"{name} {first[name]}" for name in apart if name in extra]
         model = ", ".join(filter(None, [of.pop("model"), *more])) or table.name.rpartition("/")[2]
         beside = {name: ", ".join(dict.fromkeys(text_of(cells[name][i]) for i in rows[:1000])) for name in settings}
-        wrong = {
-            role: cells[roles[role]][rows[unread.argmax()]]
-            for role in ("step", "value")
-            if (unread := numbers[role][2][rows]).any()
-        }
+        unread = {role: numbers[role][2][rows] for role in ("step", "value")}
+        wrong = {role: cells[roles[role]][rows[of.argmax()]] for role, of in unread.items() if of.any()}
         metric, task = of["metric"], of["task"]
         names = tuple(filter(None, (metric, task))) or (roles["value"],)
         less = table.lower.get((task, metric))
@@ -134,7 +130,7 @@ def _told_apart(cells: Mapping[str, Cells], roles: Mapping[str, str], others: Se
     steps = cells[roles["step"]].codes()
 
     def again(key: Codes) -> tuple[int, int]:
-        return len(steps) - _different(_joined(key, steps)), _different(key)
+        return len(steps) - 1 - int(_joined(key, steps).max()), int(key.max()) + 1  # they are numbers from 0 on
 
     kept, left, key = list[str](), list(others), np.zeros(len(steps), np.int64)
     for name in (roles[role] for role in ("model", *_OF_FAMILY) if role in roles):
@@ -156,10 +152,6 @@ def _joined(key: Codes, more: Codes) -> Codes:
     """A number for each pair, from 0 on: small enough to be joined with another column."""
     pairs = key * (int(more.max()) + 1) + more
     return np.unique(pairs, return_inverse=True)[1].astype(np.int64, copy=False)
-
-
-def _different(key: Codes) -> int:
-    return int(key.max()) + 1  # they are all the numbers from 0 on
 
 
 def _rows_of(key: Codes) -> list[Codes]:
@@ -193,7 +185,6 @@ def _curve(read: Sequence[Sequence[Array]], wrong: Mapping[str, Any]) -> Curve:
 
 
 def _notes(curves: Sequence[Curve]) -> list[str]:
-    """What is missing, over all curves."""
     without = sum(curve.errors is None and not curve.fault for curve in curves)
     has = plural(without, "has", "have")
     whose = "No curve has" if without == len(curves) else f"{counted(without, 'curve')} {has} no"

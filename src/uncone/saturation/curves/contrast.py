@@ -12,15 +12,14 @@ import numpy as np
 
 from uncone.rows import Array
 from uncone.statistics.correlations import CORRELATIONS
-from uncone.statistics.tails import log_tail
+from uncone.statistics.tails import log_tail, point_of
 
 BODY, MIDDLE, LATE = 0.2, (0.22, 0.52), 0.77
 """Shares of the training: from where on jitter is read, and the two windows that are compared."""
-FEWEST, FEWEST_IN_WINDOW = 10, 2
-"""Checkpoints that a verdict takes from `BODY` on, and in each window."""
+FEWEST, FEWEST_IN_WINDOW = 10, 2  # checkpoints that a verdict takes from `BODY` on, and in each window
 _DEGREE = 2
-_FLOOR = 1e-18
-"""Of a residual sum of squares, where a curve is drawn without any jitter."""
+_FLOOR = 1e-18  # of a residual sum of squares, where a curve is drawn without any jitter
+_LEAST_LEFT = 2  # checkpoints on each side of a bend, beside it
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,3 +150,29 @@ def p_of(found: Contrasts, errors: Array | None, of: Design, weights: Array) -> 
         variance = np.maximum(variance, ((of.weights * errors) ** 2).sum(1, keepdims=True))
     below = np.exp(log_tail(-found.value[:, None] / np.sqrt(variance), of.degrees))
     return np.asarray(np.minimum((weights * below).sum(1), 1.0))
+
+
+def change_points(y: Array, steps: Array, correlation: Array) -> Array:
+    """(place, low, high) of the bend of each curve `y` (m, n) over ln(step), as numbers of checkpoints, (m, 3).
+
+    Two lines that meet at a checkpoint are fitted by generalised least squares, for jitter of this `correlation`. The
+    95% interval holds what an F test does not refuse. The second line is the flatter or falling one.
+    """
+    n = len(steps)
+    x = np.log(np.maximum(steps, 1.0))
+    knots = np.arange(_LEAST_LEFT, n - _LEAST_LEFT)
+    whiten = np.linalg.inv(np.linalg.cholesky(correlation))
+    z = y @ whiten.T
+    total = (z**2).sum(1)
+    left = np.empty((len(y), len(knots)))
+    for at, knot in enumerate(knots):
+        basis = whiten @ np.stack([np.ones(n), x - x[knot], np.maximum(x - x[knot], 0.0)], axis=1)
+        q, r = np.linalg.qr(basis)
+        fitted = z @ q
+        bends_down = fitted[:, 2] * r[2, 2] < 0  # the sign of the change of slope
+        straight = (fitted[:, :2] ** 2).sum(1)
+        left[:, at] = total - np.where(bends_down, (fitted**2).sum(1), straight)
+    left = np.maximum(left, _FLOOR)
+    ratio = 1 + point_of(np.log([(1 - 0.95) / 2]), n - 4) ** 2 / (n - 4)
+    inside, best = left <= left.min(1, keepdims=True) * ratio, left.argmin(1)
+    return np.stack([knots[best], knots[inside.argmax(1)], knots[len(knots) - 1 - inside[:, ::-1].argmax(1)]], axis=1)

@@ -15,20 +15,25 @@ import numpy as np
 from uncone.records.text import count, counted, listing, plural
 from uncone.roles import Progress
 from uncone.rows import Array
-from uncone.saturation.curves.change_point import change_points
-from uncone.saturation.curves.contrast import Contrasts, Design, contrasts, design, p_of, posteriors, shortcoming
+from uncone.saturation.curves.contrast import (
+    Contrasts,
+    Design,
+    change_points,
+    contrasts,
+    design,
+    p_of,
+    posteriors,
+    shortcoming,
+)
 from uncone.saturation.curves.peak import Noise, p_of_peak
 from uncone.saturation.curves.record import MOST_DRAWN, CurveFamily, CurveVerdict
 from uncone.statistics.correlations import CORRELATIONS
 from uncone.statistics.holm import holm
 from uncone.statistics.tails import NORMAL
 
-START = 0.005
-"""Share of the training whose checkpoints are passed over: before, a model knows nothing."""
-STURDY = 0.025
-"""The level of the contrast, one-sided."""
-MOST_CHECKPOINTS = 128
-"""A longer curve is averaged to so many: a log of the loss at every step is one curve."""
+START = 0.005  # share of the training whose checkpoints are passed over: before, a model knows nothing
+STURDY = 0.025  # the level of the contrast, one-sided
+MOST_CHECKPOINTS = 128  # a longer curve is averaged to so many: a log of the loss at every step is one curve
 
 _MOST_NAMED = 4
 _ODD, _FEW_ITEMS = 20.0, 30
@@ -61,7 +66,6 @@ class Curve:
 
     @property
     def family(self) -> Family:
-        """The curves that it is corrected with."""
         return self.task, self.metric, self.suite, self.shots
 
 
@@ -119,7 +123,6 @@ def _as_given(curve: Curve) -> Array:
 
 
 def _prepared(curve: Curve) -> Curve:
-    """The curve as it is judged, or with its `fault`."""
     fault = curve.fault or _fault_of_steps(curve.steps)
     if fault:
         return replace(curve, fault=fault)
@@ -324,7 +327,6 @@ def _families(
 
 
 def verdict_of(families: Sequence[CurveFamily], curves: Sequence[CurveVerdict]) -> str:
-    """The result in one sentence."""
     fell = [curve.model for curve in curves if curve.declined]
     undecided = sum(family.undecided for family in families)
     open_ones = f"{count(undecided)} {plural(undecided, 'is', 'are')} undecided."

@@ -19,11 +19,9 @@ from uncone.statistics.correlations import CORRELATIONS
 from uncone.statistics.isotonic import isotonic
 from uncone.statistics.tails import NORMAL, log_tail, point_of
 
-DRAWS = 400
-"""Draws of each curve; the chance is then known to a few percent of itself."""
+DRAWS = 400  # draws of each curve; the chance is then known to a few percent of itself
 _LEAST = 1e-300
-_BLOCK = 2**20
-"""Numbers in the largest array of a block of curves."""
+_BLOCK = 2**20  # numbers in the largest array of a block of curves
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +45,8 @@ def p_of_peak(y: Array, noise: Noise, of: Design, weights: Array, *, seed: int, 
     drawn = _Drawn.of(of, noise.degrees, seed)
 
     def work(rows: Array) -> None:
-        p[rows] = _block(y[rows], Noise(noise.shape[rows], noise.scale[rows], noise.degrees), of, weights[rows], drawn)
+        of_rows = Noise(noise.shape[rows], noise.scale[rows], noise.degrees)
+        p[rows] = _block(y[rows], of_rows, of, weights[rows], drawn)
         tick(len(rows))
 
     threads.share(partial(work, rows) for rows in blocks)

@@ -12,8 +12,7 @@ from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import count, counted, number, optional
 
-MOST_DRAWN = 12
-"""Declined curves that keep their points, to be drawn."""
+MOST_DRAWN = 12  # declined curves that keep their points, to be drawn
 _MOST_ROWS, _FEW = 300, 24
 """Curves of a table; and curves or families that a terminal shows although none of them declined."""
 _COLUMNS = ("peak", "final", "decline", "late - middle", "P", "bends at")
@@ -62,7 +61,7 @@ class CurveVerdict:
 
     @property
     def family(self) -> tuple[str, str, str, str]:
-        """The curves it is corrected with have the same task, metric, suite and number of shots."""
+        """What the curves that it is corrected with have too."""
         return self.task, self.metric, self.suite, self.shots
 
 
@@ -187,19 +186,12 @@ class CurveVerdicts(Record):
 
 def _families(chosen: list[CurveFamily]) -> Table:
     columns = ("family", "better", "curves", "declined", "undecided", "jitter correlation", "deviation / se")
-    rows = tuple(
-        (
-            one.title,
-            "lower" if one.lower else "higher",
-            count(one.curves),
-            Cell(count(one.declined), tone="worse" if one.declined else ""),
-            count(one.undecided),
-            optional(one.correlation),
-            optional(one.error_ratio),
-        )
-        for one in chosen[:_MOST_ROWS]
-    )
-    return Table(columns, rows, columns[2:])
+    rows = list[tuple[str | Cell, ...]]()
+    for one in chosen[:_MOST_ROWS]:
+        declined = Cell(count(one.declined), tone="worse" if one.declined else "")
+        better, ratios = "lower" if one.lower else "higher", map(optional, (one.correlation, one.error_ratio))
+        rows.append((one.title, better, count(one.curves), declined, count(one.undecided), *ratios))
+    return Table(columns, tuple(rows), columns[2:])
 
 
 def _row(curve: CurveVerdict, family: list[str], settings: list[str]) -> tuple[str | Cell, ...]:

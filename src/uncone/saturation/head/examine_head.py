@@ -79,13 +79,10 @@ def examine_head(
 
 
 def _verdict(rank: RankCurve, gradient: GradientShare, excision: Excision) -> str:
-    """One sentence of the three parts."""
     found = [line.smallest.rank for line in rank.lines if line.smallest.rank is not None]
     least = min(found, default=rank.d)
     within = f"within {number(rank.margin_nats)} nats of the full rank's loss"
-    size = f"A head of rank {least} of {rank.d} stays {within}"
-    if least == rank.d:
-        size = f"No head of a lower rank than {rank.d} stays {within}"
+    size = f"No head of a lower rank than {rank.d}" if least == rank.d else f"A head of rank {least} of {rank.d}"
     times = gradient.times_chance
     back = "" if times is None else f", it passes back {number(times)} times the gradient of a random subspace"
-    return f"{size}{back}, and {_CAUSES[excision.cause]}."
+    return f"{size} stays {within}{back}, and {_CAUSES[excision.cause]}."

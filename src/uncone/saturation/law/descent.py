@@ -7,16 +7,13 @@ import numpy as np
 from uncone.rows import Array
 from uncone.threads import share
 
-_TERMS = (slice(0, 2), slice(2, 4), slice(4, 5))
-"""The constants of each term: a and alpha, b and beta, e."""
-_AT_ONCE = 32_768
-"""Numbers of an array of one piece, so that those of a step stay in a core's cache."""
+_TERMS = (slice(0, 2), slice(2, 4), slice(4, 5))  # the constants of each term: a and alpha, b and beta, e
+_AT_ONCE = 32_768  # numbers of an array of one piece, so that those of a step stay in a core's cache
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-2, 1e-9, 1e12
 """The least damping is above the rounding of the sums, so that every step can be solved for."""
 _LEAST, _TINY = 1e-20, 1e-300
 """A term that is no part of L has squares below the range of float32: it is kept small beside others."""
-_TURN = 1e-2
-"""At more damping than this, steps are of reweighted squares; at less they go over to Newton's."""
+_TURN = 1e-2  # at more damping than this, steps are of reweighted squares; at less they go over to Newton's
 
 
 def descend(

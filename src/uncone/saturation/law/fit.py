@@ -27,12 +27,10 @@ _FARTHEST, _NOTHING, ENOUGH = 300.0, 40.0, 1e-7
 """How far a power moves ln L over the runs at most, how far below ln L a term is nothing to any digit, and the share of
 a sum by which a last step lowers it where more digits are of no use."""
 _HIGHEST = 600.0
-_RANGE = {"parameters": 1e50, "tokens": 1e50, "losses": 1e30}
-"""Beyond, all computing would leave the range of a float."""
+_RANGE = {"parameters": 1e50, "tokens": 1e50, "losses": 1e30}  # beyond, all computing would leave the range of a float
 _USUAL, _WIDE = (21.0, 25.0, 1.0), (10.0, 10.0, 2.0)
 """ln N, ln T and ln L of usual runs, and how far from them runs are in another unit."""
-_SMALL = 3.0
-"""How far ln of one run's part in a term may lie below ln L."""
+_SMALL = 3.0  # how far ln of one run's part in a term may lie below ln L
 _LOGGED = (0, 2, 4)
 
 
@@ -170,10 +168,8 @@ def fit(n: Any, t: Any, losses: Any, *, fixed: Mapping[str, float] | None = None
 
     Losses are summed, not averaged: an average of so small numbers ends an optimiser early (Besiroglu et al. 2024).
 
-    Args:
-        n, t, losses: of each run, (R,), above 0.
-        fixed: constants that are given, by "A", "alpha", "B", "beta" or "E".
-        delta: where Huber's loss turns from squares to sizes.
+    `n`, `t` and `losses` are of each run, (R,). `fixed` constants are given by "A", "alpha", "B", "beta" or "E", and
+    `delta` is where Huber's loss turns from squares to sizes.
 
     Raises:
         InputError: runs of other numbers, values that are not above 0, fewer runs than constants to find, or runs that

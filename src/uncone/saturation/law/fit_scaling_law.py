@@ -85,22 +85,11 @@ def fit_scaling_law(
     held = ~is_fitted
     found = known.mean_gap(n[held], t[held], losses[held]) if known is not None and held.any() else None
     gap = None if found is None else Gap(*found)
-    return ScalingLaw(
-        verdict=verdict(runs, constants, gap, parameters, smallest),
-        name=name,
-        parameters=parameters,
-        constants=constants,
-        runs=runs,
-        objective=law.objective,
-        delta=delta,
-        noise=None if known is None else known.noise,
-        gap=gap,
-        line=_line(n, t, law, known),
-        resamples=0 if known is None else resamples,
-        seed=seed,
-        notes=tuple(notes(runs, constants, gap, problem.at_limit(law.theta), parameters, delta)),
-        versions=versions("numpy"),
-    )
+    said, limits = verdict(runs, constants, gap, parameters, smallest), problem.at_limit(law.theta)
+    told = tuple(notes(runs, constants, gap, limits, parameters, delta))
+    noise, used = (None, 0) if known is None else (known.noise, resamples)
+    fit = (law.objective, delta, noise, gap, _line(n, t, law, known), used, seed)
+    return ScalingLaw(said, name, parameters, constants, runs, *fit, told, versions("numpy"))
 
 
 def _constants(

@@ -9,9 +9,8 @@ from uncone.rows import Array
 from uncone.saturation.law.fit import ENOUGH, Problem
 
 Ends = tuple[float | None, float | None]
-_RUNGS, _BETWEEN, _ROUNDS, _SWEEPS, _NEAR, _STEPS = 10, 7, 2, 1, 2, 40
-_FIRST = 0.25
-"""Of a constant's spread: the first value that is tried."""
+_RUNGS, _BETWEEN, _ROUNDS, _NEAR, _STEPS = 10, 7, 2, 2, 40
+_FIRST = 0.25  # of a constant's spread: the first value that is tried
 _E = 4
 
 
@@ -37,8 +36,7 @@ class Profile:
         places = np.repeat([*self.rises], 2)
         values = np.stack([self._ladder(place, side) for place in self.rises for side in (-1, 1)])
         best, sums = self._refit(places, values, self._bases(places, values))
-        for _ in range(_SWEEPS):
-            best, sums = self._swept(places, values, best, sums)
+        best, sums = self._swept(places, values, best, sums)
         least = min(self.least, float(sums.min()))
         rises = np.repeat([*self.rises.values()], 2)
         last = _last(sums - least, rises)
@@ -67,10 +65,8 @@ class Profile:
             if self.problem.free[level]:
                 without[1 + term, level] = self.problem.box[0, level]
         among = searched(self.drawn)
-        drawn = [
-            self.drawn[np.argsort(np.abs(among[:, place] - value[:, None]), kind="stable")[:, :_NEAR]]
-            for place, value in zip(places, values, strict=True)
-        ]
+        away = (np.abs(among[:, place] - value[:, None]) for place, value in zip(places, values, strict=True))
+        drawn = [self.drawn[np.argsort(one, kind="stable")[:, :_NEAR]] for one in away]
         return np.concatenate([np.broadcast_to(without, (*values.shape, 4, 5)), np.stack(drawn)], axis=2)
 
     def _refit(self, places: Array, values: Array, bases: Array) -> tuple[Array, Array]:

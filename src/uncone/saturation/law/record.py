@@ -13,11 +13,8 @@ from uncone.records.record import Record, made_with
 from uncone.records.text import counted, number, percent, signed
 
 Parameters = Literal["total", "non-embedding"]
-COUNTED: dict[str, str] = {
-    "total": "N counts all parameters",
-    "non-embedding": "N counts the parameters outside the embeddings",
-}
-"""What N is, in words."""
+COUNTED: dict[str, str] = {"total": "N counts all parameters"}
+COUNTED |= {"non-embedding": "N counts the parameters outside the embeddings"}
 _INTERVAL = "95% interval"
 _MOST_GAP = 1e6  # beyond, digits of a per cent say nothing
 
@@ -113,16 +110,18 @@ class ScalingLaw(Record):
         expect(names == "A, alpha, B, beta, E", f"the constants A, alpha, B, beta, E, got {names}: the file was edited")
 
     def blocks(self) -> tuple[Block, ...]:
-        columns = ("constant", "value", f"{_INTERVAL}, profile", f"{_INTERVAL}, bootstrap")
-        rows = tuple(
-            (c.name, number(c.value, digits=4), *(("given", "") if c.given else (ends(c.profile), ends(c.bootstrap))))
-            for c in self.constants
+        columns, rows = (
+            ("constant", "value", f"{_INTERVAL}, profile", f"{_INTERVAL}, bootstrap"),
+            list[tuple[str, ...]](),
         )
+        for c in self.constants:
+            intervals = ("given", "") if c.given else (ends(c.profile), ends(c.bootstrap))
+            rows.append((c.name, number(c.value, digits=4), *intervals))
         return shown(
             Heading(self.verdict, 1),
             Text(f"L = A / N^alpha + B / T^beta + E. {COUNTED[self.parameters]}; T counts tokens.", "quiet"),
             Text(self._noise(), "quiet"),
-            Table(columns, rows, columns[1:]),
+            Table(columns, tuple(rows), columns[1:]),
             self._figure(),
             Bullets(self.notes),
             section("Runs", self._runs(), level=2),
@@ -161,10 +160,8 @@ class ScalingLaw(Record):
         line = self.line
         if line is None:
             return Figure("The law and the runs", ())
-        charts = (
-            self._chart(line, "law", "Loss over N", "loss", lambda gap, law: (1 + gap) * law),
-            self._chart(line, "gaps", "Gap over N", "loss / law - 1, %", lambda gap, law: 100 * gap),
-        )
+        law = self._chart(line, "law", "Loss over N", "loss", lambda gap, law: (1 + gap) * law)
+        charts = (law, self._chart(line, "gaps", "Gap over N", "loss / law - 1, %", lambda gap, law: 100 * gap))
         legend = tuple((curve.style, curve.name) for curve in charts[0].curves)
         shaded = "Shaded: where 95% of new runs lie if the law holds for them." if line.low else ""
         return Figure("The law and the runs", charts, shaded, legend)
@@ -216,7 +213,6 @@ def share(gap: float) -> str:
 
 
 def between(low: float, high: float) -> str:
-    """An interval of gaps."""
     return f"{share(low)} to {share(high)}"
 
 

@@ -8,10 +8,8 @@ from uncone.saturation.law.fit import CONSTANTS, GRID
 from uncone.saturation.law.intervals import RUNS_A_CONSTANT
 from uncone.saturation.law.record import COUNTED, Gap, LawConstant, LawRun, between, ends, short
 
-FEW_SPARE = 3
-"""Runs beyond the constants below which the noise is hardly known."""
-FAR = 4.0
-"""How many times smaller or larger than all fitted runs a run is that the law says little of."""
+FEW_SPARE = 3  # runs beyond the constants below which the noise is hardly known
+FAR = 4.0  # how many times smaller or larger than all fitted runs a run is that the law says little of
 
 _TERMS = {
     "A": "the loss of these runs does not depend on N, and alpha means nothing",
@@ -75,10 +73,8 @@ def notes(
         beyond = f"{counted(far, 'run')} {plural(far, 'is', 'are')} more than {FAR:g} times smaller or larger"
         told.append(f"{beyond} than all fitted runs: the gap rests on the form of the law.")
     if len(fitted) < len(runs) and parameters == "total":
-        told.append(
-            "Small models hold most of their parameters in embeddings. Fit with parameters outside the embeddings too: "
-            "the sign of the gap may change."
-        )
+        small = "Small models hold most of their parameters in embeddings."
+        told.append(f"{small} Fit with parameters outside the embeddings too: the sign of the gap may change.")
     return told
 
 

@@ -48,7 +48,6 @@ class Cells(Sequence[Any]):
         self.extend(cells)
 
     def extend(self, cells: Iterable[Any]) -> None:
-        """Put these cells behind the others."""
         find, append = self._place.get, self._codes.append
         for cell in cells:
             code = find(cell) if type(cell) is str else find(_key(cell))

@@ -121,13 +121,9 @@ def _plain(entry: Any, path: Path) -> dict[str, Any]:
 def parsed(text: str, where: str) -> Any:
     """What a JSON text says. NaN is read: a loss may be."""
     try:
-        return json.loads(text, parse_int=_whole)
+        return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 19 else float(digits))
     except (ValueError, RecursionError) as error:
         raise InputError(f"expected JSON, got {where}, which does not parse ({error}): {HOW}") from error
-
-
-def _whole(digits: str) -> float | int:
-    return int(digits) if len(digits) < 19 else float(digits)
 
 
 def read_parquet(path: Path) -> Table:

@@ -17,21 +17,17 @@ from uncone.saturation.tables.tables import Table, of_rows
 
 _LARGEST_SCALAR = 2**16
 """Bytes. Larger records are pictures or graphs, and are passed over."""
-_TAKEN = 15
-"""Bytes of memory for a byte of a file of scalars."""
+_TAKEN = 15  # bytes of memory for a byte of a file of scalars
 _CUT = "is cut or still being written"
 
 
-def _crc_table() -> list[int]:
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return table
+def _crc(value: int) -> int:
+    for _ in range(8):
+        value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+    return value
 
 
-_CRC = _crc_table()
+_CRC = [_crc(value) for value in range(256)]
 
 
 def checksum(data: bytes) -> int:
@@ -49,7 +45,6 @@ def events_in(folder: Path) -> list[Path]:
 
 
 def is_events(name: str) -> bool:
-    """Whether a file of this name is one that TensorBoard reads."""
     return "tfevents" in name
 
 

@@ -14,7 +14,6 @@ _PASSED_OVER = ("_runtime", "_per_second", "_time", "_total_flos")
 
 
 def states_in(folder: Path) -> list[Path]:
-    """The files of that name in the folder and below."""
     return sorted(Path(root, NAME) for root, _, names in os.walk(folder) if NAME in names)
 
 

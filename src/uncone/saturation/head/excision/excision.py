@@ -17,12 +17,9 @@ from uncone.statistics.blocks import block_interval, block_sums
 
 Tensor = torch.Tensor
 RANDOM_DRAWS = 3
-SPARED = 0.01
-"""A rise of the loss by at most this share of it is none."""
-FEW = 0.125
-"""Drift is looked for in at most this share of all directions: more are no "few dominant" ones."""
-GAIN = 0.1
-"""Alignment is back where it rises by this much of the way from chance to 1."""
+SPARED = 0.01  # a rise of the loss by at most this share of it is none
+FEW = 0.125  # drift is looked for in at most this share of all directions: more are no "few dominant" ones
+GAIN = 0.1  # alignment is back where it rises by this much of the way from chance to 1
 
 
 def excise(
@@ -76,10 +73,8 @@ def excise(
             bases = [basis[:, :k] for basis in every]
             changes = np.mean([_losses(states, basis, stays) - before for basis in bases], axis=0)
             sums = block_sums(np.stack([np.ones(len(changes)), changes], axis=1), windows)
-            value, ends = (
-                float(changes.mean()),
-                block_interval(sums, lambda drawn: drawn[:, 1] / drawn[:, 0], seed=seed),
-            )
+            ends = block_interval(sums, lambda drawn: drawn[:, 1] / drawn[:, 0], seed=seed)
+            value = float(changes.mean())
             change = Estimate(value, None if ends is None else (min(ends[0], value), max(ends[1], value)))
             read = np.mean([_alignment(about, gram, of_head, basis) for basis in bases], axis=0)
             energy, alignment, chance, overlap = map(float, read)
@@ -147,20 +142,17 @@ def _judged(rows: Sequence[Excised], loss: float, d: int) -> tuple[Cause, str]:
         row = of["raw", k]
         back = row.alignment - row.chance - (start.alignment - start.chance)
         if _end(row.change, 1) <= SPARED * loss and back >= GAIN * (1 - start.chance):
-            aligned = f"{number(start.alignment)} to {number(row.alignment)}"
-            return "harmless drift", (
-                f"The drift is harmless: without {counted(k, 'dominant direction')} the loss changes by "
-                f"{signed(row.change.value or 0)} of {number(loss)} nats, and the alignment with the head comes back "
-                f"from {aligned}."
-            )
+            loss_change = f"{signed(row.change.value or 0)} of {number(loss)} nats"
+            aligned = f"comes back from {number(start.alignment)} to {number(row.alignment)}"
+            without = f"without {counted(k, 'dominant direction')} the loss changes by {loss_change}"
+            return "harmless drift", f"The drift is harmless: {without}, and the alignment with the head {aligned}."
     for k in few:
         row, null = of["raw", k], of["random", k]
         if _end(row.change, 0) > max(_end(null.change, 1), SPARED * loss):
             rise, by_chance = number(row.change.value or 0), number(null.change.value or 0)
-            return "information", (
-                f"The dominant directions carry what the head reads: without {counted(k, 'direction')} the loss rises "
-                f"by {rise} of {number(loss)} nats, without as many random ones by {by_chance}."
-            )
+            without = f"without {counted(k, 'direction')} the loss rises by {rise} of {number(loss)} nats"
+            what = "The dominant directions carry what the head reads"
+            return "information", f"{what}: {without}, without as many random ones by {by_chance}."
     return "none", (
         "No dominant drift is shown: a few dominant directions neither hide the alignment with the head nor cost more "
         "than random ones."

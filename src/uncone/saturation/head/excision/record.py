@@ -30,11 +30,7 @@ class Excised:
 
 @part
 class Excision:
-    """The loss and the alignment with the head as dominant directions are taken out of the states.
-
-    `cause` is "harmless drift" where a few directions hide the alignment and the loss does without them, "information"
-    where it rises more than without random ones, and "none" where neither is shown.
-    """
+    """The loss and the alignment with the head as dominant directions are taken out of the states."""
 
     verdict: str
     cause: Cause  # `harmless drift`, `information` or `none`

@@ -17,10 +17,8 @@ from uncone.saturation.head.rank.truncation import gauge
 from uncone.statistics.blocks import block_interval, block_sums
 
 Tensor = torch.Tensor
-NEAR = 2.0
-"""Kept within this factor of what a random subspace keeps is what counting dimensions predicts."""
-_RANK = 1e-6
-"""Directions of the head below this share of its largest singular value pass nothing back."""
+NEAR = 2.0  # kept within this factor of what a random subspace keeps is what counting dimensions predicts
+_RANK = 1e-6  # directions of the head below this share of its largest singular value pass nothing back
 
 
 def kept_gradient_share(states: States, *, seed: int = 0, progress: Progress | None = None) -> GradientShare:
@@ -123,7 +121,6 @@ def _estimate(sums: Array, over: int, under: int, seed: int) -> Estimate:
 
 
 def _verdict(share: KeptShare, chance: float, rank: int, v: int) -> str:
-    """Whether what is lost is what counting dimensions predicts."""
     value = share.sum_squares.value or 0.0
     ends = share.sum_squares.interval or (value, value)
     lost = (

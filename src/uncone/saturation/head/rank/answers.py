@@ -10,30 +10,24 @@ from uncone.saturation.head.rank.record import Kink, SmallestRank
 from uncone.statistics.blocks import draws
 
 LEVEL = 0.95
-FEWEST = 6
-"""Ranks with a loss above the full head's: a broken line and a cubic have four constants each."""
-_NOISE = 1e-9
-"""Nats: an excess below it is rounding."""
+FEWEST = 6  # ranks with a loss above the full head's: a broken line and a cubic have four constants each
+_NOISE = 1e-9  # nats: an excess below it is rounding
 _DRAWS = 2000
 _ALPHA = (1 - LEVEL) / 2
-_SHARP = 2.0
-"""In log-log: a fall to nothing is a kink if it is steeper by so much than twice the slope before it."""
-_SCATTER = 0.02
-"""Of log excess: what no law is expected to be closer than."""
+_SHARP = 2.0  # in log-log: a fall to nothing is a kink if it is steeper by so much than twice the slope before it
+_SCATTER = 0.02  # of log excess: what no law is expected to be closer than
 _POWERS, _PLACES = np.linspace(0.05, 2.5, 25), 31
 
 
 def standard_errors(means: Array) -> Array:
     """Of the mean over blocks, (R,)."""
-    errors: Array = means.std(1, ddof=1) / math.sqrt(means.shape[1])
-    return errors
+    return np.asarray(means.std(1, ddof=1) / math.sqrt(means.shape[1]))
 
 
 def resampled(means: Array, *, seed: int = 0) -> Array:
     """Means over blocks drawn with replacement, the same blocks for all ranks: (draws, R)."""
     blocks = means.shape[1]
-    drawn: Array = draws(blocks, seed, _DRAWS) / blocks @ means.T
-    return drawn
+    return np.asarray(draws(blocks, seed, _DRAWS) / blocks @ means.T)
 
 
 def smallest(ranks: tuple[int, ...], excess: Array, drawn: Array, margin: float) -> SmallestRank:
@@ -92,16 +86,14 @@ def _break(x: Array, full: float, excess: Array, drawn: Array) -> Kink:
 
 def _law(x: Array, full: float, power: float) -> Array:
     """ln (r^-a - full^-a) but for a constant."""
-    law: Array = np.log(np.expm1(power * (full - x)))
-    return law
+    return np.asarray(np.log(np.expm1(power * (full - x))))
 
 
 def _smooth(x: Array, full: float, y: Array, weights: Array) -> Array:
     """The least residual (B,) of smooth curves: a cubic, and a multiple of the law with a slope."""
     designs = [np.vander((x - x.mean()) / np.ptp(x), 4)]
     designs += [np.stack([np.ones_like(x), _law(x, full, power), x], 1) for power in _POWERS]
-    best: Array = np.min([_fitted(design, y, weights)[1] for design in designs], 0)
-    return best
+    return np.asarray(np.min([_fitted(design, y, weights)[1] for design in designs], 0))
 
 
 def _broken(x: Array, full: float, y: Array, weights: Array) -> tuple[Array, Array, Array]:

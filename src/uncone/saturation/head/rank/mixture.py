@@ -1,9 +1,8 @@
 """A mixture of softmaxes against one wider softmax of as many parameters, both trained on frozen states.
 
 Yang et al. 2018: p(v | x) = sum_k pi_k softmax(W h_k)_v with h_k = tanh(W_k x) and pi = softmax(u_k . x). Its logarithm
-is not of low rank, while it has few parameters beyond W. The rival spends them on columns: softmax(W' tanh(M x)) with
-D' > D columns, V D' + D' D numbers. It computes less: a mixture takes K products with the head, and that is not in the
-comparison.
+is not of low rank. The rival spends the few parameters beyond W on columns: softmax(W' tanh(M x)) with D' > D columns,
+V D' + D' D numbers. It computes less, as a mixture takes K products with the head: that is not in the comparison.
 """
 
 import math
@@ -26,8 +25,7 @@ SEEDS, STEPS, EXPERTS = (0, 1, 2), 300, 3
 RATES = (5e-4, 2e-3)
 """Of Adam: each head takes the better one, by the first seed on a quarter of the blocks that it is not trained on."""
 _BATCH, _INNER, _NOISE = 512, 0.5, 0.02
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""Quantiles of Student's t for 95%, of 1 to 9 degrees of freedom."""
+_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # Student's t for 95%, 1 to 9 degrees of freedom
 
 
 class Mixture:

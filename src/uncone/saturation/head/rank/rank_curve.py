@@ -24,8 +24,7 @@ from uncone.tensors import alone
 Tensor = torch.Tensor
 SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
 """Of D: the ranks, unless they are given. Godey et al. 2024 read about these."""
-MARGIN = 0.01
-"""Of the full head's loss: the margin, unless it is given."""
+MARGIN = 0.01  # of the full head's loss: the margin, unless it is given
 FEWEST, _MOST_BLOCKS, _SHORTEST, _EVERY = 128, 200, 16, 4
 _LOGITS, _A_COLUMN = 2**23, 8
 """Logits whose targets are held at once, and tokens a column that refits have at least, if the text has them."""
@@ -70,13 +69,11 @@ def rank_curve(
     are read on the held-out blocks, beside the full head.
 
     Args:
-        ranks: to read; the full rank is added. By default 1/32 to 3/4 of the head's columns.
-        margin_nats: how far above the full head's a loss may be; by default 1% of it.
+        ranks, margin_nats, remedies: as of `uncone.examine_head`.
         refits: train heads as well.
         teacher: the share of the refits' target that is the full head's own probability, in [0, 1]; the rest is the
             next token. By default as much is left to labels as their noise allows. 0 is as in the paper.
         evaluations: gradients that each start of a refit may take.
-        remedies: compare a mixture of softmaxes with a wider head, which is slow.
 
     Raises:
         InputError: fewer than 128 tokens, states that are not finite, or ranks beyond the head's.
@@ -252,9 +249,9 @@ def _verdict(lines: tuple[RankLine, ...], ranks: tuple[int, ...], margin: float,
     saved = 1 - rank * (v + d) / (v * d)
     if rank == d:
         return f"The head needs its full rank: none of the lower ranks that were read keeps the loss {within}."
-    worth = f"saves {percent(saved)} of its parameters"
-    if saved <= 0:
-        worth = "saves no parameters, as a product A B has more"
+    worth = (
+        f"saves {percent(saved)} of its parameters" if saved > 0 else "saves no parameters, as a product A B has more"
+    )
     return f"The head may have rank {count(rank)} of {count(d)} ({name}): the loss stays {within}, and it {worth}."
 
 

@@ -23,16 +23,12 @@ from uncone.saturation.head.rank.truncation import Nested, Text, capped, root_of
 from uncone.tensors import on_one_thread, share
 
 Tensor = torch.Tensor
-Factors = tuple[Tensor, Tensor]
-"""A (V, r) and B (r, D) of the head A B."""
+Factors = tuple[Tensor, Tensor]  # A (V, r) and B (r, D) of the head A B
 MEMORY, _ARMIJO, _HALVINGS = 10, 1e-4, 12
 _SPREAD = 0.1
-_RARE = 1e-2
-"""Of an even share: tokens expected more rarely are scaled as if this often."""
-_LEAST_SIZE = 0.3
-"""Nats: the spread of logits that one column brings, in coordinates."""
-_GROUPS, _PIECE = 4, 2**20
-"""Of tokens, and logits at a time: they fit into a cache."""
+_RARE = 1e-2  # of an even share: tokens expected more rarely are scaled as if this often
+_LEAST_SIZE = 0.3  # nats: the spread of logits that one column brings, in coordinates
+_GROUPS, _PIECE = 4, 2**20  # of tokens, and logits at a time: they fit into a cache
 
 
 @dataclass(frozen=True, eq=False)
