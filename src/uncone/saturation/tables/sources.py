@@ -16,10 +16,9 @@ _HEAD = 4096
 def open_table(source: Any) -> Table:
     """The rows of a source.
 
-    Args:
-        source: a table (CSV, TSV, JSON lines, a JSON array of objects, Parquet), results of lm-evaluation-harness (a
-            folder), event files of TensorBoard (a file or folder), a `trainer_state.json` (or a folder with one); or a
-            table in memory: a pandas DataFrame, columns by name, or a list of rows.
+    It is a table (CSV, TSV, JSON lines, a JSON array of objects, Parquet), results of lm-evaluation-harness (a folder),
+    event files of TensorBoard (a file or folder), a `trainer_state.json` (or a folder with one), or a table in memory:
+    a pandas DataFrame, columns by name, or a list of rows.
     """
     if not isinstance(source, str | Path):
         return of_memory(source)
