@@ -10,8 +10,6 @@ from uncone.saturation.tables.tables import HOW, Table, of_memory, read_delimite
 from uncone.saturation.tables.tensorboard import events_in, is_events, read_events
 from uncone.saturation.tables.trainer_state import NAME, read_states, states_in
 
-_HEAD = 4096
-
 
 def open_table(source: Any) -> Table:
     """The rows of a source.
@@ -43,7 +41,7 @@ def _of_file(path: Path) -> Table:
     if not path.exists():
         raise InputError(f"cannot read {path}: no such file: {misspelt(path)}{HOW}")
     with open_unpacked(path, how=HOW) as file:
-        start = file.read(_HEAD).lstrip(b"\xef\xbb\xbf \t\r\n")
+        start = file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")
     if start[:4] == b"PAR1":
         return read_parquet(path)
     if path.suffix == ".json" and start[:1] == b"{":
