@@ -32,9 +32,7 @@ def saturation(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]
 def _alone(folder: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     place = ROOT / "experiments" / folder
     names = {file.stem for file in place.glob("*.py")}
-    kept = {
-        name: sys.modules.pop(name) for name in names & sys.modules.keys()
-    }  # of another experiment, or of a library
+    kept = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}  # of another experiment, or a library
     monkeypatch.syspath_prepend(str(place))
     yield importlib.import_module
     for name in names:

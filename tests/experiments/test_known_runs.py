@@ -1,4 +1,4 @@
-"""What 350 published runs say: the statistics against scipy and planted runs, the kept results against the table, the table shipped."""
+"""What 350 published runs say: statistics against scipy and planted runs, the kept results and the shipped table."""
 
 import csv
 import json
@@ -7,6 +7,7 @@ import random
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -86,15 +87,11 @@ def test_planted_runs_are_found_and_noise_is_not(known: Load) -> None:
 
 def _runs(known: Load, loss: Callable[[float, int], float]) -> list[Any]:
     """Two sizes of ten remedies at seven learning rates; readings of chance."""
-    chance, runs = random.Random(0), known("runs")
-    return [
-        runs.Run(
-            size, (f"remedy {r}", ""), rate, loss(rate, r), dict.fromkeys(runs.READINGS, chance.random()), frozenset()
-        )
-        for size in (1, 2)
-        for r in range(10)
-        for rate in range(7)
-    ]
+    chance, runs, found = random.Random(0), known("runs"), list[Any]()
+    for size, r, rate in product((1, 2), range(10), range(7)):
+        readings = dict.fromkeys(runs.READINGS, chance.random())
+        found.append(runs.Run(size, (f"remedy {r}", ""), rate, loss(rate, r), readings, frozenset()))
+    return found
 
 
 def test_what_decides_the_loss_predicts_it_and_chance_does_not(known: Load) -> None:
@@ -111,11 +108,8 @@ def test_the_table_has_350_runs_of_two_matrices(known: Load) -> None:
     assert len(runs) == 350
     assert len({(run.size, run.remedy, run.learning_rate) for run in runs}) == 350
     assert sum(bool(run.overflowed) for run in runs) == sum(line["isotropy"] == "nan" for line in _lines()) == 15
-    (one,) = [
-        run
-        for run in runs
-        if (run.size, run.remedy[0]) == (16, "baseline") and run.learning_rate == pytest.approx(1e-3)
-    ]
+    baseline = [run for run in runs if (run.size, run.remedy[0]) == (16, "baseline")]
+    (one,) = [run for run in baseline if run.learning_rate == pytest.approx(1e-3)]
     assert (one.loss, one.readings["head isotropy"], one.readings["input mean_shift"]) == (3.881, 0.124, 0.051)
     assert one.readings["head largest_over_mean"] == pytest.approx(4.758 / 2.435)
 
@@ -147,20 +141,13 @@ COLUMN = {"isotropy": "isotropy", "mean_shift": "mean_shift", "largest_row": "ma
 @pytest.mark.parametrize("kind", ["over_learning_rates", "at_fixed_learning_rate"])
 def test_kept_correlations_are_those_of_the_table(matrix: str, measure: str, kind: str) -> None:
     cells: dict[tuple[str, ...], list[tuple[float, float]]] = {}
+    kinds = {"over_learning_rates": ("remedy", "remedy_strength"), "at_fixed_learning_rate": ("learning_rate_label",)}
     for line in _lines():
-        value = (
-            float(line["max_norm"]) / float(line["mean_norm"])
-            if measure not in COLUMN
-            else float(line[COLUMN[measure]])
-        )
-        over = (
-            (line["remedy"], line["remedy_strength"])
-            if kind == "over_learning_rates"
-            else (line["learning_rate_label"],)
-        )
+        over_mean = float(line["max_norm"]) / float(line["mean_norm"])
+        value = float(line[COLUMN[measure]]) if measure in COLUMN else over_mean
         if line["table"] == matrix:
             pair = (0.0 if math.isnan(value) else value, float(line["test_loss_nats"]))
-            cells.setdefault((line["parameters"], *over), []).append(pair)
+            cells.setdefault((line["parameters"], *(line[name] for name in kinds[kind])), []).append(pair)
     taus = []
     for cell in cells.values():
         x = [value for value, _ in cell]
@@ -190,12 +177,8 @@ def test_the_documents_say_what_was_kept(known: Load) -> None:
     assert f"\n{known('tables').in_short(kept)}\n" in readme
     assert [number for number in re.findall(r"[+-]\d\.\d\d", readme) if number not in tables] == []
     runs = kept["runs"]
-    for said in (
-        runs["diverged"],
-        runs["isotropy_0.000"]["head"],
-        runs["isotropy_0.000"]["input"],
-        runs["isotropy_nan"],
-    ):
+    none = runs["isotropy_0.000"]
+    for said in (runs["diverged"], none["head"], none["input"], runs["isotropy_nan"]):
         assert f"{said} " in readme
     above = runs["their_losses_above_the_best"]
     assert f"only {sum(one > 1 for one in above)} of their runs" in readme.replace("\n  ", " ")

@@ -1,4 +1,4 @@
-"""The runs on an endless stream: the source's rank and frequencies, the written-out gradient, and runs that go on after a kill."""
+"""The runs on an endless stream: the source's rank and frequencies, the gradient, and runs that go on after a kill."""
 
 import json
 from collections.abc import Callable
@@ -12,6 +12,7 @@ import uncone
 
 torch = pytest.importorskip("torch")
 Load = Callable[[str], Any]
+KEPT = Path(__file__).parents[2] / "experiments" / "saturation"
 CELL = {"width": 4, "batch": 64, "decay": 0.1, "seed": 1}
 
 
@@ -87,9 +88,8 @@ def test_the_step_is_that_of_torch(saturation: Load) -> None:
     module = saturation("network")
     model = module.Model(module.Shape(12, 6), seed=0)
     parts = {name: one.clone().requires_grad_() for name, one in model.p.items()}
-    groups = [
-        {"params": [parts[name] for name in of], "weight_decay": decay} for of, decay in (("EMABW", 0.1), ("bg", 0.0))
-    ]
+    decays = {"EMABW": 0.1, "bg": 0.0}
+    groups = [{"params": [parts[name] for name in of], "weight_decay": decay} for of, decay in decays.items()]
     rival = torch.optim.AdamW(groups, lr=0.01, betas=module.BETAS, eps=module.EPS)
     for seed in range(5):
         model.gradient.normal_(generator=torch.Generator().manual_seed(seed))
@@ -197,10 +197,10 @@ def test_every_cell_of_the_plan_keeps_to_the_bars(saturation: Load) -> None:
 
 
 def made_run(saturation: Load, **curves: np.ndarray) -> Any:
-    lines = [
-        {"step": 10 * i, "excess": loss, "head": {"singular_entropy": raw, "singular_entropy_centred": centred}}
-        for i, (loss, raw, centred) in enumerate(zip(*curves.values(), strict=True))
-    ]
+    lines = []
+    for i, (loss, raw, centred) in enumerate(zip(*curves.values(), strict=True)):
+        head = {"singular_entropy": raw, "singular_entropy_centred": centred}
+        lines.append({"step": 10 * i, "excess": loss, "head": head})
     return saturation("analyse").Run({"steps": lines[-1]["step"], "width": 8}, lines)
 
 
@@ -221,15 +221,24 @@ def test_the_turns_and_their_order_are_those_that_were_planted(saturation: Load)
     assert not flat.doubled("raw")
 
 
-def test_the_kept_runs_give_the_kept_tables(saturation: Load) -> None:
-    folder, analyse = Path(__file__).parents[2] / "experiments" / "saturation", saturation("analyse")
-    runs = analyse.read(folder / "results" / "runs")
-    assert analyse.in_short(runs) in (folder / "RUNS.md").read_text()
+def test_the_kept_runs_keep_to_the_bars_and_one_width_gives_its_rows(saturation: Load) -> None:
+    analyse = saturation("analyse")
+    runs = analyse.read(KEPT / "results" / "runs")
     for run in runs:
         assert run.settings["parameters"] <= 100_000
         assert run.settings["tokens"] >= 10_000 * run.settings["parameters"]
         assert run.of("step")[-1] == run.settings["steps"]
         assert np.isfinite(run.of("excess")).all()
+    some = analyse.turns([run for run in runs if run.settings["width"] == 32])
+    assert {*some.splitlines()} <= {*(KEPT / "RUNS.md").read_text().splitlines()}
+
+
+@pytest.mark.slow
+def test_the_kept_runs_give_the_kept_tables(saturation: Load) -> None:
+    analyse = saturation("analyse")
+    runs, kept = analyse.read(KEPT / "results" / "runs"), (KEPT / "RUNS.md").read_text()
+    assert analyse.in_short(runs) in kept
+    assert analyse.turns(runs) in kept
 
 
 def test_wiki_is_read_once_and_judged_on_the_other_articles(saturation: Load, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sentences are of class 1 where they hold word0; two of them have quotation marks, and MRPC begins with a mark of byte order."""
+    """Sentences with word0 are of class 1; some have quotation marks, and MRPC begins with a byte order mark."""
     place, draw = tmp_path_factory.mktemp("glue"), random.Random(0)
 
     def sentence(label: int) -> str:
@@ -110,20 +110,13 @@ def test_all_stops_at_its_hours(
     shrink: Load, encoder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shrink("run").main(_arguments(encoder, data, tmp_path, "all", "--cpu-hours", "0"))
-    assert (
-        "stopped before mrpc_all_none_00: the kept runs took 0.00 CPU hours, the limit is 0.0"
-        in capsys.readouterr().err
-    )
+    limit = "the kept runs took 0.00 CPU hours, the limit is 0.0"
+    assert f"stopped before mrpc_all_none_00: {limit}" in capsys.readouterr().err
     assert [file.name for file in (tmp_path / "tiny").iterdir()] == ["results.md"]
 
 
 def test_hours_that_are_spent_stop_no_run_that_is_kept(
-    shrink: Load,
-    encoder: Path,
-    data: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    shrink: Load, encoder: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     plan = shrink("plan")
     planned = [plan.Cell("cola", "none", seed, 128) for seed in range(2)]
@@ -166,9 +159,8 @@ def test_an_encoder_of_another_kind(shrink: Load, encoder: Path, data: Path, tmp
 
     DistilBertTokenizerFast(str(encoder / "vocab.txt")).save_pretrained(tmp_path)
     sizes = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32, "max_position_embeddings": 32}
-    DistilBertModel(DistilBertConfig(vocab_size=len(WORDS) + 5, seq_classif_dropout=0.3, **sizes)).save_pretrained(
-        tmp_path
-    )
+    config = DistilBertConfig(vocab_size=len(WORDS) + 5, seq_classif_dropout=0.3, **sizes)
+    DistilBertModel(config).save_pretrained(tmp_path)
     model = shrink("encoder").Encoder(str(tmp_path), precision="bf16", seed=0)
     states = model.states(model.tokens(shrink("glue").load("mrpc", data).evaluation.texts[:20], 24))
     assert (states.shape, states.dtype, model.dropout.p) == ((20, 16), torch.float32, 0.3)
@@ -192,24 +184,20 @@ def test_the_pilot_is_judged_by_other_items(shrink: Load, data: Path) -> None:
 
 def test_what_cannot_be_read_is_said(shrink: Load, encoder: Path, data: Path, tmp_path: Path) -> None:
     glue, run = shrink("glue"), shrink("run")
-    with pytest.raises(InputError, match=r"train\.tsv of GLUE in MRPC/.*--data"):
-        glue.load("mrpc", tmp_path)
-    with pytest.raises(InputError, match="task of mrpc, cola"):
-        glue.load("rte", data)
     (tmp_path / "CoLA").mkdir()
     (tmp_path / "CoLA/in_domain_train.tsv").write_text("gj04\t1\t\tgood\ngj04\t7\t\tbad\n")
-    with pytest.raises(InputError, match=r"another line 2 of in_domain_train\.tsv"):
-        glue.load("cola", tmp_path)
-    with pytest.raises(InputError, match="without config"):
-        shrink("encoder").Encoder(str(tmp_path), precision="fp32", seed=0)
-    with pytest.raises(InputError, match="NAME=DIR"):
-        run.main(["run", "--task", "cola", "--model", "../up=x"])
-    with pytest.raises(InputError, match="from 64 up"):
-        run.main(["run", "--task", "cola", "--examples", "10"])
-    with pytest.raises(InputError, match="at most 130 examples"):
-        run.main(
-            _arguments(encoder, data, tmp_path / "out", "run", "--task", "mrpc", "--examples", "5000", "--steps", "1")
-        )
+    few = _arguments(encoder, data, tmp_path / "out", "run", "--task", "mrpc", "--examples", "5000", "--steps", "1")
+    for read, message in (
+        (lambda: glue.load("mrpc", tmp_path), r"train\.tsv of GLUE in MRPC/.*--data"),
+        (lambda: glue.load("rte", data), "task of mrpc, cola"),
+        (lambda: glue.load("cola", tmp_path), r"another line 2 of in_domain_train\.tsv"),
+        (lambda: shrink("encoder").Encoder(str(tmp_path), precision="fp32", seed=0), "without config"),
+        (lambda: run.main(["run", "--task", "cola", "--model", "../up=x"]), "NAME=DIR"),
+        (lambda: run.main(["run", "--task", "cola", "--examples", "10"]), "from 64 up"),
+        (lambda: run.main(few), "at most 130 examples"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read()
 
 
 def test_a_broken_result_is_named(shrink: Load, tmp_path: Path) -> None:
@@ -220,9 +208,8 @@ def test_a_broken_result_is_named(shrink: Load, tmp_path: Path) -> None:
 
 def test_every_start_of_the_plan_is_balanced(shrink: Load) -> None:
     planned = list(shrink("plan").cells())
-    assert (
-        len(set(planned)) == len(planned) == 2 * ((3 * 10 + 3) + 2 * (3 * 3))
-    )  # tasks, seeds of arms, sizes of few examples
+    starts = 2 * ((3 * 10 + 3) + 2 * (3 * 3))  # tasks, seeds of arms, sizes of few examples
+    assert len(set(planned)) == len(planned) == starts
     counts: Counter[tuple[str, str, str]] = Counter()
     for cell in planned:
         counts[cell.task, cell.size, cell.arm] += 1
@@ -251,10 +238,7 @@ def test_clusters_of_four_points(shrink: Load) -> None:
 @pytest.mark.skipif(not DATA.is_dir(), reason="the files of GLUE are not here")
 def test_the_real_files_have_the_known_sizes(shrink: Load) -> None:
     glue = shrink("glue")
-    sizes = {
-        task: (len(found.train), len(found.evaluation))
-        for task in ("mrpc", "cola")
-        for found in [glue.load(task, DATA)]
-    }
+    found = {task: glue.load(task, DATA) for task in ("mrpc", "cola")}
+    sizes = {task: (len(one.train), len(one.evaluation)) for task, one in found.items()}
     assert sizes == {"mrpc": (3668, 1725), "cola": (8551, 1043)}
     assert len(glue.load("mrpc", DATA, pilot=True).evaluation) == 408

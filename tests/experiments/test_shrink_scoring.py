@@ -22,11 +22,8 @@ def test_metrics_by_hand(shrink: Load) -> None:
 
 def test_metrics_of_one_answer_for_all(shrink: Load) -> None:
     """F1 and Matthews are 0 where their quotient is undefined, without a warning."""
-    assert shrink("scoring").metrics({"tp": 0, "fp": 0, "fn": 4, "tn": 6}) == {
-        "accuracy": 0.6,
-        "f1": 0.0,
-        "matthews": 0.0,
-    }
+    found = shrink("scoring").metrics({"tp": 0, "fp": 0, "fn": 4, "tn": 6})
+    assert found == {"accuracy": 0.6, "f1": 0.0, "matthews": 0.0}
 
 
 def test_differences_are_those_of_sklearn(shrink: Load) -> None:
@@ -36,11 +33,8 @@ def test_differences_are_those_of_sklearn(shrink: Load) -> None:
     a, b = (generator.random((3, 200)) < share for share in (0.7, 0.8))
     found = shrink("scoring").compare(a, b, gold)
     answers = [[np.where(correct, gold, ~gold) for correct in arm] for arm in (a, b)]
-    for name, score in (
-        ("accuracy", sklearn.accuracy_score),
-        ("f1", sklearn.f1_score),
-        ("matthews", sklearn.matthews_corrcoef),
-    ):
+    scores = {"accuracy": sklearn.accuracy_score, "f1": sklearn.f1_score, "matthews": sklearn.matthews_corrcoef}
+    for name, score in scores.items():
         before, after = (np.mean([score(gold, answer) for answer in arm]) for arm in answers)
         assert found[name].value == pytest.approx(after - before)
         assert found[name].low < found[name].value < found[name].high
@@ -67,15 +61,13 @@ def test_the_bootstrap_of_seeds_has_the_textbook_error(shrink: Load) -> None:
     stats = pytest.importorskip("scipy.stats")
     error, t = right.std(ddof=1) / math.sqrt(8), stats.t(7)
     assert found.detectable == pytest.approx((t.ppf(0.975) + t.ppf(0.8)) * error, rel=0.05)
-    assert found.high - found.low == pytest.approx(2 * t.ppf(0.975) * error, rel=0.05), (
-        "Student's, as of any mean of few"
-    )
+    assert found.high - found.low == pytest.approx(2 * t.ppf(0.975) * error, rel=0.05), "Student's"
 
 
 def test_the_interval_of_three_seeds_holds_the_truth_as_often_as_it_says(
     shrink: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No arm is better; seeds move both, and each item is drawn anew. Percentiles of three seeds miss 0 twice as often."""
+    """No arm is better; seeds move both, and items are drawn anew. Percentiles of three seeds miss twice as often."""
     random, scoring, missed = np.random.default_rng(3), shrink("scoring"), 0
     monkeypatch.setattr(scoring, "RESAMPLES", 500)
     for seed in range(150):
@@ -110,21 +102,13 @@ def test_paired_is_students_interval(shrink: Load) -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "sign", "expected"),
-    [
-        (0.1, 0.2, 1, "holds"),
-        (0.1, 0.2, -1, "contradicted"),
-        (-0.2, -0.1, -1, "holds"),
-        (-0.1, 0.1, 1, "undecided"),
-        (0.0, 0.1, 1, "undecided"),
-    ],
+    [(0.1, 0.2, 1, "holds"), (0.1, 0.2, -1, "contradicted"), (-0.2, -0.1, -1, "holds")]
+    + [(low, 0.1, 1, "undecided") for low in (-0.1, 0.0)]
+    + [(None, None, -1, "one seed: not judged")],
 )
-def test_verdicts(shrink: Load, low: float, high: float, sign: int, expected: str) -> None:
-    paired = shrink("scoring").Paired((low + high) / 2, low, high, 5)
+def test_verdicts(shrink: Load, low: float | None, high: float | None, sign: int, expected: str) -> None:
+    paired = shrink("scoring").Paired(-0.3, low, high, 1 if low is None else 5)
     assert shrink("claims").verdict(paired, sign) == expected
-
-
-def test_one_seed_is_not_judged(shrink: Load) -> None:
-    assert shrink("claims").verdict(shrink("scoring").Paired(-0.3, None, None, 1), -1) == "one seed: not judged"
 
 
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -76,10 +76,8 @@ def test_the_directory_opens_and_gives_text_back(tmp_path: Path) -> None:
 
 def test_a_file_of_another_length_is_refused(tmp_path: Path) -> None:
     _planted(tmp_path, tied=True)
-    for name, read in (
-        ("stories260K.bin", convert.read_model),
-        ("tok300.bin", lambda path: convert.read_tokenizer(path, 300)),
-    ):
+    readers = {"stories260K.bin": convert.read_model, "tok300.bin": lambda path: convert.read_tokenizer(path, 300)}
+    for name, read in readers.items():
         (tmp_path / name).write_bytes((tmp_path / name).read_bytes() + bytes(4))
         with pytest.raises(ValueError, match="expected "):
             read(tmp_path / name)

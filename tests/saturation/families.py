@@ -19,14 +19,8 @@ def write_checkpoint(path: Path, head: Array | None, *, table: Array | None = No
     table = generator.standard_normal((V, d)) if table is None else table
     tensors = {"model.embed_tokens.weight": table} | ({} if head is None else {"lm_head.weight": head})
     save_file({name: np.ascontiguousarray(x, np.float32) for name, x in tensors.items()}, path / "model.safetensors")
-    config = {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
-        "vocab_size": V,
-        "hidden_size": table.shape[1],
-        "num_hidden_layers": 0,
-        "tie_word_embeddings": head is None,
-    }
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": V, "num_hidden_layers": 0}
+    config |= {"hidden_size": table.shape[1], "tie_word_embeddings": head is None}
     (path / "config.json").write_text(json.dumps(config))
 
 

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 import uncone
 from tests.report.curves_example import make_rows
-from tests.report.records_example import HOSTILE
 from tests.saturation.test_tensorboard import events
-from uncone import report
 from uncone.errors import InputError
 from uncone.saturation.curves.columns import curves_of
 from uncone.saturation.curves.direction import is_lower_better
@@ -70,20 +68,18 @@ def test_a_frame_of_pandas_and_columns_are_read() -> None:
 
 def test_columns_are_named(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_text(
-        _text(",").replace("step", "seen", 1).replace("value", "lambada_acc", 1).replace("batch_size", "bs", 1)
-    )
-    with pytest.raises(
-        InputError, match=r"a column for the step in .*got columns model, task, .*seen, lambada_acc.*--columns step="
+    text = _text(",").replace("step", "seen", 1).replace("value", "lambada_acc", 1).replace("batch_size", "bs", 1)
+    path.write_text(text)
+    for columns, message in (
+        (None, r"a column for the step in .*got columns model, task, .*seen, lambada_acc.*--columns step="),
+        ({"step": "sen", "value": "lambada_acc"}, r"a column 'sen' for the step.*did you mean 'seen'"),
+        ({"stepp": "seen"}, r"roles out of step, value.*'stepp': did you mean 'step'"),
     ):
-        uncone.judge_curves(path)
+        with pytest.raises(InputError, match=message):
+            uncone.judge_curves(path, columns=columns)
     record = uncone.judge_curves(path, columns={"step": "seen", "value": "lambada_acc", "batch_size": "bs"})
     assert _verdicts(record) == EXPECTED
     assert record.curves[0].settings == {"bs": "1024"}
-    with pytest.raises(InputError, match=r"a column 'sen' for the step.*did you mean 'seen'"):
-        uncone.judge_curves(path, columns={"step": "sen", "value": "lambada_acc"})
-    with pytest.raises(InputError, match=r"roles out of step, value.*'stepp': did you mean 'step'"):
-        uncone.judge_curves(path, columns={"stepp": "seen"})
 
 
 def test_a_named_column_of_values_is_the_metric() -> None:
@@ -97,11 +93,8 @@ def test_a_named_column_of_values_is_the_metric() -> None:
 def _rows(**extra: list[Any]) -> list[dict[str, Any]]:
     """As many curves as `extra` has values, which are their only difference."""
     (name, values), *_ = extra.items()
-    return [
-        {"step": s, "value": 0.1 * i + 1e-3 * s, name: value, "date": f"{i} {s}"}
-        for i, value in enumerate(values)
-        for s in range(1, 21)
-    ]
+    points = [(i, value, s) for i, value in enumerate(values) for s in range(1, 21)]
+    return [{"step": s, "value": 0.1 * i + 1e-3 * s, name: value, "date": f"{i} {s}"} for i, value, s in points]
 
 
 def test_a_further_column_tells_curves_apart_where_steps_repeat() -> None:
@@ -125,23 +118,17 @@ def test_rows_that_repeat_and_steps_with_two_values() -> None:
     assert record.verdict.endswith("1 is undecided.")
 
 
-@pytest.mark.parametrize(
-    ("metrics", "lower"),
-    [
-        (
-            "loss eval_loss val/loss loss/val evalLoss ppl perp word_perplexity bits_per_byte bits_per_byte,none BPB bpc error err top1_error "
-            "error_rate pct_stereotype likelihood_diff nll ce CE cross_entropy crossEntropy wer cer fid kid mse rmse mae brier ece toxicity "
-            "toxicity_score reward_loss neg_log_likelihood minus_acc -acc 1-acc one_minus_f1",
-            True,
-        ),
-        (
-            "acc acc_norm acc,none f1 em exact_match,strict-match bleu rougeL chrf ndcg@10 mrr recall pass@1 neg_loss -loss minus_loss "
-            "val/neg_loss neg_mean_squared_error non_toxicity loss_improvement log_likelihood loss/acc",
-            False,
-        ),
-        ("answer lossless errorless power score 1-shot nonzero negative_recall", None),
-    ],
-)
+LOWER = """
+    loss eval_loss val/loss loss/val evalLoss ppl perp word_perplexity bits_per_byte bits_per_byte,none BPB bpc error
+    err top1_error error_rate pct_stereotype likelihood_diff nll ce CE cross_entropy crossEntropy wer cer fid kid mse
+    rmse mae brier ece toxicity toxicity_score reward_loss neg_log_likelihood minus_acc -acc 1-acc one_minus_f1"""
+HIGHER = """
+    acc acc_norm acc,none f1 em exact_match,strict-match bleu rougeL chrf ndcg@10 mrr recall pass@1 neg_loss -loss
+    minus_loss val/neg_loss neg_mean_squared_error non_toxicity loss_improvement log_likelihood loss/acc"""
+UNKNOWN = "answer lossless errorless power score 1-shot nonzero negative_recall"
+
+
+@pytest.mark.parametrize(("metrics", "lower"), [(LOWER, True), (HIGHER, False), (UNKNOWN, None)])
 def test_where_less_is_better_follows_from_the_words_of_a_name(metrics: str, lower: bool | None) -> None:
     assert {name: is_lower_better(name) for name in metrics.split()} == dict.fromkeys(metrics.split(), lower)
 
@@ -158,9 +145,8 @@ def _falling(**names: str) -> list[dict[str, Any]]:
 
 def test_a_direction_that_nobody_said_is_in_the_verdict() -> None:
     record = uncone.judge_curves([*_falling(metric="glory"), *_falling(metric="acc")])
-    assert record.verdict.endswith(
-        "declined late: 1 of glory, 1 of acc. Higher was taken as better for 'glory', whose direction is not known (lower=, --lower)."
-    )
+    taken = "Higher was taken as better for 'glory', whose direction is not known (lower=, --lower)."
+    assert record.verdict.endswith(f"declined late: 1 of glory, 1 of acc. {taken}")
     record = uncone.judge_curves([*_falling(metric="glory"), *_falling(metric="acc")], lower=["glory"])
     assert [curve.declined for curve in record.curves] == [False, True]
     assert "taken" not in record.verdict
@@ -187,20 +173,15 @@ def test_cells_that_are_no_numbers_leave_a_curve_undecided() -> None:
     early = [{"model": "early", "step": f"step{s}", "value": 0.5} for s in range(1, 21)]
     gaps = [{"model": "gaps", "step": s, "value": "" if s in (3, 9) else s / 20} for s in range(1, 21)]
     record = uncone.judge_curves([*bad, *early, *gaps])
-    assert [curve.reason for curve in record.curves] == [
-        "a value that is no number: 'n/a'",
-        "a step that is no number: 'step1'",
-        "",
-    ]
+    reasons = ["a value that is no number: 'n/a'", "a step that is no number: 'step1'", ""]
+    assert [curve.reason for curve in record.curves] == reasons
     assert record.curves[2].notes == ("2 checkpoints without a value",)
     beside = [{**row, "stderr": 0.1} for row in (*bad, *gaps)]
     (family,) = uncone.judge_curves(beside).families
     (alone,) = uncone.judge_curves([row for row in beside if row["model"] == "gaps"]).families
     assert family.error_ratio == alone.error_ratio
     assert family.error_ratio >= 1
-    assert record.notes == (
-        "1 curve has no standard errors: the jitter between checkpoints alone is their noise, which finds less.",
-    )
+    assert record.notes[0].startswith("1 curve has no standard errors")
 
 
 def test_a_curve_that_is_judged_later_may_begin_with_anything() -> None:
@@ -231,22 +212,15 @@ def test_one_bad_curve_does_not_undo_the_others(cells: list[tuple[Any, Any, Any]
 def test_curves_without_any_value_one_point_or_steps_in_words() -> None:
     steps = range(1, 31)
     made = {
-        "empty": [(s, "") for s in steps],
-        "nan": [(s, math.nan) for s in steps],
-        "one": [(5, 0.5)],
-        "twice": [(5, 0.1 * s) for s in steps],
-        "words": [(f"step {s}", 0.1 * s) for s in steps],
+        "no checkpoint has a value": [(s, "") for s in steps],
+        "the value at step 1 is nan:": [(s, math.nan) for s in steps],
+        "1 checkpoint: a curve has m": [(5, 0.5)],
+        "two values at step 5: give": [(5, 0.1 * s) for s in steps],
+        "a step that is no number: '": [(f"step {s}", 0.1 * s) for s in steps],
     }
-    rows = [{"task": name, "step": s, "value": v} for name, points in made.items() for s, v in points]
-    record = uncone.judge_curves([*rows, *({"task": "acc", **row} for row in _falling())])
-    assert {curve.task: curve.reason[:27] for curve in record.curves} == {
-        "empty": "no checkpoint has a value",
-        "nan": "the value at step 1 is nan:",
-        "one": "1 checkpoint: a curve has m",
-        "twice": "two values at step 5: give ",
-        "words": "a step that is no number: '",
-        "acc": "",
-    }
+    rows = [{"task": reason, "step": s, "value": v} for reason, points in made.items() for s, v in points]
+    record = uncone.judge_curves([*rows, *({"task": "", **row} for row in _falling())])
+    assert [curve.reason[: len(curve.task)] for curve in record.curves] == [*made, ""]
 
 
 @pytest.mark.parametrize(
@@ -283,42 +257,26 @@ def test_a_table_that_is_none_is_refused(tmp_path: Path, text: str, said: str) -
 
 def test_what_is_not_there_or_no_source(tmp_path: Path) -> None:
     (tmp_path / "curves.csv").write_text("step,value\n")
-    with pytest.raises(InputError, match=r"did you mean 'curves.csv'"):
-        uncone.judge_curves(tmp_path / "curve.csv")
-    with pytest.raises(InputError, match=r"results\*.json of lm-evaluation-harness, event files"):
-        uncone.judge_curves(tmp_path)
-    with pytest.raises(InputError, match="got int"):
-        uncone.judge_curves(3)
-    with pytest.raises(InputError, match="one length"):
-        uncone.judge_curves({"step": [1], "value": [1, 2]})
-    with pytest.raises(InputError, match="alpha between 0 and 1, got 5"):
-        uncone.judge_curves(ROWS, alpha=5)
-    with pytest.raises(InputError, match="a seed"):
-        uncone.judge_curves(ROWS, seed=-1)
-
-
-def test_hostile_names_reach_no_page_or_terminal() -> None:
-    record = uncone.judge_curves([row | {"model": HOSTILE, "task": HOSTILE} for row in ROWS if row["model"] == "a"])
-    assert record.curves[0].declined
-    page = report.to_html(record)
-    assert "<script>alert" not in page
-    assert "\x1b" not in page
+    for source, options, message in (
+        (tmp_path / "curve.csv", {}, r"did you mean 'curves.csv'"),
+        (tmp_path, {}, r"results\*.json of lm-evaluation-harness, event files"),
+        (3, {}, "got int"),
+        ({"step": [1], "value": [1, 2]}, {}, "one length"),
+        (ROWS, {"alpha": 5}, "alpha between 0 and 1, got 5"),
+        (ROWS, {"seed": -1}, "a seed"),
+    ):
+        with pytest.raises(InputError, match=message):
+            uncone.judge_curves(source, **options)
 
 
 # lm-evaluation-harness
 
 
 def _harness(model: str, step: int, value: float, **more: Any) -> dict[str, Any]:
+    acc = {"acc,none": value, "acc_stderr,none": 0.005}
+    perplexity = {"perplexity,none": 1 / value, "perplexity_stderr,none": "N/A"}
     return {
-        "results": {
-            "lambada_openai": {
-                "alias": "lambada_openai",
-                "acc,none": value,
-                "acc_stderr,none": 0.005,
-                "perplexity,none": 1 / value,
-                "perplexity_stderr,none": "N/A",
-            }
-        },
+        "results": {"lambada_openai": {"alias": "lambada_openai", **acc, **perplexity}},
         "n-shot": {"lambada_openai": 0},
         "higher_is_better": {"lambada_openai": {"acc": True, "perplexity": False}},
         "config": {"model": "hf", "model_args": f"pretrained={model},revision=step{step}"},
@@ -364,21 +322,12 @@ def test_the_step_is_that_of_the_revision_the_path_or_the_folder(tmp_path: Path,
 
 
 def test_results_of_the_old_form_and_without_steps(tmp_path: Path) -> None:
-    old = {
-        "results": {"piqa": {"acc": 0.6, "acc_stderr": 0.01}},
-        "config": {"model_args": "pretrained=m,revision=step9", "num_fewshot": 5},
-    }
+    config = {"model_args": "pretrained=m,revision=step9", "num_fewshot": 5}
+    old = {"results": {"piqa": {"acc": 0.6, "acc_stderr": 0.01}}, "config": config}
     (tmp_path / "results.json").write_text(json.dumps(old))
     columns = open_table(tmp_path / "results.json").columns
-    assert {name: list(cells) for name, cells in columns.items()} == {
-        "model": ["m"],
-        "step": [9],
-        "task": ["piqa"],
-        "metric": ["acc"],
-        "value": [0.6],
-        "stderr": [0.01],
-        "shots": ["5"],
-    }
+    row = {"model": "m", "step": 9, "task": "piqa", "metric": "acc", "value": 0.6, "stderr": 0.01, "shots": "5"}
+    assert {name: list(cells) for name, cells in columns.items()} == {name: [cell] for name, cell in row.items()}
     (tmp_path / "results.json").write_text(json.dumps(_harness("m", 1, 0.5, config={})))
     with pytest.raises(InputError, match="names no step"):
         open_table(tmp_path)
@@ -388,24 +337,18 @@ def test_results_of_the_old_form_and_without_steps(tmp_path: Path) -> None:
 
 
 def test_the_losses_of_a_trainer_are_curves(tmp_path: Path) -> None:
-    history = [
-        {"epoch": s / 100, "step": s, "loss": 3 - s / 100, "learning_rate": 1e-3, "grad_norm": 1.0}
-        for s in range(1, 41)
-    ]
-    history += [
-        {"step": s, "eval_loss": 3 + 0.01 * s, "eval_runtime": 2.0, "eval_samples_per_second": 9.0}
-        for s in range(1, 41)
-    ]
+    steps, beside = range(1, 41), {"learning_rate": 1e-3, "grad_norm": 1.0}
+    history = [{"epoch": s / 100, "step": s, "loss": 3 - s / 100, **beside} for s in steps]
+    beside = {"eval_runtime": 2.0, "eval_samples_per_second": 9.0}
+    history += [{"step": s, "eval_loss": 3 + 0.01 * s, **beside} for s in steps]
     for upto in (20, 80):
         folder = tmp_path / f"checkpoint-{upto}"
         folder.mkdir()
         state = {"global_step": upto, "train_batch_size": 8, "log_history": history[:upto]}
         (folder / "trainer_state.json").write_text(json.dumps(state))
     record = uncone.judge_curves(tmp_path)
-    assert {(c.task, c.metric, c.checkpoints, c.declined) for c in record.curves} == {
-        ("train", "loss", 40, False),
-        ("eval", "loss", 40, True),
-    }
+    found = [(c.task, c.metric, c.checkpoints, c.declined) for c in record.curves]
+    assert found == [("train", "loss", 40, False), ("eval", "loss", 40, True)]
     assert record.curves[0].settings == {"batch_size": "8"}
     assert record.curves[0].model == tmp_path.name
     assert uncone.judge_curves(folder / "trainer_state.json").curves[0].declined is not None

@@ -1,4 +1,4 @@
-"""The verdict on a curve: the measured table, planted declines, what never declines, Holm, and what cannot be judged."""
+"""The verdict on a curve: the measured table, planted declines, what never declines, and what cannot be judged."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -60,8 +60,7 @@ def test_the_measured_table_is_reproduced(pythia: CurveVerdicts) -> None:
         c = found[model]
         numbers = (c.decline, c.decline_error, c.decline_z, c.contrast, c.contrast_error, c.contrast_z)
         for number, expected, digits in zip(numbers, row, (4, 4, 2, 4, 4, 2), strict=True):
-            assert number is not None
-            # the z of models of little jitter rest on the mean standard error: over which checkpoints, the note leaves open
+            # the z of models of little jitter rest on the mean standard error: the note leaves open, of which steps
             assert number == pytest.approx(expected, abs=0.6 * 10**-digits, rel=0.004 if digits == 2 else 0)
 
 
@@ -108,11 +107,8 @@ def test_a_planted_decline_is_found_and_its_family_is_not(errors: float | None) 
     assert found >= 4  # the chance of finding one of this size is 0.9 and more
     assert {v.noise for v in verdicts} == {"jitter" if errors is None else "standard errors"}
     assert (family.error_ratio is None) == (errors is None)
-    change = verdicts[0]
-    assert change.change_low is not None
-    assert change.change_high is not None
-    assert change.change_low <= 24
-    assert change.change_high >= 16
+    assert verdicts[0].change_low <= 24
+    assert verdicts[0].change_high >= 16
 
 
 def test_less_is_better_is_the_same_upside_down() -> None:
@@ -120,8 +116,7 @@ def test_less_is_better_is_the_same_upside_down() -> None:
     down = judge([replace(curve, values=-curve.values, lower=True) for curve in _planted(10.0)])[0]
     for a, b in zip(up, down, strict=True):
         assert (a.declined, a.p_peak, a.p_contrast, a.decline) == (b.declined, b.p_peak, b.p_contrast, b.decline)
-        assert b.contrast == -(a.contrast or 0.0)
-        assert b.peak == -(a.peak or 0.0)
+        assert (b.contrast, b.peak) == (-a.contrast, -a.peak)
 
 
 @given(st.floats(1e-6, 1e6), st.floats(-100, 100))
@@ -216,11 +211,8 @@ def test_the_record_says_its_verdict_and_has_its_settings() -> None:
     assert record.verdict == "2 of 4 curves of lambada acc (v1, 0 shots) declined late: a, b; 1 is undecided."
     assert [c.declined for c in record.curves] == [True, True, False, None]
     assert record.to_rows()[0]["batch_size"] == "1024"
-    charts = [chart for block in record.blocks() for chart in getattr(block, "charts", ())]
-    assert len(charts) == 2
-    assert charts[0].curves[0].y[charts[0].curves[0].marked[0]] == record.curves[0].peak
-    assert CurveVerdicts.from_json(record.to_json()) == record
-    assert str(record) == record.verdict
+    first, _ = [chart for block in record.blocks() for chart in getattr(block, "charts", ())]
+    assert first.curves[0].y[first.curves[0].marked[0]] == record.curves[0].peak
 
 
 def test_none_declined_is_said() -> None:

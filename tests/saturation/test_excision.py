@@ -74,9 +74,8 @@ def test_numbers_are_those_of_a_loop() -> None:
         g = (head - head.mean(0)).T @ (head - head.mean(0))
         row = next(row for row in found.rows if (row.directions, row.k) == (kind, 3))
         assert row.change.value == pytest.approx(float(loss) - found.loss, abs=1e-5)
-        assert row.energy == pytest.approx(
-            1 - float((kept - mean).square().sum() / (wide - mean).square().sum()), abs=1e-6
-        )
+        left = float((kept - mean).square().sum() / (wide - mean).square().sum())
+        assert row.energy == pytest.approx(1 - left, abs=1e-6)
         assert row.alignment == pytest.approx(float((s * g).sum() / s.norm() / g.norm()), abs=1e-6)
         u, w = torch.linalg.eigh(s)[1][:, -2:], torch.linalg.eigh(g)[1][:, -2:]
         assert row.overlap == pytest.approx(float(torch.linalg.svdvals(u.T @ w).square().mean()), abs=1e-6)

@@ -26,10 +26,9 @@ def _random(n: int, v: int, d: int, seed: int = 0, **more: float) -> States:
     return _states(torch.randn(v, d), torch.randn(n, d), torch.randint(0, v, (n,)), **more)  # type: ignore[arg-type]
 
 
-def _all(share: GradientShare) -> tuple[float, float, float, float]:
+def _all(share: GradientShare) -> tuple[float, ...]:
     one = share.groups[0]
-    values = one.mean_norms.value, one.sum_norms.value, one.mean_squares.value, one.sum_squares.value
-    return tuple(float(value) for value in values if value is not None)  # type: ignore[return-value]
+    return tuple(of.value for of in (one.mean_norms, one.sum_norms, one.mean_squares, one.sum_squares))
 
 
 @pytest.mark.parametrize("cap", [None, 1.5])
@@ -65,8 +64,7 @@ def test_a_head_of_the_first_tokens_keeps_their_part_of_a_capped_gradient() -> N
     v, d, cap = 12, 4, 3.0
     given_ = _states(torch.eye(v)[:, :d], torch.zeros(6, d), torch.tensor([0, 1, 2, 5, 6, 7]), cap=cap)
     whole = (1 - 1 / v) ** 2 + (v - 1) / v**2  # of all of g
-    of_first = (1 - 1 / v) ** 2 + (d - 1) / v**2
-    of_others = d / v**2
+    of_first, of_others = (1 - 1 / v) ** 2 + (d - 1) / v**2, d / v**2
     expected = (of_first / whole + of_others / whole) / 2
     assert _all(kept_gradient_share(given_))[2] == pytest.approx(expected, rel=1e-5)
 
@@ -91,12 +89,8 @@ def test_a_head_of_full_rank_keeps_everything() -> None:
 
 def test_a_repeated_column_counts_once() -> None:
     given_ = _random(50, 25, 4)
-    doubled = _states(
-        torch.cat([given_.head, given_.head[:, :1]], 1),
-        torch.cat([given_.states, torch.zeros(50, 1)], 1),
-        given_.labels,
-    )
-    one, two = kept_gradient_share(given_), kept_gradient_share(doubled)
+    head, states = torch.cat([given_.head, given_.head[:, :1]], 1), torch.cat([given_.states, torch.zeros(50, 1)], 1)
+    one, two = (kept_gradient_share(of) for of in (given_, _states(head, states, given_.labels)))
     assert two.rank == one.rank == 4 < two.dimensions == 5
     assert _all(two) == pytest.approx(_all(one), rel=1e-5)
 
@@ -115,8 +109,7 @@ def test_groups_are_of_the_targets_frequency() -> None:
     told = {group.name: (group.tokens, group.ids) for group in share.groups}
     assert told == {"all": (100, 5), "frequent": (80, 2), "medium": (16, 2), "rare": (4, 1)}
     everything = share.groups[0].sum_squares
-    assert everything.interval is not None
-    assert everything.interval[0] < (everything.value or 0) < everything.interval[1]
+    assert everything.interval[0] < everything.value < everything.interval[1]
 
 
 @pytest.mark.parametrize(("rank", "n"), [(1, 3), (5, 20), (64, 511), (768, 50256)])

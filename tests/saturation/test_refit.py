@@ -63,9 +63,8 @@ def test_the_full_rank_refit_is_that_of_scikit_learn() -> None:
     s = made(3000, 5, 4, size=0.6)
     problem, head, _ = _problem(s, 0.0)
     found, fit = full_rank(problem, head, 300, 1e-9)
-    theirs = linear.LogisticRegression(C=1e8, fit_intercept=False, tol=1e-10, max_iter=5000).fit(
-        s.states.double().numpy(), s.labels.numpy()
-    )
+    theirs = linear.LogisticRegression(C=1e8, fit_intercept=False, tol=1e-10, max_iter=5000)
+    theirs.fit(s.states.double().numpy(), s.labels.numpy())
     weight = torch.from_numpy(theirs.coef_)
     assert fit.objective == pytest.approx(float(_by_autograd(s, 0.0, weight)), abs=1e-9)
     torch.testing.assert_close(found - found.mean(0), weight - weight.mean(0), atol=2e-4, rtol=1e-3)

@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,11 +24,12 @@ def _files(tmp_path: Path) -> list[str | Path]:
     return ["--json", tmp_path / "result.json", "--html", tmp_path / "result.html"]
 
 
-def _answered(tmp_path: Path, done: tuple[int, str, str]) -> Record:
+def _answered(tmp_path: Path, done: tuple[int, str, str], kind: type[Record]) -> Any:
     """The record that was written; its verdict was printed first and stands on the page."""
     status, out, error = done
     assert (status, error) == (0, "")
     record = load_record(tmp_path / "result.json")
+    assert isinstance(record, kind)
     verdict = str(record).splitlines()[0]
     assert verdict.split()[0] in out.partition("\n\n")[0]
     assert " ".join(verdict.split()[:3]) in (tmp_path / "result.html").read_text()
@@ -39,19 +41,16 @@ def _curves(folder: Path) -> Path:
     noise = np.random.default_rng(0).normal(0, 0.003, (2, len(steps)))
     rising = 0.4 - 0.3 * np.exp(-steps / 4000)
     falling = rising - 0.15 * np.maximum(steps / 40000 - 0.4, 0)
-    rows = [
-        f"{model},lambada,{step},{value:.5f},0.003"
-        for model, values in (("small", falling + noise[0]), ("large", rising + noise[1]))
-        for step, value in zip(steps.tolist(), values.tolist(), strict=True)
-    ]
+    models = {"small": falling + noise[0], "large": rising + noise[1]}
+    points = [(model, *point) for model, values in models.items() for point in zip(steps, values, strict=True)]
+    rows = [f"{model},lambada,{step},{value:.5f},0.003" for model, step, value in points]
     (folder / "curves.csv").write_text("\n".join(["model,task,iteration,value,stderr", *rows]) + "\n")
     return folder / "curves.csv"
 
 
 def test_curves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done = _run(capsys, "curves", _curves(tmp_path), "--columns", "step=iteration", "value=value", *_files(tmp_path))
-    record = _answered(tmp_path, done)
-    assert isinstance(record, CurveVerdicts)
+    record = _answered(tmp_path, done, CurveVerdicts)
     assert {curve.model: curve.declined for curve in record.curves} == {"small": True, "large": False}
 
 
@@ -59,8 +58,7 @@ def test_a_scaling_law(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     rows = [f"m{n:g},{n:g},3e11,{119.09 / n**0.246 + 410.7 / 3e11**0.28 + 1.69}" for n in (1e8, 4e8, 1e9, 6e9)]
     (tmp_path / "runs.csv").write_text("\n".join(["model,params,t,loss", *rows]) + "\n")
     given = ["--columns", "n=params", "--fixed", "B=410.7", "beta=0.28", "E=1.69", "--smallest", "2e8"]
-    record = _answered(tmp_path, _run(capsys, "law", tmp_path / "runs.csv", *given, *_files(tmp_path)))
-    assert isinstance(record, ScalingLaw)
+    record = _answered(tmp_path, _run(capsys, "law", tmp_path / "runs.csv", *given, *_files(tmp_path)), ScalingLaw)
     values = {constant.name: constant.value for constant in record.constants}
     assert (values["A"], values["alpha"]) == (pytest.approx(119.09, rel=1e-3), pytest.approx(0.246, rel=1e-4))
     assert [run.fitted for run in record.runs] == [False, True, True, True]
@@ -71,8 +69,7 @@ def test_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     table = table_of(losses(4, 9), tmp_path / "losses.csv")
     given = ["checkpoints", *sorted((tmp_path / "run").iterdir()), "--losses", table]
     kept = ["--out", tmp_path / "trace.jsonl"]
-    record = _answered(tmp_path, _run(capsys, *given, *kept, *_files(tmp_path)))
-    assert isinstance(record, CheckpointTrace)
+    record = _answered(tmp_path, _run(capsys, *given, *kept, *_files(tmp_path)), CheckpointTrace)
     assert len(record.checkpoints) == 9
     assert len((tmp_path / "trace.jsonl").read_text().splitlines()) >= 9
     assert _run(capsys, *given, *kept)[0] == 0
@@ -89,10 +86,8 @@ def test_a_head(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "text.txt").write_text(TEXT * (1 + 6000 // len(TEXT)))
     capsys.readouterr()  # transformers tells of what it wrote
     given = ["head", tmp_path / "model", "--text", tmp_path / "text.txt", "--ranks", "2", "4"]
-    record = _answered(tmp_path, _run(capsys, *given, *_files(tmp_path)))
-    assert isinstance(record, HeadExamination)
+    record = _answered(tmp_path, _run(capsys, *given, *_files(tmp_path)), HeadExamination)
     assert record.rank.ranks[:2] == (2, 4)
-    assert record.contexts is not None
     assert record.contexts.tokens > 100
 
 
@@ -101,8 +96,7 @@ def test_contexts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = np.random.default_rng(0).zipf(1.5, 4000) % 50
     (tmp_path / "text.txt").write_text(" ".join(f"w{word}" for word in words))
     given = ["contexts", tmp_path / "text.txt", "--order", "3", "--dimensions", "20"]
-    record = _answered(tmp_path, _run(capsys, *given, *_files(tmp_path)))
-    assert isinstance(record, ContextRank)
+    record = _answered(tmp_path, _run(capsys, *given, *_files(tmp_path)), ContextRank)
     assert (record.order, record.tokens) == (3, 4000)
 
 
@@ -116,10 +110,7 @@ def test_contexts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["curves", "x.csv", "--columns", "step"], "expected --columns NAME=VALUE, got 'step'"),
         (["curves", "x.csv", "--columns", "step=a", "step=b"], "expected one --columns of step, got two"),
         (["law", "x.csv", "--fixed", "B=much"], "expected --fixed NAME=VALUE, got 'B=much': give a number"),
-        (
-            ["head", "m", "--text", "x.csv", "--ranks", "4", "x"],
-            'Invalid value for --ranks: unable to convert "x" into int',
-        ),
+        (["head", "m", "--text", "x.csv", "--ranks", "4", "x"], 'for --ranks: unable to convert "x" into int'),
         (["curves", "x.csv"], "expected a column for the step"),
         (["curves", "missing.csv"], "cannot read"),
         (["curves", "x.csv", "--alpha", "2"], "expected alpha between 0 and 1"),
@@ -142,6 +133,5 @@ def test_steps_of_checkpoints_without_names(tmp_path: Path, capsys: pytest.Captu
     for path, name in zip(paths, ("first", "second"), strict=True):
         path.rename(tmp_path / name)
     options = ["checkpoints", tmp_path / "first", tmp_path / "second", "--steps", "7", "3", *_files(tmp_path)]
-    record = _answered(tmp_path, _run(capsys, *options))
-    assert isinstance(record, CheckpointTrace)
+    record = _answered(tmp_path, _run(capsys, *options), CheckpointTrace)
     assert [(Path(one.name).name, one.step) for one in record.checkpoints] == [("second", 3), ("first", 7)]

@@ -4,6 +4,8 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,14 @@ from uncone.saturation.checkpoints.order import find_turns, phases
 from uncone.saturation.checkpoints.record import CheckpointTrace
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_draws() -> Iterator[None]:
+    """Of the bootstrap, whose number no test here is about."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("uncone.saturation.checkpoints.trace_checkpoints.find_turns", partial(find_turns, draws=400))
+        yield
+
+
 @pytest.fixture(scope="module")
 def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("family")
@@ -33,27 +43,25 @@ def trace(family: Path) -> CheckpointTrace:
     return trace_checkpoints(family, losses=losses(17))
 
 
-@pytest.mark.parametrize(
-    ("turn", "order", "said"),
-    [
-        (17, "before", "Geometry turned before the loss"),
-        (5, "after", "Geometry turned after the loss"),
-        (10, "not apart", "Geometry turned at a time not apart from the loss"),
-    ],
-)
-def test_a_planted_order_is_found(family: Path, turn: int, order: str, said: str) -> None:
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Three checkpoints."""
+    for place in range(3):
+        write_checkpoint(tmp_path / f"runs/step{place}", head_at(place, 1))
+    return tmp_path / "runs"
+
+
+@pytest.mark.parametrize(("turn", "order"), [(17, "before"), (5, "after"), (10, "not apart")])
+def test_a_planted_order_is_found(family: Path, turn: int, order: str) -> None:
     found = trace_checkpoints(family, losses=losses(turn, noise=0.03))
-    assert found.verdict.startswith(said)
+    said = {"before": "before the loss", "after": "after the loss"}.get(order, "at a time not apart from the loss")
+    assert found.verdict.startswith(f"Geometry turned {said}")
     assert found.verdict.endswith("An order in time shows no cause.")
     rows = {row.name: row for row in found.turns}
-    assert rows["head_entropy_centered"].order == order
-    geometry = rows["head_entropy_centered"]
-    assert geometry.low is not None
-    assert geometry.high is not None
+    geometry, loss = rows["head_entropy_centered"], rows["loss"]
+    assert geometry.order == order
     assert geometry.low <= 1000 <= geometry.high
-    assert rows["loss"].low is not None
-    assert rows["loss"].high is not None
-    assert rows["loss"].low <= 100 * turn <= rows["loss"].high
+    assert loss.low <= 100 * turn <= loss.high
     assert not rows["table_rankme"].turned
 
 
@@ -67,16 +75,14 @@ def test_a_loss_that_never_turns_is_said_to(family: Path) -> None:
 def test_the_numbers_of_a_checkpoint(trace: CheckpointTrace) -> None:
     one = trace.checkpoints[3]
     head = head_at(3, 10).astype(np.float32).astype(np.float64)
-    for name, centered, w in (("head_entropy", False, head), ("head_entropy_centered", True, head - head.mean(axis=0))):
-        s = np.linalg.svd(w, compute_uv=False)
+    raw, centered = (np.linalg.svd(w, compute_uv=False) for w in (head, head - head.mean(axis=0)))
+    for name, values, s in (("", one.singular_values, raw), ("_centered", one.centered, centered)):
         p = s**2 / (s**2).sum()
-        assert one.values[name] == pytest.approx(math.log(D) + (p * np.log(p)).sum(), abs=1e-5)
-        np.testing.assert_allclose(one.centered if centered else one.singular_values, s, rtol=1e-4)
-    s = np.linalg.svd(head, compute_uv=False)
-    p = s / s.sum()
+        assert one.values[f"head_entropy{name}"] == pytest.approx(math.log(D) + (p * np.log(p)).sum(), abs=1e-5)
+        np.testing.assert_allclose(values, s, rtol=1e-4)
+    p = raw / raw.sum()
     assert one.values["head_rankme"] == pytest.approx(math.exp(-(p * np.log(p)).sum()), rel=1e-4)
-    assert one.step == 300
-    assert one.shape == (V, D)
+    assert (one.step, one.shape) == (300, (V, D))
     assert one.values["loss"] == pytest.approx(losses(17)[3][1])
 
 
@@ -89,7 +95,6 @@ def test_the_trace_has_every_view(trace: CheckpointTrace, tmp_path: Path) -> Non
     assert len(trace.to_rows()) == N
     trace.save(tmp_path / "a.json")
     again = load_record(tmp_path / "a.json")
-    assert isinstance(again, CheckpointTrace)
     assert again.to_json() == trace.to_json()
     assert report.to_html(again) == page
 
@@ -104,7 +109,7 @@ def test_steps_on_a_wide_scale_have_a_logarithmic_axis(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_goes_on(family: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, read = tmp_path / "kept.jsonl", list[int]()
+    out, read, places = tmp_path / "kept.jsonl", list[int](), checkpoints.places_of([family])
     own = checkpoints.read_checkpoint
 
     def counted(place: checkpoints.Place, text: None = None) -> checkpoints.Checkpoint:
@@ -121,52 +126,46 @@ def test_an_interrupted_run_goes_on(family: Path, tmp_path: Path, monkeypatch: p
     assert len(lines) == 9
     out.write_text("\n".join(lines)[:-40])  # as a writer without whole writes would leave it
     read += [0] * 2
-    whole = trace_checkpoints(family, out=out)
+    whole = checkpoints.read_checkpoints(places, out=out)
     assert read[11:] == list(range(800, 2400, 100))
-    assert whole == trace_checkpoints(family, out=out)
+    assert whole == checkpoints.read_checkpoints(places, out=out)
     assert len(read) == 27
     assert len(out.read_text().splitlines()) == N
     monkeypatch.undo()
-    assert whole.checkpoints == trace_checkpoints(family).checkpoints
+    assert whole == checkpoints.read_checkpoints(places)
 
 
-def test_a_changed_checkpoint_is_read_anew_and_a_bad_one_again(tmp_path: Path) -> None:
-    folder, out = tmp_path / "runs", tmp_path / "kept.jsonl"
-    for place in range(3):
-        write_checkpoint(folder / f"step{place}", head_at(place, 1))
-    (folder / "step1" / "model.safetensors").write_bytes(b"no tensors")
-    first = trace_checkpoints(folder, out=out)
+def test_a_changed_checkpoint_is_read_anew_and_a_bad_one_again(runs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "kept.jsonl"
+    (runs / "step1" / "model.safetensors").write_bytes(b"no tensors")
+    first = trace_checkpoints(runs, out=out)
     assert [bool(one.failed) for one in first.checkpoints] == [False, True, False]
     assert "1 of 3 checkpoints could not be read." in first.notes
     assert first.checkpoints[1].failed in report.to_html(first)
-    shutil.rmtree(folder / "step1")
-    write_checkpoint(folder / "step1", head_at(1, 1))
-    again = trace_checkpoints(folder, out=out)
+    shutil.rmtree(runs / "step1")
+    write_checkpoint(runs / "step1", head_at(1, 1))
+    again = trace_checkpoints(runs, out=out)
     assert not any(one.failed for one in again.checkpoints)
     assert again.checkpoints[0] == first.checkpoints[0]
 
 
 def test_no_checkpoint_that_could_be_read_is_an_error_with_the_reasons(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "runs"
+    shutil.rmtree(runs / "step0")
     for place in (1, 2):
-        write_checkpoint(folder / f"step{place}", head_at(place, 1))
-        (folder / f"step{place}" / "model.safetensors").write_bytes(b"no tensors")
-    with pytest.raises(
-        InputError, match=r"got 2 that cannot: runs/step1 at step 1: .*model.safetensors.* \(and 1 other reason\)"
-    ):
-        trace_checkpoints(folder)
-    status, out, err = run_command("saturation", capsys, "checkpoints", folder, "--json", tmp_path / "t.json")
+        (runs / f"step{place}" / "model.safetensors").write_bytes(b"no tensors")
+    status, out, err = run_command("saturation", capsys, "checkpoints", runs, "--json", tmp_path / "t.json")
     assert (status, out) == (1, "")
-    assert "expected a checkpoint that can be read, got 2 that cannot" in err
+    said = r"got 2 that cannot: runs/step1 at step 1: .*model.safetensors.* \(and 1 other reason\)"
+    assert re.search(f"expected a checkpoint that can be read, {said}", " ".join(err.split()))
     assert not (tmp_path / "t.json").exists()
 
 
 def test_a_file_of_others_is_not_written_over(family: Path, tmp_path: Path) -> None:
     """Not a line of it: one that is not of this tool is refused with its number, wherever it stands."""
     out = tmp_path / "kept.jsonl"
-    trace_checkpoints(family, out=out)
+    checkpoints.read_checkpoints(checkpoints.places_of([family]), out=out)
     own = out.read_text().splitlines(keepends=True)
     old = '{"key": "0123", "checkpoint": {"name": "a", "step": 1}}\n'
     for lines, number, got in (
@@ -192,24 +191,20 @@ def test_a_file_of_others_is_not_written_over(family: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("cut", [1, 2, 20, 300, 10**6])
-def test_a_last_line_that_was_cut_is_read_again(tmp_path: Path, cut: int) -> None:
-    folder, out = tmp_path / "runs", tmp_path / "kept.jsonl"
-    for place in range(2):
-        write_checkpoint(folder / f"step{place}", head_at(place, 1))
-    whole = trace_checkpoints(folder, out=out)
+def test_a_last_line_that_was_cut_is_read_again(runs: Path, tmp_path: Path, cut: int) -> None:
+    shutil.rmtree(runs / "step2")
+    out = tmp_path / "kept.jsonl"
+    whole = trace_checkpoints(runs, out=out)
     own = out.read_bytes()
     first = own.index(b"\n") + 1
     for rest in (own[max(first + 1, len(own) - cut) :], own[max(first - 1, len(own) - cut) :]):
         out.write_bytes(own.removesuffix(rest))
-        assert trace_checkpoints(folder, out=out) == whole
+        assert trace_checkpoints(runs, out=out) == whole
         assert out.read_bytes().removesuffix(b"\n") == own.removesuffix(b"\n")
 
 
-def test_no_edited_line_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, out = tmp_path / "runs", tmp_path / "kept.jsonl"
-    for place in range(3):
-        write_checkpoint(folder / f"step{place}", head_at(place, 1))
-    places = checkpoints.places_of([folder])
+def test_no_edited_line_is_believed(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, places = tmp_path / "kept.jsonl", checkpoints.places_of([runs])
     whole, refused = checkpoints.read_checkpoints(places, out=out), 0
     own, read = out.read_bytes(), {one.step: one for one in whole}
     monkeypatch.setattr(checkpoints, "read_checkpoint", lambda place, text: read[place.step])
@@ -252,10 +247,8 @@ def test_heads_that_change_shape_are_compared_as_shares(tmp_path: Path) -> None:
         write_checkpoint(tmp_path / f"step{place}", head_at(place, 6, d), table=table)
     found = trace_checkpoints(tmp_path)
     (note,) = (note for note in found.notes if "shape" in note)
-    assert (
-        note
-        == f"The head changes its shape: {V} x {D} from step 0, {V} x {2 * D} from step 8. Entropies are shares of ln d, RankMe of d."
-    )
+    shapes = f"{V} x {D} from step 0, {V} x {2 * D} from step 8"
+    assert note == f"The head changes its shape: {shapes}. Entropies are shares of ln d, RankMe of d."
     (rankme,) = (row for row in found.turns if row.name == "table_rankme")  # of noise: nearly d, and then nearly 2 d
     assert rankme.turned is False
 
@@ -287,19 +280,23 @@ def test_steps_come_from_names_trainers_or_the_caller(tmp_path: Path) -> None:
     paths = [tmp_path / "a", tmp_path / "checkpoint-200", tmp_path / "run_7b_step_300"]
     for path in paths:
         write_checkpoint(path, head_at(0, 0))
+
+    def steps(given: list[Path], of: list[int] | None = None) -> list[int]:
+        return [place.step for place in checkpoints.places_of(given, of)]
+
     with pytest.raises(InputError, match=r"expected a step in the name of .*/a, such as step1000"):
         trace_checkpoints(paths)
     (paths[0] / "trainer_state.json").write_text('{"global_step": 100, "log_history": []}')
-    assert [one.step for one in trace_checkpoints(paths).checkpoints] == [100, 200, 300]
+    assert steps(paths) == [100, 200, 300]
     assert [one.step for one in trace_checkpoints(paths, steps=[3, 2, 1]).checkpoints] == [1, 2, 3]
-    with pytest.raises(InputError, match=r"expected one checkpoint a step, got .*/a and .*checkpoint-200 at step 5"):
-        trace_checkpoints(paths, steps=[5, 5, 6])
-    with pytest.raises(InputError, match="expected a step for each of 3 checkpoints, got 1"):
-        trace_checkpoints(paths, steps=[5])
-    with pytest.raises(InputError, match=r"no checkpoint .*nothing"):
-        trace_checkpoints([tmp_path / "nothing"])
-    with pytest.raises(InputError, match="expected directories of checkpoints, got none"):
-        trace_checkpoints([])
+    for given, of, message in (
+        (paths, [5, 5, 6], r"expected one checkpoint a step, got .*/a and .*checkpoint-200 at step 5"),
+        (paths, [5], "expected a step for each of 3 checkpoints, got 1"),
+        ([tmp_path / "nothing"], None, r"no checkpoint .*nothing"),
+        ([], None, "expected directories of checkpoints, got none"),
+    ):
+        with pytest.raises(InputError, match=message):
+            steps(given, of)
 
 
 def test_losses_from_a_table_a_trainer_or_the_caller(family: Path, tmp_path: Path) -> None:
@@ -317,32 +314,23 @@ def test_losses_from_a_table_a_trainer_or_the_caller(family: Path, tmp_path: Pat
         "1 of 3 losses are not finite and were left out.",
         "1 of 3 losses stand at a step that has another: the last one counts.",
     ]
-    (tmp_path / "b.csv").write_text("step\tvalue\n1\t2\n")
-    with pytest.raises(
-        InputError, match=r"expected the columns step and loss in .*b\.csv, got step, value, without loss"
+    for name, content, message in (
+        ("b.csv", "step\tvalue\n1\t2\n", r"the columns step and loss in .*b\.csv, got step, value, without loss"),
+        ("c.csv", "step,loss\n1,2\nx,3\n", r"a step in row 2 of .*c\.csv, got 'x'"),
+        ("d.json", "[", r"JSON, got .*d\.json"),
+        ("e.csv", "task,metric,step,value\nlambada,acc,100,0.5\n", "the columns step and loss in .*, without loss"),
     ):
-        checkpoints.losses_of(tmp_path / "b.csv", places)
-    (tmp_path / "c.csv").write_text("step,loss\n1,2\nx,3\n")
-    with pytest.raises(InputError, match=r"expected a step in row 2 of .*c\.csv, got 'x'"):
-        checkpoints.losses_of(tmp_path / "c.csv", places)
-    (tmp_path / "d.json").write_text("[")
-    with pytest.raises(InputError, match=r"expected JSON, got .*d\.json"):
-        checkpoints.losses_of(tmp_path / "d.json", places)
-
-
-def test_a_table_without_losses_is_refused(family: Path, tmp_path: Path) -> None:
-    (tmp_path / "curves.csv").write_text("task,metric,step,value\nlambada,acc,100,0.5\n")
-    with pytest.raises(InputError, match=r"expected the columns step and loss in .*, without loss"):
-        trace_checkpoints(family, losses=tmp_path / "curves.csv")
+        (tmp_path / name).write_text(content)
+        with pytest.raises(InputError, match=f"expected {message}"):
+            checkpoints.losses_of(tmp_path / name, places)
 
 
 def test_a_gap_is_named() -> None:
-    made = [checkpoints.Checkpoint("a", step) for step in (100, 200, 300, 900, 1000, 1100)]
-    assert checkpoints.notes_on(made) == [
-        "No checkpoint lies between steps 300 and 900, far apart beside their neighbours."
+    notes = [
+        checkpoints.notes_on([checkpoints.Checkpoint("a", step) for step in steps])
+        for steps in ((100, 200, 300, 900, 1000, 1100), [2**k for k in range(12)])
     ]
-    doubling = [checkpoints.Checkpoint("a", 2**k) for k in range(12)]
-    assert checkpoints.notes_on(doubling) == []
+    assert notes == [["No checkpoint lies between steps 300 and 900, far apart beside their neighbours."], []]
 
 
 def test_a_text_adds_states_and_logits(stories: Path, tmp_path: Path) -> None:
@@ -355,9 +343,8 @@ def test_a_text_adds_states_and_logits(stories: Path, tmp_path: Path) -> None:
     states = states_of(stories, text)
     h, w = states.states.double().numpy(), states.head.double().numpy()
     u = h / np.linalg.norm(h, axis=1, keepdims=True)
-    assert one.values["states_anisotropy"] == pytest.approx(
-        (np.square(u.sum(0)).sum() - len(u)) / (len(u) ** 2 - len(u)), abs=1e-6
-    )
+    cosine = (np.square(u.sum(0)).sum() - len(u)) / (len(u) ** 2 - len(u))
+    assert one.values["states_anisotropy"] == pytest.approx(cosine, abs=1e-6)
     logits = h @ w.T
     centered = logits - logits.mean(axis=1, keepdims=True)
     expected = np.linalg.svd(centered, compute_uv=False)[: len(one.logits)] / np.sqrt(len(h))

@@ -1,4 +1,4 @@
-"""Heads cut in closed form: nested logits against each head alone, optimality against rivals, and bounds that never fail."""
+"""Heads cut in closed form: nested logits against each head alone, optimality against rivals, bounds that hold."""
 
 import numpy as np
 import pytest

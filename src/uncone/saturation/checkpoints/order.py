@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from uncone.records.text import counted
 from uncone.rows import Array
 from uncone.saturation.checkpoints.record import NAMED, Checkpoint, Order, SeriesTurn
 from uncone.saturation.checkpoints.turns import DRAWS, FEWEST, LEVEL, SURE, Turn, find_turn, probability_before
@@ -15,23 +16,19 @@ Points = Sequence[tuple[float, float]]
 GEOMETRY = ("head_entropy_centered", "head_entropy", "logit_entropy", "states_anisotropy")
 """The series that stand for the geometry; the first that is known gives the sentence."""
 LOSSES = ("loss", "text_loss")
-_SIZES = dict.fromkeys(("head_entropy", "head_entropy_centered", "logit_entropy"), math.log) | dict.fromkeys(
-    ("head_rankme", "table_rankme", "states_rankme"), float
-)
-"""What a series is divided by where heads have different widths: a function of the width."""
-_MOST = 200
-"""Points of a series: longer ones become means of neighbours."""
-_NO_CAUSE = "An order in time shows no cause."
+_ENTROPIES = ("head_entropy", "head_entropy_centered", "logit_entropy")
+_SIZES = dict.fromkeys(_ENTROPIES, math.log) | dict.fromkeys(("head_rankme", "table_rankme", "states_rankme"), float)
+"""Of the width: what a series is divided by where heads have different widths."""
+_MOST = 200  # points of a series: longer ones become means of neighbours
 
 
 def series_of(checkpoints: Sequence[Checkpoint], losses: Points) -> dict[str, list[tuple[float, float]]]:
-    """(step, value) of every series. Where heads have different widths, entropies are shares of ln d and RankMe of
-    d."""
+    """(step, value) of every series; of heads of different widths entropies are shares of ln d, RankMe of d."""
     read = [one for one in checkpoints if not one.failed]
-    widths = {one.shape[1] for one in read if one.shape}
+    are_shares = len({one.shape[1] for one in read if one.shape}) > 1
     series: dict[str, list[tuple[float, float]]] = {}
     for name in NAMED:
-        of = _SIZES.get(name) if len(widths) > 1 else None
+        of = _SIZES.get(name) if are_shares else None
         known = [one for one in read if name in one.values]
         points = [(float(o.step), o.values[name] / (of(o.shape[1]) if of and o.shape else 1.0)) for o in known]
         if name == "loss" and losses:
@@ -64,25 +61,18 @@ def find_turns(
     for is_named in (True, False):  # what the sentence may name, and what stands beside it, are questions of their own
         family = [name for name in found if (name in LOSSES + GEOMETRY) is is_named]
         p |= zip(family, holm([found[name].p for name in family]), strict=True)
-    rows = [_row(name, len(thinned[name][0]), thinned[name][0], found.get(name), p) for name in thinned]
+    rows = list[SeriesTurn]()
+    for name, (x, _) in thinned.items():
+        turn = found.get(name)
+        known = () if turn is None else (turn.at, turn.low, turn.high, p[name], turn.correlation, int(x[turn.start]))
+        rows.append(SeriesTurn(name, len(x), p[name] <= LEVEL if known else None, *known))
     turned = {row.name for row in rows if row.turned}
-    rows = [_ordered(row, found, loss) if loss in turned and row.name in turned - set(LOSSES) else row for row in rows]
+    for place, row in enumerate(rows):
+        if loss and loss in turned and row.name in turned - set(LOSSES):
+            before = probability_before(found[row.name], found[loss])
+            order: Order = "before" if before >= SURE else "after" if before <= 1 - SURE else "not apart"
+            rows[place] = replace(row, before_loss=before, order=order)
     return rows, found
-
-
-def _row(name: str, n: int, x: Array, turn: Turn | None, p: Mapping[str, float]) -> SeriesTurn:
-    if turn is None:
-        return SeriesTurn(name, n, None)
-    return SeriesTurn(
-        name, n, p[name] <= LEVEL, turn.at, turn.low, turn.high, p[name], turn.correlation, int(x[turn.start])
-    )
-
-
-def _ordered(row: SeriesTurn, found: Mapping[str, Turn], loss: str | None) -> SeriesTurn:
-    assert loss is not None
-    before = probability_before(found[row.name], found[loss])
-    order: Order = "before" if before >= SURE else "after" if before <= 1 - SURE else "not apart"
-    return replace(row, before_loss=before, order=order)
 
 
 def _thinned(points: Points) -> tuple[Array, Array]:
@@ -98,55 +88,51 @@ def _correlation(one: tuple[Array, Array], other: tuple[Array, Array]) -> float:
     _, i, j = np.intersect1d(one[0], other[0], return_indices=True)
     if len(i) < FEWEST:
         return 0.0
-    a, b = np.diff(one[1][i], 2), np.diff(other[1][j], 2)
-    norm = float(np.linalg.norm(a - a.mean()) * np.linalg.norm(b - b.mean()))
-    return float((a - a.mean()) @ (b - b.mean())) / norm if norm > 0 else 0.0
+    a, b = (d - d.mean() for d in (np.diff(one[1][i], 2), np.diff(other[1][j], 2)))
+    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / norm if norm > 0 else 0.0
 
 
 def sentence(turns: Sequence[SeriesTurn], n: int) -> str:
     """The verdict: whether geometry turned before the loss, after it, or not apart from it."""
     by_name = {turn.name: turn for turn in turns}
-    geometry = next((by_name[name] for name in GEOMETRY if name in by_name), None)
-    loss = next((by_name[name] for name in LOSSES if name in by_name), None)
+    geometry, loss = (next((by_name[o] for o in names if o in by_name), None) for names in (GEOMETRY, LOSSES))
     if n == 0:
         return "No checkpoint could be read."
     if geometry is None:
-        return f"{_checkpoints(n)} without a head: only the token table was read."
+        return f"{counted(n, 'checkpoint')} without a head: only the token table was read."
+    of_geometry, of_loss = _shown(geometry), "" if loss is None else _shown(loss)
+    first = f"T{of_geometry[1:]}"
     if geometry.turned is None:
-        beside = f"; {_told(loss, capital=False)}" if loss is not None and loss.turned else ""
-        return f"{_checkpoints(n)}: a turn needs at least {FEWEST}, so that only the numbers of each are given{beside}."
-    told = _told(geometry)
+        few = f"{counted(n, 'checkpoint')}: a turn needs at least {FEWEST}, so that only the numbers of each are given"
+        return f"{few}; {of_loss}." if loss is not None and loss.turned else f"{few}."
     if loss is None:
-        return f"{told}; whether the loss turned is not known, as none was given."
+        return f"{first}; whether the loss turned is not known, as none was given."
     if loss.turned is None:
-        return f"{told}; the loss has {loss.n} points, of the {FEWEST} that a turn needs."
+        return f"{first}; the loss has {loss.n} points, of the {FEWEST} that a turn needs."
     if not (geometry.turned and loss.turned):
-        return f"{told}; {_told(loss, capital=False)}."
-    way = {"before": "Geometry turned before the loss", "after": "Geometry turned after the loss"}
-    order = way.get(geometry.order, "Geometry turned at a time not apart from the loss")
+        return f"{first}; {of_loss}."
+    ways = {"before": "before the loss", "after": "after the loss"}
+    order = f"Geometry turned {ways.get(geometry.order, 'at a time not apart from the loss')}"
     before = f"P(geometry first) = {geometry.before_loss:.2f}"
-    return f"{order}: {_told(geometry, capital=False)}, {_told(loss, capital=False)}; {before}. {_NO_CAUSE}"
+    return f"{order}: {of_geometry}, {of_loss}; {before}. An order in time shows no cause."
 
 
-def _checkpoints(n: int) -> str:
-    return f"{n:,} {'checkpoint' if n == 1 else 'checkpoints'}"
-
-
-def _told(turn: SeriesTurn, *, capital: bool = True) -> str:
+def _shown(turn: SeriesTurn) -> str:
     title = NAMED[turn.name].title
     name = f"the {title[0].lower()}{title[1:]}"
-    name = f"T{name[1:]}" if capital else name
-    if not turn.turned or turn.at is None or turn.low is None or turn.high is None:
-        return f"{name} shows no sure turn"
-    return f"{name} turned at step {turn.at:,.0f} ({turn.low:,.0f} to {turn.high:,.0f})"
+    return f"{name} turned at step {_span(*turn.ends)}" if turn.ends else f"{name} shows no sure turn"
+
+
+def _span(at: float, low: float, high: float) -> str:
+    return f"{at:,.0f} ({low:,.0f} to {high:,.0f})"
 
 
 def phases(series: Mapping[str, Points], found: Mapping[str, Turn], *, seed: int = 0) -> str:
     """The phases of RankMe, of the states where there are any (Li et al. 2025: collapse, expansion, compression).
 
-    A phase ends where a test with a null found a turn: a collapse in a valley, an expansion at a peak, both with
-        intervals.
-    Both tests are one family (Holm), at the level of every turn.
+    A phase ends where a test with a null found a turn: a collapse in a valley, an expansion at a peak. Both tests are
+    one family (Holm), at the level of every turn.
     """
     name = next((name for name in ("states_rankme", "head_rankme") if name in found), "")
     if not name:
@@ -160,12 +146,10 @@ def phases(series: Mapping[str, Points], found: Mapping[str, Turn], *, seed: int
     whose = f"{NAMED[name].title}, in the phases of Li et al. (2025)"
     if not ends:
         return f"{whose}: no phase was detected."
-    parts = [
-        _phase(phase if at == ends[0][0] or phase == "expansion" else "compression", turns[phase]) for at, phase in ends
-    ]
+    parts = list[str]()
+    for at, phase in ends:
+        is_own = at == ends[0][0] or phase == "expansion"
+        end = turns[phase]
+        parts.append(f"{phase if is_own else 'compression'} until step {_span(end.at, end.low, end.high)}")
     last = "compression" if ends[-1][1] == "expansion" else "expansion"
     return f"{whose}: {', then '.join([*parts, last])}."
-
-
-def _phase(name: str, end: Turn) -> str:
-    return f"{name} until step {end.at:,.0f} ({end.low:,.0f} to {end.high:,.0f})"

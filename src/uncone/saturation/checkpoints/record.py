@@ -1,7 +1,7 @@
 """The record of checkpoints: what their heads' spectra and their loss do over training, and which turned first."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from uncone.records.blocks import (
@@ -26,8 +26,7 @@ from uncone.records.text import count, counted, number, optional
 
 Order = Literal["before", "after", "not apart", ""]
 _DRAWN_RANKS = 24
-_WIDE_STEPS = 100.0
-"""Where the last step is so many times the first, and most steps are early, the axis is logarithmic."""
+_WIDE_STEPS = 100.0  # where the last step is so many times the first, and most steps are early, the axis is logarithmic
 
 
 class Series(NamedTuple):
@@ -62,11 +61,7 @@ NAMED = {series.name: series for series in SERIES}
 
 @part
 class Checkpoint:
-    """One checkpoint: its step, its numbers by the names of `SERIES`, and its leading singular values.
-
-    `singular_values` are of the head as stored, `centered` of the head less its mean row, `logits` of its centred
-    logits over the states of the text. `failed` says why it could not be read; then there is nothing else.
-    """
+    """One checkpoint, with what could be read of it."""
 
     name: str  # its directory, the last two parts
     step: int  # of the training
@@ -82,12 +77,7 @@ class Checkpoint:
 
 @part
 class SeriesTurn:
-    """Where one series turned: `at`, with its interval `low` to `high`, in steps.
-
-    `p` is how often a series that never turns would look so, corrected for the number of series (losses and
-    entropies with the anisotropy of the states, and all others). `turned` is None where
-    too few checkpoints say. `before_loss` is how likely it turned before the loss did.
-    """
+    """Where one series turned; `p` is corrected over losses, entropies and anisotropy, or over all other series."""
 
     name: str  # of the series
     n: int  # points
@@ -101,22 +91,24 @@ class SeriesTurn:
     before_loss: float | None = None  # how likely it turned before the loss
     order: Order = ""  # `before`, `after`, `not apart`, or empty where one of both shows no turn
 
+    @property
+    def ends(self) -> tuple[float, float, float] | None:
+        """`at`, `low` and `high` of a series that turned."""
+        if not self.turned or self.at is None or self.low is None or self.high is None:
+            return None
+        return self.at, self.low, self.high
+
 
 @dataclass(frozen=True)
 class CheckpointTrace(Record):
-    """The result of `trace_checkpoints`: checkpoints by step, and where each series turned.
-
-    `losses` are (step, loss) as given, beside the checkpoints' own steps.
-    """
+    """The result of `trace_checkpoints`: checkpoints by step, and where each series turned."""
 
     KIND: ClassVar[str] = "trace of checkpoints"
     READING: ClassVar[str] = (
         "The singular entropy is the KL divergence from the normalised squared singular values to the uniform "
-        "distribution: "
-        "0 where all directions weigh the same, ln d where one direction is all. A row added to all rows of a head "
-        "changes no "
-        "probability, so that the centred entropy is the one judged. The centred logits do not change either where the "
-        "head is multiplied by a matrix and the states by its inverse."
+        "distribution: 0 where all directions weigh the same, ln d where one direction is all. A row added to all rows "
+        "of a head changes no probability, so that the centred entropy is the one judged. The centred logits do not "
+        "change either where the head is multiplied by a matrix and the states by its inverse."
     )
 
     name: str  # the folder of the checkpoints
@@ -143,20 +135,16 @@ class CheckpointTrace(Record):
         turns = () if few else (Table(columns, tuple(map(_turn_row, self.turns)), columns[1:5]),)
         profiles = self._profiles()
         charts = tuple(chart for group in _GROUPS[bool(profiles) :] if (chart := self._chart(*group)) is not None)
-        pages = [charts[at : at + 3] for at in range(0, len(charts), 3)]
+        pages = (
+            Figure("Series over training", charts[at : at + 3], spark="" if at else "Over training:")
+            for at in range(0, len(charts), 3)
+        )
         return shown(
             Heading(self.verdict, 1),
             Text(self.phases),
             Bullets(self.notes),
             section("Where each series turned", turns),
-            section(
-                "Over training",
-                profiles,
-                (
-                    Figure("Series over training", page, spark="Over training:" if not at else "")
-                    for at, page in enumerate(pages)
-                ),
-            ),
+            section("Over training", profiles, pages),
             section("Not read", Bullets(tuple(failed))),
             Folded("Every checkpoint", (self._numbers(),), in_terminal=few),
             Text(made_with(self.versions), "quiet"),
@@ -187,54 +175,30 @@ class CheckpointTrace(Record):
             return ()
         last = min(len(one.centered) for one in kept)
         ranks = sorted({round(last ** (part / (_DRAWN_RANKS - 1))) for part in range(_DRAWN_RANKS)})
-        drawn = HeatMap(
-            "profiles",
-            "Singular values of the head",
-            "step",
-            "rank",
-            "share of the first",
-            tuple(float(one.step) for one in kept),
-            tuple(map(float, ranks)),
-            tuple(tuple(one.centered[rank - 1] / one.centered[0] for one in kept) for rank in ranks),
-            log_x=self._is_log,
-            log_y=True,
-            spark="spectrum, rank",
-            caption="Centred over the vocabulary. Dark at every rank: all directions weigh the same.",
-        )
+        values = tuple(tuple(one.centered[rank - 1] / one.centered[0] for one in kept) for rank in ranks)
+        places = tuple(float(one.step) for one in kept), tuple(map(float, ranks))
+        words = ("profiles", "Singular values of the head", "step", "rank", "share of the first")
+        caption = "Centred over the vocabulary. Dark at every rank: all directions weigh the same."
+        drawn = HeatMap(*words, *places, values, self._is_log, True, caption, "spectrum, rank")
         loss = self._chart(*_GROUPS[0])
         title = "Profiles of the head's spectrum beside the loss"
         return (Figure(title, (drawn, loss) if loss else (drawn,), spark="The head's spectrum over training:"),)
 
     def _chart(self, name: str, title: str, members: tuple[str, ...]) -> Chart | None:
         curves, marks, bands = list[Curve](), list[Mark](), list[tuple[float, float]]()
-        turns = {turn.name: turn for turn in self.turns if turn.turned}
-        for place, member in enumerate(members):
-            points = self._points(member)
-            if points:
-                curves.append(
-                    Curve(NAMED[member].title, *points, ("raw", "isotropic")[place], dots=len(points[0]) < 40)
-                )
-                turn = turns.get(member)
-                if turn is not None and turn.at is not None and turn.low is not None and turn.high is not None:
-                    marks.append(Mark(turn.at, label="turns" if not marks else ""))
-                    bands.append((turn.low, turn.high))
+        turns = {turn.name: turn.ends for turn in self.turns}
+        for member, style in zip(members, ("raw", "isotropic"), strict=False):
+            if points := self._points(member):
+                curves.append(Curve(NAMED[member].title, *points, style, dots=len(points[0]) < 40))
+                if ends := turns.get(member):
+                    marks.append(Mark(ends[0], label="" if marks else "turns"))
+                    bands.append(ends[1:])
         if not curves:
             return None
-        caption = f"Dashed: {curves[1].name}." if len(curves) > 1 else ""
-        spark = title.lower() if len(curves) == 1 else ""
-        unit = NAMED[members[0]].unit
-        return Chart(
-            name,
-            title,
-            "step",
-            unit,
-            tuple(curves),
-            marks=tuple(marks),
-            bands=tuple(bands),
-            log_x=self._is_log,
-            caption=caption,
-            spark=spark,
-        )
+        title, unit, is_one = title or NAMED[members[0]].title, NAMED[members[0]].unit, len(curves) == 1
+        drawn = Chart(name, title, "step", unit, tuple(curves), marks=tuple(marks), bands=tuple(bands))
+        caption = "" if is_one else f"Dashed: {curves[1].name}."
+        return replace(drawn, log_x=self._is_log, caption=caption, spark=title.lower() if is_one else "")
 
     def _points(self, name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
         given = [(float(one.step), one.values[name]) for one in self.checkpoints if name in one.values]
@@ -246,25 +210,27 @@ class CheckpointTrace(Record):
     def _numbers(self) -> Table:
         known = self._known()
         columns = ("step", *(series.title for series in known))
+        names = [series.name for series in known]
         rows = tuple(
-            (count(one.step), *(number(one.values[s.name]) if s.name in one.values else "-" for s in known))
+            (count(one.step), *(number(one.values[name]) if name in one.values else "-" for name in names))
             for one in self.checkpoints
             if not one.failed
         )
         return Table(columns, rows, columns[1:])
 
 
+# name, title (that of the series, where there is one) and series
 _GROUPS = (
     ("loss", "Loss", ("loss", "text_loss")),
     ("entropy", "Singular entropy of the head", ("head_entropy", "head_entropy_centered")),
-    ("logits", "Singular entropy of the logits", ("logit_entropy",)),
-    ("anisotropy", "Anisotropy of the last states", ("states_anisotropy",)),
+    ("logits", "", ("logit_entropy",)),
+    ("anisotropy", "", ("states_anisotropy",)),
     ("cosine", "Mean cosine", ("head_cosine", "table_cosine")),
     ("isoscore", "IsoScore", ("head_isoscore", "table_isoscore")),
-    ("rankme", "RankMe of the head", ("head_rankme",)),
-    ("alpha", "Decay of the head's eigenvalues", ("head_alpha",)),
-    ("states rankme", "RankMe of the last states", ("states_rankme",)),
-    ("states alpha", "Decay of the last states' eigenvalues", ("states_alpha",)),
+    ("rankme", "", ("head_rankme",)),
+    ("alpha", "", ("head_alpha",)),
+    ("states rankme", "", ("states_rankme",)),
+    ("states alpha", "", ("states_alpha",)),
 )
 
 
@@ -273,7 +239,7 @@ def _turn_row(turn: SeriesTurn) -> tuple[str | Cell, ...]:
     p, before = map(optional, (turn.p, turn.before_loss))
     if turn.turned is None:
         return title, f"too few: {counted(turn.n, 'checkpoint')}", "", "-", "-", ""
-    if not turn.turned or turn.at is None or turn.low is None or turn.high is None:
+    if turn.ends is None:
         return title, "shows no sure turn", "", p, "-", ""
-    ends = f"{number(round(turn.low))} to {number(round(turn.high))}"
-    return title, number(round(turn.at)), ends, p, before, turn.order
+    at, low, high = (number(round(end)) for end in turn.ends)
+    return title, at, f"{low} to {high}", p, before, turn.order

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 
@@ -13,16 +13,14 @@ from uncone.measure.spectrum import fit_alpha, logit_spectrum
 from uncone.moments import Moments
 from uncone.rows import Array
 
-MOST_VALUES = 100
-"""Singular values that are kept of a matrix."""
+MOST_VALUES = 100  # singular values that are kept of a matrix
 
 
 def entropy_to_uniform(squares: Array) -> float:
     """How far a spectrum is from flat: KL(p || uniform) = ln d + sum p ln p in nats, from 0 to ln d.
 
     p are the squared singular values (D,) over their sum. Godey et al. (2024, section 4.2) call it singular entropy and
-    leave the normalisation open: that of squares gives the figures of the paper, and that of the values themselves does
-        not.
+    leave the normalisation open: that of squares gives the figures of the paper, that of the values does not.
 
     Raises:
         UndefinedMeasure: all are zero.
@@ -43,7 +41,7 @@ def of_head(m: Moments) -> tuple[dict[str, float], tuple[float, ...], tuple[floa
     values = _known(
         head_entropy=partial(entropy_to_uniform, raw),
         head_entropy_centered=partial(entropy_to_uniform, centered),
-        head_alpha=lambda: fit_alpha(centered)[0],
+        head_alpha=partial(fit_alpha, centered),
     )
     sides = np.sqrt(raw * m.weight), np.sqrt(centered * (m.weight - 1))
     first, second = (tuple(side[:MOST_VALUES].tolist()) for side in sides)
@@ -51,14 +49,8 @@ def of_head(m: Moments) -> tuple[dict[str, float], tuple[float, ...], tuple[floa
 
 
 def of_rows(m: Moments, kind: str) -> dict[str, float]:
-    """Isotropy of a matrix."""
-    return _known(
-        **{
-            f"{kind}_cosine": lambda: float(measure.mean_cosine(m)),
-            f"{kind}_isoscore": lambda: float(measure.isoscore(m)),
-            f"{kind}_rankme": lambda: float(measure.rankme(m)),
-        }
-    )
+    readings = {"cosine": measure.mean_cosine, "isoscore": measure.isoscore, "rankme": measure.rankme}
+    return _known(**{f"{kind}_{name}": partial(read, m) for name, read in readings.items()})
 
 
 def of_states(states: Any, head: Moments) -> tuple[dict[str, float], tuple[float, ...]]:
@@ -69,8 +61,8 @@ def of_states(states: Any, head: Moments) -> tuple[dict[str, float], tuple[float
     values = _known(
         text_loss=partial(_loss, states),
         logit_entropy=partial(entropy_to_uniform, np.square(logits)),
-        states_anisotropy=lambda: float(measure.mean_cosine(m)),
-        states_rankme=lambda: float(measure.rankme(m)),
+        states_anisotropy=partial(measure.mean_cosine, m),
+        states_rankme=partial(measure.rankme, m),
         states_alpha=lambda: fit_alpha(m.spectrum(centered=True))[0],
     )
     return values, tuple(logits[:MOST_VALUES].tolist())
@@ -88,12 +80,12 @@ def _loss(states: Any) -> float:
     return total / len(states.labels)
 
 
-def _known(**readings: Callable[[], float]) -> dict[str, float]:
+def _known(**readings: Callable[[], SupportsFloat]) -> dict[str, float]:
     """The readings that have a finite value."""
     values = {}
     for name, read in readings.items():
         try:
-            value = read()
+            value = float(read())
         except UndefinedMeasure:
             continue
         if math.isfinite(value):

@@ -6,8 +6,9 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
+from typing import Any
 
 from uncone.atomic import write_text
 from uncone.errors import InputError, UnconeError, without_package
@@ -25,26 +26,20 @@ from uncone.saturation.tables.trainer_state import NAME
 from uncone.sealed import sealed_line, sealed_records
 
 Losses = Path_ | Mapping[float, float] | Iterable[tuple[float, float]]
-MOST_TOKENS = 16_384
-"""Of a text, that each checkpoint is run on."""
-_FORM = "uncone.checkpoint/2"
-"""Goes into the keys of kept checkpoints, so that those read in another way are read anew."""
+MOST_TOKENS = 16_384  # of a text, that each checkpoint is run on
+_FORM = "uncone.checkpoint/2"  # of the keys of kept checkpoints: those that were read in another way are read again
 _STEP = re.compile(r"(?:step|checkpoint|iter|iteration)[-_=]?(\d+)|(\d+)$", re.IGNORECASE)
-_FAR = 3.0
-"""Neighbours this many times as far apart as the checkpoints on both sides are a gap."""
+_FAR = 3.0  # neighbours this many times as far apart as the checkpoints on both sides are a gap
 
 
 @dataclass(frozen=True)
 class Place:
-    """A checkpoint to read: its directory and its step."""
-
     path: Path
     step: int
 
 
 def places_of(directories: Sequence[Path_], steps: Sequence[int] | None = None) -> list[Place]:
-    """The checkpoints by step; of one directory the folders in it that name a step, if it is no model or they are
-    several.
+    """The checkpoints by step; of one directory its folders that name a step, if it is no model or they are several.
 
     Raises:
         InputError: no checkpoint, one that is not there, one without a step, or two of one step.
@@ -54,10 +49,8 @@ def places_of(directories: Sequence[Path_], steps: Sequence[int] | None = None) 
         inner = sorted(path for path in paths[0].iterdir() if path.is_dir() and _STEP.search(path.name))
         is_model = (paths[0] / "config.json").exists()
         if not (inner or is_model):
-            raise InputError(
-                f"expected checkpoints in {paths[0]}, got no folder that names a step, such as step1000: give their "
-                "directories"
-            )
+            came = "got no folder that names a step, such as step1000: give their directories"
+            raise InputError(f"expected checkpoints in {paths[0]}, {came}")
         paths = paths if is_model and len(inner) < 2 else inner
     if not paths:
         raise InputError("expected directories of checkpoints, got none: give one for each step")
@@ -70,10 +63,9 @@ def places_of(directories: Sequence[Path_], steps: Sequence[int] | None = None) 
     found.sort(key=lambda place: place.step)
     for first, second in pairwise(found):
         if first.step == second.step:
+            came = f"got {first.path} and {second.path} at step {first.step}"
             raise InputError(
-                f"expected one checkpoint a step, got {first.path} and {second.path} at step {first.step}: leave one "
-                "out, "
-                "or name the steps (steps=, --steps)"
+                f"expected one checkpoint a step, {came}: leave one out, or name the steps (steps=, --steps)"
             )
     return found
 
@@ -96,18 +88,12 @@ def _step_of(path: Path) -> int:
     step = state.get("global_step") if isinstance(state, dict) else None
     if type(step) is int and step >= 0:
         return step
-    raise InputError(
-        f"expected a step in the name of {path}, such as step1000, or a global_step in its {NAME}, got neither: "
-        "name the steps (steps=, --steps)"
-    )
+    came = f"such as step1000, or a global_step in its {NAME}, got neither: name the steps (steps=, --steps)"
+    raise InputError(f"expected a step in the name of {path}, {came}")
 
 
 def losses_of(losses: Losses | None, places: Sequence[Place]) -> tuple[list[tuple[float, float]], list[str]]:
-    """(step, loss) by step, and notes on those left out.
-
-    From a table with the columns step and loss, from a trainer_state.json, or given; without any from the
-    trainer_state.json of the last checkpoint that has one.
-    """
+    """(step, loss) by step, and notes on those left out; by default those of the last trainer_state.json."""
     notes = list[str]()
     if losses is None:
         states = [place.path / NAME for place in reversed(places) if (place.path / NAME).is_file()]
@@ -120,47 +106,35 @@ def losses_of(losses: Losses | None, places: Sequence[Place]) -> tuple[list[tupl
     else:
         given = losses.items() if isinstance(losses, Mapping) else losses
         pairs = [(float(step), float(loss)) for step, loss in given]
-    kept: dict[float, float] = {}
-    unusable, twice = 0, 0
-    for step, loss in pairs:
-        if not (math.isfinite(step) and math.isfinite(loss)):
-            unusable += 1
-        else:
-            twice += step in kept
-            kept[step] = loss
-    if unusable:
+    finite = [(step, loss) for step, loss in pairs if math.isfinite(step) and math.isfinite(loss)]
+    kept = dict(finite)
+    if unusable := len(pairs) - len(finite):
         notes.append(f"{unusable} of {len(pairs)} losses are not finite and were left out.")
-    if twice:
+    if twice := len(finite) - len(kept):
         notes.append(f"{twice} of {len(pairs)} losses stand at a step that has another: the last one counts.")
     return sorted(kept.items()), notes
 
 
 def _read_losses(path: Path_) -> list[tuple[float, float]]:
-    """Of a table with the columns step and loss, or of the losses that a trainer logged: its evaluations', else its
-    training's."""
+    """Of a table with the columns step and loss, or of a trainer: those of its evaluations, else of its training."""
     table = open_table(Path(path))
-    columns, pairs = {name.strip().casefold(): cells for name, cells in table.columns.items()}, []
-    if {"task", "metric", "step", "value"} <= set(columns):
-        rows = list(zip(*(columns[name] for name in ("task", "metric", "step", "value")), strict=True))
-        kinds = [
-            [(x, y) for task, metric, x, y in rows if (task, metric) == (kind, "loss")] for kind in ("eval", "train")
-        ]
-        pairs = next(filter(None, kinds), [])
+    columns = {name.strip().casefold(): cells for name, cells in table.columns.items()}
+    names = ("task", "metric", "step", "value")
+    rows = list(zip(*(columns[name] for name in names), strict=True)) if {*names} <= {*columns} else []
+    of_eval, of_train = ([row[2:] for row in rows if row[:2] == (kind, "loss")] for kind in ("eval", "train"))
+    pairs = of_eval or of_train
     if not pairs:
         if missing := [name for name in ("step", "loss") if name not in columns]:
-            have = ", ".join(table.columns)[:200]
-            raise InputError(
-                f"expected the columns step and loss in {path}, got {have}, without {missing[0]}: name them so, or "
-                f"give a {NAME}"
-            )
+            have = f"got {', '.join(table.columns)[:200]}, without {missing[0]}: name them so, or give a {NAME}"
+            raise InputError(f"expected the columns step and loss in {path}, {have}")
         pairs = list(zip(columns["step"], columns["loss"], strict=True))
-    steps, losses = ([number_of(cell) for cell in column] for column in zip(*pairs, strict=True)) if pairs else ([], [])
-    if None in steps:
-        row = steps.index(None)
-        raise InputError(f"expected a step in row {row + 1} of {path}, got {str(pairs[row][0])[:60]!r}: mend that row")
-    return [
-        (step, math.nan if loss is None else loss) for step, loss in zip(steps, losses, strict=True) if step is not None
-    ]
+    read = list[tuple[float, float]]()
+    for row, (cell, loss) in enumerate(pairs, 1):
+        step, value = number_of(cell), number_of(loss)
+        if step is None:
+            raise InputError(f"expected a step in row {row} of {path}, got {str(cell)[:60]!r}: mend that row")
+        read.append((step, math.nan if value is None else value))
+    return read
 
 
 def read_checkpoints(
@@ -173,7 +147,11 @@ def read_checkpoints(
     Raises:
         InputError: a line in `out` that this function did not write, or that was changed since.
     """
-    kept = _kept(out) if out is not None and os.path.lexists(out) else {}
+    kept = dict[str, Checkpoint]()
+    if out is not None and os.path.lexists(out):
+        how = "name a new file, in which the checkpoints are read again"
+        for entry in sealed_records(out, _FORM, what="a checkpoint", how=how):
+            kept[entry["key"]] = build_record(Checkpoint, entry["checkpoint"], "checkpoint")
     lines, read = dict[str, str](), list[Checkpoint]()
     for done, place in enumerate(places):
         if progress is not None:
@@ -197,31 +175,16 @@ def _line(key: str, checkpoint: Checkpoint) -> str:
 
 
 def check_any_was_read(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raise where no checkpoint could be read: there is no number to answer with."""
-    if any(not one.failed for one in checkpoints):
+    reasons = list(dict.fromkeys(one.failed for one in checkpoints))
+    if "" in reasons:
         return
-    reasons = dict.fromkeys(one.failed for one in checkpoints)
-    first = next(iter(reasons))
-    more = len(reasons) - 1
-    others = f" (and {counted(more, 'other reason')})" if more else ""
-    raise InputError(
-        f"expected a checkpoint that can be read, got {len(checkpoints)} that cannot: "
-        f"{checkpoints[0].name} at step {checkpoints[0].step:,}: {first}{others}"
-    )
-
-
-def _kept(out: Path_) -> dict[str, Checkpoint]:
-    """The checkpoints of a file that `read_checkpoints` wrote."""
-    how = "name a new file, in which the checkpoints are read again"
-    return {
-        entry["key"]: build_record(Checkpoint, entry["checkpoint"], "checkpoint")
-        for entry in sealed_records(out, _FORM, what="a checkpoint", how=how)
-    }
+    others = f" (and {counted(len(reasons) - 1, 'other reason')})" if len(reasons) > 1 else ""
+    first = f"{checkpoints[0].name} at step {checkpoints[0].step:,}: {reasons[0]}{others}"
+    raise InputError(f"expected a checkpoint that can be read, got {len(checkpoints)} that cannot: {first}")
 
 
 def _key(place: Place, text: Path_ | None) -> str:
-    """sha256 of what a checkpoint's numbers depend on: its step, and names, sizes and times of its files and the
-    text."""
+    """sha256 of what the numbers depend on: the step, and names, sizes and times of the files and the text."""
     digest = hashlib.sha256(f"{_FORM}\0{place.step}\0{place.path.name}\0{text is not None}".encode())
     files = sorted(place.path.rglob("*")) if place.path.is_dir() else [place.path]
     for file in (*files, *([Path(text)] if text is not None else ())):
@@ -241,30 +204,29 @@ def read_checkpoint(place: Place, text: Path_ | None = None) -> Checkpoint:
         subjects = open_subjects(place.path)
         rows = dict(subjects.rows)
         head, table = rows.get("head"), rows.get("input")
-        values, notes, shape = dict[str, float](), list[str](), tuple[int, ...]()
+        values, notes, shape = dict[str, float](), tuple[str, ...](), tuple[int, ...]()
         raw, centered, logits = tuple[float, ...](), tuple[float, ...](), tuple[float, ...]()
-        m = None if head is None else Moments.of(head)
-        if head is None or m is None:
-            notes.append(f"It has no head. {' '.join(subjects.notes)}".strip())
+        if head is None:
+            notes = (f"It has no head. {' '.join(subjects.notes)}".strip(),)
         else:
-            shape = tuple(head.shape)
+            m, shape = Moments.of(head), tuple(head.shape)
             values, raw, centered = of_head(m)
         if table is not None and (head is None or table.name != head.name):
             values |= of_rows(Moments.of(table), "table")
-        if text is not None and m is not None:
-            more, logits = _with_text(place.path, text, m)
+        if text is not None and head is not None:
+            more, logits = of_states(_states(place.path, text), m)
             values |= more
     except UnconeError as error:
         return Checkpoint(name, place.step, failed=str(error))
-    return Checkpoint(name, place.step, values, raw, centered, logits, shape, tuple(notes))
+    return Checkpoint(name, place.step, values, raw, centered, logits, shape, notes)
 
 
-def _with_text(path: Path, text: Path_, head: Moments) -> tuple[dict[str, float], tuple[float, ...]]:
+def _states(path: Path, text: Path_) -> Any:
     try:
         from uncone.model.last_states import states_of
     except ModuleNotFoundError as error:
         raise without_package(error, "running a checkpoint on a text") or error from error
-    return of_states(states_of(path, text, most=MOST_TOKENS), head)
+    return states_of(path, text, most=MOST_TOKENS)
 
 
 def notes_on(checkpoints: Sequence[Checkpoint]) -> list[str]:
@@ -272,22 +234,13 @@ def notes_on(checkpoints: Sequence[Checkpoint]) -> list[str]:
     notes, read = [], [one for one in checkpoints if not one.failed]
     if len(read) < len(checkpoints):
         notes.append(f"{len(checkpoints) - len(read)} of {len(checkpoints)} checkpoints could not be read.")
-    shapes = {one.shape: one for one in read if one.shape}
-    if len(shapes) > 1:
-        told = ", ".join(f"{v:,} x {d:,} from step {one.step:,}" for (v, d), one in _firsts(read))
-        notes.append(f"The head changes its shape: {told}. Entropies are shares of ln d, RankMe of d.")
+    changed = [next(of_shape) for _, of_shape in groupby((one for one in read if one.shape), lambda one: one.shape)]
+    if len(changed) > 1:
+        shapes = ", ".join("{:,} x {:,} from step {:,}".format(*one.shape, one.step) for one in changed)
+        notes.append(f"The head changes its shape: {shapes}. Entropies are shares of ln d, RankMe of d.")
     notes += dict.fromkeys(note for one in read for note in one.notes)
     steps = [one.step for one in read]
     for a, b, c, d in zip(steps, steps[1:], steps[2:], steps[3:], strict=False):
         if c - b > _FAR * max(b - a, d - c):
             notes.append(f"No checkpoint lies between steps {b:,} and {c:,}, far apart beside their neighbours.")
     return notes
-
-
-def _firsts(read: Sequence[Checkpoint]) -> list[tuple[tuple[int, ...], Checkpoint]]:
-    """The first checkpoint of each shape that a head changes to."""
-    firsts: list[tuple[tuple[int, ...], Checkpoint]] = []
-    for one in read:
-        if one.shape and (not firsts or firsts[-1][0] != one.shape):
-            firsts.append((one.shape, one))
-    return firsts

@@ -9,7 +9,7 @@ import numpy as np
 
 from uncone.model.open import check_targets_apart
 from uncone.roles import Paths, Progress, Read, Role, Write
-from uncone.saturation.checkpoints.order import find_turns, phases, sentence, series_of
+from uncone.saturation.checkpoints.order import LOSSES, find_turns, phases, sentence, series_of
 from uncone.saturation.checkpoints.record import CheckpointTrace
 from uncone.saturation.checkpoints.trace import (
     Losses,
@@ -53,42 +53,27 @@ def trace_checkpoints(
         InputError: no checkpoints, steps that are missing or double, losses that cannot be read, or not one checkpoint
             that can be read. A single checkpoint that cannot be read is in the record with its reason.
     """
-    given = (
-        [directories] if isinstance(directories, str | Path) or not isinstance(directories, Sequence) else directories
-    )
+    given = [directories] if isinstance(directories, str) or not isinstance(directories, Sequence) else directories
     places = places_of(given, steps)
-    check_targets_apart(
-        [out], [place.path for place in places], [text, losses if isinstance(losses, str | Path) else None]
-    )
+    read = [text, losses if isinstance(losses, str | Path) else None]
+    check_targets_apart([out], [place.path for place in places], read)
     table, notes = losses_of(losses, places)
     checkpoints = read_checkpoints(places, text=text, out=out, progress=progress)
     check_any_was_read(checkpoints)
     if table:
         x, y = np.array(table).T
-        checkpoints = [
-            replace(one, values={"loss": float(np.interp(one.step, x, y)), **one.values})
-            if not one.failed and x[0] <= one.step <= x[-1]
-            else one
-            for one in checkpoints
-        ]
+        for i, one in enumerate(checkpoints):
+            if not one.failed and x[0] <= one.step <= x[-1]:
+                values = {"loss": float(np.interp(one.step, x, y)), **one.values}
+                checkpoints[i] = replace(one, values=values)
     if progress is not None:
         progress("finding turns", 0, 0)
     series = series_of(checkpoints, table)
     turns, found = find_turns(series, seed=seed)
-    read = [one for one in checkpoints if not one.failed]
-    missing = (
-        ()
-        if any(name in series for name in ("loss", "text_loss"))
-        else ("No loss was given: name a table (losses=, --losses) or a text (text=, --text).",)
-    )
-    parent = places[0].path.resolve().parent.name
-    return CheckpointTrace(
-        name=parent or places[0].path.name,
-        verdict=sentence(turns, len(read)),
-        checkpoints=tuple(checkpoints),
-        turns=tuple(turns),
-        losses=tuple(table),
-        phases=phases(series, found, seed=seed),
-        notes=(*left_out(given, places), *notes_on(checkpoints), *notes, *missing),
-        versions=versions("numpy"),
-    )
+    if not any(name in series for name in LOSSES):
+        notes.append("No loss was given: name a table (losses=, --losses) or a text (text=, --text).")
+    name = places[0].path.resolve().parent.name or places[0].path.name
+    verdict = sentence(turns, sum(not one.failed for one in checkpoints))
+    notes = [*left_out(given, places), *notes_on(checkpoints), *notes]
+    numbers = (tuple(checkpoints), tuple(turns), tuple(table), phases(series, found, seed=seed))
+    return CheckpointTrace(name, verdict, *numbers, tuple(notes), versions("numpy"))

@@ -18,46 +18,33 @@ from uncone.rows import Array
 from uncone.statistics.correlations import CORRELATIONS
 from uncone.statistics.isotonic import rising
 
-FEWEST = 8
-"""Checkpoints that a turn is sought in."""
+FEWEST = 8  # checkpoints that a turn is sought in
 DRAWS = 1000
-LEVEL = 0.02
-"""A series turned where its p is at most this, after Holm's correction over its family of series."""
-SURE = 0.95
-"""How likely an order must be to be named; and the share of draws in an interval."""
-_WARM_UP = 3
-"""A start that goes the other way is left out within the first third of a series, ..."""
-_GAIN = 20.0
-"""... where that saves so many variances of the noise."""
+LEVEL = 0.02  # a series turned where its p is at most this, after Holm's correction over its family of series
+SURE = 0.95  # how likely an order must be to be named; and the share of draws in an interval
+_WARM_UP, _GAIN = 3, 20.0
+"""A start that goes the other way is left out in the first third of a series, where that saves so many variances."""
 _TINY, _ROUNDING = 1e-300, 1e-9
-_EIGHTHS = (3, 4, 5, 6, 7)
-"""Of a series, where a recovery may begin."""
-_AT_ONCE = 2**20
-"""Numbers of the series that are fitted at once."""
+_EIGHTHS = (3, 4, 5, 6, 7)  # of a series, where a recovery may begin
+_AT_ONCE = 2**20  # numbers of the series that are fitted at once
 _TRIED, _HIGHEST = 24, 0.98
-_ROUGH = 0.02
-"""Of the variance that second differences have, for each point: what a fit leaves at least."""
-_MAD = 1.4826
-"""From a median of sizes to a standard deviation."""
+_ROUGH = 0.02  # of the variance that second differences have, for each point: what a fit leaves at least
+_MAD = 1.4826  # from a median of sizes to a standard deviation
 
 _Ends = tuple[Array, Array, npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """Where a series turned. `p` is how often one that never turns would look so; `draws` are bootstrapped times.
-
-    `at` lies from `low` to `high` with probability `SURE`. `start` is the place of the first checkpoint that was
-    used: what lies before went the other way.
-    """
+    """Where a series turned: `at` lies from `low` to `high` with probability `SURE`."""
 
     at: float
     low: float
     high: float
-    p: float
+    p: float  # how often a series that never turns would look so
     correlation: float
-    start: int
-    draws: Array
+    start: int  # the place of the first checkpoint that was used: what lies before went the other way
+    draws: Array  # bootstrapped times
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,11 +76,9 @@ class _Noise:
 def find_turn(x: Array, y: Array, normal: Array, generator: np.random.Generator, *, peak: bool = False) -> Turn | None:
     """The turn of a series, a valley unless `peak`; None of fewer than `FEWEST` checkpoints.
 
-    Args:
-        x, y: steps, ascending, and values, float64 (n,).
-        normal: standard normal numbers (2, B, n): for draws without a turn and with it. Series that share them
-            have noise that goes together.
-        generator: for correlations and variances.
+    `x` are steps, ascending, and `y` values, float64 (n,). `normal` are standard normal numbers (2, B, n), for draws
+    without a turn and with it: series that share them have noise that goes together. The `generator` is for
+    correlations and variances.
     """
     y = -y if peak else y
     start = _warm_up(y)
@@ -125,8 +110,8 @@ def probability_before(first: Turn, second: Turn) -> float:
 class _Parts:
     """The best falling, rising and again falling parts of the rows of y (B, n), by least squares; the last may lack.
 
-    `left` is the sum of squares that stays, `gain` what a rise and a fall leave beyond it over `left` and a little
-    noise, and `place` the middle of the lowest block; all (B,).
+    All are (B,): `left` is the sum of squares that stays, `gain` what a rise and a fall leave beyond it over `left` and
+    a little noise, and `place` the middle of the lowest block.
     """
 
     def __init__(self, y: Array) -> None:
@@ -174,8 +159,7 @@ class _Parts:
 
 
 def _all_falling(parts: Sequence[Array]) -> Iterator[_Ends]:
-    """`_falling` of each of (B, at most n): several at a time, as what follows a beginning changes nothing of its
-    fit."""
+    """`_falling` of each of (B, at most n), several at a time: what follows a beginning changes nothing of its fit."""
     b, n = parts[0].shape
     together = max(1, _AT_ONCE // (b * n))
     for start in range(0, len(parts), together):
@@ -192,27 +176,26 @@ def _all_falling(parts: Sequence[Array]) -> Iterator[_Ends]:
 def _falling(y: Array) -> _Ends:
     """Of each beginning's falling fit: the sum of squares left, its last level, and where that block starts; (B, n)."""
     b, n = y.shape
-    sums, counts, starts = np.zeros((b, n)), np.zeros((b, n)), np.zeros((b, n), np.int64)
+    sums, counts, starts = np.empty((b, n)), np.empty((b, n)), np.empty((b, n), np.int64)
     left, level, start = np.empty((b, n)), np.empty((b, n)), np.empty((b, n), np.int64)
-    rows, top, explained = np.arange(b), np.full(b, -1), np.zeros(b)
+    rows, before, explained = np.arange(b), np.zeros(b, np.int64), np.zeros(b)  # before: blocks before the last one
     total = np.square(y).cumsum(axis=1)
     for i in range(n):
-        top += 1
-        sums[rows, top], counts[rows, top], starts[rows, top] = y[:, i], 1.0, i
-        explained += np.square(y[:, i])
-        live = rows[top > 0]
+        s, c, first = y[:, i].copy(), np.ones(b), np.full(b, i)
+        explained += np.square(s)
+        live = rows if i else rows[:0]
         while len(live):
-            t = top[live]
-            upper, lower = (sums[live, t], counts[live, t]), (sums[live, t - 1], counts[live, t - 1])
-            wrong = upper[0] * lower[1] > lower[0] * upper[1]
+            t = before[live] - 1
+            last = s[live], c[live], sums[live, t], counts[live, t]
+            wrong = last[0] * last[3] > last[2] * last[1]
             live, t = live[wrong], t[wrong]
-            (s1, c1), (s0, c0) = ((s[wrong], c[wrong]) for s, c in (upper, lower))
+            s1, c1, s0, c0 = (part[wrong] for part in last)
             explained[live] += (s1 + s0) ** 2 / (c1 + c0) - s1**2 / c1 - s0**2 / c0
-            sums[live, t - 1], counts[live, t - 1] = s1 + s0, c1 + c0
-            top[live] -= 1
-            live = live[top[live] > 0]
-        left[:, i] = np.maximum(total[:, i] - explained, 0.0)
-        level[:, i], start[:, i] = sums[rows, top] / counts[rows, top], starts[rows, top]
+            s[live], c[live], first[live], before[live] = s1 + s0, c1 + c0, starts[live, t], t
+            live = live[t > 0]
+        left[:, i], level[:, i], start[:, i] = np.maximum(total[:, i] - explained, 0.0), s / c, first
+        sums[rows, before], counts[rows, before], starts[rows, before] = s, c, first
+        before += 1
     return left, level, start
 
 
@@ -254,17 +237,15 @@ def _roughness(y: Array) -> Array:
 
 
 def _rough(y: Array) -> _Noise:
-    """The noise of a series that its parts go through: what second differences have, although some of it is shape."""
+    """The noise of a series that its parts go through: that of second differences, although some of it is shape."""
     degrees = len(y) - 2
     return _Noise(np.ones(1), _roughness(y[None]) * degrees, degrees, np.zeros(1))
 
 
 def _corrected(noise: _Noise, fit: Array, normal: Array) -> _Noise:
-    """The noise less the bias of its estimate: halves that take wander for shape leave too little, too little
-    correlated.
+    """The noise less the bias of its estimate: halves that take wander for shape leave too little, hardly correlated.
 
-    The bias is read where the noise is known: from `_TRIED` simulated series about the fit (a bootstrap of the
-        estimate).
+    The bias is read where the noise is known: from `_TRIED` simulated series about the fit (a bootstrap).
     """
     simulated = noise.draw(normal[:_TRIED], np.random.default_rng(0)) + fit
     parts = _Parts(simulated)

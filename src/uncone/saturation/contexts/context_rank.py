@@ -17,8 +17,7 @@ from uncone.saturation.contexts.curves import context_rank as measured
 from uncone.saturation.contexts.curves import token_arrays
 from uncone.saturation.contexts.record import ContextRank
 
-MOST_CHARACTERS = 2**28
-"""Of a text file that is read."""
+MOST_CHARACTERS = 2**28  # of a text file that is read
 
 
 def context_rank(
@@ -52,42 +51,31 @@ def context_rank(
     Raises:
         InputError: no such file or tokenizer, fewer than `order` tokens, no scipy.
     """
-    name = f"{Path(source).name}" if isinstance(source, str | os.PathLike) else ""
-    arrays = _ids(source)
-    told = "" if arrays is not None else "words between white space"
+    is_path = isinstance(source, str | os.PathLike)
+    name, told = Path(source).name if is_path else "", ""
+    arrays = None if is_path else _ids(source)
     if arrays is None:
-        read = None if tokenizer is None else _tokenizer(tokenizer)
-        if isinstance(tokenizer, str | os.PathLike):
-            told = f"tokenizer of {Path(tokenizer).name}"
-        elif tokenizer is not None:
-            told = "a tokenizer"
-        arrays = token_arrays(read, _texts(source))
+        read, told = None, "words between white space"
+        if tokenizer is not None:
+            is_named = isinstance(tokenizer, str | os.PathLike)
+            told = f"tokenizer of {Path(tokenizer).name}" if is_named else "a tokenizer"
+            read = _tokenizer(tokenizer) if is_named else tokenizer
+        arrays = token_arrays(read, read_texts(source, MOST_CHARACTERS) if is_path else list(source))
     elif tokenizer is not None:
         raise InputError("expected texts with a tokenizer, got token ids: leave the tokenizer out")
     return measured(arrays, order=order, dimensions=dimensions, name=name, tokenizer=told, seed=seed, progress=progress)
 
 
 def _ids(source: Any) -> Sequence[Any] | None:
-    """Arrays of ids where the source holds such."""
-    if isinstance(source, str | os.PathLike):
-        return None
-    if not hasattr(source, "__array__") and not isinstance(source, Sequence):
+    is_array = hasattr(source, "__array__")
+    if not is_array and not isinstance(source, Sequence):
         raise InputError(f"expected a path, a list of texts or token ids, got {shown(source)}: pass one of them")
-    if hasattr(source, "__array__") or (len(source) and isinstance(source[0], int | np.integer)):
+    if is_array or (len(source) and isinstance(source[0], int | np.integer)):
         return [source]
     return None if all(isinstance(one, str) for one in source) else source
 
 
-def _texts(source: Path_ | Sequence[str]) -> list[str]:
-    if isinstance(source, str | os.PathLike):
-        return read_texts(source, MOST_CHARACTERS)
-    return list(source)
-
-
-def _tokenizer(given: Any) -> Any:
-    """A `tokenizers.Tokenizer` of a path, or what was given."""
-    if not isinstance(given, str | os.PathLike):
-        return given
+def _tokenizer(given: Path_) -> Any:
     path, _ = split(given)
     if path.is_file():
         of_json = tokenizer_class()

@@ -20,13 +20,12 @@ from uncone.statistics.leading import leading_pairs
 from uncone.threads import share
 
 Kind = Literal["all", "seen", "weighted"]
+Spectrum = tuple[Array, Array]  # W-errors, and what is left in each block: as `ContextMatrix.spectrum` has them
 KINDS: tuple[Kind, ...] = ("all", "seen", "weighted")
 SOURCES = ("text", "shuffled", "next shuffled")
-SEEN = 5
-"""Occurrences of a context from which on its distribution says something."""
+SEEN = 5  # occurrences of a context from which on its distribution says something
 HALF = 0.5
-_ROUNDING = 1e-12
-"""Of ||W*||^2: what is left below it is rounding."""
+_ROUNDING = 1e-12  # of ||W*||^2: what is left below it is rounding
 _BLOCKS, _MOST_POINTS = 40, 120
 _ROWS_AT_ONCE = 8192
 _MOST_IDS = 10**8
@@ -34,18 +33,13 @@ _MOST_IDS = 10**8
 
 @dataclass(frozen=True, eq=False)
 class Followers:
-    """How often each token follows each context: one entry for each pair that occurs, sorted by context."""
+    """How often each token follows each context: one entry for each of P pairs that occur, sorted by context."""
 
-    context: Array
-    """(P,) int64, from 0."""
-    token: Array
-    """(P,) int64."""
-    count: Array
-    """(P,) int64."""
-    total: Array
-    """(C,) int64: occurrences of each context."""
-    where: Array
-    """(N,) int64: the context at each place of the stream that has one, in their order."""
+    context: Array  # (P,) int64, from 0
+    token: Array  # (P,) int64
+    count: Array  # (P,) int64
+    total: Array  # (C,) int64: occurrences of each context
+    where: Array  # (N,) int64: the context at each place of the stream that has one, in their order
     vocabulary: int
 
 
@@ -67,26 +61,16 @@ def context_rank(
         W-error(d) = sqrt(sum_(i > d) sigma_i^2) / ||W*||_F
 
     is the least relative error of a matrix of rank d (Eckart and Young 1936). It is taken of three matrices: all
-    contexts, those seen at least 5 times, and rows times the root of their counts. And of each beside two nulls: the
+    contexts, those seen at least 5 times, and rows times the root of their counts. Each stands beside two nulls: the
     same tokens in a random order ("shuffled"), and the contexts as they are with the tokens after them in a random
     order ("next shuffled"), which leaves the number of contexts and their counts. Only the difference says something
-    of language: a context seen once has a row with a single 1, so that without any structure sigma_i^2 is the
-    number of times that a token follows, and the curve is that of the tokens' frequencies.
+    of language: without any structure sigma_i^2 of contexts seen once is the number of times that a token follows.
 
     Intervals are over 40 blocks of the stream. The row of a context is in the block where it stands, and in one drawn
     by lot where it stands in several. The singular vectors are held, which is right to first order. Both sides of a
     difference from "next shuffled" draw the same blocks, as their contexts are the same.
 
-    Args:
-        texts: token ids from 0 up, int (n,) each; no context reaches over a text's boundary.
-        order: tokens of context and the one after them.
-        dimensions: singular values to compute.
-        name, tokenizer: for the record.
-        seed: of the nulls, and of the intervals.
-        progress: called with (step, done, in all).
-
-    Raises:
-        InputError: no whole numbers from 0 up, an order below 2, fewer than `order` tokens, scipy is missing.
+    `texts` are token ids from 0 up, int (n,) each. The rest is as of `uncone.context_rank`.
     """
     ids, ends = _joined(texts, whole_number(order, "order"))
     whole_number(seed, "seed", 0)
@@ -98,53 +82,37 @@ def context_rank(
         "shuffled": count_followers(random.permutation(ids), ends, order),
         "next shuffled": count_followers(ids, ends, order, random.permutation),
     }
-    curves, errors = list[ContextCurve](), dict[tuple[str, str], tuple[Array, Array]]()
     done = count_up(1)
 
-    def measure(source: str, kind: Kind) -> tuple[ContextCurve, tuple[Array, Array]] | None:
+    def measure(kind: Kind, source: str) -> tuple[ContextCurve, Spectrum] | None:
         matrix = ContextMatrix(counted[source], kind)
         spectrum = matrix.spectrum(min(dimensions, matrix.columns), seed) if matrix.contexts else None
         if progress is not None:
             progress("singular values of contexts", next(done), len(SOURCES) * len(KINDS))
         return None if spectrum is None else (_curve(kind, source, matrix, *spectrum), spectrum)
 
-    asked = [(kind, source) for source in SOURCES for kind in KINDS]
-    found = share([partial(measure, source, kind) for kind, source in asked])
-    for key, result in zip(asked, found, strict=True):
-        if result is not None:
-            curves.append(result[0])
-            errors[key] = result[1]
-    differences = tuple(_differences(errors))
+    wanted = [(kind, source) for source in SOURCES for kind in KINDS]
+    measured = zip(wanted, share([partial(measure, *of) for of in wanted]), strict=True)
+    found = {of: result for of, result in measured if result is not None}
+    curves = [curve for curve, _ in found.values()]
+    differences = tuple(_differences({of: spectrum for of, (_, spectrum) in found.items()}))
     of_all = [curve for curve in curves if curve.kind == "all"]
-    return ContextRank(
-        verdict=_verdict(name, order, of_all, differences),
-        name=name,
-        tokenizer=tokenizer,
-        tokens=len(ids),
-        vocabulary=len(np.unique(ids)),
-        order=order,
-        dimensions=dimensions,
-        seen=SEEN,
-        seed=seed,
-        curves=tuple(curves),
-        differences=differences,
-    )
+    verdict, sizes = _verdict(name, order, of_all, differences), (len(ids), len(np.unique(ids)))
+    options = (order, dimensions, SEEN, seed)
+    return ContextRank(verdict, name, tokenizer, *sizes, *options, tuple(curves), differences)
 
 
 def _joined(texts: Sequence[Any], order: int) -> tuple[Array, Array]:
     """All ids (N,), and where each text ends."""
     if order < 2:
         raise InputError(f"expected n-grams of at least 2 tokens, got {order}: 5 is usual")
+    came = f"got {shown(texts)}"
     try:
         arrays = [np.asarray(as_array(text)) for text in texts]
     except ValueError as error:
-        raise InputError(
-            f"expected texts of token ids, got {shown(texts)} that makes no arrays: pass flat lists"
-        ) from error
+        raise InputError(f"expected texts of token ids, {came} that makes no arrays: pass flat lists") from error
     if any(a.ndim != 1 or (len(a) and (a.dtype.kind not in "iu" or int(a.min()) < 0)) for a in arrays):
-        raise InputError(
-            f"expected texts of token ids, whole numbers from 0 up, got {shown(texts)}: pass arrays (n,) of them"
-        )
+        raise InputError(f"expected texts of token ids, whole numbers from 0 up, {came}: pass arrays (n,) of them")
     if (largest := max((int(a.max()) for a in arrays if len(a)), default=0)) >= _MOST_IDS:
         raise InputError(f"expected token ids below {_MOST_IDS:,}, got {largest}: number the tokens from 0")
     if max((len(a) for a in arrays), default=0) < order:
@@ -245,7 +213,7 @@ def half_dimension(errors: Array) -> int | None:
 
 
 def _drawn(left: Array, seed: int = 0) -> Array:
-    """(draws, k + 1): W-errors with the blocks drawn anew."""
+    """(draws, k + 1): W-errors with the blocks drawn again."""
     sums = draws(len(left), seed) @ left
     return np.asarray(np.sqrt(sums / np.maximum(sums[:, :1], np.finfo(float).tiny)))
 
@@ -259,16 +227,10 @@ def _curve(kind: Kind, source: str, matrix: ContextMatrix, errors: Array, left: 
         # a draw that does not cross within the dimensions computed has no upper end
         interval = (min(float(low), half), max(float(high), half)) if high < drawn.shape[1] else None
     points = np.geomspace(1, max(len(errors) - 1, 1), _MOST_POINTS).round().astype(int)
-    at = [0, *np.unique(points).tolist()]
-    return ContextCurve(
-        kind=kind,
-        source=source,
-        contexts=matrix.contexts,
-        single=matrix.single,
-        dimensions=tuple(at),
-        errors=tuple(float(errors[d]) for d in at),
-        half=Estimate(None if half is None else float(half), interval),
-    )
+    at = (0, *np.unique(points).tolist())
+    estimate = Estimate(None if half is None else float(half), interval)
+    drawn_at = tuple(errors[list(at)].tolist())
+    return ContextCurve(kind, source, matrix.contexts, matrix.single, at, drawn_at, estimate)
 
 
 def _differences(errors: dict[tuple[str, str], tuple[Array, Array]]) -> Iterator[ContextDifference]:
@@ -298,25 +260,25 @@ def _verdict(name: str, order: int, curves: Sequence[ContextCurve], differences:
     last = next((d for d in reversed(rows) if _way(d)), rows[-1])
     what = f"The contexts of {order - 1} tokens of {name or 'the text'}"
     halves = [curve.half.value for curve in curves if curve.source in ("text", "shuffled")]
+    at = f"at {count(last.dimension)}"
     if None not in halves and len(halves) == 2:
-        said = (
-            f"{what} halve their W-error at {halves[0]:,.0f} dimensions, the same tokens shuffled at {halves[1]:,.0f}"
-        )
+        text, null = (f"at {half:,.0f}" for half in halves)
+        said = f"{what} halve their W-error {text} dimensions, the same tokens shuffled {null}"
     else:
-        said = f"{what} have a W-error of {number(last.text)} at {count(last.dimension)} dimensions, the same tokens shuffled {number(last.null)}"
-    size, at = number(abs(last.difference.value or 0)), count(last.dimension)
+        text, null = number(last.text), number(last.null)
+        said = f"{what} have a W-error of {text} {at} dimensions, the same tokens shuffled {null}"
     way = _way(last)
     if way is None:
         said += f": no difference is shown at {' or '.join(count(d.dimension) for d in rows)} dimensions"
     else:
-        said += f": language takes {way} dimensions than frequencies alone, by {size} of W-error at {at}"
+        size = number(abs(last.difference.value or 0))
+        said += f": language takes {way} dimensions than frequencies alone, by {size} of W-error {at}"
     often = [d for d in differences if (d.kind, d.source) == ("seen", "next shuffled") and _way(d)]
     if often:
         d = often[-1]
+        sizes = f"(W-error {number(d.text)} and {number(d.null)} at {count(d.dimension)})"
         said += (
-            f"; contexts seen {SEEN} times or more take {_way(d)} dimensions than with their followers shuffled "
-            "(W-error "
-            f"{number(d.text)} and {number(d.null)} at {count(d.dimension)})"
+            f"; contexts seen {SEEN} times or more take {_way(d)} dimensions than with their followers shuffled {sizes}"
         )
     return f"{said}."
 

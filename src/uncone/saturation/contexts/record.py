@@ -11,22 +11,14 @@ from uncone.records.record import Record
 from uncone.records.text import count, number, optional, percent, signed
 from uncone.records.tokens import Estimate
 
-_KINDS = {
-    "all": "all contexts",
-    "seen": "contexts seen {seen} times or more",
-    "weighted": "rows times the root of their count",
-}
+_KINDS = {"all": "all contexts", "seen": "contexts seen {seen} times or more"}
+_KINDS |= {"weighted": "rows times the root of their count"}
 _STYLES = {"text": "raw", "shuffled": "isotropic", "next shuffled": "centred"}
 
 
 @part
 class ContextCurve:
-    """The W-error of one matrix at some dimensions, from 0 on.
-
-    `kind` says which rows it has, and `source` whether they are the text's or a null's. Of its `contexts` so many
-    are `single`: one token alone follows them. `half` is the least dimension with a W-error of at most one half,
-    None where that is beyond the dimensions computed.
-    """
+    """The W-error of one matrix at some dimensions, from 0 on."""
 
     kind: Literal["all", "seen", "weighted"]  # `all`, `seen` or `weighted` rows
     source: str  # `text`, `shuffled` or `next shuffled`
@@ -37,10 +29,8 @@ class ContextCurve:
     half: Estimate  # the least dimension with a W-error of at most one half; no value where it is beyond those computed
 
     def __post_init__(self) -> None:
-        fits = len(self.dimensions) == len(self.errors) > 0
-        expect(
-            fits, f"an error for each dimension, got {len(self.errors)} for {len(self.dimensions)}: the file was cut"
-        )
+        came = f"{len(self.errors)} for {len(self.dimensions)}: the file was cut"
+        expect(len(self.dimensions) == len(self.errors) > 0, f"an error for each dimension, got {came}")
 
 
 @part
@@ -105,52 +95,34 @@ class ContextRank(Record):
             for d, error in zip(curve.dimensions, curve.errors, strict=True)
         ]
 
-    def _words(self, kind: str) -> str:
-        return _KINDS[kind].format(seen=self.seen)
-
     def _row(self, curve: ContextCurve) -> tuple[str | Cell, ...]:
-        half, ends = curve.half.value, curve.half.interval
+        half, ends, last = curve.half.value, curve.half.interval, curve.dimensions[-1]
         reach = "" if ends is None else f"{count(round(ends[0]))} to {count(round(ends[1]))}"
-        told = f"> {count(curve.dimensions[-1])}" if half is None else count(round(half))
+        half_at = Cell(f"> {count(last)}" if half is None else count(round(half)), reach)
         single = percent(curve.single / curve.contexts) if curve.contexts else "-"
-        last = Cell(
-            number(curve.errors[-1], limits=(0, 1)),
-            "" if curve.dimensions[-1] == self.dimensions else f"at {count(curve.dimensions[-1])}",
+        error = Cell(number(curve.errors[-1], limits=(0, 1)), "" if last == self.dimensions else f"at {count(last)}")
+        return (
+            f"{_KINDS[curve.kind].format(seen=self.seen)}, {curve.source}",
+            count(curve.contexts),
+            single,
+            half_at,
+            error,
         )
-        return (f"{self._words(curve.kind)}, {curve.source}", count(curve.contexts), single, Cell(told, reach), last)
 
     def _difference(self, one: ContextDifference) -> tuple[str | Cell, ...]:
         ends = one.difference.interval
         reach = "" if ends is None else f"{signed(ends[0])} to {signed(ends[1])}"
-        value = one.difference.value
-        return (
-            self._words(one.kind),
-            one.source,
-            count(one.dimension),
-            number(one.text, limits=(0, 1)),
-            number(one.null, limits=(0, 1)),
-            Cell(optional(value, shown=signed), reach, "strong"),
-        )
+        difference = Cell(optional(one.difference.value, shown=signed), reach, "strong")
+        errors = (number(error, limits=(0, 1)) for error in (one.text, one.null))
+        return _KINDS[one.kind].format(seen=self.seen), one.source, count(one.dimension), *errors, difference
 
     def _chart(self, kind: str) -> Chart | None:
         curves = tuple(
-            Curve(
-                curve.source,
-                tuple(map(float, curve.dimensions[1:])),
-                curve.errors[1:],
-                _STYLES.get(curve.source, "raw"),
-            )
-            for curve in self.curves
-            if curve.kind == kind and len(curve.dimensions) > 2
+            Curve(one.source, tuple(map(float, one.dimensions[1:])), one.errors[1:], _STYLES.get(one.source, "raw"))
+            for one in self.curves
+            if one.kind == kind and len(one.dimensions) > 2
         )
         if not curves:
             return None
-        return Chart(
-            f"context rank {kind}",
-            self._words(kind).capitalize(),
-            "dimensions",
-            "W-error",
-            curves,
-            marks=(Mark(0.5, "y", "half"),),
-            log_x=True,
-        )
+        title, marks = _KINDS[kind].format(seen=self.seen).capitalize(), (Mark(0.5, "y", "half"),)
+        return Chart(f"context rank {kind}", title, "dimensions", "W-error", curves, marks=marks, log_x=True)

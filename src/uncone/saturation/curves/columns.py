@@ -1,6 +1,6 @@
 """From a table to curves: which column is the step, which the value, which tell curves apart; where less is better."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
 from typing import Any
@@ -30,43 +30,36 @@ ROLES: dict[str, tuple[str, ...]] = {
     "weight_decay": ("weight_decay", "wd"),
 }
 """What a column may be for, and the names that are known for it."""
-Codes = npt.NDArray[Any]
-"""(n,): whole numbers that are equal where the rows' names are."""
+Codes = npt.NDArray[Any]  # (n,): whole numbers that are equal where the rows' names are
 _OF_FAMILY = ("task", "metric", "suite", "shots")
 _SETTINGS = ("batch_size", "weight_decay")
 _PERPLEXITIES = ("ppl", "perp")
 _ROWS_A_CURVE = 3
-"""A further column tells curves apart only where they keep so many rows each: a time of day would make each row a
-curve."""
+"""A further column tells curves apart only where each keeps so many rows: a time of day would make each row a curve."""
 
 
 def roles_of(table: Table, wanted: Mapping[str, str] | None = None) -> dict[str, str]:
     """The column of each role: the `wanted` one, else the first of its known names that is there.
 
     Raises:
-        InputError: no column for the step or the value, or a role or column that does not exist; the columns are
-            listed.
+        InputError: no column for the step or the value, or a role or column that does not exist.
     """
     wanted = dict(wanted or {})
     have = ", ".join(name[:40] for name in list(table.columns)[:30]) or "none"
     for role, name in wanted.items():
         if role not in ROLES:
-            raise InputError(
-                f"expected roles out of {', '.join(ROLES)}, got {role!r}: {nearest(role, ROLES, 'choose among these')}"
-            )
+            advice = nearest(role, ROLES, "choose among these")
+            raise InputError(f"expected roles out of {', '.join(ROLES)}, got {role!r}: {advice}")
         if name not in table.columns:
             advice = nearest(name, table.columns, "name one of these")
             raise InputError(f"expected a column {name!r} for the {role} in {table.name}, got columns {have}: {advice}")
     folded = {name.strip().casefold(): name for name in reversed(list(table.columns)) if name not in wanted.values()}
-    found = {
-        role: next((folded[name] for name in names if name in folded), "") for role, names in ROLES.items()
-    } | wanted
+    known = {role: next((folded[one] for one in names if one in folded), "") for role, names in ROLES.items()}
+    found = known | wanted
     for role in ("step", "value"):
         if not found[role]:
-            raise InputError(
-                f"expected a column for the {role} in {table.name}, got columns {have}: name it "
-                f"(columns={{{role!r}: ...}}, --columns {role}=...)"
-            )
+            how = f"name it (columns={{{role!r}: ...}}, --columns {role}=...)"
+            raise InputError(f"expected a column for the {role} in {table.name}, got columns {have}: {how}")
     return {role: name for role, name in found.items() if name}
 
 
@@ -78,9 +71,7 @@ def curves_of(
 ) -> tuple[list[Curve], tuple[str, ...], tuple[str, ...]]:
     """The curves in a table, the columns that tell them apart, and notes.
 
-    Args:
-        columns: the column of a role, where it has another name than those of `ROLES`.
-        lower, higher: metrics of which less, or more, is better; others are judged by the source or by their name.
+    Of the metrics `lower` less is better, of `higher` more; others are judged by the source or by their name.
     """
     if not len(table):
         raise InputError(f"expected rows in {table.name}, got none: give a table with at least one curve")
@@ -97,34 +88,25 @@ def curves_of(
     numbers = {role: cells[roles[role]].numbers() for role in ("step", "value", "stderr") if role in roles}
     curves = []
     for rows in _rows_of(key):
-        texts = {role: text_of(cells[roles[role]][rows[0]]) for role in ("model", *_OF_FAMILY) if role in roles}
-        more = [f"{name} {text_of(cells[name][rows[0]])}" for name in apart if name in extra]
-        model = ", ".join(filter(None, [texts.pop("model", ""), *more])) or table.name.rpartition("/")[2]
+        first = {name: text_of(cells[name][rows[0]]) for name in {*roles.values(), *apart}}
+        of: dict[str, Any] = {role: first[roles[role]] if role in roles else "" for role in ("model", *_OF_FAMILY)}
+        more = [f"{name} {first[name]}" for name in apart if name in extra]
+        model = ", ".join(filter(None, [of.pop("model"), *more])) or table.name.rpartition("/")[2]
         beside = {name: ", ".join(dict.fromkeys(text_of(cells[name][i]) for i in rows[:1000])) for name in settings}
-        first = {
-            role: cells[roles[role]][rows[wrong.argmax()]]
-            for role in ("step", "value")
-            if (wrong := numbers[role][2][rows]).any()
-        }
-        names = tuple(filter(None, (texts.get("metric", ""), texts.get("task", "")))) or (roles["value"],)
-        less = _lower(names, table.lower.get((texts.get("task", ""), texts.get("metric", ""))), lower or (), higher)
+        unread = {role: numbers[role][2][rows] for role in ("step", "value")}
+        wrong = {role: cells[roles[role]][rows[of.argmax()]] for role, of in unread.items() if of.any()}
+        metric, task = of["metric"], of["task"]
+        names = tuple(filter(None, (metric, task))) or (roles["value"],)
+        less = table.lower.get((task, metric))
+        if {*names} & {*higher, *(lower or ())}:
+            less = not {*names} & {*higher}
         if less is None:
-            less = is_lower_better(texts.get("metric", ""), texts.get("task", ""))
-        curve = _curve([[part[rows] for part in numbers[role]] for role in numbers], first)
-        curves.append(
-            replace(
-                curve,
-                model=model,
-                task=texts.get("task", ""),
-                metric=texts.get("metric", ""),
-                suite=texts.get("suite", ""),
-                shots=texts.get("shots", ""),
-                settings=beside,
-                lower=bool(less),
-                guessed=names[0] if less is None else "",
-                logarithm=bool(less) and any(one in texts.get("metric", "").casefold() for one in _PERPLEXITIES),
-            )
-        )
+            less = is_lower_better(metric, task)
+        is_logarithm = bool(less) and any(one in metric.casefold() for one in _PERPLEXITIES)
+        curve = _curve([[part[rows] for part in numbers[role]] for role in numbers], wrong)
+        guessed = names[0] if less is None else ""
+        said: dict[str, Any] = {"lower": bool(less), "guessed": guessed, "logarithm": is_logarithm}
+        curves.append(replace(curve, model=model, **of, **said, settings=beside))
     return curves, tuple(apart), (*table.notes, *_notes(curves))
 
 
@@ -136,17 +118,8 @@ def _check_metrics(table: Table, roles: Mapping[str, str], named: Sequence[str])
     for name in named:
         if name not in known:
             have = listing([repr(one[:40]) for one in sorted(known)[:20]] or ["none"])
-            raise InputError(
-                f"expected metrics of {table.name}, which has {have}, got {name!r}: "
-                f"{nearest(name, known, 'name one of these')}"
-            )
-
-
-def _lower(names: Iterable[str], told: bool | None, lower: Iterable[str], higher: Iterable[str]) -> bool | None:
-    """Whether less is better, as the caller says of one of the names, or else the source; None where neither does."""
-    if {*names} & {*higher}:
-        return False
-    return True if {*names} & {*lower} else told
+            advice = nearest(name, known, "name one of these")
+            raise InputError(f"expected metrics of {table.name}, which has {have}, got {name!r}: {advice}")
 
 
 def _told_apart(cells: Mapping[str, Cells], roles: Mapping[str, str], others: Sequence[str]) -> tuple[list[str], Codes]:
@@ -157,7 +130,7 @@ def _told_apart(cells: Mapping[str, Cells], roles: Mapping[str, str], others: Se
     steps = cells[roles["step"]].codes()
 
     def again(key: Codes) -> tuple[int, int]:
-        return len(steps) - _different(_joined(key, steps)), _different(key)
+        return len(steps) - 1 - int(_joined(key, steps).max()), int(key.max()) + 1  # they are numbers from 0 on
 
     kept, left, key = list[str](), list(others), np.zeros(len(steps), np.int64)
     for name in (roles[role] for role in ("model", *_OF_FAMILY) if role in roles):
@@ -165,10 +138,8 @@ def _told_apart(cells: Mapping[str, Cells], roles: Mapping[str, str], others: Se
         kept.append(name)
     now, _ = again(key)
     while now and left:
-        (fewer, curves), best = min(
-            ((again(_joined(key, cells[name].codes())), name) for name in left),
-            key=lambda found: (found[0], left.index(found[1])),
-        )
+        tried = [again(_joined(key, cells[name].codes())) for name in left]
+        (fewer, curves), best = min(zip(tried, left, strict=True), key=lambda found: found[0])
         if fewer >= now or curves * _ROWS_A_CURVE > len(steps):
             break
         kept.append(best)
@@ -183,10 +154,6 @@ def _joined(key: Codes, more: Codes) -> Codes:
     return np.unique(pairs, return_inverse=True)[1].astype(np.int64, copy=False)
 
 
-def _different(key: Codes) -> int:
-    return int(key.max()) + 1  # they are all the numbers from 0 on
-
-
 def _rows_of(key: Codes) -> list[Codes]:
     """The rows of each curve, in the order in which curves begin."""
     firsts = np.unique(key, return_index=True)[1]
@@ -197,7 +164,7 @@ def _rows_of(key: Codes) -> list[Codes]:
 def _curve(read: Sequence[Sequence[Array]], wrong: Mapping[str, Any]) -> Curve:
     """The curve of its rows' steps, values and standard errors, each with what is empty and what is no number.
 
-    What cannot be read is its fault. `wrong` is the first cell of step and of value that is no number.
+    `wrong` is the first cell of step and of value that is no number.
     """
     (steps, _, _), (values, empty, unread), *errors = read
     with np.errstate(invalid="ignore"):
@@ -213,18 +180,13 @@ def _curve(read: Sequence[Sequence[Array]], wrong: Mapping[str, Any]) -> Curve:
     if same.any():
         notes.append(f"{counted(int(same.sum()), 'row')} given twice")
     order = order[~same]
-    error = errors[0][0][order] if errors else None
-    if error is not None and not np.isfinite(error).any():
-        error = None
+    error = errors[0][0][order] if errors and np.isfinite(errors[0][0][order]).any() else None
     return Curve("", "", "", steps[order], values[order], error, notes=tuple(notes))
 
 
 def _notes(curves: Sequence[Curve]) -> list[str]:
-    """What is missing, over all curves."""
     without = sum(curve.errors is None and not curve.fault for curve in curves)
-    if not without:
-        return []
-    whose = (
-        "No curve has" if without == len(curves) else f"{counted(without, 'curve')} {plural(without, 'has', 'have')} no"
-    )
-    return [f"{whose} standard errors: the jitter between checkpoints alone is their noise, which finds less."]
+    has = plural(without, "has", "have")
+    whose = "No curve has" if without == len(curves) else f"{counted(without, 'curve')} {has} no"
+    note = f"{whose} standard errors: the jitter between checkpoints alone is their noise, which finds less."
+    return [note] if without else []

@@ -12,15 +12,14 @@ import numpy as np
 
 from uncone.rows import Array
 from uncone.statistics.correlations import CORRELATIONS
-from uncone.statistics.tails import log_tail
+from uncone.statistics.tails import log_tail, point_of
 
 BODY, MIDDLE, LATE = 0.2, (0.22, 0.52), 0.77
 """Shares of the training: from where on jitter is read, and the two windows that are compared."""
-FEWEST, FEWEST_IN_WINDOW = 10, 2
-"""Checkpoints that a verdict takes from `BODY` on, and in each window."""
+FEWEST, FEWEST_IN_WINDOW = 10, 2  # checkpoints that a verdict takes from `BODY` on, and in each window
 _DEGREE = 2
-_FLOOR = 1e-18
-"""Of a residual sum of squares, where a curve is drawn without any jitter."""
+_FLOOR = 1e-18  # of a residual sum of squares, where a curve is drawn without any jitter
+_LEAST_LEFT = 2  # checkpoints on each side of a bend, beside it
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,11 +47,10 @@ class Design:
 
 @dataclass(frozen=True, eq=False)
 class Contrasts:
-    """Of m curves over one design. `error` is sigma sqrt(1/late + 1/middle), sigma the larger of jitter and standard
-    error."""
+    """Of m curves over one design."""
 
     value: Array  # (m,)
-    error: Array
+    error: Array  # (m,): sigma sqrt(1 / late + 1 / middle), sigma the larger of jitter and mean standard error
     jitter: Array
     variances: Array  # (m, K): of the jitter, if its correlation is the k-th
     likelihood: Array  # (m, K): ln
@@ -65,10 +63,10 @@ def shortcoming(steps: Array) -> str:
     body, middle, late = windows(steps)
     if body.sum() < FEWEST:
         return f"{body.sum()} checkpoints in the last {1 - BODY:.0%} of the training: at least {FEWEST} are needed"
-    named = (("middle", middle, f"{MIDDLE[0]:.0%} to {MIDDLE[1]:.0%}"), ("late", late, f"{LATE:.0%} to 100%"))
-    for name, window, span in named:
-        if window.sum() < FEWEST_IN_WINDOW:
-            return f"{window.sum()} checkpoints in the {name} window ({span} of the training): at least {FEWEST_IN_WINDOW} are needed"
+    for name, window, (start, end) in (("middle", middle, MIDDLE), ("late", late, (LATE, 1.0))):
+        if (n := window.sum()) < FEWEST_IN_WINDOW:
+            span = f"{start:.0%} to {end:.0%} of the training"
+            return f"{n} checkpoints in the {name} window ({span}): at least {FEWEST_IN_WINDOW} are needed"
     return ""
 
 
@@ -98,20 +96,9 @@ def _design(of_steps: tuple[float, ...]) -> Design:
     residual = inverse - np.swapaxes(weighted, 1, 2) @ np.linalg.solve(information, weighted)
     determinant = np.linalg.slogdet(inner)[1] + np.linalg.slogdet(information)[1]
     variance = np.einsum("i,kij,j->k", weights, correlation, weights)
-    return Design(
-        body,
-        middle,
-        late,
-        weights,
-        np.linalg.qr(x)[0],
-        residual,
-        determinant,
-        variance,
-        correlation,
-        np.linalg.cholesky(correlation),
-        _second_differences(steps[body]),
-        len(x) - _DEGREE - 1,
-    )
+    trend, root, jitter = np.linalg.qr(x)[0], np.linalg.cholesky(correlation), _second_differences(steps[body])
+    of_jitter = (residual, determinant, variance, correlation, root, jitter, len(x) - _DEGREE - 1)
+    return Design(body, middle, late, weights, trend, *of_jitter)
 
 
 def _second_differences(steps: Array) -> Array:
@@ -124,8 +111,7 @@ def _second_differences(steps: Array) -> Array:
 
 
 def contrasts(y: Array, errors: Array | None, of: Design) -> Contrasts:
-    """Of curves `y` (m, n), where higher is better, with the standard errors of their values (m, n), if they have
-    any."""
+    """Of curves `y` (m, n), where higher is better, with the standard errors of their values, if there are any."""
     body = y[:, of.body]
     # P takes out the trend, but the rounding of a large one would pass for jitter that depends on the BLAS.
     rest = body - (body @ of.trend) @ of.trend.T
@@ -142,8 +128,7 @@ def posteriors(likelihoods: Array) -> Array:
     """How likely each of `CORRELATIONS` is for each curve of a family, (m, K), from the log likelihoods of its curves.
 
     Either one correlation holds for all curves, or each has its own; both are weighed by how well they foretell the
-    curves. Short curves say little about their jitter, and share it where nothing speaks against it. A quiet majority
-    does not speak for a few curves of much jitter where the data tell them apart.
+    curves. So short curves share what little they say, and a quiet majority does not speak for a few of much jitter.
     """
     scaled = np.exp(likelihoods - likelihoods.max(1, keepdims=True))
     total = np.log(np.maximum(scaled, 1e-300)).sum(0)
@@ -165,3 +150,29 @@ def p_of(found: Contrasts, errors: Array | None, of: Design, weights: Array) -> 
         variance = np.maximum(variance, ((of.weights * errors) ** 2).sum(1, keepdims=True))
     below = np.exp(log_tail(-found.value[:, None] / np.sqrt(variance), of.degrees))
     return np.asarray(np.minimum((weights * below).sum(1), 1.0))
+
+
+def change_points(y: Array, steps: Array, correlation: Array) -> Array:
+    """(place, low, high) of the bend of each curve `y` (m, n) over ln(step), as numbers of checkpoints, (m, 3).
+
+    Two lines that meet at a checkpoint are fitted by generalised least squares, for jitter of this `correlation`. The
+    95% interval holds what an F test does not refuse. The second line is the flatter or falling one.
+    """
+    n = len(steps)
+    x = np.log(np.maximum(steps, 1.0))
+    knots = np.arange(_LEAST_LEFT, n - _LEAST_LEFT)
+    whiten = np.linalg.inv(np.linalg.cholesky(correlation))
+    z = y @ whiten.T
+    total = (z**2).sum(1)
+    left = np.empty((len(y), len(knots)))
+    for at, knot in enumerate(knots):
+        basis = whiten @ np.stack([np.ones(n), x - x[knot], np.maximum(x - x[knot], 0.0)], axis=1)
+        q, r = np.linalg.qr(basis)
+        fitted = z @ q
+        bends_down = fitted[:, 2] * r[2, 2] < 0  # the sign of the change of slope
+        straight = (fitted[:, :2] ** 2).sum(1)
+        left[:, at] = total - np.where(bends_down, (fitted**2).sum(1), straight)
+    left = np.maximum(left, _FLOOR)
+    ratio = 1 + point_of(np.log([(1 - 0.95) / 2]), n - 4) ** 2 / (n - 4)
+    inside, best = left <= left.min(1, keepdims=True) * ratio, left.argmin(1)
+    return np.stack([knots[best], knots[inside.argmax(1)], knots[len(knots) - 1 - inside[:, ::-1].argmax(1)]], axis=1)

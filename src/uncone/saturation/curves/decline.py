@@ -1,12 +1,13 @@
 """Does a curve over checkpoints decline late? Two windows against its jitter, and its peak against chance.
 
-A curve is read as declined only where both tests say so: the mean of the last quarter lies below that of the middle,
-and the final value further below the peak than a curve that never declines would end by chance. Families of curves are
-corrected after Holm, and share what is known of their jitter: its correlation, and its size over the standard errors.
+A curve declined only where both tests say so: the mean of the last quarter lies below that of the middle, and the final
+value further below the peak than a curve that never declines would end by chance. Families of curves are corrected
+after Holm, and share what is known of their jitter: its correlation, and its size over the standard errors.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Lock
 
 import numpy as np
@@ -14,56 +15,57 @@ import numpy as np
 from uncone.records.text import count, counted, listing, plural
 from uncone.roles import Progress
 from uncone.rows import Array
-from uncone.saturation.curves.change_point import change_points
-from uncone.saturation.curves.contrast import Contrasts, Design, contrasts, design, p_of, posteriors, shortcoming
+from uncone.saturation.curves.contrast import (
+    Contrasts,
+    Design,
+    change_points,
+    contrasts,
+    design,
+    p_of,
+    posteriors,
+    shortcoming,
+)
 from uncone.saturation.curves.peak import Noise, p_of_peak
 from uncone.saturation.curves.record import MOST_DRAWN, CurveFamily, CurveVerdict
 from uncone.statistics.correlations import CORRELATIONS
 from uncone.statistics.holm import holm
 from uncone.statistics.tails import NORMAL
 
-START = 0.005
-"""Share of the training whose checkpoints are passed over: before, a model knows nothing."""
-STURDY = 0.025
-"""The level of the contrast, one-sided."""
-MOST_CHECKPOINTS = 128
-"""A longer curve is averaged to so many: a log of the loss at every step is one curve."""
+START = 0.005  # share of the training whose checkpoints are passed over: before, a model knows nothing
+STURDY = 0.025  # the level of the contrast, one-sided
+MOST_CHECKPOINTS = 128  # a longer curve is averaged to so many: a log of the loss at every step is one curve
 
 _MOST_NAMED = 4
 _ODD, _FEW_ITEMS = 20.0, 30
 """Standard errors so many times the jitter, or as of a test of fewer items, are those of another unit."""
 
 Family = tuple[str, str, str, str]
+Chance = Callable[[Array, Noise, Design, Array], Array]
+Ratios = Mapping[Family, tuple[Array, int]]
+"""How many times their errors values of a family deviate, (K,), and its degrees of freedom."""
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """One number of one model over its checkpoints.
-
-    `steps` ascend, float64 (n,); `errors` are standard errors of `values` (n,), or None. With `lower` less is better.
-    With `logarithm` ln(value) is judged: of a perplexity, whose jitter grows with it. `settings` stand beside the
-    verdict, such as the batch size. `guessed` is the name of a metric of which nobody said which way is better. With a
-    `fault` the curve is undecided.
-    """
+    """One number of one model over its checkpoints."""
 
     model: str
     task: str
     metric: str
-    steps: Array
-    values: Array
-    errors: Array | None = None
-    lower: bool = False
-    guessed: str = ""
-    logarithm: bool = False
+    steps: Array  # ascending, float64 (n,)
+    values: Array  # (n,)
+    errors: Array | None = None  # standard errors of the values, (n,)
+    lower: bool = False  # less is better
+    guessed: str = ""  # the name of a metric of which nobody said which way is better
+    logarithm: bool = False  # ln(value) is judged: of a perplexity, whose jitter grows with it
     suite: str = ""
     shots: str = ""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    fault: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)  # beside the verdict, such as the batch size
+    fault: str = ""  # why it is undecided
     notes: tuple[str, ...] = ()
 
     @property
     def family(self) -> Family:
-        """The curves that it is corrected with."""
         return self.task, self.metric, self.suite, self.shots
 
 
@@ -84,73 +86,67 @@ def judge(
 ) -> tuple[tuple[CurveVerdict, ...], tuple[CurveFamily, ...]]:
     """The verdict on each curve, in their order, and on their families.
 
-    Args:
-        alpha: the level of the peak's test within each family, after Holm.
-        seed: of the draws for the peak.
-        progress: called with ("curves", done, in all).
+    `alpha` is the level of the peak's test within each family, after Holm, and `seed` of the draws for the peak.
+    `progress` is called with ("curves", done, in all).
     """
     prepared = [_prepared(curve) for curve in curves]
     verdicts = [_undecided(curve) for curve in prepared]
     groups = _groups(prepared)
     likely, ratios = _shared(prepared, groups)
-    done, lock = [len(curves) - sum(len(group.at) for group in groups)], Lock()
+    done, lock = len(curves) - sum(len(group.at) for group in groups), Lock()
 
     def tick(more: int) -> None:
+        nonlocal done
         with lock:  # blocks of curves are judged on several threads
-            done[0] += more
+            done += more
             if progress is not None:
-                progress("curves", done[0], len(curves))
+                progress("curves", done, len(curves))
 
     for group in groups:
         families = [prepared[i].family for i in group.at]
         weights = likely[group.at]
         p_contrast = p_of(group.found, group.errors, group.of, weights)
-        p_peak = _peaks(group, families, weights, ratios, seed, tick)
+        p_peak = _peaks(group, families, weights, ratios, partial(p_of_peak, seed=seed, tick=tick))
         bends = _bends(prepared[group.at[0]].steps, group, weights)
         for row, i in enumerate(group.at):
             verdicts[i] = _evidence(prepared[i], group, row, float(p_contrast[row]), float(p_peak[row]), bends[row])
     verdicts = _decided(verdicts, alpha)
     fell = [i for i, verdict in enumerate(verdicts) if verdict.declined]
     for i in sorted(fell, key=lambda i: verdicts[i].p_holm or 0.0)[:MOST_DRAWN]:
-        steps, values = prepared[i].steps, _as_given(prepared[i], prepared[i].values)
-        verdicts[i] = replace(verdicts[i], steps=tuple(steps.tolist()), values=tuple(values.tolist()))
+        values = _as_given(prepared[i])
+        verdicts[i] = replace(verdicts[i], steps=tuple(prepared[i].steps.tolist()), values=tuple(values.tolist()))
     return tuple(verdicts), tuple(_families(prepared, verdicts, likely, ratios))
 
 
-def _as_given(curve: Curve, values: Array) -> Array:
-    """Judged values of a prepared curve, on the scale they were given in."""
-    return np.exp(values) if curve.logarithm else values
+def _as_given(curve: Curve) -> Array:
+    return np.exp(curve.values) if curve.logarithm else curve.values
 
 
 def _prepared(curve: Curve) -> Curve:
-    """The curve as it is judged, or with its `fault`."""
     fault = curve.fault or _fault_of_steps(curve.steps)
     if fault:
         return replace(curve, fault=fault)
     kept = curve.steps >= START * curve.steps[-1]
-    early = int((~np.isfinite(curve.values[~kept])).sum())
-    if early:
-        note = f"{counted(early, 'value')} before step {curve.steps[kept][0]:g} {plural(early, 'is no number', 'are no numbers')}: so early nothing is judged"
-        curve = replace(curve, notes=(*curve.notes, note))
+    if early := int((~np.isfinite(curve.values[~kept])).sum()):
+        are = plural(early, "is no number", "are no numbers")
+        first = f"{counted(early, 'value')} before step {curve.steps[kept][0]:g} {are}"
+        curve = replace(curve, notes=(*curve.notes, f"{first}: so early nothing is judged"))
     errors = None if curve.errors is None else curve.errors[kept]
     curve = replace(curve, steps=curve.steps[kept], values=curve.values[kept], errors=errors)
     return replace(curve, fault=fault) if (fault := _fault(curve)) else _as_judged(curve)
 
 
 def _as_judged(curve: Curve) -> Curve:
-    """Values of whole curves, averaged where they are many, with standard errors that are known everywhere or not
-    used."""
+    """Values averaged where they are many, with standard errors that are known everywhere or unused."""
     errors = curve.errors
     if errors is not None and not (np.isfinite(errors).all() and (errors > 0).all()):
         note = "standard errors are missing or 0 at some checkpoints: none was used"
         curve, errors = replace(curve, notes=(*curve.notes, note)), None
     values = curve.values
     if curve.logarithm:
-        errors = None if errors is None else errors / values
-        values = np.log(values)
+        errors, values = None if errors is None else errors / values, np.log(values)
     curve = replace(curve, values=values, errors=errors)
-    if len(curve.steps) > MOST_CHECKPOINTS:
-        curve = _averaged(curve)
+    curve = _averaged(curve) if len(curve.steps) > MOST_CHECKPOINTS else curve
     return replace(curve, fault=shortcoming(curve.steps))
 
 
@@ -166,10 +162,12 @@ def _fault(curve: Curve) -> str:
     steps, values = curve.steps, curve.values
     again = np.flatnonzero(np.diff(steps) <= 0)
     if len(again):
-        return f"two values at step {steps[again[0] + 1]:g}: give one a checkpoint, or name the column that tells the curves apart"
+        how = "give one a checkpoint, or name the column that tells the curves apart"
+        return f"two values at step {steps[again[0] + 1]:g}: {how}"
     wrong = np.flatnonzero(~np.isfinite(values))
     if len(wrong):
-        return f"the value at step {steps[wrong[0]]:g} is {values[wrong[0]]:g}: leave that checkpoint out if it was not measured"
+        at = f"{steps[wrong[0]]:g} is {values[wrong[0]]:g}"
+        return f"the value at step {at}: leave that checkpoint out if it was not measured"
     if curve.logarithm and not (values > 0).all():
         return f"a perplexity of {values.min():g}: expected values above 0"
     return "values of over 1e150" if np.abs(values).max() > 1e150 else ""
@@ -184,14 +182,9 @@ def _averaged(curve: Curve) -> Curve:
         return np.asarray(np.bincount(of, values, len(kept)))
 
     errors = None if curve.errors is None else np.sqrt(total(curve.errors**2)) / held
-    note = f"{len(curve.steps):,} checkpoints were averaged to {len(kept)}"
-    return replace(
-        curve,
-        steps=total(curve.steps) / held,
-        values=total(curve.values) / held,
-        errors=errors,
-        notes=(*curve.notes, note),
-    )
+    notes = (*curve.notes, f"{len(curve.steps):,} checkpoints were averaged to {len(kept)}")
+    steps, values = total(curve.steps) / held, total(curve.values) / held
+    return replace(curve, steps=steps, values=values, errors=errors, notes=notes)
 
 
 def _groups(curves: Sequence[Curve]) -> list[_Group]:
@@ -213,11 +206,10 @@ def _groups(curves: Sequence[Curve]) -> list[_Group]:
     return groups
 
 
-def _shared(curves: Sequence[Curve], groups: Iterable[_Group]) -> tuple[Array, dict[Family, tuple[Array, int]]]:
-    """How likely each correlation is for each curve; of each family its deviation over its errors, with degrees of
-    freedom.
+def _shared(curves: Sequence[Curve], groups: Iterable[_Group]) -> tuple[Array, Ratios]:
+    """How likely each correlation is for each curve; of each family its deviation over its errors.
 
-    The deviation is the median over its curves, so that a few curves of much jitter do not speak for all; at least 1.
+    The deviation is the median over its curves, at least 1: a few curves of much jitter do not speak for all.
     """
     likelihood = np.zeros((len(curves), len(CORRELATIONS)))
     members, over = dict[Family, list[int]](), dict[Family, list[tuple[Array, int]]]()
@@ -232,31 +224,24 @@ def _shared(curves: Sequence[Curve], groups: Iterable[_Group]) -> tuple[Array, d
     likely = np.zeros_like(likelihood)
     for at in members.values():
         likely[at] = posteriors(likelihood[at])
-    ratios = {
-        family: (np.maximum(np.median([ratio for ratio, _ in each], axis=0), 1.0), sum(degrees for _, degrees in each))
-        for family, each in over.items()
-    }
+    ratios = dict[Family, tuple[Array, int]]()
+    for family, each in over.items():
+        median = np.median([ratio for ratio, _ in each], axis=0)
+        ratios[family] = np.maximum(median, 1.0), sum(degrees for _, degrees in each)
     return likely, ratios
 
 
-def _peaks(
-    group: _Group,
-    families: Sequence[Family],
-    weights: Array,
-    ratios: Mapping[Family, tuple[Array, int]],
-    seed: int,
-    tick: Callable[[int], None],
-) -> Array:
+def _peaks(group: _Group, families: Sequence[Family], weights: Array, ratios: Ratios, chance: Chance) -> Array:
     """The chance of each peak, by the standard errors times the family's ratio, or by the curve's own jitter."""
     if group.errors is None:
         noise = Noise(np.ones_like(group.y), np.sqrt(group.found.variances), group.of.degrees)
-        return p_of_peak(group.y, noise, group.of, weights, seed=seed, tick=tick)
+        return chance(group.y, noise, group.of, weights)
     p = np.empty(len(families))
     degrees = [min(ratios[family][1], NORMAL) for family in families]
     for one in sorted(set(degrees)):
         rows = np.flatnonzero(np.array(degrees) == one)
         noise = Noise(group.errors[rows], np.stack([ratios[families[row]][0] for row in rows.tolist()]), one)
-        p[rows] = p_of_peak(group.y[rows], noise, group.of, weights[rows], seed=seed, tick=tick)
+        p[rows] = chance(group.y[rows], noise, group.of, weights[rows])
     return p
 
 
@@ -272,41 +257,24 @@ def _bends(steps: Array, group: _Group, weights: Array) -> Array:
 
 def _evidence(curve: Curve, group: _Group, row: int, p_contrast: float, p_peak: float, bend: Array) -> CurveVerdict:
     y, unit, found = group.y[row], float(group.unit[row]), group.found
-    peak, sign = int(y.argmax()), -1.0 if curve.lower else 1.0
-    value, error = float(found.value[row]) * unit, float(found.error[row]) * unit
-    decline = float(y[peak] - y[-1]) * unit
+    peak, (step, low, high) = int(y.argmax()), map(float, bend)
+    contrast, error, jitter = (float(of[row]) * unit for of in (found.value, found.error, found.jitter))
+    contrast, decline = -contrast if curve.lower else contrast, float(y[peak] - y[-1]) * unit
     both = None if curve.errors is None else float(np.hypot(curve.errors[peak], curve.errors[-1]))
-    given = _as_given(curve, curve.values)
-    jitter = float(found.jitter[row]) * unit
-    shown = replace(_undecided(curve), reason="", notes=(*curve.notes, *_odd_errors(curve, jitter)))
-    return replace(
-        shown,
-        declined=False,
-        peak=float(given[peak]),
-        peak_step=float(curve.steps[peak]),
-        final=float(given[-1]),
-        final_step=float(curve.steps[-1]),
-        decline=decline,
-        decline_error=both,
-        decline_z=decline / both if both else None,
-        contrast=sign * value,
-        contrast_error=error,
-        contrast_z=sign * value / error if error > 0 else None,
-        p_contrast=p_contrast,
-        p_peak=p_peak,
-        jitter=jitter,
-        noise="jitter" if curve.errors is None else "standard errors",
-        change_step=float(bend[0]),
-        change_low=float(bend[1]),
-        change_high=float(bend[2]),
-    )
+    best, final = ((float(_as_given(curve)[at]), float(curve.steps[at])) for at in (peak, -1))
+    noise = "jitter" if curve.errors is None else "standard errors"
+    notes = (*curve.notes, *_odd_errors(curve, jitter))
+    of = replace(_undecided(curve), declined=False, reason="", p_contrast=p_contrast, p_peak=p_peak, notes=notes)
+    of = replace(of, peak=best[0], peak_step=best[1], final=final[0], final_step=final[1])
+    of = replace(of, decline=decline, decline_error=both, decline_z=decline / both if both else None)
+    of = replace(of, contrast=contrast, contrast_error=error, contrast_z=contrast / error if error > 0 else None)
+    return replace(of, jitter=jitter, noise=noise, change_step=step, change_low=low, change_high=high)
 
 
 def _odd_errors(curve: Curve, jitter: float) -> Iterable[str]:
     """A note where the standard errors have another unit than the values, as percents beside fractions.
 
-    Too large are errors that neither the jitter bears out nor the range of the curve; of shares they are then errors of
-    a test of few items.
+    Too large are errors that neither the jitter bears out nor the range of the curve, or of shares a test of few items.
     """
     if curve.errors is None or not jitter > 0:
         return
@@ -314,32 +282,17 @@ def _odd_errors(curve: Curve, jitter: float) -> Iterable[str]:
     are_shares = not curve.logarithm and values.min() >= 0 and values.max() <= 1
     largest = np.sqrt(np.mean(values * (1 - values)) / _FEW_ITEMS) if are_shares else np.ptp(values)
     if error > max(_ODD * jitter, largest):
-        yield (
-            f"the standard errors are {error / jitter:.0f} times the jitter between checkpoints, which hides declines: "
-            "are they percents where the values are fractions?"
-        )
+        times = f"{error / jitter:.0f} times the jitter between checkpoints, which hides declines"
+        yield f"the standard errors are {times}: are they percents where the values are fractions?"
     elif error < jitter / _ODD and not curve.logarithm and values.max() > 1:
-        yield (
-            f"the jitter between checkpoints is {jitter / error:.0f} times the standard errors: "
-            "are they fractions where the values are percents?"
-        )
+        times = f"{jitter / error:.0f} times the standard errors"
+        yield f"the jitter between checkpoints is {times}: are they fractions where the values are percents?"
 
 
 def _undecided(curve: Curve) -> CurveVerdict:
-    return CurveVerdict(
-        curve.model,
-        curve.task,
-        curve.metric,
-        None,
-        curve.suite,
-        curve.shots,
-        dict(curve.settings),
-        curve.lower,
-        curve.logarithm,
-        reason=curve.fault,
-        checkpoints=len(curve.steps),
-        notes=curve.notes,
-    )
+    settings = (dict(curve.settings), curve.lower, curve.logarithm, curve.fault, len(curve.steps))
+    names = (curve.model, curve.task, curve.metric, None, curve.suite, curve.shots)
+    return CurveVerdict(*names, *settings, notes=curve.notes)
 
 
 def _decided(verdicts: Sequence[CurveVerdict], alpha: float) -> list[CurveVerdict]:
@@ -355,45 +308,42 @@ def _decided(verdicts: Sequence[CurveVerdict], alpha: float) -> list[CurveVerdic
 
 
 def _families(
-    curves: Sequence[Curve], verdicts: Sequence[CurveVerdict], likely: Array, ratios: Mapping[Family, tuple[Array, int]]
+    curves: Sequence[Curve], verdicts: Sequence[CurveVerdict], likely: Array, ratios: Ratios
 ) -> Iterable[CurveFamily]:
     members = dict[Family, list[int]]()
     for i, curve in enumerate(curves):
         members.setdefault(curve.family, []).append(i)
     for family, at in members.items():
         judged = likely[at][likely[at].any(1)]  # an undecided curve has no correlation
-        weights = judged.mean(0) if len(judged) else None
         said = [verdicts[i].declined for i in at]
-        yield CurveFamily(
-            *family,
-            curves[at[0]].lower,
-            len(at),
-            said.count(True),
-            said.count(None),
-            None if weights is None else float(weights @ CORRELATIONS),
+        counts = len(at), said.count(True), said.count(None)
+        correlation = ratio = None
+        if len(judged):
+            weights = judged.mean(0)
+            correlation = float(weights @ CORRELATIONS)
             # the weights sum to 1 within rounding, and no ratio is below 1
-            1 + float(weights @ (ratios[family][0] - 1)) if weights is not None and family in ratios else None,
-        )
+            ratio = 1 + float(weights @ (ratios[family][0] - 1)) if family in ratios else None
+        yield CurveFamily(*family, curves[at[0]].lower, *counts, correlation, ratio)
 
 
 def verdict_of(families: Sequence[CurveFamily], curves: Sequence[CurveVerdict]) -> str:
-    """The result in one sentence."""
     fell = [curve.model for curve in curves if curve.declined]
     undecided = sum(family.undecided for family in families)
+    open_ones = f"{count(undecided)} {plural(undecided, 'is', 'are')} undecided."
     if undecided == len(curves):
-        return f"No curve could be judged: {count(undecided)} {plural(undecided, 'is', 'are')} undecided."
+        return f"No curve could be judged: {open_ones}"
     if len(families) == 1:
         where, names = f"of {families[0].title}" if families[0].title else "of the table", fell
     else:
         where = f"in {counted(len(families), 'family', 'families')}"
         falling = sorted((one for one in families if one.declined), key=lambda one: -one.declined)
         names = [f"{one.declined} of {one.title}" for one in falling]
-    head = f"{count(len(fell))} of {counted(len(curves), 'curve')} {where} declined late"
-    listed = ", ".join(names[:_MOST_NAMED]) + (
-        f" and {count(len(names) - _MOST_NAMED)} more" if len(names) > _MOST_NAMED else ""
-    )
-    told = f"{head}: {listed}" if names else f"No late decline is shown {where}, in {counted(len(curves), 'curve')}"
-    return told + (f"; {count(undecided)} {plural(undecided, 'is', 'are')} undecided." if undecided else ".")
+    told = f"No late decline is shown {where}, in {counted(len(curves), 'curve')}"
+    if names:
+        more = f" and {count(len(names) - _MOST_NAMED)} more" if len(names) > _MOST_NAMED else ""
+        head = f"{count(len(fell))} of {counted(len(curves), 'curve')} {where} declined late"
+        told = f"{head}: {', '.join(names[:_MOST_NAMED])}{more}"
+    return f"{told}; {open_ones}" if undecided else f"{told}."
 
 
 def direction_taken(curves: Sequence[Curve], verdicts: Sequence[CurveVerdict]) -> str:

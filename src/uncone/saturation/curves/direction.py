@@ -10,32 +10,27 @@ def _set(words: str) -> frozenset[str]:
 
 _LOWER = _set(
     "loss losses logloss nll ce xent crossentropy cross_entropy ppl perp perplexity perplexities surprisal nats bits "
-    "bpb bpc bpw bpt "
-    "error errors err wer cer ter mer der eer mse rmse mae mape smape nmse nrmse rmsle msle brier ece mce ace crps "
-    "fid kid fad fvd lpips kl kld jsd mmd emd toxicity toxic stereotype stereotypes hallucination hallucinations "
-    "distance likelihood_diff likelihood_difference regret cost latency fpr fnr forgetting"
+    "bpb bpc bpw bpt error errors err wer cer ter mer der eer mse rmse mae mape smape nmse nrmse rmsle msle brier ece "
+    "mce ace crps fid kid fad fvd lpips kl kld jsd mmd emd toxicity toxic stereotype stereotypes hallucination "
+    "hallucinations distance likelihood_diff likelihood_difference regret cost latency fpr fnr forgetting"
 )
 _LIKELIHOODS = _set("likelihood likelihoods loglikelihood loglik logprob logprobs logp prob probability elbo")
 _HIGHER = _LIKELIHOODS | _set(
     "acc accuracy f1 em match bleu sacrebleu rouge rouge1 rouge2 rougel rougelsum chrf meteor bertscore comet bleurt "
-    "cider spice sari "
-    "ndcg mrr map mcc matthews recall precision auc auroc auprc ap hit hits pass win wins winrate spearman spearmanr "
-    "pearson "
-    "pearsonr kendall corr correlation r2 reward rewards iou miou dice psnr ssim mc1 mc2 success solved correct "
-    "sensitivity specificity kappa jaccard nmi ari improvement gain truthfulness"
+    "cider spice sari ndcg mrr map mcc matthews recall precision auc auroc auprc ap hit hits pass win wins winrate "
+    "spearman spearmanr pearson pearsonr kendall corr correlation r2 reward rewards iou miou dice psnr ssim mc1 mc2 "
+    "success solved correct sensitivity specificity kappa jaccard nmi ari improvement gain truthfulness"
 )
 _SPLITS = _set("train training val valid validation test eval dev mean avg average total step epoch")
 """Words that say nothing of what is measured: the task's name says it, as in the tag loss/val."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_TURNED = re.compile(
-    r"(?:one[\W_])?minus[\W_]|no[nt][\W_]|[-\u2212]|1\s*[-\u2212]\s*(?=(?:acc|accuracy|f1|auc|auroc|iou|precision|recall|bleu)(?![a-z]))"
-)
+_SHARES = "(?:acc|accuracy|f1|auc|auroc|iou|precision|recall|bleu)(?![a-z])"
+_TURNED = re.compile(rf"(?:one[\W_])?minus[\W_]|no[nt][\W_]|[-\u2212]|1\s*[-\u2212]\s*(?={_SHARES})")
 """A name that begins so says the opposite of the rest."""
 
 
 def is_lower_better(metric: str, task: str = "") -> bool | None:
-    """Whether less is better, by the metric's name (or the task's, where the metric has none); None of a name that is
-    not known.
+    """Whether less is better, by the metric's name, or else the task's; None of a name that is not known.
 
     The last known word decides, as in reward_loss; neg_, minus_ and - before a name turn it.
 

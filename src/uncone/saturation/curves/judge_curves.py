@@ -25,9 +25,8 @@ def judge_curves(
     """Say of each curve over the checkpoints of a training whether it declines late, with the evidence.
 
     A curve declined where two tests agree: the mean over the last 23 % of the training lies below the mean over 22 to
-        52 %,
-    beyond the jitter between checkpoints, which may be autocorrelated (one-sided, 0.025); and the final value lies
-    further below the peak than that of a curve that never declines (the isotonic fit, with noise of the standard
+    52 %, beyond the jitter between checkpoints, which may be autocorrelated (one-sided, 0.025); and the final value
+    lies further below the peak than that of a curve that never declines (the isotonic fit, with noise of the standard
     errors, or of the jitter where there are none), corrected within the family after Holm. A family is one task,
     metric, suite and number of shots.
 
@@ -56,13 +55,6 @@ def judge_curves(
     curves, apart, notes = curves_of(table, columns, lower, higher or ())
     del table  # what it takes is free for the curves
     verdicts, families = judge(curves, alpha=alpha, seed=seed, progress=progress)
-    return CurveVerdicts(
-        verdict=verdict_of(families, verdicts) + direction_taken(curves, verdicts),
-        name=name,
-        alpha=alpha,
-        curves=verdicts,
-        families=families,
-        told_apart_by=apart,
-        notes=notes,
-        provenance={"seed": seed, "versions": versions("numpy")},
-    )
+    verdict = verdict_of(families, verdicts) + direction_taken(curves, verdicts)
+    made = {"seed": seed, "versions": versions("numpy")}
+    return CurveVerdicts(verdict, name, alpha, verdicts, families, apart, notes, made)

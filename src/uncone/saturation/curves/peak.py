@@ -19,17 +19,14 @@ from uncone.statistics.correlations import CORRELATIONS
 from uncone.statistics.isotonic import isotonic
 from uncone.statistics.tails import NORMAL, log_tail, point_of
 
-DRAWS = 400
-"""Draws of each curve; the chance is then known to a few percent of itself."""
+DRAWS = 400  # draws of each curve; the chance is then known to a few percent of itself
 _LEAST = 1e-300
-_BLOCK = 2**20
-"""Numbers in the largest array of a block of curves."""
+_BLOCK = 2**20  # numbers in the largest array of a block of curves
 
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """Of m curves: the deviation of each value is its `shape` times `scale`, if its correlation is the k-th; Student's
-    t."""
+    """Of m curves, Student's t: a value's deviation is its `shape` times `scale`, if its correlation is the k-th."""
 
     shape: Array  # (m, n)
     scale: Array  # (m, K)
@@ -39,9 +36,7 @@ class Noise:
 def p_of_peak(y: Array, noise: Noise, of: Design, weights: Array, *, seed: int, tick: Callable[[int], None]) -> Array:
     """P(the highest value as far above the last one | the curve never declines), (m,), of curves `y` (m, n).
 
-    Args:
-        weights: of each correlation, (m, K).
-        tick: called with the number of curves done.
+    `weights` are of each correlation, (m, K); `tick` is called with the number of curves done.
     """
     p = np.ones(len(y))
     fallen = np.flatnonzero(y.max(1) > y[:, -1])
@@ -50,7 +45,8 @@ def p_of_peak(y: Array, noise: Noise, of: Design, weights: Array, *, seed: int, 
     drawn = _Drawn.of(of, noise.degrees, seed)
 
     def work(rows: Array) -> None:
-        p[rows] = _block(y[rows], Noise(noise.shape[rows], noise.scale[rows], noise.degrees), of, weights[rows], drawn)
+        of_rows = Noise(noise.shape[rows], noise.scale[rows], noise.degrees)
+        p[rows] = _block(y[rows], of_rows, of, weights[rows], drawn)
         tick(len(rows))
 
     threads.share(partial(work, rows) for rows in blocks)
@@ -84,46 +80,32 @@ def _block(y: Array, noise: Noise, of: Design, weights: Array, drawn: _Drawn) ->
     reach = y.max(1) - y[:, -1]
     shape, last = noise.shape[:, None, :-1], noise.shape[:, None, -1:]
     with_last = CORRELATIONS[:, None] ** np.arange(n - 1, 0, -1)  # (K, n - 1)
-    spread = np.sqrt(shape**2 + last**2 - 2 * shape * last * with_last)
+    spreads = np.sqrt(shape**2 + last**2 - 2 * shape * last * with_last)
     wanted = reach[:, None] - (mean[:, :-1] - mean[:, [-1]])
-    logs = log_tail(wanted[:, None] / (noise.scale[:, :, None] * spread), noise.degrees)
-    chances = weights[:, :, None] * np.exp(logs)
-    each = [
-        _overlap(
-            mean[i], reach[i], noise.shape[i], noise.scale[i], noise.degrees, of, chances[i], logs[i], spread[i], drawn
-        )
-        for i in range(len(y))
-    ]
-    return np.asarray(np.clip(chances.sum((1, 2)) * each, _LEAST, 1.0))
+    logs_of = log_tail(wanted[:, None] / (noise.scale[:, :, None] * spreads), noise.degrees)
+    chances_of = weights[:, :, None] * np.exp(logs_of)
+    draws = np.arange(DRAWS)
 
+    def overlap(i: int) -> float:
+        """The mean of 1 / (how many values reach so far), over draws in which a value that was drawn beforehand does.
 
-def _overlap(
-    mean: Array,
-    reach: float,
-    shape: Array,
-    scale: Array,
-    degrees: int,
-    of: Design,
-    chances: Array,
-    logs: Array,
-    spread: Array,
-    drawn: _Drawn,
-) -> float:
-    """The mean of 1 / (how many values reach so far), over draws in which a value that was drawn beforehand does.
+        The sum of the chances (K, n - 1) counts a draw once for each value that reaches so far; times this mean, once.
+        """
+        shape, spread, logs, chances = noise.shape[i], spreads[i], logs_of[i], chances_of[i]
+        cumulative = np.cumsum(chances)
+        chosen = np.searchsorted(cumulative, drawn.even * cumulative[-1], side="right")
+        k, j = np.divmod(np.minimum(chosen, chances.size - 1), chances.shape[1])
+        t = point_of(logs[k, j] + np.log(drawn.uniform), noise.degrees)  # beyond the reach
+        deviation = spread[k, j]
+        slope = shape * (of.correlation[k, j] * shape[j, None] - of.correlation[k, -1] * shape[-1])
+        slope /= deviation[:, None] ** 2
+        rest = drawn.values[k, draws] * shape
+        rest -= slope * (rest[draws, j] - rest[:, -1])[:, None]  # what is independent of (value j) - (last value)
+        wide = drawn.scale if noise.degrees >= NORMAL else drawn.scale * np.sqrt(noise.degrees + t**2)
+        values = mean[i] + noise.scale[i][k][:, None] * (slope * (t * deviation)[:, None] + rest * wide[:, None])
+        reached = values[:, :-1] - values[:, [-1]] >= reach[i]
+        reached[draws, j] = True
+        return float(np.mean(1.0 / reached.sum(1)))
 
-    The sum of `chances` (K, n - 1) counts a draw once for each value that reaches so far; times this mean, once.
-    """
-    cumulative = np.cumsum(chances)
-    chosen = np.searchsorted(cumulative, drawn.even * cumulative[-1], side="right")
-    k, j = np.divmod(np.minimum(chosen, chances.size - 1), chances.shape[1])
-    t = point_of(logs[k, j] + np.log(drawn.uniform), degrees)  # beyond the reach
-    draws, deviation = np.arange(len(k)), spread[k, j]
-    slope = shape * (of.correlation[k, j] * shape[j, None] - of.correlation[k, -1] * shape[-1])
-    slope /= deviation[:, None] ** 2
-    rest = drawn.values[k, draws] * shape
-    rest -= slope * (rest[draws, j] - rest[:, -1])[:, None]  # what is independent of (value j) - (last value)
-    wide = drawn.scale if degrees >= NORMAL else drawn.scale * np.sqrt(degrees + t**2)
-    values = mean + scale[k][:, None] * (slope * (t * deviation)[:, None] + rest * wide[:, None])
-    reached = values[:, :-1] - values[:, [-1]] >= reach
-    reached[draws, j] = True
-    return float(np.mean(1.0 / reached.sum(1)))
+    each = [overlap(i) for i in range(len(y))]
+    return np.asarray(np.clip(chances_of.sum((1, 2)) * each, _LEAST, 1.0))

@@ -1,36 +1,26 @@
 """The record of `judge_curves`: which curves over checkpoints decline late, and the evidence for each."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, ClassVar
 
-from uncone.records.blocks import Block, Bullets, Cell, Chart, Curve, Figure, Folded, Heading, Mark, Table, Text, Tone
+from uncone.records.blocks import Block, Bullets, Cell, Chart, Curve, Figure, Folded, Heading, Mark, Table, Text
 from uncone.records.brief import part
 from uncone.records.layout import LARGEST_DRAWN, section, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record
 from uncone.records.text import count, counted, number, optional
 
-MOST_DRAWN = 12
-"""Declined curves that keep their points, to be drawn."""
+MOST_DRAWN = 12  # declined curves that keep their points, to be drawn
 _MOST_ROWS, _FEW = 300, 24
 """Curves of a table; and curves or families that a terminal shows although none of them declined."""
-_WORDS = {True: "declined", False: "not shown", None: "undecided"}
 _COLUMNS = ("peak", "final", "decline", "late - middle", "P", "bends at")
-_TONES: dict[bool | None, Tone] = {True: "worse", False: "", None: "quiet"}
 
 
 @part
 class CurveVerdict:
-    """One curve: whether it `declined` (None: undecided, for `reason`), and the evidence.
-
-    `decline` is the peak less the final value, or with `lower` the final value less the least one: above 0 is a
-    loss. `contrast` is the late mean less the middle mean. With `logarithm` both are of ln(value). `p_peak` is the
-    chance that a curve that never declines ends so far below its peak, `p_holm` the same corrected within the family.
-    The bend `change_step` has an interval. `noise` says what the chance rests on. `steps` and `values` are kept of a
-    few declined curves.
-    """
+    """One curve: whether it declined, and the evidence."""
 
     model: str  # the model, with further columns that tell curves apart
     task: str
@@ -66,22 +56,18 @@ class CurveVerdict:
     values: tuple[float, ...] = ()  # as many
 
     def __post_init__(self) -> None:
-        lengths = f"{len(self.steps)} and {len(self.values)}: the file was cut or edited"
-        expect(len(self.steps) == len(self.values), f"as many steps as values, got {lengths}")
+        came = f"{len(self.steps)} and {len(self.values)}: the file was cut or edited"
+        expect(len(self.steps) == len(self.values), f"as many steps as values, got {came}")
 
     @property
     def family(self) -> tuple[str, str, str, str]:
-        """The curves it is corrected with have the same task, metric, suite and number of shots."""
+        """What the curves that it is corrected with have too."""
         return self.task, self.metric, self.suite, self.shots
 
 
 @part
 class CurveFamily:
-    """The curves of one task, metric, suite and number of shots: `correlation` of neighbouring jitter is read from all.
-
-    `error_ratio` is how many times its standard error a value's deviation is, the median over the curves, at least 1;
-    None where no curve has standard errors.
-    """
+    """The curves of one task, metric, suite and number of shots, which are corrected together."""
 
     task: str
     metric: str
@@ -98,23 +84,21 @@ class CurveFamily:
     @property
     def title(self) -> str:
         """Such as "lambada_openai acc (v1, 0 shots)"."""
-        more = [*filter(None, [self.suite]), *([f"{self.shots} shots"] if self.shots else [])]
+        more = ", ".join(filter(None, [self.suite, self.shots and f"{self.shots} shots"]))
         name = " ".join(filter(None, (self.task, self.metric))) or "curves"
-        return f"{name} ({', '.join(more)})" if more else name
+        return f"{name} ({more})" if more else name
 
 
 @dataclass(frozen=True)
 class CurveVerdicts(Record):
-    """The result of `judge_curves`. `told_apart_by` are the columns that make one curve different from another."""
+    """The result of `judge_curves`: the verdict on each curve, and on each family."""
 
     READING: ClassVar[str] = (
         "P: of the late mean less the middle mean; below it, of the peak, after Holm. "
         "A curve declined where two tests agree. The late mean (last 23% of the training) lies below the middle mean "
-        "(22% to "
-        "52%), one-sided, beyond the jitter between checkpoints. And the final value lies further below the peak "
-        "than a "
-        "curve that never declines would end by chance, corrected for picking the peak and within the family (Holm). "
-        "Each curve is one run: other seeds are other runs."
+        "(22% to 52%), one-sided, beyond the jitter between checkpoints. And the final value lies further below the "
+        "peak than a curve that never declines would end by chance, corrected for picking the peak and within the "
+        "family (Holm). Each curve is one run: other seeds are other runs."
     )
 
     verdict: str  # one sentence
@@ -129,20 +113,15 @@ class CurveVerdicts(Record):
     def blocks(self) -> tuple[Block, ...]:
         fell = any(family.declined for family in self.families)
         undecided = all(curve.declined is None for curve in self.curves)
-        tone: Tone = "warning" if fell else "note"
-        noted = [curve for curve in self.curves if curve.notes]
-        titles = self._titles()
-        own = [
-            f"{', '.join(filter(None, (curve.model, titles.get(curve.family))))}: {'; '.join(curve.notes)}."
-            for curve in noted[:_FEW]
-        ]
+        titles, noted = self._titles(), [curve for curve in self.curves if curve.notes][:_FEW]
+        names = (", ".join(filter(None, (curve.model, titles.get(curve.family)))) for curve in noted)
+        own = [f"{name}: {'; '.join(curve.notes)}." for name, curve in zip(names, noted, strict=True)]
         apart = f"Curves are told apart by {', '.join(self.told_apart_by)}." if self.told_apart_by else ""
+        corrected = "Each family (one task, metric, suite and shots) is corrected by itself"
+        label = "DECLINED" if fell else "UNDECIDED" if undecided else "NO DECLINE SHOWN"
         return shown(
-            Heading(self.verdict, 1, "DECLINED" if fell else "UNDECIDED" if undecided else "NO DECLINE SHOWN", tone),
-            Text(
-                f"Each family (one task, metric, suite and shots) is corrected by itself, at {self.alpha:g}. {apart}",
-                "quiet",
-            ),
+            Heading(self.verdict, 1, label, "warning" if fell else "note"),
+            Text(f"{corrected}, at {self.alpha:g}. {apart}", "quiet"),
             self._by_family(),
             self._figures(),
             section("Each curve", self._by_curve()),
@@ -171,14 +150,11 @@ class CurveVerdicts(Record):
     def _figures(self) -> Iterator[Figure]:
         """The declined curves that kept their points, a figure for each family."""
         titles = self._titles()
+        caption = "In another colour: the peak. Dashed: where the curve bends, with its interval shaded."
         drawn = sorted((curve for curve in self.curves if curve.steps), key=lambda curve: curve.family)
         for family, curves in groupby(drawn, key=lambda curve: curve.family):
             charts = tuple(_chart(curve) for curve in curves if max(map(abs, curve.values)) < LARGEST_DRAWN)
-            yield Figure(
-                titles.get(family, ""),
-                charts,
-                "In another colour: the peak. Dashed: where the curve bends, with its interval shaded.",
-            )
+            yield Figure(titles.get(family, ""), charts, caption)
 
     def _by_curve(self) -> Iterator[Block]:
         told = [curve for curve in self.curves if curve.declined is not False]
@@ -210,63 +186,46 @@ class CurveVerdicts(Record):
 
 def _families(chosen: list[CurveFamily]) -> Table:
     columns = ("family", "better", "curves", "declined", "undecided", "jitter correlation", "deviation / se")
-    rows = tuple(
-        (
-            one.title,
-            "lower" if one.lower else "higher",
-            count(one.curves),
-            Cell(count(one.declined), tone="worse" if one.declined else ""),
-            count(one.undecided),
-            optional(one.correlation),
-            optional(one.error_ratio),
-        )
-        for one in chosen[:_MOST_ROWS]
-    )
-    return Table(columns, rows, columns[2:])
+    rows = list[tuple[str | Cell, ...]]()
+    for one in chosen[:_MOST_ROWS]:
+        declined = Cell(count(one.declined), tone="worse" if one.declined else "")
+        better, ratios = "lower" if one.lower else "higher", map(optional, (one.correlation, one.error_ratio))
+        rows.append((one.title, better, count(one.curves), declined, count(one.undecided), *ratios))
+    return Table(columns, tuple(rows), columns[2:])
 
 
 def _row(curve: CurveVerdict, family: list[str], settings: list[str]) -> tuple[str | Cell, ...]:
-    name = Cell(curve.model, _WORDS[curve.declined], _TONES[curve.declined])
     beside = [*family, *(curve.settings.get(name, "") for name in settings)]
     if curve.declined is None:
         return Cell(curve.model, f"undecided: {curve.reason}", "quiet"), *beside, *["-"] * len(_COLUMNS)
-    bend = Cell(_step(curve.change_step), f"{_step(curve.change_low)} to {_step(curve.change_high)}")
-    return (
-        name,
-        *beside,
+    cells: tuple[str | Cell, ...] = (
         Cell(optional(curve.peak), f"at {_step(curve.peak_step)}"),
         optional(curve.final),
         Cell(optional(curve.decline), _z(curve.decline_z)),
         Cell(optional(curve.contrast), _z(curve.contrast_z)),
         Cell(_chance(curve.p_contrast), f"peak {_chance(curve.p_holm)}"),
-        bend if curve.declined else "-",
     )
+    bend = Cell(_step(curve.change_step), f"{_step(curve.change_low)} to {_step(curve.change_high)}")
+    name = Cell(curve.model, "declined", "worse") if curve.declined else Cell(curve.model, "not shown")
+    return name, *beside, *cells, bend if curve.declined else "-"
 
 
 def _chart(curve: CurveVerdict) -> Chart:
     peak = curve.steps.index(curve.peak_step) if curve.peak_step in curve.steps else 0
     tips = tuple(f"step {_step(step)}: {number(value)}" for step, value in zip(curve.steps, curve.values, strict=True))
     line = Curve(curve.model, curve.steps, curve.values, dots=True, tips=tips, marked=(peak,))
-    has_bend = curve.change_step is not None
-    marks = (Mark(curve.change_step or 0.0, label="bend"),) if has_bend else ()
-    bands = ((curve.change_low or 0.0, curve.change_high or 0.0),) if has_bend else ()
+    marks, bands = tuple[Mark, ...](), tuple[tuple[float, float], ...]()
+    if curve.change_step is not None:
+        marks = (Mark(curve.change_step, label="bend"),)
+        bands = ((curve.change_low or 0.0, curve.change_high or 0.0),)
     verdict = f"{optional(curve.peak)} at step {_step(curve.peak_step)}, {optional(curve.final)} at the end."
     name = " ".join(filter(None, (curve.model, curve.task, curve.metric, curve.suite, curve.shots)))
-    return Chart(
-        name,
-        curve.model,
-        "step",
-        curve.metric or "value",
-        (line,),
-        marks=marks,
-        bands=bands,
-        log_y=curve.logarithm,
-        caption=verdict,
-    )
+    drawn = Chart(name, curve.model, "step", curve.metric or "value", (line,), marks=marks, bands=bands)
+    return replace(drawn, log_y=curve.logarithm, caption=verdict)
 
 
 def _step(value: float | None) -> str:
-    return "-" if value is None else number(value, digits=6)
+    return optional(value, shown=lambda step: number(step, digits=6))
 
 
 def _z(value: float | None) -> str:
@@ -274,4 +233,4 @@ def _z(value: float | None) -> str:
 
 
 def _chance(value: float | None) -> str:
-    return "-" if value is None else number(value, digits=2, most=2)
+    return optional(value, shown=lambda p: number(p, digits=2, most=2))

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from uncone.errors import need_torch
 from uncone.records.text import number
-from uncone.roles import Model, Path_, Progress, Texts
+from uncone.roles import Model, Progress, Texts
 from uncone.saturation.contexts.context_rank import context_rank
-from uncone.saturation.contexts.record import ContextRank
 from uncone.saturation.head.excision.record import Excision
 from uncone.saturation.head.gradient.record import GradientShare
 from uncone.saturation.head.rank.record import RankCurve
@@ -38,8 +37,7 @@ def examine_head(
     """Say how small the head of a language model may be, and what of gradient and states its rank lets through.
 
     Four questions on one run of the model: the loss against the rank of the head (truncated, truncated for this text,
-        and
-    refitted on frozen states), the share of the gradient by the logits that the head passes back, the loss and
+    and refitted on frozen states), the share of the gradient by the logits that the head passes back, the loss and
     alignment without the dominant directions of the last states, and of how many dimensions the text's contexts are.
     Needs the extras [torch] and [hf]; the last question needs scipy (extra [cluster]) and is left out without it.
 
@@ -74,32 +72,17 @@ def examine_head(
     if find_spec("scipy") is None:
         notes = ("The text's contexts were left out: they need scipy (pip install 'uncone[cluster]').",)
     else:
-        contexts = _contexts(model, text, seed, progress)
-    return HeadExamination(
-        verdict=_verdict(rank, gradient, excision),
-        name=states.name,
-        text="texts" if not isinstance(text, str | Path) else Path(text).name,
-        rank=rank,
-        gradient=gradient,
-        excision=excision,
-        contexts=contexts,
-        notes=notes,
-        versions=versions("torch", "transformers"),
-    )
-
-
-def _contexts(model: Path_, text: Path_ | Sequence[str], seed: int, progress: Progress | None) -> ContextRank:
-    return context_rank(text, tokenizer=model, dimensions=_DIMENSIONS, seed=seed, progress=progress)
+        contexts = context_rank(text, tokenizer=model, dimensions=_DIMENSIONS, seed=seed, progress=progress)
+    verdict, made = _verdict(rank, gradient, excision), versions("torch", "transformers")
+    of = "texts" if not isinstance(text, str | Path) else Path(text).name
+    return HeadExamination(verdict, states.name, of, rank, gradient, excision, contexts, notes, made)
 
 
 def _verdict(rank: RankCurve, gradient: GradientShare, excision: Excision) -> str:
-    """One sentence of the three parts."""
     found = [line.smallest.rank for line in rank.lines if line.smallest.rank is not None]
     least = min(found, default=rank.d)
     within = f"within {number(rank.margin_nats)} nats of the full rank's loss"
-    size = f"A head of rank {least} of {rank.d} stays {within}"
-    if least == rank.d:
-        size = f"No head of a lower rank than {rank.d} stays {within}"
+    size = f"No head of a lower rank than {rank.d}" if least == rank.d else f"A head of rank {least} of {rank.d}"
     times = gradient.times_chance
     back = "" if times is None else f", it passes back {number(times)} times the gradient of a random subspace"
-    return f"{size}{back}, and {_CAUSES[excision.cause]}."
+    return f"{size} stays {within}{back}, and {_CAUSES[excision.cause]}."

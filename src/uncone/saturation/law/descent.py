@@ -1,5 +1,4 @@
-"""Many fits of ln L = ln(A / N^alpha + B / T^beta + E) at once, by the method of Levenberg and Marquardt for Huber's
-loss."""
+"""Many fits of ln L = ln(A / N^alpha + B / T^beta + E) at once, after Levenberg and Marquardt, for Huber's loss."""
 
 from functools import partial
 
@@ -8,17 +7,13 @@ import numpy as np
 from uncone.rows import Array
 from uncone.threads import share
 
-_TERMS = (slice(0, 2), slice(2, 4), slice(4, 5))
-"""The constants of each term: a and alpha, b and beta, e."""
-_AT_ONCE = 32_768
-"""Numbers of an array of one piece, so that those of a step stay in a core's cache."""
+_TERMS = (slice(0, 2), slice(2, 4), slice(4, 5))  # the constants of each term: a and alpha, b and beta, e
+_AT_ONCE = 32_768  # numbers of an array of one piece, so that those of a step stay in a core's cache
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-2, 1e-9, 1e12
 """The least damping is above the rounding of the sums, so that every step can be solved for."""
 _LEAST, _TINY = 1e-20, 1e-300
-"""A term that is no part of L has squares below the range of float32, and products within it: it is kept small beside
-others."""
-_TURN = 1e-2
-"""At more damping than this, steps are of reweighted squares; at less they go over to Newton's."""
+"""A term that is no part of L has squares below the range of float32: it is kept small beside others."""
+_TURN = 1e-2  # at more damping than this, steps are of reweighted squares; at less they go over to Newton's
 
 
 def descend(
@@ -42,10 +37,9 @@ def descend(
         x: ln N and ln T of the runs, (2, R).
         y: ln L, (R,) or of each descent (S, R).
         delta: where Huber's loss turns from squares to sizes.
-        steps: at most.
         done: a descent ends once a step lowers the sum by no more than this share.
         dtype: of the sums over the runs. float32 is for a first choice among many starts.
-        box: the least and the greatest value of each constant that moves, (2, 5). It has no limits by default.
+        box: the least and the greatest value of each constant that moves, (2, 5), without limits by default.
     """
     runs = x.shape[1]
     size = max(1, _AT_ONCE // runs)

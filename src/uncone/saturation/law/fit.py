@@ -16,28 +16,21 @@ from uncone.saturation.law.descent import descend
 CONSTANTS = ("A", "alpha", "B", "beta", "E")
 DELTA = 1e-3
 """Where Huber's loss turns from squares to sizes, in log loss (Hoffmann et al. 2022)."""
-GRID = (
-    tuple(range(0, 26, 5)),
-    (0.0, 0.5, 1.0, 1.5, 2.0),
-    tuple(range(0, 26, 5)),
-    (0.0, 0.5, 1.0, 1.5, 2.0),
-    (-1.0, -0.5, 0.0, 0.5, 1.0),
-)
+_LEVELS, _POWERS = tuple(range(0, 26, 5)), (0.0, 0.5, 1.0, 1.5, 2.0)
+GRID = (_LEVELS, _POWERS, _LEVELS, _POWERS, (-1.0, -0.5, 0.0, 0.5, 1.0))
 """The 4,500 starts of Hoffmann et al. 2022, approach 3: a = ln A, alpha, b = ln B, beta, e = ln E."""
 _STEPS, _SIEVED, _KEPT, _HALFWAY, _LAST = 300, 12, 500, 50, 120
 _TYPICAL = (6.0, 0.34, 6.0, 0.28, 0.52)
-"""Constants near those of Hoffmann et al. 2022: where it is asked whether the runs tell the constants apart."""
+"""Constants near those of Hoffmann et al. 2022, at which runs must tell the constants apart."""
 _SAME = 1e-7
 _FARTHEST, _NOTHING, ENOUGH = 300.0, 40.0, 1e-7
 """How far a power moves ln L over the runs at most, how far below ln L a term is nothing to any digit, and the share of
-a sum by which the last step of a descent lowers it where digits beyond are of no use."""
+a sum by which a last step lowers it where more digits are of no use."""
 _HIGHEST = 600.0
-_RANGE = {"parameters": 1e50, "tokens": 1e50, "losses": 1e30}
-"""In other units than these all computing would leave the range of a float."""
+_RANGE = {"parameters": 1e50, "tokens": 1e50, "losses": 1e30}  # beyond, all computing would leave the range of a float
 _USUAL, _WIDE = (21.0, 25.0, 1.0), (10.0, 10.0, 2.0)
-"""ln N, ln T and ln L of usual runs, and how far others are from them that are in another unit."""
-_SMALL = 3.0
-"""How far ln of one run's part in a term may lie below ln L."""
+"""ln N, ln T and ln L of usual runs, and how far from them runs are in another unit."""
+_SMALL = 3.0  # how far ln of one run's part in a term may lie below ln L
 _LOGGED = (0, 2, 4)
 
 
@@ -96,12 +89,9 @@ class Problem:
         powers = _FARTHEST / np.maximum(size, 1.0)
         levels = powers * size
         low, high = self.y.min() - _NOTHING, self.y.max() + 1
-        return np.array(
-            [
-                [low - levels[0], -powers[0], low - levels[1], -powers[1], low],
-                [high + levels[0], powers[0], high + levels[1], powers[1], high],
-            ]
-        )
+        least = [low - levels[0], -powers[0], low - levels[1], -powers[1], low]
+        most = [high + levels[0], powers[0], high + levels[1], powers[1], high]
+        return np.array([least, most])
 
     @cached_property
     def limits(self) -> Array:
@@ -118,14 +108,11 @@ class Problem:
         return found
 
     def in_units(self, theta: Array, *, always: bool = False) -> Array:
-        """Constants (S, 5) for runs of usual N, T and nats, in the units of these runs; the same where these are
-        usual."""
+        """Constants (S, 5) for runs of usual N, T and nats, in the units of these runs where they are others."""
         theta = theta.copy()
-        steps = [x.mean() - usual for x, usual in zip(self.x, _USUAL[:2], strict=True)]
-        of_loss = float(np.median(self.y)) - _USUAL[2]
-        steps = [
-            step if always or abs(step) > wide else 0.0 for step, wide in zip((*steps, of_loss), _WIDE, strict=True)
-        ]
+        means = *self.x.mean(1), float(np.median(self.y))
+        steps = [mean - usual for mean, usual in zip(means, _USUAL, strict=True)]
+        steps = [step if always or abs(step) > wide else 0.0 for step, wide in zip(steps, _WIDE, strict=True)]
         moved = [theta[:, 1] * steps[0], 0, theta[:, 3] * steps[1], 0, 0]
         for place in np.flatnonzero(self.free):
             theta[:, place] += moved[place] + (steps[2] if place in _LOGGED else 0.0)
@@ -157,10 +144,7 @@ class Problem:
         dtype: type = np.float64,
         done: float = 1e-13,
     ) -> tuple[Array, Array]:
-        """The ends of descents from `theta` (S, 5) on `y` (S, R), with one more constant `held` where it starts.
-
-        `held` may be one constant of each descent, (S,).
-        """
+        """The ends of descents from `theta` (S, 5) on `y` (S, R), with one more constant `held`, or one each (S,)."""
         held = np.full(len(theta), -1 if held is None else held)
         y = np.broadcast_to(self.y if y is None else y, (len(theta), len(self.y)))
         ends, sums = np.empty(theta.shape), np.empty(len(theta))
@@ -172,17 +156,8 @@ class Problem:
                 shift = np.where([of_a, of_b], self.x.mean(1), 0.0)
                 start = theta[rows].astype(np.float64)
                 start[:, [0, 2]] -= start[:, [1, 3]] * shift
-                end, sums[rows] = descend(
-                    start,
-                    free[rows],
-                    self.x - shift[:, None],
-                    y[rows],
-                    delta=self.delta,
-                    steps=steps,
-                    dtype=dtype,
-                    box=self.box,
-                    done=done,
-                )
+                own, box, delta = (free[rows], self.x - shift[:, None], y[rows]), self.box, self.delta
+                end, sums[rows] = descend(start, *own, delta=delta, steps=steps, dtype=dtype, box=box, done=done)
                 end[:, [0, 2]] += end[:, [1, 3]] * shift
                 ends[rows] = end
         return ends, sums
@@ -193,11 +168,8 @@ def fit(n: Any, t: Any, losses: Any, *, fixed: Mapping[str, float] | None = None
 
     Losses are summed, not averaged: an average of so small numbers ends an optimiser early (Besiroglu et al. 2024).
 
-    Args:
-        n, t, losses: of each run, (R,), above 0. `n` counts all parameters or those outside the embeddings: A and alpha
-            are for the same.
-        fixed: constants that are given, by "A", "alpha", "B", "beta" or "E".
-        delta: where Huber's loss turns from squares to sizes.
+    `n`, `t` and `losses` are of each run, (R,). `fixed` constants are given by "A", "alpha", "B", "beta" or "E", and
+    `delta` is where Huber's loss turns from squares to sizes.
 
     Raises:
         InputError: runs of other numbers, values that are not above 0, fewer runs than constants to find, or runs that
@@ -215,11 +187,8 @@ def problem_of(
         raise InputError(f"expected delta above 0, got {delta}: {DELTA:g} is usual")
     problem = Problem(np.log([n, t]), np.log(losses), _known(fixed or {}), delta)
     if problem.spare < 0 or not len(losses):
-        raise InputError(
-            f"expected at least {max(1, problem.free.sum())} runs to fit {problem.free.sum()} constants, got "
-            f"{len(losses)}: "
-            "fix some constants, or pass more runs"
-        )
+        least = f"{max(1, problem.free.sum())} runs to fit {problem.free.sum()} constants"
+        raise InputError(f"expected at least {least}, got {len(losses)}: fix some constants, or pass more runs")
     _check_apart(problem)
     return problem
 
@@ -265,18 +234,13 @@ def checked(*of_runs: Any) -> tuple[Array, ...]:
     for what, values in zip(("parameters", "tokens", "losses"), arrays, strict=True):
         wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
         if len(wrong):
-            raise InputError(
-                f"expected {what} above 0, got {values[wrong[0]]} in run {wrong[0] + 1} of {len(values)} and "
-                f"{len(wrong)} such in all: "
-                "leave these runs out"
-            )
+            came = f"got {values[wrong[0]]} in run {wrong[0] + 1} of {len(values)} and {len(wrong)} such in all"
+            raise InputError(f"expected {what} above 0, {came}: leave these runs out")
         far = np.flatnonzero(np.abs(np.log(values)) > math.log(_RANGE[what]))
         if len(far):
-            raise InputError(
-                f"expected {what} between {1 / _RANGE[what]:g} and {_RANGE[what]:g}, got {values[far[0]]:g} in run "
-                f"{far[0] + 1} of "
-                f"{len(values)}: give them in another unit"
-            )
+            ends = f"between {1 / _RANGE[what]:g} and {_RANGE[what]:g}"
+            came = f"got {values[far[0]]:g} in run {far[0] + 1} of {len(values)}"
+            raise InputError(f"expected {what} {ends}, {came}: give them in another unit")
     return arrays
 
 
@@ -307,14 +271,8 @@ def _check_apart(problem: Problem) -> None:
     size = np.linalg.norm(slopes, axis=1, keepdims=True)
     values = np.linalg.svd(slopes / np.maximum(size, 1e-300), compute_uv=False)
     if len(names) and (size.min() < _SAME * size.max() or values[-1] < _SAME * values[0]):
-        same = [
-            f"all runs have {what} = {math.exp(of[0]):.4g}"
-            for what, of in zip("NT", problem.x, strict=True)
-            if np.ptp(of) < _SAME
-        ]
-        told = "; ".join(same) or f"{len(np.unique(problem.x, axis=1).T)} different pairs of N and T"
-        raise InputError(
-            f"expected runs that tell {', '.join(names)} apart, got others ({told}): fix some constants, or add runs "
-            "of other "
-            "N and T"
-        )
+        pairs = zip("NT", problem.x, strict=True)
+        same = [f"all runs have {what} = {math.exp(of[0]):.4g}" for what, of in pairs if np.ptp(of) < _SAME]
+        came = "; ".join(same) or f"{len(np.unique(problem.x, axis=1).T)} different pairs of N and T"
+        what = f"expected runs that tell {', '.join(names)} apart, got others ({came})"
+        raise InputError(f"{what}: fix some constants, or add runs of other N and T")

@@ -85,40 +85,22 @@ def fit_scaling_law(
     held = ~is_fitted
     found = known.mean_gap(n[held], t[held], losses[held]) if known is not None and held.any() else None
     gap = None if found is None else Gap(*found)
-    return ScalingLaw(
-        verdict=verdict(runs, constants, gap, parameters, smallest),
-        name=name,
-        parameters=parameters,
-        constants=constants,
-        runs=runs,
-        objective=law.objective,
-        delta=delta,
-        noise=None if known is None else known.noise,
-        gap=gap,
-        line=_line(n, t, law, known),
-        resamples=0 if known is None else resamples,
-        seed=seed,
-        notes=tuple(notes(runs, constants, gap, problem.at_limit(law.theta), parameters, delta)),
-        versions=versions("numpy"),
-    )
+    said, limits = verdict(runs, constants, gap, parameters, smallest), problem.at_limit(law.theta)
+    told = tuple(notes(runs, constants, gap, limits, parameters, delta))
+    noise, used = (None, 0) if known is None else (known.noise, resamples)
+    fit = (law.objective, delta, noise, gap, _line(n, t, law, known), used, seed)
+    return ScalingLaw(said, name, parameters, constants, runs, *fit, told, versions("numpy"))
 
 
 def _constants(
     law: Law, problem: Problem, fixed: Mapping[str, float], known: Uncertainty | None
 ) -> tuple[LawConstant, ...]:
-    bootstrap = {} if known is None else known.constants()
-    profiles = {} if known is None else known.profiles()
-    gone = problem.missing(law.theta)
-    return tuple(
-        LawConstant(
-            name,
-            0.0 if name in gone else float(fixed.get(name, getattr(law, name))),
-            name in fixed,
-            profiles.get(place),
-            bootstrap.get(place),
-        )
-        for place, name in enumerate(CONSTANTS)
-    )
+    profiles, bootstrap = ({}, {}) if known is None else (known.profiles(), known.constants())
+    found, gone = list[LawConstant](), problem.missing(law.theta)
+    for place, name in enumerate(CONSTANTS):
+        value = 0.0 if name in gone else float(fixed.get(name, getattr(law, name)))
+        found.append(LawConstant(name, value, name in fixed, profiles.get(place), bootstrap.get(place)))
+    return tuple(found)
 
 
 def _run(
@@ -150,18 +132,13 @@ def _runs(source: Any, columns: Mapping[str, str] | None) -> tuple[str, list[str
     if missing or set(called) - set(COLUMNS):
         wrong = ", ".join(missing or sorted(set(called) - set(COLUMNS)))
         first = next((name for name in COLUMNS[1:] if called[name] in missing), COLUMNS[1])
-        raise InputError(
-            f"expected the columns {', '.join(called.values())}, got {', '.join(table.columns)} (without {wrong}): "
-            "name them "
-            f'by columns={{"{first}": ...}} (--columns {first}=...)'
-        )
+        have = f"expected the columns {', '.join(called.values())}, got {', '.join(table.columns)} (without {wrong})"
+        raise InputError(f'{have}: name them by columns={{"{first}": ...}} (--columns {first}=...)')
     for name in COLUMNS[1:]:
-        for row, cell in enumerate(table.columns[called[name]]):
+        for row, cell in enumerate(table.columns[called[name]], 1):
             if number_of(cell) is None or (isinstance(cell, str) and not cell.strip()):
-                raise InputError(
-                    f"expected a number for {called[name]} in run {row + 1}, got {str(cell)[:40]!r}: correct it or "
-                    "leave the run out"
-                )
+                came = f"got {str(cell)[:40]!r}: correct it or leave the run out"
+                raise InputError(f"expected a number for {called[name]} in run {row}, {came}")
     n, t, losses = (np.array(list(map(float, table.columns[called[name]]))) for name in COLUMNS[1:])
     checked(n, t, losses)
     models = [str(model) for model in table.columns.get(called["model"], range(len(n)))]

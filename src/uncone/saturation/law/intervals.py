@@ -13,15 +13,12 @@ from uncone.saturation.law.fit import ENOUGH, Law, Problem, finite_exp, ln_loss
 from uncone.saturation.law.profile import Ends, Profile, searched
 
 LEVEL = 0.95
-_LEAST_NOISE = 1e-8
-"""Of an exact fit, so that its intervals have no width but are there."""
+_LEAST_NOISE = 1e-8  # of an exact fit, so that its intervals have no width but are there
 _FEWEST, _STEPS = 100, 80
 RUNS_A_CONSTANT = 3
 """With fewer the bootstrap interval held a planted constant in 91.6 % of simulations (12 runs, five constants)."""
-_ANYWHERE = 1e6
-"""High over low: an interval of losses as wide as this says nothing."""
-CHI_SQUARE = 3.841459
-"""The 95% quantile of one degree of freedom, below which no threshold falls."""
+_ANYWHERE = 1e6  # high over low: an interval of losses as wide as this says nothing
+CHI_SQUARE = 3.841459  # the 95% quantile of one degree of freedom, below which no threshold falls
 
 
 @dataclass(frozen=True)
@@ -31,21 +28,14 @@ class Uncertainty:
     An interval is studentised: the error of each simulated fit is divided by the noise that this fit found, and the
     quantiles are multiplied by the noise of the real one. A percentile bootstrap of few runs is too narrow. Those of
     constants are not turned about the estimate, since a constant that is badly known is skewed the way its fits are.
-
-    Attributes:
-        law: of the real runs.
-        noise: standard deviation of ln L about the law, over runs less constants.
-        drawn: constants of the simulated fits, (B, 5): a, alpha, b, beta, e.
-        noises: the noise that each of them found, (B,).
-        thresholds: for each free constant, how far its deviance may rise within its profile interval.
     """
 
     problem: Problem
-    law: Law
-    noise: float
-    drawn: Array
-    noises: Array
-    thresholds: dict[int, float]
+    law: Law  # of the real runs
+    noise: float  # standard deviation of ln L about the law, over runs less constants
+    drawn: Array  # constants of the simulated fits, (B, 5): a, alpha, b, beta, e
+    noises: Array  # the noise that each of them found, (B,)
+    thresholds: dict[int, float]  # of each free constant: how far its deviance may rise within its profile interval
     seed: int
 
     @property
@@ -57,31 +47,24 @@ class Uncertainty:
     def constants(self) -> dict[int, Ends]:
         """The bootstrap interval of each free constant, with None for an end beyond all that a fit may have.
 
-        There are none where the fit is at a limit, and none of few runs, which they hold too rarely. E is drawn as E
-        and not as its logarithm, since it may be 0.
+        There are none at a limit, and none of few runs, which they hold too rarely. E is drawn as E and not as its
+        logarithm, since it may be 0.
         """
         if self.at_limit or len(self.problem.y) < RUNS_A_CONSTANT * len(self.thresholds):
             return {}
         theta, drawn, limits = (searched(of) for of in (self.law.theta, self.drawn, self.problem.limits))
         ends = theta + self._quantiles(drawn - theta)
         within = (limits[0] < ends) & (ends < limits[1])
-        return {
-            place: natural(place, [float(end) if is_in else None for end, is_in in zip(*of, strict=True)])
-            for place, of in enumerate(zip(ends.T, within.T, strict=True))
-            if place in self.thresholds
-        }
+        bounded = np.where(within, ends, np.array(None)).T.tolist()
+        return {place: natural(place, bounded[place]) for place in range(5) if place in self.thresholds}
 
     def band(self, n: Array, t: Array) -> tuple[Array, Array] | None:
-        """Where a new run of each size has its loss: the law's error and the noise of one run. None if it may be
-        anywhere."""
+        """Where a new run of each size has its loss, by the law's error and its noise. None if it may be anywhere."""
         low, high = self._exp(self._with_noise(np.log([n, t]), np.eye(len(n))))
         return None if (high > _ANYWHERE * low).any() else (low, high)
 
     def mean_gap(self, n: Array, t: Array, losses: Array) -> tuple[float, float, float] | None:
-        """The mean gap of runs outside the fit, and the ends of its interval, where their noise is as in the fit.
-
-        None if the law says nothing of runs so far from the fitted ones.
-        """
+        """The mean gap of runs outside the fit, of noise as in it, and its interval; None if there is none."""
         x, each = np.log([n, t]), np.full((1, len(n)), 1 / len(n))
         _, errors = self._with_noise(x, each)
         low, high = self._exp((np.zeros(1), errors))
@@ -93,7 +76,7 @@ class Uncertainty:
     def profiles(self) -> dict[int, Ends]:
         """The values of each free constant at which the deviance, all else refitted, is below its threshold.
 
-        None for an end that lies beyond all values that were tried: the runs do not bound the constant there.
+        None for an end that the runs do not bound, beyond all values that were tried.
         """
         unit = float(deviance(np.array(1.0), np.array(self.noise), self.problem.delta))
         rises = {place: threshold / unit for place, threshold in self.thresholds.items()}
@@ -108,12 +91,9 @@ class Uncertainty:
         return (center @ mean.T)[0], errors + noise * np.linalg.norm(mean, axis=1)
 
     def _exp(self, of: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = self._ends(*of)
-        return finite_exp(low), finite_exp(high)
-
-    def _ends(self, center: Array, errors: Array) -> tuple[Array, Array]:
+        center, errors = of
         low, high = self._quantiles(errors)
-        return center - high, center - low
+        return finite_exp(center - high), finite_exp(center - low)
 
     def _quantiles(self, errors: Array) -> Array:
         """(2, k): of simulated errors (B, k), each as if its fit had found the noise of the real one."""
@@ -131,12 +111,8 @@ def uncertainty(
     one chi-square's distribution with many runs; its quantile is taken from the simulated fits, as there are few.
 
     Raises:
-        InputError: no more runs than constants, which leave nothing to tell the noise by, or few resamples.
+        InputError: few resamples.
     """
-    if problem.spare < 1:
-        raise InputError(
-            f"expected more runs than constants to tell the noise by, got {len(problem.y)} runs: fix more constants"
-        )
     if resamples < _FEWEST:
         raise InputError(f"expected at least {_FEWEST} resamples, got {resamples}: 1,000 is usual")
     told = progress or (lambda *_: None)

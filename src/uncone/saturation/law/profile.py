@@ -1,5 +1,4 @@
-"""The values of each constant that the runs of a scaling law allow: those at which the sum, all else refitted, is
-low."""
+"""The values of each constant that the runs of a scaling law allow: where the sum, all else refitted, is low."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +9,8 @@ from uncone.rows import Array
 from uncone.saturation.law.fit import ENOUGH, Problem
 
 Ends = tuple[float | None, float | None]
-_RUNGS, _BETWEEN, _ROUNDS, _SWEEPS, _NEAR, _STEPS = 10, 7, 2, 1, 2, 40
-_FIRST = 0.25
-"""Of a constant's spread: the first value that is tried."""
+_RUNGS, _BETWEEN, _ROUNDS, _NEAR, _STEPS = 10, 7, 2, 2, 40
+_FIRST = 0.25  # of a constant's spread: the first value that is tried
 _E = 4
 
 
@@ -21,21 +19,15 @@ class Profile:
     """The search for both ends of the interval of each constant, all constants at once.
 
     The sum has several valleys, so that each value is refitted from many starts: the law, the law without one of its
-        terms, the
-    simulated fits nearest to the value, and the fits at its neighbours. The values reach to the `Problem.limits`. E is
-    searched as E and not as its logarithm, since the runs often allow an E of 0.
-
-    Attributes:
-        law: a, alpha, b, beta, e of the runs, (5,), and the `least` sum.
-        drawn: of simulated fits, (B, 5).
-        rises: of each free constant, how far the sum may rise within its interval.
+    terms, the simulated fits nearest to the value, and the fits at its neighbours. The values reach to the
+    `Problem.limits`. E is searched as E and not as its logarithm, since the runs often allow an E of 0.
     """
 
     problem: Problem
-    law: Array
-    least: float
-    drawn: Array
-    rises: Mapping[int, float]
+    law: Array  # a, alpha, b, beta, e of the runs, (5,)
+    least: float  # their sum
+    drawn: Array  # of simulated fits, (B, 5)
+    rises: Mapping[int, float]  # of each free constant: how far the sum may rise within its interval
 
     def ends(self) -> dict[int, Ends]:
         """Of a, alpha, b, beta and E, those that are free; None for an end beyond all values that were tried."""
@@ -44,8 +36,7 @@ class Profile:
         places = np.repeat([*self.rises], 2)
         values = np.stack([self._ladder(place, side) for place in self.rises for side in (-1, 1)])
         best, sums = self._refit(places, values, self._bases(places, values))
-        for _ in range(_SWEEPS):
-            best, sums = self._swept(places, values, best, sums)
+        best, sums = self._swept(places, values, best, sums)
         least = min(self.least, float(sums.min()))
         rises = np.repeat([*self.rises.values()], 2)
         last = _last(sums - least, rises)
@@ -74,10 +65,8 @@ class Profile:
             if self.problem.free[level]:
                 without[1 + term, level] = self.problem.box[0, level]
         among = searched(self.drawn)
-        drawn = [
-            self.drawn[np.argsort(np.abs(among[:, place] - value[:, None]), kind="stable")[:, :_NEAR]]
-            for place, value in zip(places, values, strict=True)
-        ]
+        away = (np.abs(among[:, place] - value[:, None]) for place, value in zip(places, values, strict=True))
+        drawn = [self.drawn[np.argsort(one, kind="stable")[:, :_NEAR]] for one in away]
         return np.concatenate([np.broadcast_to(without, (*values.shape, 4, 5)), np.stack(drawn)], axis=2)
 
     def _refit(self, places: Array, values: Array, bases: Array) -> tuple[Array, Array]:
@@ -91,8 +80,7 @@ class Profile:
         return best, np.take_along_axis(sums, chosen, 2)[..., 0]
 
     def _at(self, places: Array, values: Array, bases: Array) -> Array:
-        """The bases moved to the values. A term keeps its size at the mean of ln N or ln T, so that the start is near
-        the runs."""
+        """The bases moved to the values; a term keeps its size at the mean of ln N or ln T, to start near the runs."""
         starts = bases.copy()
         for place in self.rises:
             inner = np.log(np.maximum(values, 1e-300)) if place == _E else values
@@ -134,8 +122,7 @@ def searched(theta: Array) -> Array:
 
 
 def _last(above: Array, rises: Array) -> Array:
-    """The last value of each row whose sum is no more than `rises` above the least: the hull of all that are
-    allowed."""
+    """The last value of each row whose sum is at most `rises` above the least: the hull of all that are allowed."""
     allowed = above <= rises[:, None]
     allowed[:, 0] = True
     return np.asarray(above.shape[1] - 1 - allowed[:, ::-1].argmax(1))

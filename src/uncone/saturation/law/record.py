@@ -10,24 +10,22 @@ from uncone.records.brief import part
 from uncone.records.layout import section, shown
 from uncone.records.rebuild import expect
 from uncone.records.record import Record, made_with
-from uncone.records.text import count, number, percent, plural, signed
+from uncone.records.text import counted, number, percent, signed
 
 Parameters = Literal["total", "non-embedding"]
-COUNTED: dict[str, str] = {
-    "total": "N counts all parameters",
-    "non-embedding": "N counts the parameters outside the embeddings",
-}
-"""What N is, in words."""
+COUNTED: dict[str, str] = {"total": "N counts all parameters"}
+COUNTED |= {"non-embedding": "N counts the parameters outside the embeddings"}
 _INTERVAL = "95% interval"
 _MOST_GAP = 1e6  # beyond, digits of a per cent say nothing
 
 
 @part
 class LawConstant:
-    """A constant of the law. `profile` is its interval by the likelihood and `bootstrap` its interval by simulated
-    runs, each with None for an end that the runs do not bound. Both are None of a constant that was `given` and where
-    there were no more runs than constants. `bootstrap` is None too where the fit ended at a limit, such as E = 0,
-    and where there were fewer than three runs for each fitted constant: a note gives the reason."""
+    """A constant of the law, with the interval by its likelihood and the interval by simulated runs.
+
+    Both are None of a constant that was given and where there were no more runs than constants. `bootstrap` is None
+    too where there were fewer than three runs for each fitted constant.
+    """
 
     name: str  # `A`, `alpha`, `B`, `beta` or `E`
     value: float  # fitted or given; 0 for A, B or E where the best fit has no such term
@@ -49,8 +47,7 @@ class Gap:
 
 @part
 class LawRun:
-    """A run: `n` parameters, `t` tokens, its loss and what the law says. `fitted` runs made the law; of the others the
-    gap has an interval, of the law's error and the noise of one run."""
+    """A run and what the law says of it."""
 
     model: str  # its name
     n: float  # parameters
@@ -84,19 +81,12 @@ class LawLine:
 
 @dataclass(frozen=True)
 class ScalingLaw(Record):
-    """The result of `fit_scaling_law`: L = A / N^alpha + B / T^beta + E.
-
-    `parameters` says what N counts. `gap` is the mean over the runs that were held out, None where there are none.
-    `noise` is the standard deviation of the log losses of the fitted runs about the law, None where they are no more
-    than the constants. `objective` is the sum of Huber's losses of the log losses, which turn linear at `delta`.
-    """
+    """The result of `fit_scaling_law`: L = A / N^alpha + B / T^beta + E."""
 
     READING: ClassVar[str] = (
         "The profile intervals hold the constant in about 95 of 100 simulations, and in more of them where few runs "
-        "are noisy. "
-        "The simulated law is right, and its noise is log-normal, of one size for all runs. The intervals say "
-        "nothing about a law "
-        "of another form. The profile interval is the one to quote."
+        "are noisy. The simulated law is right, and its noise is log-normal, of one size for all runs. The intervals "
+        "say nothing about a law of another form. The profile interval is the one to quote."
     )
 
     verdict: str  # the mean gap of the runs held out, or how fast loss falls, and what N counts
@@ -120,16 +110,18 @@ class ScalingLaw(Record):
         expect(names == "A, alpha, B, beta, E", f"the constants A, alpha, B, beta, E, got {names}: the file was edited")
 
     def blocks(self) -> tuple[Block, ...]:
-        columns = ("constant", "value", f"{_INTERVAL}, profile", f"{_INTERVAL}, bootstrap")
-        rows = tuple(
-            (c.name, number(c.value, digits=4), *(("given", "") if c.given else (ends(c.profile), ends(c.bootstrap))))
-            for c in self.constants
+        columns, rows = (
+            ("constant", "value", f"{_INTERVAL}, profile", f"{_INTERVAL}, bootstrap"),
+            list[tuple[str, ...]](),
         )
+        for c in self.constants:
+            intervals = ("given", "") if c.given else (ends(c.profile), ends(c.bootstrap))
+            rows.append((c.name, number(c.value, digits=4), *intervals))
         return shown(
             Heading(self.verdict, 1),
             Text(f"L = A / N^alpha + B / T^beta + E. {COUNTED[self.parameters]}; T counts tokens.", "quiet"),
             Text(self._noise(), "quiet"),
-            Table(columns, rows, columns[1:]),
+            Table(columns, tuple(rows), columns[1:]),
             self._figure(),
             Bullets(self.notes),
             section("Runs", self._runs(), level=2),
@@ -138,55 +130,38 @@ class ScalingLaw(Record):
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each run."""
-        return [
-            {
-                "model": run.model,
-                "n": run.n,
-                "t": run.t,
-                "loss": run.loss,
-                "predicted": run.predicted,
-                "gap": run.gap,
-                "gap_low": run.interval and run.interval[0],
-                "gap_high": run.interval and run.interval[1],
-                "fitted": run.fitted,
-            }
-            for run in self.runs
-        ]
+        names = ("model", "n", "t", "loss", "predicted", "gap")
+        rows = list[dict[str, Any]]()
+        for run in self.runs:
+            low, high = run.interval or (None, None)
+            known = {name: getattr(run, name) for name in names}
+            rows.append(known | {"gap_low": low, "gap_high": high, "fitted": run.fitted})
+        return rows
 
     def _noise(self) -> str:
         fitted = sum(run.fitted for run in self.runs)
-        told = f"{count(fitted)} {plural(fitted, 'run')} fitted"
+        told = f"{counted(fitted, 'run')} fitted"
         if self.noise is None:
             return f"{told}: no more than constants, so that there are no intervals."
         return f"{told}; they scatter about the law by {percent(self.noise, precise=True)}."
 
     def _runs(self) -> Table:
         columns = ("run", "N", "T", "loss", "law", "gap", _INTERVAL)
-        ordered = sorted(self.runs, key=lambda run: (run.fitted, run.n, run.t))
-        rows = tuple(
-            (
-                run.model,
-                short(run.n),
-                short(run.t),
-                number(run.loss, digits=4),
-                number(run.predicted, digits=4),
-                share(run.gap),
-                "" if run.interval is None else between(*run.interval),
-            )
-            for run in ordered
-        )
+        rows = list[tuple[str, ...]]()
+        for run in sorted(self.runs, key=lambda run: (run.fitted, run.n, run.t)):
+            losses = (number(loss, digits=4) for loss in (run.loss, run.predicted))
+            ends = "" if run.interval is None else between(*run.interval)
+            rows.append((run.model, short(run.n), short(run.t), *losses, share(run.gap), ends))
         held = sum(not run.fitted for run in self.runs)
         titles = (("held out", held), ("fitted", len(self.runs) - held))
-        return Table(columns, rows, columns[1:], groups=tuple(title for title in titles if title[1]))
+        return Table(columns, tuple(rows), columns[1:], groups=tuple(title for title in titles if title[1]))
 
     def _figure(self) -> Figure:
         line = self.line
         if line is None:
             return Figure("The law and the runs", ())
-        charts = (
-            self._chart(line, "law", "Loss over N", "loss", lambda gap, law: (1 + gap) * law),
-            self._chart(line, "gaps", "Gap over N", "loss / law - 1, %", lambda gap, law: 100 * gap),
-        )
+        law = self._chart(line, "law", "Loss over N", "loss", lambda gap, law: (1 + gap) * law)
+        charts = (law, self._chart(line, "gaps", "Gap over N", "loss / law - 1, %", lambda gap, law: 100 * gap))
         legend = tuple((curve.style, curve.name) for curve in charts[0].curves)
         shaded = "Shaded: where 95% of new runs lie if the law holds for them." if line.low else ""
         return Figure("The law and the runs", charts, shaded, legend)
@@ -206,20 +181,14 @@ class ScalingLaw(Record):
             laws = [_law(a, run.n, alpha) + _law(b, line.t, beta) + e for run in runs]
             heights = tuple(height(run.gap, law) for run, law in zip(runs, laws, strict=True))
             if runs:
-                sizes, tips = tuple(run.n for run in runs), tuple(map(_tip, runs))
+                sizes = tuple(run.n for run in runs)
+                tips = tuple(f"{run.model}: {number(run.loss, digits=4)}, {share(run.gap)}" for run in runs)
                 curves.append(Curve(called, sizes, heights, style, dots=True, tips=tips, line=False))
         others = any(run.t != line.t for run in self.runs)
         moved = " Runs of other lengths stand as far from it as at their own." if others else ""
-        return Chart(
-            name,
-            title,
-            f"N, {self.parameters} parameters",
-            y_label,
-            tuple(curves),
-            log_x=True,
-            shades=(Shade(line.n, at(line.low), at(line.high)),) if line.low else (),
-            caption=f"The law at {short(line.t)} tokens.{moved}",
-        )
+        shades = (Shade(line.n, at(line.low), at(line.high)),) if line.low else ()
+        axes, caption = (f"N, {self.parameters} parameters", y_label), f"The law at {short(line.t)} tokens.{moved}"
+        return Chart(name, title, *axes, tuple(curves), log_x=True, shades=shades, caption=caption)
 
 
 def _law(constant: float, size: float, exponent: float) -> float:
@@ -228,10 +197,6 @@ def _law(constant: float, size: float, exponent: float) -> float:
         return constant / math.pow(size, exponent)
     except (OverflowError, ValueError, ZeroDivisionError):
         return math.nan
-
-
-def _tip(run: LawRun) -> str:
-    return f"{run.model}: {number(run.loss, digits=4)}, {share(run.gap)}"
 
 
 def short(n: float) -> str:
@@ -248,7 +213,6 @@ def share(gap: float) -> str:
 
 
 def between(low: float, high: float) -> str:
-    """An interval of gaps."""
     return f"{share(low)} to {share(high)}"
 
 
@@ -257,6 +221,6 @@ def ends(interval: tuple[float | None, float | None] | None, digits: int = 4) ->
     if interval is None:
         return ""
     low, high = (None if end is None else number(end, digits=digits) for end in interval)
-    if low is None or high is None:
-        return "not bounded" if low == high else f"at most {high}" if low is None else f"at least {low}"
-    return f"{low} to {high}"
+    if low and high:
+        return f"{low} to {high}"
+    return f"at least {low}" if low else f"at most {high}" if high else "not bounded"

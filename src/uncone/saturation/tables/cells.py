@@ -26,7 +26,6 @@ def number_of(cell: Any) -> float | None:
 
 
 def is_empty(cell: Any) -> bool:
-    """Whether nothing stands in the cell."""
     return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
@@ -40,8 +39,7 @@ def text_of(cell: Any) -> str:
 
 
 class Cells(Sequence[Any]):
-    """The cells of a column, in their order: 4 bytes each, and 8 more for each of a column of many different
-    numbers."""
+    """The cells of a column, in their order: 4 bytes each, and 8 more for each of many different numbers."""
 
     def __init__(self, cells: Iterable[Any] = ()) -> None:
         self._place: dict[Any, int] = {}
@@ -50,7 +48,6 @@ class Cells(Sequence[Any]):
         self.extend(cells)
 
     def extend(self, cells: Iterable[Any]) -> None:
-        """Put these cells behind the others."""
         find, append = self._place.get, self._codes.append
         for cell in cells:
             code = find(cell) if type(cell) is str else find(_key(cell))
@@ -64,11 +61,8 @@ class Cells(Sequence[Any]):
                 return -len(self._numbers)
             if len(self._given) >= MOST_TEXTS:
                 cell = None
-        return self._place.setdefault(_key(cell), self._keep(cell))
-
-    def _keep(self, cell: Any) -> int:
         self._given.append(cell)
-        return len(self._given) - 1
+        return self._place.setdefault(_key(cell), len(self._given) - 1)
 
     def __len__(self) -> int:
         return len(self._codes)
@@ -81,17 +75,12 @@ class Cells(Sequence[Any]):
         return map(self.__getitem__, range(len(self)))
 
     def numbers(self) -> tuple[Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """(n,): each cell as a number, NaN where it has none; whether it is empty; and whether it is no number at
-        all."""
+        """(n,): each cell as a number, NaN where it has none; whether it is empty; and whether it is no number."""
         read = [number_of(cell) for cell in self._given]
         known = np.array([math.nan if one is None else one for one in read], float)
         empty, wrong = ([is_empty(cell) for cell in self._given], [one is None for one in read])
-        none = np.zeros(len(self._numbers), bool)
-        return (
-            self._spread(known, np.frombuffer(self._numbers)),
-            self._spread(np.array(empty, bool), none),
-            self._spread(np.array(wrong, bool), none),
-        )
+        of_given = [self._spread(np.array(of, bool), np.zeros(len(self._numbers), bool)) for of in (empty, wrong)]
+        return self._spread(known, np.frombuffer(self._numbers)), of_given[0], of_given[1]
 
     def codes(self) -> npt.NDArray[np.int32]:
         """(n,): numbers from 0 on that are equal where the cells' texts are."""

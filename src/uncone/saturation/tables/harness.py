@@ -17,22 +17,14 @@ _STEP = re.compile(r"(?:step|checkpoint|ckpt|iter|iteration)[-_]?(\d{1,15})(?!\d
 
 def results_in(folder: Path) -> list[Path]:
     """The files of results in the folder and below, by path, so that of one checkpoint's the newest is last."""
-    return sorted(
-        Path(root, name)
-        for root, _, names in os.walk(folder)
-        for name in names
-        if name.startswith("results") and name.endswith(".json")
-    )
+    files = (Path(root, name) for root, _, names in os.walk(folder) for name in names)
+    return sorted(file for file in files if file.name.startswith("results") and file.name.endswith(".json"))
 
 
 def read_results(files: list[Path], name: str) -> Table:
     """One row for each task and metric of each file. A file without a step is left out, and said."""
-    rows, lower, unread, again = (
-        dict[tuple[Any, ...], dict[str, Any]](),
-        dict[tuple[str, str], bool](),
-        list[str](),
-        0,
-    )
+    rows, unread, again = dict[tuple[Any, ...], dict[str, Any]](), list[str](), 0
+    lower = dict[tuple[str, str], bool]()
     for file in files:
         content = read_json(file)
         if not isinstance(content, dict) or not isinstance(content.get("results"), dict):
@@ -42,7 +34,9 @@ def read_results(files: list[Path], name: str) -> Table:
         if step is None:
             unread.append(f"{file.parent.name}/{file.name} names no step (revision=step1000, or a folder of that name)")
             continue
-        lower |= _lower_in(content)
+        for task, metrics in _part(content, "higher_is_better").items():
+            known = metrics.items() if isinstance(metrics, dict) else ()
+            lower |= {(task, name): not is_higher for name, is_higher in known if isinstance(is_higher, bool)}
         for row in _rows(content):
             key = (model, row["task"], row["metric"], row["shots"], step)
             again += key in rows
@@ -51,10 +45,8 @@ def read_results(files: list[Path], name: str) -> Table:
         raise InputError(f"expected results with steps in {name}, got {'; '.join(unread[:3]) or 'no files'}: {HOW}")
     notes = [f"Left out: {one}." for one in unread[:20]]
     if again:
-        notes.append(
-            f"{counted(again, 'result')} of one checkpoint, task and metric came again: the file that sorts last was "
-            "taken."
-        )
+        came = f"{counted(again, 'result')} of one checkpoint, task and metric came again"
+        notes.append(f"{came}: the file that sorts last was taken.")
     return of_rows(rows.values(), name, notes, lower=lower)
 
 
@@ -79,30 +71,16 @@ def _rows(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Keys are `acc,none` and `acc_stderr,none`, or before version 0.4 `acc` and `acc_stderr`."""
     shots, everywhere = _part(content, "n-shot"), _part(content, "config").get("num_fewshot")
     for task, numbers in content["results"].items():
+        shot = shots.get(task, everywhere)
+        shot = "" if shot is None else str(shot)
         for key, value in numbers.items() if isinstance(numbers, dict) else ():
             name, comma, which = key.partition(",")
             if name.endswith("_stderr") or isinstance(value, bool) or not isinstance(value, int | float):
                 continue
+            metric = name if which in ("", "none") else key
             error = numbers.get(f"{name}_stderr{comma}{which}")
-            shot = shots.get(task, everywhere)
-            yield {
-                "task": task,
-                "metric": name if which in ("", "none") else key,
-                "value": value,
-                "stderr": error if isinstance(error, int | float) else None,
-                "shots": "" if shot is None else str(shot),
-            }
-
-
-def _lower_in(content: Mapping[str, Any]) -> dict[tuple[str, str], bool]:
-    told = _part(content, "higher_is_better").items()
-    return {
-        (task, metric): not is_higher
-        for task, metrics in told
-        if isinstance(metrics, dict)
-        for metric, is_higher in metrics.items()
-        if isinstance(is_higher, bool)
-    }
+            error = error if isinstance(error, int | float) else None
+            yield {"task": task, "metric": metric, "value": value, "stderr": error, "shots": shot}
 
 
 def _checkpoint(content: Mapping[str, Any], file: Path) -> tuple[str, int | None]:

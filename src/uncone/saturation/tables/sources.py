@@ -10,34 +10,27 @@ from uncone.saturation.tables.tables import HOW, Table, of_memory, read_delimite
 from uncone.saturation.tables.tensorboard import events_in, is_events, read_events
 from uncone.saturation.tables.trainer_state import NAME, read_states, states_in
 
-_HEAD = 4096
-
 
 def open_table(source: Any) -> Table:
     """The rows of a source.
 
-    Args:
-        source: a table (CSV, TSV, JSON lines, a JSON array of objects, Parquet), results of lm-evaluation-harness (a
-            folder), event files of TensorBoard (a file or folder), a `trainer_state.json` (or a folder with one); or a
-            table in memory: a pandas DataFrame, columns by name, or a list of rows.
+    It is a table (CSV, TSV, JSON lines, a JSON array of objects, Parquet), results of lm-evaluation-harness (a folder),
+    event files of TensorBoard (a file or folder), a `trainer_state.json` (or a folder with one), or a table in memory:
+    a pandas DataFrame, columns by name, or a list of rows.
     """
     if not isinstance(source, str | Path):
         return of_memory(source)
     path = Path(source)
-    return _of_folder(path) if path.is_dir() else _of_file(path)
-
-
-def _of_folder(path: Path) -> Table:
+    if not path.is_dir():
+        return _of_file(path)
     if files := results_in(path):
         return read_results(files, str(path))
     if files := events_in(path):
         return read_events(files, path)
     if files := states_in(path):
         return read_states(files, str(path))
-    raise InputError(
-        f"expected results*.json of lm-evaluation-harness, event files of TensorBoard or a {NAME} in {path}, got "
-        f"none: {HOW}"
-    )
+    what = f"results*.json of lm-evaluation-harness, event files of TensorBoard or a {NAME}"
+    raise InputError(f"expected {what} in {path}, got none: {HOW}")
 
 
 def _of_file(path: Path) -> Table:
@@ -48,7 +41,7 @@ def _of_file(path: Path) -> Table:
     if not path.exists():
         raise InputError(f"cannot read {path}: no such file: {misspelt(path)}{HOW}")
     with open_unpacked(path, how=HOW) as file:
-        start = file.read(_HEAD).lstrip(b"\xef\xbb\xbf \t\r\n")
+        start = file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")
     if start[:4] == b"PAR1":
         return read_parquet(path)
     if path.suffix == ".json" and start[:1] == b"{":

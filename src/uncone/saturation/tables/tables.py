@@ -72,9 +72,8 @@ def read_delimited(path: Path) -> Table:
     delimiter = next((mark for mark in "\t;" if first.count(mark) > first.count(",")), ",")
     header = next(_cells([first], delimiter, path))
     if len(set(header)) < len(header) or not first:
-        raise InputError(
-            f"expected a header with different names in the first line of {path}, got {first[:80]!r}: {HOW}"
-        )
+        came = f"in the first line of {path}, got {first[:80]!r}"
+        raise InputError(f"expected a header with different names {came}: {HOW}")
     columns = [Cells() for _ in header]
     rows = _checked(_cells((f"{line}\n" for _, line in lines), delimiter, path), len(header), path)
     while block := list(islice(rows, _ROWS)):
@@ -87,9 +86,8 @@ def _checked(rows: Iterable[list[str]], width: int, path: Path) -> Iterator[list
     """The rows that are not empty, each of so many cells."""
     for at, cells in enumerate(rows, 1):
         if cells and len(cells) != width:
-            raise InputError(
-                f"expected {width} columns in row {at} below the header of {path}, got {len(cells)}: mend that row"
-            )
+            came = f"row {at} below the header of {path}, got {len(cells)}"
+            raise InputError(f"expected {width} columns in {came}: mend that row")
         if cells:
             yield cells
 
@@ -115,7 +113,6 @@ def read_json_lines(path: Path) -> Table:
 
 
 def _plain(entry: Any, path: Path) -> dict[str, Any]:
-    """An object of JSON without what are lists or objects in it."""
     if not isinstance(entry, dict):
         raise InputError(f"expected one JSON object a line or an array of them, got others in {path}: {HOW}")
     return {key: value for key, value in entry.items() if isinstance(value, str | int | float | None)}
@@ -124,13 +121,9 @@ def _plain(entry: Any, path: Path) -> dict[str, Any]:
 def parsed(text: str, where: str) -> Any:
     """What a JSON text says. NaN is read: a loss may be."""
     try:
-        return json.loads(text, parse_int=_whole)
+        return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 19 else float(digits))
     except (ValueError, RecursionError) as error:
         raise InputError(f"expected JSON, got {where}, which does not parse ({error}): {HOW}") from error
-
-
-def _whole(digits: str) -> float | int:
-    return int(digits) if len(digits) < 19 else float(digits)
 
 
 def read_parquet(path: Path) -> Table:
@@ -142,16 +135,9 @@ def read_parquet(path: Path) -> Table:
     with guarded(path):
         import pyarrow.types as types
 
-        kinds = (
-            "is_integer",
-            "is_floating",
-            "is_string",
-            "is_large_string",
-            "is_boolean",
-            "is_dictionary",
-            "is_decimal",
-        )
-        names = [f.name for f in part.schema if any(getattr(types, kind)(f.type) for kind in kinds)]
+        of_text, of_number = ("string", "large_string", "dictionary"), ("integer", "floating", "boolean", "decimal")
+        kinds = [getattr(types, f"is_{kind}") for kind in (*of_text, *of_number)]
+        names = [field.name for field in part.schema if any(is_kind(field.type) for is_kind in kinds)]
         columns = {
             name: Cells(value for array in part.batches(name, 2**16) for value in array.to_pylist()) for name in names
         }

@@ -1,5 +1,4 @@
-"""Scalars of TensorBoard event files, without TensorBoard: records with checksums, and in each a message of a few
-fields.
+"""Scalars of TensorBoard event files, without it: records with checksums, and in each a message of a few fields.
 
 Format: tensorflow/core/lib/io/record_writer.h and tensorflow/core/{util/event,framework/summary}.proto.
 """
@@ -18,21 +17,17 @@ from uncone.saturation.tables.tables import Table, of_rows
 
 _LARGEST_SCALAR = 2**16
 """Bytes. Larger records are pictures or graphs, and are passed over."""
-_TAKEN = 15
-"""Bytes of memory for a byte of a file of scalars."""
+_TAKEN = 15  # bytes of memory for a byte of a file of scalars
 _CUT = "is cut or still being written"
 
 
-def _crc_table() -> list[int]:
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return table
+def _crc(value: int) -> int:
+    for _ in range(8):
+        value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+    return value
 
 
-_CRC = _crc_table()
+_CRC = [_crc(value) for value in range(256)]
 
 
 def checksum(data: bytes) -> int:
@@ -50,13 +45,11 @@ def events_in(folder: Path) -> list[Path]:
 
 
 def is_events(name: str) -> bool:
-    """Whether a file of this name is one that TensorBoard reads."""
     return "tfevents" in name
 
 
 def read_events(files: list[Path], folder: Path) -> Table:
-    """A row for each scalar; a folder of event files is one run. What was written later of a step counts, as after a
-    restart."""
+    """A row for each scalar; a folder of event files is one run. What was written last of a step counts."""
     size = sum(os.path.getsize(file) for file in files)
     check_memory(_TAKEN * size, f"event files of {size / 1e9:.1f} GB", "give fewer runs")
     rows, notes, again = dict[tuple[Any, ...], dict[str, Any]](), list[str](), 0
@@ -72,14 +65,11 @@ def read_events(files: list[Path], folder: Path) -> Table:
         except _DamagedError as error:
             notes.append(f"{file.name} {error}: what stands before was read.")
     if not rows:
-        raise InputError(
-            f"expected scalars in the event files of {folder}, got none{': ' + notes[0] if notes else ''}: log some "
-            "with add_scalar"
-        )
+        came = f"got none{': ' + notes[0] if notes else ''}"
+        raise InputError(f"expected scalars in the event files of {folder}, {came}: log some with add_scalar")
     if again:
-        notes.append(
-            f"{counted(again, 'value')} of one step came again, as after a restart: the last written was taken."
-        )
+        came = f"{counted(again, 'value')} of one step came again, as after a restart"
+        notes.append(f"{came}: the last written was taken.")
     return of_rows(rows.values(), str(folder), notes)
 
 
@@ -167,12 +157,9 @@ def _scalar(data: bytes) -> tuple[str, float] | None:
 def _of_tensor(data: bytes) -> float | None:
     """The one number of a TensorProto of floats (dtype 1) or doubles (2), packed or as raw bytes."""
     fields = dict(_fields(data))
-    kind = {1: (5, "<f"), 2: (6, "<d")}.get(fields.get(1, 0))
-    if kind is None:
+    number, form = {1: (5, "<f"), 2: (6, "<d")}.get(fields.get(1, 0), (0, ""))
+    content = (fields.get(4) or fields.get(number)) if form else None
+    if not isinstance(content, bytes) or len(content) != struct.calcsize(form):
         return None
-    content = fields.get(4) or fields.get(kind[0])
-    return (
-        struct.unpack(kind[1], content)[0]
-        if isinstance(content, bytes) and len(content) == struct.calcsize(kind[1])
-        else None
-    )
+    value: float = struct.unpack(form, content)[0]
+    return value

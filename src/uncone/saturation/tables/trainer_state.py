@@ -14,7 +14,6 @@ _PASSED_OVER = ("_runtime", "_per_second", "_time", "_total_flos")
 
 
 def states_in(folder: Path) -> list[Path]:
-    """The files of that name in the folder and below."""
     return sorted(Path(root, NAME) for root, _, names in os.walk(folder) if NAME in names)
 
 
@@ -30,9 +29,8 @@ def read_states(files: list[Path], name: str) -> Table:
             runs[run] = state
     rows = [row for run, state in runs.items() for row in _rows(state, run.resolve().name)]
     if not rows:
-        raise InputError(
-            f"expected losses in the log_history of {name}, got none: train with logging_steps or eval_steps"
-        )
+        what = f"expected losses in the log_history of {name}, got none"
+        raise InputError(f"{what}: train with logging_steps or eval_steps")
     return of_rows(rows, name)
 
 
@@ -44,10 +42,5 @@ def _rows(state: Mapping[str, Any], model: str) -> Iterator[dict[str, Any]]:
             is_logged = key == "loss" or (key.startswith("eval_") and not key.endswith(_PASSED_OVER))
             if is_logged and isinstance(value, int | float) and not isinstance(value, bool):
                 task, metric = ("train", key) if key == "loss" else ("eval", key.removeprefix("eval_"))
-                yield {
-                    "model": model,
-                    "task": task,
-                    "metric": metric,
-                    "step": entry.get("step"),
-                    "value": value,
-                } | beside
+                row = {"model": model, "task": task, "metric": metric, "step": entry.get("step"), "value": value}
+                yield row | beside

@@ -1,8 +1,6 @@
 """Do the dominant directions of a head's states carry what the head reads, or only hide it?"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -13,28 +11,15 @@ from uncone.records.text import counted, number, signed
 from uncone.records.tokens import Estimate
 from uncone.roles import Progress
 from uncone.rows import Array
-from uncone.saturation.head.excision.record import Excised, Excision
+from uncone.saturation.head.excision.record import Cause, Excised, Excision, Kind
+from uncone.saturation.head.rank.truncation import gauge
 from uncone.statistics.blocks import block_interval, block_sums
 
 Tensor = torch.Tensor
-Kind = Literal["raw", "centred", "random"]
 RANDOM_DRAWS = 3
-SPARED = 0.01
-"""A rise of the loss by at most this share of it is none."""
-FEW = 0.125
-"""Drift is looked for in at most this share of all directions: more are no "few dominant" ones."""
-GAIN = 0.1
-"""Alignment is back where it rises by this much of the way from chance to 1."""
-
-
-@dataclass(frozen=True)
-class _Geometry:
-    """Second moment and covariance of the states, and the centred head's products, float64 (D, D)."""
-
-    mean: Tensor
-    moment: Tensor
-    covariance: Tensor
-    head: Tensor
+SPARED = 0.01  # a rise of the loss by at most this share of it is none
+FEW = 0.125  # drift is looked for in at most this share of all directions: more are no "few dominant" ones
+GAIN = 0.1  # alignment is back where it rises by this much of the way from chance to 1
 
 
 def excise(
@@ -44,7 +29,7 @@ def excise(
 
     With V_k the k leading eigenvectors of the states' second moment E[h h'], states become h - V_k V_k' h ("raw").
     With those of their covariance they become h - V_k V_k' (h - mean h) ("centred"): the mean stays. Random
-    orthonormal directions of the same number stand beside them, taken out as raw ones are.
+    orthonormal directions stand beside them, taken out as raw ones are.
 
     The alignment is the cosine of the matrices S, the second moment (covariance) of the states, and G, the products
     W'W of the head without its mean row (of the head as stored, where logits are capped),
@@ -59,62 +44,59 @@ def excise(
     (2605.17084 finds such in late layers of small models). Where the loss rises by more than without random
     directions, they carry what the head reads.
 
-    Args:
-        states: from `states_of`.
-        ks: numbers of directions, ascending; by default 0, 1, 2, 4, 8, ... to half of the columns.
-        seed: of the random directions and the intervals.
-        progress: called with (step, done, in all).
+    `ks` are numbers of directions, ascending; by default 0, 1, 2, 4, 8, ... to half of the columns.
 
     Raises:
         InputError: numbers of directions below 0 or above the columns.
     """
     d = states.states.shape[1]
-    ks = _usual(d) if ks is None else sorted({0, *ks})
+    usual = [0, *(2**i for i in range(max(1, (d // 2).bit_length())))]
+    ks = usual if ks is None else sorted({0, *ks})
     if ks[0] < 0 or ks[-1] > d:
         raise InputError(f"expected 0 to {d} directions to take out, got {list(ks)}: the states have {d} columns")
-    geometry = _geometry(states)
-    leading = max(1, d // 8)
-    vectors = {"raw": _descending(geometry.moment), "centred": _descending(geometry.covariance)}
+    mean, moment, covariance = _moments(states.states)
+    head = gauge(states.head, states.cap)
+    gram, leading = head.T @ head, max(1, d // 8)
+    of_head = _descending(gram)[:, :leading]
     generator = torch.Generator().manual_seed(seed)
-    random = [
-        torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=torch.float64))[0] for _ in range(RANDOM_DRAWS)
-    ]
-    before = _losses(states, None, None)
-    windows = states.windows.numpy()
-    kinds: tuple[Kind, ...] = ("raw", "centred", "random")
-    rows, done = list[Excised](), 0
-    for kind in kinds:
+    normal = (torch.randn(d, d, generator=generator, dtype=torch.float64) for _ in range(RANDOM_DRAWS))
+    random = [torch.linalg.qr(drawn)[0] for drawn in normal]
+    before, windows = _losses(states, None, None), states.windows.numpy()
+    rows = list[Excised]()
+    kinds: dict[Kind, tuple[list[Tensor], Tensor, Tensor | None]] = {
+        "raw": ([_descending(moment)], moment, None),
+        "centred": ([_descending(covariance)], covariance, mean),
+        "random": (random, moment, None),
+    }
+    for kind, (every, about, stays) in kinds.items():
         for k in ks:
-            bases = [basis[:, :k] for basis in (random if kind == "random" else [vectors[kind]])]
-            rows.append(_excised(states, geometry, kind, bases, before, windows, leading, seed))
-            done += 1
+            bases = [basis[:, :k] for basis in every]
+            changes = np.mean([_losses(states, basis, stays) - before for basis in bases], axis=0)
+            sums = block_sums(np.stack([np.ones(len(changes)), changes], axis=1), windows)
+            ends = block_interval(sums, lambda drawn: drawn[:, 1] / drawn[:, 0], seed=seed)
+            value = float(changes.mean())
+            change = Estimate(value, None if ends is None else (min(ends[0], value), max(ends[1], value)))
+            read = np.mean([_alignment(about, gram, of_head, basis) for basis in bases], axis=0)
+            energy, alignment, chance, overlap = map(float, read)
+            rows.append(Excised(kind, k, energy, change, alignment, chance, overlap, leading / d))
             if progress is not None:
-                progress("taking directions out", done, len(kinds) * len(ks))
+                progress("taking directions out", len(rows), len(kinds) * len(ks))
     loss = float(before.mean())
     cause, verdict = _judged(rows, loss, d)
     return Excision(verdict, cause, loss, len(before), d, leading, tuple(rows))
 
 
-def _usual(d: int) -> list[int]:
-    ks = [0, 1]
-    while 2 * ks[-1] <= d // 2:
-        ks.append(2 * ks[-1])
-    return ks
-
-
-def _geometry(states: States) -> _Geometry:
-    head = states.head.double()
-    if states.cap is None:
-        head = head - head.mean(0)
-    n, d = states.states.shape
+def _moments(states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, second moment and covariance, float64."""
+    n, d = states.shape
     total, moment = torch.zeros(d, dtype=torch.float64), torch.zeros((d, d), dtype=torch.float64)
-    for part in torch.split(states.states, 2**14):
+    for part in torch.split(states, 2**14):
         wide = part.double()
         total += wide.sum(0)
         moment += wide.T @ wide
     mean = total / n
     moment = moment / n
-    return _Geometry(mean, moment, moment - torch.outer(mean, mean), head.T @ head)
+    return mean, moment, moment - torch.outer(mean, mean)
 
 
 def _descending(symmetric: Tensor) -> Tensor:
@@ -123,48 +105,17 @@ def _descending(symmetric: Tensor) -> Tensor:
     return vectors.flip(1)
 
 
-def _excised(
-    states: States,
-    geometry: _Geometry,
-    kind: Kind,
-    bases: Sequence[Tensor],
-    before: Array,
-    windows: Array,
-    leading: int,
-    seed: int,
-) -> Excised:
-    about = geometry.covariance if kind == "centred" else geometry.moment
-    mean = geometry.mean if kind == "centred" else None
-    changes = np.mean([_losses(states, basis, mean) - before for basis in bases], axis=0)
-    sums = block_sums(np.stack([np.ones(len(changes)), changes], axis=1), windows)
-    value = float(changes.mean())
-    ends = block_interval(sums, lambda drawn: drawn[:, 1] / drawn[:, 0], seed=seed)
-    read = np.mean([_alignment(about, geometry.head, basis, leading) for basis in bases], axis=0)
-    energy, alignment, chance, overlap = map(float, read)
-    return Excised(
-        kind,
-        bases[0].shape[1],
-        energy,
-        Estimate(value, None if ends is None else (min(ends[0], value), max(ends[1], value))),
-        alignment,
-        chance,
-        overlap,
-        leading / len(about),
-    )
-
-
-def _alignment(about: Tensor, head: Tensor, basis: Tensor, leading: int) -> list[float]:
+def _alignment(about: Tensor, gram: Tensor, of_head: Tensor, basis: Tensor) -> list[float]:
     """(the share of the energy taken out, alignment, its chance, overlap) of the rest with the head."""
-    d = len(about)
+    d, leading = of_head.shape
     keep = torch.eye(d, dtype=torch.float64) - basis @ basis.T
     rest = keep @ about @ keep
     whole, trace = float(about.trace()), float(rest.trace())
-    sizes = float(rest.norm() * head.norm())
+    sizes = float(rest.norm() * gram.norm())
     if not sizes > 0 or not trace > 1e-12 * whole:
         return [1.0, 0.0, 0.0, 0.0]
-    first, second = _descending(rest)[:, :leading], _descending(head)[:, :leading]
-    overlap = float((first.T @ second).square().sum()) / leading
-    cosine, chance = float((rest * head).sum()) / sizes, trace * float(head.trace()) / d / sizes
+    overlap = float((_descending(rest)[:, :leading].T @ of_head).square().sum()) / leading
+    cosine, chance = float((rest * gram).sum()) / sizes, trace * float(gram.trace()) / d / sizes
     return [1 - trace / whole, cosine, chance, overlap]
 
 
@@ -182,9 +133,7 @@ def _losses(states: States, basis: Tensor | None, mean: Tensor | None) -> Array:
     return losses
 
 
-def _judged(
-    rows: Sequence[Excised], loss: float, d: int
-) -> tuple[Literal["harmless drift", "information", "none"], str]:
+def _judged(rows: Sequence[Excised], loss: float, d: int) -> tuple[Cause, str]:
     """What the changes say; the directions are those of the second moment, and the few of them."""
     of = {(row.directions, row.k): row for row in rows}
     few = [k for kind, k in of if kind == "raw" and 0 < k <= max(1, FEW * d)]
@@ -192,23 +141,18 @@ def _judged(
     for k in few:
         row = of["raw", k]
         back = row.alignment - row.chance - (start.alignment - start.chance)
-        end = _end(row.change, 1)
-        if end <= SPARED * loss and back >= GAIN * (1 - start.chance):
-            return "harmless drift", (
-                f"The drift is harmless: without {counted(k, 'dominant direction')} the loss changes by "
-                f"{signed(row.change.value or 0)} "
-                f"of {number(loss)} nats, and the alignment with the head comes back from {number(start.alignment)} to "
-                f"{number(row.alignment)}."
-            )
+        if _end(row.change, 1) <= SPARED * loss and back >= GAIN * (1 - start.chance):
+            loss_change = f"{signed(row.change.value or 0)} of {number(loss)} nats"
+            aligned = f"comes back from {number(start.alignment)} to {number(row.alignment)}"
+            without = f"without {counted(k, 'dominant direction')} the loss changes by {loss_change}"
+            return "harmless drift", f"The drift is harmless: {without}, and the alignment with the head {aligned}."
     for k in few:
         row, null = of["raw", k], of["random", k]
         if _end(row.change, 0) > max(_end(null.change, 1), SPARED * loss):
-            return "information", (
-                f"The dominant directions carry what the head reads: without {counted(k, 'direction')} the loss "
-                "rises by "
-                f"{number(row.change.value or 0)} of {number(loss)} nats, without as many random ones by "
-                f"{number(null.change.value or 0)}."
-            )
+            rise, by_chance = number(row.change.value or 0), number(null.change.value or 0)
+            without = f"without {counted(k, 'direction')} the loss rises by {rise} of {number(loss)} nats"
+            what = "The dominant directions carry what the head reads"
+            return "information", f"{what}: {without}, without as many random ones by {by_chance}."
     return "none", (
         "No dominant drift is shown: a few dominant directions neither hide the alignment with the head nor cost more "
         "than random ones."

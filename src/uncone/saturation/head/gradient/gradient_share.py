@@ -13,13 +13,12 @@ from uncone.records.tokens import Estimate
 from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.saturation.head.gradient.record import GradientShare, KeptShare
+from uncone.saturation.head.rank.truncation import gauge
 from uncone.statistics.blocks import block_interval, block_sums
 
 Tensor = torch.Tensor
-NEAR = 2.0
-"""Kept within this factor of what a random subspace keeps is what counting dimensions predicts."""
-_RANK = 1e-6
-"""Directions of the head below this share of its largest singular value pass nothing back."""
+NEAR = 2.0  # kept within this factor of what a random subspace keeps is what counting dimensions predicts
+_RANK = 1e-6  # directions of the head below this share of its largest singular value pass nothing back
 
 
 def kept_gradient_share(states: States, *, seed: int = 0, progress: Progress | None = None) -> GradientShare:
@@ -37,18 +36,13 @@ def kept_gradient_share(states: States, *, seed: int = 0, progress: Progress | N
 
         Gamma((r + 1) / 2) Gamma(n / 2) / (Gamma(r / 2) Gamma((n + 1) / 2)),  n = V - 1
 
-    so shares of norms are about the root of those of squares, and the two must not be mixed.
-
-    Args:
-        states: from `states_of`.
-        seed: of the intervals, which draw windows of text anew.
-        progress: called with (step, done, in all).
+    so shares of norms are about the root of those of squares, and the two must not be mixed. Intervals draw windows of
+    text.
 
     Raises:
         UndefinedMeasure: a head whose centred rows are all zero, or gradients that are all zero.
     """
-    is_centred = states.cap is None
-    basis = column_space(states.head, centred=is_centred)
+    basis = column_space(states.head, states.cap)
     kept, whole = np.empty((2, len(states.states)))
     for part in states.chunks():
         g = logit_gradient(states, part)
@@ -58,27 +52,16 @@ def kept_gradient_share(states: States, *, seed: int = 0, progress: Progress | N
             progress("projecting the gradient", part.stop, len(states.states))
     if not whole.sum() > 0:
         raise UndefinedMeasure("the gradient by the logits is zero at every token: there is nothing to keep")
-    v, d = states.head.shape
+    (v, d), is_centred = states.head.shape, states.cap is None
     rank, n = basis.shape[1], v - is_centred
     groups, definition = _groups(states, kept, whole, seed)
-    return GradientShare(
-        verdict=_verdict(groups[0], rank / n, rank, v),
-        vocabulary=v,
-        dimensions=d,
-        rank=rank,
-        centred=is_centred,
-        chance_squares=rank / n,
-        chance_norms=chance_of_norms(rank, n),
-        groups=groups,
-        definition=definition,
-    )
+    shape, chances = (v, d, rank, is_centred), (rank / n, chance_of_norms(rank, n))
+    return GradientShare(_verdict(groups[0], rank / n, rank, v), *shape, *chances, groups, definition)
 
 
-def column_space(head: Tensor, *, centred: bool) -> Tensor:
+def column_space(head: Tensor, cap: float | None) -> Tensor:
     """Orthonormal columns (V, r), float32, that span those of the head (V, D); r is its numerical rank."""
-    wide = head.double()
-    if centred:
-        wide = wide - wide.mean(0)
+    wide = gauge(head, cap)
     values, vectors = torch.linalg.eigh(wide.T @ wide)
     keep = values > max(float(values[-1]), 0) * _RANK**2 + torch.finfo(torch.float64).tiny
     if not bool(keep.any()):
@@ -112,11 +95,8 @@ def _groups(states: States, kept: Array, whole: Array, seed: int) -> tuple[tuple
     membership = frequency_membership(len(seen), counts=counts[seen])
     group_of = np.full(len(counts), -1)
     group_of[seen] = membership.groups
-    found = [_share("all", np.ones(len(labels), bool), labels, kept, whole, windows, seed)]
-    for g in range(3):
-        mask = group_of[labels] == g
-        if mask.any():
-            found.append(_share(NAMES[g], mask, labels, kept, whole, windows, seed))
+    masks = {"all": np.ones(len(labels), bool)} | {NAMES[g]: group_of[labels] == g for g in range(3)}
+    found = [_share(name, mask, labels, kept, whole, windows, seed) for name, mask in masks.items() if mask.any()]
     return tuple(found), f"Groups of the targets' ids: {membership.definition} in this text."
 
 
@@ -141,7 +121,6 @@ def _estimate(sums: Array, over: int, under: int, seed: int) -> Estimate:
 
 
 def _verdict(share: KeptShare, chance: float, rank: int, v: int) -> str:
-    """Whether what is lost is what counting dimensions predicts."""
     value = share.sum_squares.value or 0.0
     ends = share.sum_squares.interval or (value, value)
     lost = (
@@ -152,7 +131,6 @@ def _verdict(share: KeptShare, chance: float, rank: int, v: int) -> str:
     if ends[0] > NEAR * chance:
         return f"{lost}: it keeps {times} times what counting dimensions predicts."
     if ends[1] < chance / NEAR:
-        return (
-            f"{lost}: it keeps {times} times what those would keep, so more is lost than counting dimensions predicts."
-        )
+        more = "so more is lost than counting dimensions predicts"
+        return f"{lost}: it keeps {times} times what those would keep, {more}."
     return f"{lost}: nearly all of the loss is counting of dimensions, as it keeps {times} times chance."

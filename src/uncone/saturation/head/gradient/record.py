@@ -9,11 +9,7 @@ from uncone.records.tokens import Estimate
 
 @part
 class KeptShare:
-    """The shares of the gradients of `tokens` targets that are kept, of one group of targets by frequency.
-
-    Of `norms` the share is ||P g|| / ||g||, of `squares` its square. `mean_*` is the mean over tokens of the
-    ratio, `sum_*` the ratio of the sums. So `sum_squares` is that of the whole batch, by Frobenius norms.
-    """
+    """The shares of the gradients that are kept, of one group of targets by frequency."""
 
     name: str  # `all`, `frequent`, `medium` or `rare`
     tokens: int  # targets
@@ -26,12 +22,7 @@ class KeptShare:
 
 @part
 class GradientShare:
-    """What a head of `vocabulary` rows and `dimensions` columns passes back of the gradient by its logits.
-
-    `chance_*` is what a random subspace of `rank` dimensions keeps, in expectation. `centred` says that the
-    head's mean row was taken out, as the gradient sums to 0; not so with capped logits. `groups` begin with
-    all targets.
-    """
+    """What a head passes back of the gradient by its logits, beside a random subspace of its rank."""
 
     verdict: str  # whether what is lost is counting of dimensions
     vocabulary: int  # rows of the head
@@ -52,57 +43,34 @@ class GradientShare:
     def blocks(self) -> tuple[Block, ...]:
         if not self.groups:
             return ()
-        columns = (
-            "targets",
-            "tokens",
-            "squares, batch",
-            "times chance",
-            "squares, tokens",
-            "norms, batch",
-            "norms, tokens",
-        )
-        chance, whole = percent(self.chance_squares, precise=True), self.chance_norms
-        norms = percent(whole, precise=True)
+        numbers = ("tokens", "squares, batch", "times chance", "squares, tokens", "norms, batch", "norms, tokens")
+        chance, norms = (percent(value, precise=True) for value in (self.chance_squares, self.chance_norms))
         random = (Cell("A random subspace"), "", chance, "1", chance, norms, norms)
-        rows = tuple(
-            (
-                f"{group.name} ({count(group.ids)} ids)",
-                count(group.tokens),
-                _cell(group.sum_squares),
-                self._times(group),
-                _cell(group.mean_squares),
-                _cell(group.sum_norms),
-                _cell(group.mean_norms),
-            )
-            for group in self.groups
-        )
         space = "centred head" if self.centred else "head as stored, as its logits are capped"
-        drawn = tuple(
-            (group.name, value / self.chance_squares, ends[0] / self.chance_squares, ends[1] / self.chance_squares)
-            for group in self.groups
-            if self.chance_squares
-            and (value := group.sum_squares.value) is not None
-            and (ends := group.sum_squares.interval) is not None
-        )
-        chart = Intervals("gradient share", "Kept share of the gradient", "times a random subspace", drawn, 1.0)
+        rows, drawn = list[tuple[str | Cell, ...]](), list[tuple[str, float, float, float]]()
+        for group in self.groups:
+            value, ends, by = group.sum_squares.value, group.sum_squares.interval, self.chance_squares
+            times = "-" if value is None or not by else number(value / by)
+            if value is not None and ends is not None and by:
+                drawn.append((group.name, value / by, ends[0] / by, ends[1] / by))
+            cells = map(_cell, (group.mean_squares, group.sum_norms, group.mean_norms))
+            name = f"{group.name} ({count(group.ids)} ids)"
+            rows.append((name, count(group.tokens), _cell(group.sum_squares), times, *cells))
+        words = ("gradient share", "Kept share of the gradient", "times a random subspace")
         return section(
             "What the head passes back",
             Text(self.verdict, "lead"),
-            Table(columns, (*rows, random), columns[1:]),
-            Figure("Kept share, of squared norms", (chart,) if drawn else ()),
+            Table(("targets", *numbers), (*rows, random), numbers),
+            Figure("Kept share, of squared norms", (Intervals(*words, tuple(drawn), 1.0),) if drawn else ()),
             Text(
                 f"Of g = softmax - one-hot at each token the part P g in the {self.rank} directions of the {space}. "
                 "Squares: ||P g||^2 / ||g||^2; norms: ||P g|| / ||g||. Batch: sums over tokens, then the ratio; "
-                "tokens: "
-                f"the mean ratio. A line reaches over the 95% interval over windows of text. {self.definition}",
+                "tokens: the mean ratio. A line reaches over the 95% interval over windows of text. "
+                f"{self.definition}",
                 "quiet",
             ),
             level=2,
         )
-
-    def _times(self, group: KeptShare) -> str:
-        value = group.sum_squares.value
-        return "-" if value is None or not self.chance_squares else number(value / self.chance_squares)
 
 
 def _cell(estimate: Estimate) -> str | Cell:

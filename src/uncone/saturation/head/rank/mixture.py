@@ -1,14 +1,14 @@
 """A mixture of softmaxes against one wider softmax of as many parameters, both trained on frozen states.
 
 Yang et al. 2018: p(v | x) = sum_k pi_k softmax(W h_k)_v with h_k = tanh(W_k x) and pi = softmax(u_k . x). Its logarithm
-is not of low rank, while it has few parameters beyond W. The rival spends them on columns: softmax(W' tanh(M x)) with
-D' > D columns, V D' + D' D numbers. It computes less: a mixture takes K products with the head, and that is not in the
-comparison.
+is not of low rank. The rival spends the few parameters beyond W on columns: softmax(W' tanh(M x)) with D' > D columns,
+V D' + D' D numbers. It computes less, as a mixture takes K products with the head: that is not in the comparison.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count as count_up
 
 import torch
 
@@ -25,13 +25,11 @@ SEEDS, STEPS, EXPERTS = (0, 1, 2), 300, 3
 RATES = (5e-4, 2e-3)
 """Of Adam: each head takes the better one, by the first seed on a quarter of the blocks that it is not trained on."""
 _BATCH, _INNER, _NOISE = 512, 0.5, 0.02
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""Quantiles of Student's t for 95%, of 1 to 9 degrees of freedom."""
+_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # Student's t for 95%, 1 to 9 degrees of freedom
 
 
 class Mixture:
-    """K softmaxes of one head; of a single softmax, K = 1 and there is no weight to learn. It begins as the full head,
-    all but."""
+    """K softmaxes of one head, at first all but the full head; of a single softmax there is no weight to learn."""
 
     def __init__(self, text: Text, head: Tensor, experts: int, width: int, seed: int) -> None:
         random = torch.Generator().manual_seed(seed)
@@ -78,8 +76,7 @@ class Mixture:
         return torch.cat([self.losses(part).double() for part in torch.split(rows, _BATCH)])
 
 
-Maker = Callable[[int], Mixture]
-"""From a seed."""
+Maker = Callable[[int], Mixture]  # from a seed
 
 
 def widths(v: int, d: int, experts: int) -> tuple[int, int, int]:
@@ -109,19 +106,18 @@ def compare(
         came = f"{experts} and {len(seeds)}"
         raise InputError(f"expected at least 2 experts and 3 to 10 seeds, got {came}: 3 of each are usual")
     v, d = head.shape
-    width, *sizes = widths(v, d, experts)
+    width, mixed, widened = widths(v, d, experts)
     makers = [partial(Mixture, text, head, experts, d), partial(Mixture, text, head, 1, width)]
     inside, held = torch.nonzero(fit)[:, 0], torch.nonzero(~fit)[:, 0]
     tuned = torch.from_numpy(blocks)[inside] % 4 == 0
-    told, in_all = list[int](), len(makers) * (len(RATES) + len(seeds))
+    done = count_up(1)
 
     def run(make: Maker, seed: int, rate: float, rows: Tensor, read: Tensor) -> Tensor:
         one = make(seed)
         one.train(rows, steps, rate, seed)
         found = one.read(read)
-        told.append(seed)
         if progress is not None:
-            progress("training remedies", len(told), in_all)
+            progress("training remedies", next(done), len(makers) * (len(RATES) + len(seeds)))
         return found
 
     # a run a thread: products of one run are too small to be shared out
@@ -129,21 +125,12 @@ def compare(
         partial(run, make, seeds[0], rate, inside[~tuned], inside[tuned]) for make in makers for rate in RATES
     )
     best = torch.stack(trials).mean(1).view(len(makers), len(RATES)).argmin(1).tolist()
-    runs = share(
-        partial(run, make, seed, RATES[place], inside, held)
-        for make, place in zip(makers, best, strict=True)
-        for seed in seeds
-    )
-    every = [torch.stack(runs[: len(seeds)]), torch.stack(runs[len(seeds) :])]
-    over = block_means((every[0] - every[1]).numpy(), blocks[(~fit).numpy()])
-    return _remedy(over, every, experts, width, sizes, steps)
-
-
-def _remedy(over: Array, every: list[Tensor], experts: int, width: int, sizes: list[int], steps: int) -> Remedy:
-    """`over` (seeds, blocks): the mixture's loss less the wider head's."""
-    seeds, blocks = over.shape
-    variance = over.mean(1).var(ddof=1) / seeds + over.mean(0).var(ddof=1) / blocks
-    middle, half = float(over.mean()), _T[seeds - 2] * math.sqrt(variance)
-    mixture, wider = (tuple(one.mean(1).tolist()) for one in every)
+    chosen = [(make, RATES[place]) for make, place in zip(makers, best, strict=True)]
+    runs = share(partial(run, make, seed, rate, inside, held) for make, rate in chosen for seed in seeds)
+    mixture, wider = torch.stack(runs[: len(seeds)]), torch.stack(runs[len(seeds) :])
+    over = block_means((mixture - wider).numpy(), blocks[(~fit).numpy()])
+    variance = over.mean(1).var(ddof=1) / len(seeds) + over.mean(0).var(ddof=1) / over.shape[1]
+    middle, half = float(over.mean()), _T[len(seeds) - 2] * math.sqrt(variance)
+    first, second = (tuple(one.mean(1).tolist()) for one in (mixture, wider))
     ends = (middle - half, middle + half)
-    return Remedy(experts, width, sizes[0], sizes[1], steps, mixture, wider, middle, *ends)
+    return Remedy(experts, width, mixed, widened, steps, first, second, middle, *ends)

@@ -1,8 +1,9 @@
 """The loss of a language model's head against its rank, on a text: truncated, refitted, and bounded."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -23,8 +24,7 @@ from uncone.tensors import alone
 Tensor = torch.Tensor
 SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
 """Of D: the ranks, unless they are given. Godey et al. 2024 read about these."""
-MARGIN = 0.01
-"""Of the full head's loss: the margin, unless it is given."""
+MARGIN = 0.01  # of the full head's loss: the margin, unless it is given
 FEWEST, _MOST_BLOCKS, _SHORTEST, _EVERY = 128, 200, 16, 4
 _LOGITS, _A_COLUMN = 2**23, 8
 """Logits whose targets are held at once, and tokens a column that refits have at least, if the text has them."""
@@ -69,16 +69,11 @@ def rank_curve(
     are read on the held-out blocks, beside the full head.
 
     Args:
-        states: of `states_of`.
-        ranks: to read; the full rank is added. By default 1/32 to 3/4 of the head's columns.
-        margin_nats: how far above the full head's a loss may be; by default 1% of it.
+        ranks, margin_nats, remedies: as of `uncone.examine_head`.
         refits: train heads as well.
         teacher: the share of the refits' target that is the full head's own probability, in [0, 1]; the rest is the
             next token. By default as much is left to labels as their noise allows. 0 is as in the paper.
         evaluations: gradients that each start of a refit may take.
-        remedies: compare a mixture of softmaxes with a wider head, which is slow.
-        seed: of random starts and of resampled blocks.
-        progress: called with (step, done, in all).
 
     Raises:
         InputError: fewer than 128 tokens, states that are not finite, or ranks beyond the head's.
@@ -86,31 +81,30 @@ def rank_curve(
     chosen = _checked_ranks(ranks, states)
     _check(states, margin_nats, teacher, evaluations)
     read = _read(states)
+
+    def measure() -> tuple[list[_Measured], Array, Refitting | None]:
+        moment = second_moment(read.text.x[read.fit])
+        heads: dict[Method, Nested] = {"plain": plain(read.head), "data_aware": data_aware(read.head, moment)}
+        cut_off, full = _truncated(read, chosen, heads, progress)
+        if not refits:
+            return cut_off, full, None
+        refitted, trained = _refits(read, chosen, moment, teacher, evaluations, seed, progress, heads)
+        return cut_off + refitted, full, trained
+
     with torch.no_grad():
-        measured, full, trained = alone(lambda: _measured(read, chosen, refits, teacher, evaluations, seed, progress))
-    margin = MARGIN * float(full.mean()) if margin_nats is None else margin_nats
+        measured, full, trained = alone(measure)
+    loss, remedy = float(full.mean()), None
+    margin = MARGIN * loss if margin_nats is None else margin_nats
     answered = tuple(_line(one, full, chosen, margin, seed) for one in measured)
-    remedy = None
     if remedies:
         from uncone.saturation.head.rank.mixture import compare
 
         remedy = compare(read.text, read.head, read.fit, read.blocks, progress=progress)
-    return RankCurve(
-        verdict=_verdict(answered, chosen, margin, read.head.shape),
-        v=len(read.head),
-        d=chosen[-1],
-        tokens=len(states.labels),
-        held_out=int(read.held.sum()),
-        block=int(np.bincount(read.blocks)[0]),
-        ranks=chosen,
-        full_loss=float(full.mean()),
-        full_error=float(rank_answers.standard_errors(full)[0]),
-        margin_nats=margin,
-        lines=answered,
-        refitting=trained,
-        remedy=remedy,
-        notes=_notes(states, refits, answered, margin),
-    )
+    held, block = int(read.held.sum()), int(np.bincount(read.blocks)[0])
+    sizes = (len(read.head), chosen[-1], len(states.labels), held, block)
+    of_full = (loss, float(rank_answers.standard_errors(full)[0]), margin)
+    verdict, notes = _verdict(answered, chosen, margin, read.head.shape), _notes(states, refits, answered, margin)
+    return RankCurve(verdict, *sizes, chosen, *of_full, answered, trained, remedy, notes)
 
 
 def _checked_ranks(ranks: Sequence[int] | None, states: States) -> tuple[int, ...]:
@@ -146,8 +140,7 @@ def _check(states: States, margin: float | None, teacher: float | None, evaluati
 def _read(states: States) -> _Read:
     n = len(states.labels)
     length = max(_SHORTEST, math.ceil(n / _MOST_BLOCKS))
-    # The rest belongs to the last block, or is one of its own where that is held out: all held-out blocks weigh the
-    # same.
+    # The rest belongs to the last block, or is one of its own where that is held out: held-out blocks weigh the same.
     last = n // length - (n // length % _EVERY != 0)
     blocks = np.minimum(np.arange(n) // length, last)
     bias = None if states.bias is None else states.bias.float()
@@ -167,24 +160,6 @@ class _Measured:
     starts: tuple[tuple[Start, ...], ...] = ()
 
 
-def _measured(
-    read: _Read,
-    ranks: tuple[int, ...],
-    refits: bool,
-    teacher: float | None,
-    evaluations: int,
-    seed: int,
-    progress: Progress | None,
-) -> tuple[list[_Measured], Array, Refitting | None]:
-    moment = second_moment(read.text.x[read.fit])
-    heads: dict[Method, Nested] = {"plain": plain(read.head), "data_aware": data_aware(read.head, moment)}
-    measured, full = _truncated(read, ranks, heads, progress)
-    if not refits:
-        return measured, full, None
-    more, trained = _refits(read, ranks, moment, teacher, evaluations, seed, progress, heads)
-    return measured + more, full, trained
-
-
 def _truncated(
     read: _Read, ranks: tuple[int, ...], heads: dict[Method, Nested], progress: Progress | None
 ) -> tuple[list[_Measured], Array]:
@@ -194,7 +169,7 @@ def _truncated(
     measured, full = list[_Measured](), torch.empty(0)
     for method, one in heads.items():
         below = ranks[:-1] if len(full) else ranks  # the full head is one and the same
-        told = _told(progress, f"reading the {NAMES[method]}")
+        told = None if progress is None else partial(progress, f"reading the {NAMES[method]}")
         found = losses(one, below, read.text, told) if below else torch.empty(0, len(read.fit), dtype=torch.float64)
         found = torch.cat([found, full]) if len(full) else found
         full = found[-1:]
@@ -202,10 +177,6 @@ def _truncated(
         means = read.means(found[:, read.held])
         measured.append(_Measured(method, means, tuple(found.mean(1).tolist()), cuts))
     return measured, read.means(full[:, read.held])
-
-
-def _told(progress: Progress | None, step: str) -> Callable[[int, int], None] | None:
-    return None if progress is None else lambda done, of: progress(step, done, of)
 
 
 def _refits(
@@ -242,46 +213,32 @@ def _refits(
             above = min(known for known in heads if known > rank)
             by_name |= {NAMES[method]: cut(one, rank) for method, one in truncated.items()}
             by_name["data-aware, rows by frequency"] = cut(weighted, rank)
-            by_name[f"the refit of rank {above}"] = _cut_down(problem, heads[above], rank)
+            a, b = problem.enter(heads[above])
+            by_name[f"the refit of rank {above}"] = problem.leave(a[:, :rank], b[:rank])
             tried = {name: of_rank(trial, start, _TRIALS) for name, start in by_name.items()}
             best = min(tried, key=lambda name: tried[name][1].objective)
             heads[rank], _ = of_rank(problem, tried[best][0], evaluations)
             starts[rank] = tuple(Start(name, one.objective) for name, (_, one) in tried.items())
         randoms[rank], _ = of_rank(problem, by_name["random A B"], evaluations)
-    every = tuple(starts[rank] for rank in ranks)
-    return [
-        _Measured("refit", _means_of(read, heads, ranks), starts=every),
-        _Measured("random_start", _means_of(read, randoms, ranks)),
-    ], trained
-
-
-def _cut_down(problem: Objective, head: Factors, rank: int) -> Factors:
-    a, b = problem.enter(head)
-    return problem.leave(a[:, :rank], b[:rank])
-
-
-def _means_of(read: _Read, heads: dict[int, Factors], ranks: tuple[int, ...]) -> Array:
     held = read.text.part(torch.nonzero(read.held)[:, 0])
-    return read.means(torch.cat([losses(Nested(*heads[rank]), [rank], held) for rank in ranks]))
+    means = [
+        read.means(torch.cat([losses(Nested(*of[rank]), [rank], held) for rank in ranks])) for of in (heads, randoms)
+    ]
+    refit = _Measured("refit", means[0], starts=tuple(starts[rank] for rank in ranks))
+    return [refit, _Measured("random_start", means[1])], trained
 
 
 def _line(one: _Measured, full: Array, ranks: tuple[int, ...], margin: float, seed: int) -> RankLine:
-    """A refit that gains at full rank, as on text that the model was not made for, gains at low ranks as well. So what
-    its rank costs is read against its own full rank there."""
+    """A refit that gains at full rank, as on text that the model was not made for, gains at low ranks as well: what its
+    rank costs is read against its own full rank there."""
     over = one.means - full
     costs = one.means - min(full, one.means[-1], key=np.mean)
     excess, drawn = costs.mean(1), rank_answers.resampled(costs, seed=seed)
-    return RankLine(
-        one.method,
-        tuple(one.means.mean(1).tolist()),
-        tuple(over.mean(1).tolist()),
-        tuple(rank_answers.standard_errors(over).tolist()),
-        rank_answers.smallest(ranks, excess, drawn, margin),
-        rank_answers.kink(ranks[:-1], ranks[-1], excess[:-1], drawn[:, :-1]),
-        one.whole,
-        one.bounds,
-        one.starts,
-    )
+    small = rank_answers.smallest(ranks, excess, drawn, margin)
+    bent = rank_answers.kink(ranks[:-1], ranks[-1], excess[:-1], drawn[:, :-1])
+    numbers = one.means.mean(1), over.mean(1), rank_answers.standard_errors(over)
+    found, above, errors = (tuple(of.tolist()) for of in numbers)
+    return RankLine(one.method, found, above, errors, small, bent, one.whole, one.bounds, one.starts)
 
 
 def _verdict(lines: tuple[RankLine, ...], ranks: tuple[int, ...], margin: float, shape: torch.Size) -> str:
@@ -300,12 +257,11 @@ def _verdict(lines: tuple[RankLine, ...], ranks: tuple[int, ...], margin: float,
 
 def _notes(states: States, refits: bool, lines: tuple[RankLine, ...], margin: float) -> tuple[str, ...]:
     gained = [-one.excess[-1] for one in lines if one.method == "refit" and one.excess[-1] < 0]
-    notes = [
-        f"Refitted at full rank the head gains {number(gain)} nats on this "
-        f"text{', as if the model was not made for it' if gain > margin else ''}; "
-        "the margin of refits is counted from that refit."
-        for gain in gained
-    ]
+    notes = list[str]()
+    for gain in gained:
+        unfit = ", as if the model was not made for it" if gain > margin else ""
+        gains = f"Refitted at full rank the head gains {number(gain)} nats on this text{unfit}"
+        notes.append(f"{gains}; the margin of refits is counted from that refit.")
     notes += ["The smallest rank is the smallest of those that were read: give more ranks for a finer answer."]
     if states.cap is not None:
         notes.append("Logits are capped: the head is cut as stored, not centred.")

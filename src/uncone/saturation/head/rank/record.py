@@ -1,5 +1,7 @@
 """The part of a head's examination that says what its rank costs: losses against rank, and the answer."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 from uncone.records.blocks import Block, Bullets, Cell, Chart, Curve, Figure, Folded, Heading, Mark, Table, Text
@@ -19,18 +21,15 @@ _STYLES: dict[Method, str] = {"plain": "d1", "data_aware": "d2", "refit": "d3", 
 _ABOUT = (
     "Plain: the singular value decomposition of the head, cut off. Data-aware: the cut that changes the logits of this "
     "text least. Refit: a head A B trained on frozen states; its loss is an upper bound of what the rank can reach, "
-    "since the "
-    "problem is not convex. From a random A B: as Godey et al. (2024) train theirs."
+    "since the problem is not convex. From a random A B: as Godey et al. (2024) train theirs."
 )
 
 
 @part
 class SmallestRank:
-    """The smallest rank from which on no loss is above the margin, and the ends of its 95% interval.
+    """The smallest rank from which on no loss is above the margin.
 
     The margin is over the full head's loss; of a refit over that of its own full rank, where that is lower.
-
-    None: not even the full rank.
     """
 
     rank: int | None  # from which on no loss is above the margin; `null`: not even the full rank
@@ -40,12 +39,7 @@ class SmallestRank:
 
 @part
 class Kink:
-    """Whether the curve of excess loss against rank, both logarithmic, has a kink, and where.
-
-    `rank` is of the best broken curve and stands there without a kink too, None where none was fitted. `turn` is by how
-    much the slope changes there. `smooth` and `broken` are residuals in log excess (root mean squares) of the best
-    smooth curve and of the broken one; both have at most four constants.
-    """
+    """Whether the curve of excess loss against rank, both logarithmic, has a kink, and where."""
 
     found: bool  # whether there is one
     reason: str  # in words
@@ -59,10 +53,10 @@ class Kink:
 
 @part
 class CutBounds:
-    """The loss on the held-out tokens changes by at most so many nats a token: sqrt(2) times each product.
+    """The loss on the held-out states x changes by at most so many nats a token: sqrt(2) times each product.
 
     `spectral`: E||x|| ||W - W'||_2. `frobenius`: E||x|| ||W - W'||_F. `on_states`: the root mean square of ||(W - W')
-    x||, which is ||(W - W') S^(1/2)||_F with the second moment S. All are over the held-out states x.
+    x||, which is ||(W - W') S^(1/2)||_F with the second moment S.
     """
 
     spectral: float  # nats a token that the cut can cost on the held-out tokens, by its spectral norm
@@ -72,7 +66,7 @@ class CutBounds:
 
 @part
 class Start:
-    """One start of a refit: its objective after the trial; at full rank, which has no trial, after the training."""
+    """One start of a refit."""
 
     name: str  # where the refit began
     objective: float  # after the trial; at full rank after the training
@@ -80,12 +74,7 @@ class Start:
 
 @part
 class RankLine:
-    """Losses of one method, one for each rank, in nats per token on the held-out part.
-
-    `excess` is over the full head on the same tokens, `errors` are its standard errors by blocks. `whole` are losses on
-    the whole text and `bounds` what the cut can cost at most on the held-out part, both of truncations alone. `starts`
-    are a refit's.
-    """
+    """Losses of one method, one for each rank, in nats per token on the held-out part."""
 
     method: Method  # `plain`, `data_aware`, `refit` or `random_start`
     losses: tuple[float, ...]  # at each rank, on the held-out part
@@ -100,12 +89,7 @@ class RankLine:
 
 @part
 class Refitting:
-    """How the refits were trained, and how near the full-rank one is to its optimum.
-
-    `teacher` is the share of the target that is the full head's own probability, the rest is the next token. `gap` is
-    how much higher the objective is from a second start, a head of zeros; `gradient` the norm of its gradient, in the
-    coordinates in which the second derivative is near 1.
-    """
+    """How the refits were trained, and how near the full-rank one is to its optimum."""
 
     tokens: int  # trained on
     teacher: float  # share of the target that is the full head's own probability
@@ -117,11 +101,7 @@ class Refitting:
 
 @part
 class Remedy:
-    """A mixture of softmaxes against one wider softmax of as many parameters, over seeds.
-
-    `mixture` and `wider` are losses on the held-out part, one for each seed; `difference` is their mean difference
-    (below 0 the mixture is better), with the ends of its 95% interval over seeds and blocks.
-    """
+    """A mixture of softmaxes against one wider softmax of as many parameters, over seeds and held-out blocks."""
 
     experts: int  # softmaxes of the mixture
     width: int  # columns of the wider head
@@ -137,11 +117,7 @@ class Remedy:
 
 @part
 class RankCurve:
-    """Loss against the rank of the head, and how small the head may be.
-
-    `margin_nats` is what the loss may exceed the full head's by. `parameters` of the full head are V D, those of rank r
-    are r (V + D). `block` is how many tokens in a row are resampled together.
-    """
+    """Loss against the rank of the head, and how small the head may be."""
 
     verdict: str  # how small the head may be
     v: int  # rows of the head
@@ -193,22 +169,12 @@ class RankCurve:
         curves = [self._curve(line) for line in self.lines]
         bounds = [self._bound(line, top) for line in self.lines if line.method == "data_aware" and line.bounds]
         drawn = (*curves, *(curve for curve in bounds if any(y is not None for y in curve.y)))
-        marks = (
-            Mark(self.full_loss, "y", f"full head {number(self.full_loss)}"),
-            Mark(self.full_loss + self.margin_nats, "y"),
-        )
+        upper = Mark(self.full_loss + self.margin_nats, "y")
+        marks = (Mark(self.full_loss, "y", f"full head {number(self.full_loss)}"), upper)
+        axes = ("rank", "Loss against rank", "rank of the head", "loss (nats per token, held out)")
+        chart = Chart(*axes, drawn, marks=marks, log_x=len(self.ranks) > 1, spark="loss by rank")
         caption = f"Upper dashed line: {number(self.margin_nats)} nats above the full head."
-        chart = Chart(
-            "rank",
-            "Loss against rank",
-            "rank of the head",
-            "loss (nats per token, held out)",
-            drawn,
-            marks=marks,
-            log_x=len(self.ranks) > 1,
-            caption=caption,
-            spark="loss by rank",
-        )
+        chart = replace(chart, caption=caption)
         return Figure("Loss against rank", (chart,), legend=tuple((c.style, c.name) for c in drawn))
 
     def _curve(self, line: RankLine) -> Curve:
@@ -226,62 +192,39 @@ class RankCurve:
         margin = f"within {number(self.margin_nats)} nats"
         rows = list[tuple[str | Cell, ...]]()
         for line in self.lines:
-            rank = line.smallest.rank
-            low, high = (count(end) if end else "none" for end in (line.smallest.low, line.smallest.high))
-            interval = "" if low == high else f"{low} to {high}"
-            if rank is None:
-                rows.append((NAMES[line.method], Cell("none", interval), "", ""))
-            else:
-                place = self.ranks.index(rank)
-                saved = percent(self.saved(rank)) if self.saved(rank) > 0 else "none"
-                rows.append(
-                    (NAMES[line.method], Cell(count(rank), interval, "strong"), saved, signed(line.excess[place]))
-                )
+            rank, *ends = line.smallest.rank, line.smallest.low, line.smallest.high
+            low, high = (count(end) if end else "none" for end in ends)
+            interval, answer = "" if low == high else f"{low} to {high}", (Cell("none"), "", "")
+            if rank is not None:
+                excess = signed(line.excess[self.ranks.index(rank)])
+                answer = (Cell(count(rank), tone="strong"), self._saved(rank), excess)
+            rows.append((NAMES[line.method], replace(answer[0], note=interval), *answer[1:]))
         columns = ("method", f"smallest rank {margin}", "parameters saved", "loss over the full head's")
         return Table(columns, tuple(rows), columns[1:])
 
+    def _saved(self, rank: int) -> str:
+        return percent(self.saved(rank)) if self.saved(rank) > 0 else "none"
+
     def _losses(self) -> Table:
         columns = ("rank", *(NAMES[line.method] for line in self.lines), "parameters saved")
-        rows: tuple[tuple[str | Cell, ...], ...] = tuple(
-            (
-                count(rank),
-                *(Cell(signed(line.excess[i]), f"± {number(line.errors[i])}") for line in self.lines),
-                percent(self.saved(rank)) if self.saved(rank) > 0 else "none",
-            )
-            for i, rank in enumerate(self.ranks)
-        )
-        return Table(
-            columns, rows, columns, "Loss above the full head's, nats per token, with its standard error by blocks"
-        )
+        rows = list[tuple[str | Cell, ...]]()
+        for i, rank in enumerate(self.ranks):
+            losses = (Cell(signed(line.excess[i]), f"± {number(line.errors[i])}") for line in self.lines)
+            rows.append((count(rank), *losses, self._saved(rank)))
+        title = "Loss above the full head's, nats per token, with its standard error by blocks"
+        return Table(columns, tuple(rows), columns, title)
 
-    def _wholes(self) -> tuple[Block, ...]:
-        lines = [line for line in self.lines if line.bounds]
-        columns = (
-            "rank",
-            "loss, whole text",
-            "change, whole text",
-            "change, held out",
-            "bound on states",
-            "bound, spectral",
-            "bound, Frobenius",
-        )
-        tables = []
-        for line in lines:
-            rows = tuple(
-                (
-                    count(rank),
-                    number(line.whole[i]),
-                    signed(line.whole[i] - line.whole[-1]),
-                    signed(line.excess[i]),
-                    number(line.bounds[i].on_states),
-                    number(line.bounds[i].spectral),
-                    number(line.bounds[i].frobenius),
-                )
-                for i, rank in enumerate(self.ranks)
-            )
+    def _wholes(self) -> Iterator[Table]:
+        bounds = ("bound on states", "bound, spectral", "bound, Frobenius")
+        columns = ("rank", "loss, whole text", "change, whole text", "change, held out", *bounds)
+        for line in self.lines:
+            rows = list[tuple[str, ...]]()
+            for rank, loss, excess, bound in zip(self.ranks, line.whole, line.excess, line.bounds, strict=False):
+                sizes = map(number, (bound.on_states, bound.spectral, bound.frobenius))
+                rows.append((count(rank), number(loss), signed(loss - line.whole[-1]), signed(excess), *sizes))
             title = f"{NAMES[line.method].capitalize()}: its loss, and what the cut can cost at most on held-out tokens"
-            tables.append(Table(columns, rows, columns, title))
-        return tuple(tables)
+            if rows:
+                yield Table(columns, tuple(rows), columns, title)
 
     def _trained(self) -> tuple[str, ...]:
         if self.refitting is None:

@@ -11,29 +11,24 @@ Coordinates are those in which the second derivative is near 1: x is whitened, a
 by the root of how often they are expected. L-BFGS then takes tens of steps.
 """
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import pairwise
 
 import torch
 
-from uncone.saturation.head.rank.truncation import Nested, Text, root_of, second_moment
+from uncone.saturation.head.rank.truncation import Nested, Text, capped, root_of, second_moment
 from uncone.tensors import on_one_thread, share
 
 Tensor = torch.Tensor
-Factors = tuple[Tensor, Tensor]
-"""A (V, r) and B (r, D) of the head A B."""
+Factors = tuple[Tensor, Tensor]  # A (V, r) and B (r, D) of the head A B
 MEMORY, _ARMIJO, _HALVINGS = 10, 1e-4, 12
 _SPREAD = 0.1
-_RARE = 1e-2
-"""Of an even share: tokens expected more rarely are scaled as if this often."""
-_LEAST_SIZE = 0.3
-"""Nats: the spread of logits that one column brings, in coordinates."""
-_GROUPS, _PIECE = 4, 2**20
-"""Of tokens, and logits at a time: they fit into a cache."""
+_RARE = 1e-2  # of an even share: tokens expected more rarely are scaled as if this often
+_LEAST_SIZE = 0.3  # nats: the spread of logits that one column brings, in coordinates
+_GROUPS, _PIECE = 4, 2**20  # of tokens, and logits at a time: they fit into a cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +45,7 @@ class Objective:
 
     @classmethod
     def of(cls, text: Text, head: Tensor, teacher: float, moment: Tensor | None = None) -> "Objective":
-        """`teacher` is c above; its `head` is float64 (V, D). Numbers are computed in the dtype of the text's
-        states."""
+        """`teacher` is c above, and `head` float64 (V, D). Numbers are computed in the dtype of the text's states."""
         dtype, n = text.x.dtype, len(text.x)
         target = torch.empty(len(head), n, dtype=dtype)
         for part in torch.split(torch.arange(n), max(1, _PIECE // len(head))):
@@ -82,15 +76,14 @@ class Objective:
         return a.double() / self.scale.double(), b.double() @ self.inverse
 
     def value(self, a: Tensor, b: Tensor | None) -> tuple[float, Tensor, Tensor | None]:
-        """F at A B (of full rank at A), and its gradients. Groups of tokens have a thread each and are summed in
-        order."""
+        """F at A B (of full rank at A), and its gradients; groups of tokens have a thread each, summed in order."""
         n, rows = len(self.x), a / self.scale
         y = self.x.T if b is None else b @ self.x.T
         of_y = torch.empty_like(y)
         groups = torch.linspace(0, n, min(_GROUPS, n) + 1).long().tolist()
         tasks = [partial(self._group, rows, y, of_y if b is not None else None, *ends) for ends in pairwise(groups)]
         totals, parts = zip(*share(tasks), strict=True)
-        of_rows = functools.reduce(Tensor.add_, parts)
+        of_rows = reduce(Tensor.add_, parts)
         of_b = None if b is None else of_y.div_(n) @ self.x
         return sum(totals) / n, of_rows.div_(n).div_(self.scale), of_b
 
@@ -122,17 +115,13 @@ def _logits(head: Tensor, columns: Tensor, bias: Tensor | None) -> Tensor:
     return z if bias is None else z.add_(bias.to(z.dtype)[:, None])
 
 
-def capped(z: Tensor, cap: float | None) -> Tensor:
-    return z if cap is None else (z / cap).tanh_().mul_(cap)
-
-
 @dataclass(frozen=True)
 class Fit:
-    """What came of one start: F at its end, the norm of its gradient, and how often F was computed."""
+    """What came of one start."""
 
-    objective: float
-    gradient: float
-    evaluations: int
+    objective: float  # F at its end
+    gradient: float  # the norm of its gradient
+    evaluations: int  # of F
 
 
 @on_one_thread
@@ -150,7 +139,7 @@ def full_rank(problem: Objective, start: Tensor, evaluations: int, least: float 
 
 
 @on_one_thread
-def of_rank(problem: Objective, start: Factors, evaluations: int, least: float = 0.0) -> tuple[Factors, Fit]:
+def of_rank(problem: Objective, start: Factors, evaluations: int) -> tuple[Factors, Fit]:
     """A head A B from the start A, B: at least as good as it, and not sure to be the best."""
     a, b = problem.enter(start)
     # F's curvature in b is about this; of a start near 0 it would grow too much on the way
@@ -162,12 +151,12 @@ def of_rank(problem: Objective, start: Factors, evaluations: int, least: float =
         assert of_b is not None
         return value, torch.cat([of_a.flatten(), (of_b / sizes).flatten()])
 
-    point, fit = _minimise(at, torch.cat([a.flatten(), (b * sizes).flatten()]), evaluations, least)
+    point, fit = _minimise(at, torch.cat([a.flatten(), (b * sizes).flatten()]), evaluations)
     return problem.leave(point[:cut].view_as(a), point[cut:].view_as(b) / sizes), fit
 
 
 def _minimise(
-    at: Callable[[Tensor], tuple[float, Tensor]], point: Tensor, evaluations: int, least: float
+    at: Callable[[Tensor], tuple[float, Tensor]], point: Tensor, evaluations: int, least: float = 0.0
 ) -> tuple[Tensor, Fit]:
     """L-BFGS with steps halved until F falls enough; ends at a gradient of norm `least` or when F falls no more."""
     value, gradient = at(point)
@@ -213,11 +202,9 @@ def cut(heads: Nested, rank: int) -> Factors:
 
 
 def random_head(v: int, d: int, rank: int, moment: Tensor, seed: int) -> Factors:
-    """A and B of N(0, 1) (Godey et al. 2024, section 5.1), but with A scaled down until logits spread by a tenth of a
-    nat.
+    """A and B of N(0, 1) (Godey et al. 2024, section 5.1), A scaled down until logits spread by a tenth of a nat.
 
-    As the paper has it they spread by sqrt(r) ||x||, where softmax is saturated: it is trained out of this by a long
-    warm-up.
+    As the paper has it they spread by sqrt(r) ||x||, where softmax is saturated: a long warm-up trains it out of this.
     """
     random = torch.Generator().manual_seed(seed)
     a, b = (torch.randn(size, generator=random, dtype=torch.float64) for size in ((v, rank), (rank, d)))

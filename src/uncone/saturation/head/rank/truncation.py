@@ -65,19 +65,16 @@ def root_of(moment: Tensor) -> tuple[Tensor, Tensor]:
 
 def plain(head: Tensor) -> Nested:
     """The singular value decomposition of the head, which is optimal in the Frobenius norm (Eckart & Young 1936)."""
-    _, directions = torch.linalg.eigh(head.T @ head)
-    directions = directions.flip(1)
+    directions = torch.linalg.eigh(head.T @ head)[1].flip(1)
     return Nested(head @ directions, directions.T.contiguous())
 
 
 def data_aware(head: Tensor, moment: Tensor, weights: Tensor | None = None) -> Nested:
-    """The heads that are optimal in ||diag(weights)^(1/2) (W - W') S^(1/2)||_F; without `weights` every row weighs
-    1."""
+    """The heads that are optimal in ||diag(weights)^(1/2) (W - W') S^(1/2)||_F; by default every row weighs 1."""
     root, inverse = root_of(moment)
     whitened = head @ root
     rows = whitened if weights is None else whitened * weights.double().sqrt()[:, None]
-    _, directions = torch.linalg.eigh(rows.T @ rows)
-    directions = directions.flip(1)
+    directions = torch.linalg.eigh(rows.T @ rows)[1].flip(1)
     return Nested(whitened @ directions, directions.T @ inverse)
 
 
@@ -88,9 +85,8 @@ def losses(
 
     The logits of a rank are those of the rank before and one more block, so that all ranks take one full product.
     """
-    v, n = heads.left.shape[0], len(text.x)
-    chunk = max(16, _CHUNK_BYTES // (4 * v))
-    left, top = heads.left[:, : ranks[-1]].float(), ranks[-1]
+    v, n, top = len(heads.left), len(text.x), ranks[-1]
+    chunk, left = max(16, _CHUNK_BYTES // (4 * v)), heads.left[:, :top].float()
     found = torch.empty(len(ranks), n, dtype=torch.float64)
     done = 0
 
@@ -111,16 +107,17 @@ def _read_chunk(left: Tensor, y: Tensor, ranks: Sequence[int], text: Text, rows:
     v, n = len(left), y.shape[1]
     z, spare = empty((v, n), torch.float32), empty((v, n), torch.float32)
     labels, before = text.labels[rows][None], 0
-    if text.bias is None:
-        z.zero_()
-    else:
-        z.copy_(text.bias[:, None].expand(v, n))
+    z.zero_() if text.bias is None else z.copy_(text.bias[:, None].expand(v, n))
     for place, rank in enumerate(ranks):
         z.addmm_(left[:, before:rank], y[before:rank])
         before = rank
-        logits = z if text.cap is None else (z / text.cap).tanh_().mul_(text.cap)
+        logits = capped(z, text.cap)
         own = logits.gather(0, labels)[0].double()
         found[place, rows] = _log_sum(logits, spare) - own
+
+
+def capped(z: Tensor, cap: float | None) -> Tensor:
+    return z if cap is None else (z / cap).tanh_().mul_(cap)
 
 
 def _log_sum(z: Tensor, spare: Tensor) -> Tensor:
@@ -146,7 +143,5 @@ def bounds(head: Tensor, heads: Nested, rank: int, moment: Tensor, mean_norm: fl
     values, vectors = torch.linalg.eigh(cut.T @ cut)
     energy = float((vectors.T @ moment @ vectors).diagonal().clamp_min(0) @ values.clamp_min(0))
     largest, total = max(float(values[-1]), 0.0), float(values.clamp_min(0).sum())
-    root = math.sqrt(2)
-    return CutBounds(
-        root * mean_norm * math.sqrt(largest), root * mean_norm * math.sqrt(total), root * math.sqrt(energy)
-    )
+    spectral, frobenius = (math.sqrt(2) * mean_norm * math.sqrt(square) for square in (largest, total))
+    return CutBounds(spectral, frobenius, math.sqrt(2) * math.sqrt(energy))
