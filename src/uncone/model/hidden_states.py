@@ -14,7 +14,7 @@ from uncone.model.head_map import undisturbed
 from uncone.model.last_states import States, described
 from uncone.model.layer_states import LayerStates
 from uncone.model.layered_model import LayeredModel, open_layered
-from uncone.model.open import name_of, split
+from uncone.model.open import open_spec
 from uncone.model.sequences import Sequences, template_of
 from uncone.model.state_sums import StateSums
 from uncone.model.text_sources import TextSource
@@ -79,12 +79,12 @@ def hidden_states_of(
         UndefinedMeasure: no passage of two tokens, states that are not finite, or no memory for one sequence.
         UnsupportedModel: a model that does not run or does not tell of its hidden states.
     """
-    path, part = split(model)
-    if part is not None:
-        raise InputError(f"expected a whole model, got its part #{part}: leave that out")
+    opened = open_spec(model)
+    if opened.part is not None:
+        raise InputError(f"expected a whole model, got its part #{opened.part}: leave that out")
     if most < 2:
         raise InputError(f"expected at least 2 tokens to read, got {most}: 100,000 is usual")
-    found = open_layered(path, device=device, dtype=dtype)
+    found = open_layered(opened, device=device, dtype=dtype)
     per_token = 4 * sum(found.widths)
     kept = min(sample, max(_LEAST, _SAMPLE_BYTES // per_token))
     sums = StateSums(found.widths, found.rows, sample=kept, seed=seed)
@@ -106,7 +106,7 @@ def hidden_states_of(
         raise UndefinedMeasure(
             f"expected at least two tokens beside those that stand apart, got {sums.tokens}: give a longer text"
         )
-    return _states(name_of(model, path), found, sums, source, stopped, run)
+    return _states(opened.name, found, sums, source, stopped, run)
 
 
 class _Run:

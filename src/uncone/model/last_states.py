@@ -9,13 +9,12 @@ import torch
 
 from uncone.errors import InputError, UnsupportedModel
 from uncone.memory import check_memory
-from uncone.model.files import open_model_files
 from uncone.model.final_norm import final_layer_norm
 from uncone.model.head_map import HeadMap, forward_of, is_seq2seq, logit_map, run_model, undisturbed
 from uncone.model.model_class import load_model
-from uncone.model.open import name_of, split
+from uncone.model.open import open_spec
 from uncone.model.text_sources import read_texts
-from uncone.model.texts import load_tokenizer, longest_input
+from uncone.model.texts import longest_input, tokenizer_for_text
 from uncone.roles import Path_, Progress
 from uncone.tensors import dtype_named, empty, moved, usable
 
@@ -92,18 +91,15 @@ def states_of(
         UndefinedMeasure: no memory for the model on the device.
         UnsupportedModel: no causal model with one linear head, or logits that do not follow from its states.
     """
-    path, part = split(model)
-    if part is not None:
-        raise InputError(f"expected a whole model, got its part #{part}: leave that out")
+    opened = open_spec(model)
+    if opened.part is not None:
+        raise InputError(f"expected a whole model, got its part #{opened.part}: leave that out")
     if most < _FEWEST:
         raise InputError(f"expected to predict at least {_FEWEST} tokens, got {most}: 200,000 is usual")
     place, width = torch.device("cpu") if device is None else usable(device), dtype_named(dtype)
-    files = open_model_files(path)
-    tokenizer, why = load_tokenizer(files)
-    if tokenizer is None:
-        raise InputError(f"expected a tokenizer in {path} for the text, got none ({why}): add tokenizer.json")
+    tokenizer = tokenizer_for_text(opened)
     texts = read_texts(text) if isinstance(text, str | os.PathLike) else list(text)
-    loaded = moved(load_model(files, dtype=width, fast=True), place, width)
+    loaded = moved(load_model(opened.files, dtype=width, fast=True), place, width)
     head = _linear_head(loaded)
     ids = [torch.tensor(one.ids, dtype=torch.int64) for one in tokenizer.encode_batch(texts)]
     n, top = (loaded.get_input_embeddings().num_embeddings, max((int(i.max()) for i in ids if len(i)), default=0))
@@ -114,7 +110,7 @@ def states_of(
         raise InputError("expected texts of at least three tokens, got fewer: give a longer text")
     with undisturbed(loaded):
         states = _run(loaded, head, windows, progress)
-        return described(loaded, head, states, windows, name_of(model, path))
+        return described(loaded, head, states, windows, opened.name)
 
 
 def _linear_head(model: Any) -> torch.nn.Linear:

@@ -9,14 +9,15 @@ from typing import Any
 
 import torch
 
-from uncone.errors import InputError, UnconeError, UnsupportedModel, first_line
-from uncone.model.files import ModelFiles, open_model_files
+from uncone.errors import UnconeError, UnsupportedModel, first_line
 from uncone.model.head_map import forward_of, is_seq2seq, logit_map, run_model
 from uncone.model.hugging_face import load_encoder
 from uncone.model.layer_states import Head
 from uncone.model.model_class import load_model
-from uncone.model.sentence_transformers import is_sentence_transformers, read_modules
-from uncone.model.texts import load_tokenizer, longest_input
+from uncone.model.open import Opened, open_spec
+from uncone.model.sentence_transformers import is_sentence_transformers
+from uncone.model.texts import longest_input, tokenizer_for_text
+from uncone.roles import Path_
 from uncone.tensors import dtype_named, moved, usable
 
 Tensor = torch.Tensor
@@ -108,14 +109,14 @@ class LayeredModel:
 
 
 def open_layered(
-    path: Path, *, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
+    path: Path_, *, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
 ) -> LayeredModel:
     """The transformer in a directory of transformers or of Sentence Transformers, on `device`, in `dtype`.
 
     Of a model with an encoder and a decoder the encoder is taken, which has no head.
 
     Args:
-        path: the directory.
+        path: the directory, or the name of a cached model.
         device: such as "cuda"; by default the CPU.
         dtype: such as "bfloat16"; by default float32.
 
@@ -125,10 +126,9 @@ def open_layered(
     """
     place = torch.device("cpu") if device is None else usable(device)
     width = dtype_named(dtype)
-    files, model, notes = _loaded(path, width)
-    tokenizer, why = load_tokenizer(files)
-    if tokenizer is None:
-        raise InputError(f"expected a tokenizer in {files.path} for the text, got none ({why}): add tokenizer.json")
+    opened = open_spec(path)
+    model, notes = _loaded(opened, width)
+    files, tokenizer = opened.files, tokenizer_for_text(opened)
     table = model.get_input_embeddings()
     rows = getattr(table, "num_embeddings", None) or len(table.weight)
     model = moved(model, place, width)
@@ -141,21 +141,16 @@ def open_layered(
     return found
 
 
-def _loaded(path: Path, dtype: torch.dtype) -> tuple[ModelFiles, Any, list[str]]:
+def _loaded(opened: Opened, dtype: torch.dtype) -> tuple[Any, list[str]]:
+    path, folder = opened.path, opened.files.path
     if is_sentence_transformers(path):
-        folder = path / read_modules(path)[0]["path"]
         if not (folder / "config.json").is_file():
             raise UnsupportedModel(f"expected a transformer in {path}, got none: it has no layers; diagnose its table")
-        return (
-            open_model_files(folder),
-            load_encoder(folder)[0],
-            ["The model is the transformer of a sentence encoder."],
-        )
-    files = open_model_files(path)
-    model = load_model(files, dtype=dtype, fast=True)
+        return load_encoder(folder)[0], ["The model is the transformer of a sentence encoder."]
+    model = load_model(opened.files, dtype=dtype, fast=True)
     if not is_seq2seq(model):
-        return files, model, []
-    return files, model.get_encoder(), ["Of an encoder and a decoder the encoder was read."]
+        return model, []
+    return model.get_encoder(), ["Of an encoder and a decoder the encoder was read."]
 
 
 def _linear_head(model: Any) -> tuple[torch.nn.Linear | None, str]:

@@ -82,6 +82,8 @@ class LanguageModel:
     """rows(tensor, with_tokens=False): one tensor; token strings where its rows are the vocabulary."""
     cap: float | None = None
     """Logits z become cap tanh(z / cap): a vector added to all rows of such a head changes probabilities."""
+    files: ModelFiles | None = None
+    """The checkpoint that holds the tensors; None of GGUF."""
 
 
 def find_places(files: ModelFiles) -> Places:

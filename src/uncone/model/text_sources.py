@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedIOBase
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,10 @@ class TextSource:
     path: Path
     part: str | None = None
     """The field of JSON lines, or the column of Parquet; None of a plain text."""
+    kept: tuple[str, ...] = ()
+    """Its first pieces, where an earlier reader has kept them: the file is opened for those behind them only."""
+    is_whole: bool = False
+    """The kept pieces are all."""
 
     @property
     def name(self) -> str:
@@ -57,13 +62,18 @@ class TextSource:
         Raises:
             InputError: the file is not UTF-8 (the message says where), does not parse, or lacks the field.
         """
-        kind = _kind(self.path)
-        if kind == _PARQUET:
-            yield from _of_parquet(self.path, self.part or DEFAULT_PART)
-        elif kind == _JSON[0]:
-            yield from _of_json(self.path, self.part or DEFAULT_PART)
-        else:
-            yield from _of_text(self.path)
+        yield from self.kept
+        if self.is_whole:
+            return
+        kind, part = _kind(self.path), self.part or DEFAULT_PART
+        read = (
+            _of_parquet(self.path, part)
+            if kind == _PARQUET
+            else _of_json(self.path, part)
+            if kind
+            else _of_text(self.path)
+        )
+        yield from islice(read, len(self.kept), None)
 
     def passages(self) -> Iterator[str]:
         """Lines of a plain text that are not blank, without their ends; of other files documents."""

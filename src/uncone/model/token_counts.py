@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -61,6 +61,8 @@ class Counted:
     words: dict[str, int] | None
     characters: int
     sources: tuple[str, ...]
+    texts: tuple[TextSource, ...] = ()
+    """As they were opened, with what was to be kept of them."""
     notes: tuple[str, ...] = ()
 
 
@@ -71,6 +73,7 @@ def count_tokens(
     words: bool = True,
     resume: Path | None = None,
     overwrite: bool = False,
+    keep: int = 0,
     progress: Progress | None = None,
 ) -> Counted:
     """Count the tokens of texts, and their words beside them.
@@ -87,6 +90,7 @@ def count_tokens(
         resume: a file where the state is kept about every ten seconds. A run that finds it goes on behind what it
             holds, if texts, tokenizer and options are as they were. It is left for `forget`.
         overwrite: replace what else is in that file, and count from the beginning.
+        keep: how many characters of the beginning of the texts to keep, for another reader of `texts`.
         progress: called with (step, done, in all), in characters of the texts as far as they are known.
 
     Raises:
@@ -94,13 +98,13 @@ def count_tokens(
             id beyond the rows of the model's table; `resume` holds anything but the state of these texts.
     """
     given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
-    vocabulary = open_vocabulary(model)
     made = [Path(one) for one in given if is_counts(one)]
     rest = [one for one in given if not is_counts(one)]
-    sources = open_texts(rest) if rest or not made else ()
+    sources = list(open_texts(rest)) if rest or not made else []
+    vocabulary = open_vocabulary(model)
     notes, resume = tuple[str, ...](), resume if sources else None
     state = _begun(vocabulary, sources, words, resume, overwrite=overwrite)
-    _count(vocabulary, sources, state, resume, progress)
+    _count(vocabulary, sources, state, resume, keep, progress)
     if sources and not state.characters:
         names = ", ".join(one.name for one in sources)
         raise InputError(f"expected a text, got nothing in {names}: give one with at least a character")
@@ -120,6 +124,7 @@ def count_tokens(
         None if made else state.words,
         state.characters,
         tuple(one.name for one in sources) + tuple(path.name for path in made),
+        tuple(sources),
         notes,
     )
 
@@ -166,15 +171,24 @@ class _State:
 
 
 def _count(
-    vocabulary: Vocabulary, sources: Sequence[TextSource], state: _State, resume: Path | None, progress: Progress | None
+    vocabulary: Vocabulary,
+    sources: list[TextSource],
+    state: _State,
+    resume: Path | None,
+    keep: int,
+    progress: Progress | None,
 ) -> None:
+    """Count `sources`, each of which is replaced by itself with the pieces that are kept."""
     saved, took = time.monotonic(), 0.0
     total, before = sum(source.size for source in sources), state.source
     while state.source < len(sources):
         source = sources[state.source]
         done = sum(one.size for one in sources[: state.source])
+        kept, is_whole = list[str](), state.pieces == 0
         batches = _batches(islice(source.pieces(), state.pieces, None))
         for pieces, encoded in _ahead(_encoded(vocabulary, source, _ahead(batches))):
+            is_whole = is_whole and state.characters < keep
+            kept += pieces if is_whole else []
             state.add(pieces, _ids(vocabulary, source, encoded))
             if progress is not None:
                 progress(f"counting tokens of {source.name}", state.characters, 0)
@@ -184,6 +198,7 @@ def _count(
                 _save(state, resume)
                 saved = time.monotonic()
                 took = saved - began
+        sources[state.source] = replace(source, kept=tuple(kept), is_whole=is_whole)
         state.source, state.pieces = state.source + 1, 0
         if progress is not None:
             progress("counting tokens", done + source.size, total)

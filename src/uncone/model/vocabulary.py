@@ -1,16 +1,15 @@
 """The tokenizer of a model by itself, with the rows that its ids name; no weights are read, and torch is not needed."""
 
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError, first_line
-from uncone.model.hugging_face import LARGEST_TOKENIZER, attempt, open_tokenizer, tokenizer_class
-from uncone.model.open import name_of, open_language_model, split
-from uncone.model.sentence_transformers import is_sentence_transformers, read_modules
+from uncone.model.hugging_face import LARGEST_TOKENIZER, attempt, tokenizer_class
+from uncone.model.open import open_spec
+from uncone.model.sentence_transformers import is_sentence_transformers
 from uncone.roles import Path_
 
 _HOW = "give a model with tokenizer.json, or that file"
@@ -39,22 +38,18 @@ def open_vocabulary(spec: Path_) -> Vocabulary:
         InputError: no such place, or no tokenizer in it.
         UnsupportedModel: the model's token table cannot be found.
     """
-    path, part = split(spec)
-    if part is not None:
-        raise InputError(f"expected a whole model or a tokenizer, got {os.fspath(spec)}: leave out #{part}")
-    name = name_of(spec, path)
+    opened = open_spec(spec)
+    path, name = opened.path, opened.name
+    if opened.part is not None:
+        raise InputError(f"expected a whole model or a tokenizer, got {opened}: leave out #{opened.part}")
     if path.is_file():
         return _alone(name, _read(path))
-    folder = path / read_modules(path)[0]["path"] if is_sentence_transformers(path) else path
-    tokenizer = open_tokenizer(folder)
-    if tokenizer is None and folder != path:
-        tokenizer = open_tokenizer(path)
+    tokenizer = opened.tokenizer
     if tokenizer is None:
         raise InputError(f"expected a tokenizer in {path}, got none: {_HOW}")
     if not is_sentence_transformers(path) and not (path / "config.json").is_file():
         return _alone(name, tokenizer)
-    model = open_language_model(path)
-    size = model.rows(model.places().input).shape[0]
+    size = opened.model.rows(opened.model.places().input).shape[0]
     return Vocabulary(name, tokenizer, size, _labels(tokenizer, size))
 
 

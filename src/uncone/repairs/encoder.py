@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError
-from uncone.model.open import name_of, split
+from uncone.model.open import open_spec
 from uncone.model.sentence_transformers import load_sentence_transformer
 from uncone.records.text import percent
 from uncone.repairs.record import Repaired
@@ -37,7 +37,8 @@ def repair_encoder(spec: Path_, out: Path_, options: RepairOptions, *, progress:
     """Write a copy of an encoder with a repair before its Normalize, as `uncone.repair` does, which has
     checked `out` and the options."""
     _refuse_early(options.method)
-    directory = split(spec)[0]
+    opened = open_spec(spec)
+    directory = opened.path
     text = Sentences() if options.text is None else read_sentences(options.text, most=options.most_sentences)
     fitted, measured, notes = text.lines, text.lines, list(text.notes())
     if options.load is None and options.fit_on is None:
@@ -59,7 +60,7 @@ def repair_encoder(spec: Path_, out: Path_, options: RepairOptions, *, progress:
     return record_of(
         fit,
         geometry,
-        name=name_of(spec, directory),
+        name=opened.name,
         out=out,
         kind="encoder",
         d=affine.d,

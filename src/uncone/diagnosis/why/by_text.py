@@ -21,8 +21,8 @@ from uncone.diagnosis.why.reach.record import SettableTokens, UnreachableTokens
 from uncone.diagnosis.why.record import Explanation
 from uncone.errors import InputError, UnconeError, UndefinedMeasure, UnsupportedModel
 from uncone.model.counts import as_counts, is_counts
-from uncone.model.open import is_model, split
-from uncone.model.text_sources import open_texts
+from uncone.model.open import Opened
+from uncone.model.text_sources import TextSource
 from uncone.model.token_counts import count_tokens
 from uncone.roles import Path_, Progress
 from uncone.rows import Array
@@ -30,6 +30,8 @@ from uncone.tokens.record import TokenFrequencies
 from uncone.tokens.token_frequencies import token_frequencies
 
 MOST_TOKENS = 100_000
+_CHARACTERS = 16
+"""Of a token, at most as a rule: so much of a text is kept from counting to the run of the model."""
 NEEDS = "hidden states and gradients need torch and transformers (pip install 'uncone[hf]')"
 
 
@@ -37,8 +39,8 @@ NEEDS = "hidden states and gradients need torch and transformers (pip install 'u
 class TextReading:
     """What was read of a model's texts, part by part; a part that could not be read has its reason in `notes`."""
 
-    spec: Path_
-    texts: tuple[Path_, ...]
+    model: Opened
+    texts: tuple[TextSource, ...]
     counts: Array
     """How often each token occurs: (V,) as given, or in these texts."""
     frequencies: TokenFrequencies
@@ -75,8 +77,8 @@ class TextReading:
         # a device, a dtype or a file to resume from may be wrong: that is an error of the whole
         with self._or_note("The layers", (UnsupportedModel, UndefinedMeasure)):
             self._layers = hidden_states_of(
-                self.spec,
-                open_texts(self.texts),
+                self.model,
+                self.texts,
                 most=self.tokens,
                 resume=resume,
                 last=True,
@@ -190,16 +192,14 @@ def begin(
     Raises:
         InputError: no whole model with a tokenizer, no text, or one that is empty or no UTF-8.
     """
-    whole = isinstance(spec, str | os.PathLike) and (lambda at: at[1] is None and is_model(at[0]))(split(spec))
-    if not whole:
+    if not isinstance(spec, Opened) or spec.part is not None or not spec.is_model:
         raise InputError("expected a whole model with a text, got rows alone: name the model's directory")
     texts = (text,) if isinstance(text, str | os.PathLike) else tuple(text)
     for one in filter(is_counts, texts):
         raise InputError(
             f"expected a text, got the counts {Path(one).name}: give them as counts, and a text beside them"
         )
-    open_texts(texts)
-    counted = count_tokens(spec, texts, words=False, progress=progress)
+    counted = count_tokens(spec, texts, words=False, keep=_CHARACTERS * tokens, progress=progress)
     notes, of = list[str](), counted.vocabulary
     if counts is not None:
         given = as_counts(counts, of.size, of.labels)
@@ -209,5 +209,5 @@ def begin(
     notes += [] if runs else [f"Only frequencies were read: {NEEDS}."]
     counted_in = "in these texts" if counts is None else "in the counts given"
     return TextReading(
-        spec, texts, used, token_frequencies(counted), counted_in, tokens, progress, runs, reach, notes=notes
+        spec, counted.texts, used, token_frequencies(counted), counted_in, tokens, progress, runs, reach, notes=notes
     )
