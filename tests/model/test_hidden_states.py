@@ -134,7 +134,7 @@ def test_a_decoders_layers_are_before_and_after_its_final_norm(tmp_path: Path, l
     assert not torch.allclose(last, normed)
     assert found._norm is not None
     torch.testing.assert_close(found._norm(last), normed)
-    torch.testing.assert_close(normed @ found._head.weight.T, own, atol=1e-4, rtol=1e-4)  # type: ignore[union-attr]
+    torch.testing.assert_close(normed @ found.linear.weight.T, own, atol=1e-4, rtol=1e-4)  # type: ignore[union-attr]
     states = hidden_states_of(path, open_texts(lines), width=None)
     assert states.apart[1, 0] >= states.sequences  # what stands first in a window
     assert states.tokens + states.apart[:, 0].sum() == states.counts.sum()

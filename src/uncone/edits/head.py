@@ -42,9 +42,8 @@ from uncone.tensors import blocks_of
 
 Tensor = torch.Tensor
 OTHERS = (
-    "Whatever reads raw logits, and not probabilities, sees them moved by a number for each position: "
-    "distillation by the squares of logits, scores of energy or of logsumexp, contrastive decoding without "
-    "a softmax."
+    "Whatever reads raw logits, and not probabilities, sees them moved by a number for each position: distillation by "
+    "the squares of logits, scores of energy or of logsumexp, contrastive decoding without a softmax."
 )
 _NO_EFFECT = (
     "No kind of rounding that was measured errs less on the centred head: for this model the edit helps cosines only."
@@ -64,7 +63,7 @@ _PROVEN_IN = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": t
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the copy holds, and `head`: where the centred rows stand in it."""
+    """What the copy holds."""
 
     way: Literal["untied", "folded", "parted"]
     tensors: Mapping[str, NewTensor]
@@ -145,7 +144,6 @@ def centred_copy(
 
 
 def _head_of(files: ModelFiles) -> str:
-    """The tensor that the head's rows are in."""
     places = find_places(files)
     if places.head is None:
         raise UnsupportedModel(f"expected a model with an output head in its files, got {files.path}: {places.why}")
@@ -169,7 +167,6 @@ def _wide_run(model: Any, ids: ProofText, progress: Progress | None) -> Run:
 
 
 def _folded(files: ModelFiles, wide: Any, ids: ProofText, table: str, mean: Tensor) -> _Layout:
-    """The mean out of the shared rows, and into the tables that are added to them."""
     keys = parameter_keys(files)
     compensation = find_compensation(wide, ids, keys)
     if compensation is None:
@@ -196,7 +193,6 @@ def _no_table(files: ModelFiles, model: Any, table: str) -> UnsupportedModel:
 
 
 def _parted(files: ModelFiles, table: str, mean: Tensor) -> _Layout:
-    """A head of its own beside the table, which stays."""
     added, head = parted(files)
     tensors = {name: as_stored(*files.tensors[source], source) for name, source in added.items()}
     tensors[head] = shifted(files, table, -mean)
@@ -206,7 +202,6 @@ def _parted(files: ModelFiles, table: str, mean: Tensor) -> _Layout:
 
 
 def _mean_row(rows: Rows) -> Tensor:
-    """The mean (D,) in float64."""
     total = torch.zeros(rows.shape[1], dtype=torch.float64)
     for block in blocks_of(rows, rows_at_once(rows.shape[1])):
         total += block.double().sum(0)
@@ -231,7 +226,6 @@ def shifted(files: ModelFiles, name: str, vector: Tensor) -> NewTensor:
 
 
 def linear_head(model: Any) -> torch.nn.Linear:
-    """The model's head, where it is a linear layer of floats."""
     try:
         head = model.get_output_embeddings()
     except (NotImplementedError, AttributeError):
@@ -267,16 +261,15 @@ def invariant_map(model: Any, head: torch.nn.Linear) -> HeadMap:
 
 
 def _warnings(files: ModelFiles) -> tuple[str, ...]:
-    """Settings in the directory that read raw logits: penalties of generation, and a z-loss in training."""
+    """Settings in the directory that read raw logits."""
     settings = {name: files.config[name] for name in _READERS if name in files.config}  # of older versions
     path = files.path / "generation_config.json"
     if path.is_file():
         with suppress(InputError):  # transformers would not read it either
             settings |= read_json(path, dict)
     warnings = [
-        f"generation_config.json sets {name} to {str(value)[:40]}: it divides or multiplies raw logits by "
-        "their sign or size, so with it the edited model generates otherwise. Turn it off, or keep the "
-        "original."
+        f"generation_config.json sets {name} to {str(value)[:40]}: it divides or multiplies raw logits by their sign "
+        "or size, so with it the edited model generates otherwise. Turn it off, or keep the original."
         for name, value in settings.items()
         if name in _READERS and value not in (None, _READERS[name])
     ]

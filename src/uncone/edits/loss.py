@@ -19,8 +19,7 @@ from uncone.roles import Path_, Progress
 
 Tensor = torch.Tensor
 Kind = Literal["next_token", "masked_token"]
-_MOST_NUMBERS = 2**30
-"""Logits computed in all; they are let go batch by batch."""
+_MOST_NUMBERS = 2**30  # logits computed in all; they are let go batch by batch
 _MOST_TOKENS, _BATCH, _EVERY, _FIRST = 16_384, 4, 7, 3
 _IGNORED = -100
 
@@ -35,8 +34,8 @@ def text_loss(
 ) -> tuple[TextLoss | None, str]:
     """(the loss of both on the same text, "") or (None, why there is none).
 
-    A causal model is asked for the next token, another for every seventh behind its mask token, of at most
-    16,384 tokens. Edited `ids` are counted among the targets; `n` rows may be named by ids.
+    A causal model is asked for the next token, another for every seventh behind its mask token, of at most 16,384 tokens.
+    Edited `ids` are counted among the targets.
     """
     if text is None:
         return None, "no text was given"

@@ -17,8 +17,7 @@ from uncone.model.head_map import decoder_inputs, forward_of, is_seq2seq, run_mo
 from uncone.roles import Progress
 
 Tensor = torch.Tensor
-FACTOR = 1.5
-"""The edited model may err so many times as much: a largest error is chance, its rows are rounded again."""
+FACTOR = 1.5  # the edited model may err so many times as much: a largest error is chance, its rows are rounded again
 _BATCH, _ROWS_AT_ONCE = 4, 64
 
 
@@ -28,8 +27,7 @@ class Run:
 
     logits: Tensor
     hidden: Tensor
-    dtype: torch.dtype
-    """Of the head's product; some models widen its output."""
+    dtype: torch.dtype  # of the head's product; some models widen its output
 
 
 def batches(proof: ProofText) -> Iterator[dict[str, Tensor]]:
@@ -48,9 +46,7 @@ def batches(proof: ProofText) -> Iterator[dict[str, Tensor]]:
 def run(
     model: Any, proof: ProofText, *, product: Callable[[Tensor], Tensor] | None = None, tell: Progress | None = None
 ) -> Run:
-    """Run `model`, in evaluation mode, on all ids of the proof; `product` stands in the place of the head's
-    own, for a reference in a wider dtype.
-    """
+    """Run `model` on all ids; `product` stands in the place of the head's own, for a wider dtype."""
     head = model.get_output_embeddings()
     logits, hidden, taken = list[Tensor](), list[Tensor](), list[Tensor]()
     hook = head.register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0].detach()))
@@ -78,7 +74,6 @@ def run(
 
 
 def wide_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """The head's product in float64: hidden (..., D) to (..., V)."""
     wide, wide_bias = weight.double(), None if bias is None else bias.double()
 
     def product(hidden: Tensor) -> Tensor:
@@ -88,7 +83,6 @@ def wide_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tens
 
 
 def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> HeadProof:
-    """The figures of the proof, whether it holds or not."""
     worst, others = list[tuple[float, float, float, float]](), list[tuple[int, int, int]]()
     for start in range(0, len(before.logits), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
@@ -121,7 +115,6 @@ def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> 
 
 
 def require(proof: HeadProof) -> None:
-    """Raise UnsupportedModel where the proof fails."""
     if not proof.rounding_edited <= proof.allowed < math.inf:  # nor where it is no number
         raise UnsupportedModel(
             f"expected log-probabilities of the edited model within {proof.allowed:.2g} nats of exact ones, "

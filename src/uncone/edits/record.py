@@ -1,4 +1,4 @@
-"""The records of exact edits of a model: a centred head with its proof, and new values for rows of tokens."""
+"""The records of exact edits of a model."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -36,16 +36,9 @@ _MOST_SHOWN = 10
 
 @part
 class HeadProof:
-    """Original and edited model run on the same ids, their log-probabilities compared. All figures are in
-    nats.
+    """Original and edited model run on the same ids, their log-probabilities compared. All figures are in nats.
 
-    `rounding` is the original's largest error against the `reference`, which is the original without its
-    rounding; `rounding_edited` is that of the edited model against the same reference; `difference` is the
-    largest change of a log-probability, which is never above the sum of the two. The proof holds where
-    `rounding_edited` is not above `allowed`: one and a half times `rounding`, and what it takes to write the
-    largest logit of either in the dtype. `ties` counts positions where another token came first because the
-    two best ones were nearer to each other than rounding tells apart: than twice the sum of `rounding` and of
-    what it takes to write that logit.
+    The proof holds where `rounding_edited` is not above `allowed`.
     """
 
     text: str  # what the models ran on, beside random ids
@@ -63,8 +56,6 @@ class HeadProof:
 
 @part
 class RoundingError:
-    """The root mean square error of the logits' differences over their deviation, in one kind of rounding."""
-
     # `int8_tensor`, `int8_rows`, `float16`, `bfloat16` (of the rows) or `logits_bfloat16`
     kind: Literal["int8_tensor", "int8_rows", "float16", "bfloat16", "logits_bfloat16"]
     before: float  # error of the logits' differences, root mean square over their standard deviation
@@ -73,8 +64,6 @@ class RoundingError:
 
 @part
 class HeadRows:
-    """The rows of the head, before or after."""
-
     mean_norm: float  # mean length of a row
     norm_of_mean: float  # length of the mean row
     largest: float  # largest absolute value
@@ -167,8 +156,6 @@ class HeadEdit(Record):
 
 @part
 class EditedToken:
-    """One token whose rows were set anew. `sub_tokens` are the ids whose mean they are, if they are one."""
-
     id: int  # its row
     token: str | None  # its token; of a byte-level vocabulary as text
     way: Way  # `sub_tokens`, `mean` or `covariance`
@@ -177,8 +164,6 @@ class EditedToken:
 
 @part
 class EditedTensor:
-    """One matrix whose rows were set; its other rows are the original's to the bit, as was compared."""
-
     name: str  # in the file
     role: Literal["table", "head", "both"]  # `table`, `head` or `both`
     n: int  # rows
@@ -187,16 +172,12 @@ class EditedTensor:
     rows_equal: int  # rows that were compared and are the same to the bit: all others
     mean_norm_others: float  # mean length of the trained rows
     mean_norm_before: float | None  # of the edited rows; none where one was not finite
-    """Of the edited rows; None where one was not finite."""
     mean_norm_after: float  # of the edited rows
     shrinkage: float | None = None  # share of the identity in the covariance that rows were drawn with
-    """Share of the identity in the covariance that rows were drawn with."""
 
 
 @part
 class TextLoss:
-    """Mean loss in nats of a token on one text; `with_edited` counts targets that are edited tokens."""
-
     text: str  # the file's name
     kind: Literal["next_token", "masked_token"]  # `next_token` or `masked_token`
     targets: int  # tokens asked for
@@ -213,7 +194,6 @@ class TokenEdit(Record):
     method: Way  # `sub_tokens`, `mean` or `covariance`
     edited: int  # tokens
     tokens: tuple[EditedToken, ...]  # the first 200
-    """The first 200."""
     tensors: tuple[EditedTensor, ...]  # the table, and a head that is a matrix of its own
     unchanged: int  # other tensors that were compared and are the same to the bit
     """How many other tensors were compared and are the same to the bit."""

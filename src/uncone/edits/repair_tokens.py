@@ -101,6 +101,5 @@ def _ids(names: TokenNames, given: str | Sequence[int | str]) -> list[int]:
 
 
 def _labels(directory: Path) -> Labels:
-    """The token strings of the table's rows."""
     model = open_language_model(directory)
     return model.rows(model.places().input, with_tokens=True).labels

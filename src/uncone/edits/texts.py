@@ -1,4 +1,4 @@
-"""The texts that edits are proven and fitted on: ids for a language model, sentences for an encoder."""
+"""The texts that edits are proven on."""
 
 from dataclasses import dataclass
 from importlib import resources
@@ -18,7 +18,7 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True)
 class ProofText:
-    """Ids to run on: windows of text (B, T) or None, and random ids (B, T). `name` describes the text."""
+    """Ids to run on."""
 
     name: str
     text: Tensor | None
@@ -26,18 +26,17 @@ class ProofText:
 
 
 def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> ProofText:
-    """Ids below `n` for a proof on `model`: at most 1,024 of text and 256 random ones, fewer where their
-    logits would be more than 2**25 numbers each, but two windows of a long enough text and a random one."""
+    """Ids below `n`: at most 1,024 of text and 256 random ones, fewer where their logits would be more than 2**25 numbers
+    each, but two windows of a long enough text and a random one."""
     length = longest_input(model)
     count = max(2 * length, min(1024, 2**25 // n) // length * length)
     generator = torch.Generator().manual_seed(0)
     random = torch.randint(0, n, (min(count, 256) // length or 1, length), generator=generator)
     sample = resources.files("uncone.edits").joinpath("sample.txt")
-    given = sample.read_text("utf-8") if text is None else "\n".join(read_texts(text))
-    ids, why = token_ids(files, given, n)
+    ids, why = token_ids(files, sample.read_text("utf-8") if text is None else "\n".join(read_texts(text)), n)
+    if ids is None and text is not None:
+        raise InputError(f"expected a tokenizer in {files.path} for the text, got none ({why}): leave the text out")
     if ids is None:
-        if text is not None:
-            raise InputError(f"expected a tokenizer in {files.path} for the text, got none ({why}): leave the text out")
         return ProofText(f"random ids, as {why}", None, random)
     windows = cut(ids[:count], length)
     if windows is None:

@@ -23,9 +23,9 @@ _MOST_CANDIDATES, _MOST_TABLES = 8, 2
 
 
 def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> dict[str, float] | None:
-    """The fewest tables, by parameter name, that undo a vector subtracted from all token rows, and how many
-    times each takes it; None where no two do. The tied `model` is changed and put back. Tables that are not
-    `stored`, as sinusoids, are computed."""
+    """The fewest tables, by parameter name, that undo a vector subtracted from all token rows, and how many times each takes
+    it; None where no two do. The tied `model` is put back. Tables that are not `stored`, as sinusoids, are computed.
+    """
     table = model.get_output_embeddings().weight
     few = ProofText(proof.name, None if proof.text is None else proof.text[:1], proof.random[:1])
     random = torch.Generator().manual_seed(0)
@@ -86,7 +86,7 @@ def _candidates(model: Any) -> dict[str, Tensor]:
 
 
 def lookups(model: Any) -> list[torch.nn.Embedding]:
-    """The lookups that share the head's rows; none where the head is a matrix of its own."""
+    """The lookups that share the head's rows."""
     head = model.get_output_embeddings().weight
     tables = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
     return [module for module in tables if module.weight is head]

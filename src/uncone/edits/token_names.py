@@ -14,7 +14,6 @@ Labels = Sequence[str | None] | None
 
 
 def are_ids(text: str) -> bool:
-    """Whether a text is nothing but ids and spans of ids, between commas."""
     return all(map(_IDS.fullmatch, text.split(",")))
 
 
@@ -55,7 +54,6 @@ class TokenNames:
         return list(range(first, last + 1))
 
     def of_string(self, name: str) -> int:
-        """The id of a token string, as the tokenizer spells it or as text."""
         ids = self._known(name)
         if not ids:
             like = nearest(name, self._by_name, HOW)
@@ -68,19 +66,15 @@ class TokenNames:
     def _known(self, name: str) -> list[int]:
         """The ids of a string, with the spaces around it or else without; of a spelling before those of a text."""
         if not self._by_name:
-            self._by_name = _by_name(self._labels())
+            labels, read = self._labels(), dict[str, list[int]]()
+            if labels is None:
+                raise InputError(
+                    "expected ids of tokens, got a string, and the model has no tokenizer file that gives its token "
+                    "strings: give ids such as 3,90-99"
+                )
+            for i, (label, text) in enumerate(zip(labels, token_texts(labels, range(len(labels))), strict=True)):
+                if label and text:
+                    self._by_name.setdefault(label, []).append(i)
+                    read.setdefault(text, []).append(i)
+            self._by_name = read | self._by_name
         return self._by_name.get(name) or self._by_name.get(name.strip()) or []
-
-
-def _by_name(labels: Labels) -> dict[str, list[int]]:
-    if labels is None:
-        raise InputError(
-            "expected ids of tokens, got a string, and the model has no tokenizer file that gives its token "
-            "strings: give ids such as 3,90-99"
-        )
-    spelled, read = dict[str, list[int]](), dict[str, list[int]]()
-    for i, (label, text) in enumerate(zip(labels, token_texts(labels, range(len(labels))), strict=True)):
-        if label and text:
-            spelled.setdefault(label, []).append(i)
-            read.setdefault(text, []).append(i)
-    return read | spelled

@@ -7,8 +7,7 @@ import torch
 from uncone.model.head_map import run_model
 
 Tensor = torch.Tensor
-CLOSE = 1e-4
-"""How far the mean of an output before gain and bias may lie from 0, of its root mean square."""
+CLOSE = 1e-4  # how far the mean of an output before gain and bias may lie from 0, of its root mean square
 _ROUNDINGS, _LARGEST = 4, 5.0
 """Roundings of the model's dtype in an output, and how many of its sizes an entry that is not known may have."""
 
@@ -16,13 +15,8 @@ _ROUNDINGS, _LARGEST = 4, 5.0
 def final_layer_norm(model: Any, head: torch.nn.Linear, ids: Tensor) -> tuple[Tensor, Tensor] | None:
     """Gain and bias (D,), float32, of the LayerNorm whose output is what the head reads; None where none is.
 
-    GPT-2 has one (`ln_f`), and so has GPT-NeoX (`final_layer_norm`). A norm without bias and one that does not centre
-    (RMSNorm) are none: no direction follows from them.
-
-    Args:
-        model: in evaluation.
-        head: its output layer.
-        ids: (B, T) to run it on.
+    GPT-2 has one (`ln_f`), and so has GPT-NeoX. A norm without bias and one that does not centre (RMSNorm) are none: no
+    direction follows from them. `model` is in evaluation; it is run on `ids` (B, T).
     """
     outputs, inputs = list[tuple[Any, Tensor]](), list[Tensor]()
     hooks = [head.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))]

@@ -36,12 +36,9 @@ class Opened(os.PathLike[str]):
     """What a spec names, found once; it stands for the spec wherever one is taken, and keeps what was opened."""
 
     spec: str
-    path: Path
-    """That exists; of a model's name its cached snapshot."""
-    part: str | None
-    """Behind the '#'."""
-    name: str
-    """In a report that is passed on: as the model was named, but never a whole path of a machine."""
+    path: Path  # that exists; of a model's name its cached snapshot
+    part: str | None  # behind the '#'
+    name: str  # in a report that is passed on: as the model was named, but never a whole path of a machine
 
     @property
     def full_name(self) -> str:
@@ -86,15 +83,13 @@ class Opened(os.PathLike[str]):
 class Subjects:
     """The matrices a diagnosis is about, (name, rows) each, and notes on the others."""
 
-    spec: Any
-    """`Opened`, or what is in memory."""
+    spec: Any  # `Opened`, or what is in memory
     name: str
     rows: tuple[tuple[str, Rows], ...]
     notes: tuple[str, ...] = ()
     cap: float | None = None
     """The cap of the model's logits, None where it has none: with one, the head's mean has an effect."""
-    editable: bool = False
-    """The source is a directory of transformers, whose rows `repair_tokens` can set anew."""
+    editable: bool = False  # the source is a directory of transformers, whose rows `repair_tokens` can set anew
 
 
 def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
@@ -145,9 +140,17 @@ def open_subjects(spec: Any, *, skip_nonfinite: bool = False, progress: Progress
 
 
 def split(spec: Spec) -> tuple[Path, str | None]:
-    """The existing path in a spec (of a model's name its cached snapshot), and the part after its '#'."""
+    """The existing path in a spec, and the part after its '#'."""
     opened = open_spec(spec)
     return opened.path, opened.part
+
+
+def open_whole(spec: Spec, use: str = "") -> Opened:
+    """A model without a part."""
+    opened = open_spec(spec)
+    if opened.part is not None:
+        raise InputError(f"expected a whole model{use}, got its part #{opened.part}: leave that out")
+    return opened
 
 
 def open_spec(spec: Spec) -> Opened:
@@ -250,7 +253,6 @@ def _open_model(opened: Opened) -> Subjects:
 
 
 def open_language_model(path: Path) -> LanguageModel:
-    """Open a model: a directory with modules.json, config.json or one GGUF model, or a GGUF file."""
     if path.is_file():
         return open_gguf(path)
     if is_sentence_transformers(path):
@@ -266,7 +268,7 @@ def open_language_model(path: Path) -> LanguageModel:
 def check_targets_apart(
     targets: Iterable[Spec | None], specs: Iterable[object], sources: Iterable[Spec | None] = ()
 ) -> None:
-    """Refuse to write into what is read, before any work; both are files, folders or None where not given."""
+    """Refuse to write into what is read; both are files, folders or None where not given."""
     named = [Path(target) for target in targets if target is not None]
     if not named:
         return
@@ -294,7 +296,6 @@ def check_targets_apart(
 
 
 def _holds_a_model(folder: Path) -> bool:
-    """The folder has what a model's has; other programs have a config.json too."""
     if any((folder / mark).exists() for mark in _MARKS):
         return True
     try:

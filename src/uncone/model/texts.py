@@ -48,7 +48,7 @@ def token_ids(files: ModelFiles, text: str, n: int) -> tuple[Tensor | None, str]
 
 
 def load_tokenizer(files: ModelFiles) -> tuple[Any, str]:
-    """(the `tokenizers.Tokenizer` of a directory, ""), which neither cuts nor pads; or (None, why not)."""
+    """(the tokenizer of a directory, which neither cuts nor pads, "") or (None, why not)."""
     try:
         tokenizer = open_tokenizer(files.path)
     except UnconeError as error:
@@ -57,7 +57,7 @@ def load_tokenizer(files: ModelFiles) -> tuple[Any, str]:
 
 
 def tokenizer_for_text(model: Opened) -> Any:
-    """The tokenizer of a model that a text is read with; InputError where there is none."""
+    """The tokenizer that a text is read with; InputError where there is none."""
     try:
         found, why = model.tokenizer, "the model has no tokenizer"
     except UnconeError as error:

@@ -19,12 +19,6 @@ _STYLES = {"tokens": "raw", "words": "centred"}
 
 @part
 class ZipfLaw:
-    """The exponent s of p(r) ~ r^-s over the first `ranks` tokens, which occur at least `least` times.
-
-    `gap` is the largest difference of the text's cumulative share from the law's. Where there is no exponent,
-    or no interval, `reason` says why.
-    """
-
     exponent: Estimate  # s in p(r) ~ r^-s; the interval is over stretches of the text
     ranks: int  # how many of the most frequent were fitted
     least: int  # the least count that may be fitted
@@ -34,16 +28,12 @@ class ZipfLaw:
 
 @part
 class Coverage:
-    """The most frequent `tokens` make up this `share` of the text."""
-
     share: float  # of the text
     tokens: int  # so many of the most frequent make it up
 
 
 @part
 class RankFrequency:
-    """How often the tokens, or the words, of a text occur, by rank: `counts` at some `ranks`."""
-
     unit: Literal["tokens", "words"]  # `tokens` or `words`
     total: int  # how many were counted
     different: int  # how many different ones
@@ -59,8 +49,6 @@ class RankFrequency:
 
 @part
 class CountedToken:
-    """A token with its id and its count."""
-
     id: int
     token: str | None
     count: int
@@ -68,19 +56,13 @@ class CountedToken:
 
 @dataclass(frozen=True)
 class TokenFrequencies(Record):
-    """The result of `count`: how often each token occurs, in what law, and which tokens never do.
-
-    Of the `vocabulary` tokens `never_seen` do not occur; `reserved` of those are reserved by name or special, or have
-    no token. `unseen` are the first of the others by id.
-    """
+    """The result of `count`: how often each token occurs, in what law, and which tokens never do."""
 
     KIND: ClassVar[str] = "counts of tokens"
     READING: ClassVar[str] = (
         "Zipf's law: the token of rank r makes up a share of the text that falls as 1 / r^s, with the exponent s. It "
-        "is "
-        "fitted by maximum likelihood to tokens that occur often enough for their rank to mean something. The gap is "
-        "the "
-        "most by which the law misses the share of the text up to some rank."
+        "is fitted by maximum likelihood to tokens that occur often enough for their rank to mean something. The gap "
+        "is the most by which the law misses the share of the text up to some rank."
     )
 
     verdict: str  # one sentence
@@ -95,7 +77,6 @@ class TokenFrequencies(Record):
     frequent: tuple[CountedToken, ...]  # the most frequent ones
     unseen: tuple[CountedToken, ...]  # the first by id that never occur and are not reserved
     word: str = ""  # what counts as a word
-    """What counts as a word."""
     notes: tuple[str, ...] = ()  # what else is to be said
 
     def blocks(self) -> tuple[Block, ...]:
@@ -174,7 +155,6 @@ class TokenFrequencies(Record):
 
 
 def _covering(kind: RankFrequency, share: float, different: int) -> Cell | str:
-    """How many tokens make up the share of the text; a dash where this kind does not say."""
     tokens = next((one.tokens for one in kind.coverage if one.share == share), None)
     if tokens is None:
         return "-"

@@ -17,7 +17,6 @@ _WORD = "A word is a run of letters, digits and underscores, in lower case. Its 
 
 
 def token_frequencies(counted: Counted) -> TokenFrequencies:
-    """The record of counts: the law, the coverage, and tokens by name."""
     counts, vocabulary = counted.counts, counted.vocabulary
     unused, _ = known_unused(vocabulary.labels, vocabulary.size)
     special = [
