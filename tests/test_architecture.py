@@ -76,7 +76,6 @@ OF_TORCH = {
     "model/model_class.py",
     "model/directory.py",
     "model/head_map.py",
-    "model/final_norm.py",
     "model/texts.py",
     "model/last_states.py",
     "model/layered_model.py",

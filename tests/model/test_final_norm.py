@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from uncone.diagnosis.why.direction.negative_direction import uniformly_negative_direction  # noqa: E402
-from uncone.model.final_norm import final_layer_norm  # noqa: E402
+from uncone.model.last_states import final_layer_norm  # noqa: E402
 
 IDS = torch.arange(12)[None]
 IDS_ = {"bos_token_id": 0, "eos_token_id": 0}

@@ -14,10 +14,9 @@ from typing import Any, Literal
 import torch
 
 from uncone.atomic import creatable
-from uncone.edits.proof import Run, compare, require, run, wide_product
+from uncone.edits.proof import ProofText, compare, proof_text, require, run, wide_product
 from uncone.edits.record import HeadEdit
 from uncone.edits.rounding import head_rows, rounding_errors
-from uncone.edits.texts import ProofText, proof_text
 from uncone.edits.tied import find_compensation, lookups, reads_token_types
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model import ModelFiles, find_places, rows_of
@@ -92,8 +91,7 @@ def centred_copy(
         original, proven_in = original.float(), torch.float32
     head = linear_head(original)
     scale = invariant_map(original, head).scale
-    n = min(original.get_input_embeddings().num_embeddings, len(head.weight))
-    ids = proof_text(files, original, n, text)
+    ids = proof_text(files, original, min(original.get_input_embeddings().num_embeddings, len(head.weight)), text)
     before, is_tied = run(original, ids, tell=progress), bool(lookups(original))
     mean = _mean_row(rows_of(files, head_name))
     if is_tied and not untie:
@@ -101,7 +99,13 @@ def centred_copy(
         wide = torch.float64 if before.dtype in (torch.float32, torch.float64) else torch.float32
         original = load_model(files, dtype=wide)
         how = f"the whole original in {str(wide).removeprefix('torch.')}"
-        reference = _wide_run(original, ids, progress)
+        try:
+            reference = run(original, ids, tell=progress)
+        except UnsupportedModel as error:
+            raise UnsupportedModel(
+                "expected a model that also runs in a wider dtype, to measure its rounding, got one that does "
+                f"not ({error}): store the head apart with --untie (untie=True), whose proof needs no such run"
+            ) from error
         layout = _folded(files, original, ids, head_name, mean)
     else:  # the input of the head stays as it is, so only its product is in question
         alone = _Layout("untied", {head_name: shifted(files, head_name, -mean)}, head_name)
@@ -111,14 +115,15 @@ def centred_copy(
         del head
     del original
     with edited_copy(files, out, layout.tensors, beside=head_name, config=layout.config) as copy:
-        after = run(load_model(copy.files, dtype=proven_in), ids, tell=progress)
-        proof = compare(before, after, reference, text=ids.name, how=how)
+        proof = compare(
+            before, run(load_model(copy.files, dtype=proven_in), ids, tell=progress), reference, text=ids.name, how=how
+        )
         require(proof)
         sides = rows_of(files, head_name), rows_of(copy.files, layout.head)
         shapes, notes = (head_rows(sides[0]), head_rows(sides[1])), layout.notes
+        effects = rounding_errors(sides, mean, before.hidden, (shapes[0].largest, shapes[1].largest))
         if untie and not is_tied:
             notes += ("The head is a matrix of its own already: there was nothing to untie.",)
-        effects = rounding_errors(sides, mean, before.hidden, (shapes[0].largest, shapes[1].largest))
         if scale != 1:
             notes += (f"The model multiplies its logits by {scale:g}; that changes nothing of this.",)
         if all(effect.after >= effect.before for effect in effects):
@@ -156,16 +161,6 @@ def _head_of(files: ModelFiles) -> str:
     return places.head
 
 
-def _wide_run(model: Any, ids: ProofText, progress: Progress | None) -> Run:
-    try:
-        return run(model, ids, tell=progress)
-    except UnsupportedModel as error:
-        raise UnsupportedModel(
-            "expected a model that also runs in a wider dtype, to measure its rounding, got one that does "
-            f"not ({error}): store the head apart with --untie (untie=True), whose proof needs no such run"
-        ) from error
-
-
 def _folded(files: ModelFiles, wide: Any, ids: ProofText, table: str, mean: Tensor) -> _Layout:
     keys = parameter_keys(files)
     compensation = find_compensation(wide, ids, keys)
@@ -173,10 +168,8 @@ def _folded(files: ModelFiles, wide: Any, ids: ProofText, table: str, mean: Tens
         raise _no_table(files, wide, table)
     taken = {keys[name]: shifted(files, keys[name], n * mean) for name, n in compensation.items()}
     shared = {name: shifted(files, name, -mean) for name in shared_names(files) | {table}}
-    notes = [_EMBEDDINGS]
-    if reads_token_types(wide, ids, compensation):
-        notes.append(_TOKEN_TYPES)
-    return _Layout("folded", shared | taken, table, tuple(notes), tuple(taken))
+    notes = (_EMBEDDINGS, _TOKEN_TYPES) if reads_token_types(wide, ids, compensation) else (_EMBEDDINGS,)
+    return _Layout("folded", shared | taken, table, notes, tuple(taken))
 
 
 def _no_table(files: ModelFiles, model: Any, table: str) -> UnsupportedModel:
@@ -226,20 +219,18 @@ def shifted(files: ModelFiles, name: str, vector: Tensor) -> NewTensor:
 
 
 def linear_head(model: Any) -> torch.nn.Linear:
-    try:
+    with suppress(NotImplementedError, AttributeError):
         head = model.get_output_embeddings()
-    except (NotImplementedError, AttributeError):
-        head = None
-    if head is None:
-        raise UnsupportedModel(
-            f"expected a model with an output head, got {type(model).__name__} without one: there is nothing to centre"
-        )
-    if not isinstance(head, torch.nn.Linear) or not head.weight.dtype.is_floating_point:
-        raise UnsupportedModel(
-            f"expected a linear head in floating point, got {type(head).__name__}: logits are not one "
-            "product with its rows, so to subtract a vector from them could change probabilities"
-        )
-    return head
+        if isinstance(head, torch.nn.Linear) and head.weight.dtype.is_floating_point:
+            return head
+        if head is not None:
+            raise UnsupportedModel(
+                f"expected a linear head in floating point, got {type(head).__name__}: logits are not one "
+                "product with its rows, so to subtract a vector from them could change probabilities"
+            )
+    raise UnsupportedModel(
+        f"expected a model with an output head, got {type(model).__name__} without one: there is nothing to centre"
+    )
 
 
 def invariant_map(model: Any, head: torch.nn.Linear) -> HeadMap:

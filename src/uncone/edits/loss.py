@@ -39,8 +39,7 @@ def text_loss(
     """
     if text is None:
         return None, "no text was given"
-    given = "\n".join(read_texts(text))
-    tokens, why = token_ids(original, given, n)
+    tokens, why = token_ids(original, "\n".join(read_texts(text)), n)
     if tokens is None:
         return None, why
     if len(tokens) < 2:
@@ -62,8 +61,8 @@ def text_loss(
     if not (math.isfinite(before) and math.isfinite(after)):
         return None, f"it is {before:.4g} before and {after:.4g} after"
     targets = labels[labels != _IGNORED]
-    edits = torch.isin(targets, torch.tensor(sorted(ids), dtype=torch.int64))
-    return TextLoss(Path(text).name, kind, len(targets), int(edits.sum()), before, after), ""
+    edits = int(torch.isin(targets, torch.tensor(sorted(ids), dtype=torch.int64)).sum())
+    return TextLoss(Path(text).name, kind, len(targets), edits, before, after), ""
 
 
 def is_causal(model: Any, ids: Tensor) -> bool:

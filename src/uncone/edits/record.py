@@ -25,6 +25,7 @@ _KINDS = {
     "logits_bfloat16": "logits in bfloat16",
 }
 MOST_LISTED = 200
+Kind = Literal["int8_tensor", "int8_rows", "float16", "bfloat16", "logits_bfloat16"]
 Way = Literal["sub_tokens", "mean", "covariance"]
 _WAYS = {
     "sub_tokens": "the mean of its sub-tokens",
@@ -57,7 +58,7 @@ class HeadProof:
 @part
 class RoundingError:
     # `int8_tensor`, `int8_rows`, `float16`, `bfloat16` (of the rows) or `logits_bfloat16`
-    kind: Literal["int8_tensor", "int8_rows", "float16", "bfloat16", "logits_bfloat16"]
+    kind: Kind
     before: float  # error of the logits' differences, root mean square over their standard deviation
     after: float  # the same for the centred head
 
@@ -67,7 +68,6 @@ class HeadRows:
     mean_norm: float  # mean length of a row
     norm_of_mean: float  # length of the mean row
     largest: float  # largest absolute value
-    """The largest absolute value."""
     mean_cosine: float | None  # of two different rows; none where a row is zero
 
 
@@ -81,8 +81,6 @@ class HeadEdit(Record):
     d: int  # features
     dtype: str  # as stored
     way: Literal["untied", "folded", "parted"]  # `untied`, `folded` or `parted`
-    """The head was a matrix of its own; tied, the mean went into `folded_into`; tied, it now stands apart as
-    `added`."""
     folded_into: tuple[str, ...]  # the tensors that the mean was added to
     added: tuple[str, ...]  # the tensors that the original did not have
     before: HeadRows  # the rows of the original
@@ -90,7 +88,6 @@ class HeadEdit(Record):
     proof: HeadProof  # that probabilities are the same
     effects: tuple[RoundingError, ...]  # what rounding does to the head, before and after
     unchanged: int  # other tensors that were compared and are the same to the bit
-    """How many other tensors were compared and are the same to the bit."""
     warnings: tuple[str, ...] = ()  # settings that read raw logits
     notes: tuple[str, ...] = ()  # what users of raw logits or input vectors have to know
     left_out: tuple[str, ...] = ()  # files that hold the weights in another format and were not copied
@@ -149,9 +146,11 @@ class HeadEdit(Record):
     def _way(self) -> str:
         if self.way == "folded":
             return f"Its rows are the token table's; the mean went into {listing(self.folded_into)}."
-        if self.way == "parted" and self.added:
+        if self.way == "untied":
+            return "It is a matrix of its own."
+        if self.added:
             return f"It shared the token table's rows and stands apart now: {listing(self.added)}."
-        return "It stands apart now." if self.way == "parted" else "It is a matrix of its own."
+        return "It stands apart now."
 
 
 @part
@@ -196,11 +195,9 @@ class TokenEdit(Record):
     tokens: tuple[EditedToken, ...]  # the first 200
     tensors: tuple[EditedTensor, ...]  # the table, and a head that is a matrix of its own
     unchanged: int  # other tensors that were compared and are the same to the bit
-    """How many other tensors were compared and are the same to the bit."""
     seed: int  # of the draw
     loss: TextLoss | None = None  # on the given text
     no_loss: str = ""  # why there is none
-    """Why there is no loss."""
     notes: tuple[str, ...] = ()  # tokens without parts, rows without a token
     left_out: tuple[str, ...] = ()  # files that hold the weights in another format and were not copied
 

@@ -1,16 +1,13 @@
 """The use of centring: how far rounding the head, or its logits, moves the differences of logits."""
 
-from typing import Literal
-
 import torch
 
-from uncone.edits.record import HeadRows, RoundingError
+from uncone.edits.record import HeadRows, Kind, RoundingError
 from uncone.model.directory import rows_at_once
 from uncone.rows import Rows
 from uncone.tensors import DTYPES, blocks_of
 
 Tensor = torch.Tensor
-Kind = Literal["int8_tensor", "int8_rows", "float16", "bfloat16", "logits_bfloat16"]
 _DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 _FLOATS: tuple[Kind, ...] = ("float16", "bfloat16")
 _MOST_POSITIONS = 128

@@ -130,19 +130,20 @@ def _edited(
         for same in (name, *(other for other in others if same_rows(files, name, other))):
             tensors[same] = _with_rows(files, same, chosen, fresh)
         (n, d), before = rows.shape, _mean_norm(files, name, chosen)
-        matrix = EditedTensor(
-            name=name,
-            role=role,
-            n=n,
-            d=d,
-            dtype=FLOATS[files.entries[name].dtype],
-            rows_equal=n - len(chosen),
-            mean_norm_others=trained.mean_norm,
-            mean_norm_before=before if math.isfinite(before) else None,
-            mean_norm_after=0.0,
-            shrinkage=trained.shrinkage,
+        edited.append(
+            EditedTensor(
+                name=name,
+                role=role,
+                n=n,
+                d=d,
+                dtype=FLOATS[files.entries[name].dtype],
+                rows_equal=n - len(chosen),
+                mean_norm_others=trained.mean_norm,
+                mean_norm_before=before if math.isfinite(before) else None,
+                mean_norm_after=0.0,
+                shrinkage=trained.shrinkage,
+            )
         )
-        edited.append(matrix)
     return edited, tensors
 
 

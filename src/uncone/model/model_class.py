@@ -109,8 +109,7 @@ def _class_of(files: ModelFiles) -> Any:
     import transformers
 
     names = files.config.get("architectures") or []
-    name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
-    if name is None:
+    if not (isinstance(names, list) and names and isinstance(names[0], str)):
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
         from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
@@ -123,6 +122,7 @@ def _class_of(files: ModelFiles) -> Any:
                 f"build ({first_line(error)})"
             ) from error
         return model_class[0] if isinstance(model_class, list | tuple) else model_class
+    name = names[0]
     with asked(f"load the class {name}"):  # a lazy import that misses a package of its own
         model_class = getattr(transformers, name, None) if name.isidentifier() else None
         is_model = isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)

@@ -80,7 +80,7 @@ def _from_header(files: ModelFiles) -> Places | None:
     """The answer of config.json and the tensors' shapes alone, or None where they leave a doubt."""
     config, candidates, architecture = files.config, vocabulary_matrices(files), _architecture(files.config)
     # Encoder and decoder may differ: Marian's `decoder_vocab_size`, FSMT's `tgt_vocab_size`.
-    sizes = {value for key, value in config.items() if re.fullmatch("(?!type_).*vocab_size", key)}
+    sizes = [value for key, value in config.items() if re.fullmatch("(?!type_).*vocab_size", key)]
     if architecture is None or not all(size in (None, files.vocab_size) for size in sizes):
         return None
     has_head = _has_head(architecture, config.get("model_type"))

@@ -19,12 +19,8 @@ _WORD = "A word is a run of letters, digits and underscores, in lower case. Its 
 def token_frequencies(counted: Counted) -> TokenFrequencies:
     counts, vocabulary = counted.counts, counted.vocabulary
     unused, _ = known_unused(vocabulary.labels, vocabulary.size)
-    special = [
-        i
-        for i, token in vocabulary.tokenizer.get_added_tokens_decoder().items()
-        if token.special and i < vocabulary.size
-    ]
-    unused[special] = True
+    added = vocabulary.tokenizer.get_added_tokens_decoder()
+    unused[[i for i, token in added.items() if token.special and i < vocabulary.size]] = True
     unseen = np.flatnonzero((counts == 0) & ~unused)
     frequent = np.argsort(-counts, kind="stable")[: min(_FREQUENT, int((counts > 0).sum()))]
 
@@ -33,10 +29,8 @@ def token_frequencies(counted: Counted) -> TokenFrequencies:
         texts = token_texts(vocabulary.labels, listed)
         return tuple(CountedToken(i, text, int(counts[i])) for i, text in zip(listed, texts, strict=True))
 
-    of_words = None if counted.words is None else np.fromiter(counted.words.values(), np.int64)
-    tokens = _by_rank("tokens", counts, counted.blocks)
-    words = None if of_words is None or not len(of_words) else _by_rank("words", of_words, None)
-    never = int((counts == 0).sum())
+    tokens, never = _by_rank("tokens", counts, counted.blocks), int((counts == 0).sum())
+    words = _by_rank("words", np.fromiter(counted.words.values(), np.int64), None) if counted.words else None
     return TokenFrequencies(
         verdict=_verdict(tokens, never, vocabulary.size),
         name=vocabulary.name,
