@@ -99,23 +99,18 @@ def test_only_the_rows_that_were_named_change(llama, tmp_path, method):
 
 def test_a_tied_matrix_is_edited_once(tmp_path):
     pytest.importorskip("transformers")
-    saved(tmp_path / "m", "GPT2LMHeadModel")
-    edit = reinitialise_tokens(tmp_path / "m", tmp_path / "o", [5, 6], method="mean")
-    assert [(t.name, t.role) for t in edit.tensors] == [("transformer.wte.weight", "both")]
-    before = tensors(tmp_path / "m")["transformer.wte.weight"].double()
-    kept = [i for i in range(V) if i not in (5, 6)]
-    assert torch.allclose(
-        tensors(tmp_path / "o")["transformer.wte.weight"][5].double(), before[kept].mean(0), rtol=0, atol=1e-7
-    )
-    torch.save(
-        tensors(tmp_path / "m") | {"lm_head.weight": tensors(tmp_path / "m")["transformer.wte.weight"]},
-        tmp_path / "m" / "pytorch_model.bin",
-    )
-    (tmp_path / "m" / "model.safetensors").unlink()
-    reinitialise_tokens(tmp_path / "m", tmp_path / "p", [5, 6], method="mean")
+    model, table = saved(tmp_path / "m", "GPT2LMHeadModel"), "transformer.wte.weight"
+    edit = reinitialise_tokens(model, tmp_path / "o", [5, 6], method="mean")
+    assert [(t.name, t.role) for t in edit.tensors] == [(table, "both")]
+    stored, first = tensors(model), tensors(tmp_path / "o")[table]
+    mean = stored[table].double()[[i for i in range(V) if i not in (5, 6)]].mean(0)
+    assert torch.allclose(first[5].double(), mean, rtol=0, atol=1e-7)
+    torch.save(stored | {"lm_head.weight": stored[table]}, model / "pytorch_model.bin")
+    (model / "model.safetensors").unlink()
+    reinitialise_tokens(model, tmp_path / "p", [5, 6], method="mean")
     found = tensors(tmp_path / "p")
-    assert torch.equal(found["lm_head.weight"], found["transformer.wte.weight"])
-    assert torch.equal(found["lm_head.weight"], tensors(tmp_path / "o")["transformer.wte.weight"])
+    assert torch.equal(found["lm_head.weight"], found[table])
+    assert torch.equal(found["lm_head.weight"], first)
 
 
 def test_zero_rows_and_rows_that_are_not_finite_are_found(tmp_path):
@@ -149,9 +144,8 @@ def test_what_cannot_be(llama, tmp_path):
     with pytest.raises(InputError, match="expected a new folder"):
         reinitialise_tokens(llama, tmp_path / "o", [1])
     (llama / "tokenizer.json").write_text("{}")
-    with pytest.raises(
-        InputError, match=r"expected a tokenizer in .* use the method 'mean' or 'covariance' \(--method mean\)$"
-    ):
+    message = r"expected a tokenizer in .* use the method 'mean' or 'covariance' \(--method mean\)$"
+    with pytest.raises(InputError, match=message):
         reinitialise_tokens(llama, tmp_path / "p", [1])
     assert not (tmp_path / "p").exists()
 
@@ -206,17 +200,15 @@ def test_the_loss_before_and_after(llama, tmp_path):
 
 def test_the_loss_of_a_model_that_sees_both_sides(tmp_path):
     pytest.importorskip("transformers")
-    saved(tmp_path / "m", "BertForMaskedLM")
-    tokenizer = add_tokenizer(tmp_path / "m")
-    (tmp_path / "t.txt").write_text(TEXT)
-    edit = reinitialise_tokens(tmp_path / "m", tmp_path / "o", [60], text=tmp_path / "t.txt")
-    assert (edit.loss, edit.no_loss) == (
-        None,
-        "the model sees later tokens, and its tokenizer has no mask token to hide them behind",
-    )
+    model, text = saved(tmp_path / "m", "BertForMaskedLM"), tmp_path / "t.txt"
+    tokenizer = add_tokenizer(model)
+    text.write_text(TEXT)
+    edit = reinitialise_tokens(model, tmp_path / "o", [60], text=text)
+    why = "the model sees later tokens, and its tokenizer has no mask token to hide them behind"
+    assert (edit.loss, edit.no_loss) == (None, why)
     tokenizer.add_special_tokens(["[MASK]"])
-    tokenizer.save(str(tmp_path / "m" / "tokenizer.json"))
-    edit = reinitialise_tokens(tmp_path / "m", tmp_path / "p", [60], text=tmp_path / "t.txt")
+    tokenizer.save(str(model / "tokenizer.json"))
+    edit = reinitialise_tokens(model, tmp_path / "p", [60], text=text)
     assert edit.loss is not None
     assert edit.loss.kind == "masked_token"
 
