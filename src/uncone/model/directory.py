@@ -27,9 +27,7 @@ from uncone.rows.safetensors import CODES, FLOATS, Entry, header_bytes, read_hea
 from uncone.tensors import DTYPES
 
 _INDEX = "model.safetensors.index.json"
-_STALE = frozenset(
-    (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".ot", ".safetensors", ".tflite")
-)
+_STALE = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".ot", ".safetensors", ".tflite")
 _STALE_INDICES = (".safetensors.index.json", ".bin.index.json", ".h5.index.json", ".msgpack.index.json")
 _OTHER_FORMATS = frozenset(("onnx", "openvino", "original", "coreml", ".git", ".cache"))
 _AT_ONCE = 2**22  # bytes

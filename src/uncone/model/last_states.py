@@ -118,7 +118,7 @@ def _windows(ids: Sequence[Tensor], length: int, most: int) -> Iterator[Tensor]:
 def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress: Progress | None) -> Tensor:
     """The states (N, D) before each next token; the head's product, which is dear, is left out."""
     counts = [len(window) - 1 for window in windows]
-    n, d = sum(counts), head.weight.shape[1]
+    n, d, device = sum(counts), head.weight.shape[1], head.weight.device
     check_memory(2 * n * d * 4, f"states of {n} tokens and {d} columns", "ask for fewer tokens")
     states, seen = empty((n, d), torch.float32), list[Tensor]()
     starts, done = torch.tensor([0, *counts]).cumsum(0).tolist(), 0
@@ -133,11 +133,9 @@ def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress:
             size = max(1, _AT_ONCE // len(windows[order[0]]))
             batch, order = order[:size], order[size:]
             both = [windows[i] for i in batch], [torch.ones_like(windows[i]) for i in batch]
-            padded, mask = (torch.nn.utils.rnn.pad_sequence(rows, batch_first=True) for rows in both)
+            padded, mask = (torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device) for rows in both)
             seen.clear()
-            run_model(
-                model, {"input_ids": padded.to(head.weight.device), "attention_mask": mask.to(head.weight.device)}
-            )
+            run_model(model, {"input_ids": padded, "attention_mask": mask})
             if len(seen) != 1 or seen[0].shape[:2] != padded.shape:
                 raise UnsupportedModel(
                     f"expected one use of the head, at every position, got {len(seen)}: "

@@ -48,7 +48,7 @@ class Places:
     """Where the token table and the output head lie, by their names in the file."""
 
     input: str
-    head: str | None  # none where the model has no output head, or none that the checkpoint holds; `why` says which
+    head: str | None  # None where the model has no output head, or none that the checkpoint holds; `why` says which
     tied: bool  # the head and the table are the same numbers
     why: str  # how this is known, or why there is no head: one sentence for users
 

@@ -21,9 +21,6 @@ from uncone.rows.safetensors import read_tensors, sealed_bytes
 SEGMENT = 64  # tokens of a segment, as which sentences are sampled: a longer sequence is several
 _FORMAT = "uncone.hidden_states/3"
 _HOW = "remove it, or resume with the same model, texts and options"
-_PLACES = ("id", "sequence", "position", "segment")
-APART = ("special", "sink")
-"""Positions that no sum has: special tokens, and where a state is giant or nothing stands before it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +48,7 @@ class StateSums:
                 m.work_with(self.moments[0])
         self.blocks = UnitBlocks(widths)
         self.counts = np.zeros(rows, np.int64)  # (V,): how often each id was read, special ones too
-        self.apart = np.zeros((len(APART), 1 + len(widths)))
+        self.apart = np.zeros((2, 1 + len(widths)))
         """Of special positions and of sinks the number, and the sum of norms of each layer."""
         self.sequences = 0  # that were read
         self.read = 0  # tokens of the text that were read, those in no sum too, special ones around it left out

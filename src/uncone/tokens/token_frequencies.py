@@ -6,7 +6,7 @@ import numpy as np
 
 from uncone.measure.under_trained import known_unused
 from uncone.model.token_counts import Counted
-from uncone.records.text import count, number, plural
+from uncone.records.text import count, counted, number, plural
 from uncone.records.token_text import token_texts
 from uncone.rows import Array
 from uncone.tokens.record import CountedToken, RankFrequency, TokenFrequencies, ZipfLaw
@@ -16,8 +16,8 @@ _FREQUENT, _UNSEEN, _DIGITS = 20, 20, 4
 _WORD = "A word is a run of letters, digits and underscores, in lower case. Its exponent has no interval."
 
 
-def token_frequencies(counted: Counted) -> TokenFrequencies:
-    counts, vocabulary = counted.counts, counted.vocabulary
+def token_frequencies(of: Counted) -> TokenFrequencies:
+    counts, vocabulary = of.counts, of.vocabulary
     unused, _ = known_unused(vocabulary.labels, vocabulary.size)
     added = vocabulary.tokenizer.get_added_tokens_decoder()
     unused[[i for i, token in added.items() if token.special and i < vocabulary.size]] = True
@@ -29,13 +29,13 @@ def token_frequencies(counted: Counted) -> TokenFrequencies:
         texts = token_texts(vocabulary.labels, listed)
         return tuple(CountedToken(i, text, int(counts[i])) for i, text in zip(listed, texts, strict=True))
 
-    tokens, never = _by_rank("tokens", counts, counted.blocks), int((counts == 0).sum())
-    words = _by_rank("words", np.fromiter(counted.words.values(), np.int64), None) if counted.words else None
+    tokens, never = _by_rank("tokens", counts, of.blocks), int((counts == 0).sum())
+    words = _by_rank("words", np.fromiter(of.words.values(), np.int64), None) if of.words else None
     return TokenFrequencies(
         verdict=_verdict(tokens, never, vocabulary.size),
         name=vocabulary.name,
-        sources=counted.sources,
-        characters=counted.characters,
+        sources=of.sources,
+        characters=of.characters,
         vocabulary=vocabulary.size,
         never_seen=never,
         reserved=never - len(unseen),
@@ -44,7 +44,7 @@ def token_frequencies(counted: Counted) -> TokenFrequencies:
         frequent=named(frequent),
         unseen=named(unseen[:_UNSEEN]),
         word=_WORD if words is not None else "",
-        notes=counted.notes,
+        notes=of.notes,
     )
 
 
@@ -57,9 +57,7 @@ def _by_rank(unit: Literal["tokens", "words"], counts: Array, blocks: Array | No
 def _verdict(tokens: RankFrequency, never: int, size: int) -> str:
     few, half = (one.tokens for one in tokens.coverage[:2])
     covers = f"{count(few)} {plural(few, 'token makes', 'tokens make')} up 30% of the text and {count(half)} half of it"
-    unseen = (
-        f"{count(never)} of {count(size)} {plural(size, 'token', 'tokens')} never {plural(never, 'occurs', 'occur')}"
-    )
+    unseen = f"{count(never)} of {counted(size, 'token')} never {plural(never, 'occurs', 'occur')}"
     return f"{_law(tokens.law)} {covers[0].upper()}{covers[1:]}; {unseen}."
 
 
