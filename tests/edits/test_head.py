@@ -265,25 +265,9 @@ def test_head_rows_against_a_loop():
     assert rounding.head_rows(as_rows(x)).mean_cosine is None
 
 
-PLAIN = [
-    "GPT2LM",
-    "Llama",
-    "GPTNeoX",
-    "OPT",
-    "Bert",
-    "Roberta",
-    "DistilBert",
-    "Albert",
-    "Electra",
-    "DebertaV2",
-    "XLMWithLM",
-    "GPTNeo",
-]
-ENDINGS = {
-    "GPT2LM": "HeadModel",
-    "XLMWithLM": "HeadModel",
-    **dict.fromkeys(("Llama", "GPTNeoX", "OPT", "GPTNeo"), "ForCausalLM"),
-}
+MASKED, CAUSAL = "Bert Roberta DistilBert Albert Electra DebertaV2", "Llama GPTNeoX OPT GPTNeo"
+PLAIN = ["GPT2LMHeadModel", "XLMWithLMHeadModel", *(f"{name}ForMaskedLM" for name in MASKED.split())]
+PLAIN += [f"{name}ForCausalLM" for name in CAUSAL.split()]
 TIED = {"tie_word_embeddings": True}
 
 
@@ -292,7 +276,7 @@ TIED = {"tie_word_embeddings": True}
 @pytest.mark.parametrize(
     ("name", "config", "untie"),
     [
-        *((name + ENDINGS.get(name, "ForMaskedLM"), {}, False) for name in PLAIN),
+        *((name, {}, False) for name in PLAIN),
         ("GPT2LMHeadModel", {"tie_word_embeddings": False}, False),
         ("LlamaForCausalLM", TIED, True),
         ("CohereForCausalLM", {}, True),

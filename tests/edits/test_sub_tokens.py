@@ -38,12 +38,11 @@ def bpe(**options) -> Tokenizer:
 @pytest.mark.parametrize("options", [{}, {"ignore_merges": True}, {"dropout": 0.5}])
 def test_byte_pairs_against_a_slow_loop(options):
     tokenizer = bpe(**options)
+    number = tokenizer.token_to_id
     for removed in (["abc"], ["abcd"], ["abc", "abcd"], ["ab", "abcd", "bc"], ["cd"]):
         left = [m for m in MERGES if not {*m, "".join(m)} & set(removed)]
-        expected = {
-            tokenizer.token_to_id(piece): tuple(map(tokenizer.token_to_id, merged_slowly(piece, left)))
-            for piece in removed
-        }
+        split = {piece: merged_slowly(piece, left) for piece in removed}
+        expected = {number(piece): tuple(map(number, parts)) for piece, parts in split.items()}
         assert sub_tokens(tokenizer, expected) == expected
 
 
@@ -67,10 +66,11 @@ def test_the_end_of_a_word_is_kept():
         assert [pieces[i] for i in found[vocabulary[word]]] == parts
 
 
+WORD_PIECES = "[UNK] [ ] un ##used ##us ##ed unused ##7 7 [unused7] ##u ##s ab a"
+
+
 def test_word_pieces():
-    pieces = [
-        *["[UNK]", "[", "]", "un", "##used", "##us", "##ed", "unused", "##7", "7", "[unused7]", "##u", "##s", "ab", "a"]
-    ]
+    pieces = WORD_PIECES.split()
     tokenizer = Tokenizer(models.WordPiece(vocab={p: i for i, p in enumerate(pieces)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

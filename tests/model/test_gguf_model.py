@@ -20,13 +20,7 @@ HEAD = np.random.default_rng(1).standard_normal((V, D)).astype("f4")
 
 
 def planted(
-    path: Path,
-    tensors: dict[str, np.ndarray],
-    *,
-    arch: str = "llama",
-    tokens: int = V,
-    quantised: bool = False,
-    **keys: Any,
+    path: Path, tensors: Any, *, arch: str = "llama", tokens: int = V, quantised: bool = False, **keys: Any
 ) -> Path:
     kind = Q8 if quantised else None
     content = {name: (gguf.quants.quantize(value, Q8) if quantised else value, kind) for name, value in tensors.items()}

@@ -23,8 +23,7 @@ LLAMA = {
     "model_type": "llama",
     "vocab_size": V,
     "num_key_value_heads": 1,
-    **SIZES,
-}
+} | SIZES
 LLAMA |= {"tie_word_embeddings": False}
 PAIR = {"model.embed_tokens.weight": (V, D), "lm_head.weight": (V, D)}
 

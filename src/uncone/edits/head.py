@@ -219,18 +219,19 @@ def shifted(files: ModelFiles, name: str, vector: Tensor) -> NewTensor:
 
 
 def linear_head(model: Any) -> torch.nn.Linear:
+    head = None
     with suppress(NotImplementedError, AttributeError):
         head = model.get_output_embeddings()
-        if isinstance(head, torch.nn.Linear) and head.weight.dtype.is_floating_point:
-            return head
-        if head is not None:
-            raise UnsupportedModel(
-                f"expected a linear head in floating point, got {type(head).__name__}: logits are not one "
-                "product with its rows, so to subtract a vector from them could change probabilities"
-            )
-    raise UnsupportedModel(
-        f"expected a model with an output head, got {type(model).__name__} without one: there is nothing to centre"
-    )
+    if head is None:
+        raise UnsupportedModel(
+            f"expected a model with an output head, got {type(model).__name__} without one: there is nothing to centre"
+        )
+    if not isinstance(head, torch.nn.Linear) or not head.weight.dtype.is_floating_point:
+        raise UnsupportedModel(
+            f"expected a linear head in floating point, got {type(head).__name__}: logits are not one "
+            "product with its rows, so to subtract a vector from them could change probabilities"
+        )
+    return head
 
 
 def invariant_map(model: Any, head: torch.nn.Linear) -> HeadMap:

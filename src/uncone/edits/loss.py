@@ -34,8 +34,8 @@ def text_loss(
 ) -> tuple[TextLoss | None, str]:
     """(the loss of both on the same text, "") or (None, why there is none).
 
-    A causal model is asked for the next token, another for every seventh behind its mask token, of at most 16,384 tokens.
-    Edited `ids` are counted among the targets.
+    A causal model is asked for the next token, another for every seventh behind its mask token, of at most 16,384
+    tokens. Edited `ids` are counted among the targets.
     """
     if text is None:
         return None, "no text was given"

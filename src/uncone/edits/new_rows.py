@@ -33,8 +33,8 @@ class Trained:
 def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
     """Mean, and on request the shrunk covariance, of the rows at `kept` (int64, ascending).
 
-    The covariance is (1 - s) S + s (tr S / D) I, with S that of the n rows and s of Ledoit & Wolf (2004): the share of the
-    least expected squared error. It is at least 1e-6, so that fewer rows than features have a Cholesky factor too.
+    The covariance is (1 - s) S + s (tr S / D) I, with S that of the n rows and s of Ledoit & Wolf (2004): the share of
+    the least expected squared error. It is at least 1e-6, so that fewer rows than features have a Cholesky factor too.
     """
     if len(kept) == 0:
         raise InputError("expected trained rows to make new ones of, got none: name fewer ids")

@@ -35,8 +35,8 @@ class ProofText:
 
 
 def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> ProofText:
-    """Ids below `n`: at most 1,024 of text and 256 random ones, fewer where their logits would be more than 2**25 numbers
-    each, but two windows of a long enough text and a random one."""
+    """Ids below `n`: at most 1,024 of text and 256 random ones, fewer where their logits would be more than 2**25
+    numbers each, but two windows of a long enough text and a random one."""
     length = longest_input(model)
     count = max(2 * length, min(1024, 2**25 // n) // length * length)
     generator = torch.Generator().manual_seed(0)

@@ -22,8 +22,9 @@ _MOST_CANDIDATES, _MOST_TABLES = 8, 2
 
 
 def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> dict[str, float] | None:
-    """The fewest tables, by parameter name, that undo a vector subtracted from all token rows, and how many times each takes
-    it; None where no two do. The tied `model` is put back. Tables that are not `stored`, as sinusoids, are computed.
+    """The fewest tables, by parameter name, that undo a vector subtracted from all token rows, and how many times each
+    takes it; None where no two do. The tied `model` is put back. Tables that are not `stored`, as sinusoids, are
+    computed.
     """
     table = model.get_output_embeddings().weight
     few = ProofText(proof.name, None if proof.text is None else proof.text[:1], proof.random[:1])

@@ -51,11 +51,11 @@ def reinitialise_tokens(
 ) -> TokenEdit:
     """Write a copy of a model in which the rows of some tokens, and no others, are set anew.
 
-    The table and a head of its own are both edited, each from its own rows; a bias stays. The `ids` may be "zero", the rows
-    but the padding's that are zero or not finite, or "added", the tokens behind the tokenizer's own vocabulary, some of
-    which may be trained (the roles of a chat). Methods: "sub_tokens", the mean of the rows that the string would be split
-    into without them, or else "mean", that of all trained rows; "covariance", a draw around it by `seed`, a tenth as wide as
-    the trained rows are spread.
+    The table and a head of its own are both edited, each from its own rows; a bias stays. The `ids` may be "zero", the
+    rows but the padding's that are zero or not finite, or "added", the tokens behind the tokenizer's own vocabulary,
+    some of which may be trained (the roles of a chat). Methods: "sub_tokens", the mean of the rows that the string
+    would be split into without them, or else "mean", that of all trained rows; "covariance", a draw around it by
+    `seed`, a tenth as wide as the trained rows are spread.
     """
     way = way_named(method)
     creatable(out, outside=model)
@@ -187,22 +187,12 @@ def _require_other_rows(files: ModelFiles, copy: ModelFiles, name: str, ids: Seq
 
 
 def _notes(ways: Mapping[int, Way], method: Way, labels: Labels) -> tuple[str, ...]:
-    without, nameless = (
-        sum(way != method for way in ways.values()),
-        sum(labels[i] is None for i in ways) if labels else 0,
-    )
-    notes = (
-        (
-            without,
-            f"{without} of {len(ways)} tokens cannot be written with others; their rows are the mean of all trained rows.",
-        ),
-        (
-            nameless,
-            f"{nameless} of {len(ways)} rows stand for no token of the tokenizer: no text reaches them, but a head now "
-            "scores them like others.",
-        ),
-    )
-    return tuple(note for n, note in notes if n)
+    n, without = len(ways), sum(way != method for way in ways.values())
+    nameless = sum(labels[i] is None for i in ways) if labels else 0
+    mean = f"{without} of {n} tokens cannot be written with others; their rows are the mean of all trained rows."
+    reached = "no text reaches them, but a head now scores them like others."
+    rows = f"{nameless} of {n} rows stand for no token of the tokenizer: {reached}"
+    return ((mean,) if without else ()) + ((rows,) if nameless else ())
 
 
 def _chosen(files: ModelFiles, places: Places, ids: Sequence[int] | str, n: int, labels: Labels) -> list[int]:

@@ -36,9 +36,10 @@ class TokenCounts:
 def read_counts(path: Path_, n: int, labels: Sequence[str | None] | None = None) -> TokenCounts:
     """The counts of ids 0 to n - 1, from a table or a `.npy` file of n whole numbers.
 
-    A table in UTF-8 has columns separated by tabs under a line with their names: `id`, `token` (or `word`) and `count`, or
-    without one of the first two. A table by token needs `labels`, the tokens of the rows; one with ids too is checked
-    against them. Rows that the table does not name have 0. Of several rows with one token the first has the count.
+    A table in UTF-8 has columns separated by tabs under a line with their names: `id`, `token` (or `word`) and `count`,
+    or without one of the first two. A table by token needs `labels`, the tokens of the rows; one with ids too is
+    checked against them. Rows that the table does not name have 0. Of several rows with one token the first has the
+    count.
     """
     path = Path(path)
     if path.suffix != ".npy":

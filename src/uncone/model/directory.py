@@ -1,4 +1,4 @@
-"""An edited copy of a model directory: named tensors replaced or added in pieces, all others to the bit as they were."""
+"""An edited copy of a model directory: named tensors replaced or added, all others to the bit as they were."""
 
 import errno
 import json
@@ -85,8 +85,9 @@ def edited_copy(
 ) -> Iterator[Copy]:
     """Write a copy of the directory of `files` in which `tensors` replace others by name, or are added.
 
-    Other files are copied as they are, but for weights in another format; a checkpoint of torch.save becomes safetensors.
-    If anything raises inside the `with` block, nothing is left. The file of the tensor `beside` takes the added ones.
+    Other files are copied as they are, but for weights in another format; a checkpoint of torch.save becomes
+    safetensors. If anything raises inside the `with` block, nothing is left. The file of the tensor `beside` takes the
+    added ones.
     """
     shards = {source.path: source for source, _ in files.tensors.values()}
     home = min(shards) if beside is None else files.tensors[beside][0].path
@@ -269,7 +270,8 @@ def _code(name: str, entry: Entry, source: LocalFile) -> str:
     code = entry.dtype if entry.dtype in FLOATS else CODES.get(entry.dtype)
     if code is None:
         raise InputError(
-            f"expected tensors that safetensors can hold in {source.name}, got {name[:80]!r} of {entry.dtype} and shape "
-            f"{list(entry.shape)}: load the model with transformers, call save_pretrained, and edit what it writes"
+            f"expected tensors that safetensors can hold in {source.name}, got {name[:80]!r} of {entry.dtype} and "
+            f"shape {list(entry.shape)}: load the model with transformers, call save_pretrained, and edit what it "
+            "writes"
         )
     return code

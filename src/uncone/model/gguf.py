@@ -51,7 +51,7 @@ def find_gguf(directory: Path) -> Path | None:
 def open_gguf(path: Path) -> LanguageModel:
     model = _read(path)
     settings = {name.partition(".")[2]: value for name, value in model.metadata.items()}
-    return LanguageModel(path, partial(_places, model), partial(_rows, model), logit_cap(settings))
+    return LanguageModel(partial(_places, model), partial(_rows, model), logit_cap(settings))
 
 
 def _read(path: Path) -> _Gguf:

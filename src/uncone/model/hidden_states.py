@@ -254,8 +254,8 @@ class _Run:
             torch.cuda.empty_cache()
         if n == 1:
             raise UndefinedMeasure(
-                f"expected memory for a sequence of {length} ids, got none on {device}: choose another device, a smaller "
-                "dtype (bfloat16), or a shorter text"
+                f"expected memory for a sequence of {length} ids, got none on {device}: choose another device, a "
+                "smaller dtype (bfloat16), or a shorter text"
             )
         self.batch = n * length // 2
         self.found.notes.append(f"{device} had no memory for a batch of {n} x {length} ids: smaller ones were run.")

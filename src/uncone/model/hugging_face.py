@@ -146,7 +146,7 @@ def load_encoder(directory: Path) -> tuple[Any, Any, int]:
 
 
 def cached_snapshot(name: str) -> Path | None:
-    """The cached directory of a Hub model such as "gpt2" or "org/name@revision" (a branch, tag or commit); else None."""
+    """The cached directory of a Hub model such as "gpt2" or "org/name@revision" (branch, tag or commit); else None."""
     repo, at, revision = name.partition("@")
     if ".." in name or (at and not revision):
         return None

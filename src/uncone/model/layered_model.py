@@ -93,8 +93,8 @@ class LayeredModel:
         hidden = getattr(out, "hidden_states", None)
         if not hidden:
             raise UnsupportedModel(
-                f"expected a model that tells of its hidden states, got {type(self.model).__name__}: give an encoder or a "
-                "decoder of transformers"
+                f"expected a model that tells of its hidden states, got {type(self.model).__name__}: give an "
+                "encoder or a decoder of transformers"
             )
         return tuple(hidden), taken[0] if taken else None, reads
 
@@ -102,7 +102,8 @@ class LayeredModel:
 def open_layered(
     path: Path_, *, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
 ) -> LayeredModel:
-    """The transformer in a directory of transformers or of Sentence Transformers; of an encoder and a decoder the encoder.
+    """The transformer in a directory of transformers or of Sentence Transformers; of an encoder and a decoder the
+    encoder.
 
     By default it runs on the CPU in float32. A model that does not run, or does not tell of its hidden states, raises
     UnsupportedModel; a missing model, tokenizer, device or dtype InputError.

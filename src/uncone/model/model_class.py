@@ -231,8 +231,8 @@ def names_of(model: Any, parameter: Any) -> list[str]:
 def parted(files: ModelFiles) -> tuple[dict[str, str], str]:
     """From each tensor missing once nothing is tied to the file's tensor to copy; and the head's name.
 
-    A class ties more than the head: the biases of BERT's, the embeddings of T5's encoder and decoder. A parameter that the
-    class has without ties and the file has not shared another's numbers.
+    A class ties more than the head: the biases of BERT's, the embeddings of T5's encoder and decoder. A parameter that
+    the class has without ties and the file has not shared another's numbers.
     """
     from transformers.core_model_loading import revert_weight_conversion
 

@@ -262,7 +262,7 @@ def open_language_model(path: Path) -> LanguageModel:
     files = open_model_files(path)
     caps = map(logit_cap, text_parts(files.config))
     cap = next((cap for cap in caps if cap is not None), None)
-    return LanguageModel(path, cache(partial(find_places, files)), partial(rows_of, files), cap, files)
+    return LanguageModel(cache(partial(find_places, files)), partial(rows_of, files), cap, files)
 
 
 def check_targets_apart(

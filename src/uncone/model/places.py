@@ -4,7 +4,6 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,7 +56,6 @@ class Places:
 class LanguageModel:
     """A model whose headers are read and whose tensors are not."""
 
-    path: Path
     places: Callable[[], Places]  # which tensors are its table and its head; looked for when asked
     rows: Callable[..., Rows]
     """rows(tensor, with_tokens=False): one tensor; token strings where its rows are the vocabulary."""
@@ -67,8 +65,8 @@ class LanguageModel:
 
 
 def find_places(files: ModelFiles) -> Places:
-    """Where one matrix has `vocab_size` rows, config.json decides alone. Otherwise transformers builds the class without its
-    weights; where that is not possible, well-known names decide if they leave no choice.
+    """Where one matrix has `vocab_size` rows, config.json decides alone. Otherwise transformers builds the class
+    without its weights; where that is not possible, well-known names decide if they leave no choice.
     """
     try:
         return _from_header(files) or locate(files)

@@ -63,14 +63,14 @@ def open_sentence_transformers(directory: Path) -> LanguageModel:
         def rows(tensor: str, *, with_tokens: bool = False) -> Rows:
             return rows_of(files, tensor, with_tokens=with_tokens and each)
 
-        return LanguageModel(directory, partial(_static_places, files), rows, files=files)
+        return LanguageModel(partial(_static_places, files), rows, files=files)
     if not (folder / "config.json").is_file():
         raise UnsupportedModel(
             f"the first module of {directory} is a {kind} without config.json: its token table is not known; "
             "open a matrix of its weights as FILE#NAME"
         )
     files = open_model_files(folder)
-    return LanguageModel(directory, cache(partial(_module_places, files, kind)), partial(rows_of, files), files=files)
+    return LanguageModel(cache(partial(_module_places, files, kind)), partial(rows_of, files), files=files)
 
 
 def _static_places(files: ModelFiles) -> Places:

@@ -68,8 +68,8 @@ class StateSums:
     def update(self, layers: Sequence[Any], norms: Array, places: Array) -> None:
         """Add the states (n, D) of each layer, of their norms (layers, n), in the order of the text.
 
-        Arrays of float32, or tensors on a GPU, whose sums are taken there. `places` (n, 3) are ids, sequences (numbered on
-        from the calls before) and positions. States that are not finite raise InputError.
+        Arrays of float32, or tensors on a GPU, whose sums are taken there. `places` (n, 3) are ids, sequences (numbered
+        on from the calls before) and positions. States that are not finite raise InputError.
         """
         if not len(places):
             return

@@ -47,7 +47,7 @@ class TextSource:
         return self.path.stat().st_size
 
     def pieces(self) -> Iterator[str]:
-        """Pieces of a plain text, of some 16 KiB and with the ends of their lines, or documents; the same at every reading."""
+        """Whole lines of a plain text, some 16 KiB at once, or documents; the same at every reading."""
         yield from self.kept
         if not self.is_whole:
             read = {_PARQUET: _of_parquet, _JSON[0]: _of_json}.get(_kind(self.path), _of_text)

@@ -145,7 +145,8 @@ class TokenFrequencies(Record):
 
     def _named(self) -> tuple[str, ...]:
         others, different = self.never_seen - self.reserved, self.tokens.different
-        seen = f"{counted(different, 'token occurs', 'tokens occur')}, {count(self.never_seen)} never {plural(self.never_seen, 'does', 'do')}"
+        never = f"{count(self.never_seen)} never {plural(self.never_seen, 'does', 'do')}"
+        seen = f"{counted(different, 'token occurs', 'tokens occur')}, {never}"
         told = [f"{seen}; of those {count(self.reserved)} {plural(self.reserved, 'is', 'are')} reserved or special."]
         if others:
             first = ", ".join(f"{shown_token(one.token or '-', 24)!r} ({count(one.id)})" for one in self.unseen)
