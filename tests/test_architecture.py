@@ -46,7 +46,7 @@ OPTIONAL = {"matplotlib", "pandas", "transformers", "tokenizers", "gguf", "pyarr
 OPTIONAL |= {"numba", "rich", "faiss", "ir_measures", "sklearn", "scipy"}
 CORE = set(BELOW) - {"tensors", "training", "edits", "evaluation", "repairs"}
 """The rooms that run where torch is not installed."""
-_MODEL = "model_class directory head_map final_norm texts last_states layered_model hidden_states"
+_MODEL = "model_class directory head_map texts last_states layered_model hidden_states"
 _RANK = "gradient/gradient_share excision/excision rank/truncation rank/refit rank/rank_curve rank/mixture"
 _WHY = "gradients/gradient_parts gradients/gradients margins/margins"
 OF_TORCH = {"moments/on_device.py", "rows/checkpoint.py"}

@@ -15,11 +15,9 @@ TEXT = "the cat sat on the mat and the dog sat on the log; a man saw the cat, th
 def drifted(name: str, *, dtype: torch.dtype = torch.float32, seed: int = 0, size: float = 0.3, **config: Any) -> Any:
     """A model of `name` whose head's rows share one random vector."""
     model = build(name, dtype=torch.float32, **config)
-    vector = size * torch.randn(
-        model.get_output_embeddings().weight.shape[1], generator=torch.Generator().manual_seed(seed)
-    )
+    head = model.get_output_embeddings().weight
     with torch.no_grad():
-        model.get_output_embeddings().weight += vector
+        head += size * torch.randn(head.shape[1], generator=torch.Generator().manual_seed(seed))
     return model.to(dtype).eval()
 
 

@@ -27,10 +27,7 @@ def test_figures_by_hand():
     assert found.rounding_edited == pytest.approx(0.0015, rel=2e-3)
     assert found.allowed == pytest.approx(1.5 * found.rounding + 2**-24 * 0.002)
     assert (found.positions, found.same_first, found.dtype) == (1, 1, "float32")
-    with pytest.raises(
-        UnsupportedModel,
-        match=r"within 0\.00075 nats of exact ones, as the original errs by 0\.0005 .* got an error of 0\.0015 ",
-    ):
+    with pytest.raises(UnsupportedModel, match=r"within 0\.00075 nats .* errs by 0\.0005 .* got an error of 0\.0015 "):
         require(found)
 
 
@@ -48,17 +45,18 @@ def test_the_edited_model_may_err_by_half_as_much_again_and_no_more():
                 require(found)
 
 
-def test_a_difference_that_only_brings_the_model_nearer_to_exact_passes():
-    found = proof(run([2e-3, 0.0]), run([1e-5, 0.0]), run([0.0, 0.0]))
-    assert found.difference > 0.9 * found.rounding
-    require(found)
-
-
-def test_a_constant_added_to_each_position_is_no_difference():
+def test_what_changes_no_probability_passes():
+    nearer = proof(run([2e-3, 0.0]), run([1e-5, 0.0]), run([0.0, 0.0]))
+    assert nearer.difference > 0.9 * nearer.rounding
+    require(nearer)
     before = run([1.0, 2.0, 3.0], [0.5, 0.25, -4.0])
-    after = Run(before.logits + torch.tensor([[8.0], [-16.0]]), before.hidden, torch.float32)
-    found = proof(before, after, before)
-    assert found.difference == 0
+    moved = proof(before, Run(before.logits + torch.tensor([[8.0], [-16.0]]), before.hidden, torch.float32), before)
+    assert moved.difference == 0  # a constant is added to each position
+    require(moved)
+    masked = run([1.0, float("-inf"), 2.0])
+    found = proof(masked, masked, masked)
+    assert (found.difference, found.same_first) == (0, 1)
+    assert found.allowed < 1e-5
     require(found)
 
 
@@ -86,25 +84,10 @@ def test_another_first_token_is_refused_even_where_the_distance_is_allowed():
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_no_number_never_passes(bad):
     good, broken = run([1.0, 2.0], [1.0, 2.0]), run([1.0, bad], [1.0, 2.0])
-    for before, after, reference in (
-        (good, broken, good),
-        (broken, good, broken),
-        (broken, good, good),
-        (good, good, broken),
-    ):
+    runs = [(good, broken, good), (broken, good, broken), (broken, good, good), (good, good, broken)]
+    for sides in runs if bad == float("-inf") else [*runs, (broken, broken, broken)]:
         with pytest.raises(UnsupportedModel):
-            require(proof(before, after, reference))
-    if bad != float("-inf"):
-        with pytest.raises(UnsupportedModel):
-            require(proof(broken, broken, broken))
-
-
-def test_tokens_that_a_model_masks_out_stay_out():
-    masked = run([1.0, float("-inf"), 2.0])
-    found = proof(masked, masked, masked)
-    assert (found.difference, found.same_first) == (0, 1)
-    assert found.allowed < 1e-5
-    require(found)
+            require(proof(*sides))
 
 
 def test_windows_of_ids():
@@ -116,13 +99,11 @@ def test_windows_of_ids():
 
 def test_texts_plain_and_packed(tmp_path):
     (tmp_path / "a.txt").write_text("wörd " * 3, encoding="utf-8")
-    with gzip.open(tmp_path / "a.txt.gz", "wt", encoding="utf-8") as handle:
-        handle.write("wörd " * 3)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(("wörd " * 3).encode()))
     assert read_texts(tmp_path / "a.txt") == read_texts(tmp_path / "a.txt.gz") == ["wörd " * 3]
     (tmp_path / "long.txt").write_text("a" * (MOST_TEXT + 5))
     assert list(map(len, read_texts(tmp_path / "long.txt"))) == [MOST_TEXT]
     (tmp_path / "bad.gz").write_bytes(b"no gzip")
-    with pytest.raises(InputError, match=r"cannot read .*: give a text in UTF-8"):
-        read_texts(tmp_path / "bad.gz")
-    with pytest.raises(InputError, match=r"cannot read .*: give a text in UTF-8"):
-        read_texts(tmp_path)
+    for path in (tmp_path / "bad.gz", tmp_path):
+        with pytest.raises(InputError, match=r"cannot read .*: give a text in UTF-8"):
+            read_texts(path)

@@ -27,35 +27,30 @@ def merged_slowly(word: str, merges: list[tuple[str, str]]) -> list[str]:
     return parts
 
 
+MERGES = [("a", "b"), ("b", "c"), ("ab", "c"), ("abc", "d"), ("c", "d"), ("bc", "d")]
+
+
 def bpe(**options) -> Tokenizer:
-    merges = [("a", "b"), ("b", "c"), ("ab", "c"), ("abc", "d"), ("c", "d"), ("bc", "d")]
-    pieces = ["a", "b", "c", "d", *("".join(m) for m in merges)]
-    pieces = list(dict.fromkeys(pieces))
-    return Tokenizer(models.BPE(vocab={piece: i for i, piece in enumerate(pieces)}, merges=merges, **options))
+    pieces = dict.fromkeys(["a", "b", "c", "d", *("".join(m) for m in MERGES)])
+    return Tokenizer(models.BPE(vocab={piece: i for i, piece in enumerate(pieces)}, merges=MERGES, **options))
 
 
 @pytest.mark.parametrize("options", [{}, {"ignore_merges": True}, {"dropout": 0.5}])
 def test_byte_pairs_against_a_slow_loop(options):
     tokenizer = bpe(**options)
-    merges = [("a", "b"), ("b", "c"), ("ab", "c"), ("abc", "d"), ("c", "d"), ("bc", "d")]
+    number = tokenizer.token_to_id
     for removed in (["abc"], ["abcd"], ["abc", "abcd"], ["ab", "abcd", "bc"], ["cd"]):
-        ids = [tokenizer.token_to_id(piece) for piece in removed]
-        left = [m for m in merges if not {*m, "".join(m)} & set(removed)]
-        expected = {
-            i: tuple(tokenizer.token_to_id(p) for p in merged_slowly(piece, left))
-            for i, piece in zip(ids, removed, strict=True)
-        }
-        assert sub_tokens(tokenizer, ids) == expected
+        left = [m for m in MERGES if not {*m, "".join(m)} & set(removed)]
+        split = {piece: merged_slowly(piece, left) for piece in removed}
+        expected = {number(piece): tuple(map(number, parts)) for piece, parts in split.items()}
+        assert sub_tokens(tokenizer, expected) == expected
 
 
-def test_a_single_character_has_no_parts():
+def test_a_single_character_and_a_byte_have_no_parts():
     tokenizer = bpe()
     assert sub_tokens(tokenizer, [tokenizer.token_to_id("a"), 99]) == {tokenizer.token_to_id("a"): (), 99: ()}
     assert sub_tokens(tokenizer, []) == {}
-
-
-def test_bytes_have_no_parts():
-    vocab = {"<unk>": 0, "<0x61>": 1, "<": 2, "0": 3, "x": 4, "6": 5, "1": 6, ">": 7, "a": 8}
+    vocab = {piece: i for i, piece in enumerate(["<unk>", "<0x61>", "<", "0", "x", "6", "1", ">", "a"])}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[], byte_fallback=True, unk_token="<unk>"))
     assert sub_tokens(tokenizer, [1, 8]) == {1: (), 8: ()}  # the byte that a falls back to is set anew too
     assert sub_tokens(tokenizer, [8]) == {8: (1,)}
@@ -64,33 +59,18 @@ def test_bytes_have_no_parts():
 def test_the_end_of_a_word_is_kept():
     pieces = ["l", "o", "w", "o</w>", "w</w>", "lo", "lo</w>", "low</w>", "low"]
     merges = [("l", "o"), ("l", "o</w>"), ("lo", "w</w>"), ("lo", "w")]
-    tokenizer = Tokenizer(
-        models.BPE(vocab={p: i for i, p in enumerate(pieces)}, merges=merges, end_of_word_suffix="</w>")
-    )
-    found = sub_tokens(tokenizer, [pieces.index("low</w>")])
-    assert [pieces[i] for i in found[pieces.index("low</w>")]] == ["lo", "w</w>"]
-    found = sub_tokens(tokenizer, [pieces.index("low"), pieces.index("low</w>")])
-    assert [pieces[i] for i in found[pieces.index("low")]] == ["lo", "w"]
+    vocabulary = {p: i for i, p in enumerate(pieces)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, end_of_word_suffix="</w>"))
+    for removed, word, parts in ((["low</w>"], "low</w>", ["lo", "w</w>"]), (["low", "low</w>"], "low", ["lo", "w"])):
+        found = sub_tokens(tokenizer, [vocabulary[piece] for piece in removed])
+        assert [pieces[i] for i in found[vocabulary[word]]] == parts
+
+
+WORD_PIECES = "[UNK] [ ] un ##used ##us ##ed unused ##7 7 [unused7] ##u ##s ab a"
 
 
 def test_word_pieces():
-    pieces = [
-        "[UNK]",
-        "[",
-        "]",
-        "un",
-        "##used",
-        "##us",
-        "##ed",
-        "unused",
-        "##7",
-        "7",
-        "[unused7]",
-        "##u",
-        "##s",
-        "ab",
-        "a",
-    ]
+    pieces = WORD_PIECES.split()
     tokenizer = Tokenizer(models.WordPiece(vocab={p: i for i, p in enumerate(pieces)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -125,11 +105,8 @@ def test_added_tokens_are_split_as_text():
     tokenizer = bpe()
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.add_tokens(["AB", "bcd!"])
-    ids = [tokenizer.token_to_id("AB"), tokenizer.token_to_id("bcd!")]
-    assert sub_tokens(tokenizer, ids) == {
-        ids[0]: (tokenizer.token_to_id("ab"),),
-        ids[1]: (tokenizer.token_to_id("bcd"),),
-    }
+    first, second, ab, bcd = map(tokenizer.token_to_id, ("AB", "bcd!", "ab", "bcd"))
+    assert sub_tokens(tokenizer, [first, second]) == {first: (ab,), second: (bcd,)}
 
 
 def test_a_tokenizer_that_needs_the_token_is_said():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from uncone.edits.token_names import TokenNames, are_ids
+from uncone.edits.repair_tokens import TokenNames, are_ids
 from uncone.errors import InputError
 
 LABELS = ["<pad>", "a", "-", ",", "a,b", "7", "<|user|>", "<|end-of-turn|>", "Hello", " b ", "a,b,c", None, "3-4", "b"]

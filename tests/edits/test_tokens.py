@@ -49,15 +49,10 @@ def test_an_added_token_gets_the_mean_of_what_its_string_is_split_into(llama, tm
     from tokenizers import Tokenizer
 
     plain = Tokenizer.from_file(str(llama / "tokenizer.json"))
-    content = json.loads(plain.to_str()) | {"added_tokens": []}
-    parts = {
-        i: Tokenizer.from_str(json.dumps(content)).encode(plain.id_to_token(i)).ids
-        for i in ids_of(llama, "<cat-dog>", "<log>")
-    }
+    without = Tokenizer.from_str(json.dumps(json.loads(plain.to_str()) | {"added_tokens": []}))
+    parts = {i: without.encode(plain.id_to_token(i)).ids for i in sorted(ids_of(llama, "<cat-dog>", "<log>"))}
     edit = reinitialise_tokens(llama, tmp_path / "o", "added")
-    assert [(t.id, t.way, list(t.sub_tokens)) for t in edit.tokens] == [
-        (i, "sub_tokens", parts[i]) for i in sorted(parts)
-    ]
+    assert [(t.id, t.way, list(t.sub_tokens)) for t in edit.tokens] == [(i, "sub_tokens", parts[i]) for i in parts]
     before, after = tensors(llama), tensors(tmp_path / "o")
     for name in (TABLE, HEAD):
         for i, part in parts.items():
@@ -86,12 +81,10 @@ def test_only_the_rows_that_were_named_change(llama, tmp_path, method):
     edit = reinitialise_tokens(llama, tmp_path / "o", ids, method=method)
     assert_others_same(llama, tmp_path / "o", edit, ids)
     assert edit.edited == 3
-    assert {t.token for t in edit.tokens} == {"cat", "dog", "▁"}
-    if method == "sub_tokens":
-        assert {t.token: t.way for t in edit.tokens} == {"cat": "sub_tokens", "dog": "sub_tokens", "▁": "mean"}
-        assert edit.notes == (
-            "1 of 3 tokens cannot be written with others; their rows are the mean of all trained rows.",
-        )
+    ways = {"cat": method, "dog": method, "▁": "mean" if method == "sub_tokens" else method}
+    assert {t.token: t.way for t in edit.tokens} == ways
+    note = "1 of 3 tokens cannot be written with others; their rows are the mean of all trained rows."
+    assert edit.notes == ((note,) if method == "sub_tokens" else ())
     again = reinitialise_tokens(llama, tmp_path / "p", ids[::-1], method=method)
     assert digests(tmp_path / "p") == digests(tmp_path / "o")
     assert again == edit
@@ -99,23 +92,18 @@ def test_only_the_rows_that_were_named_change(llama, tmp_path, method):
 
 def test_a_tied_matrix_is_edited_once(tmp_path):
     pytest.importorskip("transformers")
-    saved(tmp_path / "m", "GPT2LMHeadModel")
-    edit = reinitialise_tokens(tmp_path / "m", tmp_path / "o", [5, 6], method="mean")
-    assert [(t.name, t.role) for t in edit.tensors] == [("transformer.wte.weight", "both")]
-    before = tensors(tmp_path / "m")["transformer.wte.weight"].double()
-    kept = [i for i in range(V) if i not in (5, 6)]
-    assert torch.allclose(
-        tensors(tmp_path / "o")["transformer.wte.weight"][5].double(), before[kept].mean(0), rtol=0, atol=1e-7
-    )
-    torch.save(
-        tensors(tmp_path / "m") | {"lm_head.weight": tensors(tmp_path / "m")["transformer.wte.weight"]},
-        tmp_path / "m" / "pytorch_model.bin",
-    )
-    (tmp_path / "m" / "model.safetensors").unlink()
-    reinitialise_tokens(tmp_path / "m", tmp_path / "p", [5, 6], method="mean")
+    model, table = saved(tmp_path / "m", "GPT2LMHeadModel"), "transformer.wte.weight"
+    edit = reinitialise_tokens(model, tmp_path / "o", [5, 6], method="mean")
+    assert [(t.name, t.role) for t in edit.tensors] == [(table, "both")]
+    stored, first = tensors(model), tensors(tmp_path / "o")[table]
+    mean = stored[table].double()[[i for i in range(V) if i not in (5, 6)]].mean(0)
+    assert torch.allclose(first[5].double(), mean, rtol=0, atol=1e-7)
+    torch.save(stored | {"lm_head.weight": stored[table]}, model / "pytorch_model.bin")
+    (model / "model.safetensors").unlink()
+    reinitialise_tokens(model, tmp_path / "p", [5, 6], method="mean")
     found = tensors(tmp_path / "p")
-    assert torch.equal(found["lm_head.weight"], found["transformer.wte.weight"])
-    assert torch.equal(found["lm_head.weight"], tensors(tmp_path / "o")["transformer.wte.weight"])
+    assert torch.equal(found["lm_head.weight"], found[table])
+    assert torch.equal(found["lm_head.weight"], first)
 
 
 def test_zero_rows_and_rows_that_are_not_finite_are_found(tmp_path):
@@ -149,9 +137,8 @@ def test_what_cannot_be(llama, tmp_path):
     with pytest.raises(InputError, match="expected a new folder"):
         reinitialise_tokens(llama, tmp_path / "o", [1])
     (llama / "tokenizer.json").write_text("{}")
-    with pytest.raises(
-        InputError, match=r"expected a tokenizer in .* use the method 'mean' or 'covariance' \(--method mean\)$"
-    ):
+    message = r"expected a tokenizer in .* use the method 'mean' or 'covariance' \(--method mean\)$"
+    with pytest.raises(InputError, match=message):
         reinitialise_tokens(llama, tmp_path / "p", [1])
     assert not (tmp_path / "p").exists()
 
@@ -160,12 +147,12 @@ def test_tokens_are_named_by_their_strings(llama, tmp_path, capsys):
     ids = ids_of(llama, "<cat-dog>", "<log>")
     (tmp_path / "names").write_text("<cat-dog>\n3 5-6\n")
     for at, (tokens, expected) in enumerate(
-        (
+        [
             ("<cat-dog>,<log>", ids),
             (f"<cat-dog>,{ids[1]}", ids),
             (str(tmp_path / "names"), [3, 5, 6, ids[0]]),
             (["<log>", 4], [4, ids[1]]),
-        )
+        ]
     ):
         edit = uncone.repair_tokens(llama, tmp_path / f"o{at}", tokens=tokens, method="mean")
         assert [token.id for token in edit.tokens] == expected, tokens
@@ -173,10 +160,8 @@ def test_tokens_are_named_by_their_strings(llama, tmp_path, capsys):
     assert run_command(*command, "<cat-dog>")[::2] == (0, "")
     assert tensors(tmp_path / "by-name").keys() == tensors(llama).keys()
     status, out, error = run_command(*command, "<cat-dgo>")
-    assert (status, out) == (1, "")
-    assert "got '<cat-dgo>': did you mean '<cat-dog>'" in error
-    long = ",".join(map(str, range(2, 9))) + "," + "x" * 5000
-    assert run_command(*command, long)[0] == 1  # longer than any file's name
+    assert (status, out, "got '<cat-dgo>': did you mean '<cat-dog>'" in error) == (1, "", True)
+    assert run_command(*command, f"2,3,4,5,6,7,8,{'x' * 5000}")[0] == 1  # longer than any file's name
 
 
 def test_ids_are_whole_numbers():
@@ -206,17 +191,15 @@ def test_the_loss_before_and_after(llama, tmp_path):
 
 def test_the_loss_of_a_model_that_sees_both_sides(tmp_path):
     pytest.importorskip("transformers")
-    saved(tmp_path / "m", "BertForMaskedLM")
-    tokenizer = add_tokenizer(tmp_path / "m")
-    (tmp_path / "t.txt").write_text(TEXT)
-    edit = reinitialise_tokens(tmp_path / "m", tmp_path / "o", [60], text=tmp_path / "t.txt")
-    assert (edit.loss, edit.no_loss) == (
-        None,
-        "the model sees later tokens, and its tokenizer has no mask token to hide them behind",
-    )
+    model, text = saved(tmp_path / "m", "BertForMaskedLM"), tmp_path / "t.txt"
+    tokenizer = add_tokenizer(model)
+    text.write_text(TEXT)
+    edit = reinitialise_tokens(model, tmp_path / "o", [60], text=text)
+    why = "the model sees later tokens, and its tokenizer has no mask token to hide them behind"
+    assert (edit.loss, edit.no_loss) == (None, why)
     tokenizer.add_special_tokens(["[MASK]"])
-    tokenizer.save(str(tmp_path / "m" / "tokenizer.json"))
-    edit = reinitialise_tokens(tmp_path / "m", tmp_path / "p", [60], text=tmp_path / "t.txt")
+    tokenizer.save(str(model / "tokenizer.json"))
+    edit = reinitialise_tokens(model, tmp_path / "p", [60], text=text)
     assert edit.loss is not None
     assert edit.loss.kind == "masked_token"
 
@@ -225,9 +208,7 @@ def test_the_loss_of_a_model_that_sees_both_sides(tmp_path):
 @given(st.integers(2, 40), st.integers(1, 8), st.integers(0, 2**31))
 def test_the_shrunk_covariance_is_that_of_scikit_learn_and_positive_definite(n, d, seed):
     covariance = pytest.importorskip("sklearn.covariance")
-    x = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) @ torch.diag(
-        torch.arange(1.0, d + 1).double()
-    )
+    x = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * torch.arange(1, d + 1)
     found = trained_rows(as_rows(x), torch.arange(n), with_covariance=True)
     expected, shrinkage = covariance.ledoit_wolf(x.numpy())
     if d > 1:  # with one feature any share gives the same matrix
@@ -240,16 +221,14 @@ def test_the_shrunk_covariance_is_that_of_scikit_learn_and_positive_definite(n, 
 def test_rows_are_drawn_where_the_plain_covariance_has_no_factor():
     """Fewer rows than features: transformers' own initialisation finds no positive definite matrix there (its issue 33325)."""
     x = torch.randn(10, 64, generator=torch.Generator().manual_seed(0)) + 1
-    plain = x.double().T.cov()
     refused = ValueError, torch.linalg.LinAlgError  # rounding decides which
     with pytest.raises(refused, match=r"PositiveDefinite|not positive-definite"):
-        torch.distributions.MultivariateNormal(x.double().mean(0), plain)
+        torch.distributions.MultivariateNormal(x.double().mean(0), x.double().T.cov())
     trained = trained_rows(as_rows(x), torch.arange(10), with_covariance=True)
     made = new_rows(as_rows(x), range(4000), {}, trained, seed=3)
     torch.testing.assert_close(made.mean(0), trained.mean, rtol=0, atol=0.01)
-    assert float(((made - trained.mean) / SPREAD).T.cov().trace() / trained.covariance.trace()) == pytest.approx(
-        1, rel=0.05
-    )
+    drawn = ((made - trained.mean) / SPREAD).T.cov()
+    assert float(drawn.trace() / trained.covariance.trace()) == pytest.approx(1, rel=0.05)
     assert torch.equal(made, new_rows(as_rows(x), range(4000), {}, trained, seed=3))
 
 
@@ -262,24 +241,16 @@ def test_equal_rows_are_their_own_mean():
 @pytest.mark.slow
 def test_a_damaged_row_of_a_real_model_is_mended(stories, tmp_path):
     """Noise in the place of one trained row costs loss on a text that holds the token; a new row takes most of it back."""
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import save_file
 
-    shutil.copytree(stories, tmp_path / "m")
-    file = tmp_path / "m" / "model.safetensors"
-    weights = load_file(file)
-    (token,) = ids_of(tmp_path / "m", "▁day")
+    model, text = Path(shutil.copytree(stories, tmp_path / "m")), tmp_path / "t.txt"
+    weights, (token,) = tensors(model), ids_of(model, "▁day")
     weights[TABLE][token] = 3 * torch.randn(64, generator=torch.Generator().manual_seed(0))
-    save_file(weights, file, metadata={"format": "pt"})
-    (tmp_path / "t.txt").write_text(
-        "One day, Lily went to the park. It was a sunny day. She was happy all day. The next day, it rained. " * 20
-    )
-    losses = {}
+    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+    days = "One day, Lily went to the park. It was a sunny day. She was happy all day. The next day, it rained. "
+    text.write_text(days * 20)
     for method in ("sub_tokens", "mean", "covariance"):
-        loss = reinitialise_tokens(
-            tmp_path / "m", tmp_path / method, [token], method=method, text=tmp_path / "t.txt"
-        ).loss
+        loss = reinitialise_tokens(model, tmp_path / method, [token], method=method, text=text).loss
         assert loss is not None
         assert loss.with_edited > 20
-        losses[method] = loss.after
         assert loss.after < loss.before
-    print(losses)

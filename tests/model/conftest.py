@@ -40,9 +40,8 @@ def plant_shards(tmp_path: Path) -> Plant:
         (directory / "config.json").write_text(json.dumps(config or {"vocab_size": 8}))
         for file, tensors in shards.items():
             save_file({key: np.ones(shape, np.float32) for key, shape in tensors.items()}, directory / file)
-        placed = (
-            {key: file for file, tensors in shards.items() for key in tensors} if weight_map is None else weight_map
-        )
+        own = {key: file for file, tensors in shards.items() for key in tensors}
+        placed = own if weight_map is None else weight_map
         (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": placed}))
         return directory
 

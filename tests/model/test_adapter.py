@@ -116,16 +116,13 @@ def test_an_adapter_that_touches_no_table_sends_to_its_base(base: Path, tmp_path
 def test_a_table_that_is_changed_in_part_is_to_be_merged_by_a_command_that_runs(
     base: Path, tmp_path: Path, options: dict[str, Any], changed: str
 ) -> None:
-    path = trained(base, tmp_path / "an adapter", **options)
-    what = {"input": "token table", "head": "output head"}[changed]
-    with pytest.raises(InputError, match=f"it changes the {what} in part, so merge it: python -c ") as error:
+    path, what = trained(base, tmp_path / "an adapter", **options), {"input": "token table", "head": "output head"}
+    with pytest.raises(InputError, match=f"it changes the {what[changed]} in part, so merge it: python -c ") as error:
         uncone.open_rows(f"{path}#{changed}")
     command = re.search(r"merge it: (python -c '.*?'); other matrices", str(error.value))
     assert command is not None
-    done = subprocess.run(
-        [sys.executable, *shlex.split(command[1])[1:]], env=os.environ | {"HF_HUB_OFFLINE": "1"}, check=False
-    )
-    assert done.returncode == 0
+    run = [sys.executable, *shlex.split(command[1])[1:]]
+    assert subprocess.run(run, env=os.environ | {"HF_HUB_OFFLINE": "1"}, check=False).returncode == 0
     before, after = (uncone.open_rows(f"{where}#{changed}").read(0, V) for where in (base, f"{path}-merged"))
     moved = (before != after).any(1)
     assert int(moved.sum()) == (2 if "trainable_token_indices" in options else V)
@@ -145,11 +142,8 @@ def test_modules_below_one_of_a_heads_name_are_not_the_head(adapter: Written) ->
 
 def test_a_base_that_is_not_here_is_not_fetched(adapter: Written) -> None:
     path = adapter({LOW_RANK: (2, 3)}, base_model_name_or_path="no-one/none", revision="v2")
-    with pytest.raises(
-        InputError,
-        match=r"\(LORA\) for no-one/none@v2 .*: not on this machine, and uncone downloads nothing; other matrices "
-        f"are opened as {path}#NAME: '{LOW_RANK}'",
-    ):
+    away = r"\(LORA\) for no-one/none@v2 .*: not on this machine, and uncone downloads nothing; other matrices "
+    with pytest.raises(InputError, match=f"{away}are opened as {path}#NAME: '{LOW_RANK}'"):
         open_subjects(path)
 
 

@@ -13,6 +13,7 @@ from uncone.model.counts import as_counts, read_counts
 
 DATA = Path(__file__).parents[2] / "../shared/data/frequency"
 LABELS = ["[PAD]", "the", "of", None, "##x"]
+EMPTY = ("id\ttoken\tcount\n", "id\tcount\n", "id\ttoken\tcount\n\n", "token\tcount")
 
 
 def _table(tmp_path: Path, text: str | bytes) -> Path:
@@ -22,31 +23,33 @@ def _table(tmp_path: Path, text: str | bytes) -> Path:
 
 
 class TestTables:
-    def test_by_id(self, tmp_path: Path) -> None:
+    def test_by_id_or_token(self, tmp_path: Path) -> None:
         found = read_counts(_table(tmp_path, "id\ttoken\tcount\n2\tof\t7\n1\tthe\t900\n"), 5, LABELS)
         assert found.counts.tolist() == [0, 900, 7, 0, 0]
         assert found.notes == ("3 rows are not named in counts.tsv: their count is taken as 0.",)
-
-    def test_by_id_alone_and_without_labels(self, tmp_path: Path) -> None:
-        path = _table(tmp_path, "ID\tCount\r\n0\t3\r\n1\t0\r\n\r\n")
-        assert read_counts(path, 2).counts.tolist() == [3, 0]
-        assert read_counts(_table(tmp_path, "\ufeffid\ttoken\tcount\n0\tanything\t3\n"), 1).counts.tolist() == [3]
-
-    def test_by_token(self, tmp_path: Path) -> None:
         found = read_counts(_table(tmp_path, "word\tcount\nthe\t5\nelse\t9\n##x\t2\n"), 5, LABELS)
         assert found.counts.tolist() == [0, 5, 0, 0, 2]
         assert "1 token of counts.tsv is not in this vocabulary and was left out." in found.notes
 
-    def test_a_token_that_holds_line_ends_of_other_systems(self, tmp_path: Path) -> None:
-        path = _table(tmp_path, "id\ttoken\tcount\n0\ta\u2028\x85b\t4\n1\tc\t5\n")
-        assert read_counts(path, 2).counts.tolist() == [4, 5]
+    @pytest.mark.parametrize(
+        ("text", "counts"),
+        [
+            ("ID\tCount\r\n0\t3\r\n1\t0\r\n\r\n", [3, 0]),
+            ("\ufeffid\ttoken\tcount\n0\tanything\t3\n", [3]),
+            ("id\ttoken\tcount\n0\ta\u2028\x85b\t4\n1\tc\t5\n", [4, 5]),  # line ends of other systems
+        ],
+    )
+    def test_without_labels(self, tmp_path: Path, text: str, counts: list[int]) -> None:
+        assert read_counts(_table(tmp_path, text), len(counts)).counts.tolist() == counts
+        with pytest.raises(InputError, match="expected counts by id, as no tokenizer was found"):
+            read_counts(_table(tmp_path, "token\tcount\na\t1\n"), 5)
 
     @pytest.mark.parametrize(
         ("text", "message"),
         [
             ("", "expected a first line `id<TAB>token<TAB>count`"),
             ("0\t[PAD]\t3\n", r"in counts.tsv, got '0 \[PAD\] 3': name the columns"),
-            ("id\ttoken\tcount\n", "expected a line for each token, got only the first"),
+            *((f"{head}", "expected a line for each token, got only the first") for head in EMPTY),
             ("id\tcount\n0\t3\n1\n", "expected 2 columns, got 1 in line 3 of counts.tsv"),
             ("id\tcount\n0\t3\n1\t2\t2\n", "expected 2 columns, got 3 in line 3"),
             ("id\tcount\n5\t3\n", "expected an id from 0 to 4, got '5' in line 2"),
@@ -60,7 +63,7 @@ class TestTables:
             ("word\tcount\nnothing\t4\n", "expected tokens of this vocabulary, got none of them in 1 line of"),
             (
                 "id\ttoken\tcount\n1\tof\t4\n2\tthe\t4\n",
-                "got 'of' for id 1 in line 2 of counts.tsv, which is 'the', and 1 more",
+                "'of' for id 1 in line 2 of counts.tsv, which is 'the', and 1 more",
             ),
             (b"id\tcount\n1\t\xff\n", "expected UTF-8, got .*, whose line 2 is not"),
         ],
@@ -68,11 +71,6 @@ class TestTables:
     def test_what_does_not_fit_is_said_with_its_line(self, tmp_path: Path, text: str | bytes, message: str) -> None:
         with pytest.raises(InputError, match=message):
             read_counts(_table(tmp_path, text), 5, LABELS)
-
-    def test_a_table_of_no_tokens(self, tmp_path: Path) -> None:
-        for text in ("id\tcount\n", "id\ttoken\tcount\n\n", "token\tcount"):
-            with pytest.raises(InputError, match="expected a line for each token, got only the first in"):
-                read_counts(_table(tmp_path, text), 5, LABELS)
 
     def test_a_token_of_several_rows_is_said(self, tmp_path: Path) -> None:
         table = _table(tmp_path, "token\tcount\na\t5\nb\t1\n")
@@ -82,10 +80,6 @@ class TestTables:
             "1 token of counts.tsv is that of several rows: its count is taken for the first"
         )
         assert len(read_counts(table, 2, ["a", "b"]).notes) == 0
-
-    def test_tokens_without_a_tokenizer(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="expected counts by id, as no tokenizer was found"):
-            read_counts(_table(tmp_path, "token\tcount\na\t1\n"), 5)
 
     def test_no_file(self, tmp_path: Path) -> None:
         for name in ("none.tsv", "none.npy"):
@@ -117,13 +111,12 @@ class TestArrays:
         assert read_counts(tmp_path / "c.npy", 3).counts.tolist() == [3, 0, 5]
 
     def test_tensors_and_arrays(self) -> None:
-        assert as_counts(torch.tensor([1, 2]), 2).counts.tolist() == [1, 2]
-        assert as_counts(np.array([1.0, 2.0]), 2).counts.tolist() == [1, 2]
-        assert as_counts(torch.tensor([1, 2], dtype=torch.bfloat16), 2).counts.tolist() == [1, 2]
-
-    def test_no_rows(self) -> None:
+        for counts in (torch.tensor([1, 2]), np.array([1.0, 2.0]), torch.tensor([1, 2], dtype=torch.bfloat16)):
+            assert as_counts(counts, 2).counts.tolist() == [1, 2]
         with pytest.raises(InputError, match="expected a count above 0, got none"):
             as_counts(torch.zeros(0), 0)
+        with pytest.raises(InputError, match="expected a file, tensor or array of counts, got list"):
+            as_counts([1, 2], 2)
 
     @pytest.mark.parametrize(
         ("array", "message"),
@@ -155,10 +148,6 @@ class TestArrays:
         for name in ("p", "n", "l"):
             with pytest.raises(InputError, match=r"expected (3 counts|a \.npy file), got"):
                 read_counts(tmp_path / f"{name}.npy", 3)
-
-    def test_nothing_of_the_kind(self) -> None:
-        with pytest.raises(InputError, match="expected a file, tensor or array of counts, got list"):
-            as_counts([1, 2], 2)
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the shared counts are not there")

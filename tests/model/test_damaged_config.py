@@ -12,21 +12,10 @@ from tests.fuzz.trees import HUGE, mutant
 from tests.model.conftest import Plant
 from uncone import InputError, UnconeError, UnsupportedModel, open_rows
 
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 8,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 16,
-    "vocab_size": 12,
-    "max_position_embeddings": 16,
-    "tie_word_embeddings": False,
-    "eos_token_id": [1],
-    "torch_dtype": "float32",
-    "id2label": {"0": "a"},
-    "rope_scaling": None,
-}
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 8, "num_hidden_layers": 1}
+CONFIG |= {"num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 12, "max_position_embeddings": 16}
+CONFIG |= {"tie_word_embeddings": False, "eos_token_id": [1], "torch_dtype": "float32", "id2label": {"0": "a"}}
+CONFIG |= {"rope_scaling": None}
 TENSORS = {"model.embed_tokens.weight": (12, 8), "lm_head.weight": (12, 8)}
 VALUES = (None, True, 1, 0.5, -1, HUGE, "x", [], ["x"], [[]], {}, {"x": 1}, 1e308)
 
@@ -78,19 +67,12 @@ def test_an_encoder_with_settings_of_another_type_is_refused(tmp_path: Path) -> 
     from tests.fuzz.corpus import _tokenizer
     from uncone.model.hugging_face import load_encoder
 
-    config = transformers.BertConfig(
-        vocab_size=41,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=16,
-    )
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.BertConfig(vocab_size=41, max_position_embeddings=16, **sizes)
     with torch.random.fork_rng():
         transformers.BertModel(config).save_pretrained(tmp_path)
     _tokenizer(tmp_path)
-    (tmp_path / "tokenizer_config.json").write_text(
-        '{"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": "x"}'
-    )
+    settings = '{"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": "x"}'
+    (tmp_path / "tokenizer_config.json").write_text(settings)
     with pytest.raises(UnsupportedModel, match="transformers cannot load the encoder in"):
         load_encoder(tmp_path)

@@ -15,20 +15,23 @@ from uncone.model import open_model_files, rows_of
 
 def test_a_single_file_is_opened_and_its_rows_are_the_tensor(plant):
     weight = torch.arange(24, dtype=torch.float32).reshape(8, 3)
-    files = open_model_files(plant({"vocab_size": 8}, {"wte.weight": weight, "bias": (8,)}))
+    directory = plant({"vocab_size": 8}, {"wte.weight": weight, "bias": (8,)})
+    (directory / "pytorch_model.bin").write_bytes(b"not looked at, since safetensors come first")
+    files = open_model_files(directory)
     assert set(files.tensors) == {"wte.weight", "bias"}
     assert files.vocab_size == 8
     assert np.array_equal(rows_of(files, "wte.weight").read(0, 8), weight)
+    with pytest.raises(InputError, match=r"expected a matrix of shape \(N, D\), got shape \(8,\)"):
+        rows_of(files, "bias")
 
 
 def test_shards_are_read_through_the_index(plant_shards):
-    directory = plant_shards(
-        {"model-00001-of-00002.safetensors": {"a": (8, 2)}, "model-00002-of-00002.safetensors": {"b": (4, 2)}}
-    )
+    directory = plant_shards({"model-1.safetensors": {"a": (8, 2)}, "model-2.safetensors": {"wte.weight": (4, 2)}})
     files = open_model_files(directory)
-    assert rows_of(files, "a").shape == (8, 2)
-    assert rows_of(files, "b").shape == (4, 2)
-    assert rows_of(files, "b").name == f"{directory}#b"
+    assert (rows_of(files, "a").shape, rows_of(files, "wte.weight").shape) == ((8, 2), (4, 2))
+    assert rows_of(files, "a").name == f"{directory}#a"
+    with pytest.raises(InputError, match=r"no tensor 'wte\.wight' in .*: did you mean 'wte\.weight'"):
+        rows_of(files, "wte.wight")
 
 
 def test_links_into_a_cache_are_followed(plant, tmp_path):
@@ -77,39 +80,32 @@ def test_vocab_size(plant, config, size):
 
 
 def test_a_directory_is_needed(tmp_path):
-    with pytest.raises(
-        InputError, match=r"expected a directory with config\.json and model\.safetensors, got .*nowhere"
-    ):
+    with pytest.raises(InputError, match=r"with config\.json and model\.safetensors, got .*nowhere"):
         open_model_files(tmp_path / "nowhere")
 
 
-def test_a_config_is_needed(tmp_path):
-    with pytest.raises(InputError, match=r"without config\.json: give what save_pretrained wrote"):
-        open_model_files(tmp_path)
+OTHERS = ("other.bin", "consolidated.pt", "old.pth", "last.ckpt")
 
 
-def test_weights_are_needed(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(
-        InputError, match=r"expected model\.safetensors, pytorch_model\.bin or an index of shards .* got none"
-    ):
-        open_model_files(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["other.bin", "consolidated.pt", "old.pth", "last.ckpt"])
-def test_other_checkpoints_are_named_with_the_way_to_convert(tmp_path, name):
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / name).write_bytes(b"\x80\x04.")
-    with pytest.raises(
-        InputError, match=rf"got '{name}': open one tensor as .*{name}#tensor\.name, or, .*save_pretrained"
-    ):
-        open_model_files(tmp_path)
-
-
-def test_a_pickled_model_is_refused(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04.")
-    with pytest.raises(InputError, match=r"a pickle, which can run code: where you trust the file"):
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, r"without config\.json: give what save_pretrained wrote"),
+        ({"config.json": b"{}"}, r"expected model\.safetensors, pytorch_model\.bin or an index of shards .* got none"),
+        *(({"config.json": b"{}", f: b"\x80\x04."}, rf"'{f}': open .*{f}#tensor\.name, or, .*save_p") for f in OTHERS),
+        ({"config.json": b"{}", "pytorch_model.bin": b"\x80\x04."}, "a pickle, which can run code: where you trust"),
+        ({"config.json": b"{}", "adapter_model.safetensors": b""}, r"got 'adapter_model\.safetensors': open .*#tensor"),
+        ({"config.json": b"[]"}, r"expected a JSON object in .*config\.json, got list"),
+        ({"config.json": b"{"}, r"expected JSON, got .*config\.json that does not parse"),
+        ({"config.json": b"\xff{}"}, "does not parse"),
+        ({"config.json": b"[" * 100_000}, "does not parse"),
+        ({"config.json": b'{"a": ' + b"9" * 5000 + b"}"}, "does not parse"),
+    ],
+)
+def test_what_is_no_model_is_refused_with_the_way_out(tmp_path, files, message):
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message):
         open_model_files(tmp_path)
 
 
@@ -125,12 +121,6 @@ def test_a_model_that_torch_saved_is_read(tmp_path):
     assert rows_of(files, "wte.weight").name == f"{tmp_path}#wte.weight"
 
 
-def test_safetensors_come_first(plant):
-    directory = plant({"vocab_size": 8}, {"wte.weight": (8, 3)})
-    (directory / "pytorch_model.bin").write_bytes(b"not looked at")
-    assert set(open_model_files(directory).tensors) == {"wte.weight"}
-
-
 def test_shards_that_torch_saved_are_read_through_their_index(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 8}))
     placed = {"a": "pytorch_model-00001-of-00002.bin", "b": "pytorch_model-00002-of-00002.bin"}
@@ -144,29 +134,6 @@ def test_shards_that_torch_saved_are_read_through_their_index(tmp_path):
         open_model_files(tmp_path)
 
 
-def test_another_safetensors_file_is_named(plant):
-    directory = plant({}, {"a": (2, 2)})
-    (directory / "model.safetensors").rename(directory / "adapter_model.safetensors")
-    with pytest.raises(InputError, match=r"got 'adapter_model\.safetensors': open one tensor as .*#tensor\.name"):
-        open_model_files(directory)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (b"[]", r"expected a JSON object in .*config\.json, got list"),
-        (b"{", r"expected JSON, got .*config\.json that does not parse"),
-        (b"\xff{}", "does not parse"),
-        (b"[" * 100_000, "does not parse"),
-        (b'{"a": ' + b"9" * 5000 + b"}", "does not parse"),
-    ],
-)
-def test_a_broken_config_is_refused(tmp_path, text, message):
-    (tmp_path / "config.json").write_bytes(text)
-    with pytest.raises(InputError, match=message):
-        open_model_files(tmp_path)
-
-
 def test_a_huge_config_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(files_module, "LARGEST_JSON", 10)
     (tmp_path / "config.json").write_text(json.dumps({"a": "b" * 20}))
@@ -174,42 +141,23 @@ def test_a_huge_config_is_refused(tmp_path, monkeypatch):
         open_model_files(tmp_path)
 
 
+PLAIN = ("../model.safetensors", "/etc/x.safetensors", "sub/x.safetensors", "..\\x.safetensors", ".x.safetensors")
+IN_M = {"m.safetensors": {"a": (2, 2)}}
+
+
 @pytest.mark.parametrize(
-    "shard",
+    ("shards", "placed", "message"),
     [
-        "../model.safetensors",
-        "/etc/x.safetensors",
-        "sub/x.safetensors",
-        "..\\x.safetensors",
-        ".x.safetensors",
-        "x.bin",
-        "a\0.safetensors",
-        "",
+        *(({}, {"a": name}, r"expected plain names of \.safetensors files in .*: do not") for name in PLAIN),
+        *(({}, {"a": name}, "expected plain names") for name in ("x.bin", "a\0.safetensors", "")),
+        *(({}, placed, "expected a weight_map from tensors to files") for placed in ({}, [], {"a": 3}, "x")),
+        (IN_M, {"a": "m.safetensors", "b": "n.safetensors"}, r"lists the shard n\.safetensors, which is missing"),
+        (IN_M, {"a": "m.safetensors", "b": "m.safetensors"}, r"places tensor 'b' in m\.safetensors, which lacks it"),
     ],
 )
-def test_shard_names_that_are_no_plain_names_are_refused(plant_shards, shard):
-    with pytest.raises(InputError, match=r"expected plain names of \.safetensors files in .*: do not trust it"):
-        open_model_files(plant_shards({}, {"a": shard}))
-
-
-def test_a_missing_shard_is_named(plant_shards):
-    with pytest.raises(InputError, match=r"lists the shard model-2\.safetensors, which is missing"):
-        open_model_files(
-            plant_shards(
-                {"model-1.safetensors": {"a": (2, 2)}}, {"a": "model-1.safetensors", "b": "model-2.safetensors"}
-            )
-        )
-
-
-def test_a_tensor_missing_from_its_shard_is_named(plant_shards):
-    with pytest.raises(InputError, match=r"places tensor 'b' in m\.safetensors, which lacks it"):
-        open_model_files(plant_shards({"m.safetensors": {"a": (2, 2)}}, {"a": "m.safetensors", "b": "m.safetensors"}))
-
-
-@pytest.mark.parametrize("placed", [{}, [], {"a": 3}, "x"])
-def test_an_index_without_a_weight_map_is_refused(plant_shards, placed):
-    with pytest.raises(InputError, match="expected a weight_map from tensors to files"):
-        open_model_files(plant_shards({}, placed))
+def test_an_index_that_does_not_fit_its_shards_is_refused(plant_shards, shards, placed, message):
+    with pytest.raises(InputError, match=message):
+        open_model_files(plant_shards(shards, placed))
 
 
 def test_a_truncated_file_is_refused(plant):
@@ -218,20 +166,6 @@ def test_a_truncated_file_is_refused(plant):
     file.write_bytes(file.read_bytes()[:-4])
     with pytest.raises(InputError, match=r"which the library refuses"):
         open_model_files(directory)
-
-
-def test_an_unknown_tensor_names_the_nearest_of_all_shards(plant_shards):
-    files = open_model_files(
-        plant_shards({"m.safetensors": {"lm_head.weight": (2, 2)}, "n.safetensors": {"wte.weight": (2, 2)}})
-    )
-    with pytest.raises(InputError, match=r"no tensor 'wte\.wight' in .*: did you mean 'wte\.weight'"):
-        rows_of(files, "wte.wight")
-
-
-def test_a_vector_is_no_matrix(plant):
-    files = open_model_files(plant({}, {"bias": (8,)}))
-    with pytest.raises(InputError, match=r"expected a matrix of shape \(N, D\), got shape \(8,\)"):
-        rows_of(files, "bias")
 
 
 def test_labels_come_when_asked_for_and_only_for_vocabulary_many_rows(plant):
@@ -256,12 +190,10 @@ def test_no_index_raises_anything_but_input_error(tmp_path_factory, text):
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=30), min_size=1, max_size=4))
 def test_no_weight_map_reads_outside_the_directory(tmp_path_factory, placed):
     root = tmp_path_factory.mktemp("root")
-    header = b"{}"
-    (root / "outside.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
-    directory = root / "model"
-    directory.mkdir()
-    (directory / "config.json").write_text("{}")
-    placed["x"] = "../outside.safetensors"
-    (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": placed}))
+    (root / "outside.safetensors").write_bytes(struct.pack("<Q", 2) + b"{}")
+    (root / "model").mkdir()
+    (root / "model" / "config.json").write_text("{}")
+    index = {"weight_map": placed | {"x": "../outside.safetensors"}}
+    (root / "model" / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(InputError):
-        open_model_files(directory)
+        open_model_files(root / "model")

@@ -6,10 +6,11 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from uncone.diagnosis.why.direction.negative_direction import uniformly_negative_direction  # noqa: E402
-from uncone.model.final_norm import final_layer_norm  # noqa: E402
+from uncone.model.last_states import final_layer_norm  # noqa: E402
 
 IDS = torch.arange(12)[None]
 IDS_ = {"bos_token_id": 0, "eos_token_id": 0}
+SIZES = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 
 
 def _gpt2() -> object:
@@ -18,14 +19,8 @@ def _gpt2() -> object:
 
 
 def test_gpt2_and_neox_have_one_and_every_state_avoids_its_direction() -> None:
-    neox = transformers.GPTNeoXConfig(
-        vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, **IDS_
-    )
-    models = [
-        (_gpt2(), "transformer.ln_f"),
-        (transformers.GPTNeoXForCausalLM(neox).eval(), "gpt_neox.final_layer_norm"),
-    ]
-    for model, name in models:
+    neox = transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(**SIZES, **IDS_)).eval()
+    for model, name in ((_gpt2(), "transformer.ln_f"), (neox, "gpt_neox.final_layer_norm")):
         norm, head = model.get_submodule(name), model.get_output_embeddings()
         torch.nn.init.normal_(norm.bias)
         found = final_layer_norm(model, head, IDS)
@@ -43,10 +38,7 @@ def test_gpt2_and_neox_have_one_and_every_state_avoids_its_direction() -> None:
 
 
 def test_a_norm_that_does_not_centre_is_none() -> None:
-    config = transformers.LlamaConfig(
-        vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, **IDS_
-    )
-    model = transformers.LlamaForCausalLM(config).eval()
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, **IDS_)).eval()
     assert final_layer_norm(model, model.lm_head, IDS) is None
 
 

@@ -1,6 +1,7 @@
 """A GGUF file as a model: where its table and head lie, what its tokens are, and what is said of quantised rows."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,13 +20,7 @@ HEAD = np.random.default_rng(1).standard_normal((V, D)).astype("f4")
 
 
 def planted(
-    path: Path,
-    tensors: dict[str, np.ndarray],
-    *,
-    arch: str = "llama",
-    tokens: int = V,
-    quantised: bool = False,
-    **keys: bool,
+    path: Path, tensors: Any, *, arch: str = "llama", tokens: int = V, quantised: bool = False, **keys: Any
 ) -> Path:
     kind = Q8 if quantised else None
     content = {name: (gguf.quants.quantize(value, Q8) if quantised else value, kind) for name, value in tensors.items()}
@@ -33,25 +28,31 @@ def planted(
     return write_gguf(path, content, arch=arch, tokens=[f"▁{index}" for index in range(tokens)], keys=told)
 
 
+def names(spec: str | Path) -> list[str]:
+    return [name for name, _ in open_subjects(spec).rows]
+
+
 def test_table_and_head_with_their_tokens(tmp_path: Path) -> None:
-    path = planted(
-        tmp_path / "x.gguf", {"token_embd.weight": TABLE, "output.weight": HEAD, "blk.0.attn_q.weight": TABLE[:D]}
-    )
+    tensors = {"token_embd.weight": TABLE, "output.weight": HEAD, "blk.0.attn_q.weight": TABLE[:D]}
+    path = planted(tmp_path / "x.gguf", tensors)
     found = open_subjects(path)
-    assert [name for name, _ in found.rows] == ["input", "head"]
-    assert found.notes == ()
+    assert (names(path), names(f"{path}#output.weight"), found.notes) == (["input", "head"], ["head"], ())
     for (_, rows), expected in zip(found.rows, (TABLE, HEAD), strict=True):
         assert np.array_equal(rows.read(0, V), expected)
         assert list(rows.labels or ()) == [f"▁{index}" for index in range(V)]
     assert uncone.open_rows(f"{path}#blk.0.attn_q.weight").labels is None
-    assert [name for name, _ in open_subjects(f"{path}#output.weight").rows] == ["head"]
+    with pytest.raises(InputError, match=r"expected one matrix of .*, got the whole model: say .*x\.gguf#input"):
+        uncone.open_rows(path)
 
 
-def test_a_missing_head_is_the_table(tmp_path: Path) -> None:
-    path = planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE})
-    assert [name for name, _ in open_subjects(path).rows] == ["input", "head"]
+@pytest.mark.parametrize("keys", [{}, {"split__no": 0, "split__count": 1}], ids=["whole", "of one part"])
+def test_a_missing_head_is_the_table(tmp_path: Path, keys: dict[str, int]) -> None:
+    path = planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE}, **keys)
+    assert names(path) == names(tmp_path) == ["input", "head"]
     assert "is tied to the token table" in open_subjects(path).notes[0]
     assert np.array_equal(uncone.open_rows(f"{path}#head").read(0, V), TABLE)
+    blob = path.rename(tmp_path / "blob")  # known by what is in it
+    assert uncone.open_rows(f"{blob}#input").shape == (V, D)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +61,8 @@ def test_a_missing_head_is_the_table(tmp_path: Path) -> None:
 )
 def test_an_encoder_has_no_head(tmp_path: Path, arch: str, keys: dict[str, bool]) -> None:
     path = planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE}, arch=arch, **keys)
-    assert [name for name, _ in open_subjects(path).rows] == ["input"]
-    assert open_subjects(path).notes == (
-        f"{arch} is an encoder: the GGUF file holds no output head over the vocabulary",
-    )
+    why = f"{arch} is an encoder: the GGUF file holds no output head over the vocabulary"
+    assert (names(path), open_subjects(path).notes) == (["input"], (why,))
     with pytest.raises(InputError, match=r"expected a model with an output head, got .*; its token table is .*#input"):
         uncone.open_rows(f"{path}#head")
 
@@ -87,56 +86,26 @@ def test_a_diagnosis_reads_a_quantised_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tokens", [V - 5, V + 5])
 def test_another_number_of_tokens_than_rows(tmp_path: Path, tokens: int) -> None:
-    labels = uncone.open_rows(
-        f"{planted(tmp_path / 'x.gguf', {'token_embd.weight': TABLE}, tokens=tokens)}#input"
-    ).labels
-    assert labels is not None
-    assert len(labels) == V
-    assert labels[34] == "▁34"
-    assert (labels[-1] is None) == (tokens < V)
+    path = planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE}, tokens=tokens)
+    labels = uncone.open_rows(f"{path}#input").labels or ()
+    assert (len(labels), labels[34], labels[-1] is None) == (V, "▁34", tokens < V)
 
 
-def test_a_file_is_known_by_what_is_in_it(tmp_path: Path) -> None:
-    path = planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE}).rename(tmp_path / "blob")
-    assert uncone.open_rows(f"{path}#input").shape == (V, D)
-
-
-def test_a_folder_of_one_file_is_opened_and_one_of_several_is_not(tmp_path: Path) -> None:
+def test_a_folder_of_several_files_and_a_file_that_is_none(tmp_path: Path) -> None:
     planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE})
-    assert [name for name, _ in open_subjects(tmp_path).rows] == ["input", "head"]
-    (tmp_path / "y.gguf").write_bytes(b"")
-    with pytest.raises(
-        InputError, match=r"expected one GGUF model in .*, got 2 \('x\.gguf', 'y\.gguf'\): give the file"
-    ):
+    (tmp_path / "y.gguf").write_bytes(b"hello")
+    with pytest.raises(InputError, match=r"one GGUF model in .*, got 2 \('x\.gguf', 'y\.gguf'\): give the file"):
         open_subjects(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(InputError, match=r"got 'x\.gguf', 'y\.gguf': give the file, .*x\.gguf"):
         open_subjects(tmp_path)
+    with pytest.raises(InputError, match="expected a GGUF file"):
+        open_subjects(tmp_path / "y.gguf")
 
 
 def test_a_file_without_a_table(tmp_path: Path) -> None:
     path = planted(tmp_path / "x.gguf", {"blk.0.attn_q.weight": TABLE})
-    with pytest.raises(
-        UnsupportedModel,
-        match=r"no tensor 'token_embd\.weight' in .*: give a model with a token table, or .*'blk\.0\.attn_q",
-    ):
+    message = r"no tensor 'token_embd\.weight' in .*: give a model with a token table, or .*'blk\.0\.attn_q"
+    with pytest.raises(UnsupportedModel, match=message):
         open_subjects(path)
     assert uncone.open_rows(f"{path}#blk.0.attn_q.weight").shape == (V, D)
-
-
-def test_a_model_split_into_one_part_is_whole(tmp_path: Path) -> None:
-    path = planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE}, split__no=0, split__count=1)
-    assert [name for name, _ in open_subjects(path).rows] == ["input", "head"]
-
-
-def test_the_whole_model(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"expected one matrix of the model .*, got the whole model: say .*x\.gguf#input"
-    ):
-        uncone.open_rows(planted(tmp_path / "x.gguf", {"token_embd.weight": TABLE}))
-
-
-def test_no_gguf(tmp_path: Path) -> None:
-    (tmp_path / "x.gguf").write_bytes(b"hello")
-    with pytest.raises(InputError, match="expected a GGUF file"):
-        open_subjects(tmp_path / "x.gguf")

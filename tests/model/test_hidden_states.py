@@ -1,6 +1,7 @@
 """States of every layer, summed as they come: against storing everything, however they are batched, cut and resumed."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,38 +30,44 @@ WORDS = ["the", "cat", "sat", "on", "mat", "dog", "saw", "log", "a", "man", "and
 FRAME = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
-@pytest.fixture
-def lines(tmp_path: Path) -> Path:
-    random = np.random.default_rng(0)
-    text = [" ".join(random.choice(WORDS, random.integers(1, 40))) for _ in range(120)]
-    (tmp_path / "lines.txt").write_text("\n".join(text) + "\n")
-    return tmp_path / "lines.txt"
-
-
-@pytest.fixture
-def bert(tmp_path: Path) -> Path:
-    """A random masked model whose tokenizer frames a text, with a table of unequal columns."""
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random masked model in bert/ whose tokenizer frames a text, with a table of unequal columns; and lines.txt."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-    config = transformers.BertConfig(
-        vocab_size=len(FRAME + WORDS),
-        hidden_size=16,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=40,
-        initializer_range=0.5,
-    )
-    model, path = transformers.BertForMaskedLM(config).eval(), tmp_path / "bert"
-    model.save_pretrained(path)
+    place, random = tmp_path_factory.mktemp("states"), np.random.default_rng(0)
+    text = [" ".join(random.choice(WORDS, random.integers(1, 40))) for _ in range(120)]
+    (place / "lines.txt").write_text("\n".join(text) + "\n")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
+    sizes |= {"vocab_size": len(FRAME + WORDS), "max_position_embeddings": 40}
+    torch.manual_seed(0)
+    model = transformers.BertForMaskedLM(transformers.BertConfig(**sizes, initializer_range=0.5))
+    model.eval().save_pretrained(place / "bert")
     tokenizer = Tokenizer(models.WordPiece({w: i for i, w in enumerate(FRAME + WORDS)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.add_special_tokens(FRAME)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    tokenizer.save(str(path / "tokenizer.json"))
-    return path
+    tokenizer.save(str(place / "bert" / "tokenizer.json"))
+    return place
+
+
+@pytest.fixture(scope="module")
+def whole(place: Path) -> LayerStates:
+    return hidden_states_of(place / "bert", open_texts(place / "lines.txt"), width=None)
+
+
+@pytest.fixture
+def lines(place: Path, tmp_path: Path) -> Path:
+    """A copy that may be changed."""
+    return Path(shutil.copy2(place / "lines.txt", tmp_path))
+
+
+@pytest.fixture
+def bert(place: Path, tmp_path: Path) -> Path:
+    """A copy that may be changed."""
+    return Path(shutil.copytree(place / "bert", tmp_path / "bert"))
 
 
 def _decoder(path: Path, name: str, **config: Any) -> Path:
@@ -71,11 +78,10 @@ def _decoder(path: Path, name: str, **config: Any) -> Path:
 
 def _stored(path: Path, lines: Path, longest: int) -> list[np.ndarray[Any, Any]]:
     """The states of each layer of the encoder by transformers, each sequence alone, without its frame."""
-    model = transformers.AutoModelForMaskedLM.from_pretrained(path).eval()
-    found = open_layered(path)
+    model, tokenizer = transformers.AutoModelForMaskedLM.from_pretrained(path).eval(), open_layered(path).tokenizer
     kept = list[tuple[torch.Tensor, ...]]()
     for line in lines.read_text().splitlines():
-        ids = found.tokenizer.encode(line, add_special_tokens=False).ids
+        ids = tokenizer.encode(line, add_special_tokens=False).ids
         for part in np.array_split(ids, -(-len(ids) // (longest - 2))):
             with torch.no_grad():
                 out = model(torch.tensor([[2, *part.tolist(), 3]]), output_hidden_states=True)
@@ -84,40 +90,30 @@ def _stored(path: Path, lines: Path, longest: int) -> list[np.ndarray[Any, Any]]
     return [torch.cat(layer).double().numpy() for layer in zip(*kept, strict=True)]
 
 
-def test_an_encoders_sums_are_those_of_all_states_stored(bert: Path, lines: Path) -> None:
-    found = hidden_states_of(bert, open_texts(lines), width=None)
-    assert found.layers == ("embeddings", "layer 1", "layer 2", "layer 3", "before the head")
-    assert not found.causal
-    assert found.read == 4
-    assert found.head is not None
-    stored = _stored(bert, lines, 36)
-    for x, m in zip(stored, found.moments, strict=True):
-        assert m.n == len(x) == found.tokens
+def test_an_encoders_sums_are_those_of_all_states_stored(place: Path, whole: LayerStates) -> None:
+    assert whole.layers == ("embeddings", "layer 1", "layer 2", "layer 3", "before the head")
+    assert (whole.causal, whole.read) == (False, 4)
+    stored = _stored(place / "bert", place / "lines.txt", 36)
+    for x, m in zip(stored, whole.moments, strict=True):
+        assert m.n == len(x) == whole.tokens
         np.testing.assert_allclose(m.mean(), x.mean(0), atol=1e-5)
         np.testing.assert_allclose(m.covariance(), np.cov(x.T), atol=1e-4)
         np.testing.assert_allclose(m.unit_sums()[0], (x / np.linalg.norm(x, axis=1, keepdims=True)).sum(0), atol=1e-2)
-    assert found.apart[0, 0] == 2 * found.sequences
-    assert found.apart[1, 0] == 0
-    assert found.counts[2] == found.counts[3] == found.sequences
-    assert int(found.counts.sum()) == found.tokens + 2 * found.sequences
-    assert any("longer than 36 ids" in note for note in found.notes)
+    assert whole.apart[:, 0].tolist() == [2 * whole.sequences, 0]
+    assert whole.counts[2] == whole.counts[3] == whole.sequences
+    assert int(whole.counts.sum()) == whole.tokens + 2 * whole.sequences
+    assert any("longer than 36 ids" in note for note in whole.notes)
 
 
-def test_the_head_makes_the_models_logits_of_what_it_reads(bert: Path, lines: Path) -> None:
-    head = hidden_states_of(bert, open_texts(lines), most=200).head
+def test_the_head_makes_the_models_logits_of_what_it_reads(place: Path, whole: LayerStates) -> None:
+    head, ids, found = whole.head, torch.tensor([[2, 7, 8, 9, 3]]), open_layered(place / "bert")
     assert head is not None
-    assert head.cap is None
-    assert head.scale == 1.0
-    model = transformers.AutoModelForMaskedLM.from_pretrained(bert).eval()
-    ids = torch.tensor([[2, 7, 8, 9, 3]])
-    found = open_layered(bert)
+    assert (head.cap, head.scale) == (None, 1.0)
     with torch.no_grad():
         states = found.states(ids, torch.ones_like(ids))[4]
-        own = model(ids).logits
-    assert head.bias is not None
-    torch.testing.assert_close(
-        states @ torch.from_numpy(head.weight.T) + torch.from_numpy(head.bias), own, atol=1e-5, rtol=1e-5
-    )
+        own = transformers.AutoModelForMaskedLM.from_pretrained(place / "bert").eval()(ids).logits
+    ours = states @ torch.from_numpy(head.weight.T) + torch.from_numpy(head.bias)
+    torch.testing.assert_close(ours, own, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel", "LlamaForCausalLM", "OPTForCausalLM", "GPTNeoXForCausalLM"])
@@ -134,16 +130,15 @@ def test_a_decoders_layers_are_before_and_after_its_final_norm(tmp_path: Path, l
     assert not torch.allclose(last, normed)
     assert found._norm is not None
     torch.testing.assert_close(found._norm(last), normed)
-    torch.testing.assert_close(normed @ found._head.weight.T, own, atol=1e-4, rtol=1e-4)  # type: ignore[union-attr]
+    torch.testing.assert_close(normed @ found.linear.weight.T, own, atol=1e-4, rtol=1e-4)  # type: ignore[union-attr]
     states = hidden_states_of(path, open_texts(lines), width=None)
     assert states.apart[1, 0] >= states.sequences  # what stands first in a window
     assert states.tokens + states.apart[:, 0].sum() == states.counts.sum()
 
 
 @pytest.mark.parametrize("batch", [1, 50, 10**6])
-def test_neither_batches_nor_padding_change_the_sums(bert: Path, lines: Path, batch: int) -> None:
-    whole = hidden_states_of(bert, open_texts(lines), width=None)
-    other = hidden_states_of(bert, open_texts(lines), width=None, batch=batch)
+def test_neither_batches_nor_padding_change_the_sums(place: Path, whole: LayerStates, batch: int) -> None:
+    other = hidden_states_of(place / "bert", open_texts(place / "lines.txt"), width=None, batch=batch)
     for a, b in zip(whole.moments, other.moments, strict=True):
         np.testing.assert_allclose(a.covariance(), b.covariance(), atol=1e-5)
     np.testing.assert_array_equal(whole.sample.ids, other.sample.ids)
@@ -208,24 +203,24 @@ def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(
 @pytest.mark.usefixtures("short")
 def test_a_file_of_another_run_is_refused(bert: Path, lines: Path, tmp_path: Path) -> None:
     state = tmp_path / "sums"
+
+    def refused(message: str, **options: Any) -> None:
+        with pytest.raises(InputError, match=message):
+            hidden_states_of(bert, open_texts(lines), resume=state, **options)
+
     hidden_states_of(bert, open_texts(lines), resume=state)
-    with pytest.raises(InputError, match="expected the states of this model and text, got those of others"):
-        hidden_states_of(bert, open_texts(lines), sample=77, resume=state)
+    refused("expected the states of this model and text, got those of others", sample=77)
     for path in (lines, bert / "model.safetensors"):  # written again, of the same size
         kept, before = path.stat(), path.read_bytes()
         path.write_bytes(before[:-1] + b"!")
-        with pytest.raises(InputError, match="expected the states of this model and text"):
-            hidden_states_of(bert, open_texts(lines), resume=state)
+        refused("expected the states of this model and text")
         path.write_bytes(before)
         os.utime(path, ns=(kept.st_atime_ns, kept.st_mtime_ns))
     own = state.read_bytes()
     state.write_bytes(own.replace(b"uncone.hidden_states/3", b"uncone.hidden_states/2"))
-    with pytest.raises(InputError, match=r"got .* of format 'uncone.hidden_states/2': remove it, or resume"):
-        hidden_states_of(bert, open_texts(lines), resume=state)
-    state.write_bytes(own)
-    state.write_bytes(state.read_bytes()[:-9])
-    with pytest.raises(InputError, match=r"expected sums of hidden states, got .* which cannot be read"):
-        hidden_states_of(bert, open_texts(lines), resume=state)
+    refused(r"got .* of format 'uncone.hidden_states/2': remove it, or resume")
+    state.write_bytes(own[:-9])
+    refused(r"expected sums of hidden states, got .* which cannot be read")
 
 
 @pytest.mark.usefixtures("short")
@@ -255,24 +250,22 @@ def test_no_edited_file_is_gone_on_with(bert: Path, lines: Path, tmp_path: Path)
 
 
 @pytest.mark.usefixtures("short")
-def test_a_run_stops_once_intervals_are_narrow(bert: Path, lines: Path) -> None:
+def test_a_run_stops_once_intervals_are_narrow(place: Path, lines: Path) -> None:
     lines.write_text(4 * lines.read_text())
-    whole, narrow = (hidden_states_of(bert, open_texts(lines), width=width) for width in (None, 0.5))
-    assert not whole.stopped
-    assert narrow.stopped
-    assert narrow.tokens < whole.tokens
-    assert narrow.tokens >= 20 * 16  # spectra need rows
+    whole, narrow = (hidden_states_of(place / "bert", open_texts(lines), width=width) for width in (None, 0.5))
+    assert (whole.stopped, narrow.stopped) == (False, True)
+    assert 20 * 16 <= narrow.tokens < whole.tokens  # spectra need rows
     assert all(one is not None and one[1] - one[0] < 0.5 for one in narrow.intervals)
 
 
-def test_no_more_tokens_than_asked_for(bert: Path, lines: Path, tmp_path: Path) -> None:
-    assert 0 < hidden_states_of(bert, open_texts(lines), most=100).tokens <= 100
+def test_no_more_tokens_than_asked_for(place: Path, tmp_path: Path) -> None:
+    assert 0 < hidden_states_of(place / "bert", open_texts(place / "lines.txt"), most=100).tokens <= 100
     (tmp_path / "long.txt").write_text("the cat sat on the mat")
-    assert hidden_states_of(bert, open_texts(tmp_path / "long.txt"), most=4).tokens == 4
+    assert hidden_states_of(place / "bert", open_texts(tmp_path / "long.txt"), most=4).tokens == 4
 
 
-def test_the_sample_is_whole_segments_and_bounded(bert: Path, lines: Path) -> None:
-    found = hidden_states_of(bert, open_texts(lines), width=None, sample=300).sample
+def test_the_sample_is_whole_segments_and_bounded(place: Path, whole: LayerStates) -> None:
+    found = hidden_states_of(place / "bert", open_texts(place / "lines.txt"), width=None, sample=300).sample
     assert 300 <= len(found.ids) < 300 + SEGMENT
     assert found.layers[0].shape == (len(found.ids), 16)
     assert (np.diff(found.segments) >= 0).all()
@@ -280,16 +273,14 @@ def test_the_sample_is_whole_segments_and_bounded(bert: Path, lines: Path) -> No
         own = found.segments == segment
         assert len(set(found.sequences[own])) == 1
         assert (np.diff(found.positions[own]) == 1).all()
-    every = hidden_states_of(bert, open_texts(lines), width=None, sample=10**6)
-    assert len(every.sample.ids) == every.tokens
+    assert len(whole.sample.ids) == whole.tokens
 
 
 def test_giant_states_stand_apart(tmp_path: Path, lines: Path) -> None:
     """Of one token the table has a row a thousand times as long: a sink wherever it stands."""
     path = _decoder(tmp_path / "m", "LlamaForCausalLM")
     plain = hidden_states_of(path, open_texts(lines), width=None)
-    giant = int(np.argsort(plain.counts)[-2])
-    model = transformers.AutoModelForCausalLM.from_pretrained(path)
+    giant, model = int(np.argsort(plain.counts)[-2]), transformers.AutoModelForCausalLM.from_pretrained(path)
     with torch.no_grad():
         model.get_input_embeddings().weight[giant] *= 1000
     model.save_pretrained(path)
@@ -310,26 +301,25 @@ def _no_memory(most: int) -> Callable[..., list[torch.Tensor]]:
 
 
 def test_without_memory_batches_are_halved_and_it_is_said(
-    bert: Path, lines: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, whole: LayerStates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = hidden_states_of(bert, open_texts(lines), width=None)
     with monkeypatch.context() as patched:
         patched.setattr(LayeredModel, "states", _no_memory(10))
-        found = hidden_states_of(bert, open_texts(lines), width=None)
+        found = hidden_states_of(place / "bert", open_texts(place / "lines.txt"), width=None)
     assert any("had no memory for a batch" in note for note in found.notes)
     np.testing.assert_allclose(found.moments[3].covariance(), whole.moments[3].covariance(), atol=1e-5)
     monkeypatch.setattr(LayeredModel, "states", _no_memory(0))
     with pytest.raises(UndefinedMeasure, match=r"expected memory for a sequence of \d+ ids, got none"):
-        hidden_states_of(bert, open_texts(lines))
+        hidden_states_of(place / "bert", open_texts(place / "lines.txt"))
 
 
-def test_bfloat16_is_near(bert: Path, lines: Path) -> None:
-    whole, narrow = (hidden_states_of(bert, open_texts(lines), dtype=name) for name in (None, "bfloat16"))
+def test_bfloat16_is_near(place: Path, whole: LayerStates) -> None:
+    narrow = hidden_states_of(place / "bert", open_texts(place / "lines.txt"), dtype="bfloat16")
     for a, b in zip(whole.moments, narrow.moments, strict=True):
         np.testing.assert_allclose(a.mean(), b.mean(), atol=0.1)
         assert (a.mean() != b.mean()).all()
     with pytest.raises(InputError, match="expected a dtype to run the model in, got 'int3'"):
-        hidden_states_of(bert, open_texts(lines), dtype="int3")
+        hidden_states_of(place / "bert", open_texts(place / "lines.txt"), dtype="int3")
 
 
 def test_bad_input_is_refused(bert: Path, lines: Path, tmp_path: Path) -> None:

@@ -49,38 +49,33 @@ def test_the_models_own_loss_follows(tmp_path: Path, name: str) -> None:
     assert int(found.windows.max()) + 1 == len(losses)
 
 
-def test_no_more_tokens_than_asked_for(tmp_path: Path) -> None:
+def test_no_more_tokens_than_asked_for_and_a_file_is_one_text(tmp_path: Path) -> None:
     _saved(tmp_path, "GPT2LMHeadModel")
     whole, some = states_of(tmp_path, ENDS), states_of(tmp_path, ENDS, most=70)
     assert len(some.states) == len(some.labels) == 70
     assert torch.allclose(some.states, whole.states[:70], atol=1e-5)
-
-
-def test_a_text_file_is_read_as_one_text(tmp_path: Path) -> None:
-    _saved(tmp_path, "GPT2LMHeadModel")
     (tmp_path / "text.txt").write_text(TEXT)
     from_file, from_list = states_of(tmp_path, tmp_path / "text.txt"), states_of(tmp_path, [TEXT])
     assert torch.equal(from_file.labels, from_list.labels)
 
 
-def test_what_is_no_causal_model_is_refused(tmp_path: Path) -> None:
-    _saved(tmp_path, "BertForMaskedLM")
-    with pytest.raises(UnsupportedModel, match="causal model"):
-        states_of(tmp_path, ENDS)
-
-
-def test_too_little_text_is_refused(tmp_path: Path) -> None:
-    _saved(tmp_path, "GPT2LMHeadModel")
-    with pytest.raises(InputError, match="at least three tokens"):
-        states_of(tmp_path, ["the"[:1]])
-    with pytest.raises(InputError, match="predict at least 2"):
-        states_of(tmp_path, ENDS, most=1)
-
-
-def test_a_model_without_tokenizer_is_refused(tmp_path: Path) -> None:
-    drifted("GPT2LMHeadModel").save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="tokenizer"):
-        states_of(tmp_path, ENDS)
+@pytest.mark.parametrize(
+    ("name", "texts", "most", "error", "message"),
+    [
+        ("BertForMaskedLM", ENDS, 9, UnsupportedModel, "causal model"),
+        ("GPT2LMHeadModel", ["t"], 9, InputError, "at least three tokens"),
+        ("GPT2LMHeadModel", ENDS, 1, InputError, "predict at least 2"),
+        ("without tokenizer", ENDS, 9, InputError, "tokenizer"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(
+    tmp_path: Path, name: str, texts: list[str], most: int, error: type[Exception], message: str
+) -> None:
+    _saved(tmp_path, "GPT2LMHeadModel" if " " in name else name)
+    if " " in name:
+        (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(error, match=message):
+        states_of(tmp_path, texts, most=most)
 
 
 def test_states_of_a_run_in_bfloat16_are_near(tmp_path: Path) -> None:

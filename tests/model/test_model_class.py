@@ -17,17 +17,14 @@ pytest.importorskip("transformers")
 pytestmark = pytest.mark.slow
 
 V, D = 32, 8
+SIZES = {"hidden_size": D, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
     "vocab_size": V,
-    "hidden_size": D,
-    "intermediate_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
     "num_key_value_heads": 1,
-    "tie_word_embeddings": False,
-}
+} | SIZES
+LLAMA |= {"tie_word_embeddings": False}
 PAIR = {"model.embed_tokens.weight": (V, D), "lm_head.weight": (V, D)}
 
 
@@ -60,18 +57,14 @@ def test_a_head_that_the_checkpoint_lacks_is_no_head(plant):
 
 
 def test_a_table_that_the_checkpoint_lacks_is_refused_with_a_way_out(plant):
-    with pytest.raises(
-        UnsupportedModel,
-        match=r"loaded unchanged as the token table of LlamaForCausalLM .*embed_tokens.*#foo: there are 'foo'",
-    ):
-        find_places(opened(plant, LLAMA, {"foo": (V, D), "bar": (D, D)} | {"lm_head.bias": (V,)}))
+    message = r"loaded unchanged as the token table of LlamaForCausalLM .*embed_tokens.*#foo: there are 'foo'"
+    with pytest.raises(UnsupportedModel, match=message):
+        find_places(opened(plant, LLAMA, {"foo": (V, D), "bar": (D, D), "lm_head.bias": (V,)}))
 
 
 def test_a_config_of_another_model_is_told_from_the_shapes(plant):
-    with pytest.raises(
-        InputError,
-        match=r"makes 'model\.embed_tokens\.weight' \[32, 16\], the file has \[32, 8\].*open .*#model\.embed_tokens",
-    ):
+    message = r"makes 'model\.embed_tokens\.weight' \[32, 16\], the file has \[32, 8\].*open .*#model\.embed_tokens"
+    with pytest.raises(InputError, match=message):
         find_places(opened(plant, LLAMA | {"hidden_size": 16}))
 
 
@@ -119,20 +112,19 @@ def test_settings_that_do_not_move_the_table_are_ignored(plant, more):
 
 
 @pytest.mark.parametrize(
-    "more",
+    ("key", "value"),
     [
-        {"hidden_size": "eight"},
-        {"hidden_size": -8},
-        {"num_attention_heads": 0},
-        {"dtype": "float99"},
-        {"hidden_act": "none"},
+        ("hidden_size", "eight"),
+        ("hidden_size", -8),
+        ("num_attention_heads", 0),
+        ("dtype", "float99"),
+        ("hidden_act", "none"),
     ],
 )
-def test_a_config_that_cannot_be_built_is_refused_in_one_line(plant, more):
-    with pytest.raises(
-        UnsupportedModel, match=r"transformers cannot build LlamaForCausalLM from .*config\.json \(\w+"
-    ) as raised:
-        locate(opened(plant, LLAMA | more))
+def test_a_config_that_cannot_be_built_is_refused_in_one_line(plant, key, value):
+    message = r"transformers cannot build LlamaForCausalLM from .*config\.json \(\w+"
+    with pytest.raises(UnsupportedModel, match=message) as raised:
+        locate(opened(plant, LLAMA | {key: value}))
     assert "\n" not in str(raised.value)
 
 
@@ -156,16 +148,9 @@ def test_absurd_counts_are_refused_at_once(plant, more, message):
 def test_a_constructor_that_does_not_end_is_stopped(plant, monkeypatch):
     """ALBERT makes `inner_group_num` layers in each of `num_hidden_groups` groups; no list of such names is ever complete."""
     monkeypatch.setattr("uncone.model.model_class._MOST_PARTS", 1000)
-    config = {
-        "architectures": ["AlbertForMaskedLM"],
-        "model_type": "albert",
-        "inner_group_num": 2**31 - 1,
-        "hidden_size": 64,
-    }
-    with pytest.raises(
-        InputError, match=r"expected a model of at most 1000 modules and parameters in config\.json, got more"
-    ):
-        locate(opened(plant, config))
+    config = {"architectures": ["AlbertForMaskedLM"], "model_type": "albert", "inner_group_num": 2**31 - 1}
+    with pytest.raises(InputError, match=r"at most 1000 modules and parameters in config\.json, got more"):
+        locate(opened(plant, config | {"hidden_size": 64}))
     torch.nn.Sequential(*(torch.nn.Linear(1, 1) for _ in range(600)))  # the bound ends with the construction
 
 
@@ -176,14 +161,9 @@ def test_the_largest_real_configs_pass():
 
 def test_a_big_model_is_built_without_its_weights(plant):
     """A 70-billion-parameter config: shapes are checked, so the planted tensors make it end in an InputError, quickly."""
-    config = LLAMA | {
-        "hidden_size": 8192,
-        "intermediate_size": 28672,
-        "num_hidden_layers": 80,
-        "num_attention_heads": 64,
-    }
+    big = {"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64}
     with pytest.raises(InputError, match=r"\[32, 8192\], the file has \[32, 8\]"):
-        locate(opened(plant, config))
+        locate(opened(plant, LLAMA | big))
 
 
 def test_transformers_is_kept_quiet_and_its_settings_are_given_back(plant, capfd, caplog):
@@ -198,9 +178,7 @@ def test_transformers_is_kept_quiet_and_its_settings_are_given_back(plant, capfd
 
 
 def test_nothing_is_printed_in_a_fresh_process_with_warnings_as_errors(plant):
-    directory = plant(LLAMA | {"bos_token_id": 10**6}, PAIR)
-    code = (
-        f"from uncone.model import find_places, open_model_files as o; assert find_places(o({str(directory)!r})).head"
-    )
+    directory = str(plant(LLAMA | {"bos_token_id": 10**6}, PAIR))
+    code = f"from uncone.model import find_places, open_model_files as o; assert find_places(o({directory!r})).head"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

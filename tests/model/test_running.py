@@ -34,37 +34,33 @@ def test_a_model_runs_as_it_was_saved(tmp_path):
     assert load_model(open_model_files(tmp_path / "m"), dtype=torch.float64).dtype == torch.float64
 
 
-def test_a_config_that_its_files_cannot_fill_allocates_nothing(tmp_path):
-    saved(tmp_path / "m", "LlamaForCausalLM")
-    edited(tmp_path / "m", hidden_size=2**18, vocab_size=2**18)  # 256 GiB for the table alone
-    with pytest.raises(
-        InputError,
-        match=r"expected weights for the model that config\.json of .* numbers, got \d+: they belong to different",
-    ):
-        load_model(open_model_files(tmp_path / "m"))
+EVIL = {"architectures": ["EvilForCausalLM"], "auto_map": {"AutoModelForCausalLM": "evil.EvilForCausalLM"}}
 
 
-def test_weights_that_are_missing_are_not_made_up(tmp_path):
-    saved(tmp_path / "m", "LlamaForCausalLM")
-    edited(tmp_path / "m", num_hidden_layers=3)
-    with pytest.raises(InputError, match=r"got none that fit for 'model\.layers\.2.*they would be random"):
-        load_model(open_model_files(tmp_path / "m"))
-
-
-def test_classes_that_transformers_does_not_know_are_not_run(tmp_path):
-    saved(tmp_path / "m", "LlamaForCausalLM")
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        # 256 GiB for the table alone
+        (
+            {"hidden_size": 2**18, "vocab_size": 2**18},
+            InputError,
+            r"that config\.json of .* got \d+: they belong to diff",
+        ),
+        ({"num_hidden_layers": 3}, InputError, r"got none that fit for 'model\.layers\.2.*they would be random"),
+        (EVIL, UnsupportedModel, "code that comes with a model is never run"),
+    ],
+)
+def test_what_does_not_fit_its_files_is_refused_before_it_is_loaded(tmp_path, changes, error, message):
+    edited(saved(tmp_path / "m", "LlamaForCausalLM"), **changes)
     (tmp_path / "m" / "evil.py").write_text("raise SystemExit('run')")
-    edited(tmp_path / "m", architectures=["EvilForCausalLM"], auto_map={"AutoModelForCausalLM": "evil.EvilForCausalLM"})
-    with pytest.raises(UnsupportedModel, match="code that comes with a model is never run"):
+    with pytest.raises(error, match=message):
         load_model(open_model_files(tmp_path / "m"))
 
 
 def test_settings_that_choose_other_files_or_kernels_are_left_out(tmp_path):
-    saved(tmp_path / "m", "LlamaForCausalLM")
-    edited(
-        tmp_path / "m", _attn_implementation="kernels-community/evil", auto_map={"AutoModelForCausalLM": "evil.Evil"}
-    )
-    assert load_model(open_model_files(tmp_path / "m")).config._attn_implementation == "eager"
+    path = saved(tmp_path / "m", "LlamaForCausalLM")
+    edited(path, _attn_implementation="kernels-community/evil", auto_map={"AutoModelForCausalLM": "evil.Evil"})
+    assert load_model(open_model_files(path)).config._attn_implementation == "eager"
 
 
 def test_what_ends_a_tie(tmp_path):
@@ -82,16 +78,8 @@ def test_what_ends_a_tie(tmp_path):
 
 
 def test_a_config_without_ties():
-    config = {
-        "tie_word_embeddings": True,
-        "text_config": {"a": 1},
-        "decoder": {"tie_word_embeddings": True},
-        "vision": {"b": 2},
-    }
-    assert without_ties(config) == {
-        "tie_word_embeddings": False,
-        "text_config": {"a": 1, "tie_word_embeddings": False},
-        "decoder": {"tie_word_embeddings": False},
-        "vision": {"b": 2},
-    }
+    tied, untied = {"tie_word_embeddings": True}, {"tie_word_embeddings": False}
+    config = {**tied, "text_config": {"a": 1}, "decoder": tied, "vision": {"b": 2}}
+    expected = {**untied, "text_config": {"a": 1, **untied}, "decoder": untied, "vision": {"b": 2}}
+    assert without_ties(config) == expected
     assert config["text_config"] == {"a": 1}

@@ -18,15 +18,17 @@ from uncone.model.open import open_subjects
 
 V, D = 16, 4
 TABLE = torch.arange(V * D, dtype=torch.float32).reshape(V, D)
-TRANSFORMER, STATIC = ("sentence_transformers.models.Transformer", "sentence_transformers.models.StaticEmbedding")
+TRANSFORMER, STATIC, BOW = (
+    f"sentence_transformers.models.{kind}" for kind in ("Transformer", "StaticEmbedding", "BoW")
+)
+OUT = ("../outside", "/etc", "a/../..", "..", "a\\b", "a\0b", "a" * 300)
 
 
 def modules(directory: Path, kind: str, folder: object, *others: str) -> Path:
     directory.mkdir(exist_ok=True)
+    pooling = "sentence_transformers.models.Pooling"
     listed = [{"idx": 0, "name": "0", "path": folder, "type": kind}]
-    listed += [
-        {"idx": 1, "name": "1", "path": other, "type": "sentence_transformers.models.Pooling"} for other in others
-    ]
+    listed += [{"idx": 1, "name": "1", "path": other, "type": pooling} for other in others]
     (directory / "modules.json").write_text(json.dumps(listed))
     return directory
 
@@ -39,12 +41,14 @@ def transformer(folder: Path, architecture: str = "BertModel", **settings: objec
     (folder / "vocab.txt").write_text("".join(f"t{index}\n" for index in range(V)))
 
 
+def words() -> Tokenizer:
+    return Tokenizer(WordLevel({f"w{index}": index for index in range(V)}, unk_token="w0"))
+
+
 def static(folder: Path, **tensors: torch.Tensor) -> None:
     folder.mkdir(exist_ok=True)
     save_file(tensors or {"embedding.weight": TABLE}, folder / "model.safetensors")
-    Tokenizer(WordLevel({f"w{index}": index for index in range(V)}, unk_token="w0")).save(
-        str(folder / "tokenizer.json")
-    )
+    words().save(str(folder / "tokenizer.json"))
 
 
 @pytest.mark.parametrize("folder", ["", ".", "0_Transformer"])
@@ -98,8 +102,7 @@ def test_what_sentence_transformers_saves_is_opened(tmp_path: Path, kind: str, m
     if kind == "static":
         from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-        words = Tokenizer(WordLevel({f"w{index}": index for index in range(V)}, unk_token="w0"))
-        model = library.SentenceTransformer(modules=[StaticEmbedding(words, embedding_weights=TABLE.numpy())])
+        model = library.SentenceTransformer(modules=[StaticEmbedding(words(), embedding_weights=TABLE.numpy())])
     else:
         model = library.SentenceTransformer(str(minilm), device="cpu")
     model.save(str(tmp_path / "model"))
@@ -112,15 +115,22 @@ def test_what_sentence_transformers_saves_is_opened(tmp_path: Path, kind: str, m
 class TestMessages:
     """Each says what was expected, what came and what to do."""
 
-    @pytest.mark.parametrize("folder", ["../outside", "/etc", "a/../..", "..", "a\\b", "a\0b", "a" * 300])
-    def test_a_folder_outside(self, tmp_path: Path, folder: str) -> None:
-        with pytest.raises(InputError, match=r"expected folders inside .* in modules\.json: do not trust it"):
-            open_subjects(modules(tmp_path, TRANSFORMER, folder))
-
-    @pytest.mark.parametrize("folder", ["0_Transformer", "a/b"])
-    def test_a_missing_folder(self, tmp_path: Path, folder: str) -> None:
-        with pytest.raises(InputError, match=f"names {folder}, which is missing: download"):
-            open_subjects(modules(tmp_path, TRANSFORMER, folder))
+    @pytest.mark.parametrize(
+        ("kind", "folder", "error", "message"),
+        [
+            *(
+                (TRANSFORMER, folder, InputError, r"expected folders inside .* in modules\.json: do not")
+                for folder in OUT
+            ),
+            (TRANSFORMER, "0_Transformer", InputError, "names 0_Transformer, which is missing: download"),
+            (TRANSFORMER, "a/b", InputError, "names a/b, which is missing: download"),
+            (BOW, "", UnsupportedModel, r"the first module of .* is a BoW without config\.json: .* open a matrix"),
+            (STATIC, "", InputError, "got none: download"),
+        ],
+    )
+    def test_a_module(self, tmp_path: Path, kind: str, folder: str, error: type[Exception], message: str) -> None:
+        with pytest.raises(error, match=message):
+            open_subjects(modules(tmp_path, kind, folder))
 
     @pytest.mark.parametrize(
         ("text", "message"),
@@ -138,22 +148,11 @@ class TestMessages:
         with pytest.raises(InputError, match=message):
             open_subjects(tmp_path)
 
-    def test_another_kind(self, tmp_path: Path) -> None:
-        with pytest.raises(
-            UnsupportedModel, match=r"the first module of .* is a BoW without config\.json: .* open a matrix"
-        ):
-            open_subjects(modules(tmp_path, "sentence_transformers.models.BoW", ""))
-
     def test_static_embeddings_without_a_table(self, tmp_path: Path) -> None:
         static(modules(tmp_path, STATIC, ""), other=TABLE)
-        with pytest.raises(
-            UnsupportedModel, match=r"no tensor 'embedding\.weight' or 'embeddings' in .*; there are 'other'"
-        ):
+        message = r"no tensor 'embedding\.weight' or 'embeddings' in .*; there are 'other'"
+        with pytest.raises(UnsupportedModel, match=message):
             open_subjects(tmp_path)
-
-    def test_no_weights(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="got none: download"):
-            open_subjects(modules(tmp_path, STATIC, ""))
 
 
 @given(st.binary(max_size=200))

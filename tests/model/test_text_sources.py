@@ -59,10 +59,9 @@ def test_documents_of_a_column(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["one", None, "two\nlines"], "n": [1, 2, 3]}), path)
     assert _pieces(path) == ["one", "", "two\nlines"]
-    with pytest.raises(InputError, match=r"expected text in 'n' of row 0 .* got int"):
-        _pieces(path, "#n")
-    with pytest.raises(InputError, match=r"no column 'body' in .*'text', 'n'|no column 'body'"):
-        _pieces(path, "#body")
+    for part, message in (("#n", r"expected text in 'n' of row 0 .* got int"), ("#body", "no column 'body'")):
+        with pytest.raises(InputError, match=message):
+            _pieces(path, part)
     path.write_bytes(b"PAR1 and nothing")
     with pytest.raises(InputError, match="as Parquet"):
         _pieces(path)
@@ -82,14 +81,12 @@ def test_a_text_of_any_shape_comes_back(text: str, piece: int, longest: int) -> 
 
 def test_bytes_that_are_no_utf8_are_told_with_their_position(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    path.write_bytes(b"x" * 99_999 + b"\n" + b"abc\xe9\n")
-    with pytest.raises(InputError, match=r"byte 0xe9 at position 100,003 of the text in .*a\.txt"):
-        _pieces(path)
+    for text, position in ((b"x" * 99_999 + b"\n" + b"abc\xe9\n", "100,003"), (b"\xef\xbb\xbfab\xe9", "5")):
+        path.write_bytes(text)
+        with pytest.raises(InputError, match=rf"byte 0xe9 at position {position} of the text in .*a\.txt"):
+            _pieces(path)
     path.write_bytes(b"\xef\xbb\xbfmarked\r\n")
     assert _pieces(path) == ["marked\n"]
-    path.write_bytes(b"\xef\xbb\xbfab\xe9")
-    with pytest.raises(InputError, match=r"byte 0xe9 at position 5 of the text"):
-        _pieces(path)
 
 
 @pytest.mark.parametrize("ending", [".gz", ".xz", ".zst"])

@@ -4,6 +4,7 @@ import gzip
 import inspect
 import json
 import lzma
+import os
 import re
 import shlex
 import shutil
@@ -55,7 +56,7 @@ def _fails(capsys: pytest.CaptureFixture[str], *arguments: str | Path, verb: str
 
 
 def _plain(argument: object) -> object:
-    return Path(argument) if isinstance(argument, str) and "/" in argument else argument
+    return Path(argument) if isinstance(argument, str | os.PathLike) and "/" in os.fspath(argument) else argument
 
 
 def test_a_cone_is_centred_and_the_gain_is_said(cone: Path, tmp_path: Path) -> None:
@@ -463,8 +464,8 @@ class TestTheCommand:
         step, data = Interval(0.1, 0.05, 0.15), tmp_path / "sets"
         data.mkdir()
 
-        def choose(spec: str, **options: object) -> Selection:
-            assert (spec, options["task"], options["data"]) == (str(cone), "sts", data)
+        def choose(spec: object, **options: object) -> Selection:
+            assert (str(spec), options["task"], options["data"]) == (str(cone), "sts", data)
             numbers = (50.0, {"whiten": step}, 90, 51.0, step, 80)
             return Selection("Told.", "cone", "sts", "spearman_cosine", chosen, "whiten", *numbers)
 

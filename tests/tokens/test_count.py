@@ -64,25 +64,29 @@ def test_no_file_is_replaced_and_none_taken_for_a_state(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.txt").write_text(_text(2_000))
-    out, part = tmp_path / "x.npy", tmp_path / "x.npy.part"
-    (tmp_path / "far.npy").write_bytes(b"vectors")
+    out, part, far = tmp_path / "x.npy", tmp_path / "x.npy.part", tmp_path / "far.npy"
+    far.write_bytes(b"vectors")
     arguments = (model, tmp_path / "a.txt", "--save", out)
+
+    def files() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+
+    exists, state = (
+        f"expected a new file, got {out} which exists",
+        "the state of an earlier count by this version of uncone",
+    )
     for file, make, message in (
-        (out, lambda: out.write_bytes(b"vectors"), f"expected a new file, got {out} which exists"),
-        (out, lambda: out.symlink_to(tmp_path / "far.npy"), f"expected a new file, got {out} which exists"),
-        (out, lambda: out.symlink_to(tmp_path / "nowhere"), f"expected a new file, got {out} which exists"),
-        (
-            part,
-            lambda: part.write_bytes(b"a download"),
-            f"the state of an earlier count by this version of uncone, got {part}",
-        ),
-        (part, lambda: part.symlink_to(tmp_path / "far.npy"), f"got {part} which cannot be read"),
+        (out, lambda: out.write_bytes(b"vectors"), exists),
+        (out, lambda: out.symlink_to(far), exists),
+        (out, lambda: out.symlink_to(tmp_path / "nowhere"), exists),
+        (part, lambda: part.write_bytes(b"a download"), f"{state}, got {part}"),
+        (part, lambda: part.symlink_to(far), f"got {part} which cannot be read"),
     ):
         make()
-        before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+        before = files()
         status, _, error = run_command("count", capsys, *arguments)
         assert (status, message in error, "--overwrite" in error) == (1, True, True), error
-        assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+        assert files() == before
         assert run_command("count", capsys, *arguments, "--overwrite")[0] == 0
         assert int(np.load(out).sum()) == 2_000
         assert not part.exists()
@@ -120,15 +124,12 @@ def test_a_foreign_part_stays_where_no_state_is_needed(model: Path, tmp_path: Pa
 
 def test_the_command(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_text(_text(20_000))
-    lines = [json.dumps({"body": line}) for line in _text(20_000, seed=1).splitlines()]
+    lines = (json.dumps({"body": line}) for line in _text(20_000, seed=1).splitlines())
     (tmp_path / "b.jsonl").write_text("\n".join(lines))
-    out, record = tmp_path / "counts.npy", tmp_path / "r.json"
-    texts = (tmp_path / "a.txt", f"{tmp_path}/b.jsonl#body")
+    out, record, texts = tmp_path / "counts.npy", tmp_path / "r.json", (tmp_path / "a.txt", f"{tmp_path}/b.jsonl#body")
     status, told, _ = run_command("count", capsys, model, *texts, "--save", out, "--json", record, "--no-words")
-    assert status == 0
-    assert "up 30% of the text" in " ".join(told.split())
+    assert (status, "up 30% of the text" in " ".join(told.split())) == (0, True)
     assert int(np.load(out).sum()) == 40_000
     assert TokenFrequencies.load(record).words is None
     status, _, error = run_command("count", capsys, model, texts[0], "--save", tmp_path / "counts.txt")
-    assert status == 1
-    assert "ends in .npy" in error
+    assert (status, "ends in .npy" in error) == (1, True)

@@ -24,10 +24,15 @@ def check_files(bound: BoundArguments) -> None:
     targets = [*files, *(_whole(Path(name)) for name in _given(bound, Role.OUT))]
     if not targets and not kept:
         return
-    specs, sources = _given(bound, Role.SPEC), [_whole(Path(name)) for name in _given(bound, Role.READ)]
-    if specs:
-        from uncone.model.open import check_targets_apart
+    sources = [_whole(Path(name)) for name in _given(bound, Role.READ)]
+    if _given(bound, Role.SPEC):
+        from uncone.model.open import check_targets_apart, open_spec
 
+        for name, value in bound.arguments.items():  # found here, so that the command need not find it again
+            if role_of(bound.signature.parameters[name]) is Role.SPEC and value is not None:
+                several = isinstance(value, tuple | list)
+                bound.arguments[name] = type(value)(map(open_spec, value)) if several else open_spec(value)
+        specs = _given(bound, Role.SPEC)
         check_targets_apart([*targets, *kept], specs, sources)
     else:
         check_apart([*targets, *kept], sources)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from uncone.diagnosis.record import Diagnosis
-from uncone.model.open import is_model, split
+from uncone.model.open import open_spec
 from uncone.records.parts import Finding
 from uncone.records.text import visible
 
@@ -146,13 +146,12 @@ def advice_for(spec: Any, name: str, editable: bool) -> Advice:
     `editable` says that `repair_tokens` takes the model. A path is written as `path_in_commands` says; there
     are no commands where it holds characters that are not what they look like.
     """
-    is_path = isinstance(spec, str | os.PathLike)
-    path, part = split(spec) if is_path else (None, None)
-    other: Kind = "vectors" if path is None or not is_model(path) else "tensor"
+    opened = open_spec(spec) if isinstance(spec, str | os.PathLike) else None
+    other: Kind = "vectors" if opened is None or not opened.is_model else "tensor"
     kind: Kind = "head" if name == "head" else "table" if name == "input" else other
-    if not is_path:
+    if opened is None:
         return Advice(kind)
-    text = path_in_commands(os.fspath(spec))
+    text, part = path_in_commands(opened.spec), opened.part
     if visible(text) != text:
         return Advice(kind, "")
     model = text if part is None else text[: -len(part) - 1]

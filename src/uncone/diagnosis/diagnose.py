@@ -67,7 +67,7 @@ def diagnose(
     opened = open_subjects(spec, skip_nonfinite=skip_nonfinite, progress=progress)
     reading = None
     if text is not None:
-        reading = begin(spec, text, counts=counts, tokens=tokens, reach=reach, progress=progress)
+        reading = begin(opened.spec, text, counts=counts, tokens=tokens, reach=reach, progress=progress)
         counts = reading.counts
         reading.read_layers(resume=resume, device=device, dtype=dtype)
     subjects = tuple(
@@ -79,7 +79,7 @@ def diagnose(
             counts,
             neighbours=neighbours,
             logits=reading.logits if reading is not None and name == "head" else None,
-            advice=advice_for(spec, name, opened.editable),
+            advice=advice_for(opened.spec, name, opened.editable),
             capped=opened.cap is not None,
         ).run()
         for name, rows in opened.rows

@@ -14,10 +14,9 @@ from typing import Any, Literal
 import torch
 
 from uncone.atomic import creatable
-from uncone.edits.proof import Run, compare, require, run, wide_product
+from uncone.edits.proof import ProofText, compare, proof_text, require, run, wide_product
 from uncone.edits.record import HeadEdit
 from uncone.edits.rounding import head_rows, rounding_errors
-from uncone.edits.texts import ProofText, proof_text
 from uncone.edits.tied import find_compensation, lookups, reads_token_types
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model import ModelFiles, find_places, rows_of
@@ -42,9 +41,8 @@ from uncone.tensors import blocks_of
 
 Tensor = torch.Tensor
 OTHERS = (
-    "Whatever reads raw logits, and not probabilities, sees them moved by a number for each position: "
-    "distillation by the squares of logits, scores of energy or of logsumexp, contrastive decoding without "
-    "a softmax."
+    "Whatever reads raw logits, and not probabilities, sees them moved by a number for each position: distillation by "
+    "the squares of logits, scores of energy or of logsumexp, contrastive decoding without a softmax."
 )
 _NO_EFFECT = (
     "No kind of rounding that was measured errs less on the centred head: for this model the edit helps cosines only."
@@ -64,7 +62,7 @@ _PROVEN_IN = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": t
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the copy holds, and `head`: where the centred rows stand in it."""
+    """What the copy holds."""
 
     way: Literal["untied", "folded", "parted"]
     tensors: Mapping[str, NewTensor]
@@ -93,8 +91,7 @@ def centred_copy(
         original, proven_in = original.float(), torch.float32
     head = linear_head(original)
     scale = invariant_map(original, head).scale
-    n = min(original.get_input_embeddings().num_embeddings, len(head.weight))
-    ids = proof_text(files, original, n, text)
+    ids = proof_text(files, original, min(original.get_input_embeddings().num_embeddings, len(head.weight)), text)
     before, is_tied = run(original, ids, tell=progress), bool(lookups(original))
     mean = _mean_row(rows_of(files, head_name))
     if is_tied and not untie:
@@ -102,7 +99,13 @@ def centred_copy(
         wide = torch.float64 if before.dtype in (torch.float32, torch.float64) else torch.float32
         original = load_model(files, dtype=wide)
         how = f"the whole original in {str(wide).removeprefix('torch.')}"
-        reference = _wide_run(original, ids, progress)
+        try:
+            reference = run(original, ids, tell=progress)
+        except UnsupportedModel as error:
+            raise UnsupportedModel(
+                "expected a model that also runs in a wider dtype, to measure its rounding, got one that does "
+                f"not ({error}): store the head apart with --untie (untie=True), whose proof needs no such run"
+            ) from error
         layout = _folded(files, original, ids, head_name, mean)
     else:  # the input of the head stays as it is, so only its product is in question
         alone = _Layout("untied", {head_name: shifted(files, head_name, -mean)}, head_name)
@@ -112,14 +115,15 @@ def centred_copy(
         del head
     del original
     with edited_copy(files, out, layout.tensors, beside=head_name, config=layout.config) as copy:
-        after = run(load_model(copy.files, dtype=proven_in), ids, tell=progress)
-        proof = compare(before, after, reference, text=ids.name, how=how)
+        proof = compare(
+            before, run(load_model(copy.files, dtype=proven_in), ids, tell=progress), reference, text=ids.name, how=how
+        )
         require(proof)
         sides = rows_of(files, head_name), rows_of(copy.files, layout.head)
         shapes, notes = (head_rows(sides[0]), head_rows(sides[1])), layout.notes
+        effects = rounding_errors(sides, mean, before.hidden, (shapes[0].largest, shapes[1].largest))
         if untie and not is_tied:
             notes += ("The head is a matrix of its own already: there was nothing to untie.",)
-        effects = rounding_errors(sides, mean, before.hidden, (shapes[0].largest, shapes[1].largest))
         if scale != 1:
             notes += (f"The model multiplies its logits by {scale:g}; that changes nothing of this.",)
         if all(effect.after >= effect.before for effect in effects):
@@ -145,7 +149,6 @@ def centred_copy(
 
 
 def _head_of(files: ModelFiles) -> str:
-    """The tensor that the head's rows are in."""
     places = find_places(files)
     if places.head is None:
         raise UnsupportedModel(f"expected a model with an output head in its files, got {files.path}: {places.why}")
@@ -158,28 +161,15 @@ def _head_of(files: ModelFiles) -> str:
     return places.head
 
 
-def _wide_run(model: Any, ids: ProofText, progress: Progress | None) -> Run:
-    try:
-        return run(model, ids, tell=progress)
-    except UnsupportedModel as error:
-        raise UnsupportedModel(
-            "expected a model that also runs in a wider dtype, to measure its rounding, got one that does "
-            f"not ({error}): store the head apart with --untie (untie=True), whose proof needs no such run"
-        ) from error
-
-
 def _folded(files: ModelFiles, wide: Any, ids: ProofText, table: str, mean: Tensor) -> _Layout:
-    """The mean out of the shared rows, and into the tables that are added to them."""
     keys = parameter_keys(files)
     compensation = find_compensation(wide, ids, keys)
     if compensation is None:
         raise _no_table(files, wide, table)
     taken = {keys[name]: shifted(files, keys[name], n * mean) for name, n in compensation.items()}
     shared = {name: shifted(files, name, -mean) for name in shared_names(files) | {table}}
-    notes = [_EMBEDDINGS]
-    if reads_token_types(wide, ids, compensation):
-        notes.append(_TOKEN_TYPES)
-    return _Layout("folded", shared | taken, table, tuple(notes), tuple(taken))
+    notes = (_EMBEDDINGS, _TOKEN_TYPES) if reads_token_types(wide, ids, compensation) else (_EMBEDDINGS,)
+    return _Layout("folded", shared | taken, table, notes, tuple(taken))
 
 
 def _no_table(files: ModelFiles, model: Any, table: str) -> UnsupportedModel:
@@ -196,7 +186,6 @@ def _no_table(files: ModelFiles, model: Any, table: str) -> UnsupportedModel:
 
 
 def _parted(files: ModelFiles, table: str, mean: Tensor) -> _Layout:
-    """A head of its own beside the table, which stays."""
     added, head = parted(files)
     tensors = {name: as_stored(*files.tensors[source], source) for name, source in added.items()}
     tensors[head] = shifted(files, table, -mean)
@@ -206,7 +195,6 @@ def _parted(files: ModelFiles, table: str, mean: Tensor) -> _Layout:
 
 
 def _mean_row(rows: Rows) -> Tensor:
-    """The mean (D,) in float64."""
     total = torch.zeros(rows.shape[1], dtype=torch.float64)
     for block in blocks_of(rows, rows_at_once(rows.shape[1])):
         total += block.double().sum(0)
@@ -231,11 +219,9 @@ def shifted(files: ModelFiles, name: str, vector: Tensor) -> NewTensor:
 
 
 def linear_head(model: Any) -> torch.nn.Linear:
-    """The model's head, where it is a linear layer of floats."""
-    try:
+    head = None
+    with suppress(NotImplementedError, AttributeError):
         head = model.get_output_embeddings()
-    except (NotImplementedError, AttributeError):
-        head = None
     if head is None:
         raise UnsupportedModel(
             f"expected a model with an output head, got {type(model).__name__} without one: there is nothing to centre"
@@ -267,16 +253,15 @@ def invariant_map(model: Any, head: torch.nn.Linear) -> HeadMap:
 
 
 def _warnings(files: ModelFiles) -> tuple[str, ...]:
-    """Settings in the directory that read raw logits: penalties of generation, and a z-loss in training."""
+    """Settings in the directory that read raw logits."""
     settings = {name: files.config[name] for name in _READERS if name in files.config}  # of older versions
     path = files.path / "generation_config.json"
     if path.is_file():
         with suppress(InputError):  # transformers would not read it either
             settings |= read_json(path, dict)
     warnings = [
-        f"generation_config.json sets {name} to {str(value)[:40]}: it divides or multiplies raw logits by "
-        "their sign or size, so with it the edited model generates otherwise. Turn it off, or keep the "
-        "original."
+        f"generation_config.json sets {name} to {str(value)[:40]}: it divides or multiplies raw logits by their sign "
+        "or size, so with it the edited model generates otherwise. Turn it off, or keep the original."
         for name, value in settings.items()
         if name in _READERS and value not in (None, _READERS[name])
     ]

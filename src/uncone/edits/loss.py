@@ -19,8 +19,7 @@ from uncone.roles import Path_, Progress
 
 Tensor = torch.Tensor
 Kind = Literal["next_token", "masked_token"]
-_MOST_NUMBERS = 2**30
-"""Logits computed in all; they are let go batch by batch."""
+_MOST_NUMBERS = 2**30  # logits computed in all; they are let go batch by batch
 _MOST_TOKENS, _BATCH, _EVERY, _FIRST = 16_384, 4, 7, 3
 _IGNORED = -100
 
@@ -35,13 +34,12 @@ def text_loss(
 ) -> tuple[TextLoss | None, str]:
     """(the loss of both on the same text, "") or (None, why there is none).
 
-    A causal model is asked for the next token, another for every seventh behind its mask token, of at most
-    16,384 tokens. Edited `ids` are counted among the targets; `n` rows may be named by ids.
+    A causal model is asked for the next token, another for every seventh behind its mask token, of at most 16,384
+    tokens. Edited `ids` are counted among the targets.
     """
     if text is None:
         return None, "no text was given"
-    given = "\n".join(read_texts(text))
-    tokens, why = token_ids(original, given, n)
+    tokens, why = token_ids(original, "\n".join(read_texts(text)), n)
     if tokens is None:
         return None, why
     if len(tokens) < 2:
@@ -63,8 +61,8 @@ def text_loss(
     if not (math.isfinite(before) and math.isfinite(after)):
         return None, f"it is {before:.4g} before and {after:.4g} after"
     targets = labels[labels != _IGNORED]
-    edits = torch.isin(targets, torch.tensor(sorted(ids), dtype=torch.int64))
-    return TextLoss(Path(text).name, kind, len(targets), int(edits.sum()), before, after), ""
+    edits = int(torch.isin(targets, torch.tensor(sorted(ids), dtype=torch.int64)).sum())
+    return TextLoss(Path(text).name, kind, len(targets), edits, before, after), ""
 
 
 def is_causal(model: Any, ids: Tensor) -> bool:

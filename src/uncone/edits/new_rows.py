@@ -16,8 +16,7 @@ from uncone.rows import Rows, SelectedRows, nonfinite_rows
 from uncone.tensors import blocks_of, of_array
 
 Tensor = torch.Tensor
-SPREAD = 0.1
-"""Deviation of a drawn row, as a share of the trained rows': so near the mean it is unlikely everywhere."""
+SPREAD = 0.1  # deviation of a drawn row, as a share of the trained rows': so near the mean it is unlikely everywhere
 LEAST_SHRINKAGE = 1e-6
 
 
@@ -25,20 +24,17 @@ LEAST_SHRINKAGE = 1e-6
 class Trained:
     """The rows that stay, as far as new ones are made of them."""
 
-    mean: Tensor
-    """(D,), float64."""
+    mean: Tensor  # (D,), float64
     mean_norm: float
-    covariance: Tensor | None
-    """(D, D), float64, shrunk; None where none was asked for."""
+    covariance: Tensor | None  # (D, D), float64, shrunk; None where none was asked for
     shrinkage: float | None
 
 
 def trained_rows(rows: Rows, kept: Tensor, *, with_covariance: bool) -> Trained:
     """Mean, and on request the shrunk covariance, of the rows at `kept` (int64, ascending).
 
-    The covariance is (1 - s) S + s (tr S / D) I, with S that of the n rows and s of Ledoit & Wolf (2004): the
-    share of the least expected squared error, estimated from the data. It is at least 1e-6, so that fewer
-    rows than features have a Cholesky factor too.
+    The covariance is (1 - s) S + s (tr S / D) I, with S that of the n rows and s of Ledoit & Wolf (2004): the share of
+    the least expected squared error. It is at least 1e-6, so that fewer rows than features have a Cholesky factor too.
     """
     if len(kept) == 0:
         raise InputError("expected trained rows to make new ones of, got none: name fewer ids")
@@ -58,7 +54,8 @@ def new_rows(
     rows: Rows, ids: Sequence[int], parts: Mapping[int, tuple[int, ...]], trained: Trained, *, seed: int
 ) -> Tensor:
     """The new rows (len(ids), D) in float64: the mean of an id's `parts`; without any a draw, the mean plus
-    0.1 times a normal vector of the shrunk covariance; without a covariance the mean."""
+    0.1 times a normal vector of the shrunk covariance; without a covariance the mean.
+    """
     made = trained.mean.expand(len(ids), -1).clone()
     if trained.covariance is not None:
         generator = torch.Generator().manual_seed(seed)
@@ -76,7 +73,8 @@ def new_rows(
 
 def _shrunk(rows: Rows, moments: Moments) -> tuple[Tensor, float]:
     """Ledoit & Wolf 2004, equations 5 to 14, with S over n: s = min(b, d) / d, b the error of S as an
-    estimate, d its distance to the target."""
+    estimate, d its distance to the target.
+    """
     n, d = rows.shape
     mean = of_array(moments.mean())
     if n < 2:
@@ -100,8 +98,8 @@ _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 def sub_tokens(tokenizer: Any, ids: Iterable[int]) -> dict[int, tuple[int, ...]]:
     """The parts of each token in `ids`, by the tokenizer without all of them, so that no part is one of them.
 
-    The tokenizer's model (BPE, WordPiece, Unigram) splits a token of the vocabulary; an added one is split as
-    text. A single byte, an unknown character and an id without a token have no parts.
+    The tokenizer's model (BPE, WordPiece, Unigram) splits a token of the vocabulary; an added one is split as text. A
+    single byte, an unknown character and an id without a token have no parts.
     """
     without = frozenset(ids)
     content = json.loads(tokenizer.to_str())
@@ -170,19 +168,17 @@ def _continuing(reduced: Any, rest: str, prefix: str) -> list[int]:
     """WordPiece inside a word: the longest piece first, each behind the prefix; or no parts."""
     parts = list[int]()
     while rest:
-        stops = range(len(rest), 0, -1)
-        known = (stop for stop in stops if reduced.token_to_id(prefix + rest[:stop]) is not None)
-        stop = next(known, None)
-        if stop is None:
+        ids = ((stop, reduced.token_to_id(prefix + rest[:stop])) for stop in range(len(rest), 0, -1))
+        stop, found = next((one for one in ids if one[1] is not None), (0, 0))
+        if stop == 0:
             return []
-        parts.append(reduced.token_to_id(prefix + rest[:stop]))
+        parts.append(found)
         rest = rest[stop:]
     return parts
 
 
-def _unknown(model: Mapping[str, Any], tokenizer: Any) -> int | None:
+def _unknown(model: Mapping[str, Any], tokenizer: Any) -> Any:
     if type(model.get("unk_id")) is int:
-        return int(model["unk_id"])
+        return model["unk_id"]
     name = model.get("unk_token")
-    unknown: int | None = tokenizer.token_to_id(name) if isinstance(name, str) else None
-    return unknown
+    return tokenizer.token_to_id(name) if isinstance(name, str) else None

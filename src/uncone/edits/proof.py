@@ -6,20 +6,51 @@ The edited model has to lie as near to it as the original, whose distance is its
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from uncone.edits.record import HeadProof
-from uncone.edits.texts import ProofText
-from uncone.errors import UnsupportedModel
+from uncone.errors import InputError, UnsupportedModel
+from uncone.model import ModelFiles
 from uncone.model.head_map import decoder_inputs, forward_of, is_seq2seq, run_model
-from uncone.roles import Progress
+from uncone.model.text_sources import read_texts
+from uncone.model.texts import cut, longest_input, token_ids
+from uncone.roles import Path_, Progress
 
 Tensor = torch.Tensor
-FACTOR = 1.5
-"""The edited model may err so many times as much: a largest error is chance, its rows are rounded again."""
+FACTOR = 1.5  # the edited model may err so many times as much: a largest error is chance, its rows are rounded again
 _BATCH, _ROWS_AT_ONCE = 4, 64
+
+
+@dataclass(frozen=True)
+class ProofText:
+    """Ids to run on."""
+
+    name: str
+    text: Tensor | None
+    random: Tensor
+
+
+def proof_text(files: ModelFiles, model: Any, n: int, text: Path_ | None) -> ProofText:
+    """Ids below `n`: at most 1,024 of text and 256 random ones, fewer where their logits would be more than 2**25
+    numbers each, but two windows of a long enough text and a random one."""
+    length = longest_input(model)
+    count = max(2 * length, min(1024, 2**25 // n) // length * length)
+    generator = torch.Generator().manual_seed(0)
+    random = torch.randint(0, n, (min(count, 256) // length or 1, length), generator=generator)
+    sample = resources.files("uncone.edits").joinpath("sample.txt")
+    ids, why = token_ids(files, sample.read_text("utf-8") if text is None else "\n".join(read_texts(text)), n)
+    if ids is None and text is not None:
+        raise InputError(f"expected a tokenizer in {files.path} for the text, got none ({why}): leave the text out")
+    if ids is None:
+        return ProofText(f"random ids, as {why}", None, random)
+    windows = cut(ids[:count], length)
+    if windows is None:
+        raise InputError(f"expected a text of at least two tokens, got {len(ids)} in {text}: give a longer one")
+    return ProofText("a sample of text" if text is None else Path(text).name, windows, random)
 
 
 @dataclass(frozen=True)
@@ -28,8 +59,7 @@ class Run:
 
     logits: Tensor
     hidden: Tensor
-    dtype: torch.dtype
-    """Of the head's product; some models widen its output."""
+    dtype: torch.dtype  # of the head's product; some models widen its output
 
 
 def batches(proof: ProofText) -> Iterator[dict[str, Tensor]]:
@@ -48,9 +78,7 @@ def batches(proof: ProofText) -> Iterator[dict[str, Tensor]]:
 def run(
     model: Any, proof: ProofText, *, product: Callable[[Tensor], Tensor] | None = None, tell: Progress | None = None
 ) -> Run:
-    """Run `model`, in evaluation mode, on all ids of the proof; `product` stands in the place of the head's
-    own, for a reference in a wider dtype.
-    """
+    """Run `model` on all ids; `product` stands in the place of the head's own, for a wider dtype."""
     head = model.get_output_embeddings()
     logits, hidden, taken = list[Tensor](), list[Tensor](), list[Tensor]()
     hook = head.register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0].detach()))
@@ -78,7 +106,6 @@ def run(
 
 
 def wide_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """The head's product in float64: hidden (..., D) to (..., V)."""
     wide, wide_bias = weight.double(), None if bias is None else bias.double()
 
     def product(hidden: Tensor) -> Tensor:
@@ -88,7 +115,6 @@ def wide_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tens
 
 
 def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> HeadProof:
-    """The figures of the proof, whether it holds or not."""
     worst, others = list[tuple[float, float, float, float]](), list[tuple[int, int, int]]()
     for start in range(0, len(before.logits), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
@@ -121,7 +147,6 @@ def compare(before: Run, after: Run, reference: Run, *, text: str, how: str) -> 
 
 
 def require(proof: HeadProof) -> None:
-    """Raise UnsupportedModel where the proof fails."""
     if not proof.rounding_edited <= proof.allowed < math.inf:  # nor where it is no number
         raise UnsupportedModel(
             f"expected log-probabilities of the edited model within {proof.allowed:.2g} nats of exact ones, "

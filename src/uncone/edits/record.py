@@ -1,4 +1,4 @@
-"""The records of exact edits of a model: a centred head with its proof, and new values for rows of tokens."""
+"""The records of exact edits of a model."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ _KINDS = {
     "logits_bfloat16": "logits in bfloat16",
 }
 MOST_LISTED = 200
+Kind = Literal["int8_tensor", "int8_rows", "float16", "bfloat16", "logits_bfloat16"]
 Way = Literal["sub_tokens", "mean", "covariance"]
 _WAYS = {
     "sub_tokens": "the mean of its sub-tokens",
@@ -36,16 +37,9 @@ _MOST_SHOWN = 10
 
 @part
 class HeadProof:
-    """Original and edited model run on the same ids, their log-probabilities compared. All figures are in
-    nats.
+    """Original and edited model run on the same ids, their log-probabilities compared. All figures are in nats.
 
-    `rounding` is the original's largest error against the `reference`, which is the original without its
-    rounding; `rounding_edited` is that of the edited model against the same reference; `difference` is the
-    largest change of a log-probability, which is never above the sum of the two. The proof holds where
-    `rounding_edited` is not above `allowed`: one and a half times `rounding`, and what it takes to write the
-    largest logit of either in the dtype. `ties` counts positions where another token came first because the
-    two best ones were nearer to each other than rounding tells apart: than twice the sum of `rounding` and of
-    what it takes to write that logit.
+    The proof holds where `rounding_edited` is not above `allowed`.
     """
 
     text: str  # what the models ran on, beside random ids
@@ -63,22 +57,17 @@ class HeadProof:
 
 @part
 class RoundingError:
-    """The root mean square error of the logits' differences over their deviation, in one kind of rounding."""
-
     # `int8_tensor`, `int8_rows`, `float16`, `bfloat16` (of the rows) or `logits_bfloat16`
-    kind: Literal["int8_tensor", "int8_rows", "float16", "bfloat16", "logits_bfloat16"]
+    kind: Kind
     before: float  # error of the logits' differences, root mean square over their standard deviation
     after: float  # the same for the centred head
 
 
 @part
 class HeadRows:
-    """The rows of the head, before or after."""
-
     mean_norm: float  # mean length of a row
     norm_of_mean: float  # length of the mean row
     largest: float  # largest absolute value
-    """The largest absolute value."""
     mean_cosine: float | None  # of two different rows; none where a row is zero
 
 
@@ -92,8 +81,6 @@ class HeadEdit(Record):
     d: int  # features
     dtype: str  # as stored
     way: Literal["untied", "folded", "parted"]  # `untied`, `folded` or `parted`
-    """The head was a matrix of its own; tied, the mean went into `folded_into`; tied, it now stands apart as
-    `added`."""
     folded_into: tuple[str, ...]  # the tensors that the mean was added to
     added: tuple[str, ...]  # the tensors that the original did not have
     before: HeadRows  # the rows of the original
@@ -101,7 +88,6 @@ class HeadEdit(Record):
     proof: HeadProof  # that probabilities are the same
     effects: tuple[RoundingError, ...]  # what rounding does to the head, before and after
     unchanged: int  # other tensors that were compared and are the same to the bit
-    """How many other tensors were compared and are the same to the bit."""
     warnings: tuple[str, ...] = ()  # settings that read raw logits
     notes: tuple[str, ...] = ()  # what users of raw logits or input vectors have to know
     left_out: tuple[str, ...] = ()  # files that hold the weights in another format and were not copied
@@ -160,15 +146,15 @@ class HeadEdit(Record):
     def _way(self) -> str:
         if self.way == "folded":
             return f"Its rows are the token table's; the mean went into {listing(self.folded_into)}."
-        if self.way == "parted" and self.added:
+        if self.way == "untied":
+            return "It is a matrix of its own."
+        if self.added:
             return f"It shared the token table's rows and stands apart now: {listing(self.added)}."
-        return "It stands apart now." if self.way == "parted" else "It is a matrix of its own."
+        return "It stands apart now."
 
 
 @part
 class EditedToken:
-    """One token whose rows were set anew. `sub_tokens` are the ids whose mean they are, if they are one."""
-
     id: int  # its row
     token: str | None  # its token; of a byte-level vocabulary as text
     way: Way  # `sub_tokens`, `mean` or `covariance`
@@ -177,8 +163,6 @@ class EditedToken:
 
 @part
 class EditedTensor:
-    """One matrix whose rows were set; its other rows are the original's to the bit, as was compared."""
-
     name: str  # in the file
     role: Literal["table", "head", "both"]  # `table`, `head` or `both`
     n: int  # rows
@@ -187,16 +171,12 @@ class EditedTensor:
     rows_equal: int  # rows that were compared and are the same to the bit: all others
     mean_norm_others: float  # mean length of the trained rows
     mean_norm_before: float | None  # of the edited rows; none where one was not finite
-    """Of the edited rows; None where one was not finite."""
     mean_norm_after: float  # of the edited rows
     shrinkage: float | None = None  # share of the identity in the covariance that rows were drawn with
-    """Share of the identity in the covariance that rows were drawn with."""
 
 
 @part
 class TextLoss:
-    """Mean loss in nats of a token on one text; `with_edited` counts targets that are edited tokens."""
-
     text: str  # the file's name
     kind: Literal["next_token", "masked_token"]  # `next_token` or `masked_token`
     targets: int  # tokens asked for
@@ -213,14 +193,11 @@ class TokenEdit(Record):
     method: Way  # `sub_tokens`, `mean` or `covariance`
     edited: int  # tokens
     tokens: tuple[EditedToken, ...]  # the first 200
-    """The first 200."""
     tensors: tuple[EditedTensor, ...]  # the table, and a head that is a matrix of its own
     unchanged: int  # other tensors that were compared and are the same to the bit
-    """How many other tensors were compared and are the same to the bit."""
     seed: int  # of the draw
     loss: TextLoss | None = None  # on the given text
     no_loss: str = ""  # why there is none
-    """Why there is no loss."""
     notes: tuple[str, ...] = ()  # tokens without parts, rows without a token
     left_out: tuple[str, ...] = ()  # files that hold the weights in another format and were not copied
 

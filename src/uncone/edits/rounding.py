@@ -1,16 +1,13 @@
 """The use of centring: how far rounding the head, or its logits, moves the differences of logits."""
 
-from typing import Literal
-
 import torch
 
-from uncone.edits.record import HeadRows, RoundingError
+from uncone.edits.record import HeadRows, Kind, RoundingError
 from uncone.model.directory import rows_at_once
 from uncone.rows import Rows
 from uncone.tensors import DTYPES, blocks_of
 
 Tensor = torch.Tensor
-Kind = Literal["int8_tensor", "int8_rows", "float16", "bfloat16", "logits_bfloat16"]
 _DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 _FLOATS: tuple[Kind, ...] = ("float16", "bfloat16")
 _MOST_POSITIONS = 128
@@ -21,13 +18,13 @@ def rounding_errors(
 ) -> tuple[RoundingError, ...]:
     """The error of the logits' differences for each kind of rounding of a head, and of the same head centred.
 
-    A position's error is taken about its mean over the vocabulary, as a constant added to all logits changes
-    nothing; given is its root mean square over positions, as a share of the logits' standard deviation. int8
-    is symmetric, 127 for the largest absolute value, of the whole matrix or of each row. Float types no
-    narrower than the stored one are left out, and so is the head's bias.
+    A position's error is taken about its mean over the vocabulary, as a constant added to all logits changes nothing;
+    given is its root mean square over positions, as a share of the logits' standard deviation. int8 is symmetric, 127
+    for the largest absolute value, of the whole matrix or of each row. Float types no narrower than the stored one are
+    left out.
 
-    `sides` are the head's rows (V, D) as stored, original and edited by -`mean`, and `largest` their largest
-    absolute values; of the head's inputs `hidden` (T, D) 128 are used, spread over all.
+    `sides` are the head's rows (V, D) as stored, original and edited by -`mean`, and `largest` their largest absolute
+    values; of the head's inputs `hidden` (T, D) 128 are used, spread over all.
     """
     h = hidden[:: max(1, len(hidden) // _MOST_POSITIONS)][:_MOST_POSITIONS].float()
     n, d = sides[0].shape

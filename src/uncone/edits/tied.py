@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from uncone.edits.proof import batches, run
-from uncone.edits.texts import ProofText
+from uncone.edits.proof import ProofText, batches, run
 from uncone.errors import UnsupportedModel
 from uncone.model.head_map import is_seq2seq, run_model
 
@@ -23,9 +22,10 @@ _MOST_CANDIDATES, _MOST_TABLES = 8, 2
 
 
 def find_compensation(model: Any, proof: ProofText, stored: Container[str]) -> dict[str, float] | None:
-    """The fewest tables, by parameter name, that undo a vector subtracted from all token rows, and how many
-    times each takes it; None where no two do. The tied `model` is changed and put back. Tables that are not
-    `stored`, as sinusoids, are computed."""
+    """The fewest tables, by parameter name, that undo a vector subtracted from all token rows, and how many times each
+    takes it; None where no two do. The tied `model` is put back. Tables that are not `stored`, as sinusoids, are
+    computed.
+    """
     table = model.get_output_embeddings().weight
     few = ProofText(proof.name, None if proof.text is None else proof.text[:1], proof.random[:1])
     random = torch.Generator().manual_seed(0)
@@ -74,22 +74,15 @@ def reads_token_types(model: Any, proof: ProofText, compensation: Mapping[str, f
 def _candidates(model: Any) -> dict[str, Tensor]:
     """The other lookup tables of as many features, the smallest first, as an edit should touch little."""
     table = model.get_output_embeddings().weight
-    tables = {
-        f"{name}.weight": module.weight
-        for name, module in model.named_modules()
-        if isinstance(module, torch.nn.Embedding)
-        and module.weight is not table
-        and module.weight.shape[1] == table.shape[1]
-    }
-    order = sorted(tables, key=lambda name: (tables[name].shape[0], name))
-    return {name: tables[name] for name in order[:_MOST_CANDIDATES]}
+    lookups = ((f"{name}.weight", x.weight) for name, x in model.named_modules() if isinstance(x, torch.nn.Embedding))
+    tables = [(name, x) for name, x in lookups if x is not table and x.shape[1] == table.shape[1]]
+    return dict(sorted(tables, key=lambda one: (one[1].shape[0], one[0]))[:_MOST_CANDIDATES])
 
 
 def lookups(model: Any) -> list[torch.nn.Embedding]:
-    """The lookups that share the head's rows; none where the head is a matrix of its own."""
+    """The lookups that share the head's rows."""
     head = model.get_output_embeddings().weight
-    tables = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
-    return [module for module in tables if module.weight is head]
+    return [x for x in model.modules() if isinstance(x, torch.nn.Embedding) and x.weight is head]
 
 
 def _scale(model: Any) -> float:

@@ -1,7 +1,4 @@
-"""New values for the rows of tokens that were never trained: zero, outlying, or newly added rows.
-
-Such a token acts on the model as noise. Every other row stays to the bit, checked in the written files.
-"""
+"""New values for the rows of tokens that were never trained: zero, outlying, or newly added rows."""
 
 import math
 import operator
@@ -54,11 +51,11 @@ def reinitialise_tokens(
 ) -> TokenEdit:
     """Write a copy of a model in which the rows of some tokens, and no others, are set anew.
 
-    The table and a head of its own are both edited, each from its own rows; a bias stays. The `ids` may be
-    "zero", the rows but the padding's that are zero or not finite, or "added", the tokens behind the
-    tokenizer's own vocabulary, some of which may be trained (the roles of a chat). Methods: "sub_tokens", the
-    mean of the rows that the string would be split into without them, or else "mean", that of all trained
-    rows; "covariance", a draw around it by `seed`, a tenth as wide as the trained rows are spread.
+    The table and a head of its own are both edited, each from its own rows; a bias stays. The `ids` may be "zero", the
+    rows but the padding's that are zero or not finite, or "added", the tokens behind the tokenizer's own vocabulary,
+    some of which may be trained (the roles of a chat). Methods: "sub_tokens", the mean of the rows that the string
+    would be split into without them, or else "mean", that of all trained rows; "covariance", a draw around it by
+    `seed`, a tenth as wide as the trained rows are spread.
     """
     way = way_named(method)
     creatable(out, outside=model)
@@ -97,7 +94,6 @@ def reinitialise_tokens(
 
 
 def way_named(method: str) -> Way:
-    """The way of this name."""
     if method not in WAYS:
         raise InputError(
             f"expected --method (method=) {', '.join(WAYS)}, got {method!r}: "
@@ -134,19 +130,20 @@ def _edited(
         for same in (name, *(other for other in others if same_rows(files, name, other))):
             tensors[same] = _with_rows(files, same, chosen, fresh)
         (n, d), before = rows.shape, _mean_norm(files, name, chosen)
-        matrix = EditedTensor(
-            name=name,
-            role=role,
-            n=n,
-            d=d,
-            dtype=FLOATS[files.entries[name].dtype],
-            rows_equal=n - len(chosen),
-            mean_norm_others=trained.mean_norm,
-            mean_norm_before=before if math.isfinite(before) else None,
-            mean_norm_after=0.0,
-            shrinkage=trained.shrinkage,
+        edited.append(
+            EditedTensor(
+                name=name,
+                role=role,
+                n=n,
+                d=d,
+                dtype=FLOATS[files.entries[name].dtype],
+                rows_equal=n - len(chosen),
+                mean_norm_others=trained.mean_norm,
+                mean_norm_before=before if math.isfinite(before) else None,
+                mean_norm_after=0.0,
+                shrinkage=trained.shrinkage,
+            )
         )
-        edited.append(matrix)
     return edited, tensors
 
 
@@ -190,24 +187,15 @@ def _require_other_rows(files: ModelFiles, copy: ModelFiles, name: str, ids: Seq
 
 
 def _notes(ways: Mapping[int, Way], method: Way, labels: Labels) -> tuple[str, ...]:
-    notes = list[str]()
-    without = sum(way != method for way in ways.values())
-    if without:
-        notes.append(
-            f"{without} of {len(ways)} tokens cannot be written with others; their rows are the mean of all "
-            "trained rows."
-        )
-    nameless = sum(labels[i] is None for i in ways) if labels is not None else 0
-    if nameless:
-        notes.append(
-            f"{nameless} of {len(ways)} rows stand for no token of the tokenizer: no text reaches them, but "
-            "a head now scores them like others."
-        )
-    return tuple(notes)
+    n, without = len(ways), sum(way != method for way in ways.values())
+    nameless = sum(labels[i] is None for i in ways) if labels else 0
+    mean = f"{without} of {n} tokens cannot be written with others; their rows are the mean of all trained rows."
+    reached = "no text reaches them, but a head now scores them like others."
+    rows = f"{nameless} of {n} rows stand for no token of the tokenizer: {reached}"
+    return ((mean,) if without else ()) + ((rows,) if nameless else ())
 
 
 def _chosen(files: ModelFiles, places: Places, ids: Sequence[int] | str, n: int, labels: Labels) -> list[int]:
-    """The ids that are asked for, ascending, each once."""
     if isinstance(ids, str):
         if ids not in ("zero", "added"):
             raise InputError(f"expected ids, 'zero' or 'added', got {ids!r}: give the numbers of the tokens")
@@ -219,9 +207,9 @@ def _chosen(files: ModelFiles, places: Places, ids: Sequence[int] | str, n: int,
     chosen = sorted({whole_id(i) for i in ids})
     if not chosen:
         raise InputError("expected ids of tokens to set anew, got none: give at least one")
-    wrong = [i for i in (chosen[0], chosen[-1]) if not 0 <= i < n]
-    if wrong:
-        raise InputError(f"expected ids from 0 to {n - 1}, got {wrong[0]}: give ids of rows that {places.input} has")
+    wrong = next((i for i in (chosen[0], chosen[-1]) if not 0 <= i < n), None)
+    if wrong is not None:
+        raise InputError(f"expected ids from 0 to {n - 1}, got {wrong}: give ids of rows that {places.input} has")
     return chosen
 
 
@@ -254,7 +242,6 @@ def whole_id(value: Any) -> int:
 
 
 def _kept(chosen: Sequence[int], n: int, labels: Labels) -> Tensor:
-    """The rows to learn from: those that stay and stand for a token."""
     stays = torch.ones(n, dtype=torch.bool)
     stays[torch.tensor(chosen)] = False
     if labels is not None:

@@ -17,7 +17,7 @@ from uncone.errors import InputError, UnsupportedModel
 from uncone.evaluation.fitting import Repairs, Texts, finite_rows, fit_repairs
 from uncone.evaluation.text_files import lines_of
 from uncone.model.hugging_face import load_encoder
-from uncone.model.open import name_of, open_rows, split
+from uncone.model.open import open_rows, open_spec
 from uncone.model.sentence_transformers import is_sentence_transformers, load_sentence_transformer
 from uncone.regular import open_regular
 from uncone.roles import Path_, Progress
@@ -94,12 +94,13 @@ class Encoding:
 
 def open_encoding(spec: Path_, *, cache: Path | None = None, inner: bool = True) -> Encoding:
     """The encoder that `spec` names: a model directory, a cached model, or word vectors."""
-    path, part = split(spec)
+    opened = open_spec(spec)
+    path, part = opened.path, opened.part
     if path.is_dir():
         if part is not None:
             raise InputError(f"expected a whole model to encode with, got its part #{part}: leave that out")
-        return replace(open_encoder(path), name=name_of(spec, path), cache=cache, inner=inner)
-    words = word_means(finite_rows(spec), files_digest(path))
+        return replace(open_encoder(path), name=opened.name, cache=cache, inner=inner)
+    words = word_means(finite_rows(opened), files_digest(path))
     return replace(words, name="/".join(path.resolve().parts[-2:]), cache=cache, inner=inner)
 
 

@@ -15,7 +15,7 @@ from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, items_of, ver
 from uncone.evaluation.retrieval import Qrels, evaluate_retrieval, open_corpus
 from uncone.evaluation.sts import evaluate_sts
 from uncone.evaluation.wordsim import PROTOCOLS, evaluate_wordsim
-from uncone.model.open import name_of, split
+from uncone.model.open import open_spec
 from uncone.roles import Keep, Progress, Read, Role, Vectors
 from uncone.rows.ids import Ids
 from uncone.version import versions
@@ -106,8 +106,9 @@ def evaluate(
         )
     names = repair_names(repairs)
     settings = Settings(seed=seed, resamples=resamples, progress=progress)
-    path, part = (Path(), None) if own is not None else split(spec)
-    stored = task == "ann" and path.is_file()
+    opened = None if own is not None else open_spec(spec)
+    stored = task == "ann" and opened is not None and opened.path.is_file()
+    spec = opened or spec
     if cache is not None and (stored or task == "wordsim"):
         which = f"{task} of stored vectors" if stored else task
         raise InputError(f"expected no cache with the task {which}, got one (--cache, cache=): leave it out")
@@ -128,7 +129,7 @@ def evaluate(
         else:
             result = evaluate_ann(encoding, data, names, settings)
     measure = "pearson_cosine" if protocol == "paper" else PRIMARY[task]
-    name = name_of_own(own) if own is not None else name_of(spec, path) + (f"#{part}" if part else "")
+    name = name_of_own(own) if own is not None else open_spec(spec).full_name
     originals = [numbers[ORIGINAL] for numbers in result.results.values()]
     items = items_of(task, originals[0]["n"]) if len(originals) == 1 else ""
     # correlations, times 100, do not reach theirs but by chance

@@ -18,7 +18,7 @@ from uncone.evaluation.record import ORIGINAL, Interval, Selection, called
 from uncone.evaluation.results import PACKAGES, PRIMARY, Settings, doubt, items_of, shown, varies
 from uncone.evaluation.retrieval import Corpus, Qrels, open_corpus, ranked
 from uncone.evaluation.sts import fitted_on_set, scored
-from uncone.model.open import name_of, split
+from uncone.model.open import open_spec
 from uncone.records.text import counted
 from uncone.roles import Path_, Progress
 from uncone.rows.ids import Ids
@@ -117,8 +117,9 @@ def select_repair(
             "give one of them"
         )
     else:
+        spec = open_spec(spec)
         encoding = open_encoding(spec, cache=None if cache is None else Path(cache), inner=False)
-        name = name_of(spec, split(spec)[0])
+        name = spec.name
         corpus = open_corpus(encoding, data, names, settings) if task == "retrieval" else None
         splits = _of_corpus(corpus, settings) if corpus else _sts(encoding, data, names, settings)
     development, test_split, described, notes, more, provenance = splits

@@ -38,12 +38,9 @@ _LONGEST_NAME, _SHOWN = 300, 2
 class Adapter:
     """An adapter whose headers are read and whose tensors are not."""
 
-    files: ModelFiles
-    """Its directory, adapter_config.json and tensors."""
-    base: str | None
-    """The base model as adapter_config.json names it, NAME@REVISION where it names a revision too."""
-    base_at: Path | None
-    """Where the base is on this machine."""
+    files: ModelFiles  # its directory, adapter_config.json and tensors
+    base: str | None  # the base model as adapter_config.json names it, NAME@REVISION where it names a revision too
+    base_at: Path | None  # where the base is on this machine
 
     @property
     def tables(self) -> dict[str, str]:
@@ -57,22 +54,22 @@ class Adapter:
         Raises:
             InputError: a table that is not held whole, with where it is, or no such tensor.
         """
-        if part in _KINDS:
-            if part not in self.tables:
-                raise self._missing(f"the {_KINDS[part][0]}", "it", [part])
+        if part in self.tables:
             return part, self._rows(self.tables[part])
-        kinds = {tensor: kind for kind, tensor in self.tables.items()} if by_kind else {}
-        return kinds.get(part, "rows"), self._rows(part)
+        if part in _KINDS:
+            raise self._missing(f"the {_KINDS[part][0]}", "it", [part])
+        kind = next((kind for kind, tensor in self.tables.items() if tensor == part and by_kind), "rows")
+        return kind, self._rows(part)
 
     def whole_tables(self) -> dict[str, Rows]:
-        """The table and the head, those of them that are held whole; InputError where neither is."""
+        """The table and the head, those of them that are held whole."""
         if not self.tables:
             raise self._missing("a token table or an output head", "either", list(_KINDS))
         return {kind: self._rows(tensor) for kind, tensor in self.tables.items()}
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is read and what is not. A record is passed on, so no path of this machine stands here."""
+        """What is read and what is not, without paths of this machine."""
         read = " and the ".join(_KINDS[kind][0] for kind in self.tables)
         away = [kind for kind in _KINDS if kind not in self.tables]
         base = self.base and "/".join(self.base.rstrip("/").split("/")[-2:])
@@ -84,7 +81,7 @@ class Adapter:
         return (*notes, f"Other matrices are opened by name, as ADAPTER#NAME: {self._others()}.")
 
     def _rows(self, tensor: str) -> Rows:
-        """The rows of one tensor; with token strings, of the adapter or its base, if it is a table."""
+        """The rows of one tensor; of a table with the tokens of the adapter or its base."""
         rows = rows_of(self.files, tensor)
         if tensor in self.tables.values():
             rows.load_labels = partial(_labels, rows.shape[0], self.files.path, self.base_at)
@@ -105,10 +102,10 @@ class Adapter:
         return f"an adapter of PEFT ({kind}) for {base or 'a base that is not named'}"
 
     def _missing(self, what: str, which: str, kinds: list[str]) -> InputError:
-        """The adapter does not hold these whole: where they are, with commands."""
+        """That these are not held whole, and where they are, with commands."""
         in_part = [_KINDS[kind][0] for kind in kinds if self._in_part(_KINDS[kind][1])]
         of_base = [_KINDS[kind][0] for kind in kinds if _KINDS[kind][0] not in in_part]
-        ways = []
+        ways = list[str]()
         if in_part:
             ways.append(f"it changes the {' and the '.join(in_part)} in part, so merge it: {self._merge()}")
         if of_base:
@@ -122,7 +119,6 @@ class Adapter:
         )
 
     def _merge(self) -> str:
-        """A command that writes the merged model."""
         task, path = self.files.config.get("task_type"), str(self.files.path)
         is_mapped = task is None and isinstance(self.files.config.get("auto_mapping"), dict)
         kind = "AutoPeftModel" + ("" if is_mapped else _AUTO.get(str(task), "ForCausalLM"))
@@ -133,27 +129,20 @@ class Adapter:
         return f"python -c {shlex.quote(code)}"
 
     def _others(self) -> str:
-        """The names of the matrices that are no tables."""
         names = sorted(name for name in matrices(self.files.entries) if name not in self.tables.values())
         return listing(names, _SHOWN) or "there are none"
 
 
 def open_adapter(directory: Path) -> Adapter:
-    """Read adapter_config.json and the header of the weights; of a .bin torch unpickles only tensors.
-
-    Raises:
-        InputError: no weights, or a file that is damaged.
-    """
+    """Read adapter_config.json and the header of the weights; of a .bin torch unpickles only tensors."""
     config: Mapping[str, Any] = read_json(directory / ADAPTER, dict)
     weights = next((directory / name for name in _WEIGHTS if (directory / name).is_file()), None)
     if weights is None:
         raise InputError(f"expected {_WEIGHTS[0]} beside {ADAPTER} in {directory}, got none: copy it too")
     files = ModelFiles(directory, config, open_single(weights))
     base, revision = (_plain(config.get(key)) for key in ("base_model_name_or_path", "revision"))
-    if base is None:
-        return Adapter(files, None, None)
-    if is_there(base):
-        return Adapter(files, base, Path(base))
+    if base is None or is_there(base):
+        return Adapter(files, base, None if base is None else Path(base))
     base = base if revision is None else f"{base}@{revision}"
     return Adapter(files, base, cached_snapshot(base))
 

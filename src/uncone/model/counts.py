@@ -17,29 +17,29 @@ from uncone.rows import as_array
 from uncone.rows.bytes import LocalFile
 from uncone.rows.npy import LONGEST_HEADER, array_header
 
-LARGEST_COUNT = 2**53
-"""Beyond, a float64 no longer holds every whole number."""
+LARGEST_COUNT = 2**53  # beyond, a float64 no longer holds every whole number
 MOST_MISMATCHED = 0.01
 """A table of another vocabulary differs in nearly every token; one of the same may spell some otherwise."""
 _HEADERS = {("id", "token", "count"), ("id", "count"), ("token", "count"), ("word", "count")}
 _HOW = "expected a first line `id<TAB>token<TAB>count`, `id<TAB>count` or `token<TAB>count`"
+_DOUBLED = "count is taken for the first row; give counts by id"
 
 
 @dataclass(frozen=True)
 class TokenCounts:
-    """The counts of N rows, int64 (N,), and what is to be said about them."""
+    """The counts of N rows, int64 (N,), and notes on them."""
 
     counts: npt.NDArray[np.int64]
     notes: tuple[str, ...] = ()
 
 
 def read_counts(path: Path_, n: int, labels: Sequence[str | None] | None = None) -> TokenCounts:
-    """The counts of ids 0 to n - 1, from a table or an array.
+    """The counts of ids 0 to n - 1, from a table or a `.npy` file of n whole numbers.
 
-    A table in UTF-8 has columns separated by tabs under a line with their names: `id`, `token` (or `word`)
-    and `count`, or without one of the first two. An array is a `.npy` file of n whole numbers. A table by
-    token needs `labels`, the tokens of the rows; a table with ids too is checked against them. Rows that the
-    table does not name have 0. Of several rows with one token the first has the count.
+    A table in UTF-8 has columns separated by tabs under a line with their names: `id`, `token` (or `word`) and `count`,
+    or without one of the first two. A table by token needs `labels`, the tokens of the rows; one with ids too is
+    checked against them. Rows that the table does not name have 0. Of several rows with one token the first has the
+    count.
     """
     path = Path(path)
     if path.suffix != ".npy":
@@ -93,7 +93,7 @@ def _whole(stored: Any, name: str) -> TokenCounts:
 
 
 def _some(read: TokenCounts, name: str) -> TokenCounts:
-    if not bool((read.counts > 0).any()):
+    if not (read.counts > 0).any():
         raise InputError(f"expected a count above 0, got none in {name}: count the tokens of a text")
     return read
 
@@ -163,36 +163,13 @@ def _number(text: str, most: int, what: str, name: str, line: int) -> int:
 
 
 def _notes(missing: int, unknown: int, differ: int, doubled: int, name: str) -> tuple[str, ...]:
-    def tokens(n: int, one: str, many: str, then: str) -> str:
-        return f"{counted(n, 'token')} of {name} {plural(n, one, many)} {then}."
-
-    notes = (
-        (
-            missing,
-            f"{counted(missing, 'row is', 'rows are')} not named in {name}: "
-            f"{plural(missing, 'its', 'their')} count is taken as 0.",
-        ),
-        (
-            unknown,
-            tokens(unknown, "is not in this vocabulary and was", "are not in this vocabulary and were", "left out"),
-        ),
-        (
-            differ,
-            tokens(
-                differ,
-                "is spelled otherwise in this vocabulary; it was",
-                "are spelled otherwise in this vocabulary; they were",
-                "placed by id",
-            ),
-        ),
-        (
-            doubled,
-            tokens(
-                doubled,
-                "is that of several rows: its",
-                "are those of several rows: each",
-                "count is taken for the first row; give counts by id",
-            ),
-        ),
+    unnamed = counted(missing, "row is", "rows are")
+    rows = f"{unnamed} not named in {name}: {plural(missing, 'its', 'their')} count is taken as 0."
+    spelled = "spelled otherwise in this vocabulary"
+    of_tokens = (
+        (unknown, "is not in this vocabulary and was", "are not in this vocabulary and were", "left out"),
+        (differ, f"is {spelled}; it was", f"are {spelled}; they were", "placed by id"),
+        (doubled, "is that of several rows: its", "are those of several rows: each", _DOUBLED),
     )
-    return tuple(note for n, note in notes if n)
+    told = (f"{counted(n, 'token')} of {name} {plural(n, one, many)} {then}." for n, one, many, then in of_tokens if n)
+    return (rows, *told) if missing else tuple(told)

@@ -1,7 +1,4 @@
-"""An edited copy of a model directory: named tensors replaced or added, all others to the bit as they were.
-
-Weights are copied in pieces, so that no shard is ever held whole.
-"""
+"""An edited copy of a model directory: named tensors replaced or added, all others to the bit as they were."""
 
 import errno
 import json
@@ -11,7 +8,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,7 +19,7 @@ from uncone.errors import InputError
 from uncone.model import ModelFiles, is_model_file, open_model_files
 from uncone.model.files import read_json
 from uncone.model.model_class import refuse_adapter, refuse_quantised
-from uncone.model.open import split
+from uncone.model.open import open_whole
 from uncone.roles import Path_
 from uncone.rows.bytes import LocalFile
 from uncone.rows.checkpoint import StoredTensor
@@ -30,9 +27,7 @@ from uncone.rows.safetensors import CODES, FLOATS, Entry, header_bytes, read_hea
 from uncone.tensors import DTYPES
 
 _INDEX = "model.safetensors.index.json"
-_STALE = frozenset(
-    (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".ot", ".safetensors", ".tflite")
-)
+_STALE = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".ot", ".safetensors", ".tflite")
 _STALE_INDICES = (".safetensors.index.json", ".bin.index.json", ".h5.index.json", ".msgpack.index.json")
 _OTHER_FORMATS = frozenset(("onnx", "openvino", "original", "coreml", ".git", ".cache"))
 _AT_ONCE = 2**22  # bytes
@@ -41,7 +36,7 @@ _PICKLED = re.compile(r"(?:pytorch_)?model(-\d+-of-\d+)?\.bin")
 
 @dataclass(frozen=True)
 class NewTensor:
-    """A tensor to be written: the dtype by its name in safetensors, the shape, and the numbers in blocks."""
+    """A tensor to be written."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -54,20 +49,14 @@ class Copy:
     """A copy that is written and not yet published: read it, and leave the `with` block for it to appear."""
 
     files: ModelFiles
-    left_out: tuple[str, ...]
-    """Files that hold the same weights in another format, which would not be edited."""
+    left_out: tuple[str, ...]  # files that hold the same weights in another format, which would not be edited
 
 
 def whole_model(spec: Path_) -> Path:
-    """The directory of a model that is edited as a whole."""
-    path, part = split(spec)
-    if part is not None:
-        raise InputError(f"expected a whole model to edit, got its part #{part}: leave that out")
-    return path
+    return open_whole(spec, " to edit").path
 
 
 def open_directory(model: Path_) -> ModelFiles:
-    """The files of a directory of transformers whose weights can be edited."""
     path = Path(model)
     if not path.exists():
         raise InputError(f"no file or folder {str(path)!r}: expected a model directory with config.json")
@@ -96,9 +85,9 @@ def edited_copy(
 ) -> Iterator[Copy]:
     """Write a copy of the directory of `files` in which `tensors` replace others by name, or are added.
 
-    Every other file is copied as it is; a checkpoint of torch.save is written as safetensors. Files with the
-    original's weights in another format are left out. If anything raises inside the `with` block, nothing is
-    left. The file of the tensor `beside` takes the added ones.
+    Other files are copied as they are, but for weights in another format; a checkpoint of torch.save becomes
+    safetensors. If anything raises inside the `with` block, nothing is left. The file of the tensor `beside` takes the
+    added ones.
     """
     shards = {source.path: source for source, _ in files.tensors.values()}
     home = min(shards) if beside is None else files.tensors[beside][0].path
@@ -127,7 +116,7 @@ def copied_files(
 ) -> Iterator[tuple[Path, list[str]]]:
     """(a new folder with the files of `original`, the names that were skipped); it becomes `out` at the end.
 
-    Links to files are followed, as a cache has them. `skip` is asked with a path and whether it is a folder.
+    Links to files are followed, as a cache has them. `skip` takes a path and whether it is a folder.
     """
     target = creatable(out, outside=original)
     try:
@@ -157,8 +146,7 @@ def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset
 
 
 def _copy_files(original: Path, folder: Path, skip: Callable[[Path, bool], bool]) -> list[str]:
-    skipped: list[str] = []
-    waiting = [Path()]
+    skipped, waiting = list[str](), [Path()]
     while waiting:
         relative = waiting.pop()
         for entry in sorted(os.scandir(original / relative), key=lambda entry: entry.name):
@@ -176,14 +164,12 @@ def _copy_files(original: Path, folder: Path, skip: Callable[[Path, bool], bool]
 
 
 def _holds_weights(path: Path, is_folder: bool) -> bool:
-    """Whether it holds weights, in this format or in another that would not be edited."""
     if is_folder:
         return path.name in _OTHER_FORMATS
     return path == Path(path.name) and (path.suffix in _STALE or path.name.endswith(_STALE_INDICES))
 
 
 def _write_index(old: Path, new: Path, placed: Mapping[str, str], size: int) -> None:
-    """The index anew, from what was written; what else the original's said is kept."""
     index = read_json(old, dict) if old.is_file() else {}
     said = index.get("metadata")
     metadata = {key: said[key] for key in said if key != "total_parameters"} if isinstance(said, dict) else {}
@@ -193,23 +179,20 @@ def _write_index(old: Path, new: Path, placed: Mapping[str, str], size: int) -> 
 
 
 def some_of(rows: list[int]) -> str:
-    """How many rows, and the first of them."""
     return f"{len(rows)} ({', '.join(map(str, rows[:5]))}{', ...' if len(rows) > 5 else ''})"
 
 
 def rows_at_once(d: int) -> int:
-    """How many rows of `d` features are worked on at a time: 8 MiB of float64."""
     return max(1, 2**20 // d)
 
 
 def as_stored(source: LocalFile, entry: Entry, name: str) -> NewTensor:
-    """A second copy of a tensor of floats, to be written under another name."""
-    _code(name, entry, source)
-    return NewTensor(entry.dtype, entry.shape, lambda: stored_blocks(source, name, entry))
+    """A second copy of a tensor, to be written under another name."""
+    return NewTensor(_code(name, entry, source), entry.shape, lambda: stored_blocks(source, name, entry))
 
 
 def stored_blocks(source: LocalFile, name: str, entry: Entry) -> Iterator[torch.Tensor]:
-    """The numbers of a tensor of floats as they are stored, to the bit, some rows (n, ...) at a time."""
+    """The numbers of a tensor as they are stored, some rows (n, ...) at a time."""
     if isinstance(entry, StoredTensor):
         yield from entry.pieces(source)
         return
@@ -237,16 +220,13 @@ def rounded_once(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def shard_name(name: str) -> str:
-    """What a file of weights is called in the copy: a checkpoint of torch.save becomes safetensors."""
+    """What a file of weights is called in the copy, which is in safetensors."""
     numbered = _PICKLED.fullmatch(name)
     return f"model{numbered[1] or ''}.safetensors" if numbered else str(Path(name).with_suffix(".safetensors"))
 
 
 def write_shard(source: LocalFile, entries: Mapping[str, Entry], tensors: Mapping[str, NewTensor], path: Path) -> int:
-    """Write a file of weights as safetensors, in which `tensors` replace others or follow them; its bytes.
-
-    Other numbers stay, to the bit and in order. Names of a torch.save checkpoint no longer share theirs.
-    """
+    """Write a file of weights as safetensors, in which `tensors` replace others or follow them; its bytes."""
     metadata, names = {"format": "pt"}, list(entries)
     if path.suffix == source.path.suffix:
         _, metadata = read_header(source)
@@ -265,14 +245,13 @@ def write_shard(source: LocalFile, entries: Mapping[str, Entry], tensors: Mappin
 
 
 def _laid(name: str, entry: Entry, source: LocalFile) -> Entry:
-    """The entry as it is written: where it lies does not matter, only its size."""
-    if not isinstance(entry, StoredTensor):
-        return replace(entry, start=0, stop=entry.stop - entry.start)
-    return Entry(_code(name, entry, source), entry.shape, 0, entry.stop - entry.start)
+    """The entry as it is written: only its size matters."""
+    code = _code(name, entry, source) if isinstance(entry, StoredTensor) else entry.dtype
+    return Entry(code, entry.shape, 0, entry.stop - entry.start)
 
 
 def _write(handle: BinaryIO, name: str, tensor: NewTensor, size: int) -> None:
-    """The numbers of `tensor`, rounded once, which must fill `size` bytes."""
+    """The numbers of `tensor`, rounded once."""
     dtype, written = DTYPES[FLOATS[tensor.dtype]], 0
     for block in tensor.blocks():
         rounded = rounded_once(block, dtype).contiguous()
@@ -288,12 +267,11 @@ def _write(handle: BinaryIO, name: str, tensor: NewTensor, size: int) -> None:
 
 
 def _code(name: str, entry: Entry, source: LocalFile) -> str:
-    if entry.dtype in FLOATS:
-        return entry.dtype
-    if entry.dtype in CODES:
-        return CODES[entry.dtype]
-    raise InputError(
-        f"expected tensors that safetensors can hold in {source.name}, got {name[:80]!r} of {entry.dtype} "
-        f"and shape {list(entry.shape)}: load the model with transformers, call "
-        "save_pretrained, and edit what it writes"
-    )
+    code = entry.dtype if entry.dtype in FLOATS else CODES.get(entry.dtype)
+    if code is None:
+        raise InputError(
+            f"expected tensors that safetensors can hold in {source.name}, got {name[:80]!r} of {entry.dtype} and "
+            f"shape {list(entry.shape)}: load the model with transformers, call save_pretrained, and edit what it "
+            "writes"
+        )
+    return code

@@ -25,8 +25,7 @@ LARGEST_JSON = 64 * 2**20
 CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 """What config classes of transformers 5.23 call the cap of the logits."""
 _NO_CAP = 1e6
-ADAPTER = "adapter_config.json"
-"""The config of an adapter of PEFT, which is no model by itself."""
+ADAPTER = "adapter_config.json"  # the config of an adapter of PEFT, which is no model by itself
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _WEIGHTS = ((_SINGLE, _INDEX, ".safetensors"), ("pytorch_model.bin", "pytorch_model.bin.index.json", ".bin"))
 """One file or an index of shards, in the order in which they are looked for, and how shards end."""
@@ -54,7 +53,6 @@ class ModelFiles:
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """The header entries of all shards."""
         return {name: entry for name, (_, entry) in self.tensors.items()}
 
     @property
@@ -66,7 +64,7 @@ class ModelFiles:
 
 
 def logit_cap(settings: Mapping[str, Any]) -> float | None:
-    """The cap c of a model whose logits z become c tanh(z / c), by its settings; None where it has none."""
+    """The cap c of a model whose logits z become c tanh(z / c), or None."""
     values = (settings.get(name) for name in CAPS)
     numbers = (v for v in values if isinstance(v, int | float) and not isinstance(v, bool))
     return next((float(v) for v in numbers if 0 < v < _NO_CAP), None)
@@ -82,18 +80,18 @@ def open_model_files(path: Path_) -> ModelFiles:
             f"expected a model directory, got {directory}, an adapter of PEFT ({ADAPTER}) without its base: "
             "merge it (merge_and_unload, then save_pretrained) and give the merged model"
         )
-    if not (directory / "config.json").is_file():
+    config = directory / "config.json"
+    if not config.is_file():
         _refuse_run(directory, "a model directory with config.json")
         raise InputError(
             f"expected a model directory with config.json and {_SINGLE} (or modules.json, or one GGUF file), "
             f"got {directory} without config.json: give what save_pretrained wrote, or open one tensor as "
             "FILE.safetensors#tensor.name"
         )
-    return ModelFiles(directory, read_json(directory / "config.json", dict), open_weights(directory))
+    return ModelFiles(directory, read_json(config, dict), open_weights(directory))
 
 
 def _refuse_run(run: Path, expected: str) -> None:
-    """Raise where the directory holds no model of its own, but the checkpoints of a training run do."""
     names = {file.parent.name for mark in ("config.json", ADAPTER) for file in run.glob(f"*/{mark}")}
     if not names:
         return
@@ -129,7 +127,7 @@ def open_weights(directory: Path) -> dict[str, tuple[LocalFile, Entry]]:
 
 
 def rows_of(files: ModelFiles, tensor: str, *, with_tokens: bool = False) -> Rows:
-    """The rows of one tensor of the checkpoint; with token strings as labels if they are the vocabulary."""
+    """The rows of one tensor; with token strings as labels if they are the vocabulary."""
     source, entry = named(files.tensors, tensor, files.path)
     rows = entry.rows(source, f"{files.path}#{tensor}")
     n, size = rows.shape[0], files.vocab_size
@@ -141,7 +139,6 @@ def rows_of(files: ModelFiles, tensor: str, *, with_tokens: bool = False) -> Row
 
 
 def text_parts(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The config and, in a multimodal one, that of its language model."""
     nested = config.get("text_config")
     return [config, nested] if isinstance(nested, dict) else [config]
 
@@ -173,11 +170,8 @@ def special_tokens(directory: Path, role: str) -> list[str]:
 
 
 def open_single(path: Path) -> dict[str, tuple[LocalFile, Entry]]:
-    """Where each tensor of one file lies."""
     source = LocalFile(path)
-    entries: Mapping[str, Entry] = (
-        read_header(source)[0] if path.suffix == ".safetensors" else checkpoint_entries(source)
-    )
+    entries = read_header(source)[0] if path.suffix == ".safetensors" else checkpoint_entries(source)
     return {name: (source, entry) for name, entry in entries.items()}
 
 
@@ -203,19 +197,16 @@ def _open_sharded(index: Path, ending: str) -> dict[str, tuple[LocalFile, Entry]
 
 @dataclass(frozen=True)
 class TokenLabels:
-    """What the rows stand for, or why that is not known."""
+    """What the rows stand for, as the tokenizer spells them, or why that is not known."""
 
-    labels: list[str | None] | None
-    """As the tokenizer spells them; None for a row without a token, or where nothing is known."""
-    note: str | None = None
-    """Why there are no labels, or why a tokenizer file was passed over."""
+    labels: list[str | None] | None  # None for a row without a token, or where nothing is known
+    note: str | None = None  # why there are no labels, or why a tokenizer file was passed over
 
 
 def token_labels(path: Path, n: int) -> TokenLabels:
-    """The token strings of ids 0 to n - 1, from the tokenizer files in the directory `path`.
+    """The token strings of ids 0 to n - 1, of tokenizer.json, vocab.txt (one token a line) or vocab.json.
 
-    tokenizer.json is read first, then vocab.txt (one token a line), then vocab.json; ids of n and beyond are
-    left out. Never raises for what lies in the directory: `note` says what was wrong.
+    Never raises for what lies in the directory: `note` says what was wrong.
     """
     notes: list[str] = []
     for name, read in _READERS.items():

@@ -1,8 +1,7 @@
-"""A language model in GGUF, as llama.cpp reads it: its files, its table, its head and its tokens.
+"""A language model in GGUF, as llama.cpp reads it.
 
-`llama-gguf-split` cuts a model into parts. A part says which of how many it is (`split.no`, `split.count`)
-and how many tensors all hold (`split.tensors.count`). Its name ends in `-00001-of-00003.gguf`. The first
-holds the metadata.
+`llama-gguf-split` cuts a model into parts, named `-00001-of-00003.gguf`. A part says which of how many it is
+(`split.no`, `split.count`) and how many tensors all hold (`split.tensors.count`); the first holds the metadata.
 """
 
 import re
@@ -30,20 +29,17 @@ _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 
 @dataclass(frozen=True)
 class _Gguf:
-    """The checked headers of a GGUF model, of all parts together."""
+    """The checked headers of all parts of a GGUF model."""
 
-    path: Path
-    """The file that was given."""
-    source: LocalFile
-    """The file whose header holds the metadata: of a split model its first part."""
+    path: Path  # the file that was given
+    source: LocalFile  # the file whose header holds the metadata: of a split model its first part
     metadata: Mapping[str, Any]
     tensors: Mapping[str, GgufTensor]
-    parts: Mapping[str, LocalFile]
-    """The file in which each tensor lies, by the tensor's name."""
+    parts: Mapping[str, LocalFile]  # the file in which each tensor lies, by the tensor's name
 
 
 def find_gguf(directory: Path) -> Path | None:
-    """The GGUF file in a directory, or a part of the one split model there, if there is one."""
+    """The GGUF file in a directory, or a part of the one split model there."""
     files = sorted(directory.glob("*.gguf"))
     named = [(path, _NAME.fullmatch(path.name)) for path in files]
     if len({match.group(1, 3) if match else path.name for path, match in named}) > 1:
@@ -53,10 +49,9 @@ def find_gguf(directory: Path) -> Path | None:
 
 
 def open_gguf(path: Path) -> LanguageModel:
-    """Open a GGUF file; of a part of a split model, all parts, which lie beside it."""
     model = _read(path)
     settings = {name.partition(".")[2]: value for name, value in model.metadata.items()}
-    return LanguageModel(path, partial(_places, model), partial(_rows, model), logit_cap(settings))
+    return LanguageModel(partial(_places, model), partial(_rows, model), logit_cap(settings))
 
 
 def _read(path: Path) -> _Gguf:
@@ -112,7 +107,7 @@ def _parts(path: Path, header: GgufHeader, count: int) -> list[Path]:
 
 
 def is_model_file(path: Path) -> bool:
-    """A file that is a whole model, of a table and a head: GGUF, by its name or first bytes."""
+    """A file that is a whole model: GGUF, by its name or first bytes."""
     try:
         return path.is_file() and (path.name.endswith(".gguf") or LocalFile(path).head(4) == MAGIC)
     except InputError:
@@ -120,7 +115,7 @@ def is_model_file(path: Path) -> bool:
 
 
 def _places(model: _Gguf) -> Places:
-    """The table and the head; a language model without a tensor for one uses the table, as in llama.cpp."""
+    """A language model without a tensor for a head uses the table, as in llama.cpp."""
     if TABLE not in model.tensors:
         matrices = [name for name, tensor in model.tensors.items() if len(tensor.shape) == 2]
         raise UnsupportedModel(
@@ -139,14 +134,13 @@ def _places(model: _Gguf) -> Places:
 
 
 def _rows(model: _Gguf, tensor: str, *, with_tokens: bool = False) -> Rows:
-    source = model.parts.get(tensor, model.source)
-    rows = gguf_rows(source, model.tensors, tensor, where=f"{model.path}#{tensor}")
-    array, n = model.metadata.get(_TOKENS), rows.shape[0]
+    rows = gguf_rows(model.parts.get(tensor, model.source), model.tensors, tensor, where=f"{model.path}#{tensor}")
+    array, n, source = model.metadata.get(_TOKENS), rows.shape[0], model.source
     if with_tokens and isinstance(array, StringArray):
-        rows.load_labels = partial(_labels, model.source, array, n)  # of rows it would keep the file open
+
+        def labels() -> list[str | None]:  # of `rows` it would keep the file open
+            found = list[str | None](strings(source, StringArray(array.start, min(array.count, n))))
+            return found + [None] * (n - len(found))
+
+        rows.load_labels = labels
     return rows
-
-
-def _labels(source: LocalFile, array: StringArray, n: int) -> list[str | None]:
-    labels: list[str | None] = list(strings(source, StringArray(array.start, min(array.count, n))))
-    return labels + [None] * (n - len(labels))

@@ -1,8 +1,7 @@
 """How do logits follow from the head's output? Measured on the model, not looked up by its name.
 
-The model runs once with known outputs in the place of its head's: 0, small, huge and random ones. From the
-logits follow scale, bias and cap of z -> cap tanh((scale z + bias) / cap); the residual decides whether that
-is the map.
+The model runs once with known outputs in the place of its head's: 0, small, huge and random ones. From the logits
+follow scale, bias and cap of z -> cap tanh((scale z + bias) / cap); the residual decides whether that is the map.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,13 +25,11 @@ class HeadMap:
     """Logits are cap tanh((scale z + bias) / cap) of the head's output z; targets may be shifted."""
 
     scale: float
-    bias: Tensor | None
-    """(V,), or None where it is 0."""
+    bias: Tensor | None  # (V,), or None where it is 0
     cap: float | None
     shift: bool
 
     def logits(self, z: Tensor) -> Tensor:
-        """(..., V) of the head's output."""
         z = self.scale * z if self.bias is None else self.scale * z + self.bias
         return z if self.cap is None else self.cap * torch.tanh(z / self.cap)
 
@@ -46,7 +43,7 @@ class HeadMap:
 
 
 def logit_map(model: Any, head: torch.nn.Linear) -> HeadMap:
-    """Measure how `model`, which is left as it was, makes logits of its head's output, but for `shift`."""
+    """How `model`, which is left as it was, makes logits of its head's output, but for `shift`."""
     with undisturbed(model):
         return fit(*known_outputs(model, head, probe_batch(model)))
 
@@ -101,15 +98,14 @@ def fit(z: Tensor, logits: Tensor) -> HeadMap:
     residual = float(((logits - expected).abs() / (1 + expected.abs())).max())
     if not residual <= RESIDUAL:
         raise UnsupportedModel(
-            "expected logits of the form cap tanh((scale z + bias) / cap), "
-            f"got a residual of {residual:.1g} from it "
+            f"expected logits of the form cap tanh((scale z + bias) / cap), got a residual of {residual:.1g} from it "
             f"(scale {scale:.4g}, cap {cap}): train this model with its own loss"
         )
     return replace(measured, scale=_rounded(scale), cap=None if cap is None else _rounded(cap))
 
 
 def _rounded(value: float) -> float:
-    """Without the digits that float32 does not have: 0.0625 and not 0.06250000000291."""
+    """Without the digits that float32 does not have."""
     return float(f"{value:.6g}")
 
 
@@ -132,8 +128,7 @@ def probe_batch(model: Any) -> dict[str, Tensor]:
 
 def without_labels(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """The inputs of a batch, without its labels; those of a decoder are made of the labels."""
-    inputs = {name: value for name, value in batch.items() if name != "labels"}
-    return inputs | decoder_inputs(model, batch["labels"])
+    return {name: value for name, value in batch.items() if name != "labels"} | decoder_inputs(model, batch["labels"])
 
 
 def decoder_inputs(model: Any, labels: Tensor) -> dict[str, Tensor]:
@@ -159,7 +154,6 @@ def decoder_input_ids(model: Any, labels: Tensor) -> Tensor:
 
 
 def is_seq2seq(model: Any) -> bool:
-    """The model has an encoder and a decoder."""
     return bool(getattr(model.config, "is_encoder_decoder", False))
 
 
@@ -169,7 +163,7 @@ def _config_id(model: Any, name: str) -> int | None:
 
 
 def run_model(model: Any, inputs: dict[str, Any]) -> Any:
-    """The model's outputs. An error of its forward is raised as UnsupportedModel."""
+    """The model's outputs; an error of its forward becomes UnsupportedModel."""
     try:
         return model(**inputs, return_dict=True)
     except (TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
@@ -181,7 +175,6 @@ def run_model(model: Any, inputs: dict[str, Any]) -> Any:
 
 @contextmanager
 def forward_of(head: torch.nn.Module, forward: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """`forward` in the place of the module's own."""
     before = head.__dict__.get("forward")
     head.forward = forward
     try:
@@ -195,12 +188,10 @@ def forward_of(head: torch.nn.Module, forward: Callable[[Tensor], Tensor]) -> It
 @contextmanager
 def undisturbed(model: Any) -> Iterator[None]:
     """Evaluation without gradients; modes of modules, random numbers and shards of weights are restored."""
-    parameters = list(model.parameters())
-    training = [module for module in model.modules() if module.training]
-    devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
+    parameters, training = list(model.parameters()), [module for module in model.modules() if module.training]
     model.eval()
     try:
-        with torch.random.fork_rng(devices), torch.no_grad():
+        with torch.random.fork_rng({one.device for one in parameters if one.device.type == "cuda"}), torch.no_grad():
             yield
     finally:
         for module in training:

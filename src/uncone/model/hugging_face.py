@@ -25,8 +25,7 @@ LARGEST_TOKENIZER = 512 * 2**20
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
 _PREFERRED = ("model.safetensors", "model.safetensors.index.json")
 """Where these are, the libraries read no weights of `torch.save`."""
-_LONGEST_TEXT = 512
-"""Tokens of a text, where a model says no limit or a larger one."""
+_LONGEST_TEXT = 512  # tokens of a text, where a model says no limit or a larger one
 _one_at_a_time = threading.RLock()  # the switches belong to the whole process
 
 
@@ -87,24 +86,18 @@ def need(
 
 
 def from_pretrained(model_class: Any, directory: Path, **options: Any) -> Any:
-    """`model_class.from_pretrained` of a directory on this machine, to be called within `asked`."""
+    """`model_class.from_pretrained` on this machine, within `asked`."""
     return model_class.from_pretrained(directory, **LOCAL, **options)
 
 
 def check_archives(directory: Path) -> None:
-    """Refuse weights of `torch.save` that are damaged: the libraries map them, and take what follows a short record for
-    numbers.
-
-    Raises:
-        InputError: such a file, of a model that has no safetensors.
-    """
+    """Refuse damaged weights of `torch.save`: the libraries take what follows a short record for numbers."""
     for file in sorted(directory.rglob("pytorch_model*.bin")):
         if not any(file.with_name(name).exists() for name in _PREFERRED):
             checkpoint_entries(LocalFile(file))
 
 
 def tokenizer_class() -> Any:
-    """`tokenizers.Tokenizer`; InputError with the command that installs it where it is missing."""
     return needed("tokenizers", "reading a tokenizer needs tokenizers, got none: pip install tokenizers").Tokenizer
 
 
@@ -153,10 +146,7 @@ def load_encoder(directory: Path) -> tuple[Any, Any, int]:
 
 
 def cached_snapshot(name: str) -> Path | None:
-    """The cached directory of a Hub model such as "gpt2", "org/name" or "org/name@revision"; else None.
-
-    The revision is a branch, a tag or a full commit, "main" where none is given.
-    """
+    """The cached directory of a Hub model such as "gpt2" or "org/name@revision" (branch, tag or commit); else None."""
     repo, at, revision = name.partition("@")
     if ".." in name or (at and not revision):
         return None

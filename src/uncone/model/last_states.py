@@ -9,36 +9,31 @@ import torch
 
 from uncone.errors import InputError, UnsupportedModel
 from uncone.memory import check_memory
-from uncone.model.files import open_model_files
-from uncone.model.final_norm import final_layer_norm
 from uncone.model.head_map import HeadMap, forward_of, is_seq2seq, logit_map, run_model, undisturbed
 from uncone.model.model_class import load_model
-from uncone.model.open import name_of, split
+from uncone.model.open import open_whole
 from uncone.model.text_sources import read_texts
-from uncone.model.texts import load_tokenizer, longest_input
+from uncone.model.texts import longest_input, tokenizer_for_text
 from uncone.roles import Path_, Progress
 from uncone.tensors import dtype_named, empty, moved, usable
 
 Tensor = torch.Tensor
-CLOSE = 1e-3
-"""How far logits of states and head may lie from the model's own, of their largest."""
-_ROUNDINGS = 8
-"""Of a dtype: logits of a model that runs in bfloat16 differ by some roundings."""
+CLOSE = 1e-3  # how far logits of states and head may lie from the model's own, of their largest
+_ROUNDINGS = 8  # of a dtype: logits of a model that runs in bfloat16 differ by some roundings
 _LONGEST, _AT_ONCE, _FEWEST = 2048, 4096, 2
+CENTRED = 1e-4  # how far the mean of a norm's output before gain and bias may lie from 0, of its root mean square
+_NORM_ROUNDINGS, _LARGEST = 4, 5.0
+"""Roundings of the model's dtype in an output, and how many of its sizes an entry that is not known may have."""
 
 
 @dataclass(frozen=True, eq=False)
 class States:
     """What a head reads on a text. Its logits are cap tanh(z / cap) of z = scale (states @ head.T) + bias."""
 
-    states: Tensor
-    """(N, D) float32: what the head multiplies, after the final norm."""
-    labels: Tensor
-    """(N,) int64: the next token of each."""
-    head: Tensor
-    """(V, D) float32."""
-    bias: Tensor | None
-    """(V,) float32, added after the scale."""
+    states: Tensor  # (N, D) float32: what the head multiplies, after the final norm
+    labels: Tensor  # (N,) int64: the next token of each
+    head: Tensor  # (V, D) float32
+    bias: Tensor | None  # (V,) float32, added after the scale
     cap: float | None
     scale: float
     name: str
@@ -75,57 +70,38 @@ def states_of(
 ) -> States:
     """Run a causal language model on a text, and keep what its head reads, in float32 on the CPU.
 
-    Texts are cut into windows of the positions that the model has, at most 2,048. A window's last token is the
-    first of the next one, so that each token but a text's first is predicted once.
-
-    Args:
-        model: a directory of transformers with its tokenizer, or the name of a cached one.
-        text: the path of a text file as `open_texts` reads it (the first 2**20 characters), or a list of texts, over
-            whose boundaries nothing is predicted.
-        most: tokens to predict at most; the first ones are taken.
-        device: to run the model on, such as "cuda"; by default the CPU.
-        dtype: to run it in, such as "bfloat16"; by default float32.
-        progress: called with (step, done, in all).
+    Texts are cut into windows of the positions that the model has, at most 2,048. A window's last token is the first of
+    the next one, so that each token but a text's first is predicted once, `most` in all. Of a text file the first 2**20
+    characters are read; over the boundaries of a list of texts nothing is predicted.
 
     Raises:
         InputError: no such model, text, device or dtype, no tokenizer, or fewer than two tokens.
         UndefinedMeasure: no memory for the model on the device.
         UnsupportedModel: no causal model with one linear head, or logits that do not follow from its states.
     """
-    path, part = split(model)
-    if part is not None:
-        raise InputError(f"expected a whole model, got its part #{part}: leave that out")
+    opened = open_whole(model)
     if most < _FEWEST:
         raise InputError(f"expected to predict at least {_FEWEST} tokens, got {most}: 200,000 is usual")
     place, width = torch.device("cpu") if device is None else usable(device), dtype_named(dtype)
-    files = open_model_files(path)
-    tokenizer, why = load_tokenizer(files)
-    if tokenizer is None:
-        raise InputError(f"expected a tokenizer in {path} for the text, got none ({why}): add tokenizer.json")
+    tokenizer = tokenizer_for_text(opened)
     texts = read_texts(text) if isinstance(text, str | os.PathLike) else list(text)
-    loaded = moved(load_model(files, dtype=width, fast=True), place, width)
-    head = _linear_head(loaded)
+    loaded = moved(load_model(opened.files, dtype=width, fast=True), place, width)
+    head = getattr(loaded, "get_output_embeddings", lambda: None)()
+    if not isinstance(head, torch.nn.Linear) or is_seq2seq(loaded):
+        kind = "an encoder and a decoder" if is_seq2seq(loaded) else type(head).__name__
+        raise UnsupportedModel(
+            f"expected a causal model with one linear head, got {type(loaded).__name__} with {kind}: "
+            "the head's states are not known"
+        )
     ids = [torch.tensor(one.ids, dtype=torch.int64) for one in tokenizer.encode_batch(texts)]
-    n, top = (loaded.get_input_embeddings().num_embeddings, max((int(i.max()) for i in ids if len(i)), default=0))
+    n, top = loaded.get_input_embeddings().num_embeddings, max((int(i.max()) for i in ids if len(i)), default=0)
     if top >= min(n, len(head.weight)):
         raise InputError(f"expected ids below {n}, got {top}: the tokenizer belongs to another model")
     windows = list(_windows(ids, longest_input(loaded, _LONGEST), most))
     if sum(len(w) - 1 for w in windows) < _FEWEST:
         raise InputError("expected texts of at least three tokens, got fewer: give a longer text")
     with undisturbed(loaded):
-        states = _run(loaded, head, windows, progress)
-        return described(loaded, head, states, windows, name_of(model, path))
-
-
-def _linear_head(model: Any) -> torch.nn.Linear:
-    head = getattr(model, "get_output_embeddings", lambda: None)()
-    if not isinstance(head, torch.nn.Linear) or is_seq2seq(model):
-        kind = "an encoder and a decoder" if is_seq2seq(model) else type(head).__name__
-        raise UnsupportedModel(
-            f"expected a causal model with one linear head, got {type(model).__name__} with {kind}: "
-            "the head's states are not known"
-        )
-    return head
+        return described(loaded, head, _run(loaded, head, windows, progress), windows, opened.name)
 
 
 def _windows(ids: Sequence[Tensor], length: int, most: int) -> Iterator[Tensor]:
@@ -140,28 +116,24 @@ def _windows(ids: Sequence[Tensor], length: int, most: int) -> Iterator[Tensor]:
 
 
 def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress: Progress | None) -> Tensor:
-    """The states (N, D) before each next token. The head's product, which is dear, is left out."""
+    """The states (N, D) before each next token; the head's product, which is dear, is left out."""
     counts = [len(window) - 1 for window in windows]
-    n, d = sum(counts), head.weight.shape[1]
+    n, d, device = sum(counts), head.weight.shape[1], head.weight.device
     check_memory(2 * n * d * 4, f"states of {n} tokens and {d} columns", "ask for fewer tokens")
     states, seen = empty((n, d), torch.float32), list[Tensor]()
-    starts = torch.tensor([0, *counts]).cumsum(0).tolist()
+    starts, done = torch.tensor([0, *counts]).cumsum(0).tolist(), 0
 
     def reads(hidden: Tensor) -> Tensor:
         seen.append(hidden.detach())
         return hidden[..., :1]
 
     order = sorted(range(len(windows)), key=lambda i: -counts[i])
-    done = 0
     with forward_of(head, reads):
         while order:
-            longest = len(windows[order[0]])
-            size = max(1, _AT_ONCE // longest)
+            size = max(1, _AT_ONCE // len(windows[order[0]]))
             batch, order = order[:size], order[size:]
-            both = ([windows[i] for i in batch], [torch.ones_like(windows[i]) for i in batch])
-            padded, mask = (
-                torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(head.weight.device) for rows in both
-            )
+            both = [windows[i] for i in batch], [torch.ones_like(windows[i]) for i in batch]
+            padded, mask = (torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device) for rows in both)
             seen.clear()
             run_model(model, {"input_ids": padded, "attention_mask": mask})
             if len(seen) != 1 or seen[0].shape[:2] != padded.shape:
@@ -179,6 +151,8 @@ def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress:
 
 def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequence[Tensor], name: str) -> States:
     """The states with the head and what follows it, checked against the model's own logits on the first window."""
+    if not bool(torch.isfinite(states).all()):
+        raise UnsupportedModel(f"expected finite states of {name}, got NaN or inf: the model is damaged")
     found = logit_map(model, head)
     bias = None if head.bias is None else found.scale * head.bias.detach().float().cpu()
     if found.bias is not None:
@@ -196,8 +170,6 @@ def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequen
         windows=torch.repeat_interleave(torch.arange(len(windows)), counts),
         norm=final_layer_norm(model, head, first),
     )
-    if not bool(torch.isfinite(states).all()):
-        raise UnsupportedModel(f"expected finite states of {name}, got NaN or inf: the model is damaged")
     own = run_model(model, {"input_ids": first}).logits[0, :-1].float().cpu()
     # a causal model says the same of a text whose end is not known
     shorter = run_model(model, {"input_ids": first[:, : max(1, first.shape[1] // 2)]}).logits[0].float().cpu()
@@ -213,3 +185,40 @@ def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequen
                 f"{float(error):.2g} of {size:.2g}: give a causal model with a linear head"
             )
     return result
+
+
+def final_layer_norm(model: Any, head: torch.nn.Linear, ids: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Gain and bias (D,), float32, of the LayerNorm whose output is what the head reads; None where none is.
+
+    GPT-2 has one (`ln_f`), and so has GPT-NeoX. A norm without bias and one that does not centre (RMSNorm) are none: no
+    direction follows from them. `model` is in evaluation; it is run on `ids` (B, T).
+    """
+    outputs, inputs = list[tuple[Any, Tensor]](), list[Tensor]()
+    hooks = [head.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))]
+    for module in model.modules():
+        gain, bias = getattr(module, "weight", None), getattr(module, "bias", None)
+        if isinstance(gain, Tensor) and isinstance(bias, Tensor) and gain.shape == bias.shape == head.weight.shape[1:]:
+            hooks.append(module.register_forward_hook(lambda one, _, made: outputs.append((one, made))))
+    try:
+        run_model(model, {"input_ids": ids})
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for module, made in reversed(outputs):
+        if inputs and isinstance(made, Tensor) and made.shape == inputs[-1].shape and torch.equal(made, inputs[-1]):
+            gain, bias = module.weight.detach().float().cpu(), module.bias.detach().float().cpu()
+            return (gain, bias) if _is_centred(made, gain, bias) else None
+    return None
+
+
+def _is_centred(made: Tensor, gain: Tensor, bias: Tensor) -> bool:
+    """Whether (made - bias) / gain has a mean of 0 and a size of 1; an entry whose gain is tiny is not known."""
+    eps = torch.finfo(made.dtype).eps
+    close = max(CENTRED, _NORM_ROUNDINGS * eps)
+    live = eps * bias.abs() < close * gain.abs()
+    if not bool(live.any()):
+        return False
+    before = ((made.detach().double().cpu() - bias.double()) / gain.double()).flatten(0, -2)[:, live]
+    size, lost = before.square().mean().sqrt(), int((~live).sum())
+    mean = before.sum(1).abs().max() / len(gain)
+    return bool(size <= 1 + 10 * close) and bool(mean <= close * size + _LARGEST * lost / len(gain))

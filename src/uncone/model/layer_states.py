@@ -1,5 +1,4 @@
-"""What a run of a model over texts leaves: the sums and a sample of each layer's states, and the head that reads
-them."""
+"""What a run of a model over texts leaves."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +12,8 @@ from uncone.rows import Array
 class Head:
     """A linear head: its logits are cap tanh(z / cap) of z = scale (states @ weight.T) + bias."""
 
-    weight: Array
-    """(V, D) float32."""
-    bias: Array | None
-    """(V,) float32."""
+    weight: Array  # (V, D) float32
+    bias: Array | None  # (V,) float32
     cap: float | None = None
     scale: float = 1.0
 
@@ -33,23 +30,17 @@ class LayerStates:
     intervals: tuple[tuple[float, float] | None, ...]
     """Of the mean cosine of each layer, 95%, over stretches of the text."""
     sample: Sample
-    counts: Array
-    """(V,): how often each id was read."""
-    apart: Array
-    """(2, 1 + layers): of special positions and of sinks the number, and the mean norm in each layer."""
-    labels: tuple[str | None, ...]
-    """The token of each id."""
+    counts: Array  # (V,): how often each id was read
+    apart: Array  # (2, 1 + layers): of special positions and of sinks the number, and the mean norm in each layer
+    labels: tuple[str | None, ...]  # the token of each id
     causal: bool
     sequences: int
-    stopped: bool
-    """Before `most` tokens, as the intervals were narrow."""
+    stopped: bool  # before `most` tokens, as the intervals were narrow
     head: Head | None
-    read: int | None
-    """Which of the layers the head reads."""
+    read: int | None  # which of the layers the head reads
     why_no_head: str
     notes: tuple[str, ...]
-    last: Any = None
-    """`States` of the same run, where they were asked for and the model is causal with a linear head."""
+    last: Any = None  # `States` of the same run, where they were asked for and the model is causal with a linear head
     why_no_last: str = ""
 
     @property

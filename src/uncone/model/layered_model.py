@@ -1,70 +1,60 @@
 """A model of transformers as its layers: the states of every layer on a batch, and what its head reads and does."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from uncone.errors import InputError, UnconeError, UnsupportedModel, first_line
-from uncone.model.files import ModelFiles, open_model_files
+from uncone.errors import UnconeError, UnsupportedModel, first_line
 from uncone.model.head_map import forward_of, is_seq2seq, logit_map, run_model
 from uncone.model.hugging_face import load_encoder
 from uncone.model.layer_states import Head
 from uncone.model.model_class import load_model
-from uncone.model.sentence_transformers import is_sentence_transformers, read_modules
-from uncone.model.texts import load_tokenizer, longest_input
+from uncone.model.open import Opened, open_spec
+from uncone.model.sentence_transformers import is_sentence_transformers
+from uncone.model.texts import longest_input, tokenizer_for_text
+from uncone.roles import Path_
 from uncone.tensors import dtype_named, moved, usable
 
 Tensor = torch.Tensor
-_LONGEST = 512
-"""Ids of a sequence, of models that take more."""
+_LONGEST = 512  # ids of a sequence, of models that take more
 _PROBE = 8
-_CLOSE = 1e-3
-"""Relative: how near states of one text in two batches lie."""
+_CLOSE = 1e-3  # relative: how near states of one text in two batches lie
 NO_HEAD, ONLY_ENCODER = ("the model has no output head", "of an encoder and a decoder only the encoder was read")
-_OF_A_MODEL = (".json", ".safetensors", ".bin")
-"""Endings of the files that a model's states depend on."""
+_OF_A_MODEL = (".json", ".safetensors", ".bin")  # endings of the files that a model's states depend on
 
 
 @dataclass(eq=False)
 class LayeredModel:
-    """A model that was loaded to run; its layers are named once they have been found on a probe."""
+    """A model to run; its layers are named once they have been found on a probe."""
 
     model: Any
     tokenizer: Any
     device: torch.device
-    rows: int
-    """Of its table."""
+    rows: int  # of its table
     notes: list[str] = field(default_factory=list)
     names: tuple[str, ...] = ()
     widths: tuple[int, ...] = ()
-    causal: bool = False
-    """States do not change with what follows them."""
-    read: int | None = None
-    """Which of the layers the head reads; None without a linear head."""
+    causal: bool = False  # states do not change with what follows them
+    linear: torch.nn.Linear | None = None  # the head
+    read: int | None = None  # which of the layers the head reads; None without a linear head
     why_no_head: str = ""
-    files: tuple[Path, ...] = ()
-    """That it was read from."""
-    _head: torch.nn.Linear | None = None
+    files: tuple[Path, ...] = ()  # that it was read from
     _norm: torch.nn.Module | None = None
 
     @property
     def dtype(self) -> torch.dtype:
-        """That it runs in."""
         found: torch.dtype = next(self.model.parameters()).dtype
         return found
 
     @property
     def longest(self) -> int:
-        """Ids of a sequence."""
         return longest_input(self.model, _LONGEST)
 
     def states(self, ids: Tensor, mask: Tensor) -> list[Tensor]:
-        """Of ids (B, T) and their mask, both on the device, the states (B, T, D) of each layer."""
+        """Of ids (B, T) and their mask the states (B, T, D) of each layer."""
         found, norm_input, reads = self._forward(ids, mask)
         layers = list(found)
         if norm_input is not None:
@@ -72,120 +62,100 @@ class LayeredModel:
         return layers if self.read is None or self.read < len(layers) else [*layers, reads[0]]
 
     def head(self) -> Head | None:
-        """The head, with what the model does to its output."""
-        if self._head is None or self.read is None:
+        if self.linear is None or self.read is None:
             return None
-        weight, bias = _array(self._head.weight), _array(self._head.bias)
-        assert weight is not None
+        weight, bias = _array(self.linear.weight), _array(self.linear.bias)
         try:
-            found = logit_map(self.model, self._head)
+            found = logit_map(self.model, self.linear)
         except UnconeError as error:
-            self.notes.append(
-                f"How its logits follow from its head was not found ({first_line(error)}); no cap was taken."
-            )
+            why = first_line(error)
+            self.notes.append(f"How its logits follow from its head was not found ({why}); no cap was taken.")
             return Head(weight, bias)
         own, scaled = _array(found.bias), None if bias is None else found.scale * bias
         both = own if scaled is None else scaled if own is None else scaled + own
         return Head(weight, both, found.cap, found.scale)
 
     def _forward(self, ids: Tensor, mask: Tensor) -> tuple[tuple[Tensor, ...], Tensor | None, list[Tensor]]:
-        """The hidden states that transformers tells of, what the final norm takes, and what the head reads."""
+        """The hidden states of transformers, what the final norm takes, and what the head reads."""
         taken, reads = list[Tensor](), list[Tensor]()
-        with ExitStack() as open_:
-            if self._head is not None:
-                open_.enter_context(forward_of(self._head, partial(_noted, reads)))
+
+        def noted(hidden: Tensor) -> Tensor:  # in the place of the head's product, which is dear: one of its logits
+            reads.append(hidden.detach())
+            return hidden[..., :1]
+
+        with ExitStack() as stack:
+            if self.linear is not None:
+                stack.enter_context(forward_of(self.linear, noted))
             if self._norm is not None:
-                open_.enter_context(_input_of(self._norm, taken))
+                hook = self._norm.register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0].detach()))
+                stack.callback(hook.remove)
             out = run_model(self.model, {"input_ids": ids, "attention_mask": mask, "output_hidden_states": True})
         hidden = getattr(out, "hidden_states", None)
         if not hidden:
             raise UnsupportedModel(
-                f"expected a model that tells of its hidden states, got {type(self.model).__name__}: give an encoder "
-                "or a "
-                "decoder of transformers"
+                f"expected a model that tells of its hidden states, got {type(self.model).__name__}: give an "
+                "encoder or a decoder of transformers"
             )
         return tuple(hidden), taken[0] if taken else None, reads
 
 
 def open_layered(
-    path: Path, *, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
+    path: Path_, *, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
 ) -> LayeredModel:
-    """The transformer in a directory of transformers or of Sentence Transformers, on `device`, in `dtype`.
+    """The transformer in a directory of transformers or of Sentence Transformers; of an encoder and a decoder the
+    encoder.
 
-    Of a model with an encoder and a decoder the encoder is taken, which has no head.
-
-    Args:
-        path: the directory.
-        device: such as "cuda"; by default the CPU.
-        dtype: such as "bfloat16"; by default float32.
-
-    Raises:
-        InputError: no model, no tokenizer, or no such device or dtype.
-        UnsupportedModel: a model that does not run, or does not tell of its hidden states.
+    By default it runs on the CPU in float32. A model that does not run, or does not tell of its hidden states, raises
+    UnsupportedModel; a missing model, tokenizer, device or dtype InputError.
     """
-    place = torch.device("cpu") if device is None else usable(device)
-    width = dtype_named(dtype)
-    files, model, notes = _loaded(path, width)
-    tokenizer, why = load_tokenizer(files)
-    if tokenizer is None:
-        raise InputError(f"expected a tokenizer in {files.path} for the text, got none ({why}): add tokenizer.json")
+    place, width = torch.device("cpu") if device is None else usable(device), dtype_named(dtype)
+    opened = open_spec(path)
+    model, notes = _loaded(opened, width)
+    files, tokenizer = opened.files, tokenizer_for_text(opened)
     table = model.get_input_embeddings()
     rows = getattr(table, "num_embeddings", None) or len(table.weight)
     model = moved(model, place, width)
-    head, why_no_head = _linear_head(model)
-    if why_no_head == NO_HEAD and files.config.get("is_encoder_decoder"):
-        why_no_head = ONLY_ENCODER
+    head = getattr(model, "get_output_embeddings", lambda: None)()
+    why = "" if isinstance(head, torch.nn.Linear) else f"the head is no linear layer but {type(head).__name__}"
+    if head is None:
+        why = ONLY_ENCODER if files.config.get("is_encoder_decoder") else NO_HEAD
     own = tuple(sorted(path for path in files.path.iterdir() if path.suffix in _OF_A_MODEL))
-    found = LayeredModel(model, tokenizer, place, int(rows), notes, why_no_head=why_no_head, files=own, _head=head)
+    found = LayeredModel(model, tokenizer, place, int(rows), notes, why_no_head=why, files=own)
+    found.linear = None if why else head
     _probe(found)
     return found
 
 
-def _loaded(path: Path, dtype: torch.dtype) -> tuple[ModelFiles, Any, list[str]]:
+def _loaded(opened: Opened, dtype: torch.dtype) -> tuple[Any, list[str]]:
+    path, folder = opened.path, opened.files.path
     if is_sentence_transformers(path):
-        folder = path / read_modules(path)[0]["path"]
         if not (folder / "config.json").is_file():
             raise UnsupportedModel(f"expected a transformer in {path}, got none: it has no layers; diagnose its table")
-        return (
-            open_model_files(folder),
-            load_encoder(folder)[0],
-            ["The model is the transformer of a sentence encoder."],
-        )
-    files = open_model_files(path)
-    model = load_model(files, dtype=dtype, fast=True)
+        return load_encoder(folder)[0], ["The model is the transformer of a sentence encoder."]
+    model = load_model(opened.files, dtype=dtype, fast=True)
     if not is_seq2seq(model):
-        return files, model, []
-    return files, model.get_encoder(), ["Of an encoder and a decoder the encoder was read."]
-
-
-def _linear_head(model: Any) -> tuple[torch.nn.Linear | None, str]:
-    head = getattr(model, "get_output_embeddings", lambda: None)()
-    if head is None:
-        return None, NO_HEAD
-    if not isinstance(head, torch.nn.Linear):
-        return None, f"the head is no linear layer but {type(head).__name__}"
-    return head, ""
+        return model, []
+    return model.get_encoder(), ["Of an encoder and a decoder the encoder was read."]
 
 
 def _probe(found: LayeredModel) -> None:
     """Find the final norm, the layer that the head reads, and whether the model is causal, by running it."""
-    usable_ids = torch.arange(found.rows)[-64:] if found.rows > 64 else torch.arange(found.rows)
+    usable_ids = torch.arange(found.rows)[-64:]
     random = torch.Generator().manual_seed(0)
     ids = usable_ids[torch.randint(len(usable_ids), (1, _PROBE), generator=random)].to(found.device)
-    other = ids.clone()
+    other, mask = ids.clone(), torch.ones_like(ids)
     other[0, -1] = usable_ids[0] if int(ids[0, -1]) != int(usable_ids[0]) else usable_ids[-1]
-    mask = torch.ones_like(ids)
     with torch.no_grad():
         hidden, _, reads = found._forward(ids, mask)
-        changed = found._forward(other, mask)[0]
-        found.causal = _near(hidden[-1][:, :-1], changed[-1][:, :-1])
+        before, changed = hidden[-1][:, :-1].float(), found._forward(other, mask)[0][-1][:, :-1].float()
+        found.causal = float((before - changed).abs().max()) <= _CLOSE * float(before.abs().max())
         found._norm = _final_norm(found, ids, mask)
         layers = found.states(ids, mask)
         names = ["embeddings", *(f"layer {i}" for i in range(1, len(hidden)))]
         names += ["final norm"] if len(layers) > len(names) else []
-        if found._head is not None and len(reads) != 1:
-            found._head, found.why_no_head = None, f"the head is used {len(reads)} times in a run"
-        if found._head is not None:
+        if found.linear is not None and len(reads) != 1:
+            found.linear, found.why_no_head = None, f"the head is used {len(reads)} times in a run"
+        if found.linear is not None:
             same = [i for i, x in enumerate(layers) if x.shape == reads[0].shape and torch.equal(x, reads[0])]
             found.read = same[-1] if same else len(layers)
             names += [] if same else ["before the head"]
@@ -201,40 +171,14 @@ def _final_norm(found: LayeredModel, ids: Tensor, mask: Tensor) -> torch.nn.Modu
         if inputs and isinstance(output, Tensor) and isinstance(inputs[0], Tensor):
             outputs[module] = (inputs[0], output)
 
-    norms = [
-        module
-        for name, module in found.model.named_modules()
-        if "norm" in type(module).__name__.lower() and not any(part.isdigit() for part in name.split("."))
-    ]
-    handles = [module.register_forward_hook(note) for module in norms]
-    try:
+    with ExitStack() as stack:
+        for name, module in found.model.named_modules():
+            if "norm" in type(module).__name__.lower() and not any(part.isdigit() for part in name.split(".")):
+                stack.callback(module.register_forward_hook(note).remove)
         last = found._forward(ids, mask)[0][-1]
-    finally:
-        for handle in handles:
-            handle.remove()
     fitting = [m for m, (x, y) in outputs.items() if y.shape == x.shape == last.shape and torch.equal(y, last)]
     return next((m for m in reversed(fitting) if not torch.equal(*outputs[m])), None)
 
 
 def _array(x: Tensor | None) -> Any:
     return None if x is None else x.detach().float().cpu().numpy().copy()
-
-
-def _near(a: Tensor, b: Tensor) -> bool:
-    size = float(a.float().abs().max())
-    return float((a.float() - b.float()).abs().max()) <= _CLOSE * size
-
-
-def _noted(reads: list[Tensor], hidden: Tensor) -> Tensor:
-    """In the place of the head's product, which is dear: one of its logits."""
-    reads.append(hidden.detach())
-    return hidden[..., :1]
-
-
-@contextmanager
-def _input_of(module: torch.nn.Module, taken: list[Tensor]) -> Iterator[None]:
-    handle = module.register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0].detach()))
-    try:
-        yield
-    finally:
-        handle.remove()

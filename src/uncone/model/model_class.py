@@ -1,8 +1,7 @@
 """The class of transformers that config.json names: built without weights, or loaded to run; and its tensors.
 
-The only file that knows internal interfaces of transformers (version 5). Module names are no file keys:
-GPT-NeoX writes its `lm_head` as `embed_out`, and a tied head is not written at all. So the file's keys are
-translated as from_pretrained translates them.
+The only file that knows internal interfaces of transformers (version 5). Module names are no file keys: GPT-NeoX writes
+its `lm_head` as `embed_out`. So the file's keys are translated as from_pretrained translates them.
 """
 
 import copy
@@ -36,12 +35,10 @@ _MOST = (
     (r"^num_labels$", 2**17),
     (r"", 2**31),
 )
-_MOST_PARTS = 2**18
-"""Modules and parameters: twenty times those of models with 126 layers, built in about ten seconds."""
+_MOST_PARTS = 2**18  # modules and parameters: twenty times those of models with 126 layers, built in about ten seconds
 
 
 def build(files: ModelFiles) -> Any:
-    """The model on the meta device: its modules and names, no weights."""
     check_sizes(files.config)
     need("opening a model by its class")
     model_class = _class_of(files)
@@ -51,7 +48,7 @@ def build(files: ModelFiles) -> Any:
 
 
 def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None, fast: bool = False) -> Any:
-    """The model of `files` on the CPU, for evaluation; `dtype` None is the config's or as stored.
+    """The model on the CPU, for evaluation; `dtype` None is the config's or as stored.
 
     `fast` takes the attention of torch, where the class has it, which rounds otherwise than the plain one.
     """
@@ -98,7 +95,6 @@ def refuse_adapter(path: Path) -> None:
 
 
 def refuse_quantised(files: ModelFiles) -> None:
-    """Refuse weights that config.json calls quantised."""
     for part in text_parts(files.config):
         for key in ("quantization_config", "compression_config"):
             if part.get(key):
@@ -113,8 +109,7 @@ def _class_of(files: ModelFiles) -> Any:
     import transformers
 
     names = files.config.get("architectures") or []
-    name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
-    if name is None:
+    if not (isinstance(names, list) and names and isinstance(names[0], str)):
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
         from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
@@ -127,6 +122,7 @@ def _class_of(files: ModelFiles) -> Any:
                 f"build ({first_line(error)})"
             ) from error
         return model_class[0] if isinstance(model_class, list | tuple) else model_class
+    name = names[0]
     with asked(f"load the class {name}"):  # a lazy import that misses a package of its own
         model_class = getattr(transformers, name, None) if name.isidentifier() else None
         is_model = isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)
@@ -218,7 +214,6 @@ def file_keys(model: Any, names: Iterable[str]) -> dict[str, str]:
 
 
 def parameter_keys(files: ModelFiles) -> dict[str, str]:
-    """From a parameter's name to the tensor of the file that is loaded into it unchanged."""
     return file_keys(build(files), files.tensors)
 
 
@@ -230,16 +225,14 @@ def shared_names(files: ModelFiles) -> frozenset[str]:
 
 
 def names_of(model: Any, parameter: Any) -> list[str]:
-    """All names of a parameter of the model."""
     return [name for name, other in model.named_parameters(remove_duplicate=False) if other is parameter]
 
 
 def parted(files: ModelFiles) -> tuple[dict[str, str], str]:
     """From each tensor missing once nothing is tied to the file's tensor to copy; and the head's name.
 
-    A class ties more than the head: the biases of BERT's, the embeddings of T5's encoder and decoder. The
-    class is built from a config that ties nothing; a parameter without a tensor in the file shared another's
-    numbers.
+    A class ties more than the head: the biases of BERT's, the embeddings of T5's encoder and decoder. A parameter that
+    the class has without ties and the file has not shared another's numbers.
     """
     from transformers.core_model_loading import revert_weight_conversion
 

@@ -4,18 +4,18 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from uncone.atomic import check_apart, is_new_result, lies_in
 from uncone.errors import InputError, UnconeError
 from uncone.model.adapter import open_adapter
-from uncone.model.files import is_adapter, logit_cap, open_model_files, rows_of, text_parts
+from uncone.model.files import ModelFiles, is_adapter, logit_cap, open_model_files, rows_of, text_parts
 from uncone.model.gguf import find_gguf, is_model_file, open_gguf
-from uncone.model.hugging_face import cached_snapshot
+from uncone.model.hugging_face import cached_snapshot, open_tokenizer
 from uncone.model.places import LanguageModel, find_places
-from uncone.model.sentence_transformers import is_sentence_transformers, open_sentence_transformers
+from uncone.model.sentence_transformers import is_sentence_transformers, open_sentence_transformers, read_modules
 from uncone.regular import misspelt, open_regular
 from uncone.roles import Path_, Progress
 from uncone.rows import Rows, as_samples, without_nonfinite
@@ -31,17 +31,65 @@ _SETTINGS = (b'"model_type"', b'"architectures"')
 _MOST_SETTINGS = 2**20
 
 
+@dataclass(eq=False)
+class Opened(os.PathLike[str]):
+    """What a spec names, found once; it stands for the spec wherever one is taken, and keeps what was opened."""
+
+    spec: str
+    path: Path  # that exists; of a model's name its cached snapshot
+    part: str | None  # behind the '#'
+    name: str  # in a report that is passed on: as the model was named, but never a whole path of a machine
+
+    @property
+    def full_name(self) -> str:
+        """The name with the part."""
+        return self.name if self.part is None else f"{self.name}#{self.part}"
+
+    def __fspath__(self) -> str:
+        return self.spec
+
+    __str__ = __fspath__
+
+    @cached_property
+    def is_model(self) -> bool:
+        """The path is a model of a table and a head, and not only a file of tensors."""
+        return is_model(self.path)
+
+    @cached_property
+    def model(self) -> LanguageModel:
+        """The model, of which headers are read."""
+        return open_language_model(self.path)
+
+    @cached_property
+    def files(self) -> ModelFiles:
+        """The checkpoint that transformers loads."""
+        return self.model.files or open_model_files(self.path)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The one matrix that is named."""
+        return _open_matrix(self)[1] if self.is_model else open_file(self.path, self.part)
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The `tokenizers.Tokenizer` of a directory, which neither cuts nor pads; None where there is none."""
+        if not is_sentence_transformers(self.path):
+            return open_tokenizer(self.path)
+        folder = self.path / read_modules(self.path)[0]["path"]
+        return open_tokenizer(folder) or open_tokenizer(self.path)
+
+
 @dataclass(frozen=True)
 class Subjects:
     """The matrices a diagnosis is about, (name, rows) each, and notes on the others."""
 
+    spec: Any  # `Opened`, or what is in memory
     name: str
     rows: tuple[tuple[str, Rows], ...]
     notes: tuple[str, ...] = ()
     cap: float | None = None
     """The cap of the model's logits, None where it has none: with one, the head's mean has an effect."""
-    editable: bool = False
-    """The source is a directory of transformers, whose rows `repair_tokens` can set anew."""
+    editable: bool = False  # the source is a directory of transformers, whose rows `repair_tokens` can set anew
 
 
 def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
@@ -72,11 +120,7 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
         >>> uncone.open_rows(numpy.ones((3, 2), dtype="float32")).shape
         (3, 2)
     """
-    if isinstance(spec, str | os.PathLike):
-        path, part = split(spec)
-        rows = _open_matrix(path, part)[1] if is_model(path) else open_file(path, part)
-    else:
-        rows = as_samples(spec)
+    rows = open_spec(spec).rows if isinstance(spec, str | os.PathLike) else as_samples(spec)
     return without_nonfinite(rows) if skip_nonfinite else rows
 
 
@@ -96,12 +140,29 @@ def open_subjects(spec: Any, *, skip_nonfinite: bool = False, progress: Progress
 
 
 def split(spec: Spec) -> tuple[Path, str | None]:
-    """The existing path in a spec (of a model's name its cached snapshot), and the part after its '#'."""
+    """The existing path in a spec, and the part after its '#'."""
+    opened = open_spec(spec)
+    return opened.path, opened.part
+
+
+def open_whole(spec: Spec, use: str = "") -> Opened:
+    """A model without a part."""
+    opened = open_spec(spec)
+    if opened.part is not None:
+        raise InputError(f"expected a whole model{use}, got its part #{opened.part}: leave that out")
+    return opened
+
+
+def open_spec(spec: Spec) -> Opened:
+    """Find what a spec names; nothing of it is read yet."""
+    if isinstance(spec, Opened):
+        return spec
     text = os.fspath(spec)
     if len(text) > _LONGEST_SPEC or "\0" in text:
         raise InputError(f"expected {KINDS}, got a text of {len(text)} characters: give a path or a name")
     name, part = split_part(text, names=True)
-    path = Path(name) if is_there(name) else cached_snapshot(name)
+    is_path = is_there(name)
+    path = Path(name) if is_path else cached_snapshot(name)
     if path is None:
         raise InputError(
             f"no file or folder {name!r}, and no model of that name in the Hugging Face cache: {misspelt(name)}"
@@ -109,13 +170,7 @@ def split(spec: Spec) -> tuple[Path, str | None]:
         )
     if part == "":
         raise InputError(f"expected a tensor's name after '#', got {text!r}: name it, or leave out the '#'")
-    return path, part
-
-
-def name_of(spec: Spec, path: Path) -> str:
-    """A model's name in a report that is passed on: as it was named, but never a whole path of a machine."""
-    text, _ = split_part(spec, names=True)
-    return "/".join(path.resolve().parts[-2:]) if is_there(text) else text
+    return Opened(text, path, part, "/".join(path.resolve().parts[-2:]) if is_path else name)
 
 
 def is_model(path: Path) -> bool:
@@ -124,22 +179,20 @@ def is_model(path: Path) -> bool:
 
 
 def _open_subjects(spec: Any) -> Subjects:
-    path, part = split(spec) if isinstance(spec, str | os.PathLike) else (None, None)
-    if path is None or not is_model(path):
-        rows = as_samples(spec) if path is None else open_file(path, part)
-        return Subjects(Path(rows.name).name, (("rows", rows),))
-    if part is None and is_adapter(path):
-        adapter = open_adapter(path)
-        return Subjects(name_of(spec, path), tuple(adapter.whole_tables().items()), adapter.notes)
-    if part is None:
-        return _open_model(path, name_of(spec, path))
-    if is_adapter(path):
-        matrix = open_adapter(path).matrix(part, by_kind=True)
-        return Subjects(f"{name_of(spec, path)}#{part}", (matrix,))
-    model = open_language_model(path)
-    matrix = _matrix_of(model, path, part, by_kind=True)
-    notes, cap = ((_capped(model.cap),), model.cap) if model.cap and matrix[0] == "head" else ((), None)
-    return Subjects(f"{name_of(spec, path)}#{part}", (matrix,), notes, cap, _is_editable(path))
+    opened = open_spec(spec) if isinstance(spec, str | os.PathLike) else None
+    if opened is None or not opened.is_model:
+        rows = as_samples(spec) if opened is None else opened.rows
+        return Subjects(opened or spec, Path(rows.name).name, (("rows", rows),))
+    if opened.part is None and is_adapter(opened.path):
+        adapter = open_adapter(opened.path)
+        return Subjects(opened, opened.name, tuple(adapter.whole_tables().items()), adapter.notes)
+    if opened.part is None:
+        return _open_model(opened)
+    matrix = _open_matrix(opened, by_kind=True)
+    if is_adapter(opened.path):
+        return Subjects(opened, opened.full_name, (matrix,))
+    cap = opened.model.cap if matrix[0] == "head" else None
+    return Subjects(opened, opened.full_name, (matrix,), (_capped(cap),) if cap else (), cap, _is_editable(opened.path))
 
 
 def _is_editable(path: Path) -> bool:
@@ -153,14 +206,12 @@ def _capped(cap: float) -> str:
     )
 
 
-def _open_matrix(path: Path, part: str | None) -> tuple[str, Rows]:
-    if is_adapter(path) and part is not None:
-        return open_adapter(path).matrix(part)
-    return _matrix_of(open_language_model(path), path, part)
-
-
-def _matrix_of(model: LanguageModel, path: Path, part: str | None, *, by_kind: bool = False) -> tuple[str, Rows]:
+def _open_matrix(opened: Opened, *, by_kind: bool = False) -> tuple[str, Rows]:
     """`#input`, `#head` or any other tensor ("rows", or by name if `by_kind`), and which of them it is."""
+    path, part = opened.path, opened.part
+    if part is not None and is_adapter(path):
+        return open_adapter(path).matrix(part, by_kind=by_kind)
+    model = opened.model
     if part is None:
         raise InputError(
             f"expected one matrix of the model {path}, got the whole model: say {path}#input, {path}#head or "
@@ -182,9 +233,9 @@ def _matrix_of(model: LanguageModel, path: Path, part: str | None, *, by_kind: b
     return part, model.rows(tensor, with_tokens=True)
 
 
-def _open_model(path: Path, model_name: str) -> Subjects:
+def _open_model(opened: Opened) -> Subjects:
     """The table and the head of a model."""
-    model = open_language_model(path)
+    model = opened.model
     places = model.places()
     named = {"input": places.input} | ({} if places.head is None else {"head": places.head})
     rows = [(name, model.rows(tensor, with_tokens=True)) for name, tensor in named.items()]
@@ -198,11 +249,10 @@ def _open_model(path: Path, model_name: str) -> Subjects:
     if kinds:
         notes.append(f"The rows are stored as {' and '.join(kinds)}: the dequantised rows are read.")
     cap = None if places.head is None else model.cap
-    return Subjects(model_name, tuple(rows), tuple(notes), cap, _is_editable(path))
+    return Subjects(opened, opened.name, tuple(rows), tuple(notes), cap, _is_editable(opened.path))
 
 
 def open_language_model(path: Path) -> LanguageModel:
-    """Open a model: a directory with modules.json, config.json or one GGUF model, or a GGUF file."""
     if path.is_file():
         return open_gguf(path)
     if is_sentence_transformers(path):
@@ -212,13 +262,13 @@ def open_language_model(path: Path) -> LanguageModel:
     files = open_model_files(path)
     caps = map(logit_cap, text_parts(files.config))
     cap = next((cap for cap in caps if cap is not None), None)
-    return LanguageModel(path, partial(find_places, files), partial(rows_of, files), cap)
+    return LanguageModel(cache(partial(find_places, files)), partial(rows_of, files), cap, files)
 
 
 def check_targets_apart(
     targets: Iterable[Spec | None], specs: Iterable[object], sources: Iterable[Spec | None] = ()
 ) -> None:
-    """Refuse to write into what is read, before any work; both are files, folders or None where not given."""
+    """Refuse to write into what is read; both are files, folders or None where not given."""
     named = [Path(target) for target in targets if target is not None]
     if not named:
         return
@@ -226,13 +276,14 @@ def check_targets_apart(
     for spec in specs:
         if not isinstance(spec, str | os.PathLike):
             continue
-        path = split(spec)[0]
+        opened = open_spec(spec)
+        path = opened.path
         # Of a GGUF model the other parts are read too.
         files += [path, *(path.parent.glob(f"*{path.suffix}") if is_model_file(path) else ())]
         if not path.is_dir():  # a file lies in the folder of its model, or one folder further down
             is_of_a_model = path.name.endswith(_OF_A_MODEL)
             models += [folder for folder in path.parents[:2] if is_of_a_model and _holds_a_model(folder)]
-        elif is_model(path):
+        elif opened.is_model:
             models.append(path)
         else:  # the next reader of a folder of files of rows would read another file there, but not a result
             for target in named:
@@ -245,7 +296,6 @@ def check_targets_apart(
 
 
 def _holds_a_model(folder: Path) -> bool:
-    """The folder has what a model's has; other programs have a config.json too."""
     if any((folder / mark).exists() for mark in _MARKS):
         return True
     try:

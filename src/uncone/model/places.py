@@ -4,7 +4,6 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,23 +21,8 @@ _ONLY_HEADS = ("lm_head", "embed_out")
 """Names that no other module has: beside a table they settle it without the class."""
 _WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "embedding_size", "word_embed_proj_dim")
 """Keys of config.json for the width of a table or a head."""
-_SEQ2SEQ = frozenset(
-    [
-        "bart",
-        "bigbird_pegasus",
-        "blenderbot",
-        "blenderbot-small",
-        "led",
-        "longt5",
-        "m2m_100",
-        "mbart",
-        "mt5",
-        "pegasus",
-        "plbart",
-        "t5",
-        "umt5",
-    ]
-)
+_TEXT_TO_TEXT = "bart bigbird_pegasus blenderbot blenderbot-small led longt5 m2m_100 mbart mt5 pegasus plbart t5 umt5"
+_SEQ2SEQ = frozenset(_TEXT_TO_TEXT.split())
 """Model types whose ForConditionalGeneration is a text model with one vocabulary."""
 _OTHERS = """albert bert big_bird biogpt bloom camembert cohere cohere2 convbert ctrl deberta deberta-v2
 distilbert electra falcon flaubert gemma gemma2 gemma3_text gpt2 gpt_bigcode gpt_neo mobilebert modernbert
@@ -63,37 +47,26 @@ class Places:
     """Where the token table and the output head lie, by their names in the file."""
 
     input: str
-    head: str | None
-    """None where the model has no output head, or none that the checkpoint holds; `why` says which."""
-    tied: bool
-    """The head and the table are the same numbers."""
-    why: str
-    """How this is known, or why there is no head: one sentence for users."""
+    head: str | None  # None where the model has no output head, or none that the checkpoint holds; `why` says which
+    tied: bool  # the head and the table are the same numbers
+    why: str  # how this is known, or why there is no head: one sentence for users
 
 
 @dataclass(frozen=True)
 class LanguageModel:
     """A model whose headers are read and whose tensors are not."""
 
-    path: Path
-    places: Callable[[], Places]
-    """Which tensors are its table and its head; looked for when asked."""
+    places: Callable[[], Places]  # which tensors are its table and its head; looked for when asked
     rows: Callable[..., Rows]
     """rows(tensor, with_tokens=False): one tensor; token strings where its rows are the vocabulary."""
     cap: float | None = None
     """Logits z become cap tanh(z / cap): a vector added to all rows of such a head changes probabilities."""
+    files: ModelFiles | None = None  # the checkpoint that holds the tensors; None of GGUF
 
 
 def find_places(files: ModelFiles) -> Places:
-    """Find the token table and the output head among the tensors of a checkpoint.
-
-    Where exactly one matrix has `vocab_size` rows, config.json decides alone. Otherwise transformers builds
-    the model class without its weights, which is asked; where that is not possible, well-known names decide
-    if they leave no choice.
-
-    Raises:
-        UnsupportedModel: no single answer, or transformers is needed and missing; the tensors are listed.
-        InputError: config.json and the tensors contradict each other.
+    """Where one matrix has `vocab_size` rows, config.json decides alone. Otherwise transformers builds the class
+    without its weights; where that is not possible, well-known names decide if they leave no choice.
     """
     try:
         return _from_header(files) or locate(files)
@@ -103,38 +76,37 @@ def find_places(files: ModelFiles) -> Places:
 
 def _from_header(files: ModelFiles) -> Places | None:
     """The answer of config.json and the tensors' shapes alone, or None where they leave a doubt."""
-    candidates, architecture = vocabulary_matrices(files), _architecture(files.config)
+    config, candidates, architecture = files.config, vocabulary_matrices(files), _architecture(files.config)
     # Encoder and decoder may differ: Marian's `decoder_vocab_size`, FSMT's `tgt_vocab_size`.
-    sizes = [value for key, value in files.config.items() if re.fullmatch("(?!type_).*vocab_size", key)]
-    is_one_vocabulary = all(size in (None, files.vocab_size) for size in sizes)
-    if architecture is None or not is_one_vocabulary:
+    sizes = [value for key, value in config.items() if re.fullmatch("(?!type_).*vocab_size", key)]
+    if architecture is None or not all(size in (None, files.vocab_size) for size in sizes):
         return None
-    has_head = _has_head(architecture, files.config.get("model_type"))
-    tables = [name for name in candidates if ends_in(name, TABLES)]
-    heads = [name for name in candidates if ends_in(name, _ONLY_HEADS)]
-    widths = [files.config.get(key) for key in _WIDTHS]  # of any type, in a damaged file
-    is_as_told = all(files.entries[name].shape[1] in widths for name in candidates)
-    if has_head and len(tables) == len(heads) == 1 and len(candidates) == 2 and is_as_told:
-        why = f"told by the names of the tensors of {architecture}, which has an output head"
-        return _settled(files, tables[0], heads[0], why)
-    if len(candidates) != 1:
+    has_head = _has_head(architecture, config.get("model_type"))
+    tables, heads = _named(candidates, TABLES), _named(candidates, _ONLY_HEADS)
+    if has_head and len(tables) == len(heads) == 1 and len(candidates) == 2:
+        widths = [config.get(key) for key in _WIDTHS]  # of any type, in a damaged file
+        if all(files.entries[name].shape[1] in widths for name in candidates):
+            why = f"told by the names of the tensors of {architecture}, which has an output head"
+            return _settled(files, tables[0], heads[0], why)
+    if len(candidates) != 1 or has_head is None or ends_in(candidates[0], HEADS):
         return None
-    (table,) = candidates
-    if has_head is None or ends_in(table, HEADS):
-        return None
-    if has_head and _is_tied(files.config):
+    table = candidates[0]
+    if has_head and _is_tied(config):
         why = f"{architecture} shares one matrix between its token table and its output head"
         return Places(table, table, True, why)
-    if has_head or "auto_map" in files.config:  # custom code can call anything a Model
+    if has_head or "auto_map" in config:  # custom code can call anything a Model
         return None
     return Places(table, None, False, _no_head(architecture))
+
+
+def _named(tensors: list[str], endings: tuple[str, ...]) -> list[str]:
+    return [name for name in tensors if ends_in(name, endings)]
 
 
 def _from_names(files: ModelFiles, reason: UnsupportedModel) -> Places:
     """One table and one head by well-known names, or `reason` with the tensors to choose from."""
     candidates, architecture = vocabulary_matrices(files), _architecture(files.config)
-    tables = [name for name in candidates if ends_in(name, TABLES)]
-    heads = [name for name in candidates if ends_in(name, HEADS)]
+    tables, heads = _named(candidates, TABLES), _named(candidates, HEADS)
     if len(tables) == len(heads) == 1 and len(candidates) == 2:
         return _settled(files, tables[0], heads[0], f"told by the names of the tensors, since {reason}")
     if len(candidates) == 1 and architecture is not None and _has_head(architecture) is False and not heads:
@@ -154,24 +126,20 @@ def _settled(files: ModelFiles, table: str, head: str, why: str) -> Places:
 
 
 def same_rows(files: ModelFiles, first: str, second: str) -> bool:
-    """Two matrices of the files hold the same numbers."""
     a, b = rows_of(files, first), rows_of(files, second)
     pairs = zip(a.blocks(), b.blocks(), strict=True)
     return a.shape == b.shape and a.dtype == b.dtype and all(np.array_equal(x, y) for x, y in pairs)
 
 
 def vocabulary_matrices(files: ModelFiles) -> list[str]:
-    """The matrices of floats with `vocab_size` rows, in the file's order of names."""
     size = files.vocab_size
     return sorted(name for name, entry in matrices(files.entries).items() if entry.shape[0] == size)
 
 
 def _architecture(config: Mapping[str, Any]) -> str | None:
-    """The one class that config.json names."""
     names = config.get("architectures")
-    if isinstance(names, list) and len(names) == 1 and isinstance(names[0], str) and names[0].isidentifier():
-        return str(names[0])
-    return None
+    is_one = isinstance(names, list) and len(names) == 1 and isinstance(names[0], str) and names[0].isidentifier()
+    return str(names[0]) if names and is_one else None
 
 
 def _is_tied(config: Mapping[str, Any]) -> bool:
@@ -196,10 +164,8 @@ def ends_in(tensor: str, endings: tuple[str, ...]) -> bool:
 
 
 def _no_head(architecture: str) -> str:
-    """Why there is no head, for a class that has none."""
-    if architecture.endswith("Model"):
-        return f"{architecture} has no output head: this checkpoint holds the model without one"
-    return f"{architecture} has no output head over the vocabulary"
+    ends = ": this checkpoint holds the model without one" if architecture.endswith("Model") else " over the vocabulary"
+    return f"{architecture} has no output head{ends}"
 
 
 def locate(files: ModelFiles) -> Places:
@@ -219,15 +185,14 @@ def locate(files: ModelFiles) -> Places:
                 f"no tensor in {files.path} is loaded unchanged as the token table of {kind} "
                 f"({listing(_names(model, table))})"
             )
-        if head is None:
-            bare = f"config.json names no architecture, and {kind}, the bare model, has no output head"
-            why = _no_head(kind) if files.config.get("architectures") else bare
-            return Places(table_key, None, False, why)
-        head_key = _key_of(model, head, keys, files)
-    if head_key is None:
-        why = f"{kind} has an output head of its own, but the checkpoint holds no tensor for it"
-        return Places(table_key, None, False, why)
-    return _settled(files, table_key, head_key, f"told by the class {kind} of transformers")
+        head_key = None if head is None else _key_of(model, head, keys, files)
+    if head_key is not None:
+        return _settled(files, table_key, head_key, f"told by the class {kind} of transformers")
+    why = f"{kind} has an output head of its own, but the checkpoint holds no tensor for it"
+    if head is None:
+        bare = f"config.json names no architecture, and {kind}, the bare model, has no output head"
+        why = _no_head(kind) if files.config.get("architectures") else bare
+    return Places(table_key, None, False, why)
 
 
 def _matrix_of(model: Any, which: str) -> Any:

@@ -1,7 +1,7 @@
-"""A directory of Sentence Transformers: modules.json, the token table, and the model that runs."""
+"""A directory of Sentence Transformers."""
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,14 +18,11 @@ LIBRARY = ("the Sentence Transformers model", "sentence-transformers", "sentence
 _OWN = "sentence_transformers."
 _LONGEST_PATH = 255  # of a name on most file systems
 _STATIC = "StaticEmbedding"
-_TABLES = ("embedding.weight", "embeddings")
-"""Of Sentence Transformers, and of model2vec."""
-_PER_TOKEN = ("mapping", "weights")
-"""model2vec's tensors that are there only where tokens share rows."""
+_TABLES = ("embedding.weight", "embeddings")  # of Sentence Transformers, and of model2vec
+_PER_TOKEN = ("mapping", "weights")  # model2vec's tensors that are there only where tokens share rows
 
 
 def is_sentence_transformers(directory: Path) -> bool:
-    """There is a modules.json."""
     return (directory / MODULES).is_file()
 
 
@@ -54,7 +51,7 @@ def read_modules(directory: Path) -> list[dict[str, Any]]:
 
 
 def open_sentence_transformers(directory: Path) -> LanguageModel:
-    """Open the folder of the first module that modules.json names, which holds the token table."""
+    """Open the folder of the first module, which holds the token table."""
     first = read_modules(directory)[0]
     kind, folder = first["type"].rpartition(".")[2][:80], directory / first["path"]
     if not folder.is_dir():
@@ -66,29 +63,27 @@ def open_sentence_transformers(directory: Path) -> LanguageModel:
         def rows(tensor: str, *, with_tokens: bool = False) -> Rows:
             return rows_of(files, tensor, with_tokens=with_tokens and each)
 
-        return LanguageModel(directory, partial(_static_places, files), rows)
+        return LanguageModel(partial(_static_places, files), rows, files=files)
     if not (folder / "config.json").is_file():
         raise UnsupportedModel(
             f"the first module of {directory} is a {kind} without config.json: its token table is not known; "
             "open a matrix of its weights as FILE#NAME"
         )
     files = open_model_files(folder)
-    return LanguageModel(directory, partial(_module_places, files, kind), partial(rows_of, files))
+    return LanguageModel(cache(partial(_module_places, files, kind)), partial(rows_of, files), files=files)
 
 
 def _static_places(files: ModelFiles) -> Places:
     table = next((name for name in _TABLES if name in files.tensors), None)
     if table is None:
-        raise UnsupportedModel(
-            f"no tensor {' or '.join(map(repr, _TABLES))} in {files.path}: name one yourself; there are "
-            f"{listing(files.tensors)}"
-        )
-    why = f"{_STATIC} has no output head: its vectors are means of rows of the table"
-    return Places(table, None, False, why)
+        names = " or ".join(map(repr, _TABLES))
+        there = listing(files.tensors)
+        raise UnsupportedModel(f"no tensor {names} in {files.path}: name one yourself; there are {there}")
+    return Places(table, None, False, f"{_STATIC} has no output head: its vectors are means of rows of the table")
 
 
 def _module_places(files: ModelFiles, kind: str) -> Places:
-    """The places in the checkpoint. Sentence Transformers loads a Transformer without its head."""
+    """The places in the checkpoint; a Transformer is loaded without its head."""
     places, why = find_places(files), "Sentence Transformers uses the model without its output head"
     is_cut = places.head is not None and kind == "Transformer"
     return replace(places, head=None, tied=False, why=why) if is_cut else places

@@ -12,8 +12,7 @@ from uncone.model.hugging_face import attempt
 from uncone.model.text_sources import TextSource
 from uncone.rows import Array
 
-_AT_ONCE = 256
-"""Passages that the tokenizer takes at once."""
+_AT_ONCE = 256  # passages that the tokenizer takes at once
 _SHORTEST = 2
 
 
@@ -23,12 +22,11 @@ class Template:
 
     before: tuple[int, ...]
     after: tuple[int, ...]
-    special: frozenset[int]
-    """Ids that stand for no text."""
+    special: frozenset[int]  # ids that stand for no text
 
 
 def template_of(tokenizer: Any) -> Template:
-    """What `tokenizer` puts around a text, found by asking it, and its special tokens but the unknown one."""
+    """What `tokenizer` puts around a text, and its special tokens but the unknown one."""
     plain = tokenizer.encode("a", add_special_tokens=False).ids
     framed = tokenizer.encode("a").ids
     at = next((i for i in range(len(framed)) if framed[i : i + len(plain)] == plain), 0)
@@ -46,12 +44,9 @@ class Sequences:
     sources: Sequence[TextSource]
     tokenizer: Any
     template: Template
-    longest: int
-    """Ids of a sequence, with those around it."""
-    causal: bool
-    """A text without parts is one running text, cut into windows; else each line or document is a passage."""
-    rows: int
-    """Of the model's table: an id from there on belongs to another model."""
+    longest: int  # ids of a sequence, with those around it
+    causal: bool  # a text without parts is one running text, cut into windows; else each line or document is a passage
+    rows: int  # of the model's table: an id from there on belongs to another model
     cut: int = 0
 
     def __iter__(self) -> Iterator[Array]:

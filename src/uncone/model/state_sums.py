@@ -1,5 +1,4 @@
-"""What is kept of the states of a text: sums of each layer, a bounded sample, and counts of its tokens; and their
-file."""
+"""What is kept of the states of a text, and its file."""
 
 import hashlib
 from collections.abc import Sequence
@@ -19,33 +18,24 @@ from uncone.rows import Array, as_array
 from uncone.rows.floats import is_tensor
 from uncone.rows.safetensors import read_tensors, sealed_bytes
 
-SEGMENT = 64
-"""Tokens of a segment, as which sentences are sampled: a longer sequence is several."""
+SEGMENT = 64  # tokens of a segment, as which sentences are sampled: a longer sequence is several
 _FORMAT = "uncone.hidden_states/3"
 _HOW = "remove it, or resume with the same model, texts and options"
-_PLACES = ("id", "sequence", "position", "segment")
-APART = ("special", "sink")
-"""Positions that no sum has: special tokens, and where a state is giant or nothing stands before it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
     """Whole segments of the text, drawn at random: of their n tokens the states of each layer."""
 
-    layers: tuple[Array, ...]
-    """Of each layer (n, D) float32."""
-    ids: Array
-    """(n,) int64."""
-    sequences: Array
-    """(n,) int64: from 0 in the order of the text."""
-    positions: Array
-    """(n,) int64, in the sequence, special tokens counted."""
-    segments: Array
-    """(n,) int64, ascending: tokens of one segment stand side by side."""
+    layers: tuple[Array, ...]  # of each layer (n, D) float32
+    ids: Array  # (n,) int64
+    sequences: Array  # (n,) int64: from 0 in the order of the text
+    positions: Array  # (n,) int64, in the sequence, special tokens counted
+    segments: Array  # (n,) int64, ascending: tokens of one segment stand side by side
 
 
 class StateSums:
-    """`update` with the states of a stretch of text; holds sums, blocks, counts of ids and the sample."""
+    """Sums of each layer, blocks, counts of ids and a bounded sample: `update` with the states of a stretch of text."""
 
     def __init__(self, widths: Sequence[int], rows: int, *, sample: int, seed: int = 0) -> None:
         size = sum(map(products_bytes, widths))
@@ -57,14 +47,11 @@ class StateSums:
             if m.d == self.moments[0].d:
                 m.work_with(self.moments[0])
         self.blocks = UnitBlocks(widths)
-        self.counts = np.zeros(rows, np.int64)
-        """(V,): how often each id was read, special ones too."""
-        self.apart = np.zeros((len(APART), 1 + len(widths)))
+        self.counts = np.zeros(rows, np.int64)  # (V,): how often each id was read, special ones too
+        self.apart = np.zeros((2, 1 + len(widths)))
         """Of special positions and of sinks the number, and the sum of norms of each layer."""
-        self.sequences = 0
-        """That were read."""
-        self.read = 0
-        """Tokens of the text that were read, those in no sum too, special ones around it left out."""
+        self.sequences = 0  # that were read
+        self.read = 0  # tokens of the text that were read, those in no sum too, special ones around it left out
         self.segments = 0
         self._most, self._seed = sample, seed
         # Rows of one buffer are used again: copies of their own, kept and dropped, would leave holes that add up.
@@ -76,18 +63,13 @@ class StateSums:
 
     @property
     def tokens(self) -> int:
-        """In the sums."""
         return self.moments[0].n
 
     def update(self, layers: Sequence[Any], norms: Array, places: Array) -> None:
         """Add the states (n, D) of each layer, of their norms (layers, n), in the order of the text.
 
-        Arrays of float32, or tensors on a GPU, whose sums are taken there.
-
-        `places` (n, 3) are ids, sequences and positions; sequences are numbered on from the calls before.
-
-        Raises:
-            InputError: states that are not finite.
+        Arrays of float32, or tensors on a GPU, whose sums are taken there. `places` (n, 3) are ids, sequences (numbered
+        on from the calls before) and positions. States that are not finite raise InputError.
         """
         if not len(places):
             return
@@ -105,13 +87,9 @@ class StateSums:
     def sample(self) -> Sample:
         """The segments that were drawn, in the order of the text."""
         kept = sorted(self._kept, key=lambda one: int(one[2][0, 3]))
-        if not kept:
-            empty = np.zeros((0, 4), np.int64)
-            return Sample(tuple(np.zeros((0, m.d), np.float32) for m in self.moments), *empty.T)
-        rows = np.concatenate([rows for _, rows, _ in kept])
-        return Sample(
-            tuple(buffer[rows] for buffer in self._buffers), *np.concatenate([places for _, _, places in kept]).T
-        )
+        rows = np.concatenate([np.zeros(0, np.int64), *(rows for _, rows, _ in kept)])
+        places = np.concatenate([np.zeros((0, 4), np.int64), *(places for _, _, places in kept)])
+        return Sample(tuple(buffer[rows] for buffer in self._buffers), *places.T)
 
     def _sample(self, layers: Sequence[Any], places: Array) -> None:
         """Keep the segments with the least keys, as many as fit (bottom-k): the same ones however the text is cut."""
@@ -151,11 +129,7 @@ class StateSums:
         atomic.write_bytes(path, sealed_bytes(tensors, {"format": _FORMAT, "digest": digest}))
 
     def load(self, path: Path_, digest: str) -> None:
-        """Take up what `save` wrote.
-
-        Raises:
-            InputError: not such a file, one that was changed since, or one of another model, text or options.
-        """
+        """Take up what `save` wrote; InputError for a file that was changed, or of another model, text or options."""
         tensors, metadata = read_tensors(path, format=_FORMAT, what="sums of hidden states", how=_HOW, sealed=True)
         if metadata["digest"] != digest:
             raise InputError(f"expected the states of this model and text, got those of others in {path}: {_HOW}")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedIOBase
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,14 @@ from uncone.roles import Path_
 from uncone.rows.names import named
 from uncone.rows.open import split_part
 
-PIECE_BYTES = 2**14
-"""Of a plain text: a piece ends at the first end of a line behind so many bytes."""
-LONGEST_PIECE = 2**22
-"""A text without ends of lines is cut at a space, or at last between two characters."""
-MOST_TEXT = 2**20
-"""Characters of the beginning of texts."""
+PIECE_BYTES = 2**14  # of a plain text: a piece ends at the first end of a line behind so many bytes
+LONGEST_PIECE = 2**22  # a text without ends of lines is cut at a space, or at last between two characters
+MOST_TEXT = 2**20  # characters of the beginning of texts
 DEFAULT_PART = "text"
 _JSON, _PARQUET = (".jsonl", ".ndjson", ".json"), ".parquet"
 _ROWS_AT_ONCE = 1024
-_MARK = b"\xef\xbb\xbf"
-"""Of UTF-8, as some editors put it before a text."""
-_SURROGATE = re.compile("[\ud800-\udfff]")
-"""Half a character, which JSON may hold and UTF-8 may not."""
+_MARK = b"\xef\xbb\xbf"  # of UTF-8, as some editors put it before a text
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which JSON may hold and UTF-8 may not
 _HOW = "give a text in UTF-8 (.txt), JSON lines (.jsonl#field) or Parquet (.parquet#column)"
 
 
@@ -36,8 +32,10 @@ class TextSource:
     """One file of text. Its pieces in turn are its text: of a plain file lines, else whole documents."""
 
     path: Path
-    part: str | None = None
-    """The field of JSON lines, or the column of Parquet; None of a plain text."""
+    part: str | None = None  # the field of JSON lines, or the column of Parquet; None of a plain text
+    kept: tuple[str, ...] = ()
+    """Its first pieces, where an earlier reader has kept them: the file is opened for those behind them only."""
+    is_whole: bool = False  # the kept pieces are all
 
     @property
     def name(self) -> str:
@@ -46,24 +44,14 @@ class TextSource:
 
     @property
     def size(self) -> int:
-        """Bytes of the file as it is stored."""
         return self.path.stat().st_size
 
     def pieces(self) -> Iterator[str]:
-        """Pieces of a plain text, of some 16 KiB and with the ends of their lines, or documents.
-
-        They are the same at every reading, so that a reader who was stopped goes on behind the pieces it has seen.
-
-        Raises:
-            InputError: the file is not UTF-8 (the message says where), does not parse, or lacks the field.
-        """
-        kind = _kind(self.path)
-        if kind == _PARQUET:
-            yield from _of_parquet(self.path, self.part or DEFAULT_PART)
-        elif kind == _JSON[0]:
-            yield from _of_json(self.path, self.part or DEFAULT_PART)
-        else:
-            yield from _of_text(self.path)
+        """Whole lines of a plain text, some 16 KiB at once, or documents; the same at every reading."""
+        yield from self.kept
+        if not self.is_whole:
+            read = {_PARQUET: _of_parquet, _JSON[0]: _of_json}.get(_kind(self.path), _of_text)
+            yield from islice(read(self.path, self.part or DEFAULT_PART), len(self.kept), None)
 
     def passages(self) -> Iterator[str]:
         """Lines of a plain text that are not blank, without their ends; of other files documents."""
@@ -72,12 +60,9 @@ class TextSource:
 
 
 def open_texts(texts: Path_ | Sequence[Path_]) -> tuple[TextSource, ...]:
-    """The sources that paths name: `.txt` or any other file of text, `.jsonl#field`, `.parquet#column`.
+    """The sources that paths name: `.txt` or any other file of text, `.jsonl#field`, `.parquet#column`, also packed.
 
-    A file may be packed (.gz, .xz, .zst). The field or column is `text` where none is named.
-
-    Raises:
-        InputError: none is given, a file is missing, or a part of a plain text is asked for.
+    The field or column is `text` where none is named.
     """
     given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
     if not given:
@@ -90,13 +75,12 @@ def read_texts(texts: Path_ | Sequence[Path_], most: int = MOST_TEXT) -> list[st
     read, left = list[str](), most
     for source in open_texts(texts):
         whole = list[str]()
-        for piece in source.pieces():
-            if left > 0:
-                whole.append(piece[:left])
-                left -= len(whole[-1])
+        for piece in source.pieces() if left > 0 else ():
+            whole.append(piece[:left])
+            left -= len(whole[-1])
             if left <= 0:
                 break
-        read += [text for text in (whole if source.part is not None else ["".join(whole)]) if text]
+        read += filter(None, whole if source.part is not None else ["".join(whole)])
     return read
 
 
@@ -108,28 +92,23 @@ def _open(text: Path_) -> TextSource:
     if not path.is_file():
         what = "a folder" if path.is_dir() else "no such file"
         raise InputError(f"cannot read {name}: {what}: {misspelt(path)}{_HOW}")
-    if _kind(path) == "":
-        if part is not None:
-            raise InputError(f"expected a plain text without parts, got #{part} of {path.name}: leave it out")
-        return TextSource(path)
-    return TextSource(path, part or DEFAULT_PART)
+    is_plain = _kind(path) == ""
+    if is_plain and part is not None:
+        raise InputError(f"expected a plain text without parts, got #{part} of {path.name}: leave it out")
+    return TextSource(path, None if is_plain else part or DEFAULT_PART)
 
 
 def _kind(path: Path) -> str:
-    """Parquet, JSON lines, or "" of a plain text."""
     suffixes = [suffix for suffix in path.suffixes[-2:] if suffix.lower() not in PACKED]
     last = suffixes[-1].lower() if suffixes else ""
     return _PARQUET if last == _PARQUET else _JSON[0] if last in _JSON else ""
 
 
-def _of_text(path: Path) -> Iterator[str]:
+def _of_text(path: Path, _: str) -> Iterator[str]:
     """Whole lines; `seen` bytes of text went before, so that an error says where it stands."""
     with open_unpacked(path, how=_HOW) as file:
         rest, seen = b"", 0
-        while True:
-            block = _read(file, PIECE_BYTES)
-            if not block:
-                break
+        while block := _read(file, PIECE_BYTES):
             rest += block
             end = rest.find(b"\n", PIECE_BYTES - 1) + 1
             if end == 0 and len(rest) >= LONGEST_PIECE:
@@ -143,7 +122,7 @@ def _of_text(path: Path) -> Iterator[str]:
 
 
 def _read(file: BufferedIOBase, size: int) -> bytes:
-    """The next bytes, as many as were asked for but at the end, however the file hands them out."""
+    """The next bytes, however the file hands them out."""
     parts, left = list[bytes](), size
     while left and (part := file.read(left)):
         parts.append(part)
@@ -202,7 +181,6 @@ def _of_parquet(path: Path, column: str) -> Iterator[str]:
 
 
 def _text(value: Any, part: str, where: str) -> str:
-    """A document; one that is null has no text."""
     if value is None:
         return ""
     if not isinstance(value, str):

@@ -4,9 +4,10 @@ from typing import Any
 
 import torch
 
-from uncone.errors import UnconeError, first_line
+from uncone.errors import InputError, UnconeError, first_line
 from uncone.model.files import ModelFiles
 from uncone.model.hugging_face import attempt, open_tokenizer
+from uncone.model.open import Opened
 
 Tensor = torch.Tensor
 
@@ -47,9 +48,20 @@ def token_ids(files: ModelFiles, text: str, n: int) -> tuple[Tensor | None, str]
 
 
 def load_tokenizer(files: ModelFiles) -> tuple[Any, str]:
-    """(the `tokenizers.Tokenizer` of a directory, ""), which neither cuts nor pads; or (None, why not)."""
+    """(the tokenizer of a directory, which neither cuts nor pads, "") or (None, why not)."""
     try:
         tokenizer = open_tokenizer(files.path)
     except UnconeError as error:
         return None, f"its tokenizer cannot be read ({first_line(error)})"
     return tokenizer, "" if tokenizer is not None else "the model has no tokenizer"
+
+
+def tokenizer_for_text(model: Opened) -> Any:
+    """The tokenizer that a text is read with; InputError where there is none."""
+    try:
+        found, why = model.tokenizer, "the model has no tokenizer"
+    except UnconeError as error:
+        found, why = None, f"its tokenizer cannot be read ({first_line(error)})"
+    if found is None:
+        raise InputError(f"expected a tokenizer in {model.path} for the text, got none ({why}): add tokenizer.json")
+    return found

@@ -1,5 +1,4 @@
-"""How often each token occurs in texts of any size: counted with the model's own tokenizer, and resumed after a
-stop."""
+"""How often each token occurs in texts of any size, by the model's own tokenizer, resumed after a stop."""
 
 import json
 import os
@@ -9,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -31,36 +30,28 @@ from uncone.threads import waited
 
 T = TypeVar("T")
 Counts = npt.NDArray[np.int64]
-MOST_BLOCKS = 40
-"""Stretches of the text whose counts are kept apart, for intervals."""
-FIRST_BLOCK = 2**14
-"""Characters of a stretch at first; when there are too many, neighbours are put together."""
-MOST_WORDS = 2**22
-"""Different words that are held: beyond, new ones are left out."""
-WORD = re.compile(r"\w+")
-"""A word is a run of letters, digits and underscores, in lower case."""
-_BATCH = 2**21
-"""Characters that are tokenised at once, on all cores."""
+MOST_BLOCKS = 40  # stretches of the text whose counts are kept apart, for intervals
+FIRST_BLOCK = 2**14  # characters of a stretch at first; when there are too many, neighbours are put together
+MOST_WORDS = 2**22  # different words that are held: beyond, new ones are left out
+WORD = re.compile(r"\w+")  # a word is a run of letters, digits and underscores, in lower case
+_BATCH = 2**21  # characters that are tokenised at once, on all cores
 _SAVE_AFTER_S, _SHARE_OF_SAVING = 10.0, 0.05
-_FORMAT = "uncone.count/2"
+_FORMAT, _PLACES = "uncone.count/2", ("width", "characters", "source", "pieces")
 _STATE = "the state of an earlier count by this version of uncone"
 _HOW = "choose another name to save, or say --overwrite (overwrite=True) to replace it and count from the beginning"
 
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """The counts of a vocabulary's V tokens in some texts, int64 (V,), and what else was counted.
-
-    `blocks` (B, V) are the counts of consecutive stretches of the text, where only texts were counted, and not counts
-    made before. `words` is how often each word occurs, None where it was not asked for.
-    """
+    """The counts of a vocabulary's V tokens in some texts."""
 
     vocabulary: Vocabulary
-    counts: Counts
-    blocks: Counts | None
-    words: dict[str, int] | None
+    counts: Counts  # (V,)
+    blocks: Counts | None  # (B, V), of consecutive stretches of the text; None where counts made before are added
+    words: dict[str, int] | None  # how often each word occurs, where words were counted
     characters: int
     sources: tuple[str, ...]
+    texts: tuple[TextSource, ...] = ()  # as they were opened, with what was to be kept of them
     notes: tuple[str, ...] = ()
 
 
@@ -71,22 +62,21 @@ def count_tokens(
     words: bool = True,
     resume: Path | None = None,
     overwrite: bool = False,
+    keep: int = 0,
     progress: Progress | None = None,
 ) -> Counted:
     """Count the tokens of texts, and their words beside them.
 
     The tokenizer reads pieces of whole lines (of some 16 KiB) or whole documents, without special tokens at their
-    ends, on all cores; meanwhile a thread unpacks what comes next. A token that would reach over the end of a piece is
-    read as two.
+    ends, on all cores; meanwhile a thread unpacks what comes next. A token over the end of a piece is read as two.
 
     Args:
-        model: a model, a tokenizer's directory or a tokenizer.json (see `open_vocabulary`).
-        texts: texts (see `open_texts`), and counts to be added to theirs: a `.npy` of V whole numbers, or a table as
-            `read_counts` takes it.
-        words: also count words.
+        model: as for `open_vocabulary`.
+        texts: as for `open_texts`; and counts, as for `read_counts`, to be added to theirs.
         resume: a file where the state is kept about every ten seconds. A run that finds it goes on behind what it
             holds, if texts, tokenizer and options are as they were. It is left for `forget`.
         overwrite: replace what else is in that file, and count from the beginning.
+        keep: how many characters of the beginning of the texts to keep, for another reader of `texts`.
         progress: called with (step, done, in all), in characters of the texts as far as they are known.
 
     Raises:
@@ -94,13 +84,13 @@ def count_tokens(
             id beyond the rows of the model's table; `resume` holds anything but the state of these texts.
     """
     given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
-    vocabulary = open_vocabulary(model)
     made = [Path(one) for one in given if is_counts(one)]
     rest = [one for one in given if not is_counts(one)]
-    sources = open_texts(rest) if rest or not made else ()
+    sources = list(open_texts(rest)) if rest or not made else []
+    vocabulary = open_vocabulary(model)
     notes, resume = tuple[str, ...](), resume if sources else None
     state = _begun(vocabulary, sources, words, resume, overwrite=overwrite)
-    _count(vocabulary, sources, state, resume, progress)
+    _count(vocabulary, sources, state, resume, keep, progress)
     if sources and not state.characters:
         names = ", ".join(one.name for one in sources)
         raise InputError(f"expected a text, got nothing in {names}: give one with at least a character")
@@ -120,6 +110,7 @@ def count_tokens(
         None if made else state.words,
         state.characters,
         tuple(one.name for one in sources) + tuple(path.name for path in made),
+        tuple(sources),
         notes,
     )
 
@@ -140,7 +131,9 @@ class _State:
         """Add pieces with their tokens, each to the stretch in which it begins."""
         for piece, tokens in zip(pieces, ids, strict=True):
             while self.characters // self.width >= MOST_BLOCKS:
-                self._halve()
+                half = MOST_BLOCKS // 2
+                self.blocks[:half], self.blocks[half:] = self.blocks[::2] + self.blocks[1::2], 0
+                self.width *= 2
             row = self.blocks[self.characters // self.width]
             if len(tokens) < len(row) // 8:  # as of short documents
                 np.add.at(row, tokens, 1)
@@ -148,33 +141,31 @@ class _State:
                 row += np.bincount(tokens, minlength=len(row))
             self.characters += len(piece)
             if self.words is not None:
-                self._add_words(piece)
+                known, is_full = self.words, len(self.words) >= MOST_WORDS
+                found = WORD.findall(piece.lower())
+                known.update((word for word in found if word in known) if is_full else found)
         self.pieces += len(pieces)
-
-    def _halve(self) -> None:
-        self.blocks[: MOST_BLOCKS // 2] = self.blocks[::2] + self.blocks[1::2]
-        self.blocks[MOST_BLOCKS // 2 :] = 0
-        self.width *= 2
-
-    def _add_words(self, piece: str) -> None:
-        found = WORD.findall(piece.lower())
-        assert self.words is not None
-        if len(self.words) < MOST_WORDS:
-            self.words.update(found)
-        else:
-            self.words.update(word for word in found if word in self.words)
 
 
 def _count(
-    vocabulary: Vocabulary, sources: Sequence[TextSource], state: _State, resume: Path | None, progress: Progress | None
+    vocabulary: Vocabulary,
+    sources: list[TextSource],
+    state: _State,
+    resume: Path | None,
+    keep: int,
+    progress: Progress | None,
 ) -> None:
+    """Count `sources`, each of which is replaced by itself with the pieces that are kept."""
     saved, took = time.monotonic(), 0.0
     total, before = sum(source.size for source in sources), state.source
     while state.source < len(sources):
         source = sources[state.source]
         done = sum(one.size for one in sources[: state.source])
+        kept, is_whole = list[str](), state.pieces == 0
         batches = _batches(islice(source.pieces(), state.pieces, None))
         for pieces, encoded in _ahead(_encoded(vocabulary, source, _ahead(batches))):
+            is_whole = is_whole and state.characters < keep
+            kept += pieces if is_whole else []
             state.add(pieces, _ids(vocabulary, source, encoded))
             if progress is not None:
                 progress(f"counting tokens of {source.name}", state.characters, 0)
@@ -184,6 +175,7 @@ def _count(
                 _save(state, resume)
                 saved = time.monotonic()
                 took = saved - began
+        sources[state.source] = replace(source, kept=tuple(kept), is_whole=is_whole)
         state.source, state.pieces = state.source + 1, 0
         if progress is not None:
             progress("counting tokens", done + source.size, total)
@@ -206,7 +198,6 @@ def _batches(pieces: Iterator[str]) -> Iterator[list[str]]:
 def _encoded(
     vocabulary: Vocabulary, source: TextSource, batches: Iterator[list[str]]
 ) -> Iterator[tuple[list[str], list[Any]]]:
-    """Each batch with the encodings of its pieces."""
     tokenizer = vocabulary.tokenizer
     encode = partial(getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch), add_special_tokens=False)
     for pieces in batches:
@@ -218,7 +209,7 @@ def _encoded(
 
 
 def _ids(vocabulary: Vocabulary, source: TextSource, encoded: Sequence[Any]) -> list[Counts]:
-    """The ids of each piece, which are checked against the rows of the table."""
+    """The ids of each piece, below the rows of the table."""
     ids = [np.array(one.ids, np.int64) for one in encoded]
     most = max((int(one.max(initial=0)) for one in ids), default=0)
     if most >= vocabulary.size:
@@ -249,25 +240,17 @@ def _begun(
     files = [[one.name, one.size, one.path.stat().st_mtime_ns] for one in sources]
     of = {"format": _FORMAT, "tokenizer": vocabulary.digest(), "sources": files, "words": words}
     new = _State(np.zeros((MOST_BLOCKS, vocabulary.size), np.int64), Counter[str]() if words else None, of=of)
-    if resume is None or not os.path.lexists(resume):
-        return new
-    try:
-        return _load(resume, of, new.blocks.shape)
-    except InputError:
-        if not overwrite:
-            raise
+    if resume is not None and os.path.lexists(resume):
+        try:
+            return _load(resume, of, new.blocks.shape)
+        except InputError:
+            if not overwrite:
+                raise
     return new
 
 
 def _save(state: _State, path: Path) -> None:
-    told = {
-        "of": state.of,
-        "width": state.width,
-        "characters": state.characters,
-        "source": state.source,
-        "pieces": state.pieces,
-        "words": state.words,
-    }
+    told = {name: getattr(state, name) for name in ("of", "words", *_PLACES)}
     tensors = {"told": np.frombuffer(json.dumps(told).encode(), np.uint8), "blocks": state.blocks}
     write_bytes(path, sealed_bytes(tensors, {"format": _FORMAT}))
 
@@ -278,8 +261,7 @@ def _load(path: Path, of: dict[str, Any], shape: tuple[int, ...]) -> _State:
     if told["of"] != of or blocks.shape != shape:
         raise InputError(f"expected the state of these texts and options, got that of others in {path}: {_HOW}")
     words = None if told["words"] is None else Counter[str](told["words"])
-    places = {name: told[name] for name in ("width", "characters", "source", "pieces")}
-    return _State(blocks, words, of=of, **places)
+    return _State(blocks, words, of=of, **{name: told[name] for name in _PLACES})
 
 
 def forget(resume: Path) -> None:

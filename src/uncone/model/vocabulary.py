@@ -1,16 +1,15 @@
-"""The tokenizer of a model by itself, with the rows that its ids name; no weights are read, and torch is not needed."""
+"""The tokenizer of a model alone, with the rows that its ids name; without weights and torch."""
 
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError, first_line
-from uncone.model.hugging_face import LARGEST_TOKENIZER, attempt, open_tokenizer, tokenizer_class
-from uncone.model.open import name_of, open_language_model, split
-from uncone.model.sentence_transformers import is_sentence_transformers, read_modules
+from uncone.model.hugging_face import LARGEST_TOKENIZER, attempt, tokenizer_class
+from uncone.model.open import open_spec
+from uncone.model.sentence_transformers import is_sentence_transformers
 from uncone.roles import Path_
 
 _HOW = "give a model with tokenizer.json, or that file"
@@ -22,10 +21,8 @@ class Vocabulary:
 
     name: str
     tokenizer: Any
-    size: int
-    """Rows of the model's token table; without a model one more than the largest id."""
-    labels: Sequence[str | None]
-    """The token of each id."""
+    size: int  # rows of the model's token table; without a model one more than the largest id
+    labels: Sequence[str | None]  # the token of each id
 
     def digest(self) -> str:
         """What tells this tokenizer and table from others."""
@@ -33,43 +30,24 @@ class Vocabulary:
 
 
 def open_vocabulary(spec: Path_) -> Vocabulary:
-    """The vocabulary of a model (a directory or a cached name), of a tokenizer's directory, or of a tokenizer.json.
-
-    Raises:
-        InputError: no such place, or no tokenizer in it.
-        UnsupportedModel: the model's token table cannot be found.
-    """
-    path, part = split(spec)
-    if part is not None:
-        raise InputError(f"expected a whole model or a tokenizer, got {os.fspath(spec)}: leave out #{part}")
-    name = name_of(spec, path)
-    if path.is_file():
-        return _alone(name, _read(path))
-    folder = path / read_modules(path)[0]["path"] if is_sentence_transformers(path) else path
-    tokenizer = open_tokenizer(folder)
-    if tokenizer is None and folder != path:
-        tokenizer = open_tokenizer(path)
+    """The vocabulary of a model (a directory or a cached name), of a tokenizer's directory, or of a tokenizer.json."""
+    opened = open_spec(spec)
+    path = opened.path
+    if opened.part is not None:
+        raise InputError(f"expected a whole model or a tokenizer, got {opened}: leave out #{opened.part}")
+    tokenizer = _read(path) if path.is_file() else opened.tokenizer
     if tokenizer is None:
         raise InputError(f"expected a tokenizer in {path}, got none: {_HOW}")
-    if not is_sentence_transformers(path) and not (path / "config.json").is_file():
-        return _alone(name, tokenizer)
-    model = open_language_model(path)
-    size = model.rows(model.places().input).shape[0]
-    return Vocabulary(name, tokenizer, size, _labels(tokenizer, size))
-
-
-def _alone(name: str, tokenizer: Any) -> Vocabulary:
-    ids = tokenizer.get_vocab(with_added_tokens=True).values()
-    size = max(ids, default=-1) + 1
-    return Vocabulary(name, tokenizer, size, _labels(tokenizer, size))
-
-
-def _labels(tokenizer: Any, size: int) -> list[str | None]:
+    ids = tokenizer.get_vocab(with_added_tokens=True)
+    if is_sentence_transformers(path) or (path / "config.json").is_file():
+        size = opened.model.rows(opened.model.places().input).shape[0]
+    else:
+        size = max(ids.values(), default=-1) + 1
     labels: list[str | None] = [None] * size
-    for token, i in sorted(tokenizer.get_vocab(with_added_tokens=True).items()):
+    for token, i in sorted(ids.items()):
         if i < size:
             labels[i] = token.encode("utf-8", "replace").decode("utf-8")
-    return labels
+    return Vocabulary(opened.name, tokenizer, size, labels)
 
 
 def _read(file: Path) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from uncone.errors import InputError
-from uncone.model.open import name_of, split
+from uncone.model.open import open_spec
 from uncone.model.sentence_transformers import load_sentence_transformer
 from uncone.records.text import percent
 from uncone.repairs.record import Repaired
@@ -31,7 +31,8 @@ _MOST_PROBES = 64
 
 def repair_encoder(spec: Path_, out: Path_, options: RepairOptions, *, progress: Progress | None = None) -> Repaired:
     """Write a copy of an encoder with a repair before its Normalize; `uncone.repair` has checked the arguments."""
-    method, directory = options.method, split(spec)[0]
+    method, opened = options.method, open_spec(spec)
+    directory = opened.path
     # what cannot stand in a model is refused before its sentences are embedded
     if method in ZIPF_REPAIRS:
         advice = f"choose {method.removeprefix('zipf_')}"
@@ -56,7 +57,7 @@ def repair_encoder(spec: Path_, out: Path_, options: RepairOptions, *, progress:
         fit.transformation.save(options.save)
     geometry = compare(*model.both(fit, measured)) if measured else Geometry()
     affine, n = affine_of(fit.transformation, WHERE), 0 if fit.fitted is None else fit.fitted.n
-    written = Written("encoder", name_of(spec, directory), out, n, affine.d, affine.k, "float32", seconds, spec)
+    written = Written("encoder", opened.name, out, n, affine.d, affine.k, "float32", seconds, spec)
     return record_of(fit, geometry, written, options, tuple(notes))
 
 

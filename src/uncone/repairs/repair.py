@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from uncone.atomic import creatable, writable
 from uncone.errors import InputError, need_torch
 from uncone.evaluation.record import Selection
-from uncone.model.open import check_targets_apart, is_model, open_rows, split
+from uncone.model.open import check_targets_apart, open_rows, open_spec
 from uncone.model.sentence_transformers import is_sentence_transformers
 from uncone.records.text import counted, plural
 from uncone.repairs.record import Repaired
@@ -106,6 +106,9 @@ def repair(
     own = {"queries": queries, "documents": documents, "qrels": qrels, "ids": ids, "query_ids": query_ids}
     is_own = any(value is not None for value in own.values())
     _check_choice(method, data, cache, task, is_own=is_own)
+    spec = open_spec(spec)
+    if isinstance(fit_on, str | os.PathLike):
+        options = replace(options, fit_on=open_spec(fit_on))
     if is_own:
         return _by_own(own, spec, out, options, progress)
     if data is not None:
@@ -138,7 +141,7 @@ def repair(
     # what was written is read whatever its name ends in
     geometry = compare(rows, open_file(applied.path, applied.part or None, applied.format))
     (n, k), d, name = applied.shape, rows.shape[1], shared_name(rows.name)
-    words = is_model(split(spec)[0]) or source_of(rows).format in WORDS
+    words = spec.is_model or source_of(rows).format in WORDS
     written = Written("vectors", name, out, n, d, k, applied.dtype, applied.seconds, spec, words)
     zero, left_out = _lost(applied.zero_rows, rows)
     return record_of(fit, geometry, written, options, tuple(filter(None, (zero, *applied.notes, left_out))))
@@ -202,6 +205,7 @@ def _by_own(
 
 def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
     """Refuse an impossible `repair` before any work. The method may be "auto": it is chosen later."""
+    spec = open_spec(spec)
     kind = kind_of(spec)
     if kind == "model":
         raise InputError(
@@ -222,7 +226,7 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
     if kind == "vectors":  # before the pass that looks for rows to skip
         check_out(out, open_rows(spec), overwrite=options.overwrite)
     else:
-        creatable(out, outside=split(spec)[0])
+        creatable(out, outside=spec.path)
     flags = {"--method": options.method, "--fit-on": fit_on, "--counts": counts}
     fitted = [flag for flag, value in flags.items() if value is not None]
     if load is not None and fitted:
@@ -243,10 +247,10 @@ def check_repair(spec: Path_, out: Path_, options: RepairOptions) -> Kind:
 
 def kind_of(spec: Path_) -> Kind:
     """A matrix, a directory of Sentence Transformers, or a language model as a whole."""
-    path, part = split(spec)
-    if part is not None or not is_model(path):
+    opened = open_spec(spec)
+    if opened.part is not None or not opened.is_model:
         return "vectors"
-    return "encoder" if is_sentence_transformers(path) else "model"
+    return "encoder" if is_sentence_transformers(opened.path) else "model"
 
 
 def with_whole_names(record: Repaired, arguments: Mapping[str, Any]) -> Repaired:

@@ -19,12 +19,6 @@ _STYLES = {"tokens": "raw", "words": "centred"}
 
 @part
 class ZipfLaw:
-    """The exponent s of p(r) ~ r^-s over the first `ranks` tokens, which occur at least `least` times.
-
-    `gap` is the largest difference of the text's cumulative share from the law's. Where there is no exponent,
-    or no interval, `reason` says why.
-    """
-
     exponent: Estimate  # s in p(r) ~ r^-s; the interval is over stretches of the text
     ranks: int  # how many of the most frequent were fitted
     least: int  # the least count that may be fitted
@@ -34,16 +28,12 @@ class ZipfLaw:
 
 @part
 class Coverage:
-    """The most frequent `tokens` make up this `share` of the text."""
-
     share: float  # of the text
     tokens: int  # so many of the most frequent make it up
 
 
 @part
 class RankFrequency:
-    """How often the tokens, or the words, of a text occur, by rank: `counts` at some `ranks`."""
-
     unit: Literal["tokens", "words"]  # `tokens` or `words`
     total: int  # how many were counted
     different: int  # how many different ones
@@ -59,8 +49,6 @@ class RankFrequency:
 
 @part
 class CountedToken:
-    """A token with its id and its count."""
-
     id: int
     token: str | None
     count: int
@@ -68,19 +56,13 @@ class CountedToken:
 
 @dataclass(frozen=True)
 class TokenFrequencies(Record):
-    """The result of `count`: how often each token occurs, in what law, and which tokens never do.
-
-    Of the `vocabulary` tokens `never_seen` do not occur; `reserved` of those are reserved by name or special, or have
-    no token. `unseen` are the first of the others by id.
-    """
+    """The result of `count`: how often each token occurs, in what law, and which tokens never do."""
 
     KIND: ClassVar[str] = "counts of tokens"
     READING: ClassVar[str] = (
         "Zipf's law: the token of rank r makes up a share of the text that falls as 1 / r^s, with the exponent s. It "
-        "is "
-        "fitted by maximum likelihood to tokens that occur often enough for their rank to mean something. The gap is "
-        "the "
-        "most by which the law misses the share of the text up to some rank."
+        "is fitted by maximum likelihood to tokens that occur often enough for their rank to mean something. The gap "
+        "is the most by which the law misses the share of the text up to some rank."
     )
 
     verdict: str  # one sentence
@@ -95,11 +77,10 @@ class TokenFrequencies(Record):
     frequent: tuple[CountedToken, ...]  # the most frequent ones
     unseen: tuple[CountedToken, ...]  # the first by id that never occur and are not reserved
     word: str = ""  # what counts as a word
-    """What counts as a word."""
     notes: tuple[str, ...] = ()  # what else is to be said
 
     def blocks(self) -> tuple[Block, ...]:
-        kinds = [one for one in (self.tokens, self.words) if one is not None]
+        kinds = self._kinds()
         size = f"{counted(self.characters, 'character')} of text, " if self.characters else ""
         told = f"{size}{count(self.tokens.total)} tokens; vocabulary of {self.name}, {counted(self.vocabulary, 'row')}"
         return shown(
@@ -122,12 +103,14 @@ class TokenFrequencies(Record):
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One row for each drawn rank."""
-        kinds = [one for one in (self.tokens, self.words) if one is not None]
         return [
             {"unit": kind.unit, "rank": rank, "count": times}
-            for kind in kinds
+            for kind in self._kinds()
             for rank, times in zip(kind.ranks, kind.counts, strict=True)
         ]
+
+    def _kinds(self) -> list[RankFrequency]:
+        return [self.tokens] if self.words is None else [self.tokens, self.words]
 
     def _coverage(self, kinds: list[RankFrequency]) -> Table:
         columns = ("share of the text", *(kind.unit for kind in kinds))
@@ -139,15 +122,12 @@ class TokenFrequencies(Record):
         return Table(columns, rows, columns[1:])
 
     def _figure(self, kinds: list[RankFrequency]) -> Figure:
+        drawn = [kind for kind in kinds if len(kind.ranks) > 1 and kind.total]
         curves = tuple(
             Curve(
-                kind.unit,
-                tuple(map(float, kind.ranks)),
-                tuple(times / kind.total for times in kind.counts),
-                _STYLES[kind.unit],
+                kind.unit, tuple(map(float, kind.ranks)), tuple(n / kind.total for n in kind.counts), _STYLES[kind.unit]
             )
-            for kind in kinds
-            if len(kind.ranks) > 1 and kind.total
+            for kind in drawn
         )
         chart = Chart(
             "rank frequency",
@@ -164,8 +144,9 @@ class TokenFrequencies(Record):
         return Figure("Frequency by rank", (chart,) if curves else (), legend=legend if len(kinds) > 1 else ())
 
     def _named(self) -> tuple[str, ...]:
-        others = self.never_seen - self.reserved
-        seen = f"{counted(self.tokens.different, 'token occurs', 'tokens occur')}, {count(self.never_seen)} never {plural(self.never_seen, 'does', 'do')}"
+        others, different = self.never_seen - self.reserved, self.tokens.different
+        never = f"{count(self.never_seen)} never {plural(self.never_seen, 'does', 'do')}"
+        seen = f"{counted(different, 'token occurs', 'tokens occur')}, {never}"
         told = [f"{seen}; of those {count(self.reserved)} {plural(self.reserved, 'is', 'are')} reserved or special."]
         if others:
             first = ", ".join(f"{shown_token(one.token or '-', 24)!r} ({count(one.id)})" for one in self.unseen)
@@ -174,7 +155,6 @@ class TokenFrequencies(Record):
 
 
 def _covering(kind: RankFrequency, share: float, different: int) -> Cell | str:
-    """How many tokens make up the share of the text; a dash where this kind does not say."""
     tokens = next((one.tokens for one in kind.coverage if one.share == share), None)
     if tokens is None:
         return "-"
@@ -183,27 +163,20 @@ def _covering(kind: RankFrequency, share: float, different: int) -> Cell | str:
 
 def _laws(kinds: list[RankFrequency]) -> Table:
     columns = ("of", "exponent", "gap", "ranks", "least count", "different", "total")
-    rows: tuple[tuple[str | Cell, ...], ...] = tuple(
-        (
-            kind.unit,
-            _exponent(kind.law),
-            optional(kind.law.gap, shown=partial(percent, precise=True)),
-            count(kind.law.ranks),
-            count(kind.law.least),
-            count(kind.different),
-            count(kind.total),
-        )
-        for kind in kinds
-    )
-    return Table(columns, rows, columns[1:])
+    rows: list[tuple[str | Cell, ...]] = []
+    for kind in kinds:
+        numbers = map(count, (kind.law.ranks, kind.law.least, kind.different, kind.total))
+        gap = optional(kind.law.gap, shown=partial(percent, precise=True))
+        rows.append((kind.unit, _exponent(kind.law), gap, *numbers))
+    return Table(columns, tuple(rows), columns[1:])
 
 
 def _exponent(law: ZipfLaw) -> Cell:
-    if law.exponent.value is None:
+    value = law.exponent.value
+    if value is None:
         return Cell("-", law.reason)
-    ends, value = law.exponent.interval, number(law.exponent.value, digits=_DIGITS)
-    reach = law.reason if ends is None else f"{number(ends[0], digits=_DIGITS)} to {number(ends[1], digits=_DIGITS)}"
-    return Cell(value, reach)
+    ends = " to ".join(number(end, digits=_DIGITS) for end in law.exponent.interval or ())
+    return Cell(number(value, digits=_DIGITS), ends or law.reason)
 
 
 def _tokens(tokens: tuple[CountedToken, ...]) -> Table:

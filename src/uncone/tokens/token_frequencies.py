@@ -6,7 +6,7 @@ import numpy as np
 
 from uncone.measure.under_trained import known_unused
 from uncone.model.token_counts import Counted
-from uncone.records.text import count, number, plural
+from uncone.records.text import count, counted, number, plural
 from uncone.records.token_text import token_texts
 from uncone.rows import Array
 from uncone.tokens.record import CountedToken, RankFrequency, TokenFrequencies, ZipfLaw
@@ -16,16 +16,11 @@ _FREQUENT, _UNSEEN, _DIGITS = 20, 20, 4
 _WORD = "A word is a run of letters, digits and underscores, in lower case. Its exponent has no interval."
 
 
-def token_frequencies(counted: Counted) -> TokenFrequencies:
-    """The record of counts: the law, the coverage, and tokens by name."""
-    counts, vocabulary = counted.counts, counted.vocabulary
+def token_frequencies(of: Counted) -> TokenFrequencies:
+    counts, vocabulary = of.counts, of.vocabulary
     unused, _ = known_unused(vocabulary.labels, vocabulary.size)
-    special = [
-        i
-        for i, token in vocabulary.tokenizer.get_added_tokens_decoder().items()
-        if token.special and i < vocabulary.size
-    ]
-    unused[special] = True
+    added = vocabulary.tokenizer.get_added_tokens_decoder()
+    unused[[i for i, token in added.items() if token.special and i < vocabulary.size]] = True
     unseen = np.flatnonzero((counts == 0) & ~unused)
     frequent = np.argsort(-counts, kind="stable")[: min(_FREQUENT, int((counts > 0).sum()))]
 
@@ -34,15 +29,13 @@ def token_frequencies(counted: Counted) -> TokenFrequencies:
         texts = token_texts(vocabulary.labels, listed)
         return tuple(CountedToken(i, text, int(counts[i])) for i, text in zip(listed, texts, strict=True))
 
-    of_words = None if counted.words is None else np.fromiter(counted.words.values(), np.int64)
-    tokens = _by_rank("tokens", counts, counted.blocks)
-    words = None if of_words is None or not len(of_words) else _by_rank("words", of_words, None)
-    never = int((counts == 0).sum())
+    tokens, never = _by_rank("tokens", counts, of.blocks), int((counts == 0).sum())
+    words = _by_rank("words", np.fromiter(of.words.values(), np.int64), None) if of.words else None
     return TokenFrequencies(
         verdict=_verdict(tokens, never, vocabulary.size),
         name=vocabulary.name,
-        sources=counted.sources,
-        characters=counted.characters,
+        sources=of.sources,
+        characters=of.characters,
         vocabulary=vocabulary.size,
         never_seen=never,
         reserved=never - len(unseen),
@@ -51,7 +44,7 @@ def token_frequencies(counted: Counted) -> TokenFrequencies:
         frequent=named(frequent),
         unseen=named(unseen[:_UNSEEN]),
         word=_WORD if words is not None else "",
-        notes=counted.notes,
+        notes=of.notes,
     )
 
 
@@ -64,9 +57,7 @@ def _by_rank(unit: Literal["tokens", "words"], counts: Array, blocks: Array | No
 def _verdict(tokens: RankFrequency, never: int, size: int) -> str:
     few, half = (one.tokens for one in tokens.coverage[:2])
     covers = f"{count(few)} {plural(few, 'token makes', 'tokens make')} up 30% of the text and {count(half)} half of it"
-    unseen = (
-        f"{count(never)} of {count(size)} {plural(size, 'token', 'tokens')} never {plural(never, 'occurs', 'occur')}"
-    )
+    unseen = f"{count(never)} of {counted(size, 'token')} never {plural(never, 'occurs', 'occur')}"
     return f"{_law(tokens.law)} {covers[0].upper()}{covers[1:]}; {unseen}."
 
 

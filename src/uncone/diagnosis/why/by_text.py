@@ -16,8 +16,8 @@ from uncone.diagnosis.why.reach import settable, unreachable
 from uncone.diagnosis.why.record import Explanation
 from uncone.errors import InputError, UnconeError, UndefinedMeasure, UnsupportedModel
 from uncone.model.counts import as_counts, is_counts
-from uncone.model.open import is_model, split
-from uncone.model.text_sources import open_texts
+from uncone.model.open import Opened
+from uncone.model.text_sources import TextSource
 from uncone.model.token_counts import count_tokens
 from uncone.roles import Path_, Progress
 from uncone.rows import Array
@@ -25,6 +25,8 @@ from uncone.tokens.record import TokenFrequencies
 from uncone.tokens.token_frequencies import token_frequencies
 
 MOST_TOKENS = 100_000
+_CHARACTERS = 16
+"""Of a token, at most as a rule: so much of a text is kept from counting to the run of the model."""
 NEEDS = "hidden states and gradients need torch and transformers (pip install 'uncone[hf]')"
 
 
@@ -32,8 +34,8 @@ NEEDS = "hidden states and gradients need torch and transformers (pip install 'u
 class TextReading:
     """What was read of a model's texts, part by part; a part that could not be read has its reason in `notes`."""
 
-    spec: Path_
-    texts: tuple[Path_, ...]
+    model: Opened
+    texts: tuple[TextSource, ...]
     counts: Array  # (V,) as given, or in these texts
     frequencies: TokenFrequencies
     counted_in: str  # where `counts` come from, in words
@@ -60,7 +62,7 @@ class TextReading:
 
         run = partial(hidden_states_of, resume=resume, device=device, dtype=dtype, progress=self.progress)
         try:
-            self._layers = run(self.spec, open_texts(self.texts), most=self.tokens, last=True)
+            self._layers = run(self.model, self.texts, most=self.tokens, last=True)
             self.parts["layers"] = describe(self._layers, counts=self.counts, progress=self.progress)
         except (UnsupportedModel, UndefinedMeasure) as error:  # a wrong device, dtype or file is an error of the whole
             self.notes.append(f"The layers could not be read: {error}.")
@@ -139,17 +141,17 @@ def begin(
     Raises:
         InputError: no whole model with a tokenizer, no text, or one that is empty or no UTF-8.
     """
-    place, part = split(spec) if isinstance(spec, str | os.PathLike) else (None, None)
-    if place is None or part is not None or not is_model(place):
+    if not isinstance(spec, Opened) or spec.part is not None or not spec.is_model:
         raise InputError("expected a whole model with a text, got rows alone: name the model's directory")
     texts = (text,) if isinstance(text, str | os.PathLike) else tuple(text)
     for one in filter(is_counts, texts):
         named = f"the counts {Path(one).name}: give them as counts, and a text beside them"
         raise InputError(f"expected a text, got {named}")
-    open_texts(texts)
-    counted = count_tokens(spec, texts, words=False, progress=progress)
+    counted = count_tokens(spec, texts, words=False, keep=_CHARACTERS * tokens, progress=progress)
     used, notes, of, counted_in = counted.counts, list[str](), counted.vocabulary, "in these texts"
     if counts is not None:
         given = as_counts(counts, of.size, of.labels)
         used, notes, counted_in = given.counts, [*given.notes], "in the counts given"
-    return TextReading(spec, texts, used, token_frequencies(counted), counted_in, tokens, progress, reach, notes)
+    return TextReading(
+        spec, counted.texts, used, token_frequencies(counted), counted_in, tokens, progress, reach, notes
+    )

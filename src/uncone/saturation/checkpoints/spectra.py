@@ -41,7 +41,7 @@ def of_head(m: Moments) -> tuple[dict[str, float], tuple[float, ...], tuple[floa
     values = _known(
         head_entropy=partial(entropy_to_uniform, raw),
         head_entropy_centered=partial(entropy_to_uniform, centered),
-        head_alpha=partial(fit_alpha, centered),
+        head_alpha=lambda: fit_alpha(centered)[0],
     )
     sides = np.sqrt(raw * m.weight), np.sqrt(centered * (m.weight - 1))
     first, second = (tuple(side[:MOST_VALUES].tolist()) for side in sides)

@@ -12,7 +12,7 @@ from typing import Any
 
 from uncone.atomic import write_text
 from uncone.errors import InputError, UnconeError, without_package
-from uncone.model.open import is_model, name_of, open_subjects
+from uncone.model.open import Opened, open_spec, open_subjects
 from uncone.moments import Moments
 from uncone.records.rebuild import build_record
 from uncone.records.text import counted
@@ -197,11 +197,12 @@ def _key(place: Place, text: Path_ | None) -> str:
 
 def read_checkpoint(place: Place, text: Path_ | None = None) -> Checkpoint:
     """The numbers of one checkpoint; the reason where there are none."""
-    name = name_of(place.path, place.path)
+    opened = open_spec(place.path)
+    name = opened.name
     try:
-        if not is_model(place.path):
+        if not opened.is_model:
             raise InputError(f"expected the directory of a model, got {place.path.name}: give directories")
-        subjects = open_subjects(place.path)
+        subjects = open_subjects(opened)
         rows = dict(subjects.rows)
         head, table = rows.get("head"), rows.get("input")
         values, notes, shape = dict[str, float](), tuple[str, ...](), tuple[int, ...]()
@@ -214,19 +215,19 @@ def read_checkpoint(place: Place, text: Path_ | None = None) -> Checkpoint:
         if table is not None and (head is None or table.name != head.name):
             values |= of_rows(Moments.of(table), "table")
         if text is not None and head is not None:
-            more, logits = of_states(_states(place.path, text), m)
+            more, logits = of_states(_states(opened, text), m)
             values |= more
     except UnconeError as error:
         return Checkpoint(name, place.step, failed=str(error))
     return Checkpoint(name, place.step, values, raw, centered, logits, shape, notes)
 
 
-def _states(path: Path, text: Path_) -> Any:
+def _states(model: Opened, text: Path_) -> Any:
     try:
         from uncone.model.last_states import states_of
     except ModuleNotFoundError as error:
         raise without_package(error, "running a checkpoint on a text") or error from error
-    return states_of(path, text, most=MOST_TOKENS)
+    return states_of(model, text, most=MOST_TOKENS)
 
 
 def notes_on(checkpoints: Sequence[Checkpoint]) -> list[str]:
