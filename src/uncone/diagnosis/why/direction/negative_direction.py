@@ -22,6 +22,7 @@ from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.rows.floats import is_tensor
 from uncone.rows.samples import as_floats, as_numbers
+from uncone.threads import on_one_thread
 
 MOST_SEARCHED = 20_000
 OUTLIER = 3.0
@@ -42,6 +43,7 @@ _DEFINITION = (
 )
 
 
+@on_one_thread
 def uniformly_negative_direction(
     hidden: Any,
     *,

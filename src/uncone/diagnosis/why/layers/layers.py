@@ -25,10 +25,11 @@ from uncone.records.text import number, percent
 from uncone.records.tokens import Estimate
 from uncone.roles import Path_, Progress
 from uncone.rows import Array
+from uncone.threads import on_one_thread
 
 EDGES = tuple(round(-1 + 0.05 * i, 2) for i in range(41))
 """Of the bins of cosine."""
-_NEIGHBOURS, _CLUSTERED, _PAIRED = 4096, 2000, 1024
+_NEIGHBOURS, _CLUSTERED, _PAIRED = 2048, 2000, 1024
 """States of the sample that TwoNN, the clusters and the histogram of cosines are of."""
 
 
@@ -67,6 +68,7 @@ def profile_layers(
     return describe(states, counts=counts, pictured=pictured, progress=progress)
 
 
+@on_one_thread
 def describe(
     states: LayerStates,
     *,

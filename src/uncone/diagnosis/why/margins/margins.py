@@ -16,7 +16,7 @@ Tensor = torch.Tensor
 NO_CHANGE = 1e-3
 """Of the mean absolute margin: a smaller change of every margin is rounding of float32 logits."""
 _ROUNDING = 0.05
-TARGETS = 4096
+TARGETS = 1024
 _AT_ONCE = 512
 REMOVED = (1, 3, 10)
 """How many first directions of the centred rows are taken out."""

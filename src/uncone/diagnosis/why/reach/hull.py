@@ -7,6 +7,10 @@ import numpy as np
 from uncone.rows import Array
 
 _INSIDE, _DROPPED = 1e-12, 1e-14
+_RESIDUAL = 1e-12
+"""Of a solution, relative: what a solver leaves has about this size too."""
+_LOST = 1e-9
+"""Of the square of a point: one that is nearer to the span of the others takes the inverse's digits."""
 _USUAL = 20
 """Numbers whose largest is within 2 to this power of 1 have squares in range."""
 
@@ -48,6 +52,7 @@ class Hull:
         self.places, self.weights = [place], np.ones(1)
         self.kept = first[None].astype(np.float64)
         self._gram = self.kept @ self.kept.T
+        self._inverse: Array | None = None  # of the Gram matrix + unit
         self.x = self.kept[0].copy()
 
     def take(self, new: Array, place: int) -> None:
@@ -57,6 +62,8 @@ class Hull:
         gram = np.empty((k + 1, k + 1))
         gram[:k, :k], gram[:k, k], gram[k, :k], gram[k, k] = self._gram, across, across, new @ new
         self._gram = gram
+        if self._inverse is not None:
+            self._inverse = _bordered(self._inverse, across + self._unit, float(new @ new) + self._unit)
         self.kept, self.places = np.vstack([self.kept, new]), [*self.places, place]
         self.weights = np.append(self.weights, 0.0)
         while True:
@@ -73,28 +80,62 @@ class Hull:
             self.weights = self.weights + min(1.0, float(ratios.min())) * (aim - self.weights)
             stays = self.weights > _DROPPED
             stays[int(ratios.argmin())] = False
-            self.kept, self.weights, self._gram = (
-                self.kept[stays],
-                self.weights[stays],
-                self._gram[np.ix_(stays, stays)],
-            )
+            self.kept, self.weights = self.kept[stays], self.weights[stays]
+            self._gram = self._gram[np.ix_(stays, stays)]
+            self._inverse = None if self._inverse is None else _without(self._inverse, stays)
             self.places = [place for place, stay in zip(self.places, stays.tolist(), strict=True) if stay]
         self.weights = np.maximum(self.weights, 0) / np.maximum(self.weights, 0).sum()
         self.x = self.weights @ self.kept
 
     def _affine(self) -> Array:
-        """Weights of the point nearest to 0 in the affine hull: (G + c 11') a ~ 1, which is definite for any c > 0."""
-        shifted = self._gram + self._unit
-        try:
-            found = np.linalg.solve(shifted, np.ones(len(shifted)))
-        except np.linalg.LinAlgError:
-            found = np.linalg.lstsq(shifted, np.ones(len(shifted)), rcond=None)[0]
+        """Weights of the point nearest to 0 in the affine hull: (G + c 11') a ~ 1, which is definite for any c > 0.
+
+        The inverse is kept from step to step, and its answer is refined once. Where it has lost its digits it is made
+        anew, and the system is solved as a whole.
+        """
+        ones, found = np.ones(len(self._gram)), None
+        if self._inverse is not None:
+            found = self._inverse.sum(1)
+            found = found + self._inverse @ (ones - self._shifted(found))
+        if found is None or not float(np.abs(ones - self._shifted(found)).max()) < _RESIDUAL:
+            shifted = self._gram + self._unit
+            try:
+                found, self._inverse = np.linalg.solve(shifted, ones), np.linalg.inv(shifted)
+            except np.linalg.LinAlgError:
+                found, self._inverse = np.linalg.lstsq(shifted, ones, rcond=None)[0], None
         return np.asarray(found / found.sum())
+
+    def _shifted(self, weights: Array) -> Array:
+        return np.asarray(self._gram @ weights + self._unit * weights.sum())
 
     def bound(self) -> float:
         """No direction has a larger margin: the mean of the kept points by weights has this norm, rounding added."""
         rounding = (len(self.places) + self.kept.shape[1] + 3) * np.finfo(np.float64).eps * self.largest
         return float(np.linalg.norm(self.weights @ self.kept) + rounding)
+
+
+def _bordered(inverse: Array, across: Array, corner: float) -> Array | None:
+    """The inverse of a definite matrix with one more row and column, by that of the matrix (k, k); None where its
+    digits would be lost."""
+    k, along = len(across), inverse @ across
+    left = corner - float(across @ along)
+    if not left > _LOST * corner:
+        return None
+    found = np.empty((k + 1, k + 1))
+    found[:k, :k] = inverse + np.outer(along, along / left)
+    found[:k, k] = found[k, :k] = -along / left
+    found[k, k] = 1 / left
+    return found
+
+
+def _without(inverse: Array, stays: Array) -> Array | None:
+    """The inverse of a definite matrix without some rows and columns, by that of the whole."""
+    across = inverse[np.ix_(stays, ~stays)]
+    try:
+        gone = np.linalg.solve(inverse[np.ix_(~stays, ~stays)], across.T)
+    except np.linalg.LinAlgError:
+        return None
+    return np.asarray(inverse[np.ix_(stays, stays)] - across @ gone)
 
 
 def holds_zero(points: Array, largest: float) -> bool:
