@@ -82,14 +82,11 @@ class Attached(Attachment):
 
     model: Any
     head: torch.nn.Linear
-    head_map: HeadMap
-    """The measured map from the head's output to the logits and the loss."""
-    options: CrossEntropyOptions
-    """The options of the loss, with the measured scale and cap."""
+    head_map: HeadMap  # the measured map from the head's output to the logits and the loss
+    options: CrossEntropyOptions  # the options of the loss, with the measured scale and cap
     _penalties: tuple[Penalty, ...]
     gate: Gate | None
-    fresh: bool = False
-    """A resumed Trainer's checkpoint may be without the gate's state: the gate then begins there."""
+    fresh: bool = False  # a resumed Trainer's checkpoint may be without the gate's state: the gate then begins there
     nll: Tensor | None = field(default=None, init=False)
     """The cross-entropy of the last training forward in nats a target, a scalar, detached.
 
@@ -103,8 +100,7 @@ class Attached(Attachment):
         super().__init__()
         assert self.options.ignore_index is not None  # as _check_options has seen
         self._ignored = self.options.ignore_index
-        self._targets: Tensor | None = None
-        """Aligned targets that wait for the head's input."""
+        self._targets: Tensor | None = None  # aligned targets that wait for the head's input
         self._items: Any = None
         self._loss: Tensor | None = None
         self._loss_function = getattr(self.model, "_loss_function", None)

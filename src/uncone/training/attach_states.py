@@ -92,18 +92,15 @@ class AttachedStates(Attachment):
     track: AnisotropyTrack | None
     _penalty: StatePenalty | None
     _pooling: Pooling
-    _layer: int | None
-    """Of `hidden_states`; None is the last hidden state."""
+    _layer: int | None  # of `hidden_states`; None is the last hidden state
     _labels: str | None
     _adds: bool
     _across_ranks: bool
     _group: Any
     value: Tensor | None = field(default=None, init=False)
     """The penalty's last part of a loss, detached; None before the first time."""
-    steps: int = field(default=0, init=False)
-    """Optimiser steps so far, those before a Trainer's resume too."""
-    _kept: list[Tensor] = field(default_factory=list, init=False)
-    """States that wait for the penalty."""
+    steps: int = field(default=0, init=False)  # optimiser steps so far, those before a Trainer's resume too
+    _kept: list[Tensor] = field(default_factory=list, init=False)  # states that wait for the penalty
 
     def __post_init__(self) -> None:
         super().__init__()

@@ -15,8 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from uncone.errors import StepWarning, UnsupportedModel, needed
 
-STATE = "uncone_gate.safetensors"
-"""A gate's state in a checkpoint folder."""
+STATE = "uncone_gate.safetensors"  # a gate's state in a checkpoint folder
 _BETWEEN = ("uncone", "torch", "transformers", "accelerate", "peft", "trl", "contextlib")
 """Packages that lie between a call of the model and the user's line."""
 _LINE = (
@@ -107,15 +106,12 @@ class Attachment:
     gate: Any = None
 
     def __init__(self) -> None:
-        self.active = True
-        """False once detached: something else may still call the forwards."""
+        self.active = True  # False once detached: something else may still call the forwards
         self._forwards: list[Forward] = []
-        self._taken = 0
-        """Losses, or clouds of states, since the last `step()`."""
+        self._taken = 0  # Losses, or clouds of states, since the last `step()`
         self._stepped = self._late = self._moved = False
         """`step()` was called once; an optimiser stepped since the last call, after losses; or at all."""
-        self._said = self._quiet = False
-        """A warning was given in training; none is wanted any more."""
+        self._said = self._quiet = False  # a warning was given in training; none is wanted any more
         self._closed_steps = self._missed = self._extra = 0
         """Optimiser steps with a `step()`; those without one; calls of `step()` amid micro-batches."""
         self._watch = Watch(self)

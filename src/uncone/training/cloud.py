@@ -139,22 +139,15 @@ class AnisotropyScores:
     Scores are None where there is no variance to share out.
     """
 
-    raw: Scores | None
-    """Of the points as they are."""
-    centred: Scores | None
-    """Without their mean."""
-    within_class: Scores | None
-    """Each point without the mean of its class; None without labels."""
-    raw_floor: Scores
-    """Isotropic references, from Marchenko-Pastur: of n points,"""
-    centred_floor: Scores
-    """of n - 1 degrees of freedom,"""
-    within_class_floor: Scores | None
-    """of n - classes."""
+    raw: Scores | None  # of the points as they are
+    centred: Scores | None  # without their mean
+    within_class: Scores | None  # each point without the mean of its class; None without labels
+    raw_floor: Scores  # isotropic references, from Marchenko-Pastur: of n points,
+    centred_floor: Scores  # of n - 1 degrees of freedom,
+    within_class_floor: Scores | None  # of n - classes
     n: int
     d: int
-    classes: int
-    """0 without labels."""
+    classes: int  # 0 without labels
 
 
 def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 3) -> AnisotropyScores:

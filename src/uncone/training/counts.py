@@ -23,10 +23,8 @@ Tensor = torch.Tensor
 State = dict[str, Tensor]
 Gates = tuple[Tensor, Tensor, Tensor]
 MODES = ("relative", "paper", "official", "hard")
-RARE_SHARE = 0.19
-"""The share of the vocabulary that the paper evaluates as rare."""
-ALPHA = 0.03
-"""The published language models call ids with fewer targets a step rare, of 32,768 in all."""
+RARE_SHARE = 0.19  # the share of the vocabulary that the paper evaluates as rare
+ALPHA = 0.03  # the published language models call ids with fewer targets a step rare, of 32,768 in all
 _ROUNDED = 1e-7
 _BUCKETS = 16
 

@@ -18,12 +18,10 @@ from uncone.training.counts import ExactWindow, Gates, Rule, memory_of, positive
 from uncone.training.resume import like, not_negative
 
 Tensor = torch.Tensor
-FEWEST_SHARE = 0.05
-"""Fewer rare ids than this share of the vocabulary: gating them changes next to nothing."""
+FEWEST_SHARE = 0.05  # fewer rare ids than this share of the vocabulary: gating them changes next to nothing
 LARGEST_MASS = 0.02
 """Above this share of all targets the ids are not rare, and gating them slows what the model has to learn."""
-BATCH_FACTOR = 1.5
-"""So many times more (or fewer) targets a step than before a resume mean another batch size."""
+BATCH_FACTOR = 1.5  # so many times more (or fewer) targets a step than before a resume mean another batch size
 _GATES = ("rare", "g1", "g2")
 
 
@@ -31,24 +29,19 @@ _GATES = ("rare", "g1", "g2")
 class GateStatus:
     """What a gate did in the step that was closed last."""
 
-    step: int
-    """Optimiser steps closed, with those of the run before the gate began (`begin_at`)."""
+    step: int  # optimiser steps closed, with those of the run before the gate began (`begin_at`)
     rare_ids: int
-    rare_share: float
-    """Of the ids that can be rare or not: all but padding rows."""
-    rare_mass: float
-    """Share of the counted targets that are rare."""
+    rare_share: float  # of the ids that can be rare or not: all but padding rows
+    rare_mass: float  # share of the counted targets that are rare
     gated_share: float | None
     """Share of the gradient by the logits that the gate held back; None unless a loss reported it.
 
         sum |(1 - G) delta| / sum |delta|
     """
-    counted_steps: float
-    """Steps that the counts stand for: from 0 up to the window; with `memory="average"` faded ones."""
+    counted_steps: float  # steps that the counts stand for: from 0 up to the window; with `memory="average"` faded ones
     mean_g1: float | None
     """Over the rare ids, how much of the push by targets that are not rare passes; None without rare ids."""
-    mean_g2: float | None
-    """The same of the push by rare targets."""
+    mean_g2: float | None  # the same of the push by rare targets
 
 
 class RareTokenGate:

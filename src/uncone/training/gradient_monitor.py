@@ -102,10 +102,8 @@ class GradientMonitor:
         self._seen = torch.zeros(v, dtype=torch.int64)
         self._map = probe(inner, self._head) if head is None else HeadMap(1, None, None, False)
         self._signature = inspect.signature(inner.forward)
-        self.steps = 0
-        """Training forwards so far."""
-        self.last: GradientLedger | None = None
-        """The ledger of the last line."""
+        self.steps = 0  # training forwards so far
+        self.last: GradientLedger | None = None  # the ledger of the last line
         self._labels: Tensor | None = None
         self._hooks: list[Any] = [self._head.register_forward_hook(self._at_head)]
         if head is None:

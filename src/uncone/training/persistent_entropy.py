@@ -11,8 +11,7 @@ from uncone.training.bars.bars import Convention, check_convention, persistent_e
 from uncone.training.cloud import labelled
 
 Tensor = torch.Tensor
-FEWEST = 5
-"""Points of a class; the official code fails below."""
+FEWEST = 5  # points of a class; the official code fails below
 
 
 @dataclass(frozen=True)
@@ -22,18 +21,12 @@ class EntropyStatus:
     C classes were used; without labels all points are one, labelled 0.
     """
 
-    classes: Tensor
-    """(C,) their labels, ascending."""
-    entropy: Tensor
-    """(C,) nats, of the bars kept."""
-    kept: Tensor
-    """(C,) int64, bars kept, none of length 0."""
-    bars: Tensor
-    """(C,) int64, bars in all: the points less one."""
-    zero: Tensor
-    """(C,) int64, bars of length 0, which count for nothing: each is a point that is there already."""
-    left_out: Tensor
-    """Scalar int64, classes with fewer than five points."""
+    classes: Tensor  # (C,) their labels, ascending
+    entropy: Tensor  # (C,) nats, of the bars kept
+    kept: Tensor  # (C,) int64, bars kept, none of length 0
+    bars: Tensor  # (C,) int64, bars in all: the points less one
+    zero: Tensor  # (C,) int64, bars of length 0, which count for nothing: each is a point that is there already
+    left_out: Tensor  # scalar int64, classes with fewer than five points
 
 
 class PersistentEntropy:
@@ -86,8 +79,7 @@ class PersistentEntropy:
                 f"expected select=True for length_weight {length_weight}, got False: it weighs discarded bars"
             )
         self.select, self.convention = select, convention
-        self.last: EntropyStatus | None = None
-        """What was computed last; None before the first time."""
+        self.last: EntropyStatus | None = None  # what was computed last; None before the first time
 
     def __repr__(self) -> str:
         more = f"length_weight={self.length_weight:g}, convention={self.convention!r}"

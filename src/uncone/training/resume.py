@@ -17,8 +17,7 @@ from uncone.rows.safetensors import read_tensors, sealed_bytes
 from uncone.tensors import of_array
 
 _FORMAT = "uncone.gate/1"
-LOOKED_AT = 4
-"""Steps after a resume whose mean is compared."""
+LOOKED_AT = 4  # steps after a resume whose mean is compared
 
 
 @dataclass
@@ -29,15 +28,11 @@ class Batch:
     with the mean before: a single step says little, as the last of an epoch is short.
     """
 
-    size: int | None = None
-    """Sequences in a step, where they were told."""
-    sum: int = 0
-    """Targets in all `steps` of one batch size."""
+    size: int | None = None  # sequences in a step, where they were told
+    sum: int = 0  # targets in all `steps` of one batch size
     steps: int = 0
-    before: float | None = None
-    """Mean targets a step before the resume, until it was compared."""
-    since: list[int] = field(default_factory=lambda: [0, 0])
-    """Targets and steps since the resume."""
+    before: float | None = None  # mean targets a step before the resume, until it was compared
+    since: list[int] = field(default_factory=lambda: [0, 0])  # targets and steps since the resume
     per_step: float | None = None
     """The targets a step that counts a step are read at; None while the batch never changed."""
 

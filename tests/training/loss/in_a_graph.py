@@ -147,25 +147,15 @@ def test_the_operators_keep_what_torch_asks_of_one() -> None:
     hidden, weight, bias, labels = problem(dtype=torch.float32)
     h, w, b = (t.clone().requires_grad_() for t in (hidden, weight, bias))
     gates = a_gate(len(weight), 0.4).gates()
-    numbers = (-100, 0.1, 1e-3, 5.0, 0.7)
-    for reduction in ("mean", "none"):
-        call = (h, w, b, labels, *gates, None, *numbers, reduction, 5, torch.float32, [True] * 3, True)
-        torch.library.opcheck(
-            compiled._loss, call, test_utils=("test_schema", "test_faketensor", "test_autograd_registration")
-        )
-    call = (
-        torch.ones(len(hidden)),
-        hidden,
-        weight,
-        bias,
-        labels,
-        *gates,
-        *numbers,
-        5,
-        torch.float32,
-        [True, False, True],
-    )
-    torch.library.opcheck(compiled._gradients, call, test_utils=("test_schema", "test_faketensor"))
+    settings = (-100, 0.1, 1e-3, 5.0, 0.7)
+    for reduction, factors, needs in (
+        ("mean", None, [True] * 3),
+        ("none", None, [True] * 3),
+        ("none", torch.ones(len(hidden)), [True, False, True]),
+    ):
+        call = (h, w, b, labels, *gates, factors, *settings, reduction, None, 5, torch.float32, needs, True)
+        tests = ("test_schema", "test_faketensor", "test_autograd_registration")
+        torch.library.opcheck(compiled._loss, call, test_utils=tests)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -24,14 +24,10 @@ class Barcode:
     lengths are equal); the groups are in ascending order of their label.
     """
 
-    lengths: Tensor
-    """(M,), in the unit of the points; float32, or float64 where the points are. Differentiable."""
-    edges: Tensor
-    """(M, 2) int64, the rows of `points` that each edge joins, smaller first; of (B n, D) for (B, n, D)."""
-    bars: Tensor
-    """(G,) int64, how many bars each group has: its points less one, or 0. Without groups there is one."""
-    labels: Tensor
-    """(G,) the label of each group, as given; 0 to B - 1 for points (B, n, D); (1,) zero without groups."""
+    lengths: Tensor  # (M,), in the unit of the points; float32, or float64 where the points are. Differentiable.
+    edges: Tensor  # (M, 2) int64, the rows of `points` that each edge joins, smaller first; of (B n, D) for (B, n, D)
+    bars: Tensor  # (G,) int64, how many bars each group has: its points less one, or 0. Without groups there is one.
+    labels: Tensor  # (G,) the label of each group, as given; 0 to B - 1 for points (B, n, D); (1,) zero without groups
 
     def __repr__(self) -> str:
         size = f"{len(self.lengths):,} bars in {len(self.bars):,} group{'s' * (len(self.bars) != 1)}"

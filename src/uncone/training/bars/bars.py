@@ -30,8 +30,7 @@ from uncone.training.bars.clouds import INTEGERS, floats, group_of_each, integer
 
 Tensor = torch.Tensor
 Convention = Literal["official", "exclusive"]
-_FEWEST = 4
-"""Fewer bars are all kept: the procedure compares bars between the longest and the shortest, at least two."""
+_FEWEST = 4  # fewer bars are all kept: the procedure compares bars between the longest and the shortest, at least two
 _WIDEST = 2**31
 _LEAST = 5e-324
 _AT_ONCE = 2**19  # numbers of a table on the CPU, beyond which groups are taken one by one

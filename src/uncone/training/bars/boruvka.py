@@ -17,8 +17,7 @@ _ON_A_GPU = 2**26
 _MEDIAN_OF = 9
 _NEAR = 1e-3  # of the ends' distance from the centre: below it, a product loses too many digits
 _VANISHING = 2.0**-850  # of the distance of the furthest point from the centre
-_NO_EDGE = 0x7FFFFFFF << 32
-"""After every key; its ends are the row 0, so that they can be looked up."""
+_NO_EDGE = 0x7FFFFFFF << 32  # after every key; its ends are the row 0, so that they can be looked up
 
 
 def spanning_trees(clouds: Clouds, which: list[int], edges: Tensor, lengths: Tensor, *, exact: bool) -> None:

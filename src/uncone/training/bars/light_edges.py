@@ -44,20 +44,13 @@ class Forest:
     up to where two points meet is the longest edge on the path between them.
     """
 
-    ends: Indices
-    """(m - 1, 2) the positions that each edge joins."""
-    squared: Squares
-    """(m - 1,) squared lengths."""
-    rank: Indices
-    """(m,) the edge that joined the component of each point's to its parent's; m at the root."""
-    parent: Indices
-    """(m,) the root is its own."""
-    reach: Bounds
-    """(m,) no less than the longest edge to the root, times a scale: none on a path is above its ends'."""
-    part: Indices
-    """(m,) the point for its part of the tree without the `_CUT` longest edges, which is a tight cluster."""
-    within: Bounds
-    """(m,) as `reach`, to the point that stands for its part: gaps between clusters do not count."""
+    ends: Indices  # (m - 1, 2) the positions that each edge joins
+    squared: Squares  # (m - 1,) squared lengths
+    rank: Indices  # (m,) the edge that joined the component of each point's to its parent's; m at the root
+    parent: Indices  # (m,) the root is its own
+    reach: Bounds  # (m,) no less than the longest edge to the root, times a scale: none on a path is above its ends'
+    part: Indices  # (m,) the point for its part of the tree without the `_CUT` longest edges, which is a tight cluster
+    within: Bounds  # (m,) as `reach`, to the point that stands for its part: gaps between clusters do not count
     device: torch.device
 
     @cached_property
@@ -147,16 +140,13 @@ class Rounded:
     """
 
     first: int
-    values: Tensor
-    """(b, d) float32 or bfloat16."""
+    values: Tensor  # (b, d) float32 or bfloat16
     squares: Tensor
     """(b,) float32: the squared norm of the rounded row, less the share of it that the arithmetic may add."""
-    moved: Tensor
-    """(b,) float32: how far rounding moved the point, at most."""
+    moved: Tensor  # (b,) float32: how far rounding moved the point, at most
     product_error: float
     """Of the product's magnitude: 2^-7 in bfloat16, whose rounding counts twice in a squared distance."""
-    absolute_error: float
-    """The most that underflow may hide."""
+    absolute_error: float  # the most that underflow may hide
 
     def rows(self, start: int, stop: int) -> "Rounded":
         """A part of the block."""

@@ -55,16 +55,11 @@ _WORDS = {torch.float32: torch.int32, torch.float64: torch.int64}
 class Growth:
     """A spanning tree, and the work that it took."""
 
-    edges: Tensor
-    """(n - 1, 2) int64, the smaller row first."""
-    passes: float
-    """Pairs whose product was computed, over n x n: 1/2 is each pair once."""
-    coarse: float
-    """The share of `passes` in bfloat16."""
-    measured: int
-    """Pairs that were measured by direct difference."""
-    light: int
-    """Pairs that replaced or might have replaced an edge of the tree."""
+    edges: Tensor  # (n - 1, 2) int64, the smaller row first
+    passes: float  # pairs whose product was computed, over n x n: 1/2 is each pair once
+    coarse: float  # the share of `passes` in bfloat16
+    measured: int  # pairs that were measured by direct difference
+    light: int  # pairs that replaced or might have replaced an edge of the tree
 
 
 def grow(

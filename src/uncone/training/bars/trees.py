@@ -19,8 +19,7 @@ from uncone.training.bars.clouds import Clouds
 Tensor = torch.Tensor
 Algorithm = Literal["compiled", "torch", "one pass"]
 _forced: ContextVar[Algorithm | None] = ContextVar("_forced", default=None)
-LARGEST_DENSE = 8192
-"""Points up to which all squared distances of a cloud are kept: 256 MiB in float32, 512 in float64."""
+LARGEST_DENSE = 8192  # points up to which all squared distances of a cloud are kept: 256 MiB in float32, 512 in float64
 _DIRECT_POINTS = 192  # up to which differences are as fast as a product, or nearly so, and need no second look
 _DIRECT_FEATURES = 16
 _ROWS = 64  # of a block of the product
@@ -141,8 +140,7 @@ def _multiply(loops: Any, x: Tensor, product: Tensor) -> None:
 
 
 _lock = threading.Lock()
-_before: list[str] = []
-"""The precisions that the threads inside `full_precision` came upon."""
+_before: list[str] = []  # the precisions that the threads inside `full_precision` came upon
 
 
 @contextmanager

@@ -21,10 +21,8 @@ Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 _BUFFER_BYTES = {"cpu": 144 * 2**20, "other": 128 * 2**20}
 _STEP = 32
 _SMALL = 64
-_FEWEST = 160
-"""Targets in a chunk, however large the vocabulary: a product of fewer is slow."""
-_FEW = 16
-"""Rows below which a product by way of the transposes takes ten times as long."""
+_FEWEST = 160  # targets in a chunk, however large the vocabulary: a product of fewer is slow
+_FEW = 16  # rows below which a product by way of the transposes takes ten times as long
 
 
 class Sweep:
@@ -52,8 +50,7 @@ class Sweep:
         self._shard = problem.shard
         n, d = hidden.shape
         v, device = weight.shape[0], hidden.device
-        self._losses = zeros((n,), self._exact, device)
-        """(N,), 0 where ignored."""
+        self._losses = zeros((n,), self._exact, device)  # (N,), 0 where ignored
         self._of_hidden = zeros((n, d), self._exact, device) if needs[0] else None
         self._of_weight = empty((v, d), self._exact, device) if needs[1] else None
         self._of_bias = zeros((v,), self._exact, device) if needs[2] else None

@@ -81,36 +81,22 @@ def gated_linear_cross_entropy(
     dtype = _computed_in(hidden, weight)
     states, flat = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1).long()
     if torch.compiler.is_compiling():
-        loss = _compiled(states, weight, flat, gate, bias, options, dtype)
-        return loss.view(labels.shape) if options.reduction == "none" else loss
-    shard, valid = shard_of(weight, options.group), valid_targets(flat, options)
-    check_range(flat, valid, shard.total, options.ignore_index)
-    gates = None if gate is None else checked_gates(gate, shard, weight.device)
-    record = getattr(gate, "record", None) if options.backend in _BACKENDS else None
-    problem = Problem(options, flat, valid, gates, dtype, shard, record)
-    cross_entropy = _BACKENDS.get(options.backend, wrapped.cross_entropy)
-    loss = cross_entropy(states, weight, bias, problem)
+        from uncone.training.loss import compiled  # loads the compiler: seconds that nobody else waits for
+
+        if options.backend != "chunk" or options.group is not None:
+            outside: Tensor = compiled.loss_of_a_backend_that_is_not_compiled(
+                gated_linear_cross_entropy, hidden, weight, labels, gate=gate, bias=bias, options=options
+            )
+            return outside
+        loss = compiled.cross_entropy(states, weight, bias, flat, gate, options, dtype)
+    else:
+        shard, valid = shard_of(weight, options.group), valid_targets(flat, options)
+        check_range(flat, valid, shard.total, options.ignore_index)
+        gates = None if gate is None else checked_gates(gate, shard, weight.device)
+        record = getattr(gate, "record", None) if options.backend in _BACKENDS else None
+        problem = Problem(options, flat, valid, gates, dtype, shard, record)
+        loss = _BACKENDS.get(options.backend, wrapped.cross_entropy)(states, weight, bias, problem)
     return loss.view(labels.shape) if options.reduction == "none" else loss
-
-
-def _compiled(
-    states: Tensor,
-    weight: Tensor,
-    labels: Tensor,
-    gate: Gate | None,
-    bias: Tensor | None,
-    options: CrossEntropyOptions,
-    dtype: torch.dtype,
-) -> Tensor:
-    """The loss in the graph of a compiler, or, where that cannot be, outside of it."""
-    from uncone.training.loss import compiled  # loads the compiler: seconds that nobody else waits for
-
-    if options.backend == "chunk" and options.group is None:
-        return compiled.cross_entropy(states, weight, labels, gate, bias, options, dtype)
-    loss: Tensor = compiled.loss_of_a_backend_that_is_not_compiled(
-        gated_linear_cross_entropy, states, weight, labels, gate=gate, bias=bias, options=options
-    )
-    return loss
 
 
 def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) -> None:

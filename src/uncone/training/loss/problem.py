@@ -13,8 +13,7 @@ from uncone.training.loss.options import CrossEntropyOptions
 
 Tensor = torch.Tensor
 Gates = tuple[Tensor, Tensor, Tensor]
-_PART = 32
-"""Rows whose absolute values are held beside the chunk."""
+_PART = 32  # rows whose absolute values are held beside the chunk
 
 
 @runtime_checkable
@@ -44,8 +43,7 @@ class Shard:
     start: int
     stop: int
     total: int
-    largest: int
-    """Rows of the rank that holds the most, for sizes that must be alike on every rank."""
+    largest: int  # rows of the rank that holds the most, for sizes that must be alike on every rank
 
     def place(self, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The rows of `labels` here, and whether they are here; elsewhere the row means nothing."""
@@ -92,16 +90,11 @@ class Problem:
     """The loss to be computed, beside the tensors that have gradients."""
 
     options: CrossEntropyOptions
-    labels: Tensor
-    """(N,)"""
-    valid: Tensor
-    """(N,): which targets count."""
-    gates: Gates | None
-    """The rare ids of the whole vocabulary, and the factors of the head's rows at hand."""
-    dtype: torch.dtype
-    """Of the products."""
-    shard: Shard
-    """Which rows of the head are at hand."""
+    labels: Tensor  # (N,)
+    valid: Tensor  # (N,): which targets count
+    gates: Gates | None  # the rare ids of the whole vocabulary, and the factors of the head's rows at hand
+    dtype: torch.dtype  # of the products
+    shard: Shard  # which rows of the head are at hand
     record: Callable[[Tensor, Tensor], None] | None = None
     """Takes the sums of the gradient that was held back and of all, as `Gate` says."""
 
