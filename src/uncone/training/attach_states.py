@@ -3,15 +3,15 @@
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import is_seq2seq, run_model, undisturbed
-from uncone.training.attachment import Attachment, unwrapped
+from uncone.training.attachment import Attachment, unwrapped, with_loss
 from uncone.training.bars.clouds import kind
-from uncone.training.cloud import POOLINGS, AnisotropyTrack, Pooling, are_classes, is_first, joined, pool, token_mask
+from uncone.training.cloud import AnisotropyTrack, Pooling, are_classes, is_first, joined, pool, token_mask
 
 Tensor = torch.Tensor
 StatePenalty = Callable[[Tensor, Tensor | None], Tensor]
@@ -32,32 +32,28 @@ def attach_states(
     """Penalise the states of `model` in training, one state a sequence; evaluation stays as it is.
 
     Args:
-        model: a transformers model, also inside DDP, PEFT or a compiler. Of a SentenceTransformer, its
-            `[0].auto_model`.
-        penalty: called with points (N, D) and labels (N,) or None, returns a scalar: for instance a
-            `PersistentEntropy`. None only tracks.
-        pooling: "cls" takes the state of each sequence's first token, "last" of its last one, "mean" their
-            mean. Padding on either side is left out: the attention mask marks it, or the config's
-            pad_token_id where there is no mask.
-        layer: of the base model: 0 is the embeddings, 1 the first layer, -1 the last hidden state, after a
-            final normalisation and before a pooler.
-        labels: the column of the batch with one class a sequence. Under "labels", token labels and real
-            numbers are no classes: the batch then is one cloud, as with None. A column that the model does
-            not take is taken out before the model sees it.
-        add_to_loss: True adds the penalty to the model's loss wherever it computes one in training. False
-            keeps the states until `penalty()` asks: for a loss of your own, or to take several micro-batches
-            as one cloud. None is True where the model takes labels.
-        across_ranks: the points of all ranks of `group` are one cloud, with the gradient of a single process.
-            False takes a cloud a rank.
+        model: a transformers model, also inside DDP, PEFT or a compiler; of a SentenceTransformer its `[0].auto_model`.
+        penalty: called with points (N, D) and labels (N,) or None, returns a scalar, as a `PersistentEntropy` does.
+            None only tracks.
+        pooling: "cls" takes the state of each sequence's first token, "last" of its last one, "mean" their mean.
+            Padding on either side is left out: the attention mask marks it, or without one the config's pad_token_id.
+        layer: of the base model: 0 is the embeddings, 1 the first layer, -1 the last hidden state, after a final
+            normalisation and before a pooler.
+        labels: the column of the batch with one class a sequence. Under "labels", token labels and real numbers are no
+            classes: the batch then is one cloud, as with None. A column that the model does not take never reaches it.
+        add_to_loss: True adds the penalty to the model's loss wherever it computes one in training. False keeps the
+            states until `penalty()` asks: for a loss of your own, or to take several micro-batches as one cloud. None
+            is True where the model takes labels.
+        across_ranks: the points of all ranks of `group` are one cloud, with the gradient of a single process. False
+            takes a cloud a rank.
         group: of torch.distributed; None is all ranks.
-        track: a record of the cloud's anisotropy, kept by the first rank; without `across_ranks`, of that
-            rank's cloud.
+        track: a record of the cloud's anisotropy, kept by the first rank; without `across_ranks`, of its own cloud.
 
     Returns:
         A handle, also as a context manager: `with attach_states(model, PersistentEntropy()) as attached: ...`
 
-    Each micro-batch is a cloud of its own. Under a Trainer, a micro-batch's penalty counts as its loss does:
-    where the model divides its loss by the targets of the whole step, by its share of them.
+    Each micro-batch is a cloud of its own. Under a Trainer, a micro-batch's penalty counts as its loss does: where the
+    model divides its loss by the targets of the whole step, by its share of them.
 
     Raises:
         InputError: options that contradict each other, or a layer that the model does not have.
@@ -71,7 +67,7 @@ def attach_states(
         raise InputError(f"expected add_to_loss False with {type(top).__name__}, got True: call penalty()")
     if penalty is not None and not callable(penalty):
         raise InputError(f"expected penalty(points, labels), got {kind(penalty)}: see PersistentEntropy")
-    if pooling not in POOLINGS:
+    if pooling not in get_args(Pooling):
         raise InputError(f"expected pooling 'cls', 'mean' or 'last', got {pooling!r}")
     depth = _layers(top, base, count=layer != -1)
     if not isinstance(layer, int) or isinstance(layer, bool) or not -depth <= layer < depth:
@@ -82,10 +78,8 @@ def attach_states(
 
 @dataclass(eq=False, repr=False)
 class AttachedStates(Attachment):
-    """A model whose states are penalised in training.
-
-    Call `step()` after each optimiser step, or give `callback` to a Trainer.
-    """
+    """A model whose states are penalised in training. Call `step()` after each optimiser step, or give `callback` to a
+    Trainer."""
 
     model: Any
     base: Any
@@ -116,9 +110,8 @@ class AttachedStates(Attachment):
                 self._on_model.__signature__ = signature.replace(parameters=ordered)
 
     def penalty(self, labels: Tensor | None = None) -> Tensor:
-        """The penalty, a scalar, of the states of all training forwards since its last call, as one cloud.
-
-        `labels` (N,) are in the order of the states.
+        """The penalty, a scalar, of the states of all training forwards since its last call, as one cloud with `labels`
+        (N,) in their order.
 
         Raises:
             InputError: the penalty is in the model's loss already, or there was no forward in training mode.
@@ -126,22 +119,18 @@ class AttachedStates(Attachment):
         if self._adds:
             raise InputError("expected add_to_loss=False, got a penalty in the loss already: use that")
         if not self._kept:
-            raise InputError(
-                "expected a forward in training (model.train(), gradients on) since the last call, got none"
-            )
+            how = "model.train(), gradients on"
+            raise InputError(f"expected a forward in training ({how}) since the last call, got none")
         added = self._take(labels, None)
         return torch.zeros(()) if added is None else added
 
     def step(self) -> None:
-        """Close an optimiser step. Call it once after each `optimizer.step()`.
-
-        Raises:
-            UnsupportedModel: no states were taken since the last one.
-        """
+        """Close an optimiser step: call it once after each `optimizer.step()`. Raises UnsupportedModel where no states
+        were taken since the last one."""
         self._kept.clear()  # nobody asked for them, and their gradient belongs to the weights before the step
         if self._taken == 0:
-            how = "pass labels to the model in training mode, and attach before torch.compile"
-            how = how if self._adds else "call penalty() before the optimiser's step"
+            how = "call penalty() before the optimiser's step"
+            how = "pass labels to the model in training mode, and attach before torch.compile" if self._adds else how
             raise UnsupportedModel(f"expected at least one cloud of states in this step, got none: {how}")
         self.steps += 1
         self._closed()
@@ -156,7 +145,7 @@ class AttachedStates(Attachment):
         return {} if self.value is None else {"uncone/states_penalty": float(self.value)}
 
     def resume(self, steps: int) -> None:
-        """Go on after so many optimiser steps; a Trainer's callback calls this."""
+        """Go on after so many optimiser steps, as a Trainer's callback does."""
         self.steps = steps
         if self.track is not None and is_first():
             self.track.resume(steps)
@@ -171,7 +160,7 @@ class AttachedStates(Attachment):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _take(self, labels: Tensor | None, part: Tensor | None) -> Tensor | None:
-        """The penalty of the waiting states, times `part`; then none waits. None without a penalty."""
+        """The penalty of the waiting states, times `part`; None without one."""
         self._check_step()
         points = torch.cat(self._kept)
         self._kept.clear()
@@ -181,18 +170,17 @@ class AttachedStates(Attachment):
         track = self.track if self.track is not None and self.track.due(self.steps) and is_first() else None
         if track is not None and (labels is None or bool(are_classes(labels).any())):
             track.take(self.steps, points.detach(), labels)
-        added = None
+        value: Any = None
         if self._penalty is not None:
-            value: Any = self._penalty(points, labels)
+            value = self._penalty(points, labels)
             if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
                 raise InputError(f"expected a scalar tensor from penalty, got {kind(value)}: return one")
-            added = value * part.to(value)
-            self.value = added.detach()
+            value = value * part.to(value)
+            self.value = value.detach()
         self._taken += 1
-        return added
+        return value  # type: ignore[no-any-return]
 
     def _run_base(self, *args: Any, **kwargs: Any) -> Any:
-        """In training, the states of one layer are kept, one a sequence."""
         run = self._on_base.original
         if not self._on_base.trains():
             return run(*args, **kwargs)
@@ -248,19 +236,16 @@ class AttachedStates(Attachment):
         if added is None:
             return outputs
         loss = loss + added.to(loss.device)
-        if isinstance(outputs, tuple):
-            return (loss, *outputs[1:])
-        return type(outputs)(**dict(outputs.items()) | {"loss": loss})
+        return with_loss(outputs, loss)
 
     def _classes(self, column: Any) -> Tensor | None:
         """One class a sequence; None where the batch's labels are no classes of sequences."""
         if self._labels is None:
             return None
         n = sum(map(len, self._kept))
-        is_class = isinstance(column, Tensor) and not column.is_floating_point() and column.numel() == n
-        if is_class and column.ndim in (1, 2):
-            classes: Tensor = column.reshape(-1)
-            return classes
+        whole = isinstance(column, Tensor) and not column.is_floating_point()
+        if whole and column.numel() == n and column.ndim in (1, 2):
+            return column.reshape(-1)  # type: ignore[no-any-return]
         if self._labels == "labels":
             return None
         got = "none" if column is None else kind(column)
@@ -289,7 +274,6 @@ class AttachedStates(Attachment):
 
 
 def _base(top: Any) -> Any:
-    """The part of a transformers model that makes hidden states."""
     if not hasattr(top, "base_model") or not hasattr(top, "config"):
         raise UnsupportedModel(
             f"expected a transformers model, got {type(top).__name__}: of a SentenceTransformer pass its "
@@ -304,10 +288,10 @@ def _base(top: Any) -> Any:
 
 
 def _layers(top: Any, base: Any, *, count: bool) -> int:
-    """How many hidden states the base model gives on four tokens, embeddings included; 1 without `count`.
+    """How many hidden states the base model gives, embeddings included; 1 without `count`.
 
-    transformers leaves hooks on a model that was asked for its hidden states, and then it cannot be pickled
-    any more: the last one needs no asking.
+    transformers leaves hooks on a model that was asked for its hidden states, and then it cannot be pickled any more:
+    the last one needs no asking.
     """
     table = base.get_input_embeddings()
     if not isinstance(getattr(table, "num_embeddings", None), int):

@@ -18,6 +18,7 @@ from uncone.errors import StepWarning, UnsupportedModel, needed
 STATE = "uncone_gate.safetensors"  # a gate's state in a checkpoint folder
 _BETWEEN = ("uncone", "torch", "transformers", "accelerate", "peft", "trl", "contextlib")
 """Packages that lie between a call of the model and the user's line."""
+_EACH = "expected attached.step() after each optimizer.step()"
 _LINE = (
     "add attached.step() after optimizer.step(), or give a Trainer callbacks=[attached.callback], where "
     "attached is what attach returned"
@@ -46,7 +47,6 @@ class Forward:
         return bool(self._handle.active and self.module.training and torch.is_grad_enabled())
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """All arguments by their names."""
         inputs = dict(self.__signature__.bind(*args, **kwargs).arguments)
         for name, parameter in self.__signature__.parameters.items():
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -59,7 +59,7 @@ class Forward:
         return forward is not None and inspect.unwrap(forward, stop=lambda f: f is self) is self
 
     def restore(self) -> None:
-        """Give the module its own forward back, unless another one took this one's place."""
+        """Give the module its own forward back, unless another took this one's place."""
         if self.module.__dict__.get("forward") is not self:
             return
         before = self._before
@@ -75,20 +75,11 @@ class Watch:
     """Tells an attachment of each optimiser's step, and of Python's exit; a copy of a watch tells nobody."""
 
     def __init__(self, attachment: "Attachment | None" = None) -> None:
-        if attachment is None:
-            return
-        known = weakref.ref(attachment)
-
-        def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if (attachment := known()) is not None:
-                attachment._optimizer_stepped(optimizer)
-
-        def at_exit() -> None:
-            if (attachment := known()) is not None:
-                attachment._say_at_the_end()
-
-        self._handle = register_optimizer_step_post_hook(stepped)
-        self._at_exit = atexit.register(at_exit)
+        if attachment is not None:
+            stepped = weakref.WeakMethod(attachment._optimizer_stepped)
+            ended = weakref.WeakMethod(attachment._say_at_the_end)
+            self._handle = register_optimizer_step_post_hook(lambda optimizer, *_: _call(stepped, optimizer))
+            self._at_exit = atexit.register(lambda: _call(ended))
 
     def __reduce__(self) -> Any:
         return Watch, ()
@@ -97,6 +88,11 @@ class Watch:
         if hasattr(self, "_handle"):
             self._handle.remove()
             atexit.unregister(self._at_exit)
+
+
+def _call(method: weakref.WeakMethod[Any], *args: Any) -> None:
+    if (alive := method()) is not None:
+        alive(*args)
 
 
 class Attachment:
@@ -109,11 +105,11 @@ class Attachment:
         self.active = True  # False once detached: something else may still call the forwards
         self._forwards: list[Forward] = []
         self._taken = 0  # Losses, or clouds of states, since the last `step()`
+        # `step()` was called once; an optimiser stepped since the last call, after losses; or at all
         self._stepped = self._late = self._moved = False
-        """`step()` was called once; an optimiser stepped since the last call, after losses; or at all."""
         self._said = self._quiet = False  # a warning was given in training; none is wanted any more
+        # optimiser steps with a `step()`; those without one; calls of `step()` amid micro-batches
         self._closed_steps = self._missed = self._extra = 0
-        """Optimiser steps with a `step()`; those without one; calls of `step()` amid micro-batches."""
         self._watch = Watch(self)
 
     def _put(self, module: Any, run: Callable[..., Any]) -> Forward:
@@ -136,9 +132,8 @@ class Attachment:
                 )
 
     def detach(self) -> None:
-        """Give the model its own forward back.
+        """Give the model its own forward back. A second call does nothing.
 
-        A second call does nothing; a wrapper that keeps the attached forward finds it passing through.
         Warns (`StepWarning`) where optimiser steps went without `step()`, and says how many.
         """
         self._watch.end()
@@ -158,27 +153,24 @@ class Attachment:
     def _closed(self) -> None:
         """A step is closed. Warn where this is done amid micro-batches, over and over.
 
-        Gradients that wait tell such a call from one after a step that was skipped: a scaler skips for
-        gradients that are not finite. They may be so on another rank alone, so that a few calls are let pass.
+        Finite gradients that wait tell such a call from one after a step that a scaler skipped; as they may be infinite
+        on another rank alone, a few calls are let pass.
         """
         self._taken, self._stepped, self._late = 0, True, False
         moved, self._moved = self._moved, False
         self._closed_steps += moved
-        if moved or not self._closed_steps or self._said or not self._needs_steps():
-            return
-        if not self._gradients_wait():
+        if moved or not self._closed_steps or self._said or not self._needs_steps() or not self._gradients_wait():
             return
         self._extra += 1
         if self._extra >= max(2, self._closed_steps):
             self._warn(
-                "expected attached.step() once after each optimizer.step(), got it after micro-batches too, "
-                "whose gradients wait for the optimiser: move attached.step() to the line after "
-                "optimizer.step(), out of the loop over micro-batches; where accelerate decides when the "
-                "optimiser steps, write: if accelerator.sync_gradients: attached.step()"
+                "expected attached.step() once after each optimizer.step(), got it after micro-batches too, whose "
+                "gradients wait for the optimiser: move attached.step() to the line after optimizer.step(), out of the "
+                "loop over micro-batches; where accelerate decides when the optimiser steps, write: "
+                "if accelerator.sync_gradients: attached.step()"
             )
 
     def _gradients_wait(self) -> bool:
-        """Whether the model has gradients, all of them finite."""
         gradients = (p.grad for p in self.model.parameters() if p.grad is not None)
         here = (g.to_local() if hasattr(g, "to_local") else g for g in gradients)
         return 0 < sum(float(g.norm()) for g in here) < math.inf
@@ -192,7 +184,7 @@ class Attachment:
         raise NotImplementedError
 
     def _optimizer_stepped(self, optimizer: Any) -> None:
-        """Note an optimiser's step; a model of someone else, or micro-batches before a step, are not late."""
+        """Note an optimiser's step; another model's, or micro-batches before a step, are not late."""
         if self.active and not (self._moved and (self._late or not self._taken)):
             mine = {id(parameter) for parameter in self._trained()}
             held = (parameter for group in optimizer.param_groups for parameter in group["params"])
@@ -200,13 +192,9 @@ class Attachment:
                 self._moved, self._late = True, self._taken > 0
 
     def _check_step(self) -> None:
-        """Warn where the last optimiser step was not closed, before the next loss is counted."""
         if self._late:
             self._late, self._missed = False, self._missed + 1
-            self._warn(
-                "expected attached.step() after each optimizer.step(), got another training forward pass "
-                f"without it: {_LINE}"
-            )
+            self._warn(f"{_EACH}, got another training forward pass without it: {_LINE}")
 
     def _say_at_the_end(self) -> None:
         """Warn of all optimiser steps that were not closed; where none was seen, of losses without a step."""
@@ -216,7 +204,7 @@ class Attachment:
             got = "none in all"
         else:
             return
-        self._warn(f"expected attached.step() after each optimizer.step(), got {got}: {_LINE}", again=True)
+        self._warn(f"{_EACH}, got {got}: {_LINE}", again=True)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _warn(self, message: str, *, again: bool = False) -> None:
@@ -225,7 +213,7 @@ class Attachment:
             return
         self._said = True
         frame, level = sys._getframe(), 1
-        while frame.f_back is not None and _package(frame) in _BETWEEN:
+        while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] in _BETWEEN:
             frame, level = frame.f_back, level + 1
         warnings.warn(message, StepWarning, stacklevel=level)
 
@@ -248,9 +236,7 @@ class Attachment:
                 attached._moved = True  # also where a scaler skipped it, or no optimiser of torch made it
                 attached.step()
 
-            def on_log(
-                self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
-            ) -> None:
+            def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
                 if logs is None or "loss" not in logs:  # an evaluation's, or the summary of a run
                     return
                 logs |= (status := attached._status())
@@ -267,16 +253,15 @@ class Attachment:
         return Callback()
 
     def _refuse(self, args: Any) -> None:
-        """Raise where a Trainer's settings go around the attached forwards."""
         if args.label_smoothing_factor:
             raise UnsupportedModel(
-                f"expected label_smoothing_factor 0, got {args.label_smoothing_factor}: Trainer would "
-                "compute the loss from logits, outside of the model; uncone.attach smooths labels with "
-                f"options=CrossEntropyOptions(label_smoothing={args.label_smoothing_factor})"
+                f"expected label_smoothing_factor 0, got {args.label_smoothing_factor}: Trainer would compute the loss "
+                "from logits, outside of the model; uncone.attach smooths labels with options="
+                f"CrossEntropyOptions(label_smoothing={args.label_smoothing_factor})"
             )
         if args.n_gpu > 1:
             raise UnsupportedModel(
-                f"expected one device a process, got {args.n_gpu}: DataParallel copies models; use torchrun"
+                f"expected one device a process, got {args.n_gpu}: DataParallel copies; use torchrun"
             )
 
     def _begin(self, args: Any, step: int, loader: Any) -> None:
@@ -288,16 +273,11 @@ class Attachment:
         raise NotImplementedError
 
 
-def _package(frame: Any) -> str:
-    """The package whose code a frame runs."""
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
-
-
 def _call_first(callback: Any) -> None:
     """Put `callback` before all others of the Trainer's handler that calls it now.
 
-    A Trainer calls the trackers' `on_log` before that of callbacks it was given, with the same dictionary,
-    and offers no other place. Where no caller is such a handler, the numbers are in `log_history` alone.
+    A Trainer calls the trackers' `on_log` before that of callbacks it was given, with the same dictionary, and offers
+    no other place. Where no caller is such a handler, the numbers are in `log_history` alone.
     """
     frame: Any = sys._getframe()
     while (frame := frame.f_back) is not None:
@@ -319,8 +299,14 @@ def unwrapped(model: Any) -> Any:
 
 
 def checkpoint(args: Any, step: int) -> Path:
-    """Where a Trainer keeps the checkpoint of a step."""
     return Path(args.output_dir) / f"checkpoint-{step}"
+
+
+def with_loss(outputs: Any, loss: Any, logits: Any = None) -> Any:
+    """A model's outputs with another loss, and logits where such are given."""
+    if isinstance(outputs, tuple):
+        return (loss, *outputs[1:])
+    return type(outputs)(**dict(outputs.items()) | {"loss": loss} | ({} if logits is None else {"logits": logits}))
 
 
 def tell(gate: Any, what: str, *args: Any) -> None:

@@ -1,8 +1,8 @@
 """How often was each id a target lately, which ids are rare by that, and how much of their push passes?
 
-Of the last optimiser steps there are four memories, from exact to none. Each has `total` (V,), int64, or
-float64 where steps fade, and the `steps` that it stands for. `push` closes a step with its counts, int64
-(V,); `state` gives everything as tensors, and `load` goes on from that; `memory_bytes` is held between steps.
+Of the last optimiser steps there are four memories, from exact to none. Each has `total` (V,), int64, or float64 where
+steps fade, and the `steps` that it stands for. `push` closes a step with its counts, int64 (V,); `load` goes on from
+the tensors of `state`; `memory_bytes` is held between steps.
 """
 
 from collections import deque
@@ -63,10 +63,8 @@ class Rule:
             )
 
     def gates(self, counts: Tensor, steps: float, can_be_rare: Tensor, targets_per_step: float | None) -> Gates:
-        """The gates of ids counted `counts` (V,) times in `steps` steps; without counts no id is rare.
-
-        Counts a step are read at a batch of `targets_per_step`; None is the batch of the counts.
-        """
+        """The gates of ids counted `counts` (V,) times in `steps` steps, read at a batch of `targets_per_step` (None is
+        that of the counts); without counts no id is rare."""
         n, total = len(counts), float(counts.sum())
         rare, g1, g2 = torch.zeros(n, dtype=torch.bool), torch.ones(n), torch.ones(n)
         if steps == 0 or total == 0:
@@ -92,7 +90,6 @@ class Rule:
         return rare, float(counts[chosen].max()) if len(chosen) else 0.0
 
     def _factors(self, counts: Tensor, rate: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
-        """g1 and g2 of the rare ids, by their counts and rates."""
         if self.mode == "hard":
             return torch.zeros_like(counts), torch.zeros_like(counts)
         g2 = (counts / (counts.mean() + _ROUNDED)).clamp_max(1.0)
@@ -103,10 +100,8 @@ class Rule:
 
 
 class ExactWindow:
-    """The last `window` steps, each as its ids and their counts; None remembers every step.
-
-    Memory: 12 bytes for each different target of each step (ids int32, counts int64), and 8 V.
-    """
+    """The last `window` steps, each as its ids (int32) and their counts (int64), and 8 V bytes; None remembers every
+    step."""
 
     def __init__(self, vocab_size: int, window: int | None) -> None:
         self.total = torch.zeros(vocab_size, dtype=torch.int64)
@@ -128,7 +123,6 @@ class ExactWindow:
         self._forget()
 
     def limit(self, window: int) -> None:
-        """Remember `window` steps from now on."""
         self._window = window
         self._forget()
 
@@ -171,10 +165,8 @@ class ExactWindow:
 
 
 class BucketRing:
-    """The last `window` steps in 16 buckets. The oldest goes as a whole, so at least 15/16 of them are held.
-
-    Memory: 8 V bytes a bucket, however long the window.
-    """
+    """The last `window` steps in 16 buckets of 8 V bytes. The oldest goes as a whole, so at least 15/16 of them are
+    held."""
 
     def __init__(self, vocab_size: int, window: int) -> None:
         self.total = torch.zeros(vocab_size, dtype=torch.int64)
@@ -215,10 +207,7 @@ class BucketRing:
 
 
 class ExponentialAverage:
-    """Each step fades by 1 - 1 / `window`.
-
-    Approximate: no step is forgotten at once. Memory: 8 V bytes (float64).
-    """
+    """Each step fades by 1 - 1 / `window`, approximately a window; 8 V bytes (float64)."""
 
     def __init__(self, vocab_size: int, window: int) -> None:
         self.total = torch.zeros(vocab_size, dtype=torch.float64)
@@ -242,7 +231,7 @@ class ExponentialAverage:
 
 
 class StaticCounts:
-    """Counts of a corpus, taken beforehand: steps change nothing. Memory: 8 V bytes."""
+    """Counts of a corpus, taken beforehand: steps change nothing. 8 V bytes."""
 
     steps = 1.0
 

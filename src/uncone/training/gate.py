@@ -50,22 +50,22 @@ class RareTokenGate:
     Call `observe(labels)` once a micro-batch and `step()` once an optimiser step; hand the gate to
     `gated_linear_cross_entropy` or to `attach`, which calls both. The gates are frozen between steps.
 
-    With a_v the count of id v in the window and R the rare ids, targets that are not rare push a rare row v
-    with g1[v], and rare targets with g2[v] = min(a_v / mean of a over R, 1):
+    With a_v the count of id v in the window and R the rare ids, targets that are not rare push a rare row v with g1[v],
+    and rare targets with g2[v] = min(a_v / mean of a over R, 1):
 
-    - "relative" (default): g1 = gate_max r_v / t, r_v the share of v among the targets and t the one at which
-      ids cease to be rare. Free of the batch size; equal to the published rule at its own.
+    - "relative" (default): g1 = gate_max r_v / t, r_v the share of v among the targets and t the one at which ids cease
+      to be rare. Free of the batch size; equal to the published rule at its own.
     - "paper": g1 = min(a_v per step, 1), and rare are ids with fewer than `alpha` targets a step.
-    - "official": the order of the published code, which counts a micro-batch before it is gated, so that
-      gates move within a step; otherwise as "paper".
+    - "official": as "paper", but in the order of the published code: a micro-batch is counted before it is gated, so
+      that gates move within a step.
     - "hard": g1 = g2 = 0, no push at all.
 
     Args:
         vocab_size: rows of the head, V.
-        window: optimiser steps that counts are taken over, or "epoch": all steps until `set_epoch` or
-            `end_epoch` says how many there are in one (a Trainer's callback does).
-        rare_share: the share of ids that are rare, 0.19 by default, the paper's evaluation group: those with
-            the fewest targets, among equals the higher ids (most vocabularies are sorted by frequency).
+        window: optimiser steps that counts are taken over, or "epoch": all steps until `set_epoch` or `end_epoch` says
+            how many there are in one (a Trainer's callback does).
+        rare_share: the share of ids that are rare, 0.19 by default, the paper's evaluation group: those with the fewest
+            targets, among equals the higher ids (most vocabularies are sorted by frequency).
         rare_frequency: instead, ids with a smaller share of the targets are rare.
         alpha: instead, ids with fewer targets a step are rare (0.03 by default with "paper" and "official").
         mode: see above.
@@ -73,12 +73,12 @@ class RareTokenGate:
         memory: "exact", "ring" (16 buckets) or "average" (exponential); `memory_bytes` says what it holds.
         counts: (V,) target counts of the corpus, instead of a window: nothing is counted.
         protected_ids: never rare: padding, end of text, unknown.
-        n_tokens: rows from here on are padding of the matrix, no tokens: never rare, counted nowhere.
+        n_tokens: rows from here on are padding of the matrix: never rare, counted nowhere.
         start_step: steps to be counted before the gate acts.
         ignore_index: labels that are no targets; None where all are.
         group: the ranks to sum counts over; all ranks by default where torch.distributed is initialised.
-        on_batch_change: after a resume with another number of targets a step, "refuse", or "rescale" with a
-            warning: counts a step are then read at the former batch size.
+        on_batch_change: after a resume with another number of targets a step, "refuse", or "rescale" with a warning:
+            counts a step are then read at the former batch size.
 
     Raises:
         InputError: settings that contradict each other, or would amplify a gradient.
@@ -148,11 +148,8 @@ class RareTokenGate:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # one break: each look at the labels would be one
     def observe(self, labels: Tensor) -> None:
-        """Count the targets of a training micro-batch (any shape; `ignore_index` is no target).
-
-        Raises:
-            InputError: a label out of range.
-        """
+        """Count the targets of a training micro-batch (any shape; `ignore_index` is no target); InputError where a
+        label is out of range."""
         labels = labels.detach().reshape(-1)
         if labels.dtype.is_floating_point or labels.dtype == torch.bool:
             raise InputError(f"expected labels as integer ids, got {labels.dtype}: convert them")
@@ -175,8 +172,8 @@ class RareTokenGate:
         """Close an optimiser step: sum its counts over the ranks, move the window, and freeze the next gates.
 
         Raises:
-            InputError: the first steps after a resume have another number of targets, and `on_batch_change`
-                is "refuse".
+            InputError: the first steps after a resume have another number of targets, and `on_batch_change` is
+                "refuse".
         """
         counts = (self._current if self._rule.mode == "official" else self._summed(self._current)).cpu()
         if not self._static:
@@ -203,11 +200,8 @@ class RareTokenGate:
         self._shares = self._shares.to(both.device) + both
 
     def set_batch(self, sequences: int) -> None:
-        """A step has so many sequences, over all ranks and micro-batches. A Trainer's callback calls it.
-
-        Raises:
-            InputError: a state with another number was loaded, and `on_batch_change` is "refuse".
-        """
+        """A step has so many sequences, over all ranks and micro-batches, as a Trainer's callback says; InputError
+        where a loaded state has another number and `on_batch_change` is "refuse"."""
         if not self._static:
             self._batch.tell(positive("sequences", sequences), rescale=self._rescale)
 
@@ -217,11 +211,8 @@ class RareTokenGate:
             self._counts.limit(positive("steps", steps))
 
     def begin_at(self, step: int) -> None:
-        """The gate begins in a run that has closed so many steps already; `start_step` counts from here on.
-
-        Raises:
-            InputError: the gate has closed steps, or went on from a state.
-        """
+        """The gate, which has closed no steps yet, begins in a run that has closed so many; `start_step` counts from
+        here on."""
         if self._step:
             raise InputError(f"expected a gate that has not begun, got one of step {self._step}: make another")
         self._step = self._begun = step
@@ -254,11 +245,8 @@ class RareTokenGate:
         return self._counts.memory_bytes + self._current.nbytes + sum(g.nbytes for g in gates)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that training changes, as tensors and plain numbers.
-
-        Raises:
-            InputError: within a step of several ranks, whose counts are not summed yet: save after `step()`.
-        """
+        """Everything that training changes, as tensors and plain numbers; InputError within a step of several ranks,
+        whose counts are not summed yet."""
         if not self.counts_first and world(self._group) > 1 and bool(self._current.any()):
             raise InputError("expected no micro-batch since step() on several ranks, got some: save after it")
         return {
@@ -278,10 +266,8 @@ class RareTokenGate:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`: the next gates are an uninterrupted run's, to the bit.
 
-        Ids that either gate protects stay protected. The gate is unchanged where this raises.
-
-        Raises:
-            InputError: the state of a gate with other settings, or no state of a gate.
+        Ids that either gate protects stay protected. InputError, with the gate unchanged, where settings differ or it
+        is no state of a gate.
         """
         with resume.refusing_damaged_state():
             resume.check_settings(self._settings, dict(state["settings"]))
@@ -310,11 +296,7 @@ class RareTokenGate:
         resume.save(self.state_dict(), path)
 
     def load(self, path: Path_) -> None:
-        """Go on from what `save` wrote.
-
-        Raises:
-            InputError: no such file, or not of a gate, or of one with other settings.
-        """
+        """Go on from what `save` wrote; InputError where that is no file of a gate with these settings."""
         self.load_state_dict(resume.load(path))
 
     def _freeze(self) -> None:

@@ -16,10 +16,8 @@ FEWEST = 5  # points of a class; the official code fails below
 
 @dataclass(frozen=True)
 class EntropyStatus:
-    """The last results of a `PersistentEntropy`, detached, on the points' device: reading waits for it.
-
-    C classes were used; without labels all points are one, labelled 0.
-    """
+    """The last results of a `PersistentEntropy`, detached, on the points' device: reading waits for it. C classes were
+    used; without labels all points are one, labelled 0."""
 
     classes: Tensor  # (C,) their labels, ascending
     entropy: Tensor  # (C,) nats, of the bars kept
@@ -35,28 +33,26 @@ class PersistentEntropy:
         loss = -sum over classes c of (weight H(kept bars of c) + length_weight mean length of the others)
 
     The bars of c are the edges of the Euclidean minimum spanning tree of its points, and H is
-    `uncone.persistent_entropy`, in nats: in [0, ln m] for m bars, whatever their scale. A step
-    against the gradient shortens every kept bar that is longer than exp(-H) times the sum of them, and
-    stretches the others.
+    `uncone.persistent_entropy`, in nats: in [0, ln m] for m bars, whatever their scale. A step against the gradient
+    shortens every kept bar that is longer than exp(-H) times the sum of them, and stretches the others.
 
-    As in the code of "Shrink the longest", the sum over classes is neither a mean nor weighted by size, so
-    more classes in a batch make a larger penalty. Classes with fewer than five points are left out and
-    counted in `last.left_out`; points labelled -100 are left out. Points that are all alike have penalty 0
-    and gradient 0. Computed in float32 at least, also under autocast. On a GPU the host waits
-    for the labels; without labels it waits only to see whether the points are finite.
+    As in the code of "Shrink the longest", the sum over classes is neither a mean nor weighted by size, so more classes
+    in a batch make a larger penalty. Classes with fewer than five points are left out and counted in `last.left_out`,
+    and so are points labelled -100. Points that are all alike have penalty 0 and gradient 0. Computed in float32 at
+    least, also under autocast. On a GPU the host waits for the labels; without labels it waits only to see whether the
+    points are finite.
 
     Args:
         weight: of the entropy, from 0 up. The paper has no such factor.
         select: True keeps only the prominent bars (`uncone.prominent_bars`), False keeps all.
-        length_weight: of the mean length of the bars that the selection discards. The official code has this
-            term, by default with 0.5 and in its notebook with 0.05; the paper has not. It is off here because
-            it pushes those bars UP, without bound and in the unit of the points, though the official text
-            speaks of minimising them. With weight=0 it is the only term.
+        length_weight: of the mean length of the bars that the selection discards. The official code has this term, by
+            default with 0.5 and in its notebook with 0.05; the paper has not. It is off here because it pushes those
+            bars UP, without bound and in the unit of the points, though the official text speaks of minimising them.
         convention: of the selection.
 
     Raises:
-        InputError: settings that are no such penalty; when called, points or labels of another shape or
-            dtype, or points that are used and not finite.
+        InputError: settings that are no such penalty; when called, points or labels of another shape or dtype, or
+            points that are used and not finite.
     """
 
     def __init__(
@@ -115,7 +111,6 @@ class PersistentEntropy:
 
 
 def _sums(values: Tensor, bars: Barcode) -> Tensor:
-    """(C,) the sums over the bars of each class."""
     return values.new_zeros(len(bars.bars)).index_add(0, bars.group, values)
 
 

@@ -1,9 +1,8 @@
-"""The spanning tree of the edges seen so far, and which pairs of a block may replace one: those below the
-longest edge on the tree's path between them.
+"""The spanning tree of the edges seen so far, and which pairs of a block may replace one: those below the longest edge
+on the tree's path between them.
 
-An edge that is not is called heavy, and lies in no minimum spanning tree (Karger, Klein and Tarjan 1995,
-section 3). Blocks of the cloud are rounded as they go into the product, with a bound on what their rounding
-and the product's may hide.
+Another edge is called heavy, and lies in no minimum spanning tree (Karger, Klein and Tarjan 1995, section 3). Blocks of
+the cloud are rounded as they go into the product, with a bound on what their rounding and the product's may hide.
 """
 
 import inspect
@@ -36,12 +35,12 @@ _HIDDEN_BY_MODE = {"highest": 0.0, "high": 2.0**-9, "medium": 2.0**-7}
 
 @dataclass(frozen=True)
 class Forest:
-    """A spanning tree of m points, as Kruskal's algorithm joined them.
+    """A spanning tree of m points, as Kruskal's algorithm joined them: edges ascend, and the place of an edge is its
+    rank.
 
-    Its edges are in ascending order; the place of an edge in it is its rank. When a component of points was
-    joined to one that is no smaller, its root took the other's root for its parent, by an edge of that rank.
-    Ranks rise towards the one root, no point is more than log2 m steps below it, and the last edge on the way
-    up to where two points meet is the longest edge on the path between them.
+    When a component of points was joined to one that is no smaller, its root took the other's root for its parent, by
+    an edge of that rank. Ranks rise towards the one root, no point is more than log2 m steps below it, and the last
+    edge on the way up to where two points meet is the longest edge on the path between them.
     """
 
     ends: Indices  # (m - 1, 2) the positions that each edge joins
@@ -134,9 +133,8 @@ def _fastest_kruskal() -> Callable[..., Any]:
 class Rounded:
     """Positions `first` and on, moved to the centre, scaled and rounded.
 
-    With g the computed product of two rows and s, t their `squares`, the true distance of the two points (in
-    units of 1 / scale) is at least sqrt(max(0, s + t - 2 g - product_error |g| - absolute_error)) less what
-    both were `moved`.
+    With g the computed product of two rows and s, t their `squares`, the true distance of the two points (in units of 1
+    / scale) is at least sqrt(max(0, s + t - 2 g - product_error |g| - absolute_error)) less what both were `moved`.
     """
 
     first: int
@@ -157,9 +155,8 @@ class Rounded:
 class Rounding:
     """Centres, scales and rounds the points of a cloud, a block at a time.
 
-    The centre is a median by coordinates, so that a few points far out do not move it; any centre gives the
-    same tree, a near one leaves fewer pairs to measure. The scale is a power of two that keeps squares within
-    float32.
+    Any centre gives the same tree, a near one leaves fewer pairs to measure: a median, which a few points far out do
+    not move. The scale is a power of two that keeps squares within float32.
     """
 
     def __init__(self, points: Tensor, order: Tensor) -> None:
@@ -215,10 +212,8 @@ def squared_distances(points: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def light_edges(
     product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, order: Tensor, scale: float, forest: Forest
 ) -> Light:
-    """The pairs (row before column) of a block below the longest edge on the forest's path between them.
-
-    `product` (r, c) may be off by its rounding: the pairs that it cannot rule out are measured by difference.
-    """
+    """The pairs (row before column) of a block below the longest edge on the forest's path between them. The pairs that
+    `product` (r, c), with its rounding, cannot rule out are measured by difference."""
     loops = kernels() if product.device.type == "cpu" else None
     if loops is None:
         return _by_torch(product, rows, columns, points, order, forest)

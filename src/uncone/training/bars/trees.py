@@ -35,9 +35,8 @@ _PAD = 16  # numbers between rows: columns of a power of two meet in the same li
 def forced(algorithm: Algorithm) -> Iterator[None]:
     """Barcodes inside take this algorithm for clouds of any size and device; for tests and benchmarks.
 
-    "compiled" is Prim's on all squared distances, by numba's loops; "torch" is Boruvka's on the same, which
-    is taken on a GPU and where there is no numba; "one pass" is the one for large clouds, which keeps no
-    squared distances.
+    "compiled" is Prim's on all squared distances, by numba's loops; "torch" is Boruvka's on the same, for a GPU and
+    where there is no numba; "one pass" is the one for large clouds, which keeps no squared distances.
     """
     token = _forced.set(algorithm)
     try:
@@ -47,10 +46,8 @@ def forced(algorithm: Algorithm) -> Iterator[None]:
 
 
 def shortest_first(clouds: Clouds, progress: Progress | None = None) -> tuple[Tensor, Tensor]:
-    """Edges (M, 2) of the Euclidean minimum spanning tree of each cloud and their lengths (M,).
-
-    Smaller row first; those of one cloud together, in ascending order of (length, smaller row, larger row).
-    """
+    """Edges (M, 2) of the Euclidean minimum spanning tree of each cloud, smaller row first, and their lengths (M,);
+    those of one cloud together, in ascending order of (length, smaller row, larger row)."""
     how, points, loops = _forced.get(), clouds.points, lengths.kernels()
     on_cpu = points.device.type == "cpu"
     edges = points.new_empty(sum(clouds.bars), 2, dtype=torch.int64)
@@ -74,7 +71,6 @@ def shortest_first(clouds: Clouds, progress: Progress | None = None) -> tuple[Te
 
 
 def _numbered(progress: Progress | None, turn: int, turns: int) -> Progress | None:
-    """`progress` that hears which of several trees it is."""
     return progress and (lambda what, *pairs: progress(f"{what} {turn + 1} of {turns}", *pairs))
 
 
@@ -158,7 +154,6 @@ def full_precision() -> Iterator[None]:
 
 
 def _change(to: str) -> str:
-    """Set the precision, and return the one before."""
     matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
     if hasattr(matmul, "fp32_precision"):
         before, matmul.fp32_precision = str(matmul.fp32_precision), "ieee" if to == "highest" else to

@@ -56,8 +56,6 @@ def cross_entropy(
 
 @dataclass(frozen=True)
 class _Frozen:
-    """The gates of a step, as tensors of the graph."""
-
     given: tuple[Tensor, Tensor, Tensor]
 
     def gates(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -24,25 +24,23 @@ def linear_cross_entropy(
 ) -> Tensor:
     """The cross-entropy of softmax(hidden weight' + bias) against `labels`, without ever holding all logits.
 
-    Gradients are computed in the forward pass ("mean" and "sum"), chunk by chunk; the backward pass only
-    scales them. The weight's gradient is summed in float32 (float64 for float64), whatever the inputs' dtype.
+    Gradients are computed in the forward pass ("mean" and "sum"), chunk by chunk; the backward pass only scales them.
+    The weight's gradient is summed in float32 (float64 for float64), whatever the inputs' dtype.
 
     Args:
         hidden: (..., D) final hidden states.
         weight: (V, D) output rows.
-        labels: (...) int64 targets in [0, V) or the options' `ignore_index`, aligned with `hidden`: nothing
-            is shifted.
+        labels: (...) int64 targets in [0, V) or the options' `ignore_index`, aligned with `hidden`: nothing is shifted.
         bias: (V,).
         options: see `CrossEntropyOptions`.
 
     Returns:
-        The mean negative log-likelihood in nats as a scalar, float32 (float64 for float64); the sum; or, with
-        the reduction "none", one value a target, shaped as `labels`, 0 where ignored. No target at all gives
-        0.
+        The mean negative log-likelihood in nats as a scalar, float32 (float64 for float64); the sum; or, with the
+        reduction "none", one value a target, shaped as `labels`, 0 where ignored. No target at all gives 0.
 
     Raises:
-        InputError: shapes, dtypes or devices that do not fit, a label out of range (which and where), NaN in
-            `hidden`; a backend whose package is missing, or an option, dtype or device that it cannot do.
+        InputError: shapes, dtypes or devices that do not fit, a label out of range (which and where), NaN in `hidden`;
+            a backend whose package is missing, or an option, dtype or device that it cannot do.
     """
     return gated_linear_cross_entropy(hidden, weight, labels, gate=None, bias=bias, options=options)
 
@@ -58,14 +56,13 @@ def gated_linear_cross_entropy(
 ) -> Tensor:
     """`linear_cross_entropy` with adaptive gradient gating (Yu et al. 2022): rare rows are pushed less.
 
-    With delta the gradient of the loss by the logits, `weight` gets sum_i G_iv delta_iv h_i, where G_iv is
-    g1[v] for targets that are not rare and g2[v] for rare ones, and 1 for the row of the target itself;
-    `hidden` and `bias` get the plain gradient. A tied table gets its lookup gradient ungated, as this acts on
-    the head's path alone.
+    With delta the gradient of the loss by the logits, `weight` gets sum_i G_iv delta_iv h_i, where G_iv is g1[v] for
+    targets that are not rare and g2[v] for rare ones, and 1 for the row of the target itself; `hidden` and `bias` get
+    the plain gradient. A tied table gets its lookup gradient ungated.
 
     Args:
-        gate: an object with `gates()`, such as `RareTokenGate`; None is `linear_cross_entropy`. Where it has
-            `record`, it is told how much of the gradient it held back (backends "chunk" and "triton").
+        gate: an object with `gates()`, such as `RareTokenGate`; None is `linear_cross_entropy`. Where it has `record`,
+            it is told how much of the gradient it held back (backends "chunk" and "triton").
 
     Raises:
         InputError: as `linear_cross_entropy`; a gate for another vocabulary, or one that amplifies.

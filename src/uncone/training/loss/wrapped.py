@@ -10,7 +10,7 @@ is given back to row y_i. The gradients of the states and of the bias do not pas
 
 import inspect
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -44,7 +44,12 @@ def by_triton(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Prob
 def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
     """The loss of hidden (N, D), a scalar or with the reduction "none" (N,), by another package's kernel."""
     options, backend = problem.options, problem.options.backend
-    _refuse_options(options)
+    for name in _LACKS[backend]:
+        if (value := getattr(options, name)) != (default := getattr(CrossEntropyOptions, name)):
+            raise InputError(
+                f"expected {name}={default} with the backend {backend!r}, which has no such option, got {value}: use "
+                "backend='chunk' or 'triton'"
+            )
     if backend != "wrap:torch":
         _refuse_float64(problem)
     kernel: Kernel = {"wrap:liger": _liger, "wrap:cce": _cce, "wrap:torch": _torch}[backend]
@@ -55,7 +60,6 @@ def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: 
 
 
 def _loss(kernel: Kernel, hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
-    """The sum of two calls: one of the targets that are not rare, one of the rare ones."""
     options, labels, gates = problem.options, problem.labels, problem.gates
     each, (common, rare) = options.reduction == "none", problem.groups()
     inner = options if each else replace(options, reduction="sum", num_items=None)
@@ -135,8 +139,8 @@ def _torch(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossE
     function = getattr(torch.nn.functional, "linear_cross_entropy", None)
     if function is None:
         raise InputError(
-            f"expected torch of at least 2.13 for the backend 'wrap:torch', got {torch.__version__}: update "
-            "it, or use backend='chunk'"
+            f"expected torch of at least 2.13 for the backend 'wrap:torch', got {torch.__version__}: update it, or use "
+            "backend='chunk'"
         )
     of_chunk: dict[str, Any] = {} if options.chunk is None else {"batch_chunk_size": options.chunk}
     chunks = torch.nn.LinearCrossEntropyOptions(**of_chunk)
@@ -158,21 +162,8 @@ def _liger(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossE
     head_trains = w.requires_grad or (bias is not None and bias.requires_grad)
     if head_trains and not h.requires_grad and torch.is_grad_enabled():
         h = h.detach().requires_grad_()  # Liger computes no gradient at all where the states want none
-    outputs = stock.LigerFusedLinearCrossEntropyFunction.apply(
-        h,
-        w,
-        y,
-        bias,
-        None,
-        -100,
-        options.z_loss,
-        options.label_smoothing,
-        options.reduction,
-        options.softcap,
-        False,
-        torch.float32,
-    )
-    loss: Tensor = outputs[0]
+    settings = (options.z_loss, options.label_smoothing, options.reduction, options.softcap, False, torch.float32)
+    loss: Tensor = stock.LigerFusedLinearCrossEntropyFunction.apply(h, w, y, bias, None, -100, *settings)[0]
     return loss
 
 
@@ -182,9 +173,8 @@ def _cce(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEnt
     if bias is not None:
         if "bias" not in inspect.signature(stock).parameters:
             raise InputError(
-                "expected no bias with the backend 'wrap:cce' and this version of cut-cross-entropy, "
-                "got one: "
-                "take its newer version from its repository, or use backend='chunk'"
+                "expected no bias with the backend 'wrap:cce' and this version of cut-cross-entropy, got one: take its "
+                "newer version from its repository, or use backend='chunk'"
             )
         more["bias"] = bias
     loss: Tensor = stock(h, w, y, softcap=options.softcap, reduction=options.reduction, **more)
@@ -231,17 +221,6 @@ def _refuse_cpu(kernel: object, device: torch.device, backend: str) -> None:
 def _refuse_float64(problem: Problem) -> None:
     if problem.dtype == torch.float64:
         raise InputError(
-            f"expected float32, bfloat16 or float16 with the backend {problem.options.backend!r}, "
-            f"got {problem.dtype}: "
+            f"expected float32, bfloat16 or float16 with the backend {problem.options.backend!r}, got {problem.dtype}: "
             "it computes in float32; use backend='chunk'"
         )
-
-
-def _refuse_options(options: CrossEntropyOptions) -> None:
-    defaults = {field.name: field.default for field in fields(CrossEntropyOptions)}
-    for name in _LACKS[options.backend]:
-        if getattr(options, name) != defaults[name]:
-            raise InputError(
-                f"expected {name}={defaults[name]} with the backend {options.backend!r}, which has no such "
-                f"option, got {getattr(options, name)}: use backend='chunk' or 'triton'"
-            )
