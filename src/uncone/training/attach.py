@@ -104,10 +104,8 @@ class Attached(Attachment):
         """Close an optimiser step: call it once after each `optimizer.step()`. Raises UnsupportedModel where no loss
         went through the head since the last one."""
         if self._taken == 0:
-            raise UnsupportedModel(
-                "expected at least one training loss in this step, got none: pass labels to the model in training mode "
-                "(a loss computed outside of the model is not gated)"
-            )
+            how = "pass labels to the model in training mode (a loss computed outside of the model is not gated)"
+            raise UnsupportedModel(f"expected at least one training loss in this step, got none: {how}")
         self._closed()
         tell(self.gate, "step")
 
@@ -128,10 +126,8 @@ class Attached(Attachment):
         if (reduction := self.options.reduction) != "mean":
             raise UnsupportedModel(f"expected reduction 'mean' under Trainer, got {reduction!r}: use 'mean'")
         if getattr(args, "use_liger_kernel", False):
-            raise UnsupportedModel(
-                "expected use_liger_kernel=False, got True: it replaces the model's forward; give attach "
-                "options=CrossEntropyOptions(backend='wrap:liger')"
-            )
+            how = "it replaces the model's forward; give attach options=CrossEntropyOptions(backend='wrap:liger')"
+            raise UnsupportedModel(f"expected use_liger_kernel=False, got True: {how}")
 
     def _begin(self, args: Any, step: int, loader: Any) -> None:
         if step > 0:
@@ -155,10 +151,8 @@ class Attached(Attachment):
         options = options if self._items is None else replace(options, num_items=self._items)
         flat, labels = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
         if len(flat) != len(labels):
-            raise InputError(
-                f"expected a hidden state for each of {len(labels)} labels, got {len(flat)} at the head: leave "
-                "logits_to_keep out in training"
-            )
+            got = f"got {len(flat)} at the head: leave logits_to_keep out in training"
+            raise InputError(f"expected a hidden state for each of {len(labels)} labels, {got}")
         loss = gated_linear_cross_entropy(flat, weight, labels, gate=self.gate, bias=self._bias(), options=options)
         self.nll = self._a_target(loss.detach(), targets)
         loss = loss.view(targets.shape) if options.reduction == "none" else loss
@@ -225,10 +219,8 @@ class Attached(Attachment):
 
     def _refuse_changes(self, inputs: dict[str, Any]) -> None:
         if "ignore_index" in inputs:
-            raise InputError(
-                f"expected no ignore_index in a call of the model, got {inputs['ignore_index']}: give attach "
-                "options=CrossEntropyOptions(ignore_index=...)"
-            )
+            got = f"got {inputs['ignore_index']}: give attach options=CrossEntropyOptions(ignore_index=...)"
+            raise InputError(f"expected no ignore_index in a call of the model, {got}")
         if getattr(self.model, "_loss_function", None) is not self._loss_function:
             raise UnsupportedModel(
                 "expected the loss function that was attached to, got another: set it first, then attach"
@@ -263,10 +255,8 @@ def _check_options(options: CrossEntropyOptions, penalties: tuple[Penalty, ...])
     if penalties and options.reduction == "none":
         raise InputError("expected a reduced loss with penalties, got 'none': a penalty has no single target")
     if options.softcap is not None or options.logit_scale != 1:
-        raise InputError(
-            f"expected options without softcap and logit_scale, got {options.softcap} and "
-            f"{options.logit_scale}: both are measured on the model"
-        )
+        got = f"got {options.softcap} and {options.logit_scale}: both are measured on the model"
+        raise InputError(f"expected options without softcap and logit_scale, {got}")
     if options.ignore_index is None:
         raise InputError("expected an ignore_index, got None: use -100, as the last position has no target")
     if options.num_items is not None:

@@ -201,10 +201,8 @@ class AttachedStates(Attachment):
 
     def _keep(self, hidden: Tensor, inputs: dict[str, Any]) -> None:
         if hidden.ndim != 3:
-            raise UnsupportedModel(
-                f"expected hidden states of shape (B, T, D), got {tuple(hidden.shape)} from "
-                f"{type(self.base).__name__}: attach to the encoder or decoder itself"
-            )
+            got = f"got {tuple(hidden.shape)} from {type(self.base).__name__}: attach to the encoder or decoder itself"
+            raise UnsupportedModel(f"expected hidden states of shape (B, T, D), {got}")
         pad = getattr(self.base.config, "pad_token_id", None)
         states = pool(hidden, token_mask(inputs, hidden, pad), self._pooling)
         # A checkpointed forward is run again in the backward pass: then its states were kept already.
@@ -226,10 +224,8 @@ class AttachedStates(Attachment):
         if loss.ndim:
             raise UnsupportedModel(f"expected one loss, got shape {tuple(loss.shape)}: reduce it to its mean")
         if not self._kept:
-            raise UnsupportedModel(
-                f"expected {type(self.model).__name__} to call its base model, got no call of the one "
-                "attached to: was it replaced since? Attach after that"
-            )
+            got = "got no call of the one attached to: was it replaced since? Attach after that"
+            raise UnsupportedModel(f"expected {type(self.model).__name__} to call its base model, {got}")
         if not self._own_column and self._labels is not None:
             column = inputs.get(self._labels)
         added = self._take(self._classes(column), self._part(inputs))
@@ -249,10 +245,8 @@ class AttachedStates(Attachment):
         if self._labels == "labels":
             return None
         got = "none" if column is None else kind(column)
-        raise InputError(
-            f"expected a column {self._labels!r} in the batch with one integer a sequence ({n}), got {got}: "
-            "add it, or labels=None"
-        )
+        got = f"got {got}: add it, or labels=None"
+        raise InputError(f"expected a column {self._labels!r} in the batch with one integer a sequence ({n}), {got}")
 
     def _part(self, inputs: dict[str, Any]) -> Tensor | None:
         """This micro-batch's part of the step, where the model divides its loss by a whole step's targets."""
@@ -275,10 +269,8 @@ class AttachedStates(Attachment):
 
 def _base(top: Any) -> Any:
     if not hasattr(top, "base_model") or not hasattr(top, "config"):
-        raise UnsupportedModel(
-            f"expected a transformers model, got {type(top).__name__}: of a SentenceTransformer pass its "
-            "[0].auto_model; else call the penalty in your own loop"
-        )
+        how = "of a SentenceTransformer pass its [0].auto_model; else call the penalty in your own loop"
+        raise UnsupportedModel(f"expected a transformers model, got {type(top).__name__}: {how}")
     if is_seq2seq(top) and {"encoder", "decoder"} <= {name for name, _ in top.base_model.named_children()}:
         raise UnsupportedModel(
             f"expected a model of one stack, got {type(top).__name__} with an encoder and a decoder: pass "
@@ -295,10 +287,8 @@ def _layers(top: Any, base: Any, *, count: bool) -> int:
     """
     table = base.get_input_embeddings()
     if not isinstance(getattr(table, "num_embeddings", None), int):
-        raise UnsupportedModel(
-            f"expected a model of token ids, got {type(base).__name__} without a table of tokens: call the "
-            "penalty in your own loop"
-        )
+        got = f"got {type(base).__name__} without a table of tokens: call the penalty in your own loop"
+        raise UnsupportedModel(f"expected a model of token ids, {got}")
     # Sharded weights are whole inside the root only.
     asked = top if any(hasattr(p, "full_tensor") for p in base.parameters()) else base
     ids = torch.tensor([[0, 1], [1, 0]], device=next(base.parameters()).device) + min(5, table.num_embeddings - 2)
@@ -309,8 +299,6 @@ def _layers(top: Any, base: Any, *, count: bool) -> int:
         outputs = run_model(asked, batch)
         states = getattr(outputs, "hidden_states", None) if "output_hidden_states" in batch else outputs[:1]
     if not states or states[-1].ndim != 3 or states[-1].shape[:2] != ids.shape:
-        raise UnsupportedModel(
-            f"expected {type(base).__name__} to give hidden states of shape (B, T, D), got none: it has no "
-            "layers to read"
-        )
+        got = "got none: it has no layers to read"
+        raise UnsupportedModel(f"expected {type(base).__name__} to give hidden states of shape (B, T, D), {got}")
     return len(states)

@@ -126,10 +126,8 @@ class Attachment:
             raise UnsupportedModel("expected an attached model, got one that was detached: attach again")
         for forward in self._forwards:
             if not forward.in_place():
-                raise UnsupportedModel(
-                    f"expected the attached forward of {type(forward.module).__name__}, got another: "
-                    "something patched it since (use_liger_kernel?); attach last"
-                )
+                got = "got another: something patched it since (use_liger_kernel?); attach last"
+                raise UnsupportedModel(f"expected the attached forward of {type(forward.module).__name__}, {got}")
 
     def detach(self) -> None:
         """Give the model its own forward back. A second call does nothing.

@@ -50,10 +50,8 @@ def token_mask(inputs: Mapping[str, Any], hidden: Tensor, pad: int | None) -> Te
     ids: Tensor | None = inputs.get("input_ids")
     if mask is not None:
         if mask.ndim != 2 or mask.shape[0] != hidden.shape[0] or mask.shape[1] < hidden.shape[1]:
-            raise InputError(
-                f"expected an attention_mask of shape {tuple(hidden.shape[:2])}, got {tuple(mask.shape)}: "
-                "pass the mask of the tokenizer"
-            )
+            got = f"got {tuple(mask.shape)}: pass the mask of the tokenizer"
+            raise InputError(f"expected an attention_mask of shape {tuple(hidden.shape[:2])}, {got}")
         return mask[:, -hidden.shape[1] :].to(hidden.device)  # learnt prefixes come before the states
     if ids is not None and pad is not None and ids.shape == hidden.shape[:2]:
         return (ids != pad).to(hidden.device)
@@ -77,10 +75,8 @@ def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
         return points, None
     one_each = isinstance(labels, Tensor) and labels.shape == points.shape[:1]
     if not isinstance(labels, Tensor) or not one_each or labels.is_floating_point() or labels.is_complex():
-        raise InputError(
-            f"expected labels of shape ({len(points)},) with integers, got {kind(labels)}: pass a "
-            "tensor with one class a point, or None for one cloud"
-        )
+        got = f"got {kind(labels)}: pass a tensor with one class a point, or None for one cloud"
+        raise InputError(f"expected labels of shape ({len(points)},) with integers, {got}")
     labels = labels.to(points.device)
     kept = are_classes(labels)
     return (points, labels) if bool(kept.all()) else (points[kept], labels[kept])
@@ -167,10 +163,8 @@ def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 
     with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
         n, d = x.shape
         if n == 0 or d == 0 or not bool(torch.isfinite(x).all()):
-            raise InputError(
-                f"expected finite points of shape (N, D), at least one of them labelled, got {(n, d)} of "
-                f"{x.dtype}: look for NaN and infinity, and for labels that are all -100"
-            )
+            got = f"got {(n, d)} of {x.dtype}: look for NaN and infinity, and for labels that are all -100"
+            raise InputError(f"expected finite points of shape (N, D), at least one of them labelled, {got}")
         x = _scaled(x.detach().double())
         within, within_floor, classes = None, None, 0
         if groups is not None:

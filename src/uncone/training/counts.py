@@ -239,10 +239,8 @@ class StaticCounts:
         total = torch.from_numpy(as_floats(counts, "counts"))
         is_finite = total.shape == (vocab_size,) and bool(total.isfinite().all())
         if not is_finite or float(total.min()) < 0 or not 0 < float(total.sum()) < 2.0**53:
-            raise InputError(
-                f"expected corpus counts of shape ({vocab_size},), none negative and not all 0, got shape "
-                f"{tuple(total.shape)} with a sum of {float(total.sum()):g}: give one count an id"
-            )
+            got = f"got shape {tuple(total.shape)} with a sum of {float(total.sum()):g}: give one count an id"
+            raise InputError(f"expected corpus counts of shape ({vocab_size},), none negative and not all 0, {got}")
         self.total = total if np.asarray(as_array(counts)).dtype.kind == "f" else total.long()
 
     @property
@@ -267,10 +265,8 @@ def memory_of(memory: str, vocab_size: int, window: int | str, counts: Any, rule
     official = rule.mode == "official"
     if counts is not None:
         if rule.mode in ("paper", "official") or rule.alpha is not None:
-            raise InputError(
-                "expected the modes 'relative' or 'hard' and no alpha with corpus counts, got a rule that "
-                "reads targets a step: a corpus has no steps"
-            )
+            got = "got a rule that reads targets a step: a corpus has no steps"
+            raise InputError(f"expected the modes 'relative' or 'hard' and no alpha with corpus counts, {got}")
         return StaticCounts(vocab_size, counts)
     window = window if isinstance(window, str) and window == "epoch" else positive("window", window)
     if not isinstance(memory, str) or memory not in ("exact", "ring", "average"):
@@ -278,10 +274,8 @@ def memory_of(memory: str, vocab_size: int, window: int | str, counts: Any, rule
     if memory == "exact":
         return ExactWindow(vocab_size, None if isinstance(window, str) else window)
     if isinstance(window, str) or official:
-        raise InputError(
-            f"expected memory 'exact' with window='epoch' and with mode='official', got {memory!r}: it "
-            "cannot take back single steps"
-        )
+        got = f"got {memory!r}: it cannot take back single steps"
+        raise InputError(f"expected memory 'exact' with window='epoch' and with mode='official', {got}")
     return BucketRing(vocab_size, window) if memory == "ring" else ExponentialAverage(vocab_size, window)
 
 

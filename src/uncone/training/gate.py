@@ -157,10 +157,8 @@ class RareTokenGate:
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self._n_tokens:
             wrong = labels[(labels < 0) | (labels >= self._n_tokens)]
             ignored = "" if self.ignore_index is None else f" or {self.ignore_index} (ignored)"
-            raise InputError(
-                f"expected labels from 0 to {self._n_tokens - 1}{ignored}, got {int(wrong[0])}: "
-                "make the gate for this vocabulary"
-            )
+            got = f"got {int(wrong[0])}: make the gate for this vocabulary"
+            raise InputError(f"expected labels from 0 to {self._n_tokens - 1}{ignored}, {got}")
         counts = torch.bincount(labels, minlength=self.vocab_size)
         if self._rule.mode == "official":
             counts, self._gates = self._summed(counts), None

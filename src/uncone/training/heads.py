@@ -14,10 +14,8 @@ Tensor = torch.Tensor
 def output_head(model: Any) -> torch.nn.Linear:
     """The linear layer that makes the logits; UnsupportedModel where its weight is no matrix that can train."""
     if not hasattr(model, "get_output_embeddings") or not hasattr(model, "forward"):
-        raise UnsupportedModel(
-            f"expected a transformers model with an output head, got {type(model).__name__}: use "
-            "gated_linear_cross_entropy in its own training loop"
-        )
+        got = f"got {type(model).__name__}: use gated_linear_cross_entropy in its own training loop"
+        raise UnsupportedModel(f"expected a transformers model with an output head, {got}")
     head = model.get_output_embeddings()
     if type(head).__name__ == "ModulesToSaveWrapper":  # PEFT trains a copy
         active = list(head.active_adapters)
@@ -74,10 +72,8 @@ def refuse_patched(model: Any, backend: str) -> None:
     forward = forward or type(model).forward
     module = getattr(getattr(forward, "__func__", forward), "__module__", None) or ""
     if module.startswith("liger_kernel") and backend != "wrap:liger":
-        raise UnsupportedModel(
-            "expected the model's own forward, got Liger's: leave use_liger_kernel off and give "
-            "options=CrossEntropyOptions(backend='wrap:liger') to keep its kernel"
-        )
+        how = "leave use_liger_kernel off and give options=CrossEntropyOptions(backend='wrap:liger') to keep its kernel"
+        raise UnsupportedModel(f"expected the model's own forward, got Liger's: {how}")
 
 
 def refuse_sharded(head: torch.nn.Linear, reduction: str) -> None:
@@ -96,10 +92,8 @@ def probe(model: Any, head: torch.nn.Linear) -> maps.HeadMap:
         batch = maps.probe_batch(model)
         given, logits = maps.known_outputs(model, head, batch)
         if logits.requires_grad:
-            raise UnsupportedModel(
-                "expected the head to be the last part that trains, got a trainable parameter between it and "
-                "the logits: its gradient would be lost"
-            )
+            got = "got a trainable parameter between it and the logits: its gradient would be lost"
+            raise UnsupportedModel(f"expected the head to be the last part that trains, {got}")
         head_map = maps.fit(given, logits)
         return replace(head_map, shift=_shift(model, head, batch, head_map))
 

@@ -103,10 +103,8 @@ def refusing_damaged_state() -> Iterator[None]:
     except InputError:
         raise
     except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
-        raise InputError(
-            "expected a state that state_dict or save gave, got one that does not hold together "
-            f"({type(error).__name__}: {error}): save it anew"
-        ) from error
+        got = f"got one that does not hold together ({type(error).__name__}: {error}): save it anew"
+        raise InputError(f"expected a state that state_dict or save gave, {got}") from error
 
 
 def check_settings(mine: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
@@ -152,10 +150,8 @@ def own_lines(path: Path, fields: Collection[str], what: str) -> tuple[list[dict
     if rest and not (rest.startswith(_BEGIN) or (records and _BEGIN.startswith(rest))):
         records.append(None)
     if None in records:
-        raise InputError(
-            f"expected {what} in each line of {path.name}, got another in line {records.index(None) + 1}: "
-            "name a new file"
-        )
+        got = f"got another in line {records.index(None) + 1}: name a new file"
+        raise InputError(f"expected {what} in each line of {path.name}, {got}")
     return [record for record in records if record is not None], rest
 
 

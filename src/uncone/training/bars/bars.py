@@ -49,10 +49,8 @@ def check_bars(bars: object, count: int) -> None:
     if not isinstance(bars, Tensor) or bars.ndim != 1 or bars.dtype not in INTEGERS:
         raise InputError(f"expected bars (G,) of integers, got {kind(bars)}: pass Barcode.bars")
     if bars.device.type == "cpu" and (int(bars.sum()) != count or (len(bars) and int(bars.min()) < 0)):
-        raise InputError(
-            f"expected bars of at least 0 that sum to {count}, the number of lengths, got {int(bars.sum())}: "
-            "pass the lengths and the bars of one Barcode"
-        )
+        got = f"got {int(bars.sum())}: pass the lengths and the bars of one Barcode"
+        raise InputError(f"expected bars of at least 0 that sum to {count}, the number of lengths, {got}")
 
 
 class _PersistentEntropy(torch.autograd.Function):

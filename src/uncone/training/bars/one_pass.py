@@ -90,10 +90,8 @@ def _grow(
             break
         if stretched:
             (a, b), far = near[0].tolist(), int(points.abs().amax(1).argmax())
-            raise InputError(
-                f"expected distances within a factor of 1e300, got rows {a} and {b} too near for the "
-                f"largest coordinate, which is in row {far}: leave that row out"
-            )
+            got = f"got rows {a} and {b} too near for the largest coordinate, which is in row {far}: leave that row out"
+            raise InputError(f"expected distances within a factor of 1e300, {got}")
         stretched = True
     edges = torch.cat([sweep.edges(), repeats]).sort(1).values
     passes, coarse = sweep.pairs / (len(points) ** 2 or 1), sweep.coarse / (sweep.pairs or 1)

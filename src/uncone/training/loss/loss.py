@@ -106,10 +106,8 @@ def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) 
             f"{tuple(weight.shape)}: give the states that the head reads and the head's own rows"
         )
     if labels.shape != hidden.shape[:-1]:
-        raise InputError(
-            f"expected labels of shape {tuple(hidden.shape[:-1])}, one a hidden state, got "
-            f"{tuple(labels.shape)}: align them first (nothing is shifted here)"
-        )
+        got = f"got {tuple(labels.shape)}: align them first (nothing is shifted here)"
+        raise InputError(f"expected labels of shape {tuple(hidden.shape[:-1])}, one a hidden state, {got}")
     if labels.dtype.is_floating_point or labels.dtype in (torch.bool, torch.uint8):
         raise InputError(f"expected labels as int64 ids, got {labels.dtype}: convert them")
     if bias is not None and bias.shape != (weight.shape[0],):

@@ -113,10 +113,8 @@ def check_range(labels: Tensor, valid: Tensor, vocabulary: int, ignored: int | N
     if bool(wrong.any()):
         at = int(wrong.nonzero()[0])
         or_ignored = "" if ignored is None else f" or {ignored} (ignored)"
-        raise InputError(
-            f"expected labels from 0 to {vocabulary - 1}{or_ignored}, got {int(labels[at])} at position {at} "
-            f"({int(wrong.sum())} in all): does the tokenizer fit the model?"
-        )
+        got = f"got {int(labels[at])} at position {at} ({int(wrong.sum())} in all): does the tokenizer fit the model?"
+        raise InputError(f"expected labels from 0 to {vocabulary - 1}{or_ignored}, {got}")
 
 
 def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
@@ -132,10 +130,8 @@ def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
     for name, factors in (("g1", g1), ("g2", g2)):
         low, high = (float(edge) for edge in torch.aminmax(factors))
         if not 0 <= low <= high <= 1:
-            raise InputError(
-                f"expected {name} in [0, 1], got {low:g} to {high:g}: a factor above 1 amplifies the push, "
-                "one below 0 turns it"
-            )
+            how = "a factor above 1 amplifies the push, one below 0 turns it"
+            raise InputError(f"expected {name} in [0, 1], got {low:g} to {high:g}: {how}")
         if not bool((factors[~rare] == 1).all()):
             raise InputError(
                 f"expected {name} to be 1 for every id that is not rare, got others: gates act on rare rows only"
@@ -185,10 +181,8 @@ def refuse_again(*, given: bool) -> None:
             "constants; use torch.nn.functional.cross_entropy on the logits where second derivatives are wanted"
         )
     if given:
-        raise RuntimeError(
-            "the gradients of this loss were given out already: they are computed with the loss and kept once; compute "
-            "the loss again instead of retain_graph=True"
-        )
+        how = "they are computed with the loss and kept once; compute the loss again instead of retain_graph=True"
+        raise RuntimeError(f"the gradients of this loss were given out already: {how}")
 
 
 def refuse_nan(losses: Tensor, hidden: Tensor, weight: Tensor | None, bias: Tensor | None, shard: Shard) -> None:
@@ -214,9 +208,8 @@ def _not_finite(hidden: Tensor, weight: Tensor | None, bias: Tensor | None, star
     for kind, test, in_bias in (("NaN", torch.isnan, torch.isnan), ("infinity", torch.isinf, torch.isposinf)):
         if len(bad := test(hidden).any(dim=1).nonzero()):
             return (
-                f"expected hidden states without {kind}, got {len(bad)} of {len(hidden)} with {kind}, first "
-                f"at position {int(bad[0])}: look for the layer that made it "
-                "(torch.autograd.set_detect_anomaly helps)"
+                f"expected hidden states without {kind}, got {len(bad)} of {len(hidden)} with {kind}, first at "
+                f"position {int(bad[0])}: look for the layer that made it (torch.autograd.set_detect_anomaly helps)"
             )
         if weight is not None and len(bad := test(weight).any(dim=1).nonzero()):
             return (

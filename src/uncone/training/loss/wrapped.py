@@ -46,10 +46,8 @@ def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: 
     options, backend = problem.options, problem.options.backend
     for name in _LACKS[backend]:
         if (value := getattr(options, name)) != (default := getattr(CrossEntropyOptions, name)):
-            raise InputError(
-                f"expected {name}={default} with the backend {backend!r}, which has no such option, got {value}: use "
-                "backend='chunk' or 'triton'"
-            )
+            got = f"got {value}: use backend='chunk' or 'triton'"
+            raise InputError(f"expected {name}={default} with the backend {backend!r}, which has no such option, {got}")
     if backend != "wrap:torch":
         _refuse_float64(problem)
     kernel: Kernel = {"wrap:liger": _liger, "wrap:cce": _cce, "wrap:torch": _torch}[backend]
@@ -138,10 +136,8 @@ def _scale_rows(w: Tensor, factors: Tensor) -> Tensor:
 def _torch(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
     function = getattr(torch.nn.functional, "linear_cross_entropy", None)
     if function is None:
-        raise InputError(
-            f"expected torch of at least 2.13 for the backend 'wrap:torch', got {torch.__version__}: update it, or use "
-            "backend='chunk'"
-        )
+        got = f"got {torch.__version__}: update it, or use backend='chunk'"
+        raise InputError(f"expected torch of at least 2.13 for the backend 'wrap:torch', {got}")
     of_chunk: dict[str, Any] = {} if options.chunk is None else {"batch_chunk_size": options.chunk}
     chunks = torch.nn.LinearCrossEntropyOptions(**of_chunk)
     # The sum of narrow losses would be in their dtype.
@@ -154,10 +150,8 @@ def _torch(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossE
 def _liger(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
     stock = _package("liger_kernel.ops.fused_linear_cross_entropy", "liger")
     if "token_grad_output" not in inspect.signature(stock.fused_linear_cross_entropy_forward).parameters:
-        raise InputError(
-            "expected liger-kernel of at least 0.8.2 for the backend 'wrap:liger', got an older one, whose "
-            "gradients of single losses are wrong: pip install 'uncone[liger]'"
-        )
+        got = "got an older one, whose gradients of single losses are wrong: pip install 'uncone[liger]'"
+        raise InputError(f"expected liger-kernel of at least 0.8.2 for the backend 'wrap:liger', {got}")
     _refuse_cpu(stock.liger_cross_entropy_kernel, h.device, "wrap:liger")
     head_trains = w.requires_grad or (bias is not None and bias.requires_grad)
     if head_trains and not h.requires_grad and torch.is_grad_enabled():
@@ -190,10 +184,8 @@ def without_filter(stock: Callable[..., Tensor], device: torch.device) -> dict[s
         return {"impl": "cce_exact"}
     if "filter_eps" in known:
         return {"impl": "cce", "filter_eps": None}
-    raise InputError(
-        "expected a cut-cross-entropy whose gradient filter (filter_eps) can be turned off, got a version "
-        "without that argument: install 25.1.1 or newer, or use backend='chunk'"
-    )
+    got = "got a version without that argument: install 25.1.1 or newer, or use backend='chunk'"
+    raise InputError(f"expected a cut-cross-entropy whose gradient filter (filter_eps) can be turned off, {got}")
 
 
 def _package(module: str, extra: str) -> Any:
@@ -212,15 +204,12 @@ def _refuse_cpu(kernel: object, device: torch.device, backend: str) -> None:
 
     if device.type == "cpu" and isinstance(kernel, triton.JITFunction):
         raise InputError(
-            f"expected tensors on a GPU with the backend {backend!r}, got cpu: move them there, or use "
-            "backend='chunk' (for tests, TRITON_INTERPRET=1, set before triton is imported, runs its kernels "
-            "on the CPU, slowly)"
+            f"expected tensors on a GPU with the backend {backend!r}, got cpu: move them there, or use backend='chunk' "
+            "(for tests, TRITON_INTERPRET=1, set before triton is imported, runs its kernels on the CPU, slowly)"
         )
 
 
 def _refuse_float64(problem: Problem) -> None:
     if problem.dtype == torch.float64:
-        raise InputError(
-            f"expected float32, bfloat16 or float16 with the backend {problem.options.backend!r}, got {problem.dtype}: "
-            "it computes in float32; use backend='chunk'"
-        )
+        got = f"got {problem.dtype}: it computes in float32; use backend='chunk'"
+        raise InputError(f"expected float32, bfloat16 or float16 with the backend {problem.options.backend!r}, {got}")
