@@ -222,9 +222,8 @@ class Attached(Attachment):
             got = f"got {inputs['ignore_index']}: give attach options=CrossEntropyOptions(ignore_index=...)"
             raise InputError(f"expected no ignore_index in a call of the model, {got}")
         if getattr(self.model, "_loss_function", None) is not self._loss_function:
-            raise UnsupportedModel(
-                "expected the loss function that was attached to, got another: set it first, then attach"
-            )
+            got = "got another: set it first, then attach"
+            raise UnsupportedModel(f"expected the loss function that was attached to, {got}")
 
 
 class LogitsNotComputedError(UnsupportedModel, AttributeError):

@@ -258,9 +258,8 @@ class Attachment:
                 f"CrossEntropyOptions(label_smoothing={args.label_smoothing_factor})"
             )
         if args.n_gpu > 1:
-            raise UnsupportedModel(
-                f"expected one device a process, got {args.n_gpu}: DataParallel copies; use torchrun"
-            )
+            got = f"got {args.n_gpu}: DataParallel copies models; use torchrun"
+            raise UnsupportedModel(f"expected one device a process, {got}")
 
     def _begin(self, args: Any, step: int, loader: Any) -> None:
         """A Trainer begins after `step` optimiser steps."""

@@ -239,9 +239,8 @@ class AnisotropyTrack:
         self.records.append(record)
         if self.path is not None:
             if not self._begun and self.path.exists():
-                raise InputError(
-                    f"expected no {self.path.name} yet, got one: move it (a resuming Trainer goes on with it)"
-                )
+                got = "got one: move it (a resuming Trainer goes on with it)"
+                raise InputError(f"expected no {self.path.name} yet, {got}")
             self._begun = True
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(f"{json.dumps(record)}\n")

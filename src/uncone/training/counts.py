@@ -7,7 +7,6 @@ the tensors of `state`; `memory_bytes` is held between steps.
 
 from collections import deque
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,10 +44,9 @@ class Rule:
         given = sum(value is not None for value in (self.share, self.frequency, self.alpha))
         if given > 1:
             raise InputError("expected one of rare_share, rare_frequency and alpha, got several: give one")
-        if not given and self.mode in ("paper", "official"):
-            self.alpha = ALPHA
-        elif not given:
-            self.share = RARE_SHARE
+        if not given:
+            of_steps = self.mode in ("paper", "official")
+            self.alpha, self.share = (ALPHA, None) if of_steps else (None, RARE_SHARE)
         for name, value, why in (
             ("rare_share", self.share, "it is a share of the whole"),
             ("rare_frequency", self.frequency, "it is a share of the whole"),
@@ -90,13 +88,12 @@ class Rule:
         return rare, float(counts[chosen].max()) if len(chosen) else 0.0
 
     def _factors(self, counts: Tensor, rate: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
-        if self.mode == "hard":
-            return torch.zeros_like(counts), torch.zeros_like(counts)
+        none = torch.zeros_like(counts)
         g2 = (counts / (counts.mean() + _ROUNDED)).clamp_max(1.0)
         if self.mode == "relative":
-            g1 = self.gate_max * counts / threshold if threshold > 0 else torch.zeros_like(counts)
+            g1 = self.gate_max * counts / threshold if threshold > 0 else none
             return g1.clamp_max(self.gate_max), g2
-        return rate.clamp_max(1.0), g2
+        return (none, none) if self.mode == "hard" else (rate.clamp_max(1.0), g2)
 
 
 class ExactWindow:
@@ -120,11 +117,13 @@ class ExactWindow:
         ids = counts.nonzero().flatten()
         self._held.append((ids.int(), counts[ids]))
         self.total += counts
-        self._forget()
+        self.limit(self._window)
 
-    def limit(self, window: int) -> None:
+    def limit(self, window: int | None) -> None:
         self._window = window
-        self._forget()
+        while window is not None and len(self._held) > window:
+            ids, counts = self._held.popleft()
+            self.total[ids.long()] -= counts
 
     def with_unfinished(self, counts: Tensor) -> tuple[Tensor, float]:
         """Totals and steps of the window that ends with an unfinished step of these counts."""
@@ -158,11 +157,6 @@ class ExactWindow:
         self._held = deque((part.clone(), its_counts.clone()) for part, its_counts in parts)
         self.total.zero_().index_add_(0, ids.long(), counts)
 
-    def _forget(self) -> None:
-        while self._window is not None and len(self._held) > self._window:
-            ids, counts = self._held.popleft()
-            self.total[ids.long()] -= counts
-
 
 class BucketRing:
     """The last `window` steps in 16 buckets of 8 V bytes. The oldest goes as a whole, so at least 15/16 of them are
@@ -171,8 +165,7 @@ class BucketRing:
     def __init__(self, vocab_size: int, window: int) -> None:
         self.total = torch.zeros(vocab_size, dtype=torch.int64)
         buckets = min(_BUCKETS, window)
-        ends = [window * i // buckets for i in range(buckets + 1)]
-        self._lengths = torch.tensor([after - before for before, after in pairwise(ends)])
+        self._lengths = (torch.arange(buckets + 1) * window // buckets).diff()
         self._counts = torch.zeros(buckets, vocab_size, dtype=torch.int64)
         self._steps = torch.zeros(buckets, dtype=torch.int64)
         self._now = 0
@@ -189,8 +182,7 @@ class BucketRing:
         if self._steps[self._now] == self._lengths[self._now]:
             self._now = (self._now + 1) % len(self._steps)
             self.total -= self._counts[self._now]
-            self._counts[self._now] = 0
-            self._steps[self._now] = 0
+            self._counts[self._now] = self._steps[self._now] = 0
         self._counts[self._now] += counts
         self._steps[self._now] += 1
         self.total += counts
@@ -262,7 +254,6 @@ Counts = ExactWindow | BucketRing | ExponentialAverage | StaticCounts
 
 
 def memory_of(memory: str, vocab_size: int, window: int | str, counts: Any, rule: Rule) -> Counts:
-    official = rule.mode == "official"
     if counts is not None:
         if rule.mode in ("paper", "official") or rule.alpha is not None:
             got = "got a rule that reads targets a step: a corpus has no steps"
@@ -273,7 +264,7 @@ def memory_of(memory: str, vocab_size: int, window: int | str, counts: Any, rule
         raise InputError(f"expected memory 'exact', 'ring' or 'average', got {shown(memory)}: choose one")
     if memory == "exact":
         return ExactWindow(vocab_size, None if isinstance(window, str) else window)
-    if isinstance(window, str) or official:
+    if isinstance(window, str) or rule.mode == "official":
         got = f"got {memory!r}: it cannot take back single steps"
         raise InputError(f"expected memory 'exact' with window='epoch' and with mode='official', {got}")
     return BucketRing(vocab_size, window) if memory == "ring" else ExponentialAverage(vocab_size, window)

@@ -198,7 +198,6 @@ def _appendable(path: Path_) -> Path:
         is_other = [at for at, one in enumerate(records, 1) if "reason" not in one and "zero_sum" not in one]
         if is_other or rest:
             at, what = (is_other[0], "another") if is_other else (len(records) + 1, "a part of one")
-            raise InputError(
-                f"expected gradients of a step in each line of {path.name}, got {what} in line {at}: name a new file"
-            )
+            got = f"got {what} in line {at}: name a new file"
+            raise InputError(f"expected gradients of a step in each line of {path.name}, {got}")
     return path

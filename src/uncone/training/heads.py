@@ -45,23 +45,19 @@ def refuse_frozen(model: Any, head: torch.nn.Linear) -> None:
         return
     advice = "unfreeze it (model.get_output_embeddings().requires_grad_(True)), or"
     if any("peft" in type(module).__module__ for module in model.modules()):
-        advice = f"give the adapter's config {_saved_whole(model, head)}, or"
-        if "modules_to_save" in _name(model, head):
-            advice = "load the adapter with is_trainable=True, or"
-    raise UnsupportedModel(
-        f"expected a head that trains, got a frozen one (no gradient): {advice} attach without gate and penalties"
-    )
-
-
-def _name(model: Any, head: torch.nn.Module) -> str:
-    return next((name for name, module in model.named_modules() if module is head), "lm_head")
+        saved = _saved_whole(model, head)
+        is_saved = "modules_to_save" in saved.partition("=")[2]  # in the head's name: PEFT holds a copy
+        advice = "load the adapter with is_trainable=True, or" if is_saved else f"give the adapter's config {saved}, or"
+    got = f"got a frozen one (no gradient): {advice} attach without gate and penalties"
+    raise UnsupportedModel(f"expected a head that trains, {got}")
 
 
 def _saved_whole(model: Any, head: torch.nn.Module) -> str:
     """The options of PEFT by which the head trains as a matrix, and stays tied to the table where it is."""
     weight = getattr(getattr(head, "base_layer", head), "weight", None)
+    name = next((name for name, module in model.named_modules() if module is head), "lm_head")
     is_tied = sum(each is weight for _, each in model.named_parameters(remove_duplicate=False)) > 1
-    return f'modules_to_save=["{_name(model, head)}"]' + (", ensure_weight_tying=True" if is_tied else "")
+    return f'modules_to_save=["{name}"]' + (", ensure_weight_tying=True" if is_tied else "")
 
 
 def refuse_patched(model: Any, backend: str) -> None:
@@ -79,10 +75,10 @@ def refuse_patched(model: Any, backend: str) -> None:
 def refuse_sharded(head: torch.nn.Linear, reduction: str) -> None:
     """Raises UnsupportedModel where the backward pass would find the head's storage freed."""
     if reduction == "none" and any(kind.__name__ == "FSDPModule" for kind in type(head).__mro__):
+        why = "its gradients are computed in the backward pass, when the head's rows are given back"
+        how = "leave the head in the root's group (fully_shard the model only)"
         raise UnsupportedModel(
-            "expected reduction 'mean' with a head that is sharded by itself, got 'none': its gradients are "
-            "computed in the backward pass, when the head's rows are given back; leave the head in the "
-            "root's group (fully_shard the model only)"
+            f"expected reduction 'mean' with a head that is sharded by itself, got 'none': {why}; {how}"
         )
 
 

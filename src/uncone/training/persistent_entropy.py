@@ -71,9 +71,8 @@ class PersistentEntropy:
             raise InputError(f"expected select True (prominent bars) or False (all bars), got {select!r}")
         check_convention(convention)
         if length_weight and not select:
-            raise InputError(
-                f"expected select=True for length_weight {length_weight}, got False: it weighs discarded bars"
-            )
+            got = "got False: it weighs discarded bars"
+            raise InputError(f"expected select=True for length_weight {length_weight}, {got}")
         self.select, self.convention = select, convention
         self.last: EntropyStatus | None = None  # what was computed last; None before the first time
 

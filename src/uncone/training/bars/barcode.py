@@ -129,13 +129,11 @@ def _check_groups(points: Tensor, groups: object) -> None:
         given = groups.dtype if isinstance(groups, Tensor) else type(groups).__name__
         raise InputError(f"expected groups as a tensor of integers, got {given}: number the classes")
     if groups.shape != points.shape[:1]:
-        raise InputError(
-            f"expected groups of shape ({len(points)},), got {tuple(groups.shape)}: give each point a label"
-        )
+        got = f"got {tuple(groups.shape)}: give each point a label"
+        raise InputError(f"expected groups of shape ({len(points)},), {got}")
     if groups.device != points.device:
-        raise InputError(
-            f"expected groups on {points.device}, where the points are, got {groups.device}: move one of them"
-        )
+        got = f"got {groups.device}: move one of them"
+        raise InputError(f"expected groups on {points.device}, where the points are, {got}")
 
 
 def check_rows(finite: Tensor) -> None:

@@ -69,9 +69,8 @@ def gated_linear_cross_entropy(
     """
     options = CrossEntropyOptions() if options is None else options
     if not isinstance(options, CrossEntropyOptions):
-        raise InputError(
-            f"expected CrossEntropyOptions, got {shown(options)}: uncone.CrossEntropyOptions(...) makes them"
-        )
+        got = f"got {shown(options)}: uncone.CrossEntropyOptions(...) makes them"
+        raise InputError(f"expected CrossEntropyOptions, {got}")
     if gate is not None and not hasattr(gate, "gates"):
         raise InputError(f"expected a gate with gates(), got {shown(gate)}: make a RareTokenGate")
     _check(hidden, weight, labels, bias)
@@ -111,14 +110,12 @@ def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) 
     if labels.dtype.is_floating_point or labels.dtype in (torch.bool, torch.uint8):
         raise InputError(f"expected labels as int64 ids, got {labels.dtype}: convert them")
     if bias is not None and bias.shape != (weight.shape[0],):
-        raise InputError(
-            f"expected a bias of shape ({weight.shape[0]},), got {tuple(bias.shape)}: give one number an id"
-        )
+        got = f"got {tuple(bias.shape)}: give one number an id"
+        raise InputError(f"expected a bias of shape ({weight.shape[0]},), {got}")
     for name, tensor in (("hidden", hidden), ("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.dtype not in _FLOATING:
-            raise InputError(
-                f"expected {name} in float64, float32, bfloat16 or float16, got {tensor.dtype}: convert it first"
-            )
+            got = f"got {tensor.dtype}: convert it first"
+            raise InputError(f"expected {name} in float64, float32, bfloat16 or float16, {got}")
     devices = {str(t.device) for t in (hidden, weight, labels, bias) if t is not None}
     if len(devices) > 1:
         raise InputError(f"expected everything on one device, got {' and '.join(sorted(devices))}: move it")
@@ -132,7 +129,6 @@ def _computed_in(hidden: Tensor, weight: Tensor) -> torch.dtype:
     if torch.is_autocast_enabled(kind) and torch.float64 not in (hidden.dtype, weight.dtype):
         return torch.get_autocast_dtype(kind)
     if hidden.dtype != weight.dtype:
-        raise InputError(
-            f"expected hidden and weight of one dtype, got {hidden.dtype} and {weight.dtype}: convert one of them"
-        )
+        got = f"got {hidden.dtype} and {weight.dtype}: convert one of them"
+        raise InputError(f"expected hidden and weight of one dtype, {got}")
     return hidden.dtype

@@ -45,9 +45,8 @@ class CrossEntropyOptions:
             if not isinstance(chosen := getattr(self, name), str) or chosen not in known:
                 raise InputError(f"expected a {name} among {', '.join(known)}, got {shown(chosen)}: use one of them")
         if self.group is not None and self.backend != "chunk":
-            raise InputError(
-                f"expected the backend 'chunk' with a group, got {self.backend!r}: the others need the whole head"
-            )
+            got = f"got {self.backend!r}: the others need the whole head"
+            raise InputError(f"expected the backend 'chunk' with a group, {got}")
         for name, kind, fits, wanted, how in _NUMBERS:
             value: Any = getattr(self, name)
             if value is None and name in _OPTIONAL:

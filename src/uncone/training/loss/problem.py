@@ -133,9 +133,8 @@ def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
             how = "a factor above 1 amplifies the push, one below 0 turns it"
             raise InputError(f"expected {name} in [0, 1], got {low:g} to {high:g}: {how}")
         if not bool((factors[~rare] == 1).all()):
-            raise InputError(
-                f"expected {name} to be 1 for every id that is not rare, got others: gates act on rare rows only"
-            )
+            got = "got others: gates act on rare rows only"
+            raise InputError(f"expected {name} to be 1 for every id that is not rare, {got}")
     here = slice(shard.start, shard.stop)
     return rare.to(device), g1[here].to(device), g2[here].to(device)
 

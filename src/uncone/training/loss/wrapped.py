@@ -193,9 +193,8 @@ def _package(module: str, extra: str) -> Any:
         return import_module(module)
     except ModuleNotFoundError as error:
         missing, backend = ((error.name or module).partition(".")[0], extra if extra == "triton" else f"wrap:{extra}")
-        raise InputError(
-            f"expected the package {missing} for the backend {backend!r}, got none: pip install 'uncone[{extra}]'"
-        ) from error
+        got = f"got none: pip install 'uncone[{extra}]'"
+        raise InputError(f"expected the package {missing} for the backend {backend!r}, {got}") from error
 
 
 def _refuse_cpu(kernel: object, device: torch.device, backend: str) -> None:
