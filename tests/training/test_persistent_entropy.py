@@ -63,7 +63,6 @@ def test_it_is_a_loop_over_classes(settings: dict[str, Any], classes: int) -> No
         points, labels, *({"weight": 1.0, "select": True, "length_weight": 0.0} | settings).values()
     )
     assert float(loss) == pytest.approx(wanted, rel=1e-9)
-    assert penalty.last is not None
     assert penalty.last.entropy.tolist() == pytest.approx(entropies, rel=1e-9)
     assert penalty.last.kept.tolist() == kept
     assert loss.dtype == torch.float64
@@ -82,7 +81,6 @@ def test_an_outlier_is_pulled_in_along_the_longest_edge() -> None:
     points.requires_grad_()
     PersistentEntropy()(points).backward()
     grad = points.grad
-    assert grad is not None
     step = -grad[5]
     assert float(step[2]) < 0
     assert float(step[2].abs() / step.norm()) > 0.99, "along the outlier's direction"
@@ -101,8 +99,6 @@ def test_descent_makes_a_stretched_cloud_rounder(select: bool) -> None:
         penalty(points).backward()
         optimizer.step()
     after = uncone.anisotropy_scores(points).centred
-    assert before is not None
-    assert after is not None
     assert after[0] < 0.8 * before[0]
 
 
@@ -110,8 +106,6 @@ def test_the_length_term_pushes_discarded_bars_up() -> None:
     points = cloud(40, 5).requires_grad_()
     penalty = PersistentEntropy(weight=0, length_weight=1.0)
     penalty(points).backward()
-    assert points.grad is not None
-    assert penalty.last is not None
     lengths = [uncone.barcode(x.detach()).lengths for x in (points, points - 1e-3 * points.grad)]
     discarded = len(lengths[0]) - int(penalty.last.kept)
     assert discarded > 0
@@ -129,12 +123,10 @@ def test_small_classes_are_left_out_and_counted(sizes: list[int], ignored: int) 
     loss = penalty(points.requires_grad_(), labels)
     loss.backward()
     now = penalty.last
-    assert now is not None
     assert int(now.left_out) == sum(0 < size < 5 for size in sizes)
     assert now.classes.tolist() == [7 * c - 3 for c, size in enumerate(sizes) if size >= 5]
     assert now.bars.tolist() == [size - 1 for size in sizes if size >= 5]
     assert loss.item() == pytest.approx(-float(now.entropy.sum()), abs=1e-6)
-    assert points.grad is not None
     assert bool((points.grad[labels == -100] == 0).all())
 
 
@@ -143,9 +135,7 @@ def _nothing(penalty: PersistentEntropy, points: Tensor) -> Any:
     loss = penalty(points)
     loss.backward()
     assert loss.item() == 0
-    assert points.grad is not None
     assert not points.grad.any()
-    assert penalty.last is not None
     return penalty.last
 
 
@@ -169,7 +159,6 @@ def test_repeated_points_are_counted_and_change_nothing_else() -> None:
     penalty = PersistentEntropy()
     alone = float(penalty(points))
     assert float(penalty(torch.cat([points, points[:6]]))) == pytest.approx(alone, rel=1e-12)
-    assert penalty.last is not None
     assert penalty.last.zero.tolist() == [6]
 
 
@@ -196,7 +185,6 @@ def test_156_is_a_class_and_not_minus_100_in_eight_bits() -> None:
     labels = torch.tensor([155, 156], dtype=torch.uint8).repeat(10)
     penalty = PersistentEntropy()
     penalty(cloud(20, 3), labels)
-    assert penalty.last is not None
     assert penalty.last.classes.tolist() == [155, 156]
 
 
@@ -204,7 +192,6 @@ def test_what_is_kept_is_detached() -> None:
     penalty = PersistentEntropy()
     assert penalty.last is None
     penalty(cloud(10, 3).requires_grad_())
-    assert penalty.last is not None
     assert not any(getattr(penalty.last, name).requires_grad for name in penalty.last.__dataclass_fields__)
 
 

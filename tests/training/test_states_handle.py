@@ -39,9 +39,8 @@ def test_the_track_is_of_the_training_states(tmp_path: Path) -> None:
     lines = (tmp_path / "track.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == json.loads(json.dumps(track.records))
     again = AnisotropyTrack(2, tmp_path / "track.jsonl")
-    with pytest.raises(
-        InputError, match=r"expected no track.jsonl yet, got one: move it .a resuming Trainer goes on with it"
-    ):
+    said = r"expected no track.jsonl yet, got one: move it .a resuming Trainer goes on with it"
+    with pytest.raises(InputError, match=said):
         again.take(0, torch.randn(8, 3))
 
 
@@ -88,9 +87,8 @@ def test_a_step_without_states_is_an_error() -> None:
     model, inputs = classifier(), batch()
     with attach_states(model, Kept()) as attached:
         model(input_ids=inputs["input_ids"])
-        with pytest.raises(
-            UnsupportedModel, match="expected at least one cloud of states in this step, got none: pass labels"
-        ):
+        said = "expected at least one cloud of states in this step, got none: pass labels"
+        with pytest.raises(UnsupportedModel, match=said):
             attached.step()
     with attach_states(model.base_model, Kept()) as attached:
         model.base_model(input_ids=inputs["input_ids"])
@@ -198,9 +196,8 @@ def test_a_forward_patched_over_is_noticed() -> None:
     model = classifier()
     attached = attach_states(model, Kept())
     model.forward = lambda **inputs: None
-    with pytest.raises(
-        UnsupportedModel, match="expected the attached forward of BertForSequenceClassification, got another"
-    ):
+    said = "expected the attached forward of BertForSequenceClassification, got another"
+    with pytest.raises(UnsupportedModel, match=said):
         attached.check()
 
 
@@ -228,9 +225,8 @@ def test_models_without_states_of_one_stack_are_refused() -> None:
     with pytest.raises(UnsupportedModel, match="expected a model of token ids, got ViTModel without a table of tokens"):
         attach_states(of_images, Kept())
     t5 = build("T5ForConditionalGeneration")
-    with pytest.raises(
-        UnsupportedModel, match=r"of one stack, got T5ForConditionalGeneration .* pass its get_encoder\(\)"
-    ):
+    said = r"of one stack, got T5ForConditionalGeneration .* pass its get_encoder\(\)"
+    with pytest.raises(UnsupportedModel, match=said):
         attach_states(t5, Kept())
     kept = Kept()
     with attach_states(t5.get_encoder(), kept, pooling="mean") as attached:

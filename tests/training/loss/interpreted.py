@@ -144,7 +144,6 @@ def test_the_share_of_a_gate_is_the_one_that_chunks_tell(options: str) -> None:
     given, told = a_problem(torch.float32), []
     for backend in (TRITON, CrossEntropyOptions()):
         gate = gate_of("some rare")
-        assert gate is not None
         recorder = Recorder(gate.gates())
         hidden, weight, bias, labels = given
         gated_linear_cross_entropy(

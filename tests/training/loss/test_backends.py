@@ -216,18 +216,16 @@ class TestRefused:
             linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(**options))
 
     def test_a_backend_that_there_is_not(self) -> None:
-        with pytest.raises(
-            InputError, match=r"expected a backend among chunk, triton, .*, got 'cuda': use one of them"
-        ):
+        said = r"expected a backend among chunk, triton, .*, got 'cuda': use one of them"
+        with pytest.raises(InputError, match=said):
             CrossEntropyOptions(backend="cuda")
 
     @pytest.mark.parametrize("backend", ["triton", "wrap:liger"])
     def test_the_cpu(self, backend: str) -> None:
         pytest.importorskip("triton" if backend == "triton" else "liger_kernel", reason="the extra is not installed")
         hidden, weight, _, labels = problem(dtype=torch.float32)
-        with pytest.raises(
-            InputError, match=f"expected tensors on a GPU with the backend '{backend}', got cpu: move them"
-        ):
+        said = f"expected tensors on a GPU with the backend '{backend}', got cpu: move them"
+        with pytest.raises(InputError, match=said):
             linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(backend=backend))
 
     @pytest.mark.parametrize(
@@ -245,9 +243,8 @@ class TestRefused:
         monkeypatch.setitem(sys.modules, package, None)
         monkeypatch.delitem(sys.modules, "uncone.training.loss.kernels", raising=False)
         monkeypatch.delattr("uncone.training.loss.kernels", raising=False)
-        with pytest.raises(
-            InputError, match=rf"expected the package {package} for the backend .*pip install 'uncone\[{extra}\]'"
-        ):
+        said = rf"expected the package {package} for the backend .*pip install 'uncone\[{extra}\]'"
+        with pytest.raises(InputError, match=said):
             linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(backend=backend))
 
     def test_an_older_torch(self, monkeypatch: pytest.MonkeyPatch) -> None:

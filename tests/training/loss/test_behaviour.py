@@ -235,9 +235,8 @@ class TestRefused:
 
     def test_a_gate_for_another_vocabulary(self) -> None:
         hidden, weight, _, labels = problem()
-        with pytest.raises(
-            InputError, match=r"expected gates for the head's 40 ids.*make the gate for this vocabulary"
-        ):
+        said = r"expected gates for the head's 40 ids.*make the gate for this vocabulary"
+        with pytest.raises(InputError, match=said):
             gated_linear_cross_entropy(hidden, weight, labels, gate=a_gate(41, 0.5))
 
     @pytest.mark.parametrize(
