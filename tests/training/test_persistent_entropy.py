@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse.csgraph
-import scipy.spatial.distance
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +13,8 @@ import uncone
 from uncone import InputError
 from uncone.training.bars.bars import prominent_bars, prominent_mask
 from uncone.training.persistent_entropy import PersistentEntropy
+
+from .bars.hard_clouds import scipy_lengths
 
 Tensor = torch.Tensor
 
@@ -34,10 +34,7 @@ def slow(
         own = points if c is None else points[[i for i in range(len(points)) if int(labels[i]) == c]]  # type: ignore[index]
         if len(own) < 5:
             continue
-        tree = scipy.sparse.csgraph.minimum_spanning_tree(
-            scipy.spatial.distance.squareform(scipy.spatial.distance.pdist(own))
-        )
-        bars = sorted(float(value) for value in tree.data)
+        bars = scipy_lengths(own).tolist()
         k = prominent_bars(torch.tensor(bars, dtype=torch.float64)) if select else len(bars)
         chosen, rest = bars[len(bars) - k :], bars[: len(bars) - k]
         entropy = -sum(bar / sum(chosen) * float(np.log(bar / sum(chosen))) for bar in chosen)
@@ -115,9 +112,8 @@ def test_the_length_term_pushes_discarded_bars_up() -> None:
 @settings(max_examples=12)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=6), st.integers(0, 4))
 def test_small_classes_are_left_out_and_counted(sizes: list[int], ignored: int) -> None:
-    labels = torch.tensor(
-        [7 * c - 3 for c, size in enumerate(sizes) for _ in range(size)] + [-100] * ignored, dtype=torch.int64
-    )
+    classes = [7 * c - 3 for c, size in enumerate(sizes) for _ in range(size)]
+    labels = torch.tensor(classes + [-100] * ignored, dtype=torch.int64)
     points = cloud(len(labels), 4).float()
     penalty = PersistentEntropy()
     loss = penalty(points.requires_grad_(), labels)
@@ -219,11 +215,7 @@ def test_settings_that_are_no_such_penalty_are_refused(settings: dict[str, Any],
         (torch.zeros(6), None, r"expected points of shape \(N, D\), got \(6,\)"),
         (torch.zeros(6, 2, dtype=torch.int64), None, "floating point"),
         (torch.full((6, 2), float("nan")), None, "expected finite points, got NaN"),
-        (
-            torch.zeros(6, 2),
-            torch.zeros(5, dtype=torch.int64),
-            r"expected labels of shape \(6,\) with integers, got \(5,\)",
-        ),
+        (torch.zeros(6, 2), torch.zeros(5).long(), r"expected labels of shape \(6,\) with integers, got \(5,\)"),
         (torch.zeros(6, 2), torch.zeros(6), "with integers, got .* of torch.float32"),
         (torch.zeros(3, 2, dtype=torch.int64), None, "floating point"),
         ([[1.0, 2.0]], None, r"expected points of shape \(N, D\), got list"),
@@ -245,12 +237,8 @@ def test_a_point_that_is_not_finite_is_named_by_its_own_row(labels: list[int] | 
 
 
 def test_numbers_of_numpy_are_weights() -> None:
-    assert (
-        inspect.unwrap(PersistentEntropy.__init__)(
-            made := PersistentEntropy.__new__(PersistentEntropy), np.float32(0.5)
-        )
-        is None
-    )
+    made = PersistentEntropy.__new__(PersistentEntropy)
+    inspect.unwrap(PersistentEntropy.__init__)(made, np.float32(0.5))
     assert made.weight == 0.5
 
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse.csgraph import minimum_spanning_tree
-from scipy.spatial.distance import pdist, squareform
 
+from tests.training.bars.hard_clouds import kruskal, randn, scipy_lengths, squares
 from uncone.training.bars import light_edges, one_pass
 from uncone.training.bars.light_edges import Rounding
 from uncone.training.bars.one_pass import grow, without_repeats
@@ -28,35 +27,13 @@ def lengths(points: Tensor, edges: Tensor) -> np.ndarray:
     return np.sort((ends[edges[:, 0]] - ends[edges[:, 1]]).norm(dim=1).numpy())
 
 
-def by_scipy(points: Tensor) -> np.ndarray:
-    """scipy takes a weight of 0 for no edge: it is given the rank of each distance instead."""
-    distance = squareform(pdist(points.double().numpy()))
-    upper = np.triu_indices(len(points), 1)
-    value, rank = np.unique(distance[upper], return_inverse=True)
-    weight = np.zeros_like(distance)
-    weight[upper] = rank + 1
-    return np.sort(value[minimum_spanning_tree(weight).data.astype(int) - 1])
-
-
 def by_kruskal(points: Tensor) -> set[tuple[int, int]]:
-    """The tree of the total order (squared distance, smaller row, larger row), for coordinates whose squares are exact."""
-    x = points.double()
-    pairs = sorted((float((x[i] - x[j]).square().sum()), i, j) for j in range(len(x)) for i in range(j))
-    component = list(range(len(x)))
-    tree = set()
-    for _, i, j in pairs:
-        if component[i] != component[j]:
-            tree.add((i, j))
-            component = [component[i] if c == component[j] else c for c in component]
-    return tree
+    """For coordinates whose squares are exact."""
+    return {(i, j) for _, i, j in kruskal(squares(points))}
 
 
 def as_set(edges: Tensor) -> set[tuple[int, int]]:
     return {(a, b) for a, b in edges.tolist()}
-
-
-def randn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def clusters(spread: float) -> Tensor:
@@ -91,7 +68,7 @@ CLOUDS = {
 def test_the_lengths_are_scipys(name: str) -> None:
     points = CLOUDS[name]
     scale = float(points.double().abs().max())
-    expected = by_scipy(points.double() / scale)
+    expected = scipy_lengths(points.double() / scale)
     for block in (37, None):
         for candidates in BOTH:
             edges = spanning_tree(points, block=block, candidates=candidates)
@@ -107,7 +84,7 @@ def test_few_points_have_a_tree_too(n: int, d: int) -> None:
     edges = spanning_tree(points)
     assert edges.shape == (max(n - 1, 0), 2)
     np.testing.assert_allclose(
-        lengths(points, edges), by_scipy(points) if n > 1 and d else np.zeros(max(n - 1, 0)), rtol=1e-6
+        lengths(points, edges), scipy_lengths(points) if n > 1 and d else np.zeros(max(n - 1, 0)), rtol=1e-6
     )
 
 
@@ -139,7 +116,7 @@ def test_near_duplicates_are_told_apart(
         randn(n, d, seed=seed).double() * 10**spread + randn(4, d, seed=seed + 1)[torch.arange(n) % 4] + 10**off
     ).float()
     edges = spanning_tree(points, block=block, candidates=candidates)
-    np.testing.assert_allclose(lengths(points, edges), by_scipy(points), rtol=1e-6)
+    np.testing.assert_allclose(lengths(points, edges), scipy_lengths(points), rtol=1e-6)
 
 
 @settings(deadline=None, max_examples=60)
@@ -216,7 +193,7 @@ def test_gaps_between_clusters_hide_nothing_inside_them(compiled: bool, monkeypa
     )  # and a few far out
     grown = grow(points, block=128, candidates=torch.float32)
     assert grown.measured < 40_000  # of 499,500 pairs; half of them lie in one cluster
-    np.testing.assert_allclose(lengths(points, grown.edges), by_scipy(points), rtol=1e-6)
+    np.testing.assert_allclose(lengths(points, grown.edges), scipy_lengths(points), rtol=1e-6)
 
 
 def test_points_that_are_there_already_cost_no_pairs() -> None:
@@ -251,7 +228,7 @@ def test_a_coarse_product_that_rules_nothing_out_is_given_up() -> None:
         patch.setattr(one_pass, "_candidates", lambda *_: torch.bfloat16)
         grown = grow(points, block=64)
     assert 0 < grown.coarse < 0.9
-    np.testing.assert_allclose(lengths(points, grown.edges), by_scipy(points), rtol=1e-6)
+    np.testing.assert_allclose(lengths(points, grown.edges), scipy_lengths(points), rtol=1e-6)
 
 
 def test_progress_ends_at_all_pairs() -> None:
@@ -301,7 +278,9 @@ def test_a_mode_that_rounds_factors_is_reckoned_with() -> None:
     try:
         for name in ("high", "medium"):
             torch.set_float32_matmul_precision(name)
-            np.testing.assert_allclose(lengths(points, spanning_tree(points, block=64)), by_scipy(points), rtol=1e-6)
+            np.testing.assert_allclose(
+                lengths(points, spanning_tree(points, block=64)), scipy_lengths(points), rtol=1e-6
+            )
     finally:
         torch.set_float32_matmul_precision(mode)
 
@@ -317,7 +296,7 @@ def test_a_mode_that_torch_does_not_tell_is_reckoned_with(precision: str) -> Non
         tree = spanning_tree(points, block=64)
     finally:
         matmul.fp32_precision = before
-    np.testing.assert_allclose(lengths(points, tree), by_scipy(points), rtol=1e-6)
+    np.testing.assert_allclose(lengths(points, tree), scipy_lengths(points), rtol=1e-6)
 
 
 @pytest.mark.slow
