@@ -21,14 +21,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 def examples(n: int = 96) -> list[dict[str, Any]]:
     random = torch.Generator().manual_seed(0)
-    return [
-        {
-            "input_ids": torch.randint(5 + 40 * (i % 2), V - 45 + 40 * (i % 2), (10,), generator=random),
-            "labels": i % 2,
-            "topic": i % 3,
-        }
-        for i in range(n)
-    ]
+    ranges = [(5 + 40 * (i % 2), V - 45 + 40 * (i % 2)) for i in range(n)]
+    ids = [torch.randint(*ends, (10,), generator=random) for ends in ranges]
+    return [{"input_ids": x, "labels": i % 2, "topic": i % 3} for i, x in enumerate(ids)]
 
 
 class Values:
@@ -117,14 +112,8 @@ def test_it_trains_tracks_evaluates_and_saves(tmp_path: Path) -> None:
 
 def test_a_column_of_classes_reaches_it_through_a_trainer(tmp_path: Path) -> None:
     values = Values()
-    trainer(
-        tmp_path,
-        classifier(dtype=torch.float32),
-        values,
-        steps=2,
-        per_device_train_batch_size=32,
-        more={"labels": "topic"},
-    ).train()
+    settings: dict[str, Any] = {"per_device_train_batch_size": 32, "more": {"labels": "topic"}}
+    trainer(tmp_path, classifier(dtype=torch.float32), values, steps=2, **settings).train()
     assert values.inner.last.classes.tolist() == [0, 1, 2]
 
 

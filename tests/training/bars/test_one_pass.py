@@ -83,9 +83,8 @@ def test_few_points_have_a_tree_too(n: int, d: int) -> None:
     points = randn(n, d)
     edges = spanning_tree(points)
     assert edges.shape == (max(n - 1, 0), 2)
-    np.testing.assert_allclose(
-        lengths(points, edges), scipy_lengths(points) if n > 1 and d else np.zeros(max(n - 1, 0)), rtol=1e-6
-    )
+    expected = scipy_lengths(points) if n > 1 and d else np.zeros(max(n - 1, 0))
+    np.testing.assert_allclose(lengths(points, edges), expected, rtol=1e-6)
 
 
 whole = st.integers(-3, 3)
@@ -99,36 +98,24 @@ def test_ties_go_by_rows(rows: list[list[int]], block: int | None, candidates: t
     assert as_set(spanning_tree(points, block=block, candidates=candidates)) == by_kruskal(points)
 
 
+SEEDS, FLOATS = st.integers(0, 10**6), st.sampled_from(BOTH)
+
+
 @settings(deadline=None, max_examples=25)
 @given(
-    st.integers(2, 60),
-    st.integers(1, 9),
-    st.integers(0, 10**6),
-    st.floats(-9, 3),
-    st.floats(0, 4),
-    st.sampled_from([1, 7, 16]),
-    st.sampled_from(BOTH),
+    st.integers(2, 60), st.integers(1, 9), SEEDS, st.floats(-9, 3), st.floats(0, 4), st.sampled_from([1, 7, 16]), FLOATS
 )
 def test_near_duplicates_are_told_apart(
     n: int, d: int, seed: int, spread: float, off: float, block: int, candidates: torch.dtype
 ) -> None:
-    points = (
-        randn(n, d, seed=seed).double() * 10**spread + randn(4, d, seed=seed + 1)[torch.arange(n) % 4] + 10**off
-    ).float()
+    near = randn(4, d, seed=seed + 1)[torch.arange(n) % 4] + 10**off
+    points = (randn(n, d, seed=seed).double() * 10**spread + near).float()
     edges = spanning_tree(points, block=block, candidates=candidates)
     np.testing.assert_allclose(lengths(points, edges), scipy_lengths(points), rtol=1e-6)
 
 
 @settings(deadline=None, max_examples=60)
-@given(
-    st.integers(2, 30),
-    st.integers(1, 300),
-    st.integers(0, 10**6),
-    st.floats(-6, 6),
-    st.floats(0, 5),
-    st.sampled_from(BOTH),
-    st.sampled_from(BOTH),
-)
+@given(st.integers(2, 30), st.integers(1, 300), SEEDS, st.floats(-6, 6), st.floats(0, 5), FLOATS, FLOATS)
 def test_the_product_never_rules_out_more_than_its_rounding_allows(
     n: int, d: int, seed: int, size: float, off: float, candidates: torch.dtype, rounded_to: torch.dtype
 ) -> None:
@@ -145,15 +132,11 @@ def test_the_product_never_rules_out_more_than_its_rounding_allows(
 
 def test_the_tree_is_the_same_for_every_block_thread_and_precision() -> None:
     points = torch.cat([randn(200, 40), clusters(0.01).repeat(1, 2)[:100, :40]])
-    threads = torch.get_num_threads()
     trees = []
-    try:
-        for number in (1, 2, 3):
-            torch.set_num_threads(number)
-            trees += [as_set(spanning_tree(points, block=b, candidates=c)) for b in (29, None) for c in (None, *BOTH)]
-            assert torch.get_num_threads() == number
-    finally:
-        torch.set_num_threads(threads)
+    for number in (1, 2, 3):
+        torch.set_num_threads(number)
+        trees += [as_set(spanning_tree(points, block=b, candidates=c)) for b in (29, None) for c in (None, *BOTH)]
+        assert torch.get_num_threads() == number
     assert all(tree == trees[0] for tree in trees)
 
 
@@ -188,9 +171,8 @@ def test_gaps_between_clusters_hide_nothing_inside_them(compiled: bool, monkeypa
     if not compiled:
         monkeypatch.setattr(light_edges, "kernels", lambda: None)
     which = torch.arange(1000) % 2
-    points = (
-        0.3 * randn(1000, 48) + randn(2, 48, seed=1)[which] + 50 * (torch.arange(1000) < 5)[:, None]
-    )  # and a few far out
+    far_out = 50 * (torch.arange(1000) < 5)[:, None]
+    points = 0.3 * randn(1000, 48) + randn(2, 48, seed=1)[which] + far_out
     grown = grow(points, block=128, candidates=torch.float32)
     assert grown.measured < 40_000  # of 499,500 pairs; half of them lie in one cluster
     np.testing.assert_allclose(lengths(points, grown.edges), scipy_lengths(points), rtol=1e-6)
@@ -241,35 +223,22 @@ def test_progress_ends_at_all_pairs() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_an_interrupt_ends_it(threads: int) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+def test_an_interrupt_ends_it_and_what_fails_in_a_worker_is_raised(threads: int, monkeypatch: Any) -> None:
+    def raised(error: type[BaseException]) -> Any:
+        def fail(*_: object) -> None:
+            raise error("no room")
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        spanning_tree(randn(500, 8), block=16)
-        running = threading.active_count()  # with the workers, which stay
-        with pytest.raises(KeyboardInterrupt):
-            spanning_tree(randn(500, 8), block=16, progress=interrupt)
-    finally:
-        torch.set_num_threads(before)
+        return fail
+
+    torch.set_num_threads(threads)  # which the fixture of all tests here puts back
+    spanning_tree(randn(500, 8), block=16)
+    running = threading.active_count()  # with the workers, which stay
+    with pytest.raises(KeyboardInterrupt):
+        spanning_tree(randn(500, 8), block=16, progress=raised(KeyboardInterrupt))
     assert threading.active_count() == running
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_what_fails_in_a_worker_is_raised(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise MemoryError("no room")
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    monkeypatch.setattr(one_pass, "light_edges", fail)
-    try:
-        with pytest.raises(MemoryError, match="no room"):
-            spanning_tree(randn(500, 8), block=16)
-    finally:
-        torch.set_num_threads(before)
+    monkeypatch.setattr(one_pass, "light_edges", raised(MemoryError))
+    with pytest.raises(MemoryError, match="no room"):
+        spanning_tree(randn(500, 8), block=16)
 
 
 def test_a_mode_that_rounds_factors_is_reckoned_with() -> None:
@@ -313,6 +282,5 @@ def test_thousands_of_points_as_a_dense_tree_has_them() -> None:
         new = int(best.argmin())
         total.append(float(best[new]))
     for candidates in (None, *BOTH):
-        np.testing.assert_allclose(
-            lengths(points, spanning_tree(points, candidates=candidates)), np.sort(total), rtol=1e-6
-        )
+        tree = spanning_tree(points, candidates=candidates)
+        np.testing.assert_allclose(lengths(points, tree), np.sort(total), rtol=1e-6)

@@ -12,13 +12,7 @@ from hypothesis import given, settings
 from tests.training.bars.hard_clouds import scipy_lengths
 from uncone.errors import InputError
 from uncone.training.bars import bars as bars_file
-from uncone.training.bars.bars import (
-    check_convention,
-    features_per_bar,
-    prominent_bars,
-    prominent_counts,
-    prominent_mask,
-)
+from uncone.training.bars.bars import features_per_bar, prominent_bars, prominent_counts, prominent_mask
 
 CONVENTIONS = ("official", "exclusive")
 
@@ -201,25 +195,6 @@ def test_the_bound_is_smooth_where_its_form_changes(gap: float) -> None:
     a = 1 - Decimal(gap)
     exact = a * (a - 1 - a.ln()) / (1 - a) ** 2
     assert bound(float(a)) == pytest.approx(float(exact), rel=1e-12)
-
-
-def test_what_is_refused() -> None:
-    bars = torch.ones(5)
-    with pytest.raises(InputError, match='expected convention "official" or "exclusive", got \'both\''):
-        check_convention("both")
-    with pytest.raises(InputError, match=r"expected lengths \(M,\) of floats, got \(1, 5\)"):
-        prominent_bars(bars[None])
-    with pytest.raises(InputError, match=r"got \(5,\) of torch.int64"):
-        prominent_bars(torch.arange(5))
-    for wrong in (-1.0, math.nan, math.inf):
-        with pytest.raises(InputError, match="expected finite lengths of at least 0"):
-            prominent_bars(torch.tensor([1.0, wrong, 2.0, 3.0]))
-    with pytest.raises(InputError, match="sum to 5, the number of lengths, got 4"):
-        prominent_counts(bars, torch.tensor([4]))
-    with pytest.raises(InputError, match="expected a width of 5 at least, got 4"):
-        prominent_counts(bars, torch.tensor([5]), width=4)
-    with pytest.raises(InputError, match=r"expected bars \(G,\) of integers"):
-        prominent_mask(bars, torch.tensor([5.0]))
 
 
 def test_no_gradient_is_asked_of_it() -> None:

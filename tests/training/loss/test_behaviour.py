@@ -176,19 +176,12 @@ class TestRefused:
                 linear_cross_entropy(**whole | change)
 
     def test_options(self) -> None:
-        wrong: list[dict[str, Any]] = [
-            {"reduction": "max"},
-            {"label_smoothing": 1.1},
-            {"z_loss": -1.0},
-            {"softcap": 0.0},
-        ]
-        wrong += [{"logit_scale": 0.0}, {"chunk": 0}, {"reduction": "sum", "num_items": 3}]
+        wrong: list[dict[str, Any]] = [{"reduction": "max"}, {"label_smoothing": 1.1}, {"z_loss": -1.0}]
+        wrong += [{"softcap": 0.0}, {"logit_scale": 0.0}, {"chunk": 0}, {"reduction": "sum", "num_items": 3}]
         wrong += [{"num_items": items} for items in (-1, math.nan, torch.tensor([3, 3]), torch.tensor(3j))]
         wrong += [{name: 10**400} for name in ("ignore_index", "chunk", "num_items")]
-        names, dtypes = (
-            ("label_smoothing", "z_loss", "softcap", "logit_scale"),
-            (torch.float64, torch.float32, torch.bfloat16),
-        )
+        names = ("label_smoothing", "z_loss", "softcap", "logit_scale")
+        dtypes = (torch.float64, torch.float32, torch.bfloat16)
         wrong += [{name: value} for name in names for value in (math.nan, 10**400, 1e300)]
         numbers = (-1.0, math.nan, math.inf)
         wrong += [{"num_items": torch.tensor(number, dtype=dtype)} for number in numbers for dtype in dtypes]

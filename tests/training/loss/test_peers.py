@@ -37,13 +37,9 @@ class Case:
     biased: bool
 
     def options(self, **more: Any) -> CrossEntropyOptions:
-        return CrossEntropyOptions(
-            ignore_index=self.ignore_index,
-            softcap=self.softcap,
-            label_smoothing=self.smoothing,
-            chunk=64 if self.size == "chunks" and more["backend"] != "wrap:cce" else None,
-            **more,
-        )
+        more["chunk"] = 64 if self.size == "chunks" and more["backend"] != "wrap:cce" else None
+        own = {"ignore_index": self.ignore_index, "softcap": self.softcap, "label_smoothing": self.smoothing}
+        return CrossEntropyOptions(**own, **more)
 
     @property
     def ignore_index(self) -> int | None:
@@ -62,12 +58,8 @@ class Case:
         return hidden, weight, bias, labels
 
 
-CASES = [
-    Case(*values)
-    for values in product(
-        SIZES, ("none", "usual", "negative", "positive"), (False, True), (None, 2.0), (0.0, 0.1, 1.0), (False, True)
-    )
-]
+IGNORED, BOTH = ("none", "usual", "negative", "positive"), (False, True)
+CASES = [Case(*values) for values in product(SIZES, IGNORED, BOTH, (None, 2.0), (0.0, 0.1, 1.0), BOTH)]
 
 
 def by_torch(h: Tensor, w: Tensor, b: Tensor | None, labels: Tensor, case: Case, reduction: str) -> Tensor:
@@ -118,11 +110,8 @@ def check(case: Case, backend: str, dtype: torch.dtype, reduction: str) -> None:
 def can(backend: str, case: Case) -> bool:
     """Whether the wrapped kernel has the case's options."""
     lacks = wrapped._LACKS.get(backend, ())
-    return not (
-        (case.softcap is not None and "softcap" in lacks)
-        or (case.smoothing and "label_smoothing" in lacks)
-        or (case.biased and backend == "wrap:cce")
-    )
+    lacking = (case.softcap is not None and "softcap" in lacks) or (case.smoothing and "label_smoothing" in lacks)
+    return not (lacking or (case.biased and backend == "wrap:cce"))
 
 
 @pytest.fixture
