@@ -154,20 +154,16 @@ class Attached(Attachment):
             got = f"got {len(flat)} at the head: leave logits_to_keep out in training"
             raise InputError(f"expected a hidden state for each of {len(labels)} labels, {got}")
         loss = gated_linear_cross_entropy(flat, weight, labels, gate=self.gate, bias=self._bias(), options=options)
-        self.nll = self._a_target(loss.detach(), targets)
+        items = 1 if self._items is None else torch.as_tensor(self._items, device=loss.device).reshape(())
+        counted = (targets != self._ignored).sum().clamp(min=1)
+        is_mean = options.reduction == "mean" and self._items is None
+        self.nll = loss.detach().clone() if is_mean else loss.detach().sum() * items / counted
         loss = loss.view(targets.shape) if options.reduction == "none" else loss
         if self._penalties:
             added = torch.stack([penalty(weight).to(loss.dtype) for penalty in self._penalties]).sum()
             self.penalty = added.detach().clone()
             loss = loss + added * self._part(targets)
         return loss
-
-    def _a_target(self, loss: Tensor, targets: Tensor) -> Tensor:
-        """The mean over these targets of their `loss`, as the options and the step divide it."""
-        if self.options.reduction == "mean" and self._items is None:
-            return loss.clone()
-        items = 1 if self._items is None else torch.as_tensor(self._items, device=loss.device).reshape(())
-        return loss.sum() * items / (targets != self._ignored).sum().clamp(min=1)
 
     def _part(self, targets: Tensor) -> Tensor | float:
         """These targets' part of the step, so that a penalty counts once over all micro-batches."""

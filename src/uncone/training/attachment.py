@@ -7,6 +7,8 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
+from operator import is_
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,11 +55,6 @@ class Forward:
                 inputs |= inputs.pop(name, {})
         return inputs
 
-    def in_place(self) -> bool:
-        """Whether the module calls this forward, wrapped or not: mixed precision of accelerate wraps it."""
-        forward: Any = self.module.__dict__.get("forward")
-        return forward is not None and inspect.unwrap(forward, stop=lambda f: f is self) is self
-
     def restore(self) -> None:
         """Give the module its own forward back, unless another took this one's place."""
         if self.module.__dict__.get("forward") is not self:
@@ -100,6 +97,11 @@ class Attachment:
 
     model: Any
     gate: Any = None
+    step: Callable[[], None]
+    _needs_steps: Callable[[], bool]  # whether a step that is not closed changes anything
+    _trained: Callable[[], Iterator[Any]]  # parameters of which an optimiser that steps for this attachment holds one
+    _begin: Callable[[Any, int, Any], None]  # a Trainer with these arguments and data begins after so many steps
+    _status: Callable[[], dict[str, int | float]]  # numbers for a Trainer's logs, by their names there
 
     def __init__(self) -> None:
         self.active = True  # False once detached: something else may still call the forwards
@@ -116,16 +118,13 @@ class Attachment:
         self._forwards.append(Forward(module, self, run))
         return self._forwards[-1]
 
-    def step(self) -> None:
-        """Close an optimiser step. Call it once after each `optimizer.step()`."""
-        raise NotImplementedError
-
     def check(self) -> None:
         """Raises UnsupportedModel if detached, or if something else took the place of the forwards."""
         if not self.active:
             raise UnsupportedModel("expected an attached model, got one that was detached: attach again")
         for forward in self._forwards:
-            if not forward.in_place():
+            called: Any = forward.module.__dict__.get("forward")  # mixed precision of accelerate wraps it
+            if called is None or inspect.unwrap(called, stop=partial(is_, forward)) is not forward:
                 got = "got another: something patched it since (use_liger_kernel?); attach last"
                 raise UnsupportedModel(f"expected the attached forward of {type(forward.module).__name__}, {got}")
 
@@ -172,14 +171,6 @@ class Attachment:
         gradients = (p.grad for p in self.model.parameters() if p.grad is not None)
         here = (g.to_local() if hasattr(g, "to_local") else g for g in gradients)
         return 0 < sum(float(g.norm()) for g in here) < math.inf
-
-    def _needs_steps(self) -> bool:
-        """Whether a step that is not closed changes anything."""
-        raise NotImplementedError
-
-    def _trained(self) -> Iterator[Any]:
-        """Parameters of which an optimiser that steps for this attachment holds one at least."""
-        raise NotImplementedError
 
     def _optimizer_stepped(self, optimizer: Any) -> None:
         """Note an optimiser's step; another model's, or micro-batches before a step, are not late."""
@@ -260,14 +251,6 @@ class Attachment:
         if args.n_gpu > 1:
             got = f"got {args.n_gpu}: DataParallel copies models; use torchrun"
             raise UnsupportedModel(f"expected one device a process, {got}")
-
-    def _begin(self, args: Any, step: int, loader: Any) -> None:
-        """A Trainer begins after `step` optimiser steps."""
-        raise NotImplementedError
-
-    def _status(self) -> dict[str, int | float]:
-        """Numbers for a Trainer's logs, by their names there."""
-        raise NotImplementedError
 
 
 def _call_first(callback: Any) -> None:

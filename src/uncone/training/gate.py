@@ -33,14 +33,12 @@ class GateStatus:
     rare_ids: int
     rare_share: float  # of the ids that can be rare or not: all but padding rows
     rare_mass: float  # share of the counted targets that are rare
+    # share of the gradient by the logits that the gate held back, sum |(1 - G) delta| / sum |delta|; None unless a loss
+    # reported it
     gated_share: float | None
-    """Share of the gradient by the logits that the gate held back; None unless a loss reported it.
-
-        sum |(1 - G) delta| / sum |delta|
-    """
     counted_steps: float  # steps that the counts stand for: from 0 up to the window; with `memory="average"` faded ones
+    # over the rare ids, how much of the push by targets that are not rare passes; None without rare ids
     mean_g1: float | None
-    """Over the rare ids, how much of the push by targets that are not rare passes; None without rare ids."""
     mean_g2: float | None  # the same of the push by rare targets
 
 
@@ -110,15 +108,13 @@ class RareTokenGate:
         self.vocab_size, self.ignore_index = positive("vocab_size", vocab_size), ignore_index
         if ignore_index is not None:
             whole_number(ignore_index, "ignore_index", -(2**63), 2**63 - 1)
-        self._settings = {
+        self._settings: dict[str, Any] = {
             "vocab_size": vocab_size,
             "window": window,
             "memory": memory if counts is None else "counts",
-            "start_step": start_step,
-            "ignore_index": ignore_index,
-            "n_tokens": n_tokens,
-            **asdict(self._rule),
         }
+        self._settings |= {"start_step": start_step, "ignore_index": ignore_index, "n_tokens": n_tokens}
+        self._settings |= asdict(self._rule)
         self._new_counts = partial(memory_of, memory, vocab_size, window, counts, self._rule)
         self._counts = self._new_counts()
         self._static, self._by_epoch = counts is not None, window == "epoch"
@@ -160,10 +156,9 @@ class RareTokenGate:
             got = f"got {int(wrong[0])}: make the gate for this vocabulary"
             raise InputError(f"expected labels from 0 to {self._n_tokens - 1}{ignored}, {got}")
         counts = torch.bincount(labels, minlength=self.vocab_size)
-        if self._rule.mode == "official":
+        if self.counts_first:
             counts, self._gates = self._summed(counts), None
-        if self._current.device != counts.device:
-            self._current = self._current.to(counts.device)
+        self._current = self._current.to(counts.device)
         self._current += counts
 
     def step(self) -> None:
@@ -173,7 +168,7 @@ class RareTokenGate:
             InputError: the first steps after a resume have another number of targets, and `on_batch_change` is
                 "refuse".
         """
-        counts = (self._current if self._rule.mode == "official" else self._summed(self._current)).cpu()
+        counts = (self._current if self.counts_first else self._summed(self._current)).cpu()
         if not self._static:
             self._batch.check(int(counts.sum()), rescale=self._rescale, factor=BATCH_FACTOR)
         self._counts.push(counts)
@@ -229,12 +224,10 @@ class RareTokenGate:
     def status(self) -> GateStatus:
         """Size and mass of the rare set now, and what was gated in the last step."""
         (rare, g1, g2), counts = self.gates(), self._counts.total
-        total = float(counts.sum())
+        total, size = float(counts.sum()), int(rare.sum())
         mass = float(counts[rare].sum()) / total if total > 0 else 0.0
-        size = int(rare.sum())
         means = [float(g[rare].mean()) if size else None for g in (g1, g2)]
-        share = size / self._n_tokens
-        return GateStatus(self._step, size, share, mass, self._gated_share, self._counts.steps, *means)
+        return GateStatus(self._step, size, size / self._n_tokens, mass, self._gated_share, self._counts.steps, *means)
 
     @property
     def memory_bytes(self) -> int:
@@ -299,9 +292,9 @@ class RareTokenGate:
 
     def _freeze(self) -> None:
         counts, steps = self._counts.total, self._counts.steps
-        if self._rule.mode == "official" and isinstance(self._counts, ExactWindow):
+        if self.counts_first and isinstance(self._counts, ExactWindow):
             counts, steps = self._counts.with_unfinished(self._current.cpu())
-        counted = self._step - self._begun + (self._rule.mode == "official")
+        counted = self._step - self._begun + self.counts_first
         if not self._static and counted < self._start:
             steps = 0.0
         self._gates = self._rule.gates(counts, steps, self._can_be_rare, self._batch.per_step)

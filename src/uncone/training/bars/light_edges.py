@@ -219,19 +219,11 @@ def light_edges(
         return _by_torch(product, rows, columns, points, order, forest)
     most = product.numel()
     ends, squared = np.empty((most, 2), np.int32), np.empty(most)  # pages that nobody writes to cost nothing
-    count, measured = loops.light_edges(
-        product.float().numpy(),
-        (rows.first, rows.squares.numpy(), rows.moved.numpy()),
-        (columns.first, columns.squares.numpy(), columns.moved.numpy()),
-        (np.float32(rows.product_error), np.float32(rows.absolute_error)),
-        (forest.reach, forest.part, forest.within),
-        points.numpy(),
-        order.numpy(),
-        scale,
-        (forest.ends, forest.squared, forest.rank, forest.parent),
-        ends,
-        squared,
-    )
+    sides = [(side.first, side.squares.numpy(), side.moved.numpy()) for side in (rows, columns)]
+    errors = np.float32(rows.product_error), np.float32(rows.absolute_error)
+    bounds, tree = (forest.reach, forest.part, forest.within), (forest.ends, forest.squared, forest.rank, forest.parent)
+    cloud = points.numpy(), order.numpy(), scale
+    count, measured = loops.light_edges(product.float().numpy(), *sides, errors, bounds, *cloud, tree, ends, squared)
     return ends[:count].copy(), squared[:count].copy(), measured
 
 
@@ -239,11 +231,8 @@ def _by_torch(product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, 
     tree_ends, tree_squared, rank, parent, reach, part, within = forest.tensors
     value, (r, c) = product.float(), product.shape
     down, across = slice(rows.first, rows.first + r), slice(columns.first, columns.first + c)
-    longest = torch.where(
-        part[down, None] == part[across],
-        torch.maximum(within[down, None], within[across]),
-        torch.maximum(reach[down, None], reach[across]),
-    )
+    inside, between = (torch.maximum(far[down, None], far[across]) for far in (within, reach))
+    longest = torch.where(part[down, None] == part[across], inside, between)
     longest += rows.moved[:, None] + columns.moved
     excess = (rows.squares[:, None] + columns.squares).sub_(value, alpha=2)
     excess.sub_(value.abs(), alpha=rows.product_error).sub_(longest.square_())

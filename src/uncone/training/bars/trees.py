@@ -61,8 +61,8 @@ def shortest_first(clouds: Clouds, progress: Progress | None = None) -> tuple[Te
         boruvka.place(clouds, [cloud], rows[tree][None], None, edges, measured)
     left = [c for c in left if c not in set(large)]
     if how == "compiled" and loops is None:
-        how = "pip install 'uncone[topology]'"
-        raise InputError(f"expected numba for the compiled algorithm, found none that works: {how}")
+        install = "pip install 'uncone[topology]'"
+        raise InputError(f"expected numba for the compiled algorithm, found none that works: {install}")
     if how in (None, "compiled") and on_cpu and loops is not None:
         left = _by_prim(loops, clouds, left, edges, measured)
     boruvka.spanning_trees(clouds, left, edges, measured, exact=on_cpu)
