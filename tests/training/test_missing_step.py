@@ -35,9 +35,9 @@ OPTIMIZERS = {
 }
 
 
-def started() -> tuple[Any, Any]:
+def started() -> tuple[Any, Any, Any]:
     model = gpt2(dtype=torch.float32)
-    return model, torch.optim.AdamW(model.parameters())
+    return model, torch.optim.AdamW(model.parameters()), uncone.attach(model, gate=RareTokenGate(V))
 
 
 def missed(steps: int, of: int) -> str:
@@ -65,8 +65,7 @@ def test_a_forgotten_step_is_said_once_in_training_and_once_at_the_end(name: str
 
 
 def test_it_is_said_at_the_second_forward_pass_and_no_earlier() -> None:
-    model, optimizer = started()
-    attached = uncone.attach(model, gate=RareTokenGate(V))
+    model, optimizer, attached = started()
     train(model, optimizer, 1)
     model.eval()
     model(**batch())
@@ -81,15 +80,14 @@ def test_it_is_said_at_the_second_forward_pass_and_no_earlier() -> None:
 
 
 @pytest.mark.parametrize("micro_batches", [1, 4])
-def test_steps_that_are_closed_are_no_case(micro_batches: int) -> None:
-    model, optimizer = started()
-    with uncone.attach(model, gate=RareTokenGate(V)) as attached:
+def test_steps_that_are_closed_after_or_before_the_optimisers_and_a_loss_left_over_are_no_case(
+    micro_batches: int,
+) -> None:
+    model, optimizer, attached = started()
+    with attached:
         train(model, optimizer, 3, after=attached.step, micro_batches=micro_batches)
-
-
-def test_a_step_that_is_closed_before_the_optimisers_and_a_loss_left_over_are_no_case() -> None:
-    model, optimizer = started()
-    with uncone.attach(model, gate=RareTokenGate(V)) as attached:
+    model, optimizer, attached = started()
+    with attached:
         for seed in range(3):
             model(**batch(seed)).loss.backward()
             attached.step()
@@ -98,8 +96,7 @@ def test_a_step_that_is_closed_before_the_optimisers_and_a_loss_left_over_are_no
 
 
 def test_a_step_that_is_skipped_later_is_said() -> None:
-    model, optimizer = started()
-    attached = uncone.attach(model, gate=RareTokenGate(V))
+    model, optimizer, attached = started()
     train(model, optimizer, 2, after=attached.step)
     train(model, optimizer, 1)
     with pytest.warns(StepWarning, match=AGAIN):
@@ -114,8 +111,7 @@ def test_steps_that_nothing_of_ours_follows_are_said_when_python_exits(monkeypat
     at_exit: list[Any] = []
     monkeypatch.setattr(atexit, "register", lambda call: at_exit.append(call) or call)
     monkeypatch.setattr(atexit, "unregister", at_exit.remove)
-    model, optimizer = started()
-    attached = uncone.attach(model, gate=RareTokenGate(V))
+    model, optimizer, attached = started()
     train(model, optimizer, 1)
     (said_at_exit,) = at_exit
     with pytest.warns(StepWarning, match=missed(1, 1)):
@@ -152,8 +148,8 @@ def train_too_often(model: Any, optimizer: Any, attached: Any, steps: int, *, mi
 @pytest.mark.parametrize("micro_batches", [2, 4])
 @pytest.mark.parametrize("before", [0, 1])
 def test_a_step_after_each_micro_batch_is_said_once_at_the_users_line(micro_batches: int, before: int) -> None:
-    model, optimizer = started()
-    with uncone.attach(model, gate=RareTokenGate(V)) as attached:
+    model, optimizer, attached = started()
+    with attached:
         train(model, optimizer, before, after=attached.step)
         with pytest.warns(StepWarning) as said:
             train_too_often(model, optimizer, attached, 4, micro_batches=micro_batches)
@@ -208,8 +204,8 @@ def test_steps_that_a_scaler_skips_are_no_case(closes: str, to_none: bool) -> No
 
 
 def test_a_step_that_is_left_out_now_and_then_is_no_case() -> None:
-    model, optimizer = started()
-    with uncone.attach(model, gate=RareTokenGate(V)) as attached:
+    model, optimizer, attached = started()
+    with attached:
         for step in range(12):
             model(**batch(step)).loss.backward()
             if step not in (4, 9):  # a norm that is too large, for instance

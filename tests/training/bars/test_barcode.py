@@ -197,16 +197,6 @@ def test_autocast_and_coarse_products_change_nothing(algorithm: Algorithm) -> No
     assert torch.equal(found.lengths, expected.lengths)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("scale", [2.0**-110, 2.0**-70, 2.0**-20, 2.0**60, 2.0**110])
-def test_scaled_clouds_have_scaled_bars(algorithm: Algorithm, scale: float) -> None:
-    for n in (40, 230):
-        x = points(n, 24)
-        found, expected = by(algorithm, x * scale), by(algorithm, x)
-        assert torch.equal(found.edges, expected.edges)
-        torch.testing.assert_close(found.lengths, expected.lengths * scale, rtol=1e-6, atol=0)
-
-
 @given(st.integers(2, 40), st.integers(1, 30), st.floats(1e-6, 1), st.integers(0, 10**6))
 @settings(deadline=None, max_examples=20)
 def test_bars_move_no_further_than_distances(n: int, d: int, noise: float, seed: int) -> None:

@@ -140,26 +140,7 @@ def test_the_benchmark_for_a_gpu_runs() -> None:
     assert len(table) == 14
 
 
-def test_ignored_targets_only() -> None:
-    hidden, weight, bias, labels = problem()
-    for reduction in ("mean", "none"):
-        nothing = torch.full_like(labels, -100)
-        value, found = of_loss(hidden, weight, nothing, bias, backend="wrap:torch", reduction=reduction)
-        assert not value.any()
-        assert not any(g.any() for g in found)
-
-
 class TestRefused:
-    def test_a_second_backward_pass(self) -> None:
-        hidden, weight, _, labels = problem()
-        h = hidden.requires_grad_()
-        loss = linear_cross_entropy(h, weight, labels, options=TORCH)
-        loss.backward(retain_graph=True)
-        with pytest.raises(RuntimeError, match=r"given out already.*instead of retain_graph=True"):
-            loss.backward()
-        with pytest.raises(RuntimeError, match="create_graph=True would take them for constants"):
-            torch.autograd.grad(linear_cross_entropy(h, weight, labels, options=TORCH), h, create_graph=True)
-
     @pytest.mark.parametrize(
         ("options", "message"),
         [

@@ -128,15 +128,16 @@ def test_without_gradients_none_are_computed(monkeypatch: pytest.MonkeyPatch) ->
         assert bool(linear_cross_entropy(h, w, labels) > 0)
 
 
-def test_gradients_are_given_out_once() -> None:
+@pytest.mark.parametrize("backend", ["chunk", "wrap:torch"])
+def test_gradients_are_given_out_once(backend: str) -> None:
     hidden, weight, _, labels = problem()
-    h = hidden.clone().requires_grad_()
-    loss = linear_cross_entropy(h, weight, labels)
+    h, options = hidden.clone().requires_grad_(), CrossEntropyOptions(backend=backend)
+    loss = linear_cross_entropy(h, weight, labels, options=options)
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match=r"given out already.*instead of retain_graph=True"):
         loss.backward()
     with pytest.raises(RuntimeError, match="create_graph=True would take them for constants"):
-        torch.autograd.grad(linear_cross_entropy(h, weight, labels), h, create_graph=True)
+        torch.autograd.grad(linear_cross_entropy(h, weight, labels, options=options), h, create_graph=True)
 
 
 def test_a_weight_of_targets_reaches_every_gradient() -> None:
