@@ -200,10 +200,9 @@ class Attached(Attachment):
         try:
             outputs = self._on_model.original(**inputs)
             if self._loss is None:
-                raise UnsupportedModel(
-                    "expected the model to use the head that was attached to, got no call of it: was it "
-                    "replaced since (a copy in modules_to_save, resized embeddings)? Attach after that"
-                )
+                got = "got no call of it"
+                how = "was it replaced since (a copy in modules_to_save, resized embeddings)? Attach after that"
+                raise UnsupportedModel(f"expected the model to use the head that was attached to, {got}: {how}")
             _refuse_more_losses(outputs)
             loss = self._loss
         finally:
@@ -240,10 +239,9 @@ def _refuse_more_losses(outputs: Any) -> None:
     """Raise where the model computed another loss, which its own sum would hold and this one does not."""
     named = () if isinstance(outputs, tuple) else outputs.items()
     if more := [name for name, value in named if "loss" in name and name != "loss" and value is not None]:
-        raise UnsupportedModel(
-            f"expected the cross-entropy as the only loss, got {', '.join(more)} besides, which would be "
-            "lost: turn it off (for instance output_router_logits=False), or add it yourself as a penalty"
-        )
+        got = f"got {', '.join(more)} besides, which would be lost"
+        how = "turn it off (for instance output_router_logits=False), or add it yourself as a penalty"
+        raise UnsupportedModel(f"expected the cross-entropy as the only loss, {got}: {how}")
 
 
 def _check_options(options: CrossEntropyOptions, penalties: tuple[Penalty, ...]) -> None:
@@ -284,11 +282,8 @@ def _resume(gate: Any, args: Any, step: int, *, fresh: bool) -> None:
         gate.load(states[0])
     elif fresh and gate.status.step == 0:
         tell(gate, "begin_at", step)
-        warnings.warn(
-            f"the checkpoint of step {step} was written without a gate ({own.name}/{STATE} is not there): the gate "
-            "begins at this step, with counts of its own from here on",
-            stacklevel=2,
-        )
+        said = f"the checkpoint of step {step} was written without a gate ({own.name}/{STATE} is not there): the gate "
+        warnings.warn(f"{said}begins at this step, with counts of its own from here on", stacklevel=2)
         return
     if (at := gate.status.step) != step:
         raise InputError(

@@ -189,10 +189,8 @@ class AttachedStates(Attachment):
             outputs = run(**inputs)
             self._keep(outputs[0], inputs)
             return outputs
-        asked, named = (
-            getattr(self.base.config, name) if inputs.get(name) is None else inputs[name]
-            for name in ("output_hidden_states", "return_dict")
-        )
+        config, names = self.base.config, ("output_hidden_states", "return_dict")
+        asked, named = (getattr(config, name) if inputs.get(name) is None else inputs[name] for name in names)
         outputs = run(**inputs | {"output_hidden_states": True, "return_dict": True})
         self._keep(outputs.hidden_states[self._layer], inputs)
         if not asked:
@@ -272,10 +270,9 @@ def _base(top: Any) -> Any:
         how = "of a SentenceTransformer pass its [0].auto_model; else call the penalty in your own loop"
         raise UnsupportedModel(f"expected a transformers model, got {type(top).__name__}: {how}")
     if is_seq2seq(top) and {"encoder", "decoder"} <= {name for name, _ in top.base_model.named_children()}:
-        raise UnsupportedModel(
-            f"expected a model of one stack, got {type(top).__name__} with an encoder and a decoder: pass "
-            "its get_encoder(), and call penalty() in your loop"
-        )
+        got = f"got {type(top).__name__} with an encoder and a decoder"
+        how = "pass its get_encoder(), and call penalty() in your loop"
+        raise UnsupportedModel(f"expected a model of one stack, {got}: {how}")
     return top.base_model
 
 

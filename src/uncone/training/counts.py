@@ -136,12 +136,10 @@ class ExactWindow:
 
     def state(self) -> State:
         empty = torch.empty(0, dtype=torch.int32)
-        return {
-            "ids": torch.cat([empty, *(ids for ids, _ in self._held)]),
-            "counts": torch.cat([empty.long(), *(counts for _, counts in self._held)]),
-            "lengths": torch.tensor([len(ids) for ids, _ in self._held], dtype=torch.int64),
-            "window": torch.tensor(-1 if self._window is None else self._window),
-        }
+        ids, counts = zip((empty, empty.long()), *self._held, strict=True)
+        lengths = torch.tensor([len(of_step) for of_step in ids[1:]], dtype=torch.int64)
+        window = torch.tensor(-1 if self._window is None else self._window)
+        return {"ids": torch.cat(ids), "counts": torch.cat(counts), "lengths": lengths, "window": window}
 
     def load(self, state: State) -> None:
         lengths: list[int] = state["lengths"].tolist()

@@ -108,11 +108,8 @@ class RareTokenGate:
         self.vocab_size, self.ignore_index = positive("vocab_size", vocab_size), ignore_index
         if ignore_index is not None:
             whole_number(ignore_index, "ignore_index", -(2**63), 2**63 - 1)
-        self._settings: dict[str, Any] = {
-            "vocab_size": vocab_size,
-            "window": window,
-            "memory": memory if counts is None else "counts",
-        }
+        kept = memory if counts is None else "counts"
+        self._settings: dict[str, Any] = {"vocab_size": vocab_size, "window": window, "memory": kept}
         self._settings |= {"start_step": start_step, "ignore_index": ignore_index, "n_tokens": n_tokens}
         self._settings |= asdict(self._rule)
         self._new_counts = partial(memory_of, memory, vocab_size, window, counts, self._rule)

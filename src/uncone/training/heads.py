@@ -77,9 +77,8 @@ def refuse_sharded(head: torch.nn.Linear, reduction: str) -> None:
     if reduction == "none" and any(kind.__name__ == "FSDPModule" for kind in type(head).__mro__):
         why = "its gradients are computed in the backward pass, when the head's rows are given back"
         how = "leave the head in the root's group (fully_shard the model only)"
-        raise UnsupportedModel(
-            f"expected reduction 'mean' with a head that is sharded by itself, got 'none': {why}; {how}"
-        )
+        got = f"got 'none': {why}; {how}"
+        raise UnsupportedModel(f"expected reduction 'mean' with a head that is sharded by itself, {got}")
 
 
 def probe(model: Any, head: torch.nn.Linear) -> maps.HeadMap:

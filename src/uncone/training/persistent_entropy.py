@@ -98,9 +98,8 @@ class PersistentEntropy:
             if self.select:
                 kept = prominent_mask(lengths, bars.bars, convention=self.convention, width=largest - 1)
             entropy = persistent_entropy(torch.where(kept, bars.lengths, 0), bars.bars)
-            self.last = EntropyStatus(
-                bars.labels, entropy.detach(), _sums(kept.long(), bars), bars.bars, bars.zero, left_out
-            )
+            found = bars.labels, entropy.detach(), _sums(kept.long(), bars)
+            self.last = EntropyStatus(*found, bars.bars, bars.zero, left_out)
             loss = -self.weight * entropy.sum()
             if self.length_weight:
                 others = ~kept & (lengths > 0)  # bars of length 0 count for nothing

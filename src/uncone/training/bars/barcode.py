@@ -140,7 +140,6 @@ def check_rows(finite: Tensor) -> None:
     """Refuses points of which not all rows are `finite` (N,), by the first that is not."""
     if not bool(finite.all()):
         first, count = int((~finite).nonzero()[0]), int((~finite).sum())
-        raise InputError(
-            f"expected finite points, got NaN or infinity in row {first} ({count} of {len(finite)} rows): "
-            "look for what made them before taking a barcode"
-        )
+        got = f"got NaN or infinity in row {first} ({count} of {len(finite)} rows)"
+        how = "look for what made them before taking a barcode"
+        raise InputError(f"expected finite points, {got}: {how}")

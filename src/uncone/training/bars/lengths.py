@@ -21,11 +21,8 @@ def kernels() -> Any | None:
     except ImportError:
         return None
     except Exception as problem:  # a numba that does not fit its numpy or LLVM fails in many ways
-        warnings.warn(
-            f"numba is installed but fails: spanning trees are slower: {type(problem).__name__}: {problem}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        said = f"numba is installed but fails: spanning trees are slower: {type(problem).__name__}: {problem}"
+        warnings.warn(said, RuntimeWarning, stacklevel=2)
         return None
 
 

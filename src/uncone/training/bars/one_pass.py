@@ -237,11 +237,9 @@ def _candidates(points: Tensor, m: int) -> torch.dtype:
 @cache
 def _bfloat16_pays() -> bool:
     """Whether this machine multiplies bfloat16 faster: measured once, as no flag says it; trees stay."""
-    coarse, plain = (
-        min(timeit.repeat(partial(torch.mm, factors, factors.T), number=1, repeat=4))
-        for factors in (torch.ones(512, 768, dtype=torch.bfloat16), torch.ones(512, 768))
-    )
-    return coarse < _PAYS * plain
+    plain = torch.ones(512, 768)
+    times = [min(timeit.repeat(partial(torch.mm, x, x.T), number=1, repeat=4)) for x in (plain.bfloat16(), plain)]
+    return times[0] < _PAYS * times[1]
 
 
 def without_repeats(points: Tensor) -> tuple[Tensor, Tensor]:

@@ -100,10 +100,9 @@ def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) 
         if not isinstance(given, Tensor) and not (name == "bias" and given is None):
             raise InputError(f"expected a tensor for {name}, got {shown(given)}: use torch.as_tensor")
     if weight.ndim != 2 or hidden.ndim < 2 or hidden.shape[-1] != weight.shape[1]:
-        raise InputError(
-            f"expected hidden of shape (..., D) and weight of shape (V, D), got {tuple(hidden.shape)} and "
-            f"{tuple(weight.shape)}: give the states that the head reads and the head's own rows"
-        )
+        got = f"got {tuple(hidden.shape)} and {tuple(weight.shape)}"
+        how = "give the states that the head reads and the head's own rows"
+        raise InputError(f"expected hidden of shape (..., D) and weight of shape (V, D), {got}: {how}")
     if labels.shape != hidden.shape[:-1]:
         got = f"got {tuple(labels.shape)}: align them first (nothing is shifted here)"
         raise InputError(f"expected labels of shape {tuple(hidden.shape[:-1])}, one a hidden state, {got}")

@@ -37,7 +37,7 @@ class CrossEntropyOptions:
     chunk: int | None = None  # targets whose logits are held at once; by default what fits a bounded buffer
     backend: str = "chunk"  # "chunk", "triton", or another package's kernel, "wrap:liger", "wrap:cce" or "wrap:torch"
     group: ProcessGroup | None = (
-        None  # ranks that a head is cut over by rows: see docs, "A vocabulary over several ranks"
+        None  # that a head is cut over by rows: see "A vocabulary over several ranks" in the docs
     )
 
     def __post_init__(self) -> None:

@@ -121,10 +121,9 @@ def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
     """The gates on `device`: the rare ids of the whole vocabulary, the factors of this rank's rows."""
     rare, g1, g2 = gates = gate.gates()
     if any(tensor.shape != (shard.total,) for tensor in gates):
-        raise InputError(
-            f"expected gates for the head's {shard.total} ids, got shapes {tuple(rare.shape)}, "
-            f"{tuple(g1.shape)} and {tuple(g2.shape)}: make the gate for this vocabulary"
-        )
+        got = f"got shapes {tuple(rare.shape)}, {tuple(g1.shape)} and {tuple(g2.shape)}"
+        how = "make the gate for this vocabulary"
+        raise InputError(f"expected gates for the head's {shard.total} ids, {got}: {how}")
     if rare.dtype != torch.bool:
         raise InputError(f"expected a bool tensor of rare ids, got {rare.dtype}: compare it with 0 first")
     for name, factors in (("g1", g1), ("g2", g2)):
@@ -166,9 +165,8 @@ class GatedShare:
 
     def sums(self) -> tuple[Tensor, Tensor]:
         """(held back, all), float64 scalars."""
-        held_back, total = self._shard.sum(
-            torch.stack([(self._held_back * self._columns).sum(), self._columns.sum() + self._of_targets])
-        )
+        both = [(self._held_back * self._columns).sum(), self._columns.sum() + self._of_targets]
+        held_back, total = self._shard.sum(torch.stack(both))
         return held_back, total
 
 
