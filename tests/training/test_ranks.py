@@ -73,12 +73,10 @@ def _models_on_ranks(name: str, rank: int) -> dict[str, Any]:
     model = build(name)
     found = {f"ddp {name}": trained(torch.nn.parallel.DistributedDataParallel(model), model, mine, gate=_gate())}
     # DDP finds a parameter without a gradient only at its first forward: attach comes after it here, and before it below.
-    model = build(name)
-    gate = _gate()
+    model, gate = build(name), _gate()
     attached = uncone.attach(model, gate=gate)
-    found[f"ddp attached first {name}"] = trained(
-        torch.nn.parallel.DistributedDataParallel(model), model, mine, gate=gate, attached=attached
-    )
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    found[f"ddp attached first {name}"] = trained(ddp, model, mine, gate=gate, attached=attached)
     mesh = torch.distributed.init_device_mesh("cpu", (2,))
     for order in ("before", "after"):
         model, gate = build(name), _gate()
