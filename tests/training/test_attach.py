@@ -422,6 +422,14 @@ def test_known_maps_are_measured_under_any_name() -> None:
     assert torch.allclose(found.bias, bias, atol=1e-4)
 
 
+def test_a_scaled_bias_of_the_heads_own_is_in_the_loss() -> None:
+    strange = Strange(lambda z: -0.3 * z)
+    strange.inner.lm_head.bias = torch.nn.Parameter(torch.randn(V, generator=torch.Generator().manual_seed(0)))
+    loss = float(strange(**batch()).loss)
+    with uncone.attach(strange):
+        assert float(strange(**batch()).loss) == pytest.approx(loss, rel=1e-4)
+
+
 def test_a_parameter_behind_the_head_is_refused() -> None:
     strange = Strange(None)
     strange.scale = torch.nn.Parameter(torch.ones(V))

