@@ -21,20 +21,21 @@ def coarse() -> Iterator[None]:
 @pytest.mark.usefixtures("coarse")
 def test_the_last_of_two_puts_back_what_the_first_found() -> None:
     """As two threads enter and leave it: the first to enter is the first to leave."""
-    first, second = ExitStack(), ExitStack()
+    first, second, before = ExitStack(), ExitStack(), _precision()
     for stack in (first, second):
         stack.enter_context(full_precision())
     first.close()
     assert _precision() in ("ieee", "highest")
     second.close()
-    assert torch.get_float32_matmul_precision() == "medium"
+    assert (_precision(), torch.get_float32_matmul_precision()) == (before, "medium")
 
 
 @pytest.mark.usefixtures("coarse")
 def test_an_error_inside_puts_it_back() -> None:
+    before = _precision()
     with pytest.raises(KeyError), full_precision():
         raise KeyError
-    assert torch.get_float32_matmul_precision() == "medium"
+    assert (_precision(), torch.get_float32_matmul_precision()) == (before, "medium")
 
 
 def _precision() -> str:
