@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from .models import ARCHITECTURES, V, without_dropout
+from .models import CONFIGS, V, without_dropout
 
 Tensor = torch.Tensor
 CLASSIFIERS = {
@@ -19,13 +19,11 @@ def classifier(kind: str = "BertFor", *, dtype: torch.dtype = torch.float64, **c
     """In training mode without dropout, two classes."""
     import transformers
 
-    kind_of_config, options = ARCHITECTURES[CLASSIFIERS[kind]]
-    options = {"pad_token_id": 0, "num_labels": 2} | options | config
+    cls = getattr(transformers, f"{kind}SequenceClassification")
+    options = {"pad_token_id": 0, "num_labels": 2} | CONFIGS[CLASSIFIERS[kind]] | config
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = getattr(transformers, f"{kind}SequenceClassification")(
-            getattr(transformers, kind_of_config)(**options)
-        ).to(dtype)
+        model = cls(cls.config_class(**options)).to(dtype)
     without_dropout(model)
     return model.train()
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from uncone import InputError
 from uncone.training.cloud import anisotropy_scores
 
+from ..matrices import gaussian
+
 Tensor = torch.Tensor
 
 
@@ -110,10 +112,7 @@ def test_the_unit_of_the_points_changes_nothing(scale: float) -> None:
 
 
 def test_classes_that_are_small_beside_the_gap_between_them_have_scores() -> None:
-    x, far = (
-        torch.randn(20, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
-        torch.ones(1, 4).double(),
-    )
+    x, far = gaussian(20, 4, dtype=torch.float64), torch.ones(1, 4).double()
     alone = anisotropy_scores(x, torch.zeros(20, dtype=torch.int64)).within_class
     found = anisotropy_scores(torch.cat([x * 1e-180, far]), torch.arange(21) // 20).within_class
     assert found == pytest.approx(alone)

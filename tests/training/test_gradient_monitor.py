@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from uncone import GradientMonitor, InputError, UnsupportedModel
 from uncone.diagnosis.why.gradients.gradients import gradient_ledger
 from uncone.model.last_states import States
 
-from .models import V, batch, build
+from .models import V, batch, narrow_gpt2
 
 Tensor = torch.Tensor
 
@@ -23,32 +24,38 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def _train(model: Any, steps: int, seed: int = 0) -> Tensor:
+def _text(seed: int) -> dict[str, Tensor]:
+    ids = batch(seed)["input_ids"]
+    labels = ids.clone()
+    labels[0, 5:] = -100
+    return {"input_ids": ids, "labels": labels}
+
+
+def _train(model: Any, steps: int) -> Tensor:
     """All parameters after some steps of SGD, as one row."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(steps):
-        ids = batch(seed + step)["input_ids"]
-        labels = ids.clone()
-        labels[0, 5:] = -100
-        model(input_ids=ids, labels=labels).loss.backward()
+        model(**_text(step)).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
-def _by_hand(model: Any, seed: int = 0) -> Any:
-    ids = batch(seed)["input_ids"]
-    labels = ids.clone()
-    labels[0, 5:] = -100
+def _ledger(hidden: Tensor, labels: Tensor, head: Tensor, bias: Any = None, counts: Any = None) -> Any:
+    return gradient_ledger(States(hidden, labels, head, bias, None, 1.0, "", torch.zeros(0)), counts=counts)
+
+
+def _by_hand(model: Any) -> Any:
+    ids, labels = _text(0).values()
     hidden = model.transformer(input_ids=ids).last_hidden_state[:, :-1].flatten(0, 1).detach().float()
     targets = labels[:, 1:].flatten()
     kept = targets != -100
     head = model.get_output_embeddings().weight.detach().float()
-    return gradient_ledger(States(hidden[kept], targets[kept], head, None, None, 1.0, "", torch.zeros(0)))
+    return _ledger(hidden[kept], targets[kept], head)
 
 
 def test_a_line_is_the_ledger_of_the_micro_batch(tmp_path: Path) -> None:
-    model, path = build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0), tmp_path / "gradients.jsonl"
+    model, path = narrow_gpt2(), tmp_path / "gradients.jsonl"
     expected = _by_hand(model)
     with GradientMonitor(model, path, every=3) as monitor:
         _train(model, 7)
@@ -62,24 +69,17 @@ def test_a_line_is_the_ledger_of_the_micro_batch(tmp_path: Path) -> None:
     assert first["nats"] == pytest.approx(expected.nats, rel=1e-6)
     assert first["drift.adam"] == pytest.approx(expected.drifts[1].share, rel=1e-4)
     assert first["zero_sum"] < 1e-6
-    assert monitor.last is not None
     assert monitor.last.tokens == lines[-1]["tokens"]
 
 
 @pytest.mark.parametrize("gate", [None, "one"])
 def test_training_is_the_same_to_the_bit_and_detaching_leaves_nothing(tmp_path: Path, gate: Any) -> None:
-    def made() -> Any:
-        return build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0)
-
     def run(model: Any) -> Tensor:
         torch.manual_seed(1)
-        if gate is None:
-            return torch.cat([_train(model, 5), torch.rand(3)])
-        with uncone.attach(model) as attached:
-            assert attached.active
+        with uncone.attach(model) if gate else nullcontext():
             return torch.cat([_train(model, 5), torch.rand(3)])
 
-    plain, watched = made(), made()
+    plain, watched = narrow_gpt2(), narrow_gpt2()
     before = set(vars(watched)), set(vars(watched.lm_head))
     expected = run(plain)
     monitor = GradientMonitor(watched, tmp_path / "lines", every=2)
@@ -88,17 +88,15 @@ def test_training_is_the_same_to_the_bit_and_detaching_leaves_nothing(tmp_path: 
     monitor.detach()
     assert len(_lines(tmp_path / "lines")) == 3
     assert (set(vars(watched)), set(vars(watched.lm_head))) == before
-    assert not any(
-        module._forward_hooks or module._forward_pre_hooks or module._forward_hooks_with_kwargs
-        for module in watched.modules()
-    )
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs")
+    assert not any(getattr(module, name) for module in watched.modules() for name in hooks)
     _train(watched, 3)
     assert monitor.steps == 5
 
 
 def test_an_attached_model_has_the_lines_of_a_plain_one(tmp_path: Path) -> None:
     for name, attach in (("plain", False), ("attached", True)):
-        model = build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0)
+        model = narrow_gpt2()
         if attach:
             uncone.attach(model)
         with GradientMonitor(model, tmp_path / name, every=2):
@@ -143,18 +141,8 @@ def test_targets_are_read_off_the_gradient_of_a_loop_of_ones_own(tmp_path: Path,
     labels[1, 3:7] = -100
     hidden = torch.tanh(model.table(ids)).flatten(0, 1).detach()
     kept = labels.flatten() != -100
-    expected = gradient_ledger(
-        States(
-            hidden[kept],
-            labels.flatten()[kept],
-            model.out.weight.detach(),
-            model.out.bias.detach(),
-            None,
-            1.0,
-            "",
-            torch.zeros(0),
-        )
-    )
+    head, bias = model.out.weight.detach(), model.out.bias.detach()
+    expected = _ledger(hidden[kept], labels.flatten()[kept], head, bias)
     with GradientMonitor(model, tmp_path / "lines", head=model.out):
         LOSSES[name](model(ids).flatten(0, 1), labels.flatten()).backward()
     (line,) = _lines(tmp_path / "lines")
@@ -164,7 +152,7 @@ def test_targets_are_read_off_the_gradient_of_a_loop_of_ones_own(tmp_path: Path,
 
 
 def test_evaluation_is_not_counted_and_few_targets_are_taken_evenly(tmp_path: Path) -> None:
-    model = build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0)
+    model = narrow_gpt2()
     monitor = GradientMonitor(model, tmp_path / "lines", targets=5, counts=torch.arange(V))
     with torch.no_grad():
         model(**batch())
@@ -173,13 +161,12 @@ def test_evaluation_is_not_counted_and_few_targets_are_taken_evenly(tmp_path: Pa
     model.train()
     assert monitor.steps == 0
     _train(model, 1)
-    assert monitor.last is not None
     assert monitor.last.tokens == 5
     assert "in the counts given" in monitor.last.definition
 
 
 def test_a_micro_batch_without_targets_says_why_and_training_goes_on(tmp_path: Path) -> None:
-    model = build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0)
+    model = narrow_gpt2()
     with GradientMonitor(model, tmp_path / "lines", every=1):
         ids = batch()["input_ids"]
         model(input_ids=ids, labels=torch.full_like(ids, -100))
@@ -191,7 +178,7 @@ def test_a_micro_batch_without_targets_says_why_and_training_goes_on(tmp_path: P
 
 
 def test_bad_input_is_refused(tmp_path: Path) -> None:
-    model = build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0)
+    model = narrow_gpt2()
     with pytest.raises(InputError, match=r"expected every and targets of at least 1, got 0"):
         GradientMonitor(model, tmp_path / "lines", every=0)
     for path in (tmp_path, tmp_path / "none" / "lines"):
@@ -204,7 +191,7 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
 
 
 def test_lines_are_appended_to_own_lines_alone(tmp_path: Path) -> None:
-    model, path = build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0), tmp_path / "lines"
+    model, path = narrow_gpt2(), tmp_path / "lines"
     for runs in (1, 2):
         with GradientMonitor(model, path, every=2):
             _train(model, 3)
@@ -225,26 +212,12 @@ def test_lines_are_appended_to_own_lines_alone(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_trainer_writes_lines_and_trains_as_without(tmp_path: Path) -> None:
-    import transformers
-
-    from .test_trainer import examples, losses
+    from .test_trainer import losses, stock
 
     runs = list[Any]()
     for name in ("plain", "watched"):
-        model = build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0)
-        arguments = transformers.TrainingArguments(
-            str(tmp_path / name),
-            max_steps=6,
-            per_device_train_batch_size=4,
-            gradient_accumulation_steps=2,
-            logging_steps=1,
-            report_to=[],
-            use_cpu=True,
-            seed=1,
-            disable_tqdm=True,
-            save_strategy="no",
-        )
-        run = transformers.Trainer(model, arguments, train_dataset=examples("GPT2LMHeadModel"))
+        run = stock("GPT2LMHeadModel", tmp_path / name, steps=6, save_strategy="no")
+        model = run.model
         if name == "watched":
             with GradientMonitor(model, tmp_path / "lines", every=4):
                 run.train()
@@ -265,7 +238,7 @@ def test_a_ledger_without_memory_ends_no_training(
         raise error
 
     monkeypatch.setattr("uncone.training.gradient_monitor.gradient_ledger", none)
-    model = build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0)
+    model = narrow_gpt2()
     with GradientMonitor(model, tmp_path / "lines", every=1):
         _train(model, 2)
     assert [line["reason"] for line in _lines(tmp_path / "lines")] == ["none left"] * 2
@@ -273,7 +246,7 @@ def test_a_ledger_without_memory_ends_no_training(
 
 def test_a_folder_that_goes_away_ends_no_training(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
-    model = build("GPT2LMHeadModel", dtype=torch.float32, scale=1.0)
+    model = narrow_gpt2()
     monitor = GradientMonitor(model, tmp_path / "logs" / "lines", every=1)
     (tmp_path / "logs").rmdir()
     with pytest.warns(UserWarning, match="the gradients were not written, and are no longer read"):
@@ -291,8 +264,7 @@ def test_a_row_whose_gradient_leaves_the_range_of_float32_has_numbers_in_the_lin
     with GradientMonitor(model, path, head=head, counts=counts):
         torch.nn.functional.cross_entropy(model(states), labels).backward()
     (line,) = _lines(path)
-    exact = States(states.double(), labels, head.weight.detach().double(), None, None, 1.0, "", torch.zeros(0))
-    for group in gradient_ledger(exact, counts=counts).groups:
+    for group in _ledger(states.double(), labels, head.weight.detach().double(), counts=counts).groups:
         for name in ("norm", "frequent_norm", "toward", "push_cosine", "adam"):
             true = getattr(group, name)
             if logit > -85 or name not in ("toward", "push_cosine"):  # else the row's push is 0 in float32

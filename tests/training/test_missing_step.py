@@ -20,7 +20,7 @@ from uncone.training.cloud import AnisotropyTrack
 
 from .classifiers import batch as texts
 from .classifiers import classifier
-from .models import V, batch, build
+from .models import V, batch, gpt2
 
 pytestmark = pytest.mark.filterwarnings("ignore:only:UserWarning", "ignore:the:UserWarning")
 AGAIN = r"got another training forward pass without it: add attached\.step\(\) after optimizer\.step\(\)"
@@ -35,8 +35,9 @@ OPTIMIZERS = {
 }
 
 
-def gpt2() -> Any:
-    return build("GPT2LMHeadModel", dtype=torch.float32)
+def started() -> tuple[Any, Any, Any]:
+    model = gpt2(dtype=torch.float32)
+    return model, torch.optim.AdamW(model.parameters()), uncone.attach(model, gate=RareTokenGate(V))
 
 
 def missed(steps: int, of: int) -> str:
@@ -54,7 +55,7 @@ def train(model: Any, optimizer: Any, steps: int, *, after: Any = lambda: None, 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_forgotten_step_is_said_once_in_training_and_once_at_the_end(name: str) -> None:
-    model = gpt2()
+    model = gpt2(dtype=torch.float32)
     optimizer = OPTIMIZERS[name](model.parameters())
     with pytest.warns(StepWarning) as said, uncone.attach(model, gate=RareTokenGate(V)):
         train(model, optimizer, 4)
@@ -64,9 +65,7 @@ def test_a_forgotten_step_is_said_once_in_training_and_once_at_the_end(name: str
 
 
 def test_it_is_said_at_the_second_forward_pass_and_no_earlier() -> None:
-    model = gpt2()
-    optimizer = torch.optim.AdamW(model.parameters())
-    attached = uncone.attach(model, gate=RareTokenGate(V))
+    model, optimizer, attached = started()
     train(model, optimizer, 1)
     model.eval()
     model(**batch())
@@ -81,17 +80,14 @@ def test_it_is_said_at_the_second_forward_pass_and_no_earlier() -> None:
 
 
 @pytest.mark.parametrize("micro_batches", [1, 4])
-def test_steps_that_are_closed_are_no_case(micro_batches: int) -> None:
-    model = gpt2()
-    optimizer = torch.optim.AdamW(model.parameters())
-    with uncone.attach(model, gate=RareTokenGate(V)) as attached:
+def test_steps_that_are_closed_after_or_before_the_optimisers_and_a_loss_left_over_are_no_case(
+    micro_batches: int,
+) -> None:
+    model, optimizer, attached = started()
+    with attached:
         train(model, optimizer, 3, after=attached.step, micro_batches=micro_batches)
-
-
-def test_a_step_that_is_closed_before_the_optimisers_and_a_loss_left_over_are_no_case() -> None:
-    model = gpt2()
-    optimizer = torch.optim.AdamW(model.parameters())
-    with uncone.attach(model, gate=RareTokenGate(V)) as attached:
+    model, optimizer, attached = started()
+    with attached:
         for seed in range(3):
             model(**batch(seed)).loss.backward()
             attached.step()
@@ -100,9 +96,7 @@ def test_a_step_that_is_closed_before_the_optimisers_and_a_loss_left_over_are_no
 
 
 def test_a_step_that_is_skipped_later_is_said() -> None:
-    model = gpt2()
-    optimizer = torch.optim.AdamW(model.parameters())
-    attached = uncone.attach(model, gate=RareTokenGate(V))
+    model, optimizer, attached = started()
     train(model, optimizer, 2, after=attached.step)
     train(model, optimizer, 1)
     with pytest.warns(StepWarning, match=AGAIN):
@@ -117,9 +111,7 @@ def test_steps_that_nothing_of_ours_follows_are_said_when_python_exits(monkeypat
     at_exit: list[Any] = []
     monkeypatch.setattr(atexit, "register", lambda call: at_exit.append(call) or call)
     monkeypatch.setattr(atexit, "unregister", at_exit.remove)
-    model = gpt2()
-    optimizer = torch.optim.AdamW(model.parameters())
-    attached = uncone.attach(model, gate=RareTokenGate(V))
+    model, optimizer, attached = started()
     train(model, optimizer, 1)
     (said_at_exit,) = at_exit
     with pytest.warns(StepWarning, match=missed(1, 1)):
@@ -156,9 +148,8 @@ def train_too_often(model: Any, optimizer: Any, attached: Any, steps: int, *, mi
 @pytest.mark.parametrize("micro_batches", [2, 4])
 @pytest.mark.parametrize("before", [0, 1])
 def test_a_step_after_each_micro_batch_is_said_once_at_the_users_line(micro_batches: int, before: int) -> None:
-    model = gpt2()
-    optimizer = torch.optim.AdamW(model.parameters())
-    with uncone.attach(model, gate=RareTokenGate(V)) as attached:
+    model, optimizer, attached = started()
+    with attached:
         train(model, optimizer, before, after=attached.step)
         with pytest.warns(StepWarning) as said:
             train_too_often(model, optimizer, attached, 4, micro_batches=micro_batches)
@@ -180,7 +171,7 @@ def test_weights_that_no_optimiser_of_torch_updates_are_left_alone() -> None:
             for p in self.parameters:
                 p.grad = None
 
-    model = gpt2()
+    model = gpt2(dtype=torch.float32)
     with uncone.attach(model, gate=RareTokenGate(V)) as attached:
         train_too_often(model, Plain(model.parameters()), attached, 3, micro_batches=2)
         train(model, Plain(model.parameters()), 3, after=attached.step)
@@ -189,7 +180,7 @@ def test_weights_that_no_optimiser_of_torch_updates_are_left_alone() -> None:
 @pytest.mark.parametrize("closes", ["before zero_grad", "after zero_grad", "before the optimiser"])
 @pytest.mark.parametrize("to_none", [True, False])
 def test_steps_that_a_scaler_skips_are_no_case(closes: str, to_none: bool) -> None:
-    model = gpt2()
+    model = gpt2(dtype=torch.float32)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     moved = []
@@ -213,9 +204,8 @@ def test_steps_that_a_scaler_skips_are_no_case(closes: str, to_none: bool) -> No
 
 
 def test_a_step_that_is_left_out_now_and_then_is_no_case() -> None:
-    model = gpt2()
-    optimizer = torch.optim.AdamW(model.parameters())
-    with uncone.attach(model, gate=RareTokenGate(V)) as attached:
+    model, optimizer, attached = started()
+    with attached:
         for step in range(12):
             model(**batch(step)).loss.backward()
             if step not in (4, 9):  # a norm that is too large, for instance
@@ -225,7 +215,7 @@ def test_a_step_that_is_left_out_now_and_then_is_no_case() -> None:
 
 
 def test_an_optimiser_that_runs_the_model_itself_is_one_step() -> None:
-    model = gpt2()
+    model = gpt2(dtype=torch.float32)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
 
     def closure() -> Any:
@@ -241,7 +231,7 @@ def test_an_optimiser_that_runs_the_model_itself_is_one_step() -> None:
 
 
 def test_another_models_optimiser_is_none_of_its_business() -> None:
-    model, other = gpt2(), torch.nn.Linear(2, 2)
+    model, other = gpt2(dtype=torch.float32), torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(other.parameters(), 1e-3)
     with uncone.attach(model, gate=RareTokenGate(V)) as attached:
         for seed in range(3):
@@ -252,7 +242,7 @@ def test_another_models_optimiser_is_none_of_its_business() -> None:
 
 
 def test_a_gate_that_never_stepped_is_said_on_leaving() -> None:
-    model = gpt2()
+    model = gpt2(dtype=torch.float32)
     attached = uncone.attach(model, gate=RareTokenGate(V))
     model(**batch()).loss.backward()
     with pytest.warns(StepWarning, match=NEVER) as said:
@@ -265,7 +255,7 @@ def test_a_gate_that_never_stepped_is_said_on_leaving() -> None:
 
 
 def test_without_training_or_without_a_gate_nothing_is_missing() -> None:
-    model = gpt2()
+    model = gpt2(dtype=torch.float32)
     with uncone.attach(model, gate=RareTokenGate(V)):
         model(input_ids=batch()["input_ids"])
         model.eval()(**batch())
@@ -274,21 +264,11 @@ def test_without_training_or_without_a_gate_nothing_is_missing() -> None:
         train(model, torch.optim.AdamW(model.parameters()), 3)
 
 
-def test_an_error_on_its_way_out_is_not_masked() -> None:
-    model = gpt2()
-
-    def fails() -> Any:
-        return model(**batch()).loss.backward() or 1 / 0
-
-    with pytest.raises(ZeroDivisionError), uncone.attach(model, gate=RareTokenGate(V)):
-        fails()
-    assert "forward" not in model.__dict__
-
-
-def test_the_model_is_given_back_though_the_warning_is_an_error() -> None:
-    model = gpt2()
-    with pytest.raises(StepWarning, match=NEVER), uncone.attach(model, gate=RareTokenGate(V)):
-        model(**batch()).loss.backward()
+@pytest.mark.parametrize(("fails", "error"), [(True, ZeroDivisionError), (False, StepWarning)])
+def test_an_error_on_its_way_out_is_not_masked_and_the_model_is_given_back(fails: bool, error: Any) -> None:
+    model = gpt2(dtype=torch.float32)
+    with pytest.raises(error), uncone.attach(model, gate=RareTokenGate(V)):
+        assert model(**batch()).loss.backward() or 1 / (not fails)
     assert "forward" not in model.__dict__
 
 
@@ -304,11 +284,8 @@ def test_a_track_of_states_that_stands_still_is_said(tmp_path: Path) -> None:
             if closes:
                 attached.step()
 
-    with (
-        pytest.warns(StepWarning, match=missed(3, 3)),
-        pytest.warns(StepWarning, match=AGAIN),
-        uncone.attach_states(model, track=track) as attached,
-    ):
+    end, again = (pytest.warns(StepWarning, match=said) for said in (missed(3, 3), AGAIN))
+    with end, again, uncone.attach_states(model, track=track) as attached:
         run(attached, closes=False)
     with uncone.attach_states(model, track=track) as attached:
         run(attached, closes=True)
@@ -318,7 +295,7 @@ def test_a_track_of_states_that_stands_still_is_said(tmp_path: Path) -> None:
 
 def test_nothing_is_left_behind() -> None:
     before = list(_global_optimizer_post_hooks)
-    model = gpt2()
+    model = gpt2(dtype=torch.float32)
     attached = uncone.attach(model, gate=RareTokenGate(V))
     assert len(_global_optimizer_post_hooks) == len(before) + 1
     twin = copy.deepcopy(model)

@@ -73,12 +73,10 @@ def _models_on_ranks(name: str, rank: int) -> dict[str, Any]:
     model = build(name)
     found = {f"ddp {name}": trained(torch.nn.parallel.DistributedDataParallel(model), model, mine, gate=_gate())}
     # DDP finds a parameter without a gradient only at its first forward: attach comes after it here, and before it below.
-    model = build(name)
-    gate = _gate()
+    model, gate = build(name), _gate()
     attached = uncone.attach(model, gate=gate)
-    found[f"ddp attached first {name}"] = trained(
-        torch.nn.parallel.DistributedDataParallel(model), model, mine, gate=gate, attached=attached
-    )
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    found[f"ddp attached first {name}"] = trained(ddp, model, mine, gate=gate, attached=attached)
     mesh = torch.distributed.init_device_mesh("cpu", (2,))
     for order in ("before", "after"):
         model, gate = build(name), _gate()
@@ -181,7 +179,5 @@ def _plain(name: str) -> dict[str, Tensor]:
 def test_single_losses_of_a_head_sharded_by_itself_are_refused(ranks: list[dict[str, Any]]) -> None:
     for found in ranks:
         assert len(found["refused"]) == 2
-        assert all(
-            "expected reduction 'mean' with a head that is sharded by itself, got 'none'" in said
-            for said in found["refused"]
-        )
+        wanted = "expected reduction 'mean' with a head that is sharded by itself, got 'none'"
+        assert all(wanted in said for said in found["refused"])

@@ -39,9 +39,8 @@ def test_the_track_is_of_the_training_states(tmp_path: Path) -> None:
     lines = (tmp_path / "track.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == json.loads(json.dumps(track.records))
     again = AnisotropyTrack(2, tmp_path / "track.jsonl")
-    with pytest.raises(
-        InputError, match=r"expected no track.jsonl yet, got one: move it .a resuming Trainer goes on with it"
-    ):
+    said = r"expected no track.jsonl yet, got one: move it .a resuming Trainer goes on with it"
+    with pytest.raises(InputError, match=said):
         again.take(0, torch.randn(8, 3))
 
 
@@ -88,9 +87,8 @@ def test_a_step_without_states_is_an_error() -> None:
     model, inputs = classifier(), batch()
     with attach_states(model, Kept()) as attached:
         model(input_ids=inputs["input_ids"])
-        with pytest.raises(
-            UnsupportedModel, match="expected at least one cloud of states in this step, got none: pass labels"
-        ):
+        said = "expected at least one cloud of states in this step, got none: pass labels"
+        with pytest.raises(UnsupportedModel, match=said):
             attached.step()
     with attach_states(model.base_model, Kept()) as attached:
         model.base_model(input_ids=inputs["input_ids"])
@@ -182,41 +180,29 @@ def test_a_batch_without_classes_is_not_tracked_and_the_next_one_is() -> None:
     assert [record["n"] for record in track.records] == [12]
 
 
-@pytest.mark.parametrize("every", [0, 1.5, True, "a"])
-def test_a_track_is_of_whole_steps(every: Any) -> None:
-    with pytest.raises(InputError, match="expected every to be a whole number of steps from 1 up, got"):
-        inspect.unwrap(AnisotropyTrack.__init__)(AnisotropyTrack.__new__(AnisotropyTrack), every)
+WHOLE, SOME = "expected every to be a whole number of steps from 1 up, got", "expected k of at least 1, got"
+TRACKS = [({"every": n}, WHOLE) for n in (0, 1.5, True, "a")] + [({"k": k}, SOME) for k in (0, 1.5, True)]
 
 
-@pytest.mark.parametrize("k", [0, 1.5, True])
-def test_a_track_is_of_some_scores(k: Any) -> None:
-    with pytest.raises(InputError, match="expected k of at least 1, got"):  # when it is made, and not in the first step
-        inspect.unwrap(AnisotropyTrack.__init__)(AnisotropyTrack.__new__(AnisotropyTrack), k=k)
+@pytest.mark.parametrize(("options", "said"), TRACKS)
+def test_a_track_is_of_whole_steps_and_of_some_scores(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):  # when it is made, and not in the first step
+        inspect.unwrap(AnisotropyTrack.__init__)(AnisotropyTrack.__new__(AnisotropyTrack), **options)
 
 
 def test_a_forward_patched_over_is_noticed() -> None:
     model = classifier()
     attached = attach_states(model, Kept())
     model.forward = lambda **inputs: None
-    with pytest.raises(
-        UnsupportedModel, match="expected the attached forward of BertForSequenceClassification, got another"
-    ):
+    said = "expected the attached forward of BertForSequenceClassification, got another"
+    with pytest.raises(UnsupportedModel, match=said):
         attached.check()
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"layer": 3}, r"expected layer 0 \(embeddings\) to 2, or -3 to -1, got 3"),
-        ({"layer": -4}, "got -4"),
-        ({"layer": 1.0}, r"got 1\.0"),
-        ({"layer": True}, "got True"),
-        ({"layer": "last"}, "got 'last'"),
-    ],
-)
-def test_layers_that_there_are_not_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        inspect.unwrap(attach_states)(classifier(), Kept(), **options)  # as without the tests' own checks of types
+@pytest.mark.parametrize(("layer", "got"), [(3, "3"), (-4, "-4"), (1.0, r"1\.0"), (True, "True"), ("last", "'last'")])
+def test_layers_that_there_are_not_are_refused(layer: Any, got: str) -> None:
+    with pytest.raises(InputError, match=rf"expected layer 0 \(embeddings\) to 2, or -3 to -1, got {got}"):
+        inspect.unwrap(attach_states)(classifier(), Kept(), layer=layer)  # as without the tests' own checks of types
 
 
 def test_models_without_states_of_one_stack_are_refused() -> None:
@@ -228,9 +214,8 @@ def test_models_without_states_of_one_stack_are_refused() -> None:
     with pytest.raises(UnsupportedModel, match="expected a model of token ids, got ViTModel without a table of tokens"):
         attach_states(of_images, Kept())
     t5 = build("T5ForConditionalGeneration")
-    with pytest.raises(
-        UnsupportedModel, match=r"of one stack, got T5ForConditionalGeneration .* pass its get_encoder\(\)"
-    ):
+    said = r"of one stack, got T5ForConditionalGeneration .* pass its get_encoder\(\)"
+    with pytest.raises(UnsupportedModel, match=said):
         attach_states(t5, Kept())
     kept = Kept()
     with attach_states(t5.get_encoder(), kept, pooling="mean") as attached:
@@ -242,21 +227,17 @@ def test_models_without_states_of_one_stack_are_refused() -> None:
         attach_states(classifier().base_model, Kept(), add_to_loss=True)
 
 
-def test_penalties_that_are_no_number_and_masks_that_are_none_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("penalty", "changed", "said"),
+    [
+        (lambda points, labels: points.sum(1), {}, "expected a scalar"),
+        (lambda points, labels: 1.0, {}, "scalar tensor from penalty, got float"),
+        (Kept(), {"attention_mask": torch.ones(8, 1, 10, 10).bool()}, r"expected an attention_mask of shape \(8, 10\)"),
+    ],
+)
+def test_penalties_that_are_no_number_and_masks_that_are_none_are_refused(
+    penalty: Any, changed: Any, said: str
+) -> None:
     model, inputs = classifier(), batch(8)
-    with (
-        attach_states(model, lambda points, labels: points.sum(1)),
-        pytest.raises(InputError, match="expected a scalar"),
-    ):
-        model(**inputs)
-    with (
-        attach_states(model, lambda points, labels: 1.0),
-        pytest.raises(InputError, match="scalar tensor from penalty, got float"),
-    ):  # type: ignore[arg-type, return-value]
-        model(**inputs)
-    cube = torch.ones(8, 1, 10, 10, dtype=torch.bool)
-    with (
-        attach_states(model, Kept()),
-        pytest.raises(InputError, match=r"expected an attention_mask of shape \(8, 10\)"),
-    ):
-        model(**inputs | {"attention_mask": cube})
+    with attach_states(model, penalty), pytest.raises(InputError, match=said):
+        model(**inputs | changed)

@@ -13,6 +13,7 @@ from uncone.training.cloud import AnisotropyTrack
 
 from .classifiers import classifier
 from .models import V, build
+from .test_trainer import losses
 
 Tensor = torch.Tensor
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -20,14 +21,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 def examples(n: int = 96) -> list[dict[str, Any]]:
     random = torch.Generator().manual_seed(0)
-    return [
-        {
-            "input_ids": torch.randint(5 + 40 * (i % 2), V - 45 + 40 * (i % 2), (10,), generator=random),
-            "labels": i % 2,
-            "topic": i % 3,
-        }
-        for i in range(n)
-    ]
+    ranges = [(5 + 40 * (i % 2), V - 45 + 40 * (i % 2)) for i in range(n)]
+    ids = [torch.randint(*ends, (10,), generator=random) for ends in ranges]
+    return [{"input_ids": x, "labels": i % 2, "topic": i % 3} for i, x in enumerate(ids)]
 
 
 class Values:
@@ -42,79 +38,46 @@ class Values:
         return loss
 
 
-def trainer(
-    folder: Path, model: Any, penalty: Any, *, steps: int = 4, data: Any = None, more: Any = None, **settings: Any
-) -> Any:
+def trainer(folder: Path, model: Any, penalty: Any, *, steps: int = 4, data: Any = None, **settings: Any) -> Any:
+    """A Trainer whose callback stops with the states attached; `more` are options of `attach_states`."""
     import transformers
 
-    arguments = transformers.TrainingArguments(
-        str(folder),
-        max_steps=steps,
-        per_device_train_batch_size=settings.pop("batch", 16),
-        save_steps=2,
-        logging_steps=1,
-        report_to=[],
-        use_cpu=True,
-        seed=1,
-        disable_tqdm=True,
-        learning_rate=settings.pop("learning_rate", 1e-3),
-        **settings,
-    )
-    attached = attach_states(model, penalty, **(more or {}))
-    run = transformers.Trainer(
-        model, arguments, train_dataset=data or examples(), eval_dataset=examples(32), callbacks=[attached.callback]
-    )
+    fixed: dict[str, Any] = {"report_to": [], "use_cpu": True, "seed": 1, "disable_tqdm": True, "logging_steps": 1}
+    fixed |= {"per_device_train_batch_size": 16, "save_steps": 2, "learning_rate": 1e-3}
+    attached = attach_states(model, penalty, **settings.pop("more", {}))
+    arguments = transformers.TrainingArguments(str(folder), max_steps=steps, **fixed | settings)
+    data = {"train_dataset": data or examples(), "eval_dataset": examples(32)}
+    run = transformers.Trainer(model, arguments, callbacks=[attached.callback], **data)
     run.attached = attached
     return run
 
 
-def losses(run: Any) -> list[float]:
-    return [entry["loss"] for entry in run.state.log_history if "loss" in entry]
+def differences(found: Any, plain: Any) -> list[float]:
+    """What a penalty added to the logged losses."""
+    for run in (found, plain):
+        run.train()
+    return [one - other for one, other in zip(losses(found), losses(plain), strict=True)]
 
 
 @pytest.mark.parametrize("accumulated", [1, 2])
 @pytest.mark.parametrize("kind", ["BertFor", "LlamaFor"])
 def test_the_logged_loss_is_the_models_and_the_penalty_once(kind: str, accumulated: int, tmp_path: Path) -> None:
     """With a learning rate of 0, against the same run without a penalty."""
-    values = Values()
-    found, plain = (
-        trainer(
-            tmp_path,
-            classifier(kind, dtype=torch.float32),
-            penalty,
-            gradient_accumulation_steps=accumulated,
-            learning_rate=0.0,
-        )
-        for penalty in (values, None)
+    values, settings = Values(), {"gradient_accumulation_steps": accumulated, "learning_rate": 0.0}
+    added = differences(
+        *(trainer(tmp_path, classifier(kind, dtype=torch.float32), p, **settings) for p in (values, None))
     )
-    for run in (found, plain):
-        run.train()
     assert len(values.found) == 4 * accumulated
-    for step, (with_penalty, without) in enumerate(zip(losses(found), losses(plain), strict=True)):
-        # these classifiers do not divide by the step's targets, and neither does Trainer: the loss is as many times too large, the penalty too
-        added = sum(values.found[step * accumulated : (step + 1) * accumulated])
-        assert with_penalty - without == pytest.approx(added, rel=1e-3)
+    # these classifiers do not divide by the step's targets, and neither does Trainer: loss and penalty are too large alike
+    assert added == pytest.approx(torch.tensor(values.found).view(4, -1).sum(1).tolist(), rel=1e-3)
 
 
 def test_a_causal_models_penalty_is_a_mean_over_micro_batches(tmp_path: Path) -> None:
     data = [{"input_ids": e["input_ids"], "labels": e["input_ids"]} for e in examples()]
-    values = Values()
-    found, plain = (
-        trainer(
-            tmp_path,
-            build("LlamaForCausalLM", dtype=torch.float32, scale=1.0),
-            penalty,
-            data=data,
-            gradient_accumulation_steps=2,
-            learning_rate=0.0,
-            more={"pooling": "last"},
-        )
-        for penalty in (values, None)
-    )
-    for run in (found, plain):
-        run.train()
-    for step, (with_penalty, without) in enumerate(zip(losses(found), losses(plain), strict=True)):
-        assert with_penalty - without == pytest.approx(sum(values.found[2 * step : 2 * step + 2]) / 2, rel=1e-3)
+    values, settings = Values(), {"gradient_accumulation_steps": 2, "learning_rate": 0.0, "more": {"pooling": "last"}}
+    models = (build("LlamaForCausalLM", dtype=torch.float32, scale=1.0) for _ in range(2))
+    runs = [trainer(tmp_path, m, p, data=data, **settings) for m, p in zip(models, (values, None), strict=True)]
+    assert differences(*runs) == pytest.approx(torch.tensor(values.found).view(4, 2).mean(1).tolist(), rel=1e-3)
 
 
 def test_evaluation_while_it_trains_adds_nothing(tmp_path: Path) -> None:
@@ -149,22 +112,16 @@ def test_it_trains_tracks_evaluates_and_saves(tmp_path: Path) -> None:
 
 def test_a_column_of_classes_reaches_it_through_a_trainer(tmp_path: Path) -> None:
     values = Values()
-    trainer(tmp_path, classifier(dtype=torch.float32), values, steps=2, batch=32, more={"labels": "topic"}).train()
-    assert values.inner.last is not None
+    settings: dict[str, Any] = {"per_device_train_batch_size": 32, "more": {"labels": "topic"}}
+    trainer(tmp_path, classifier(dtype=torch.float32), values, steps=2, **settings).train()
     assert values.inner.last.classes.tolist() == [0, 1, 2]
 
 
 def test_an_interrupted_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
     def run(folder: str, steps: int) -> Any:
-        track = AnisotropyTrack(1, tmp_path / f"{folder}.jsonl")
-        return trainer(
-            tmp_path / folder,
-            classifier(dtype=torch.float32),
-            PersistentEntropy(),
-            steps=steps,
-            more={"track": track},
-            lr_scheduler_type="constant",
-        )
+        more = {"track": AnisotropyTrack(1, tmp_path / f"{folder}.jsonl")}
+        model, settings = classifier(dtype=torch.float32), {"lr_scheduler_type": "constant", "more": more}
+        return trainer(tmp_path / folder, model, PersistentEntropy(), steps=steps, **settings)
 
     whole = run("whole", 6)
     whole.train()

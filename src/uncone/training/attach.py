@@ -13,9 +13,9 @@ import torch
 
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import HeadMap, decoder_input_ids, is_seq2seq
-from uncone.training.attachment import STATE, Attachment, checkpoint, tell, unwrapped
+from uncone.training.attachment import STATE, Attachment, checkpoint, tell, unwrapped, with_loss
 from uncone.training.gate import GateStatus
-from uncone.training.heads import output_head, probe, refuse_frozen, refuse_patched, refuse_sharded
+from uncone.training.heads import output_head, probe, refuse_frozen, refuse_patched, refuse_sharded, whole_bias
 from uncone.training.loss.loss import gated_linear_cross_entropy
 from uncone.training.loss.options import CrossEntropyOptions
 from uncone.training.loss.problem import Gate
@@ -35,16 +35,14 @@ def attach(
 ) -> "Attached":
     """Compute `model`'s training loss inside its head, gated, without its logits; evaluation stays as it is.
 
-    A probe batch measures how logits follow from the head (scale, bias, cap) and whether labels are shifted.
-    The model's own loss has to come out. Nothing is looked up by the model's name. Load weights first:
-    nothing is measured again.
+    A probe batch measures how logits follow from the head (scale, bias, cap) and whether labels are shifted: the
+    model's own loss has to come out. Load weights first, as nothing is measured again.
 
     Args:
-        model: a transformers model with a linear head and a loss that is its cross-entropy, also inside DDP,
-            PEFT or a compiler.
+        model: a transformers model with a linear head whose loss is its cross-entropy, also inside DDP, PEFT or a
+            compiler.
         gate: for instance a `RareTokenGate`; None is the plain loss.
-        penalties: each is called with the head's weight (V, D) and returns a scalar, which is added to the
-            loss.
+        penalties: each is called with the head's weight (V, D) and returns a scalar, which is added to the loss.
         options: see `CrossEntropyOptions`; scale and cap come from the model and must be left alone.
         fresh: under a Trainer that resumes from a checkpoint without a gate's state, let the gate begin there, with a
             warning; by default such a checkpoint is refused. A state that is there is loaded either way.
@@ -75,27 +73,19 @@ def attach(
 
 @dataclass(eq=False, repr=False)
 class Attached(Attachment):
-    """A model that trains through the gated loss.
-
-    Call `step()` after each optimiser step, or give `callback` to a Trainer.
-    """
+    """A model that trains through the gated loss. Call `step()` after each optimiser step, or give `callback` to a
+    Trainer."""
 
     model: Any
     head: torch.nn.Linear
-    head_map: HeadMap
-    """The measured map from the head's output to the logits and the loss."""
-    options: CrossEntropyOptions
-    """The options of the loss, with the measured scale and cap."""
+    head_map: HeadMap  # the measured map from the head's output to the logits and the loss
+    options: CrossEntropyOptions  # the options of the loss, with the measured scale and cap
     _penalties: tuple[Penalty, ...]
     gate: Gate | None
-    fresh: bool = False
-    """A resumed Trainer's checkpoint may be without the gate's state: the gate then begins there."""
+    fresh: bool = False  # a resumed Trainer's checkpoint may be without the gate's state: the gate then begins there
     nll: Tensor | None = field(default=None, init=False)
-    """The cross-entropy of the last training forward in nats a target, a scalar, detached.
-
-    It is the mean over the targets of that micro-batch, whatever its loss was divided by, and 0 without
-    targets. Label smoothing and a z loss are in it, penalties are not.
-    """
+    """The cross-entropy of the last training forward in nats a target, a scalar, detached: the mean over that
+    micro-batch, whatever its loss was divided by, 0 without targets. Label smoothing and a z loss are in it."""
     penalty: Tensor | None = field(default=None, init=False)
     """The penalties' sum there, undivided as well, detached; None without penalties."""
 
@@ -103,8 +93,7 @@ class Attached(Attachment):
         super().__init__()
         assert self.options.ignore_index is not None  # as _check_options has seen
         self._ignored = self.options.ignore_index
-        self._targets: Tensor | None = None
-        """Aligned targets that wait for the head's input."""
+        self._targets: Tensor | None = None  # aligned targets that wait for the head's input
         self._items: Any = None
         self._loss: Tensor | None = None
         self._loss_function = getattr(self.model, "_loss_function", None)
@@ -112,16 +101,11 @@ class Attached(Attachment):
         self._on_model = self._put(self.model, self._run_model)
 
     def step(self) -> None:
-        """Close an optimiser step. Call it once after each `optimizer.step()`.
-
-        Raises:
-            UnsupportedModel: no loss went through the head since the last one.
-        """
+        """Close an optimiser step: call it once after each `optimizer.step()`. Raises UnsupportedModel where no loss
+        went through the head since the last one."""
         if self._taken == 0:
-            raise UnsupportedModel(
-                "expected at least one training loss in this step, got none: pass labels to the model in "
-                "training mode (a loss computed outside of the model is not gated)"
-            )
+            how = "pass labels to the model in training mode (a loss computed outside of the model is not gated)"
+            raise UnsupportedModel(f"expected at least one training loss in this step, got none: {how}")
         self._closed()
         tell(self.gate, "step")
 
@@ -132,10 +116,9 @@ class Attached(Attachment):
         yield self.head.weight
 
     def _status(self) -> dict[str, int | float]:
-        status = getattr(self.gate, "status", None)
+        status, penalty = getattr(self.gate, "status", None), self.penalty
         told: dict[str, Any] = asdict(status) if isinstance(status, GateStatus) else {}
-        if self.penalty is not None:
-            told["penalty"] = float(self.penalty)
+        told["penalty"] = None if penalty is None else float(penalty)
         return {f"uncone/{name}": value for name, value in told.items() if value is not None}
 
     def _refuse(self, args: Any) -> None:
@@ -143,10 +126,8 @@ class Attached(Attachment):
         if (reduction := self.options.reduction) != "mean":
             raise UnsupportedModel(f"expected reduction 'mean' under Trainer, got {reduction!r}: use 'mean'")
         if getattr(args, "use_liger_kernel", False):
-            raise UnsupportedModel(
-                "expected use_liger_kernel=False, got True: it replaces the model's forward; give attach "
-                "options=CrossEntropyOptions(backend='wrap:liger')"
-            )
+            how = "it replaces the model's forward; give attach options=CrossEntropyOptions(backend='wrap:liger')"
+            raise UnsupportedModel(f"expected use_liger_kernel=False, got True: {how}")
 
     def _begin(self, args: Any, step: int, loader: Any) -> None:
         if step > 0:
@@ -157,7 +138,7 @@ class Attached(Attachment):
         tell(self.gate, "set_batch", args.world_size * args.train_batch_size * steps)
 
     def _run_head(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """The loss and one row of zeros where targets wait, else logits as before."""
+        """The loss, and one row of zeros, where targets wait; else logits as before."""
         if self._targets is None or not self.active:
             return self._on_head.original(hidden, *args, **kwargs)
         targets, self._targets = self._targets, None
@@ -167,29 +148,22 @@ class Attached(Attachment):
     def _loss_of(self, hidden: Tensor, targets: Tensor) -> Tensor:
         options, weight = self.options, self.head.weight
         refuse_sharded(self.head, options.reduction)
-        if hidden.shape[:-1].numel() != targets.numel():
-            raise InputError(
-                f"expected a hidden state for each of {targets.numel()} labels, got "
-                f"{hidden.shape[:-1].numel()} at the head: leave logits_to_keep out in training"
-            )
         options = options if self._items is None else replace(options, num_items=self._items)
         flat, labels = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
+        if len(flat) != len(labels):
+            got = f"got {len(flat)} at the head: leave logits_to_keep out in training"
+            raise InputError(f"expected a hidden state for each of {len(labels)} labels, {got}")
         loss = gated_linear_cross_entropy(flat, weight, labels, gate=self.gate, bias=self._bias(), options=options)
-        self.nll = self._a_target(loss.detach(), targets)
+        items = 1 if self._items is None else torch.as_tensor(self._items, device=loss.device).reshape(())
+        counted = (targets != self._ignored).sum().clamp(min=1)
+        is_mean = options.reduction == "mean" and self._items is None
+        self.nll = loss.detach().clone() if is_mean else loss.detach().sum() * items / counted
         loss = loss.view(targets.shape) if options.reduction == "none" else loss
         if self._penalties:
-            penalties = torch.stack([penalty(weight).to(loss.dtype) for penalty in self._penalties])
-            added = penalties.sum()
+            added = torch.stack([penalty(weight).to(loss.dtype) for penalty in self._penalties]).sum()
             self.penalty = added.detach().clone()
             loss = loss + added * self._part(targets)
         return loss
-
-    def _a_target(self, loss: Tensor, targets: Tensor) -> Tensor:
-        """The mean over these targets, of their loss as the options and the step divide it."""
-        if self.options.reduction == "mean" and self._items is None:
-            return loss.clone()
-        items = 1 if self._items is None else torch.as_tensor(self._items, device=loss.device).reshape(())
-        return loss.sum() * items / (targets != self._ignored).sum().clamp(min=1)
 
     def _part(self, targets: Tensor) -> Tensor | float:
         """These targets' part of the step, so that a penalty counts once over all micro-batches."""
@@ -200,17 +174,9 @@ class Attached(Attachment):
         return torch.where(items > 0, here / items, 0.0)
 
     def _bias(self) -> Tensor | None:
-        """Of scale (h W' + own) + measured, the part after scale h W'."""
-        own: Tensor | None = self.head.bias
-        if own is not None and self.head_map.scale != 1:
-            own = self.head_map.scale * own
-        if self.head_map.bias is None:
-            return own
-        measured = self.head_map.bias.to(self.head.weight.device)
-        return measured if own is None else own.float() + measured
+        return whole_bias(self.head.bias, self.head_map, self.head.weight.device)
 
     def _run_model(self, *args: Any, **kwargs: Any) -> Any:
-        """In training, labels go to the head instead of the model's own loss."""
         if not self._on_model.trains():
             return self._on_model.original(*args, **kwargs)
         inputs = self._on_model.bound(args, kwargs)
@@ -234,32 +200,25 @@ class Attached(Attachment):
         try:
             outputs = self._on_model.original(**inputs)
             if self._loss is None:
-                raise UnsupportedModel(
-                    "expected the model to use the head that was attached to, got no call of it: was it "
-                    "replaced since (a copy in modules_to_save, resized embeddings)? Attach after that"
-                )
+                got = "got no call of it"
+                how = "was it replaced since (a copy in modules_to_save, resized embeddings)? Attach after that"
+                raise UnsupportedModel(f"expected the model to use the head that was attached to, {got}: {how}")
             _refuse_more_losses(outputs)
             loss = self._loss
         finally:
             self._targets = self._loss = None  # its gradients are as large as the head
         self._taken += 1
-        if not at_once:  # a forward that failed, and is tried again, is counted once
+        if not at_once:  # a forward that failed and is tried again is counted once
             tell(self.gate, "observe", targets)
-        if isinstance(outputs, tuple):
-            return (loss, NoLogits(), *outputs[1:])
-        return type(outputs)(**dict(outputs.items()) | {"loss": loss, "logits": NoLogits()})
+        return (loss, NoLogits(), *outputs[1:]) if isinstance(outputs, tuple) else with_loss(outputs, loss, NoLogits())
 
     def _refuse_changes(self, inputs: dict[str, Any]) -> None:
-        """Raise where the loss is to be another than the one that was measured."""
         if "ignore_index" in inputs:
-            raise InputError(
-                f"expected no ignore_index in a call of the model, got {inputs['ignore_index']}: give attach "
-                "options=CrossEntropyOptions(ignore_index=...)"
-            )
+            got = f"got {inputs['ignore_index']}: give attach options=CrossEntropyOptions(ignore_index=...)"
+            raise InputError(f"expected no ignore_index in a call of the model, {got}")
         if getattr(self.model, "_loss_function", None) is not self._loss_function:
-            raise UnsupportedModel(
-                "expected the loss function that was attached to, got another: set it first, then attach"
-            )
+            got = "got another: set it first, then attach"
+            raise UnsupportedModel(f"expected the loss function that was attached to, {got}")
 
 
 class LogitsNotComputedError(UnsupportedModel, AttributeError):
@@ -279,22 +238,18 @@ class NoLogits:
 def _refuse_more_losses(outputs: Any) -> None:
     """Raise where the model computed another loss, which its own sum would hold and this one does not."""
     named = () if isinstance(outputs, tuple) else outputs.items()
-    more = [name for name, value in named if "loss" in name and name != "loss" and value is not None]
-    if more:
-        raise UnsupportedModel(
-            f"expected the cross-entropy as the only loss, got {', '.join(more)} besides, which would be "
-            "lost: turn it off (for instance output_router_logits=False), or add it yourself as a penalty"
-        )
+    if more := [name for name, value in named if "loss" in name and name != "loss" and value is not None]:
+        got = f"got {', '.join(more)} besides, which would be lost"
+        how = "turn it off (for instance output_router_logits=False), or add it yourself as a penalty"
+        raise UnsupportedModel(f"expected the cross-entropy as the only loss, {got}: {how}")
 
 
 def _check_options(options: CrossEntropyOptions, penalties: tuple[Penalty, ...]) -> None:
     if penalties and options.reduction == "none":
         raise InputError("expected a reduced loss with penalties, got 'none': a penalty has no single target")
     if options.softcap is not None or options.logit_scale != 1:
-        raise InputError(
-            f"expected options without softcap and logit_scale, got {options.softcap} and "
-            f"{options.logit_scale}: both are measured on the model"
-        )
+        got = f"got {options.softcap} and {options.logit_scale}: both are measured on the model"
+        raise InputError(f"expected options without softcap and logit_scale, {got}")
     if options.ignore_index is None:
         raise InputError("expected an ignore_index, got None: use -100, as the last position has no target")
     if options.num_items is not None:
@@ -302,7 +257,6 @@ def _check_options(options: CrossEntropyOptions, penalties: tuple[Penalty, ...])
 
 
 def _check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int | None) -> None:
-    """Refuse a gate that does not fit the head, and protect the model's special ids in it."""
     if gate is None:
         return
     if not hasattr(gate, "gates"):
@@ -319,33 +273,22 @@ def _check_gate(gate: Any, head: torch.nn.Linear, model: Any, ignore_index: int 
 
 
 def _resume(gate: Any, args: Any, step: int, *, fresh: bool) -> None:
-    """Load the gate's state from the Trainer's checkpoint, unless it was loaded already.
-
-    A `fresh` gate begins at a checkpoint that has none.
-    """
+    """Load the gate's state from the Trainer's checkpoint; a `fresh` gate begins at one that has none."""
     if not hasattr(gate, "load") or gate.status.step == step:
         return
-    given = args.resume_from_checkpoint
+    given, own = args.resume_from_checkpoint, checkpoint(args, step)
     folders = [Path(given)] if isinstance(given, str) and given not in ("True", "true") else []
-    for folder in (*folders, checkpoint(args, step)):
-        if (folder / STATE).exists():
-            gate.load(folder / STATE)
-            break
-    else:
-        if fresh and gate.status.step == 0:
-            tell(gate, "begin_at", step)
-            warnings.warn(
-                f"the checkpoint of step {step} was written without a gate ({checkpoint(args, step).name}/{STATE} is "
-                "not "
-                "there): the gate begins at this step, with counts of its own from here on",
-                stacklevel=2,
-            )
-            return
-    if gate.status.step != step:
+    if states := [folder / STATE for folder in (*folders, own) if (folder / STATE).exists()]:
+        gate.load(states[0])
+    elif fresh and gate.status.step == 0:
+        tell(gate, "begin_at", step)
+        said = f"the checkpoint of step {step} was written without a gate ({own.name}/{STATE} is not there): the gate "
+        warnings.warn(f"{said}begins at this step, with counts of its own from here on", stacklevel=2)
+        return
+    if (at := gate.status.step) != step:
         raise InputError(
-            f"expected the gate's state of step {step} in {checkpoint(args, step).name}/{STATE} of the "
-            f"output folder, got {'none' if gate.status.step == 0 else f'that of step {gate.status.step}'}: "
-            f"if the checkpoint lies elsewhere, call gate.load(checkpoint / {STATE!r}) before train(); if it was "
-            "written "
-            "without a gate, let one begin there with uncone.attach(model, gate=gate, fresh=True)"
+            f"expected the gate's state of step {step} in {own.name}/{STATE} of the output folder, got "
+            f"{'none' if at == 0 else f'that of step {at}'}: if the checkpoint lies elsewhere, call gate.load("
+            f"checkpoint / {STATE!r}) before train(); if it was written without a gate, let one begin there with "
+            "uncone.attach(model, gate=gate, fresh=True)"
         )

@@ -3,15 +3,15 @@
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from uncone.errors import InputError, UnsupportedModel
 from uncone.model.head_map import is_seq2seq, run_model, undisturbed
-from uncone.training.attachment import Attachment, unwrapped
+from uncone.training.attachment import Attachment, unwrapped, with_loss
 from uncone.training.bars.clouds import kind
-from uncone.training.cloud import POOLINGS, AnisotropyTrack, Pooling, are_classes, is_first, joined, pool, token_mask
+from uncone.training.cloud import AnisotropyTrack, Pooling, are_classes, is_first, joined, pool, token_mask
 
 Tensor = torch.Tensor
 StatePenalty = Callable[[Tensor, Tensor | None], Tensor]
@@ -32,32 +32,28 @@ def attach_states(
     """Penalise the states of `model` in training, one state a sequence; evaluation stays as it is.
 
     Args:
-        model: a transformers model, also inside DDP, PEFT or a compiler. Of a SentenceTransformer, its
-            `[0].auto_model`.
-        penalty: called with points (N, D) and labels (N,) or None, returns a scalar: for instance a
-            `PersistentEntropy`. None only tracks.
-        pooling: "cls" takes the state of each sequence's first token, "last" of its last one, "mean" their
-            mean. Padding on either side is left out: the attention mask marks it, or the config's
-            pad_token_id where there is no mask.
-        layer: of the base model: 0 is the embeddings, 1 the first layer, -1 the last hidden state, after a
-            final normalisation and before a pooler.
-        labels: the column of the batch with one class a sequence. Under "labels", token labels and real
-            numbers are no classes: the batch then is one cloud, as with None. A column that the model does
-            not take is taken out before the model sees it.
-        add_to_loss: True adds the penalty to the model's loss wherever it computes one in training. False
-            keeps the states until `penalty()` asks: for a loss of your own, or to take several micro-batches
-            as one cloud. None is True where the model takes labels.
-        across_ranks: the points of all ranks of `group` are one cloud, with the gradient of a single process.
-            False takes a cloud a rank.
+        model: a transformers model, also inside DDP, PEFT or a compiler; of a SentenceTransformer its `[0].auto_model`.
+        penalty: called with points (N, D) and labels (N,) or None, returns a scalar, as a `PersistentEntropy` does.
+            None only tracks.
+        pooling: "cls" takes the state of each sequence's first token, "last" of its last one, "mean" their mean.
+            Padding on either side is left out: the attention mask marks it, or without one the config's pad_token_id.
+        layer: of the base model: 0 is the embeddings, 1 the first layer, -1 the last hidden state, after a final
+            normalisation and before a pooler.
+        labels: the column of the batch with one class a sequence. Under "labels", token labels and real numbers are no
+            classes: the batch then is one cloud, as with None. A column that the model does not take never reaches it.
+        add_to_loss: True adds the penalty to the model's loss wherever it computes one in training. False keeps the
+            states until `penalty()` asks: for a loss of your own, or to take several micro-batches as one cloud. None
+            is True where the model takes labels.
+        across_ranks: the points of all ranks of `group` are one cloud, with the gradient of a single process. False
+            takes a cloud a rank.
         group: of torch.distributed; None is all ranks.
-        track: a record of the cloud's anisotropy, kept by the first rank; without `across_ranks`, of that
-            rank's cloud.
+        track: a record of the cloud's anisotropy, kept by the first rank; without `across_ranks`, of its own cloud.
 
     Returns:
         A handle, also as a context manager: `with attach_states(model, PersistentEntropy()) as attached: ...`
 
-    Each micro-batch is a cloud of its own. Under a Trainer, a micro-batch's penalty counts as its loss does:
-    where the model divides its loss by the targets of the whole step, by its share of them.
+    Each micro-batch is a cloud of its own. Under a Trainer, a micro-batch's penalty counts as its loss does: where the
+    model divides its loss by the targets of the whole step, by its share of them.
 
     Raises:
         InputError: options that contradict each other, or a layer that the model does not have.
@@ -71,7 +67,7 @@ def attach_states(
         raise InputError(f"expected add_to_loss False with {type(top).__name__}, got True: call penalty()")
     if penalty is not None and not callable(penalty):
         raise InputError(f"expected penalty(points, labels), got {kind(penalty)}: see PersistentEntropy")
-    if pooling not in POOLINGS:
+    if pooling not in get_args(Pooling):
         raise InputError(f"expected pooling 'cls', 'mean' or 'last', got {pooling!r}")
     depth = _layers(top, base, count=layer != -1)
     if not isinstance(layer, int) or isinstance(layer, bool) or not -depth <= layer < depth:
@@ -82,28 +78,23 @@ def attach_states(
 
 @dataclass(eq=False, repr=False)
 class AttachedStates(Attachment):
-    """A model whose states are penalised in training.
-
-    Call `step()` after each optimiser step, or give `callback` to a Trainer.
-    """
+    """A model whose states are penalised in training. Call `step()` after each optimiser step, or give `callback` to a
+    Trainer."""
 
     model: Any
     base: Any
     track: AnisotropyTrack | None
     _penalty: StatePenalty | None
     _pooling: Pooling
-    _layer: int | None
-    """Of `hidden_states`; None is the last hidden state."""
+    _layer: int | None  # of `hidden_states`; None is the last hidden state
     _labels: str | None
     _adds: bool
     _across_ranks: bool
     _group: Any
     value: Tensor | None = field(default=None, init=False)
     """The penalty's last part of a loss, detached; None before the first time."""
-    steps: int = field(default=0, init=False)
-    """Optimiser steps so far, those before a Trainer's resume too."""
-    _kept: list[Tensor] = field(default_factory=list, init=False)
-    """States that wait for the penalty."""
+    steps: int = field(default=0, init=False)  # optimiser steps so far, those before a Trainer's resume too
+    _kept: list[Tensor] = field(default_factory=list, init=False)  # states that wait for the penalty
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -119,9 +110,8 @@ class AttachedStates(Attachment):
                 self._on_model.__signature__ = signature.replace(parameters=ordered)
 
     def penalty(self, labels: Tensor | None = None) -> Tensor:
-        """The penalty, a scalar, of the states of all training forwards since its last call, as one cloud.
-
-        `labels` (N,) are in the order of the states.
+        """The penalty, a scalar, of the states of all training forwards since its last call, as one cloud with `labels`
+        (N,) in their order.
 
         Raises:
             InputError: the penalty is in the model's loss already, or there was no forward in training mode.
@@ -129,22 +119,18 @@ class AttachedStates(Attachment):
         if self._adds:
             raise InputError("expected add_to_loss=False, got a penalty in the loss already: use that")
         if not self._kept:
-            raise InputError(
-                "expected a forward in training (model.train(), gradients on) since the last call, got none"
-            )
+            how = "model.train(), gradients on"
+            raise InputError(f"expected a forward in training ({how}) since the last call, got none")
         added = self._take(labels, None)
         return torch.zeros(()) if added is None else added
 
     def step(self) -> None:
-        """Close an optimiser step. Call it once after each `optimizer.step()`.
-
-        Raises:
-            UnsupportedModel: no states were taken since the last one.
-        """
+        """Close an optimiser step: call it once after each `optimizer.step()`. Raises UnsupportedModel where no states
+        were taken since the last one."""
         self._kept.clear()  # nobody asked for them, and their gradient belongs to the weights before the step
         if self._taken == 0:
-            how = "pass labels to the model in training mode, and attach before torch.compile"
-            how = how if self._adds else "call penalty() before the optimiser's step"
+            how = "call penalty() before the optimiser's step"
+            how = "pass labels to the model in training mode, and attach before torch.compile" if self._adds else how
             raise UnsupportedModel(f"expected at least one cloud of states in this step, got none: {how}")
         self.steps += 1
         self._closed()
@@ -159,7 +145,7 @@ class AttachedStates(Attachment):
         return {} if self.value is None else {"uncone/states_penalty": float(self.value)}
 
     def resume(self, steps: int) -> None:
-        """Go on after so many optimiser steps; a Trainer's callback calls this."""
+        """Go on after so many optimiser steps, as a Trainer's callback does."""
         self.steps = steps
         if self.track is not None and is_first():
             self.track.resume(steps)
@@ -174,7 +160,7 @@ class AttachedStates(Attachment):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _take(self, labels: Tensor | None, part: Tensor | None) -> Tensor | None:
-        """The penalty of the waiting states, times `part`; then none waits. None without a penalty."""
+        """The penalty of the waiting states, times `part`; None without one."""
         self._check_step()
         points = torch.cat(self._kept)
         self._kept.clear()
@@ -184,18 +170,17 @@ class AttachedStates(Attachment):
         track = self.track if self.track is not None and self.track.due(self.steps) and is_first() else None
         if track is not None and (labels is None or bool(are_classes(labels).any())):
             track.take(self.steps, points.detach(), labels)
-        added = None
+        value: Any = None
         if self._penalty is not None:
-            value: Any = self._penalty(points, labels)
+            value = self._penalty(points, labels)
             if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
                 raise InputError(f"expected a scalar tensor from penalty, got {kind(value)}: return one")
-            added = value * part.to(value)
-            self.value = added.detach()
+            value = value * part.to(value)
+            self.value = value.detach()
         self._taken += 1
-        return added
+        return value  # type: ignore[no-any-return]
 
     def _run_base(self, *args: Any, **kwargs: Any) -> Any:
-        """In training, the states of one layer are kept, one a sequence."""
         run = self._on_base.original
         if not self._on_base.trains():
             return run(*args, **kwargs)
@@ -204,10 +189,8 @@ class AttachedStates(Attachment):
             outputs = run(**inputs)
             self._keep(outputs[0], inputs)
             return outputs
-        asked, named = (
-            getattr(self.base.config, name) if inputs.get(name) is None else inputs[name]
-            for name in ("output_hidden_states", "return_dict")
-        )
+        config, names = self.base.config, ("output_hidden_states", "return_dict")
+        asked, named = (getattr(config, name) if inputs.get(name) is None else inputs[name] for name in names)
         outputs = run(**inputs | {"output_hidden_states": True, "return_dict": True})
         self._keep(outputs.hidden_states[self._layer], inputs)
         if not asked:
@@ -216,10 +199,8 @@ class AttachedStates(Attachment):
 
     def _keep(self, hidden: Tensor, inputs: dict[str, Any]) -> None:
         if hidden.ndim != 3:
-            raise UnsupportedModel(
-                f"expected hidden states of shape (B, T, D), got {tuple(hidden.shape)} from "
-                f"{type(self.base).__name__}: attach to the encoder or decoder itself"
-            )
+            got = f"got {tuple(hidden.shape)} from {type(self.base).__name__}: attach to the encoder or decoder itself"
+            raise UnsupportedModel(f"expected hidden states of shape (B, T, D), {got}")
         pad = getattr(self.base.config, "pad_token_id", None)
         states = pool(hidden, token_mask(inputs, hidden, pad), self._pooling)
         # A checkpointed forward is run again in the backward pass: then its states were kept already.
@@ -241,36 +222,29 @@ class AttachedStates(Attachment):
         if loss.ndim:
             raise UnsupportedModel(f"expected one loss, got shape {tuple(loss.shape)}: reduce it to its mean")
         if not self._kept:
-            raise UnsupportedModel(
-                f"expected {type(self.model).__name__} to call its base model, got no call of the one "
-                "attached to: was it replaced since? Attach after that"
-            )
+            got = "got no call of the one attached to: was it replaced since? Attach after that"
+            raise UnsupportedModel(f"expected {type(self.model).__name__} to call its base model, {got}")
         if not self._own_column and self._labels is not None:
             column = inputs.get(self._labels)
         added = self._take(self._classes(column), self._part(inputs))
         if added is None:
             return outputs
         loss = loss + added.to(loss.device)
-        if isinstance(outputs, tuple):
-            return (loss, *outputs[1:])
-        return type(outputs)(**dict(outputs.items()) | {"loss": loss})
+        return with_loss(outputs, loss)
 
     def _classes(self, column: Any) -> Tensor | None:
         """One class a sequence; None where the batch's labels are no classes of sequences."""
         if self._labels is None:
             return None
         n = sum(map(len, self._kept))
-        is_class = isinstance(column, Tensor) and not column.is_floating_point() and column.numel() == n
-        if is_class and column.ndim in (1, 2):
-            classes: Tensor = column.reshape(-1)
-            return classes
+        whole = isinstance(column, Tensor) and not column.is_floating_point()
+        if whole and column.numel() == n and column.ndim in (1, 2):
+            return column.reshape(-1)  # type: ignore[no-any-return]
         if self._labels == "labels":
             return None
         got = "none" if column is None else kind(column)
-        raise InputError(
-            f"expected a column {self._labels!r} in the batch with one integer a sequence ({n}), got {got}: "
-            "add it, or labels=None"
-        )
+        got = f"got {got}: add it, or labels=None"
+        raise InputError(f"expected a column {self._labels!r} in the batch with one integer a sequence ({n}), {got}")
 
     def _part(self, inputs: dict[str, Any]) -> Tensor | None:
         """This micro-batch's part of the step, where the model divides its loss by a whole step's targets."""
@@ -292,32 +266,26 @@ class AttachedStates(Attachment):
 
 
 def _base(top: Any) -> Any:
-    """The part of a transformers model that makes hidden states."""
     if not hasattr(top, "base_model") or not hasattr(top, "config"):
-        raise UnsupportedModel(
-            f"expected a transformers model, got {type(top).__name__}: of a SentenceTransformer pass its "
-            "[0].auto_model; else call the penalty in your own loop"
-        )
+        how = "of a SentenceTransformer pass its [0].auto_model; else call the penalty in your own loop"
+        raise UnsupportedModel(f"expected a transformers model, got {type(top).__name__}: {how}")
     if is_seq2seq(top) and {"encoder", "decoder"} <= {name for name, _ in top.base_model.named_children()}:
-        raise UnsupportedModel(
-            f"expected a model of one stack, got {type(top).__name__} with an encoder and a decoder: pass "
-            "its get_encoder(), and call penalty() in your loop"
-        )
+        got = f"got {type(top).__name__} with an encoder and a decoder"
+        how = "pass its get_encoder(), and call penalty() in your loop"
+        raise UnsupportedModel(f"expected a model of one stack, {got}: {how}")
     return top.base_model
 
 
 def _layers(top: Any, base: Any, *, count: bool) -> int:
-    """How many hidden states the base model gives on four tokens, embeddings included; 1 without `count`.
+    """How many hidden states the base model gives, embeddings included; 1 without `count`.
 
-    transformers leaves hooks on a model that was asked for its hidden states, and then it cannot be pickled
-    any more: the last one needs no asking.
+    transformers leaves hooks on a model that was asked for its hidden states, and then it cannot be pickled any more:
+    the last one needs no asking.
     """
     table = base.get_input_embeddings()
     if not isinstance(getattr(table, "num_embeddings", None), int):
-        raise UnsupportedModel(
-            f"expected a model of token ids, got {type(base).__name__} without a table of tokens: call the "
-            "penalty in your own loop"
-        )
+        got = f"got {type(base).__name__} without a table of tokens: call the penalty in your own loop"
+        raise UnsupportedModel(f"expected a model of token ids, {got}")
     # Sharded weights are whole inside the root only.
     asked = top if any(hasattr(p, "full_tensor") for p in base.parameters()) else base
     ids = torch.tensor([[0, 1], [1, 0]], device=next(base.parameters()).device) + min(5, table.num_embeddings - 2)
@@ -328,8 +296,6 @@ def _layers(top: Any, base: Any, *, count: bool) -> int:
         outputs = run_model(asked, batch)
         states = getattr(outputs, "hidden_states", None) if "output_hidden_states" in batch else outputs[:1]
     if not states or states[-1].ndim != 3 or states[-1].shape[:2] != ids.shape:
-        raise UnsupportedModel(
-            f"expected {type(base).__name__} to give hidden states of shape (B, T, D), got none: it has no "
-            "layers to read"
-        )
+        got = "got none: it has no layers to read"
+        raise UnsupportedModel(f"expected {type(base).__name__} to give hidden states of shape (B, T, D), {got}")
     return len(states)

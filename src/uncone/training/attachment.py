@@ -7,6 +7,8 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
+from operator import is_
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,10 +17,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from uncone.errors import StepWarning, UnsupportedModel, needed
 
-STATE = "uncone_gate.safetensors"
-"""A gate's state in a checkpoint folder."""
+STATE = "uncone_gate.safetensors"  # a gate's state in a checkpoint folder
 _BETWEEN = ("uncone", "torch", "transformers", "accelerate", "peft", "trl", "contextlib")
 """Packages that lie between a call of the model and the user's line."""
+_EACH = "expected attached.step() after each optimizer.step()"
 _LINE = (
     "add attached.step() after optimizer.step(), or give a Trainer callbacks=[attached.callback], where "
     "attached is what attach returned"
@@ -47,20 +49,14 @@ class Forward:
         return bool(self._handle.active and self.module.training and torch.is_grad_enabled())
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """All arguments by their names."""
         inputs = dict(self.__signature__.bind(*args, **kwargs).arguments)
         for name, parameter in self.__signature__.parameters.items():
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 inputs |= inputs.pop(name, {})
         return inputs
 
-    def in_place(self) -> bool:
-        """Whether the module calls this forward, wrapped or not: mixed precision of accelerate wraps it."""
-        forward: Any = self.module.__dict__.get("forward")
-        return forward is not None and inspect.unwrap(forward, stop=lambda f: f is self) is self
-
     def restore(self) -> None:
-        """Give the module its own forward back, unless another one took this one's place."""
+        """Give the module its own forward back, unless another took this one's place."""
         if self.module.__dict__.get("forward") is not self:
             return
         before = self._before
@@ -76,20 +72,11 @@ class Watch:
     """Tells an attachment of each optimiser's step, and of Python's exit; a copy of a watch tells nobody."""
 
     def __init__(self, attachment: "Attachment | None" = None) -> None:
-        if attachment is None:
-            return
-        known = weakref.ref(attachment)
-
-        def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if (attachment := known()) is not None:
-                attachment._optimizer_stepped(optimizer)
-
-        def at_exit() -> None:
-            if (attachment := known()) is not None:
-                attachment._say_at_the_end()
-
-        self._handle = register_optimizer_step_post_hook(stepped)
-        self._at_exit = atexit.register(at_exit)
+        if attachment is not None:
+            stepped = weakref.WeakMethod(attachment._optimizer_stepped)
+            ended = weakref.WeakMethod(attachment._say_at_the_end)
+            self._handle = register_optimizer_step_post_hook(lambda optimizer, *_: _call(stepped, optimizer))
+            self._at_exit = atexit.register(lambda: _call(ended))
 
     def __reduce__(self) -> Any:
         return Watch, ()
@@ -100,49 +87,50 @@ class Watch:
             atexit.unregister(self._at_exit)
 
 
+def _call(method: weakref.WeakMethod[Any], *args: Any) -> None:
+    if (alive := method()) is not None:
+        alive(*args)
+
+
 class Attachment:
     """A handle on attached forwards, also as a context manager; `callback` serves a Trainer."""
 
     model: Any
     gate: Any = None
+    step: Callable[[], None]
+    _needs_steps: Callable[[], bool]  # whether a step that is not closed changes anything
+    _trained: Callable[[], Iterator[Any]]  # parameters of which an optimiser that steps for this attachment holds one
+    _begin: Callable[[Any, int, Any], None]  # a Trainer with these arguments and data begins after so many steps
+    _status: Callable[[], dict[str, int | float]]  # numbers for a Trainer's logs, by their names there
 
     def __init__(self) -> None:
-        self.active = True
-        """False once detached: something else may still call the forwards."""
+        self.active = True  # False once detached: something else may still call the forwards
         self._forwards: list[Forward] = []
-        self._taken = 0
-        """Losses, or clouds of states, since the last `step()`."""
+        self._taken = 0  # Losses, or clouds of states, since the last `step()`
+        # `step()` was called once; an optimiser stepped since the last call, after losses; or at all
         self._stepped = self._late = self._moved = False
-        """`step()` was called once; an optimiser stepped since the last call, after losses; or at all."""
-        self._said = self._quiet = False
-        """A warning was given in training; none is wanted any more."""
+        self._said = self._quiet = False  # a warning was given in training; none is wanted any more
+        # optimiser steps with a `step()`; those without one; calls of `step()` amid micro-batches
         self._closed_steps = self._missed = self._extra = 0
-        """Optimiser steps with a `step()`; those without one; calls of `step()` amid micro-batches."""
         self._watch = Watch(self)
 
     def _put(self, module: Any, run: Callable[..., Any]) -> Forward:
         self._forwards.append(Forward(module, self, run))
         return self._forwards[-1]
 
-    def step(self) -> None:
-        """Close an optimiser step. Call it once after each `optimizer.step()`."""
-        raise NotImplementedError
-
     def check(self) -> None:
         """Raises UnsupportedModel if detached, or if something else took the place of the forwards."""
         if not self.active:
             raise UnsupportedModel("expected an attached model, got one that was detached: attach again")
         for forward in self._forwards:
-            if not forward.in_place():
-                raise UnsupportedModel(
-                    f"expected the attached forward of {type(forward.module).__name__}, got another: "
-                    "something patched it since (use_liger_kernel?); attach last"
-                )
+            called: Any = forward.module.__dict__.get("forward")  # mixed precision of accelerate wraps it
+            if called is None or inspect.unwrap(called, stop=partial(is_, forward)) is not forward:
+                got = "got another: something patched it since (use_liger_kernel?); attach last"
+                raise UnsupportedModel(f"expected the attached forward of {type(forward.module).__name__}, {got}")
 
     def detach(self) -> None:
-        """Give the model its own forward back.
+        """Give the model its own forward back. A second call does nothing.
 
-        A second call does nothing; a wrapper that keeps the attached forward finds it passing through.
         Warns (`StepWarning`) where optimiser steps went without `step()`, and says how many.
         """
         self._watch.end()
@@ -162,41 +150,30 @@ class Attachment:
     def _closed(self) -> None:
         """A step is closed. Warn where this is done amid micro-batches, over and over.
 
-        Gradients that wait tell such a call from one after a step that was skipped: a scaler skips for
-        gradients that are not finite. They may be so on another rank alone, so that a few calls are let pass.
+        Finite gradients that wait tell such a call from one after a step that a scaler skipped; as they may be infinite
+        on another rank alone, a few calls are let pass.
         """
         self._taken, self._stepped, self._late = 0, True, False
         moved, self._moved = self._moved, False
         self._closed_steps += moved
-        if moved or not self._closed_steps or self._said or not self._needs_steps():
-            return
-        if not self._gradients_wait():
+        if moved or not self._closed_steps or self._said or not self._needs_steps() or not self._gradients_wait():
             return
         self._extra += 1
         if self._extra >= max(2, self._closed_steps):
             self._warn(
-                "expected attached.step() once after each optimizer.step(), got it after micro-batches too, "
-                "whose gradients wait for the optimiser: move attached.step() to the line after "
-                "optimizer.step(), out of the loop over micro-batches; where accelerate decides when the "
-                "optimiser steps, write: if accelerator.sync_gradients: attached.step()"
+                "expected attached.step() once after each optimizer.step(), got it after micro-batches too, whose "
+                "gradients wait for the optimiser: move attached.step() to the line after optimizer.step(), out of the "
+                "loop over micro-batches; where accelerate decides when the optimiser steps, write: "
+                "if accelerator.sync_gradients: attached.step()"
             )
 
     def _gradients_wait(self) -> bool:
-        """Whether the model has gradients, all of them finite."""
         gradients = (p.grad for p in self.model.parameters() if p.grad is not None)
         here = (g.to_local() if hasattr(g, "to_local") else g for g in gradients)
         return 0 < sum(float(g.norm()) for g in here) < math.inf
 
-    def _needs_steps(self) -> bool:
-        """Whether a step that is not closed changes anything."""
-        raise NotImplementedError
-
-    def _trained(self) -> Iterator[Any]:
-        """Parameters of which an optimiser that steps for this attachment holds one at least."""
-        raise NotImplementedError
-
     def _optimizer_stepped(self, optimizer: Any) -> None:
-        """Note an optimiser's step; a model of someone else, or micro-batches before a step, are not late."""
+        """Note an optimiser's step; another model's, or micro-batches before a step, are not late."""
         if self.active and not (self._moved and (self._late or not self._taken)):
             mine = {id(parameter) for parameter in self._trained()}
             held = (parameter for group in optimizer.param_groups for parameter in group["params"])
@@ -204,13 +181,9 @@ class Attachment:
                 self._moved, self._late = True, self._taken > 0
 
     def _check_step(self) -> None:
-        """Warn where the last optimiser step was not closed, before the next loss is counted."""
         if self._late:
             self._late, self._missed = False, self._missed + 1
-            self._warn(
-                "expected attached.step() after each optimizer.step(), got another training forward pass "
-                f"without it: {_LINE}"
-            )
+            self._warn(f"{_EACH}, got another training forward pass without it: {_LINE}")
 
     def _say_at_the_end(self) -> None:
         """Warn of all optimiser steps that were not closed; where none was seen, of losses without a step."""
@@ -220,7 +193,7 @@ class Attachment:
             got = "none in all"
         else:
             return
-        self._warn(f"expected attached.step() after each optimizer.step(), got {got}: {_LINE}", again=True)
+        self._warn(f"{_EACH}, got {got}: {_LINE}", again=True)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _warn(self, message: str, *, again: bool = False) -> None:
@@ -229,7 +202,7 @@ class Attachment:
             return
         self._said = True
         frame, level = sys._getframe(), 1
-        while frame.f_back is not None and _package(frame) in _BETWEEN:
+        while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] in _BETWEEN:
             frame, level = frame.f_back, level + 1
         warnings.warn(message, StepWarning, stacklevel=level)
 
@@ -252,9 +225,7 @@ class Attachment:
                 attached._moved = True  # also where a scaler skipped it, or no optimiser of torch made it
                 attached.step()
 
-            def on_log(
-                self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
-            ) -> None:
+            def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
                 if logs is None or "loss" not in logs:  # an evaluation's, or the summary of a run
                     return
                 logs |= (status := attached._status())
@@ -271,37 +242,22 @@ class Attachment:
         return Callback()
 
     def _refuse(self, args: Any) -> None:
-        """Raise where a Trainer's settings go around the attached forwards."""
         if args.label_smoothing_factor:
             raise UnsupportedModel(
-                f"expected label_smoothing_factor 0, got {args.label_smoothing_factor}: Trainer would "
-                "compute the loss from logits, outside of the model; uncone.attach smooths labels with "
-                f"options=CrossEntropyOptions(label_smoothing={args.label_smoothing_factor})"
+                f"expected label_smoothing_factor 0, got {args.label_smoothing_factor}: Trainer would compute the loss "
+                "from logits, outside of the model; uncone.attach smooths labels with options="
+                f"CrossEntropyOptions(label_smoothing={args.label_smoothing_factor})"
             )
         if args.n_gpu > 1:
-            raise UnsupportedModel(
-                f"expected one device a process, got {args.n_gpu}: DataParallel copies models; use torchrun"
-            )
-
-    def _begin(self, args: Any, step: int, loader: Any) -> None:
-        """A Trainer begins after `step` optimiser steps."""
-        raise NotImplementedError
-
-    def _status(self) -> dict[str, int | float]:
-        """Numbers for a Trainer's logs, by their names there."""
-        raise NotImplementedError
-
-
-def _package(frame: Any) -> str:
-    """The package whose code a frame runs."""
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+            got = f"got {args.n_gpu}: DataParallel copies models; use torchrun"
+            raise UnsupportedModel(f"expected one device a process, {got}")
 
 
 def _call_first(callback: Any) -> None:
     """Put `callback` before all others of the Trainer's handler that calls it now.
 
-    A Trainer calls the trackers' `on_log` before that of callbacks it was given, with the same dictionary,
-    and offers no other place. Where no caller is such a handler, the numbers are in `log_history` alone.
+    A Trainer calls the trackers' `on_log` before that of callbacks it was given, with the same dictionary, and offers
+    no other place. Where no caller is such a handler, the numbers are in `log_history` alone.
     """
     frame: Any = sys._getframe()
     while (frame := frame.f_back) is not None:
@@ -323,8 +279,14 @@ def unwrapped(model: Any) -> Any:
 
 
 def checkpoint(args: Any, step: int) -> Path:
-    """Where a Trainer keeps the checkpoint of a step."""
     return Path(args.output_dir) / f"checkpoint-{step}"
+
+
+def with_loss(outputs: Any, loss: Any, logits: Any = None) -> Any:
+    """A model's outputs with another loss, and logits where such are given."""
+    if isinstance(outputs, tuple):
+        return (loss, *outputs[1:])
+    return type(outputs)(**dict(outputs.items()) | {"loss": loss} | ({} if logits is None else {"logits": logits}))
 
 
 def tell(gate: Any, what: str, *args: Any) -> None:

@@ -16,12 +16,11 @@ from uncone.errors import InputError
 from uncone.measure.spectrum import marchenko_pastur
 from uncone.roles import Path_
 from uncone.training.bars.clouds import kind
-from uncone.training.own_lines import own_lines
+from uncone.training.resume import own_lines
 
 Tensor = torch.Tensor
 Scores = tuple[float, ...]
 Pooling = Literal["cls", "mean", "last"]
-POOLINGS = ("cls", "mean", "last")
 _MOST_SCORES = 10**6
 _IGNORED = -100
 
@@ -29,8 +28,8 @@ _IGNORED = -100
 def pool(hidden: Tensor, mask: Tensor | None, pooling: Pooling) -> Tensor:
     """(B, D) of hidden (B, T, D) and mask (B, T), 0 where there is no token; padding may lie on either side.
 
-    A sequence without tokens gives its first position with "cls" and "last", and zeros with "mean". A mean is
-    in float32 at least: bfloat16 cannot count to 257, and a sum of float16 numbers may overflow.
+    A sequence without tokens gives its first position with "cls" and "last", and zeros with "mean". A mean is in
+    float32 at least: bfloat16 cannot count to 257, and a sum of float16 numbers may overflow.
     """
     b, t, _ = hidden.shape
     wide = torch.promote_types(hidden.dtype, torch.float32)
@@ -51,10 +50,8 @@ def token_mask(inputs: Mapping[str, Any], hidden: Tensor, pad: int | None) -> Te
     ids: Tensor | None = inputs.get("input_ids")
     if mask is not None:
         if mask.ndim != 2 or mask.shape[0] != hidden.shape[0] or mask.shape[1] < hidden.shape[1]:
-            raise InputError(
-                f"expected an attention_mask of shape {tuple(hidden.shape[:2])}, got {tuple(mask.shape)}: "
-                "pass the mask of the tokenizer"
-            )
+            got = f"got {tuple(mask.shape)}: pass the mask of the tokenizer"
+            raise InputError(f"expected an attention_mask of shape {tuple(hidden.shape[:2])}, {got}")
         return mask[:, -hidden.shape[1] :].to(hidden.device)  # learnt prefixes come before the states
     if ids is not None and pad is not None and ids.shape == hidden.shape[:2]:
         return (ids != pad).to(hidden.device)
@@ -78,10 +75,8 @@ def labelled(points: object, labels: object) -> tuple[Tensor, Tensor | None]:
         return points, None
     one_each = isinstance(labels, Tensor) and labels.shape == points.shape[:1]
     if not isinstance(labels, Tensor) or not one_each or labels.is_floating_point() or labels.is_complex():
-        raise InputError(
-            f"expected labels of shape ({len(points)},) with integers, got {kind(labels)}: pass a "
-            "tensor with one class a point, or None for one cloud"
-        )
+        got = f"got {kind(labels)}: pass a tensor with one class a point, or None for one cloud"
+        raise InputError(f"expected labels of shape ({len(points)},) with integers, {got}")
     labels = labels.to(points.device)
     kept = are_classes(labels)
     return (points, labels) if bool(kept.all()) else (points[kept], labels[kept])
@@ -100,11 +95,10 @@ def is_first() -> bool:
 def joined(
     points: Tensor, labels: Tensor | None, part: Tensor, group: Any = None
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """The points (sum of N, D) and labels of all ranks in their order, and the mean of their parts.
+    """The points (sum of N, D) and labels of all ranks in their order, and the mean of their parts; N may differ.
 
-    Every rank sees the same cloud. Gradients reach a rank's own points only, times the number of ranks: DDP
-    and FSDP take the mean of gradients over ranks, and that mean is the gradient of one process with the
-    joined batch. Ranks may have different numbers of points.
+    Gradients reach a rank's own points only, times the number of ranks: DDP and FSDP take the mean of gradients over
+    ranks, which is then that of one process with the joined batch.
     """
     ranks = world(group)
     if ranks < 1:
@@ -124,7 +118,6 @@ def joined(
 
 
 def _gathered(x: Tensor, sizes: list[int], group: Any) -> list[Tensor]:
-    """Each rank's rows."""
     padded = x.new_zeros(max(sizes), *x.shape[1:])
     padded[: len(x)] = x
     every = [torch.empty_like(padded) for _ in sizes]
@@ -134,27 +127,18 @@ def _gathered(x: Tensor, sizes: list[int], group: Any) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class AnisotropyScores:
-    """A_1 to A_k of one cloud and of an isotropic cloud of as many points, in [0, 1]; less is more isotropic.
+    """A_1 to A_k of one cloud and of an isotropic cloud of as many points, in [0, 1]; less is more isotropic. None
+    where there is no variance to share out."""
 
-    Scores are None where there is no variance to share out.
-    """
-
-    raw: Scores | None
-    """Of the points as they are."""
-    centred: Scores | None
-    """Without their mean."""
-    within_class: Scores | None
-    """Each point without the mean of its class; None without labels."""
-    raw_floor: Scores
-    """Isotropic references, from Marchenko-Pastur: of n points,"""
-    centred_floor: Scores
-    """of n - 1 degrees of freedom,"""
-    within_class_floor: Scores | None
-    """of n - classes."""
+    raw: Scores | None  # of the points as they are
+    centred: Scores | None  # without their mean
+    within_class: Scores | None  # each point without the mean of its class; None without labels
+    raw_floor: Scores  # isotropic references, from Marchenko-Pastur: of n points,
+    centred_floor: Scores  # of n - 1 degrees of freedom,
+    within_class_floor: Scores | None  # of n - classes
     n: int
     d: int
-    classes: int
-    """0 without labels."""
+    classes: int  # 0 without labels
 
 
 def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 3) -> AnisotropyScores:
@@ -162,9 +146,9 @@ def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 
 
         A_i = s_i^2 / sum of s_j^2,  s the singular values of the points (N, D)
 
-    The floor depends on n: 64 points of 768 features have A_1 of about 0.026 though isotropic, and not 1/768.
-    Compare scores of one n only. Computed in float64 from the smaller of the two products, N x N or D x D;
-    the caller waits for the device.
+    The floor depends on n, so compare scores of one n only: 64 points of 768 features have A_1 of about 0.026 though
+    isotropic. Computed in float64 from the smaller of the two products, N x N or D x D; the caller waits for the
+    device.
 
     Args:
         points: (N, D), floating point.
@@ -179,10 +163,8 @@ def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 
     with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
         n, d = x.shape
         if n == 0 or d == 0 or not bool(torch.isfinite(x).all()):
-            raise InputError(
-                f"expected finite points of shape (N, D), at least one of them labelled, got {(n, d)} of "
-                f"{x.dtype}: look for NaN and infinity, and for labels that are all -100"
-            )
+            got = f"got {(n, d)} of {x.dtype}: look for NaN and infinity, and for labels that are all -100"
+            raise InputError(f"expected finite points of shape (N, D), at least one of them labelled, {got}")
         x = _scaled(x.detach().double())
         within, within_floor, classes = None, None, 0
         if groups is not None:
@@ -197,7 +179,6 @@ def anisotropy_scores(points: Tensor, labels: Tensor | None = None, *, k: int = 
 
 
 def check_k(k: object) -> None:
-    """Refuses what is no number of scores."""
     if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= _MOST_SCORES:
         raise InputError(f"expected k of at least 1, got {shown(k)}: pass how many scores, for instance 3")
 
@@ -227,9 +208,9 @@ def _floor(freedom: int, d: int, k: int) -> Scores:
 class AnisotropyTrack:
     """`anisotropy_scores` of a training batch every so many optimiser steps: `attach_states(track=...)`.
 
-    Each record is a dictionary of the fields of `AnisotropyScores` and the `step`, the number of optimiser
-    steps done before it. `records` is their list. With a path, each is a line of JSON there as soon as it is
-    taken. Only a Trainer that resumes appends to an existing file.
+    `records` is a list of dictionaries: the fields of `AnisotropyScores` and the `step`, the number of optimiser steps
+    before it. With a path, each is a line of JSON there as soon as it is taken. Only a Trainer that resumes appends to
+    an existing file.
 
     Args:
         every: optimiser steps from one record to the next.
@@ -258,9 +239,8 @@ class AnisotropyTrack:
         self.records.append(record)
         if self.path is not None:
             if not self._begun and self.path.exists():
-                raise InputError(
-                    f"expected no {self.path.name} yet, got one: move it (a resuming Trainer goes on with it)"
-                )
+                got = "got one: move it (a resuming Trainer goes on with it)"
+                raise InputError(f"expected no {self.path.name} yet, {got}")
             self._begun = True
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(f"{json.dumps(record)}\n")

@@ -1,13 +1,12 @@
 """How often was each id a target lately, which ids are rare by that, and how much of their push passes?
 
-Of the last optimiser steps there are four memories, from exact to none. Each has `total` (V,), int64, or
-float64 where steps fade, and the `steps` that it stands for. `push` closes a step with its counts, int64
-(V,); `state` gives everything as tensors, and `load` goes on from that; `memory_bytes` is held between steps.
+Of the last optimiser steps there are four memories, from exact to none. Each has `total` (V,), int64, or float64 where
+steps fade, and the `steps` that it stands for. `push` closes a step with its counts, int64 (V,); `load` goes on from
+the tensors of `state`; `memory_bytes` is held between steps.
 """
 
 from collections import deque
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,10 +22,8 @@ Tensor = torch.Tensor
 State = dict[str, Tensor]
 Gates = tuple[Tensor, Tensor, Tensor]
 MODES = ("relative", "paper", "official", "hard")
-RARE_SHARE = 0.19
-"""The share of the vocabulary that the paper evaluates as rare."""
-ALPHA = 0.03
-"""The published language models call ids with fewer targets a step rare, of 32,768 in all."""
+RARE_SHARE = 0.19  # the share of the vocabulary that the paper evaluates as rare
+ALPHA = 0.03  # the published language models call ids with fewer targets a step rare, of 32,768 in all
 _ROUNDED = 1e-7
 _BUCKETS = 16
 
@@ -47,10 +44,9 @@ class Rule:
         given = sum(value is not None for value in (self.share, self.frequency, self.alpha))
         if given > 1:
             raise InputError("expected one of rare_share, rare_frequency and alpha, got several: give one")
-        if not given and self.mode in ("paper", "official"):
-            self.alpha = ALPHA
-        elif not given:
-            self.share = RARE_SHARE
+        if not given:
+            of_steps = self.mode in ("paper", "official")
+            self.alpha, self.share = (ALPHA, None) if of_steps else (None, RARE_SHARE)
         for name, value, why in (
             ("rare_share", self.share, "it is a share of the whole"),
             ("rare_frequency", self.frequency, "it is a share of the whole"),
@@ -65,10 +61,8 @@ class Rule:
             )
 
     def gates(self, counts: Tensor, steps: float, can_be_rare: Tensor, targets_per_step: float | None) -> Gates:
-        """The gates of ids counted `counts` (V,) times in `steps` steps; without counts no id is rare.
-
-        Counts a step are read at a batch of `targets_per_step`; None is the batch of the counts.
-        """
+        """The gates of ids counted `counts` (V,) times in `steps` steps, read at a batch of `targets_per_step` (None is
+        that of the counts); without counts no id is rare."""
         n, total = len(counts), float(counts.sum())
         rare, g1, g2 = torch.zeros(n, dtype=torch.bool), torch.ones(n), torch.ones(n)
         if steps == 0 or total == 0:
@@ -94,21 +88,17 @@ class Rule:
         return rare, float(counts[chosen].max()) if len(chosen) else 0.0
 
     def _factors(self, counts: Tensor, rate: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
-        """g1 and g2 of the rare ids, by their counts and rates."""
-        if self.mode == "hard":
-            return torch.zeros_like(counts), torch.zeros_like(counts)
+        none = torch.zeros_like(counts)
         g2 = (counts / (counts.mean() + _ROUNDED)).clamp_max(1.0)
         if self.mode == "relative":
-            g1 = self.gate_max * counts / threshold if threshold > 0 else torch.zeros_like(counts)
+            g1 = self.gate_max * counts / threshold if threshold > 0 else none
             return g1.clamp_max(self.gate_max), g2
-        return rate.clamp_max(1.0), g2
+        return (none, none) if self.mode == "hard" else (rate.clamp_max(1.0), g2)
 
 
 class ExactWindow:
-    """The last `window` steps, each as its ids and their counts; None remembers every step.
-
-    Memory: 12 bytes for each different target of each step (ids int32, counts int64), and 8 V.
-    """
+    """The last `window` steps, each as its ids (int32) and their counts (int64), and 8 V bytes; None remembers every
+    step."""
 
     def __init__(self, vocab_size: int, window: int | None) -> None:
         self.total = torch.zeros(vocab_size, dtype=torch.int64)
@@ -127,12 +117,13 @@ class ExactWindow:
         ids = counts.nonzero().flatten()
         self._held.append((ids.int(), counts[ids]))
         self.total += counts
-        self._forget()
+        self.limit(self._window)
 
-    def limit(self, window: int) -> None:
-        """Remember `window` steps from now on."""
+    def limit(self, window: int | None) -> None:
         self._window = window
-        self._forget()
+        while window is not None and len(self._held) > window:
+            ids, counts = self._held.popleft()
+            self.total[ids.long()] -= counts
 
     def with_unfinished(self, counts: Tensor) -> tuple[Tensor, float]:
         """Totals and steps of the window that ends with an unfinished step of these counts."""
@@ -145,12 +136,10 @@ class ExactWindow:
 
     def state(self) -> State:
         empty = torch.empty(0, dtype=torch.int32)
-        return {
-            "ids": torch.cat([empty, *(ids for ids, _ in self._held)]),
-            "counts": torch.cat([empty.long(), *(counts for _, counts in self._held)]),
-            "lengths": torch.tensor([len(ids) for ids, _ in self._held], dtype=torch.int64),
-            "window": torch.tensor(-1 if self._window is None else self._window),
-        }
+        ids, counts = zip((empty, empty.long()), *self._held, strict=True)
+        lengths = torch.tensor([len(of_step) for of_step in ids[1:]], dtype=torch.int64)
+        window = torch.tensor(-1 if self._window is None else self._window)
+        return {"ids": torch.cat(ids), "counts": torch.cat(counts), "lengths": lengths, "window": window}
 
     def load(self, state: State) -> None:
         lengths: list[int] = state["lengths"].tolist()
@@ -166,23 +155,15 @@ class ExactWindow:
         self._held = deque((part.clone(), its_counts.clone()) for part, its_counts in parts)
         self.total.zero_().index_add_(0, ids.long(), counts)
 
-    def _forget(self) -> None:
-        while self._window is not None and len(self._held) > self._window:
-            ids, counts = self._held.popleft()
-            self.total[ids.long()] -= counts
-
 
 class BucketRing:
-    """The last `window` steps in 16 buckets. The oldest goes as a whole, so at least 15/16 of them are held.
-
-    Memory: 8 V bytes a bucket, however long the window.
-    """
+    """The last `window` steps in 16 buckets of 8 V bytes. The oldest goes as a whole, so at least 15/16 of them are
+    held."""
 
     def __init__(self, vocab_size: int, window: int) -> None:
         self.total = torch.zeros(vocab_size, dtype=torch.int64)
         buckets = min(_BUCKETS, window)
-        ends = [window * i // buckets for i in range(buckets + 1)]
-        self._lengths = torch.tensor([after - before for before, after in pairwise(ends)])
+        self._lengths = (torch.arange(buckets + 1) * window // buckets).diff()
         self._counts = torch.zeros(buckets, vocab_size, dtype=torch.int64)
         self._steps = torch.zeros(buckets, dtype=torch.int64)
         self._now = 0
@@ -199,8 +180,7 @@ class BucketRing:
         if self._steps[self._now] == self._lengths[self._now]:
             self._now = (self._now + 1) % len(self._steps)
             self.total -= self._counts[self._now]
-            self._counts[self._now] = 0
-            self._steps[self._now] = 0
+            self._counts[self._now] = self._steps[self._now] = 0
         self._counts[self._now] += counts
         self._steps[self._now] += 1
         self.total += counts
@@ -217,10 +197,7 @@ class BucketRing:
 
 
 class ExponentialAverage:
-    """Each step fades by 1 - 1 / `window`.
-
-    Approximate: no step is forgotten at once. Memory: 8 V bytes (float64).
-    """
+    """Each step fades by 1 - 1 / `window`, approximately a window; 8 V bytes (float64)."""
 
     def __init__(self, vocab_size: int, window: int) -> None:
         self.total = torch.zeros(vocab_size, dtype=torch.float64)
@@ -244,7 +221,7 @@ class ExponentialAverage:
 
 
 class StaticCounts:
-    """Counts of a corpus, taken beforehand: steps change nothing. Memory: 8 V bytes."""
+    """Counts of a corpus, taken beforehand: steps change nothing. 8 V bytes."""
 
     steps = 1.0
 
@@ -252,10 +229,8 @@ class StaticCounts:
         total = torch.from_numpy(as_floats(counts, "counts"))
         is_finite = total.shape == (vocab_size,) and bool(total.isfinite().all())
         if not is_finite or float(total.min()) < 0 or not 0 < float(total.sum()) < 2.0**53:
-            raise InputError(
-                f"expected corpus counts of shape ({vocab_size},), none negative and not all 0, got shape "
-                f"{tuple(total.shape)} with a sum of {float(total.sum()):g}: give one count an id"
-            )
+            got = f"got shape {tuple(total.shape)} with a sum of {float(total.sum()):g}: give one count an id"
+            raise InputError(f"expected corpus counts of shape ({vocab_size},), none negative and not all 0, {got}")
         self.total = total if np.asarray(as_array(counts)).dtype.kind == "f" else total.long()
 
     @property
@@ -277,24 +252,19 @@ Counts = ExactWindow | BucketRing | ExponentialAverage | StaticCounts
 
 
 def memory_of(memory: str, vocab_size: int, window: int | str, counts: Any, rule: Rule) -> Counts:
-    official = rule.mode == "official"
     if counts is not None:
         if rule.mode in ("paper", "official") or rule.alpha is not None:
-            raise InputError(
-                "expected the modes 'relative' or 'hard' and no alpha with corpus counts, got a rule that "
-                "reads targets a step: a corpus has no steps"
-            )
+            got = "got a rule that reads targets a step: a corpus has no steps"
+            raise InputError(f"expected the modes 'relative' or 'hard' and no alpha with corpus counts, {got}")
         return StaticCounts(vocab_size, counts)
     window = window if isinstance(window, str) and window == "epoch" else positive("window", window)
     if not isinstance(memory, str) or memory not in ("exact", "ring", "average"):
         raise InputError(f"expected memory 'exact', 'ring' or 'average', got {shown(memory)}: choose one")
     if memory == "exact":
         return ExactWindow(vocab_size, None if isinstance(window, str) else window)
-    if isinstance(window, str) or official:
-        raise InputError(
-            f"expected memory 'exact' with window='epoch' and with mode='official', got {memory!r}: it "
-            "cannot take back single steps"
-        )
+    if isinstance(window, str) or rule.mode == "official":
+        got = f"got {memory!r}: it cannot take back single steps"
+        raise InputError(f"expected memory 'exact' with window='epoch' and with mode='official', {got}")
     return BucketRing(vocab_size, window) if memory == "ring" else ExponentialAverage(vocab_size, window)
 
 

@@ -18,12 +18,10 @@ from uncone.training.counts import ExactWindow, Gates, Rule, memory_of, positive
 from uncone.training.resume import like, not_negative
 
 Tensor = torch.Tensor
-FEWEST_SHARE = 0.05
-"""Fewer rare ids than this share of the vocabulary: gating them changes next to nothing."""
+FEWEST_SHARE = 0.05  # fewer rare ids than this share of the vocabulary: gating them changes next to nothing
 LARGEST_MASS = 0.02
 """Above this share of all targets the ids are not rare, and gating them slows what the model has to learn."""
-BATCH_FACTOR = 1.5
-"""So many times more (or fewer) targets a step than before a resume mean another batch size."""
+BATCH_FACTOR = 1.5  # so many times more (or fewer) targets a step than before a resume mean another batch size
 _GATES = ("rare", "g1", "g2")
 
 
@@ -31,24 +29,17 @@ _GATES = ("rare", "g1", "g2")
 class GateStatus:
     """What a gate did in the step that was closed last."""
 
-    step: int
-    """Optimiser steps closed, with those of the run before the gate began (`begin_at`)."""
+    step: int  # optimiser steps closed, with those of the run before the gate began (`begin_at`)
     rare_ids: int
-    rare_share: float
-    """Of the ids that can be rare or not: all but padding rows."""
-    rare_mass: float
-    """Share of the counted targets that are rare."""
+    rare_share: float  # of the ids that can be rare or not: all but padding rows
+    rare_mass: float  # share of the counted targets that are rare
+    # share of the gradient by the logits that the gate held back, sum |(1 - G) delta| / sum |delta|; None unless a loss
+    # reported it
     gated_share: float | None
-    """Share of the gradient by the logits that the gate held back; None unless a loss reported it.
-
-        sum |(1 - G) delta| / sum |delta|
-    """
-    counted_steps: float
-    """Steps that the counts stand for: from 0 up to the window; with `memory="average"` faded ones."""
+    counted_steps: float  # steps that the counts stand for: from 0 up to the window; with `memory="average"` faded ones
+    # over the rare ids, how much of the push by targets that are not rare passes; None without rare ids
     mean_g1: float | None
-    """Over the rare ids, how much of the push by targets that are not rare passes; None without rare ids."""
-    mean_g2: float | None
-    """The same of the push by rare targets."""
+    mean_g2: float | None  # the same of the push by rare targets
 
 
 class RareTokenGate:
@@ -57,22 +48,22 @@ class RareTokenGate:
     Call `observe(labels)` once a micro-batch and `step()` once an optimiser step; hand the gate to
     `gated_linear_cross_entropy` or to `attach`, which calls both. The gates are frozen between steps.
 
-    With a_v the count of id v in the window and R the rare ids, targets that are not rare push a rare row v
-    with g1[v], and rare targets with g2[v] = min(a_v / mean of a over R, 1):
+    With a_v the count of id v in the window and R the rare ids, targets that are not rare push a rare row v with g1[v],
+    and rare targets with g2[v] = min(a_v / mean of a over R, 1):
 
-    - "relative" (default): g1 = gate_max r_v / t, r_v the share of v among the targets and t the one at which
-      ids cease to be rare. Free of the batch size; equal to the published rule at its own.
+    - "relative" (default): g1 = gate_max r_v / t, r_v the share of v among the targets and t the one at which ids cease
+      to be rare. Free of the batch size; equal to the published rule at its own.
     - "paper": g1 = min(a_v per step, 1), and rare are ids with fewer than `alpha` targets a step.
-    - "official": the order of the published code, which counts a micro-batch before it is gated, so that
-      gates move within a step; otherwise as "paper".
+    - "official": as "paper", but in the order of the published code: a micro-batch is counted before it is gated, so
+      that gates move within a step.
     - "hard": g1 = g2 = 0, no push at all.
 
     Args:
         vocab_size: rows of the head, V.
-        window: optimiser steps that counts are taken over, or "epoch": all steps until `set_epoch` or
-            `end_epoch` says how many there are in one (a Trainer's callback does).
-        rare_share: the share of ids that are rare, 0.19 by default, the paper's evaluation group: those with
-            the fewest targets, among equals the higher ids (most vocabularies are sorted by frequency).
+        window: optimiser steps that counts are taken over, or "epoch": all steps until `set_epoch` or `end_epoch` says
+            how many there are in one (a Trainer's callback does).
+        rare_share: the share of ids that are rare, 0.19 by default, the paper's evaluation group: those with the fewest
+            targets, among equals the higher ids (most vocabularies are sorted by frequency).
         rare_frequency: instead, ids with a smaller share of the targets are rare.
         alpha: instead, ids with fewer targets a step are rare (0.03 by default with "paper" and "official").
         mode: see above.
@@ -80,12 +71,12 @@ class RareTokenGate:
         memory: "exact", "ring" (16 buckets) or "average" (exponential); `memory_bytes` says what it holds.
         counts: (V,) target counts of the corpus, instead of a window: nothing is counted.
         protected_ids: never rare: padding, end of text, unknown.
-        n_tokens: rows from here on are padding of the matrix, no tokens: never rare, counted nowhere.
+        n_tokens: rows from here on are padding of the matrix: never rare, counted nowhere.
         start_step: steps to be counted before the gate acts.
         ignore_index: labels that are no targets; None where all are.
         group: the ranks to sum counts over; all ranks by default where torch.distributed is initialised.
-        on_batch_change: after a resume with another number of targets a step, "refuse", or "rescale" with a
-            warning: counts a step are then read at the former batch size.
+        on_batch_change: after a resume with another number of targets a step, "refuse", or "rescale" with a warning:
+            counts a step are then read at the former batch size.
 
     Raises:
         InputError: settings that contradict each other, or would amplify a gradient.
@@ -117,15 +108,10 @@ class RareTokenGate:
         self.vocab_size, self.ignore_index = positive("vocab_size", vocab_size), ignore_index
         if ignore_index is not None:
             whole_number(ignore_index, "ignore_index", -(2**63), 2**63 - 1)
-        self._settings = {
-            "vocab_size": vocab_size,
-            "window": window,
-            "memory": memory if counts is None else "counts",
-            "start_step": start_step,
-            "ignore_index": ignore_index,
-            "n_tokens": n_tokens,
-            **asdict(self._rule),
-        }
+        kept = memory if counts is None else "counts"
+        self._settings: dict[str, Any] = {"vocab_size": vocab_size, "window": window, "memory": kept}
+        self._settings |= {"start_step": start_step, "ignore_index": ignore_index, "n_tokens": n_tokens}
+        self._settings |= asdict(self._rule)
         self._new_counts = partial(memory_of, memory, vocab_size, window, counts, self._rule)
         self._counts = self._new_counts()
         self._static, self._by_epoch = counts is not None, window == "epoch"
@@ -155,11 +141,8 @@ class RareTokenGate:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # one break: each look at the labels would be one
     def observe(self, labels: Tensor) -> None:
-        """Count the targets of a training micro-batch (any shape; `ignore_index` is no target).
-
-        Raises:
-            InputError: a label out of range.
-        """
+        """Count the targets of a training micro-batch (any shape; `ignore_index` is no target); InputError where a
+        label is out of range."""
         labels = labels.detach().reshape(-1)
         if labels.dtype.is_floating_point or labels.dtype == torch.bool:
             raise InputError(f"expected labels as integer ids, got {labels.dtype}: convert them")
@@ -167,25 +150,22 @@ class RareTokenGate:
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self._n_tokens:
             wrong = labels[(labels < 0) | (labels >= self._n_tokens)]
             ignored = "" if self.ignore_index is None else f" or {self.ignore_index} (ignored)"
-            raise InputError(
-                f"expected labels from 0 to {self._n_tokens - 1}{ignored}, got {int(wrong[0])}: "
-                "make the gate for this vocabulary"
-            )
+            got = f"got {int(wrong[0])}: make the gate for this vocabulary"
+            raise InputError(f"expected labels from 0 to {self._n_tokens - 1}{ignored}, {got}")
         counts = torch.bincount(labels, minlength=self.vocab_size)
-        if self._rule.mode == "official":
+        if self.counts_first:
             counts, self._gates = self._summed(counts), None
-        if self._current.device != counts.device:
-            self._current = self._current.to(counts.device)
+        self._current = self._current.to(counts.device)
         self._current += counts
 
     def step(self) -> None:
         """Close an optimiser step: sum its counts over the ranks, move the window, and freeze the next gates.
 
         Raises:
-            InputError: the first steps after a resume have another number of targets, and `on_batch_change`
-                is "refuse".
+            InputError: the first steps after a resume have another number of targets, and `on_batch_change` is
+                "refuse".
         """
-        counts = (self._current if self._rule.mode == "official" else self._summed(self._current)).cpu()
+        counts = (self._current if self.counts_first else self._summed(self._current)).cpu()
         if not self._static:
             self._batch.check(int(counts.sum()), rescale=self._rescale, factor=BATCH_FACTOR)
         self._counts.push(counts)
@@ -210,11 +190,8 @@ class RareTokenGate:
         self._shares = self._shares.to(both.device) + both
 
     def set_batch(self, sequences: int) -> None:
-        """A step has so many sequences, over all ranks and micro-batches. A Trainer's callback calls it.
-
-        Raises:
-            InputError: a state with another number was loaded, and `on_batch_change` is "refuse".
-        """
+        """A step has so many sequences, over all ranks and micro-batches, as a Trainer's callback says; InputError
+        where a loaded state has another number and `on_batch_change` is "refuse"."""
         if not self._static:
             self._batch.tell(positive("sequences", sequences), rescale=self._rescale)
 
@@ -224,11 +201,8 @@ class RareTokenGate:
             self._counts.limit(positive("steps", steps))
 
     def begin_at(self, step: int) -> None:
-        """The gate begins in a run that has closed so many steps already; `start_step` counts from here on.
-
-        Raises:
-            InputError: the gate has closed steps, or went on from a state.
-        """
+        """The gate, which has closed no steps yet, begins in a run that has closed so many; `start_step` counts from
+        here on."""
         if self._step:
             raise InputError(f"expected a gate that has not begun, got one of step {self._step}: make another")
         self._step = self._begun = step
@@ -247,12 +221,10 @@ class RareTokenGate:
     def status(self) -> GateStatus:
         """Size and mass of the rare set now, and what was gated in the last step."""
         (rare, g1, g2), counts = self.gates(), self._counts.total
-        total = float(counts.sum())
+        total, size = float(counts.sum()), int(rare.sum())
         mass = float(counts[rare].sum()) / total if total > 0 else 0.0
-        size = int(rare.sum())
         means = [float(g[rare].mean()) if size else None for g in (g1, g2)]
-        share = size / self._n_tokens
-        return GateStatus(self._step, size, share, mass, self._gated_share, self._counts.steps, *means)
+        return GateStatus(self._step, size, size / self._n_tokens, mass, self._gated_share, self._counts.steps, *means)
 
     @property
     def memory_bytes(self) -> int:
@@ -261,11 +233,8 @@ class RareTokenGate:
         return self._counts.memory_bytes + self._current.nbytes + sum(g.nbytes for g in gates)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that training changes, as tensors and plain numbers.
-
-        Raises:
-            InputError: within a step of several ranks, whose counts are not summed yet: save after `step()`.
-        """
+        """Everything that training changes, as tensors and plain numbers; InputError within a step of several ranks,
+        whose counts are not summed yet."""
         if not self.counts_first and world(self._group) > 1 and bool(self._current.any()):
             raise InputError("expected no micro-batch since step() on several ranks, got some: save after it")
         return {
@@ -285,10 +254,8 @@ class RareTokenGate:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`: the next gates are an uninterrupted run's, to the bit.
 
-        Ids that either gate protects stay protected. The gate is unchanged where this raises.
-
-        Raises:
-            InputError: the state of a gate with other settings, or no state of a gate.
+        Ids that either gate protects stay protected. InputError, with the gate unchanged, where settings differ or it
+        is no state of a gate.
         """
         with resume.refusing_damaged_state():
             resume.check_settings(self._settings, dict(state["settings"]))
@@ -317,18 +284,14 @@ class RareTokenGate:
         resume.save(self.state_dict(), path)
 
     def load(self, path: Path_) -> None:
-        """Go on from what `save` wrote.
-
-        Raises:
-            InputError: no such file, or not of a gate, or of one with other settings.
-        """
+        """Go on from what `save` wrote; InputError where that is no file of a gate with these settings."""
         self.load_state_dict(resume.load(path))
 
     def _freeze(self) -> None:
         counts, steps = self._counts.total, self._counts.steps
-        if self._rule.mode == "official" and isinstance(self._counts, ExactWindow):
+        if self.counts_first and isinstance(self._counts, ExactWindow):
             counts, steps = self._counts.with_unfinished(self._current.cpu())
-        counted = self._step - self._begun + (self._rule.mode == "official")
+        counted = self._step - self._begun + self.counts_first
         if not self._static and counted < self._start:
             steps = 0.0
         self._gates = self._rule.gates(counts, steps, self._can_be_rare, self._batch.per_step)

@@ -2,62 +2,38 @@
 
 import inspect
 import json
-import os
 import warnings
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 
 from uncone.diagnosis.why.gradients.gradients import gradient_ledger
-from uncone.diagnosis.why.gradients.record import GradientLedger
+from uncone.diagnosis.why.gradients.record import GradientLedger, RowGradients
 from uncone.errors import InputError, UnconeError, UnsupportedModel
 from uncone.model.counts import as_counts
 from uncone.model.head_map import IGNORED, HeadMap
 from uncone.model.last_states import States
 from uncone.roles import Path_
 from uncone.training.attachment import unwrapped
-from uncone.training.heads import output_head, probe
-from uncone.training.own_lines import own_lines
+from uncone.training.cloud import is_first
+from uncone.training.heads import output_head, probe, whole_bias
+from uncone.training.resume import own_lines
 
 Tensor = torch.Tensor
 EVERY, TARGETS = 50, 1024
-_OF_GROUP = (
-    "norm",
-    "pull_norm",
-    "frequent_norm",
-    "rare_norm",
-    "pulled",
-    "pushed_by_frequent",
-    "pushed_by_rare",
-    "cosine",
-    "push_cosine",
-    "along",
-    "toward",
-    "sgd",
-    "adam",
-    "coupled_adam",
-)
-_OF_LEDGER = (
-    "tokens",
-    "rare_targets",
-    "nats",
-    "zero_sum",
-    "mean_state_share",
-    "mean_row_share",
-    "state_to_minus_row",
-    "logit_of_mean_row",
-)
+_OF_GROUP = [field.name for field in fields(RowGradients) if field.name not in ("name", "rows", "targets", "net")]
+_OF_LEDGER = ["tokens", "rare_targets", "nats", "zero_sum"]
+_OF_LEDGER += ["mean_state_share", "mean_row_share", "state_to_minus_row", "logit_of_mean_row"]
 
 
 class GradientMonitor:
-    """Writes `uncone.gradient_ledger` of every `every`-th training micro-batch to
-    `path`, a line of JSON each.
+    """Writes `uncone.gradient_ledger` of every `every`-th training micro-batch to `path`, a line of JSON each.
 
-    It listens to the head by hooks, so that any loop and any Trainer runs as before, and needs no call of its own.
-    Targets are the labels that the model's forward is given, or else those that the gradient by the logits shows: the
-    one entry of a token that stands out below 0. Training does the same to the bit. Only the first of several processes
-    reads and writes.
+    It listens to the head by hooks: any loop and any Trainer runs as before, to the bit. Targets are the labels that
+    the model's forward is given, or else those that the gradient by the logits shows: the one entry of a token that
+    stands out below 0. Only the first of several processes reads and writes.
 
         monitor = uncone.GradientMonitor(model, "gradients.jsonl")
         ...                                # train as before
@@ -102,10 +78,8 @@ class GradientMonitor:
         self._seen = torch.zeros(v, dtype=torch.int64)
         self._map = probe(inner, self._head) if head is None else HeadMap(1, None, None, False)
         self._signature = inspect.signature(inner.forward)
-        self.steps = 0
-        """Training forwards so far."""
-        self.last: GradientLedger | None = None
-        """The ledger of the last line."""
+        self.steps = 0  # training forwards so far
+        self.last: GradientLedger | None = None  # the ledger of the last line
         self._labels: Tensor | None = None
         self._hooks: list[Any] = [self._head.register_forward_hook(self._at_head)]
         if head is None:
@@ -142,12 +116,12 @@ class GradientMonitor:
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _at_head(self, module: Any, args: Any, output: Any) -> None:
         labels, self._labels = self._labels, None
-        if not _trains(module) or not _is_first():
+        if not _trains(module) or not is_first():
             return
         self.steps += 1
-        if (self.steps - 1) % self._every:
-            return
         hidden, step = args[0].detach(), self.steps
+        if (step - 1) % self._every:
+            return
         if labels is not None and labels.shape == hidden.shape[:-1]:
             self._read(hidden, labels, step)
         elif isinstance(output, torch.Tensor) and output.requires_grad:
@@ -178,7 +152,9 @@ class GradientMonitor:
             except (UnconeError, MemoryError, torch.OutOfMemoryError) as error:  # no reason to end a run
                 line["reason"] = str(error)
         try:
-            _append(self._path, json.dumps(line, allow_nan=False) + "\n")
+            # one write to the end: lines of several runs do not mix, and a kill leaves whole lines
+            with self._path.open("ab", buffering=0) as file:
+                file.write(f"{json.dumps(line, allow_nan=False)}\n".encode())
         except OSError as error:
             warnings.warn(f"the gradients were not written, and are no longer read: {error}", stacklevel=2)
             self.detach()
@@ -186,35 +162,19 @@ class GradientMonitor:
     def _ledger(self, hidden: Tensor, labels: Tensor) -> GradientLedger:
         places = (labels != IGNORED).nonzero()[:, 0]
         if len(places) > self._most:
-            even = torch.arange(self._most, device=places.device) * len(places) // self._most
-            places = places[even]
+            places = places[torch.arange(self._most, device=places.device) * len(places) // self._most]
         targets = labels[places].to(hidden.device)
         self._seen += torch.bincount(targets.cpu(), minlength=len(self._seen))
         counts = self._counts if self._counts is not None else self._seen
-        bias, scale = self._head.bias, self._map.scale
-        whole = None if bias is None else scale * bias.detach().float()
-        if self._map.bias is not None:
-            measured = self._map.bias.to(hidden.device)
-            whole = measured if whole is None else whole + measured
-        return gradient_ledger(
-            States(
-                states=hidden[places].float(),
-                labels=targets,
-                head=self._head.weight.detach().float(),
-                bias=whole,
-                cap=self._map.cap,
-                scale=scale,
-                name=type(self._head).__name__,
-                windows=torch.zeros_like(targets),
-            ),
-            counts=counts if len(targets) else None,
-            counted_in=self._counted_in,
-        )
+        weight, own, cap, scale = self._head.weight, self._head.bias, self._map.cap, self._map.scale
+        bias = whole_bias(None if own is None else own.detach().float(), self._map, hidden.device)
+        name, windows = type(self._head).__name__, torch.zeros_like(targets)
+        states = States(hidden[places].float(), targets, weight.detach().float(), bias, cap, scale, name, windows)
+        return gradient_ledger(states, counts=counts if len(targets) else None, counted_in=self._counted_in)
 
 
 def summary_of(ledger: GradientLedger) -> dict[str, Any]:
-    """The numbers of a line: those of the ledger, `GROUP.NAME` of each group, and the drift of the mean row under each
-    optimiser."""
+    """The numbers of a line: of the ledger, of each group, and the drift of the mean row under each optimiser."""
     line: dict[str, Any] = {name: getattr(ledger, name) for name in _OF_LEDGER}
     for group in ledger.groups:
         line |= {f"{group.name}.{name}": getattr(group, name) for name in _OF_GROUP}
@@ -229,11 +189,6 @@ def _trains(module: Any) -> bool:
     return bool(module.training and torch.is_grad_enabled())
 
 
-def _is_first() -> bool:
-    distributed = torch.distributed
-    return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
-
-
 def _appendable(path: Path_) -> Path:
     path = Path(path)
     if not path.parent.is_dir() or (path.exists() and not path.is_file()):
@@ -243,16 +198,6 @@ def _appendable(path: Path_) -> Path:
         is_other = [at for at, one in enumerate(records, 1) if "reason" not in one and "zero_sum" not in one]
         if is_other or rest:
             at, what = (is_other[0], "another") if is_other else (len(records) + 1, "a part of one")
-            raise InputError(
-                f"expected gradients of a step in each line of {path.name}, got {what} in line {at}: name a new file"
-            )
+            got = f"got {what} in line {at}: name a new file"
+            raise InputError(f"expected gradients of a step in each line of {path.name}, {got}")
     return path
-
-
-def _append(path: Path, line: str) -> None:
-    """One write to the end: lines of several runs do not mix, and a kill leaves whole lines."""
-    place = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        os.write(place, line.encode())
-    finally:
-        os.close(place)

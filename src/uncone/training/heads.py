@@ -6,30 +6,16 @@ from typing import Any
 import torch
 
 from uncone.errors import UnsupportedModel
-from uncone.model.head_map import (
-    IGNORED,
-    RESIDUAL,
-    HeadMap,
-    fit,
-    forward_of,
-    is_seq2seq,
-    known_outputs,
-    probe_batch,
-    run_model,
-    undisturbed,
-    without_labels,
-)
+from uncone.model import head_map as maps
 
 Tensor = torch.Tensor
 
 
 def output_head(model: Any) -> torch.nn.Linear:
-    """The linear layer that makes the logits, if its weight can be trained as a matrix of its own."""
+    """The linear layer that makes the logits; UnsupportedModel where its weight is no matrix that can train."""
     if not hasattr(model, "get_output_embeddings") or not hasattr(model, "forward"):
-        raise UnsupportedModel(
-            f"expected a transformers model with an output head, got {type(model).__name__}: use "
-            "gated_linear_cross_entropy in its own training loop"
-        )
+        got = f"got {type(model).__name__}: use gated_linear_cross_entropy in its own training loop"
+        raise UnsupportedModel(f"expected a transformers model with an output head, {got}")
     head = model.get_output_embeddings()
     if type(head).__name__ == "ModulesToSaveWrapper":  # PEFT trains a copy
         active = list(head.active_adapters)
@@ -59,23 +45,19 @@ def refuse_frozen(model: Any, head: torch.nn.Linear) -> None:
         return
     advice = "unfreeze it (model.get_output_embeddings().requires_grad_(True)), or"
     if any("peft" in type(module).__module__ for module in model.modules()):
-        advice = f"give the adapter's config {_saved_whole(model, head)}, or"
-        if "modules_to_save" in _name(model, head):
-            advice = "load the adapter with is_trainable=True, or"
-    raise UnsupportedModel(
-        f"expected a head that trains, got a frozen one (no gradient): {advice} attach without gate and penalties"
-    )
-
-
-def _name(model: Any, head: torch.nn.Module) -> str:
-    return next((name for name, module in model.named_modules() if module is head), "lm_head")
+        saved = _saved_whole(model, head)
+        is_saved = "modules_to_save" in saved.partition("=")[2]  # in the head's name: PEFT holds a copy
+        advice = "load the adapter with is_trainable=True, or" if is_saved else f"give the adapter's config {saved}, or"
+    got = f"got a frozen one (no gradient): {advice} attach without gate and penalties"
+    raise UnsupportedModel(f"expected a head that trains, {got}")
 
 
 def _saved_whole(model: Any, head: torch.nn.Module) -> str:
     """The options of PEFT by which the head trains as a matrix, and stays tied to the table where it is."""
     weight = getattr(getattr(head, "base_layer", head), "weight", None)
+    name = next((name for name, module in model.named_modules() if module is head), "lm_head")
     is_tied = sum(each is weight for _, each in model.named_parameters(remove_duplicate=False)) > 1
-    return f'modules_to_save=["{_name(model, head)}"]' + (", ensure_weight_tying=True" if is_tied else "")
+    return f'modules_to_save=["{name}"]' + (", ensure_weight_tying=True" if is_tied else "")
 
 
 def refuse_patched(model: Any, backend: str) -> None:
@@ -86,43 +68,47 @@ def refuse_patched(model: Any, backend: str) -> None:
     forward = forward or type(model).forward
     module = getattr(getattr(forward, "__func__", forward), "__module__", None) or ""
     if module.startswith("liger_kernel") and backend != "wrap:liger":
-        raise UnsupportedModel(
-            "expected the model's own forward, got Liger's: leave use_liger_kernel off and give "
-            "options=CrossEntropyOptions(backend='wrap:liger') to keep its kernel"
-        )
+        how = "leave use_liger_kernel off and give options=CrossEntropyOptions(backend='wrap:liger') to keep its kernel"
+        raise UnsupportedModel(f"expected the model's own forward, got Liger's: {how}")
 
 
 def refuse_sharded(head: torch.nn.Linear, reduction: str) -> None:
     """Raises UnsupportedModel where the backward pass would find the head's storage freed."""
     if reduction == "none" and any(kind.__name__ == "FSDPModule" for kind in type(head).__mro__):
-        raise UnsupportedModel(
-            "expected reduction 'mean' with a head that is sharded by itself, got 'none': its gradients are "
-            "computed in the backward pass, when the head's rows are given back; leave the head in the "
-            "root's group (fully_shard the model only)"
-        )
+        why = "its gradients are computed in the backward pass, when the head's rows are given back"
+        how = "leave the head in the root's group (fully_shard the model only)"
+        got = f"got 'none': {why}; {how}"
+        raise UnsupportedModel(f"expected reduction 'mean' with a head that is sharded by itself, {got}")
 
 
-def probe(model: Any, head: torch.nn.Linear) -> HeadMap:
+def probe(model: Any, head: torch.nn.Linear) -> maps.HeadMap:
     """How logits and loss follow from the head, measured on a batch; the model is left as it was."""
-    with undisturbed(model):
-        batch = probe_batch(model)
-        given, logits = known_outputs(model, head, batch)
+    with maps.undisturbed(model):
+        batch = maps.probe_batch(model)
+        given, logits = maps.known_outputs(model, head, batch)
         if logits.requires_grad:
-            raise UnsupportedModel(
-                "expected the head to be the last part that trains, got a trainable parameter between it and "
-                "the logits: its gradient would be lost"
-            )
-        head_map = fit(given, logits)
+            got = "got a trainable parameter between it and the logits: its gradient would be lost"
+            raise UnsupportedModel(f"expected the head to be the last part that trains, {got}")
+        head_map = maps.fit(given, logits)
         return replace(head_map, shift=_shift(model, head, batch, head_map))
 
 
-def _shift(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], head_map: HeadMap) -> bool:
+def whole_bias(own: Tensor | None, head_map: maps.HeadMap, device: torch.device) -> Tensor | None:
+    """Of the logits scale (h W' + own) + measured, the part after scale h W'."""
+    own = own if own is None or head_map.scale == 1 else head_map.scale * own
+    if head_map.bias is None:
+        return own
+    measured = head_map.bias.to(device)
+    return measured if own is None else own.float() + measured
+
+
+def _shift(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], head_map: maps.HeadMap) -> bool:
     """Whether labels are shifted, by which of the two gives the model's own loss."""
     z, outputs = _run(model, head, batch)
     if outputs.loss is None or z is None:
         raise UnsupportedModel("expected the model's loss from labels, got none: pass labels to its forward")
-    if is_seq2seq(model):
-        again, _ = _run(model, head, without_labels(model, batch))
+    if maps.is_seq2seq(model):
+        again, _ = _run(model, head, maps.without_labels(model, batch))
         assert again is not None
         difference = float((again - z).abs().max())
         if not difference <= 1e-3 * (1 + float(z.abs().max())):
@@ -132,10 +118,10 @@ def _shift(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor], head_map
             )
     logits, own, losses = head_map.logits(z).flatten(0, -2), float(outputs.loss), dict[bool, float]()
     for shift in (True, False):
-        targets = replace(head_map, shift=shift).align(batch["labels"], IGNORED)
+        targets = replace(head_map, shift=shift).align(batch["labels"], maps.IGNORED)
         losses[shift] = float(torch.nn.functional.cross_entropy(logits, targets.flatten()))
     nearest = min(losses, key=lambda shift: abs(losses[shift] - own))
-    if not abs(losses[nearest] - own) <= RESIDUAL * max(1.0, abs(own)):
+    if not abs(losses[nearest] - own) <= maps.RESIDUAL * max(1.0, abs(own)):
         raise UnsupportedModel(
             "expected the model's own loss on a probe batch to be the cross-entropy of its logits "
             f"({losses[True]:.6g} with labels shifted, {losses[False]:.6g} without), got {own:.6g}: it adds "
@@ -153,6 +139,6 @@ def _run(model: Any, head: torch.nn.Linear, inputs: dict[str, Tensor]) -> tuple[
         outputs.append(original(hidden).float())
         return outputs[-1]
 
-    with forward_of(head, kept):
-        result = run_model(model, inputs)
+    with maps.forward_of(head, kept):
+        result = maps.run_model(model, inputs)
     return outputs[0] if len(outputs) == 1 else None, result

@@ -11,29 +11,20 @@ from uncone.training.bars.bars import Convention, check_convention, persistent_e
 from uncone.training.cloud import labelled
 
 Tensor = torch.Tensor
-FEWEST = 5
-"""Points of a class; the official code fails below."""
+FEWEST = 5  # points of a class; the official code fails below
 
 
 @dataclass(frozen=True)
 class EntropyStatus:
-    """The last results of a `PersistentEntropy`, detached, on the points' device: reading waits for it.
+    """The last results of a `PersistentEntropy`, detached, on the points' device: reading waits for it. C classes were
+    used; without labels all points are one, labelled 0."""
 
-    C classes were used; without labels all points are one, labelled 0.
-    """
-
-    classes: Tensor
-    """(C,) their labels, ascending."""
-    entropy: Tensor
-    """(C,) nats, of the bars kept."""
-    kept: Tensor
-    """(C,) int64, bars kept, none of length 0."""
-    bars: Tensor
-    """(C,) int64, bars in all: the points less one."""
-    zero: Tensor
-    """(C,) int64, bars of length 0, which count for nothing: each is a point that is there already."""
-    left_out: Tensor
-    """Scalar int64, classes with fewer than five points."""
+    classes: Tensor  # (C,) their labels, ascending
+    entropy: Tensor  # (C,) nats, of the bars kept
+    kept: Tensor  # (C,) int64, bars kept, none of length 0
+    bars: Tensor  # (C,) int64, bars in all: the points less one
+    zero: Tensor  # (C,) int64, bars of length 0, which count for nothing: each is a point that is there already
+    left_out: Tensor  # scalar int64, classes with fewer than five points
 
 
 class PersistentEntropy:
@@ -42,28 +33,26 @@ class PersistentEntropy:
         loss = -sum over classes c of (weight H(kept bars of c) + length_weight mean length of the others)
 
     The bars of c are the edges of the Euclidean minimum spanning tree of its points, and H is
-    `uncone.persistent_entropy`, in nats: in [0, ln m] for m bars, whatever their scale. A step
-    against the gradient shortens every kept bar that is longer than exp(-H) times the sum of them, and
-    stretches the others.
+    `uncone.persistent_entropy`, in nats: in [0, ln m] for m bars, whatever their scale. A step against the gradient
+    shortens every kept bar that is longer than exp(-H) times the sum of them, and stretches the others.
 
-    As in the code of "Shrink the longest", the sum over classes is neither a mean nor weighted by size, so
-    more classes in a batch make a larger penalty. Classes with fewer than five points are left out and
-    counted in `last.left_out`; points labelled -100 are left out. Points that are all alike have penalty 0
-    and gradient 0. Computed in float32 at least, also under autocast. On a GPU the host waits
-    for the labels; without labels it waits only to see whether the points are finite.
+    As in the code of "Shrink the longest", the sum over classes is neither a mean nor weighted by size, so more classes
+    in a batch make a larger penalty. Classes with fewer than five points are left out and counted in `last.left_out`,
+    and so are points labelled -100. Points that are all alike have penalty 0 and gradient 0. Computed in float32 at
+    least, also under autocast. On a GPU the host waits for the labels; without labels it waits only to see whether the
+    points are finite.
 
     Args:
         weight: of the entropy, from 0 up. The paper has no such factor.
         select: True keeps only the prominent bars (`uncone.prominent_bars`), False keeps all.
-        length_weight: of the mean length of the bars that the selection discards. The official code has this
-            term, by default with 0.5 and in its notebook with 0.05; the paper has not. It is off here because
-            it pushes those bars UP, without bound and in the unit of the points, though the official text
-            speaks of minimising them. With weight=0 it is the only term.
+        length_weight: of the mean length of the bars that the selection discards. The official code has this term, by
+            default with 0.5 and in its notebook with 0.05; the paper has not. It is off here because it pushes those
+            bars UP, without bound and in the unit of the points, though the official text speaks of minimising them.
         convention: of the selection.
 
     Raises:
-        InputError: settings that are no such penalty; when called, points or labels of another shape or
-            dtype, or points that are used and not finite.
+        InputError: settings that are no such penalty; when called, points or labels of another shape or dtype, or
+            points that are used and not finite.
     """
 
     def __init__(
@@ -82,12 +71,10 @@ class PersistentEntropy:
             raise InputError(f"expected select True (prominent bars) or False (all bars), got {select!r}")
         check_convention(convention)
         if length_weight and not select:
-            raise InputError(
-                f"expected select=True for length_weight {length_weight}, got False: it weighs discarded bars"
-            )
+            got = "got False: it weighs discarded bars"
+            raise InputError(f"expected select=True for length_weight {length_weight}, {got}")
         self.select, self.convention = select, convention
-        self.last: EntropyStatus | None = None
-        """What was computed last; None before the first time."""
+        self.last: EntropyStatus | None = None  # what was computed last; None before the first time
 
     def __repr__(self) -> str:
         more = f"length_weight={self.length_weight:g}, convention={self.convention!r}"
@@ -111,9 +98,8 @@ class PersistentEntropy:
             if self.select:
                 kept = prominent_mask(lengths, bars.bars, convention=self.convention, width=largest - 1)
             entropy = persistent_entropy(torch.where(kept, bars.lengths, 0), bars.bars)
-            self.last = EntropyStatus(
-                bars.labels, entropy.detach(), _sums(kept.long(), bars), bars.bars, bars.zero, left_out
-            )
+            found = bars.labels, entropy.detach(), _sums(kept.long(), bars)
+            self.last = EntropyStatus(*found, bars.bars, bars.zero, left_out)
             loss = -self.weight * entropy.sum()
             if self.length_weight:
                 others = ~kept & (lengths > 0)  # bars of length 0 count for nothing
@@ -123,7 +109,6 @@ class PersistentEntropy:
 
 
 def _sums(values: Tensor, bars: Barcode) -> Tensor:
-    """(C,) the sums over the bars of each class."""
     return values.new_zeros(len(bars.bars)).index_add(0, bars.group, values)
 
 

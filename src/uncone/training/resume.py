@@ -1,43 +1,41 @@
-"""How a gate resumes: its state in a file, its settings, and the size of its batches."""
+"""How a run goes on: a gate's state in a file, its settings and the size of its batches; the lines of a log."""
 
 import json
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from uncone import atomic
 from uncone.errors import InputError
+from uncone.regular import open_regular
 from uncone.roles import Path_
 from uncone.rows.safetensors import read_tensors, sealed_bytes
 from uncone.tensors import of_array
 
 _FORMAT = "uncone.gate/1"
-LOOKED_AT = 4
-"""Steps after a resume whose mean is compared."""
+_BEGIN = '{"step": '
+LOOKED_AT = 4  # steps after a resume whose mean is compared
 
 
 @dataclass
 class Batch:
     """How large an optimiser step is, and whether a resumed run's is the same.
 
-    A Trainer tells the size. Else the mean number of targets of the first steps after a resume is compared
-    with the mean before: a single step says little, as the last of an epoch is short.
+    A Trainer tells the size. Else the mean number of targets of the first steps after a resume is compared with the
+    mean before: a single step says little.
     """
 
-    size: int | None = None
-    """Sequences in a step, where they were told."""
-    sum: int = 0
-    """Targets in all `steps` of one batch size."""
+    size: int | None = None  # sequences in a step, where they were told
+    sum: int = 0  # targets in all `steps` of one batch size
     steps: int = 0
-    before: float | None = None
-    """Mean targets a step before the resume, until it was compared."""
-    since: list[int] = field(default_factory=lambda: [0, 0])
-    """Targets and steps since the resume."""
+    before: float | None = None  # mean targets a step before the resume, until it was compared
+    since: list[int] = field(default_factory=lambda: [0, 0])  # targets and steps since the resume
     per_step: float | None = None
     """The targets a step that counts a step are read at; None while the batch never changed."""
 
@@ -55,14 +53,13 @@ class Batch:
         return batch
 
     def tell(self, size: int, *, rescale: bool) -> None:
-        """A step has `size` sequences."""
         if self.steps and self.size is not None and size != self.size:
             seen = f"{self.size} sequences a step, as before the resume, got {size}"
             self._changed(seen, self.sum / self.steps, rescale=rescale)
         self.size, self.before = size, None
 
     def check(self, targets: int, *, rescale: bool, factor: float) -> None:
-        """Take note of a step with so many targets."""
+        """Take note of a step."""
         self.sum, self.steps = self.sum + targets, self.steps + 1
         if self.before is None:
             return
@@ -94,7 +91,6 @@ def like(value: Any, model: torch.Tensor) -> torch.Tensor:
 
 
 def not_negative(value: torch.Tensor) -> torch.Tensor:
-    """`value` if it holds finite numbers from 0 up."""
     if not bool((torch.isfinite(value) & (value >= 0)).all()):
         raise ValueError("counts are negative or not finite")
     return value
@@ -102,20 +98,16 @@ def not_negative(value: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def refusing_damaged_state() -> Iterator[None]:
-    """Turns every error of reading a state into one."""
     try:
         yield
     except InputError:
         raise
     except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
-        raise InputError(
-            "expected a state that state_dict or save gave, got one that does not hold together "
-            f"({type(error).__name__}: {error}): save it anew"
-        ) from error
+        got = f"got one that does not hold together ({type(error).__name__}: {error}): save it anew"
+        raise InputError(f"expected a state that state_dict or save gave, {got}") from error
 
 
 def check_settings(mine: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    """Raises InputError naming the settings that differ."""
     differ = [name for name in mine if saved.get(name) != mine[name]]
     if differ:
         theirs, ours = (", ".join(f"{name} {of.get(name)!r}" for name in differ) for of in (saved, mine))
@@ -124,8 +116,7 @@ def check_settings(mine: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
 
 def save(state: Mapping[str, Any], path: Path_) -> None:
     """Write a state_dict, atomically: tensors as they are, the rest as JSON in the header."""
-    tensors: dict[str, torch.Tensor] = {}
-    plain: dict[str, Any] = {}
+    tensors, plain = dict[str, torch.Tensor](), dict[str, Any]()
     for name, value in state.items():
         if isinstance(value, torch.Tensor):
             tensors[name] = value
@@ -137,16 +128,37 @@ def save(state: Mapping[str, Any], path: Path_) -> None:
 
 
 def load(path: Path_) -> dict[str, Any]:
-    """Read what `save` wrote."""
-    how = "write it with save"
-    tensors, metadata = read_tensors(path, format=_FORMAT, what="the state of a gate", how=how)
+    tensors, metadata = read_tensors(path, format=_FORMAT, what="the state of a gate", how="write it with save")
     with refusing_damaged_state():
         state = dict(json.loads(metadata["state"]))
         for name, array in tensors.items():
-            value = of_array(array)
             outer, _, inner = name.partition(".")
-            if inner:
-                state.setdefault(outer, {})[inner] = value
-            else:
-                state[name] = value
+            place = state.setdefault(outer, {}) if inner else state
+            place[inner or name] = of_array(array)
         return state
+
+
+def own_lines(path: Path, fields: Collection[str], what: str) -> tuple[list[dict[str, Any]], str]:
+    """The records of a log, a line of JSON each with these fields; and the text of a last line that a kill cut.
+
+    Raises:
+        InputError: a line of another program; the message has its number.
+    """
+    with open_regular(path) as file:
+        *lines, rest = file.read().decode("utf-8", "replace").split("\n")
+    records = [_record(line, fields) for line in lines]
+    if rest and not (rest.startswith(_BEGIN) or (records and _BEGIN.startswith(rest))):
+        records.append(None)
+    if None in records:
+        got = f"got another in line {records.index(None) + 1}: name a new file"
+        raise InputError(f"expected {what} in each line of {path.name}, {got}")
+    return [record for record in records if record is not None], rest
+
+
+def _record(line: str, fields: Collection[str]) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+        is_own = type(record["step"]) is int and all(name in record for name in fields)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return record if is_own else None

@@ -1,4 +1,6 @@
-"""Clouds on which a spanning tree from a product goes wrong unless care is taken, and scipy's lengths of their trees."""
+"""Clouds on which a spanning tree from a product goes wrong unless care is taken; and trees by scipy and by Kruskal."""
+
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -6,19 +8,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial.distance import pdist
 
-KINDS = (
-    "round",
-    "clustered",
-    "tight",
-    "duplicated",
-    "nearly duplicated",
-    "collinear",
-    "off-centre",
-    "bfloat16",
-    "float16",
-    "grid",
-    "outlier",
-)
+KINDS = ("round", "clustered", "tight", "duplicated", "nearly duplicated", "collinear", "off-centre")
+KINDS += ("bfloat16", "float16", "grid", "outlier")
 
 
 def cloud(kind: str, seed: int, largest: int = 400) -> torch.Tensor:
@@ -54,3 +45,28 @@ def scipy_lengths(points: torch.Tensor) -> np.ndarray:
     distances = coo_array((pdist(points.double().numpy()), (a, b)), shape=(n, n)).tocsr()
     found = np.sort(minimum_spanning_tree(distances).data)
     return np.concatenate([np.zeros(n - 1 - len(found)), found])
+
+
+def kruskal(squared: torch.Tensor, inside: Iterable[int] | None = None) -> list[tuple[float, int, int]]:
+    """(squared distance, smaller row, larger row) in this order, of each edge that joins two components."""
+    value = torch.minimum(squared, squared.T).clamp(min=0).tolist()
+    component, kept = {i: i for i in (range(len(value)) if inside is None else inside)}, []
+    for edge in sorted((value[i][j], i, j) for i in component for j in component if i < j):
+        a, b = component[edge[1]], component[edge[2]]
+        if a != b:
+            kept.append(edge)
+            component = {k: a if c == b else c for k, c in component.items()}
+    return kept
+
+
+def squares(points: torch.Tensor) -> torch.Tensor:
+    """All squared distances (n, n) in float64."""
+    return (points.double()[:, None] - points.double()).square().sum(2)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def randn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, generator=seeded(seed), dtype=dtype)

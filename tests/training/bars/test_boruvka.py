@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.training.bars.hard_clouds import kruskal, scipy_lengths, seeded
 from uncone.training.bars import boruvka, trees
 from uncone.training.bars.barcode import barcode
 from uncone.training.bars.bars import persistent_entropy, prominent_mask
@@ -15,20 +16,9 @@ from uncone.training.bars.boruvka import distances, spanning_trees, trees_of
 from uncone.training.bars.clouds import Clouds
 from uncone.training.bars.lengths import differentiable, measured
 
-Edges = list[list[int]]
 
-
-def kruskal(squared: torch.Tensor, inside: list[int]) -> Edges:
-    """Edges by (squared distance, smaller row, larger row), each kept where it joins two components."""
-    value = torch.minimum(squared, squared.T).clamp(min=0).tolist()
-    component = {i: i for i in inside}
-    kept = []
-    for _, i, j in sorted((value[i][j], i, j) for i in inside for j in inside if i < j):
-        a, b = component[i], component[j]
-        if a != b:
-            kept.append([i, j])
-            component = {k: a if c == b else c for k, c in component.items()}
-    return sorted(kept)
+def by_kruskal(squared: torch.Tensor, inside: Any = None) -> list[list[int]]:
+    return sorted([i, j] for _, i, j in kruskal(squared, inside))
 
 
 def shortest_first(clouds: Clouds) -> tuple[torch.Tensor, torch.Tensor]:
@@ -39,27 +29,18 @@ def shortest_first(clouds: Clouds) -> tuple[torch.Tensor, torch.Tensor]:
     return edges, lengths
 
 
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+SEEDS, DTYPES = st.integers(0, 2**32), st.sampled_from([torch.float32, torch.float64])
 
 
-@given(
-    st.integers(0, 2**32),
-    st.integers(1, 20),
-    st.integers(1, 3),
-    st.integers(1, 4),
-    st.sampled_from([torch.float32, torch.float64]),
-)
+@given(SEEDS, st.integers(1, 20), st.integers(1, 3), st.integers(1, 4), DTYPES)
 @settings(deadline=None, max_examples=40)
-def test_it_is_kruskal_s_tree_on_ties_and_duplicates(
-    seed: int, n: int, clouds: int, values: int, dtype: torch.dtype
-) -> None:
+def test_it_is_kruskal_s_tree_on_ties_and_duplicates(seed: int, n: int, clouds: int, values: int, dtype: Any) -> None:
     points = torch.randint(0, values, (clouds, n, 2), generator=seeded(seed)).to(dtype)
     squared = (points[:, :, None] - points[:, None]).square().sum(3)
     found = trees_of(squared)
     assert found.shape == (clouds, max(n - 1, 0), 2)
     for tree, one in zip(found.tolist(), squared, strict=True):
-        assert sorted(tree) == kruskal(one, list(range(n)))
+        assert sorted(tree) == by_kruskal(one)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 16))
@@ -72,23 +53,20 @@ def test_only_points_inside_count(seed: int, n: int) -> None:
     for tree, one, chosen in zip(found.tolist(), squared, inside, strict=True):
         members = chosen.nonzero().flatten().tolist()
         m = max(len(members) - 1, 0)
-        assert sorted(tree[:m]) == kruskal(one, members)
+        assert sorted(tree[:m]) == by_kruskal(one, members)
         assert tree[m:] == [[0, 0]] * (max(n - 1, 0) - m)
 
 
 def test_chains_take_all_the_rounds_and_stars_one() -> None:
     for n in (2, 3, 4, 5, 8, 9, 31, 64, 65):
         for order in (torch.arange(n), torch.randperm(n, generator=seeded(n))):
-            line = (2.0 ** torch.arange(n, dtype=torch.float64) * 1e-3)[
-                order
-            ]  # each nearest to the one before: one long chain of parents
-            squared = (line[:, None] - line).square()[None]
-            assert sorted(trees_of(squared)[0].tolist()) == kruskal(squared[0], list(range(n)))
-            ruler = torch.tensor([((k & -k).bit_length()) for k in range(1, n + 1)], dtype=torch.float64).cumsum(0)[
-                order
-            ]
-            squared = (ruler[:, None] - ruler).square()[None]  # halves its components each round
-            assert sorted(trees_of(squared)[0].tolist()) == kruskal(squared[0], list(range(n)))
+            line = 2.0 ** torch.arange(n, dtype=torch.float64) * 1e-3  # each nearest to the one before: one long chain
+            ruler = (
+                torch.tensor([float((k & -k).bit_length()) for k in range(1, n + 1)]).double().cumsum(0)
+            )  # halves each round
+            for places in (line[order], ruler[order]):
+                squared = (places[:, None] - places).square()[None]
+                assert sorted(trees_of(squared)[0].tolist()) == by_kruskal(squared[0])
 
 
 def test_infinite_and_negative_squares() -> None:
@@ -101,10 +79,6 @@ def test_infinite_and_negative_squares() -> None:
 @pytest.mark.parametrize("offset", [0.0, 30.0])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_from_points_it_is_scipy_s_tree(offset: float, dtype: torch.dtype) -> None:
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import minimum_spanning_tree
-    from scipy.spatial.distance import pdist, squareform
-
     points = (torch.randn(3, 90, 48, generator=seeded(1)) + offset).to(dtype)
     points[:, 60:75] = points[:, :15] + torch.randn(3, 15, 48, generator=seeded(2)).to(dtype) * 1e-3
     before = points.clone()
@@ -112,9 +86,7 @@ def test_from_points_it_is_scipy_s_tree(offset: float, dtype: torch.dtype) -> No
     assert torch.equal(points, before)
     for cloud, tree in zip(points.double(), found, strict=True):
         ours = measured(cloud, tree).sort().values
-        distance = csr_matrix(squareform(pdist(cloud.numpy()).clip(1e-30)))  # scipy takes 0 for no edge
-        theirs = torch.tensor(minimum_spanning_tree(distance).data).sort().values
-        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(ours, torch.tensor(scipy_lengths(cloud)), rtol=1e-6, atol=1e-7)
 
 
 def test_padding_moves_no_distance() -> None:
@@ -197,13 +169,8 @@ def test_nothing_waits_for_the_device() -> None:
         persistent_entropy(torch.where(mask, lengths, 0), bars).sum().backward()
         trees_of(distances(points.detach())[0], torch.ones(3, 32, dtype=torch.bool, device="meta"))
     assert points.grad is not None
-    for asks in (
-        lambda t: t.sum().item(),
-        lambda t: t.nonzero(),
-        lambda t: t[t > 0],
-        torch.unique,
-        lambda t: t.tolist(),
-    ):
+    item = lambda t: t.sum().item()  # noqa: E731
+    for asks in (item, torch.Tensor.nonzero, lambda t: t[t > 0], torch.unique, torch.Tensor.tolist):
         with pytest.raises((RuntimeError, NotImplementedError)):  # the guard does guard
             asks(points.detach())
 

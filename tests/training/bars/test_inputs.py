@@ -11,11 +11,24 @@ import torch
 from tests.matrices import gaussian
 from uncone.errors import InputError
 from uncone.training.bars.barcode import barcode
-from uncone.training.bars.bars import persistent_entropy, prominent_bars, prominent_counts, prominent_mask
+from uncone.training.bars.bars import (
+    check_bars,
+    check_convention,
+    check_lengths,
+    persistent_entropy,
+    prominent_bars,
+    prominent_counts,
+    prominent_mask,
+)
+from uncone.training.bars.clouds import group_of_each, place_of_each
 
 POINTS = gaussian(30, 3, seed=2, dtype=torch.float64)
 GROUPS = torch.arange(30) % 3
 KINDS: list[Callable[[torch.Tensor], Any]] = [torch.Tensor.numpy, torch.Tensor.tolist, list, np.asarray]
+
+
+OF_LENGTHS: list[Callable[[Any], Any]] = [persistent_entropy, prominent_bars]
+WRONG = (-1.0, math.nan, math.inf)
 
 
 def _read_only(x: torch.Tensor) -> Any:
@@ -64,7 +77,6 @@ def test_a_tensor_keeps_its_gradient_in_a_list_too() -> None:
     persistent_entropy(barcode(grown).lengths).backward()
     wanted, grown.grad = grown.grad, None
     persistent_entropy(barcode(list(grown)).lengths).backward()
-    assert wanted is not None
     assert torch.equal(wanted, grown.grad)  # type: ignore[arg-type]
 
 
@@ -78,11 +90,31 @@ def test_a_tensor_keeps_its_gradient_in_a_list_too() -> None:
         (lambda: barcode([[float("nan")], [1.0]]), "expected finite points, got NaN or infinity in row 0"),
         (lambda: barcode(POINTS, [0.5] * 30), "expected groups as a tensor of integers, got torch.float64"),
         (lambda: barcode(POINTS, ["a"] * 30), "expected groups as a tensor of integers, got list"),
-        (lambda: persistent_entropy([-1.0]), "expected finite lengths of at least 0, got -1"),
-        (lambda: persistent_entropy([[1.0]]), r"expected lengths \(M,\) of floats, got \(1, 1\)"),
-        (lambda: persistent_entropy([1.0], [2]), "expected bars of at least 0 that sum to 1"),
+        *((lambda of=of: of([[1.0]]), r"expected lengths \(M,\) of floats, got \(1, 1\)") for of in OF_LENGTHS),
+        *(
+            (lambda of=of: of(torch.arange(3)), r"got \(3,\) of torch\.int64: pass Barcode\.lengths")
+            for of in OF_LENGTHS
+        ),
+        *(
+            (lambda of=of, x=x: of([1.0, x, 2, 3]), f"finite lengths of at least 0, got {x:g}: pass the lengths")
+            for of in OF_LENGTHS
+            for x in WRONG
+        ),
+        (lambda: persistent_entropy([1e308, 1e308]), "got an infinite one: scale them all down"),
+        (
+            lambda: persistent_entropy([1.0], [2]),
+            "expected bars of at least 0 that sum to 1, the number of lengths, got 2",
+        ),
+        (lambda: persistent_entropy([1.0, 1, 1], [4, -1]), "at least 0 that sum"),
+        (lambda: persistent_entropy([1.0], [[1]]), r"expected bars \(G,\) of integers, got \(1, 1\)"),
         (lambda: persistent_entropy({1.0}), r"expected lengths \(M,\) of floats, got set"),
         (lambda: prominent_bars(None), r"expected lengths \(M,\) of floats, got NoneType"),
+        (lambda: prominent_counts([1.0] * 5, [4]), "sum to 5, the number of lengths, got 4"),
+        (lambda: prominent_counts([1.0] * 5, [5], width=4), "expected a width of 5 at least, got 4"),
+        (lambda: prominent_mask(torch.ones(5), torch.tensor([5.0])), r"expected bars \(G,\) of integers"),
+        (lambda: check_convention("both"), 'expected convention "official" or "exclusive", got \'both\''),
+        (lambda: check_lengths([1.0, 2.0]), r"expected lengths \(M,\) of floats, got list: pass Barcode\.lengths"),
+        (lambda: check_bars([1, 2], 3), r"expected bars \(G,\) of integers, got list"),
     ],
 )
 def test_what_is_neither_is_refused(call: Callable[[], Any], message: str) -> None:
@@ -102,3 +134,10 @@ def test_whole_numbers_are_float64(kind: Callable[[Any], Any]) -> None:
         barcode(kind(whole))
     with pytest.raises(InputError, match=r"bool"):
         barcode(kind(whole > 0))
+
+
+def test_groups_and_places() -> None:
+    bars = torch.tensor([2, 0, 3])
+    group = group_of_each(bars, 5)
+    assert group.tolist() == [0, 0, 2, 2, 2]
+    assert place_of_each(bars, group).tolist() == [0, 1, 0, 1, 2]

@@ -8,9 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse.csgraph import minimum_spanning_tree
-from scipy.spatial.distance import pdist, squareform
 
+from tests.training.bars.hard_clouds import kruskal, randn, scipy_lengths, squares
 from uncone.training.bars import light_edges, one_pass
 from uncone.training.bars.light_edges import Rounding
 from uncone.training.bars.one_pass import grow, without_repeats
@@ -28,35 +27,13 @@ def lengths(points: Tensor, edges: Tensor) -> np.ndarray:
     return np.sort((ends[edges[:, 0]] - ends[edges[:, 1]]).norm(dim=1).numpy())
 
 
-def by_scipy(points: Tensor) -> np.ndarray:
-    """scipy takes a weight of 0 for no edge: it is given the rank of each distance instead."""
-    distance = squareform(pdist(points.double().numpy()))
-    upper = np.triu_indices(len(points), 1)
-    value, rank = np.unique(distance[upper], return_inverse=True)
-    weight = np.zeros_like(distance)
-    weight[upper] = rank + 1
-    return np.sort(value[minimum_spanning_tree(weight).data.astype(int) - 1])
-
-
 def by_kruskal(points: Tensor) -> set[tuple[int, int]]:
-    """The tree of the total order (squared distance, smaller row, larger row), for coordinates whose squares are exact."""
-    x = points.double()
-    pairs = sorted((float((x[i] - x[j]).square().sum()), i, j) for j in range(len(x)) for i in range(j))
-    component = list(range(len(x)))
-    tree = set()
-    for _, i, j in pairs:
-        if component[i] != component[j]:
-            tree.add((i, j))
-            component = [component[i] if c == component[j] else c for c in component]
-    return tree
+    """For coordinates whose squares are exact."""
+    return {(i, j) for _, i, j in kruskal(squares(points))}
 
 
 def as_set(edges: Tensor) -> set[tuple[int, int]]:
     return {(a, b) for a, b in edges.tolist()}
-
-
-def randn(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def clusters(spread: float) -> Tensor:
@@ -91,7 +68,7 @@ CLOUDS = {
 def test_the_lengths_are_scipys(name: str) -> None:
     points = CLOUDS[name]
     scale = float(points.double().abs().max())
-    expected = by_scipy(points.double() / scale)
+    expected = scipy_lengths(points.double() / scale)
     for block in (37, None):
         for candidates in BOTH:
             edges = spanning_tree(points, block=block, candidates=candidates)
@@ -106,9 +83,8 @@ def test_few_points_have_a_tree_too(n: int, d: int) -> None:
     points = randn(n, d)
     edges = spanning_tree(points)
     assert edges.shape == (max(n - 1, 0), 2)
-    np.testing.assert_allclose(
-        lengths(points, edges), by_scipy(points) if n > 1 and d else np.zeros(max(n - 1, 0)), rtol=1e-6
-    )
+    expected = scipy_lengths(points) if n > 1 and d else np.zeros(max(n - 1, 0))
+    np.testing.assert_allclose(lengths(points, edges), expected, rtol=1e-6)
 
 
 whole = st.integers(-3, 3)
@@ -122,36 +98,24 @@ def test_ties_go_by_rows(rows: list[list[int]], block: int | None, candidates: t
     assert as_set(spanning_tree(points, block=block, candidates=candidates)) == by_kruskal(points)
 
 
+SEEDS, FLOATS = st.integers(0, 10**6), st.sampled_from(BOTH)
+
+
 @settings(deadline=None, max_examples=25)
 @given(
-    st.integers(2, 60),
-    st.integers(1, 9),
-    st.integers(0, 10**6),
-    st.floats(-9, 3),
-    st.floats(0, 4),
-    st.sampled_from([1, 7, 16]),
-    st.sampled_from(BOTH),
+    st.integers(2, 60), st.integers(1, 9), SEEDS, st.floats(-9, 3), st.floats(0, 4), st.sampled_from([1, 7, 16]), FLOATS
 )
 def test_near_duplicates_are_told_apart(
     n: int, d: int, seed: int, spread: float, off: float, block: int, candidates: torch.dtype
 ) -> None:
-    points = (
-        randn(n, d, seed=seed).double() * 10**spread + randn(4, d, seed=seed + 1)[torch.arange(n) % 4] + 10**off
-    ).float()
+    near = randn(4, d, seed=seed + 1)[torch.arange(n) % 4] + 10**off
+    points = (randn(n, d, seed=seed).double() * 10**spread + near).float()
     edges = spanning_tree(points, block=block, candidates=candidates)
-    np.testing.assert_allclose(lengths(points, edges), by_scipy(points), rtol=1e-6)
+    np.testing.assert_allclose(lengths(points, edges), scipy_lengths(points), rtol=1e-6)
 
 
 @settings(deadline=None, max_examples=60)
-@given(
-    st.integers(2, 30),
-    st.integers(1, 300),
-    st.integers(0, 10**6),
-    st.floats(-6, 6),
-    st.floats(0, 5),
-    st.sampled_from(BOTH),
-    st.sampled_from(BOTH),
-)
+@given(st.integers(2, 30), st.integers(1, 300), SEEDS, st.floats(-6, 6), st.floats(0, 5), FLOATS, FLOATS)
 def test_the_product_never_rules_out_more_than_its_rounding_allows(
     n: int, d: int, seed: int, size: float, off: float, candidates: torch.dtype, rounded_to: torch.dtype
 ) -> None:
@@ -168,15 +132,11 @@ def test_the_product_never_rules_out_more_than_its_rounding_allows(
 
 def test_the_tree_is_the_same_for_every_block_thread_and_precision() -> None:
     points = torch.cat([randn(200, 40), clusters(0.01).repeat(1, 2)[:100, :40]])
-    threads = torch.get_num_threads()
     trees = []
-    try:
-        for number in (1, 2, 3):
-            torch.set_num_threads(number)
-            trees += [as_set(spanning_tree(points, block=b, candidates=c)) for b in (29, None) for c in (None, *BOTH)]
-            assert torch.get_num_threads() == number
-    finally:
-        torch.set_num_threads(threads)
+    for number in (1, 2, 3):
+        torch.set_num_threads(number)
+        trees += [as_set(spanning_tree(points, block=b, candidates=c)) for b in (29, None) for c in (None, *BOTH)]
+        assert torch.get_num_threads() == number
     assert all(tree == trees[0] for tree in trees)
 
 
@@ -211,12 +171,11 @@ def test_gaps_between_clusters_hide_nothing_inside_them(compiled: bool, monkeypa
     if not compiled:
         monkeypatch.setattr(light_edges, "kernels", lambda: None)
     which = torch.arange(1000) % 2
-    points = (
-        0.3 * randn(1000, 48) + randn(2, 48, seed=1)[which] + 50 * (torch.arange(1000) < 5)[:, None]
-    )  # and a few far out
+    far_out = 50 * (torch.arange(1000) < 5)[:, None]
+    points = 0.3 * randn(1000, 48) + randn(2, 48, seed=1)[which] + far_out
     grown = grow(points, block=128, candidates=torch.float32)
     assert grown.measured < 40_000  # of 499,500 pairs; half of them lie in one cluster
-    np.testing.assert_allclose(lengths(points, grown.edges), by_scipy(points), rtol=1e-6)
+    np.testing.assert_allclose(lengths(points, grown.edges), scipy_lengths(points), rtol=1e-6)
 
 
 def test_points_that_are_there_already_cost_no_pairs() -> None:
@@ -251,7 +210,7 @@ def test_a_coarse_product_that_rules_nothing_out_is_given_up() -> None:
         patch.setattr(one_pass, "_candidates", lambda *_: torch.bfloat16)
         grown = grow(points, block=64)
     assert 0 < grown.coarse < 0.9
-    np.testing.assert_allclose(lengths(points, grown.edges), by_scipy(points), rtol=1e-6)
+    np.testing.assert_allclose(lengths(points, grown.edges), scipy_lengths(points), rtol=1e-6)
 
 
 def test_progress_ends_at_all_pairs() -> None:
@@ -264,35 +223,22 @@ def test_progress_ends_at_all_pairs() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_an_interrupt_ends_it(threads: int) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+def test_an_interrupt_ends_it_and_what_fails_in_a_worker_is_raised(threads: int, monkeypatch: Any) -> None:
+    def raised(error: type[BaseException]) -> Any:
+        def fail(*_: object) -> None:
+            raise error("no room")
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        spanning_tree(randn(500, 8), block=16)
-        running = threading.active_count()  # with the workers, which stay
-        with pytest.raises(KeyboardInterrupt):
-            spanning_tree(randn(500, 8), block=16, progress=interrupt)
-    finally:
-        torch.set_num_threads(before)
+        return fail
+
+    torch.set_num_threads(threads)  # which the fixture of all tests here puts back
+    spanning_tree(randn(500, 8), block=16)
+    running = threading.active_count()  # with the workers, which stay
+    with pytest.raises(KeyboardInterrupt):
+        spanning_tree(randn(500, 8), block=16, progress=raised(KeyboardInterrupt))
     assert threading.active_count() == running
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_what_fails_in_a_worker_is_raised(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise MemoryError("no room")
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    monkeypatch.setattr(one_pass, "light_edges", fail)
-    try:
-        with pytest.raises(MemoryError, match="no room"):
-            spanning_tree(randn(500, 8), block=16)
-    finally:
-        torch.set_num_threads(before)
+    monkeypatch.setattr(one_pass, "light_edges", raised(MemoryError))
+    with pytest.raises(MemoryError, match="no room"):
+        spanning_tree(randn(500, 8), block=16)
 
 
 def test_a_mode_that_rounds_factors_is_reckoned_with() -> None:
@@ -301,7 +247,9 @@ def test_a_mode_that_rounds_factors_is_reckoned_with() -> None:
     try:
         for name in ("high", "medium"):
             torch.set_float32_matmul_precision(name)
-            np.testing.assert_allclose(lengths(points, spanning_tree(points, block=64)), by_scipy(points), rtol=1e-6)
+            np.testing.assert_allclose(
+                lengths(points, spanning_tree(points, block=64)), scipy_lengths(points), rtol=1e-6
+            )
     finally:
         torch.set_float32_matmul_precision(mode)
 
@@ -317,7 +265,7 @@ def test_a_mode_that_torch_does_not_tell_is_reckoned_with(precision: str) -> Non
         tree = spanning_tree(points, block=64)
     finally:
         matmul.fp32_precision = before
-    np.testing.assert_allclose(lengths(points, tree), by_scipy(points), rtol=1e-6)
+    np.testing.assert_allclose(lengths(points, tree), scipy_lengths(points), rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -334,6 +282,5 @@ def test_thousands_of_points_as_a_dense_tree_has_them() -> None:
         new = int(best.argmin())
         total.append(float(best[new]))
     for candidates in (None, *BOTH):
-        np.testing.assert_allclose(
-            lengths(points, spanning_tree(points, candidates=candidates)), np.sort(total), rtol=1e-6
-        )
+        tree = spanning_tree(points, candidates=candidates)
+        np.testing.assert_allclose(lengths(points, tree), np.sort(total), rtol=1e-6)

@@ -1,7 +1,7 @@
 """The precision of torch's products is the process's, and threads share it."""
 
-import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -19,37 +19,23 @@ def coarse() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("coarse")
-def test_the_last_of_two_threads_puts_back_what_the_first_found() -> None:
-    first_in, second_in, first_out = (threading.Event() for _ in range(3))
-    seen = dict[str, str]()
-
-    def first() -> None:
-        with full_precision():
-            first_in.set()
-            second_in.wait(10)
-        first_out.set()
-
-    def second() -> None:
-        first_in.wait(10)
-        with full_precision():
-            second_in.set()
-            first_out.wait(10)
-            seen["in the second"] = _precision()
-
-    threads = [threading.Thread(target=work) for work in (first, second)]
-    threads[0].start()
-    threads[1].start()
-    for thread in threads:
-        thread.join()
-    assert seen["in the second"] in ("ieee", "highest")
-    assert torch.get_float32_matmul_precision() == "medium"
+def test_the_last_of_two_puts_back_what_the_first_found() -> None:
+    """As two threads enter and leave it: the first to enter is the first to leave."""
+    first, second, before = ExitStack(), ExitStack(), _precision()
+    for stack in (first, second):
+        stack.enter_context(full_precision())
+    first.close()
+    assert _precision() in ("ieee", "highest")
+    second.close()
+    assert (_precision(), torch.get_float32_matmul_precision()) == (before, "medium")
 
 
 @pytest.mark.usefixtures("coarse")
 def test_an_error_inside_puts_it_back() -> None:
+    before = _precision()
     with pytest.raises(KeyError), full_precision():
         raise KeyError
-    assert torch.get_float32_matmul_precision() == "medium"
+    assert (_precision(), torch.get_float32_matmul_precision()) == (before, "medium")
 
 
 def _precision() -> str:

@@ -9,15 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 
+from tests.training.bars.hard_clouds import scipy_lengths
 from uncone.errors import InputError
 from uncone.training.bars import bars as bars_file
-from uncone.training.bars.bars import (
-    check_convention,
-    features_per_bar,
-    prominent_bars,
-    prominent_counts,
-    prominent_mask,
-)
+from uncone.training.bars.bars import features_per_bar, prominent_bars, prominent_counts, prominent_mask
 
 CONVENTIONS = ("official", "exclusive")
 
@@ -50,10 +45,7 @@ def by_the_procedure(lengths: list[float], convention: str) -> int:
 
 
 def tree_lengths(points: np.ndarray) -> list[float]:
-    from scipy.sparse.csgraph import minimum_spanning_tree
-    from scipy.spatial.distance import cdist
-
-    return minimum_spanning_tree(cdist(points, points)).data.tolist()
+    return scipy_lengths(torch.from_numpy(points)).tolist()
 
 
 def barcodes(family: str, count: int) -> list[list[float]]:
@@ -88,9 +80,8 @@ def test_it_is_the_procedure(family: str) -> None:
     made = barcodes(family, 60)
     both = {c: [by_the_procedure(bars, c) for bars in made] for c in CONVENTIONS}
     for convention, expected in both.items():
-        assert [
-            prominent_bars(torch.tensor(bars, dtype=torch.float64), convention=convention) for bars in made
-        ] == expected
+        each = [torch.tensor(bars, dtype=torch.float64) for bars in made]
+        assert [prominent_bars(bars, convention=convention) for bars in each] == expected
         flat = torch.tensor([one for bars in made for one in bars], dtype=torch.float64)
         counts = prominent_counts(flat, torch.tensor([len(bars) for bars in made]), convention=convention)
         assert counts.tolist() == expected
@@ -110,10 +101,9 @@ def test_pytorch_takes_the_steps_that_numpy_takes(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_it_is_the_procedure_a_thousand_times(family: str) -> None:
     for bars in barcodes(family, 1000):
+        lengths = torch.tensor(bars, dtype=torch.float64)
         for convention in CONVENTIONS:
-            assert prominent_bars(torch.tensor(bars, dtype=torch.float64), convention=convention) == by_the_procedure(
-                bars, convention
-            )
+            assert prominent_bars(lengths, convention=convention) == by_the_procedure(bars, convention)
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=40), st.sampled_from(CONVENTIONS), st.integers(-60, 60))
@@ -141,12 +131,11 @@ def test_groups_are_single_clouds(groups: list[list[float]], convention: str) ->
 
 
 def test_groups_too_large_for_one_table_are_taken_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths = torch.rand(3, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + torch.tensor(
-        [[0.0], [1.0], [100.0]]
-    )
-    expected = prominent_counts(lengths.flatten(), torch.tensor([300, 300, 300]))
+    lengths = torch.rand(3, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    given = (lengths + torch.tensor([[0.0], [1.0], [100.0]])).flatten(), torch.tensor([300, 300, 300])
+    expected = prominent_counts(*given)
     monkeypatch.setattr(bars_file, "_AT_ONCE", 500)
-    assert torch.equal(prominent_counts(lengths.flatten(), torch.tensor([300, 300, 300])), expected)
+    assert torch.equal(prominent_counts(*given), expected)
 
 
 def test_by_hand() -> None:
@@ -206,25 +195,6 @@ def test_the_bound_is_smooth_where_its_form_changes(gap: float) -> None:
     a = 1 - Decimal(gap)
     exact = a * (a - 1 - a.ln()) / (1 - a) ** 2
     assert bound(float(a)) == pytest.approx(float(exact), rel=1e-12)
-
-
-def test_what_is_refused() -> None:
-    bars = torch.ones(5)
-    with pytest.raises(InputError, match='expected convention "official" or "exclusive", got \'both\''):
-        check_convention("both")
-    with pytest.raises(InputError, match=r"expected lengths \(M,\) of floats, got \(1, 5\)"):
-        prominent_bars(bars[None])
-    with pytest.raises(InputError, match=r"got \(5,\) of torch.int64"):
-        prominent_bars(torch.arange(5))
-    for wrong in (-1.0, math.nan, math.inf):
-        with pytest.raises(InputError, match="expected finite lengths of at least 0"):
-            prominent_bars(torch.tensor([1.0, wrong, 2.0, 3.0]))
-    with pytest.raises(InputError, match="sum to 5, the number of lengths, got 4"):
-        prominent_counts(bars, torch.tensor([4]))
-    with pytest.raises(InputError, match="expected a width of 5 at least, got 4"):
-        prominent_counts(bars, torch.tensor([5]), width=4)
-    with pytest.raises(InputError, match=r"expected bars \(G,\) of integers"):
-        prominent_mask(bars, torch.tensor([5.0]))
 
 
 def test_no_gradient_is_asked_of_it() -> None:

@@ -1,6 +1,7 @@
 """The Triton kernels, ours and Liger's, on the CPU. Run by `test_backends` in a process with TRITON_INTERPRET=1."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ from uncone.training.loss import kernels
 from uncone.training.loss.loss import gated_linear_cross_entropy, linear_cross_entropy
 from uncone.training.loss.options import CrossEntropyOptions
 
-from .backends import GATES, OPTIONS, a_problem, compare, gate_of
+from . import backends
+from .backends import GATES, OPTIONS, compare, gate_of
 from .ranks import Recorder
-from .test_exactness import gradients, problem
+from .test_exactness import gradients, of_loss, problem
 
 Tensor = torch.Tensor
+a_problem = partial(backends.a_problem, n=12)  # a row costs as much as the definition of all
 TRITON = CrossEntropyOptions(backend="triton")
 LIGER = CrossEntropyOptions(backend="wrap:liger")
 
@@ -56,19 +59,8 @@ def test_a_head_alone_is_trained(options: CrossEntropyOptions) -> None:
 @pytest.mark.parametrize("options", [TRITON, LIGER])
 def test_nothing_but_ignored_targets_give_zero(options: CrossEntropyOptions, reduction: str) -> None:
     hidden, weight, bias, labels = a_problem(torch.float32)
-    value, found = gradients(
-        lambda h, w, b: gated_linear_cross_entropy(
-            h,
-            w,
-            torch.full_like(labels, -100),
-            bias=b,
-            gate=gate_of("some rare"),
-            options=replace(options, reduction=reduction),
-        ),
-        hidden,
-        weight,
-        bias,
-    )
+    nothing, gate = torch.full_like(labels, -100), gate_of("some rare")
+    value, found = of_loss(hidden, weight, nothing, bias, gate=gate, backend=options.backend, reduction=reduction)
     assert not value.any()
     assert not any(g.any() for g in found)
 
@@ -91,10 +83,7 @@ def test_ids_that_are_never_drawn() -> None:
     hidden, weight, bias, labels = a_problem(torch.float32, v=20_000)
     labels = torch.where(labels < 0, labels, labels % 8)
     bias[8:17_000] = -torch.inf
-    found, known = (
-        gradients(lambda h, w, b, o=o: linear_cross_entropy(h, w, labels, bias=b, options=o), hidden, weight, bias)
-        for o in (TRITON, CrossEntropyOptions())
-    )
+    found, known = (of_loss(hidden, weight, labels, bias, backend=backend) for backend in ("triton", "chunk"))
     assert float(found[0]) == pytest.approx(float(known[0]), rel=1e-6)
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(found[1], known[1], strict=True))
 
@@ -103,7 +92,7 @@ def test_ids_that_are_never_drawn() -> None:
 def test_states_of_ignored_targets_may_hold_anything(options: CrossEntropyOptions) -> None:
     hidden, weight, _, labels = a_problem(torch.float32)
     hidden[labels == -100] = torch.inf
-    value, found = gradients(lambda h, w: linear_cross_entropy(h, w, labels, options=options), hidden, weight)
+    value, found = of_loss(hidden, weight, labels, backend=options.backend)
     assert bool(torch.isfinite(value))
     assert all(bool(torch.isfinite(g).all()) for g in found)
     if options is LIGER:
@@ -121,7 +110,7 @@ def test_autocast_decides_the_products() -> None:
             return linear_cross_entropy(h, w, labels, options=TRITON)
 
     value, found = gradients(under, hidden, weight)
-    narrow = gradients(lambda h, w: linear_cross_entropy(h, w, labels, options=TRITON), hidden.half(), weight.half())
+    narrow = of_loss(hidden.half(), weight.half(), labels, backend="triton")
     assert float(value) == float(narrow[0])
     assert {value.dtype, *(g.dtype for g in found)} == {torch.float32}
 
@@ -144,17 +133,10 @@ def test_the_share_of_a_gate_is_the_one_that_chunks_tell(options: str) -> None:
     given, told = a_problem(torch.float32), []
     for backend in (TRITON, CrossEntropyOptions()):
         gate = gate_of("some rare")
-        assert gate is not None
         recorder = Recorder(gate.gates())
         hidden, weight, bias, labels = given
-        gated_linear_cross_entropy(
-            hidden,
-            weight.clone().requires_grad_(),
-            labels,
-            bias=bias,
-            gate=recorder,
-            options=replace(backend, **OPTIONS[options]),
-        )
+        chosen, w = replace(backend, **OPTIONS[options]), weight.clone().requires_grad_()
+        gated_linear_cross_entropy(hidden, w, labels, bias=bias, gate=recorder, options=chosen)
         told += recorder.told
     assert told[0] == pytest.approx(told[1], rel=1e-5)
 

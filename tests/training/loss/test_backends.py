@@ -18,7 +18,7 @@ from uncone.training.loss.options import CrossEntropyOptions
 
 from .backends import GATES, OPTIONS, a_problem, compare, gate_of
 from .dense import logits, losses
-from .test_exactness import gradients, problem
+from .test_exactness import of_loss, problem
 
 Tensor = torch.Tensor
 TORCH = CrossEntropyOptions(backend="wrap:torch")
@@ -33,9 +33,7 @@ def _stock(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossE
 
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("options", OPTIONS)
-def test_a_kernel_with_every_option_is_gated_as_defined(
-    options: str, gate: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_with_every_option_is_gated_as_defined(options: str, gate: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(wrapped, "_torch", _stock)
     monkeypatch.setattr(wrapped, "_LACKS", {"wrap:torch": ()})
     chosen = replace(TORCH, **OPTIONS[options])
@@ -66,11 +64,8 @@ def test_the_sum_of_many_narrow_losses(backend: str, options: dict[str, Any], dt
     hidden, weight, _, labels = (
         t.to(dtype) if t.is_floating_point() else t for t in problem(n=66_000, d=4, v=9, dtype=torch.float32)
     )
-    pairs = ((CrossEntropyOptions(backend=backend, **options), dtype), (CrossEntropyOptions(**options), torch.float64))
-    found, known = (
-        gradients(lambda h, w, o=o: linear_cross_entropy(h, w, labels, options=o), hidden.to(wide), weight.to(wide))
-        for o, wide in pairs
-    )
+    found = of_loss(hidden, weight, labels, backend=backend, **options)
+    known = of_loss(hidden.double(), weight.double(), labels, **options)
     assert found[0].dtype == torch.float32
     for mine, exact in zip([found[0], *found[1]], [known[0], *known[1]], strict=True):
         assert float((mine.double() - exact).norm()) <= 4 * torch.finfo(dtype).eps * float(exact.norm())
@@ -95,9 +90,7 @@ def test_cut_cross_entropy(options: dict[str, Any], gate: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore:The .grad attribute of a Tensor"
-)  # the compiler's own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute of a Tensor")  # the compiler's
 def test_cut_cross_entropy_compiled() -> None:
     pytest.importorskip("cut_cross_entropy", reason="the extra [cce] is not installed")
     compare(replace(CCE, softcap=1.5), gate_of("some rare"), a_problem(torch.float32), with_bias=False)
@@ -108,22 +101,10 @@ def test_interpreted_kernels(tmp_path: Path) -> None:
     """In a process of their own: Triton reads the variable when it is imported."""
     for package in ("triton", "liger_kernel"):
         pytest.importorskip(package, reason="the extras [triton] and [liger] are not installed")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        str(Path(__file__).with_name("interpreted.py")),
-    ]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[3],
-    )
+    tests, root = Path(__file__).with_name("interpreted.py"), Path(__file__).parents[3]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)]
+    env = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=root)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
 
 
@@ -137,14 +118,8 @@ def test_kernels_compile_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     types = {"z_ptr": "*bf16", "labels_ptr": "*i64", "bias_ptr": "*fp32", "factors_ptr": "*fp32", "losses_ptr": "*fp32"}
-    types |= {
-        "row_stride": "i32",
-        "columns": "i32",
-        "cap": "fp32",
-        "smoothing": "fp32",
-        "z_loss": "fp32",
-        "d_ptr": "*bf16",
-    }
+    types |= {"row_stride": "i32", "columns": "i32", "d_ptr": "*bf16"}
+    types |= {"cap": "fp32", "smoothing": "fp32", "z_loss": "fp32"}
     given = {"CAPPED": True, "SMOOTHED": True, "WRITE": True, "BLOCK": 8192}
     nothing = given | {"CAPPED": False, "SMOOTHED": False, "bias_ptr": None, "factors_ptr": None}
     for kernel, values in ((kernels.differentiate, given), (kernels.differentiate, nothing), (kernels._gate, given)):
@@ -157,57 +132,26 @@ def test_kernels_compile_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.slow
 def test_the_benchmark_for_a_gpu_runs() -> None:
     script = Path(__file__).parents[3] / "benchmarks" / "bench_cross_entropy_gpu.py"
-    command = [sys.executable, str(script), "--tiny", "--repeats", "1"]
-    done = subprocess.run(
-        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=True
-    )
+    command, env = [sys.executable, str(script), "--tiny", "--repeats", "1"], {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     table = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")][1:]
     measured = {row[0].removeprefix("| ") for row in table if row[2]}
     assert measured >= {"chunk, plain", "chunk, gated", "torch linear_cross_entropy, chunked", "wrap:torch, gated"}
     assert len(table) == 14
 
 
-def test_ignored_targets_only() -> None:
-    hidden, weight, bias, labels = problem()
-    for options in (TORCH, replace(TORCH, reduction="none")):
-        value, found = gradients(
-            lambda h, w, b, o=options: linear_cross_entropy(h, w, torch.full_like(labels, -100), bias=b, options=o),
-            hidden,
-            weight,
-            bias,
-        )
-        assert not value.any()
-        assert not any(g.any() for g in found)
-
-
 class TestRefused:
-    def test_a_second_backward_pass(self) -> None:
-        hidden, weight, _, labels = problem()
-        h = hidden.requires_grad_()
-        loss = linear_cross_entropy(h, weight, labels, options=TORCH)
-        loss.backward(retain_graph=True)
-        with pytest.raises(RuntimeError, match=r"given out already.*instead of retain_graph=True"):
-            loss.backward()
-        with pytest.raises(RuntimeError, match="create_graph=True would take them for constants"):
-            torch.autograd.grad(linear_cross_entropy(h, weight, labels, options=TORCH), h, create_graph=True)
-
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            (
-                {"backend": "wrap:torch", "label_smoothing": 0.1},
-                r"expected label_smoothing=0\.0 with the backend 'wrap:torch'",
-            ),
+            ({"backend": "wrap:torch", "label_smoothing": 0.1}, r"expected label_smoothing=0\.0 with .* 'wrap:torch'"),
             ({"backend": "wrap:torch", "softcap": 30.0}, "expected softcap=None with the backend 'wrap:torch'"),
             (
                 {"backend": "wrap:cce", "z_loss": 0.1},
-                r"expected z_loss=0\.0 with the backend 'wrap:cce'.*got 0\.1: use backend=",
+                r"expected z_loss=0\.0 with .* 'wrap:cce'.*got 0\.1: use backend=",
             ),
             ({"backend": "wrap:liger", "chunk": 5}, "expected chunk=None with the backend 'wrap:liger'"),
-            (
-                {"backend": "wrap:cce"},
-                r"expected float32, bfloat16 or float16 with the backend 'wrap:cce', got torch\.float64",
-            ),
+            ({"backend": "wrap:cce"}, r"expected float32, bfloat16 or float16 with .* 'wrap:cce', got torch\.float64"),
         ],
     )
     def test_what_a_kernel_lacks(self, options: dict[str, Any], message: str) -> None:
@@ -216,27 +160,21 @@ class TestRefused:
             linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(**options))
 
     def test_a_backend_that_there_is_not(self) -> None:
-        with pytest.raises(
-            InputError, match=r"expected a backend among chunk, triton, .*, got 'cuda': use one of them"
-        ):
+        said = r"expected a backend among chunk, triton, .*, got 'cuda': use one of them"
+        with pytest.raises(InputError, match=said):
             CrossEntropyOptions(backend="cuda")
 
     @pytest.mark.parametrize("backend", ["triton", "wrap:liger"])
     def test_the_cpu(self, backend: str) -> None:
         pytest.importorskip("triton" if backend == "triton" else "liger_kernel", reason="the extra is not installed")
         hidden, weight, _, labels = problem(dtype=torch.float32)
-        with pytest.raises(
-            InputError, match=f"expected tensors on a GPU with the backend '{backend}', got cpu: move them"
-        ):
+        said = f"expected tensors on a GPU with the backend '{backend}', got cpu: move them"
+        with pytest.raises(InputError, match=said):
             linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(backend=backend))
 
     @pytest.mark.parametrize(
         ("backend", "extra", "package"),
-        [
-            ("triton", "triton", "triton"),
-            ("wrap:liger", "liger", "liger_kernel"),
-            ("wrap:cce", "cce", "cut_cross_entropy"),
-        ],
+        [("triton",) * 3, ("wrap:liger", "liger", "liger_kernel"), ("wrap:cce", "cce", "cut_cross_entropy")],
     )
     def test_a_missing_package(self, backend: str, extra: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
         hidden, weight, _, labels = problem(dtype=torch.float32)
@@ -245,9 +183,8 @@ class TestRefused:
         monkeypatch.setitem(sys.modules, package, None)
         monkeypatch.delitem(sys.modules, "uncone.training.loss.kernels", raising=False)
         monkeypatch.delattr("uncone.training.loss.kernels", raising=False)
-        with pytest.raises(
-            InputError, match=rf"expected the package {package} for the backend .*pip install 'uncone\[{extra}\]'"
-        ):
+        said = rf"expected the package {package} for the backend .*pip install 'uncone\[{extra}\]'"
+        with pytest.raises(InputError, match=said):
             linear_cross_entropy(hidden, weight, labels, options=CrossEntropyOptions(backend=backend))
 
     def test_an_older_torch(self, monkeypatch: pytest.MonkeyPatch) -> None:

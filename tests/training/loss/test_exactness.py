@@ -39,6 +39,18 @@ def gradients(loss: Any, *tensors: Tensor, upstream: Tensor | None = None) -> tu
     return value.detach(), [leaf.grad if leaf.grad is not None else torch.zeros_like(leaf) for leaf in leaves]
 
 
+def of_loss(
+    hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None = None, *, gate: Any = None, **options: Any
+) -> tuple[Tensor, list[Tensor]]:
+    """Value and gradients of our loss with these options."""
+    upstream, chosen = options.pop("upstream", None), CrossEntropyOptions(**options)
+
+    def loss(h: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
+        return gated_linear_cross_entropy(h, w, labels, gate=gate, bias=b, options=chosen)
+
+    return gradients(loss, hidden, weight, *(() if bias is None else (bias,)), upstream=upstream)
+
+
 OPTIONS = st.builds(
     CrossEntropyOptions,
     label_smoothing=st.sampled_from([0.0, 0.1, 0.7]),
@@ -56,9 +68,7 @@ def test_it_is_the_dense_definition(
 ) -> None:
     hidden, weight, bias, labels = problem(seed=seed)
     gate = None if rare is None else a_gate(len(weight), rare, seed)
-    upstream = (
-        torch.rand(len(labels), dtype=torch.float64) if options.reduction == "none" else torch.tensor(0.7).double()
-    )
+    upstream = torch.rand(len(labels)).double() if options.reduction == "none" else torch.tensor(0.7).double()
     tensors = (hidden, weight, bias) if with_bias else (hidden, weight)
 
     def ours(h: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
@@ -73,41 +83,12 @@ def test_it_is_the_dense_definition(
         assert float((mine - other).abs().max()) <= 1e-10
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_without_a_gate_it_is_torchs(smoothing: float, reduction: Any) -> None:
-    hidden, weight, bias, labels = problem()
-    options = CrossEntropyOptions(label_smoothing=smoothing, reduction=reduction, chunk=4)
-    upstream = torch.linspace(0, 1, len(labels)).double() if reduction == "none" else None
-    ours = gradients(
-        lambda h, w, b: linear_cross_entropy(h, w, labels, bias=b, options=options),
-        hidden,
-        weight,
-        bias,
-        upstream=upstream,
-    )
-    torchs = gradients(
-        lambda h, w, b: torch.nn.functional.cross_entropy(
-            h @ w.T + b, labels, label_smoothing=smoothing, reduction=reduction
-        ),
-        hidden,
-        weight,
-        bias,
-        upstream=upstream,
-    )
-    assert torch.allclose(ours[0], torchs[0], rtol=1e-12)
-    assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(ours[1], torchs[1], strict=True))
-
-
 def test_every_chunk_gives_the_same() -> None:
     hidden, weight, _, labels = problem()
     gate = a_gate(len(weight), 0.3)
 
     def at(chunk: int | None) -> list[Tensor]:
-        options = CrossEntropyOptions(chunk=chunk, label_smoothing=0.1)
-        value, found = gradients(
-            lambda h, w: gated_linear_cross_entropy(h, w, labels, gate=gate, options=options), hidden, weight
-        )
+        value, found = of_loss(hidden, weight, labels, gate=gate, chunk=chunk, label_smoothing=0.1)
         return [value, *found]
 
     whole = at(None)
@@ -117,13 +98,7 @@ def test_every_chunk_gives_the_same() -> None:
 
 def test_the_states_get_the_plain_gradient_and_the_loss_is_counted_once() -> None:
     hidden, weight, bias, labels = problem()
-    plain = gradients(lambda h, w, b: linear_cross_entropy(h, w, labels, bias=b), hidden, weight, bias)
-    under = gradients(
-        lambda h, w, b: gated_linear_cross_entropy(h, w, labels, bias=b, gate=a_gate(len(weight), 0.5)),
-        hidden,
-        weight,
-        bias,
-    )
+    plain, under = (of_loss(hidden, weight, labels, bias, gate=gate) for gate in (None, a_gate(len(weight), 0.5)))
     assert torch.allclose(plain[0], under[0], rtol=1e-14)
     assert torch.allclose(plain[1][0], under[1][0], atol=1e-14)
     assert torch.allclose(plain[1][2], under[1][2], atol=1e-14)
@@ -133,13 +108,8 @@ def test_the_states_get_the_plain_gradient_and_the_loss_is_counted_once() -> Non
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.1]))
 def test_rows_of_the_head_sum_to_nothing_only_without_a_gate(seed: int, smoothing: float) -> None:
     hidden, weight, _, labels = problem(seed=seed)
-    options = CrossEntropyOptions(label_smoothing=smoothing)
-    _, (_, plain) = gradients(lambda h, w: linear_cross_entropy(h, w, labels, options=options), hidden, weight)
-    _, (_, under) = gradients(
-        lambda h, w: gated_linear_cross_entropy(h, w, labels, gate=a_gate(len(weight), 0.5, seed), options=options),
-        hidden,
-        weight,
-    )
+    gates = (None, a_gate(len(weight), 0.5, seed))
+    plain, under = (of_loss(hidden, weight, labels, gate=gate, label_smoothing=smoothing)[1][1] for gate in gates)
     assert float(plain.sum(0).abs().max()) < 1e-14
     assert float(under.sum(0).abs().max()) > 1e-6
 
@@ -148,14 +118,11 @@ def test_a_tied_table_is_gated_on_its_way_out_only() -> None:
     _, table, _, labels = problem(n=30, v=30)
     inputs, gate = torch.arange(30).flip(0), a_gate(30, 0.5)
 
-    def loss(table: Tensor, gate: FixedGate | None) -> Tensor:
-        return gated_linear_cross_entropy(torch.tanh(table[inputs]), table, labels, gate=gate)
-
-    def out(weight: Tensor, gate: FixedGate | None) -> Tensor:
+    def loss(table: Tensor, weight: Tensor, gate: FixedGate | None) -> Tensor:
         return gated_linear_cross_entropy(torch.tanh(table[inputs]), weight, labels, gate=gate)
 
-    tied = [gradients(lambda t, g=g: loss(t, g), table)[1][0] for g in (gate, None)]
-    output = [gradients(lambda w, g=g: out(w, g), table)[1][0] for g in (gate, None)]
+    tied = [gradients(lambda t, g=g: loss(t, t, g), table)[1][0] for g in (gate, None)]
+    output = [gradients(lambda w, g=g: loss(table, w, g), table)[1][0] for g in (gate, None)]
     assert torch.allclose(tied[0] - tied[1], output[0] - output[1], atol=1e-14)
     assert float((output[0] - output[1]).abs().max()) > 1e-3
 
@@ -163,29 +130,21 @@ def test_a_tied_table_is_gated_on_its_way_out_only() -> None:
 def test_num_items_are_those_of_all_micro_batches() -> None:
     hidden, weight, _, labels = problem(n=24)
     items = int((labels != -100).sum())
-    whole = gradients(lambda h, w: linear_cross_entropy(h, w, labels), hidden, weight)
+    whole = of_loss(hidden, weight, labels)
     for number in (items, torch.tensor(items), float(items)):
-        options = CrossEntropyOptions(num_items=number)
-        parts = [
-            gradients(lambda h, w, y=y: linear_cross_entropy(h, w, y, options=options), h, weight)  # noqa: B023
-            for h, y in zip(hidden.split(10), labels.split(10), strict=True)
-        ]
+        pairs = zip(hidden.split(10), labels.split(10), strict=True)
+        parts = [of_loss(h, weight, y, num_items=number) for h, y in pairs]
         assert torch.allclose(sum(p[0] for p in parts), whole[0])
         assert torch.allclose(sum(p[1][1] for p in parts), whole[1][1])
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("gate", [None, a_gate(40, 0.5)])
-def test_nothing_but_ignored_targets_give_zero(reduction: Any, gate: FixedGate | None) -> None:
+@pytest.mark.parametrize("backend", ["chunk", "wrap:torch"])
+def test_nothing_but_ignored_targets_give_zero(reduction: Any, gate: FixedGate | None, backend: str) -> None:
     hidden, weight, bias, labels = problem()
-    labels = torch.full_like(labels, -100)
-    options = CrossEntropyOptions(reduction=reduction)
-    value, found = gradients(
-        lambda h, w, b: gated_linear_cross_entropy(h, w, labels, bias=b, gate=gate, options=options),
-        hidden,
-        weight,
-        bias,
-    )
+    nothing = torch.full_like(labels, -100)
+    value, found = of_loss(hidden, weight, nothing, bias, gate=gate, backend=backend, reduction=reduction)
     assert not value.any()
     assert not any(g.any() for g in found)
 
@@ -193,7 +152,7 @@ def test_nothing_but_ignored_targets_give_zero(reduction: Any, gate: FixedGate |
 def test_ignored_targets_get_no_gradient_whatever_their_states_hold() -> None:
     hidden, weight, _, labels = problem()
     hidden[labels == -100] = 1e300
-    value, (states, head) = gradients(lambda h, w: linear_cross_entropy(h, w, labels), hidden, weight)
+    value, (states, head) = of_loss(hidden, weight, labels)
     assert bool(torch.isfinite(value))
     assert not states[labels == -100].any()
     assert bool(torch.isfinite(head).all())
@@ -206,16 +165,15 @@ def test_shapes_of_a_batch() -> None:
     assert float(linear_cross_entropy(hidden.view(2, 3, 4, -1), weight, labels.view(2, 3, 4))) == float(flat)
     none = CrossEntropyOptions(reduction="none")
     assert linear_cross_entropy(hidden.view(2, 12, -1), weight, labels.view(2, 12), options=none).shape == (2, 12)
-    assert float(linear_cross_entropy(hidden.T.contiguous().T, weight.T.contiguous().T, labels)) == pytest.approx(
-        float(flat)
-    )
+    by_columns = linear_cross_entropy(hidden.T.contiguous().T, weight.T.contiguous().T, labels)
+    assert float(by_columns) == pytest.approx(float(flat))
 
 
 @pytest.mark.parametrize("scale", [1e4, 1e-8])
 def test_extreme_logits(scale: float) -> None:
     hidden, weight, _, labels = problem(dtype=torch.float32)
     options = CrossEntropyOptions(logit_scale=scale)
-    value, found = gradients(lambda h, w: linear_cross_entropy(h, w, labels, options=options), hidden, weight)
+    value, found = of_loss(hidden, weight, labels, logit_scale=scale)
     exact = torch.nn.functional.cross_entropy(logits(hidden.double(), weight.double(), None, options), labels)
     assert float(value) == pytest.approx(float(exact), rel=1e-5)
     assert all(bool(torch.isfinite(g).all()) for g in found)
@@ -226,13 +184,10 @@ def test_extreme_logits(scale: float) -> None:
 def test_targets_of_no_probability(chunk: int, softcap: float | None) -> None:
     """Losses of hundreds of nats, where the probability of the target is no float32 number."""
     hidden, weight, bias, labels = problem(n=300, dtype=torch.float32)
-    options = CrossEntropyOptions(logit_scale=60.0, chunk=chunk, softcap=softcap, label_smoothing=0.1, z_loss=1e-3)
-    value, found = gradients(
-        lambda h, w, b: linear_cross_entropy(h, w, labels, bias=b, options=options), hidden, weight, bias
-    )
-    exact, known = gradients(
-        lambda h, w, b: gated(h, w, labels, b, options, None), hidden.double(), weight.double(), bias.double()
-    )
+    settings = {"logit_scale": 60.0, "chunk": chunk, "softcap": softcap, "label_smoothing": 0.1, "z_loss": 1e-3}
+    options, wide = CrossEntropyOptions(**settings), (t.double() for t in (hidden, weight, bias))
+    value, found = of_loss(hidden, weight, labels, bias, **settings)
+    exact, known = gradients(lambda h, w, b: gated(h, w, labels, b, options, None), *wide)
     losses = linear_cross_entropy(hidden, weight, labels, bias=bias, options=replace(options, reduction="none"))
     assert float(losses.max()) > 150
     assert float(value) == pytest.approx(float(exact), rel=1e-5)
@@ -244,7 +199,7 @@ def test_only_what_is_wanted_is_computed(needs: tuple[bool, bool]) -> None:
     hidden, weight, _, labels = problem()
     h, w = hidden.clone().requires_grad_(needs[0]), weight.clone().requires_grad_(needs[1])
     loss = linear_cross_entropy(h, w, labels)
-    known = gradients(lambda h, w: linear_cross_entropy(h, w, labels), hidden, weight)
+    known = of_loss(hidden, weight, labels)
     assert float(loss.detach()) == float(known[0])
     if any(needs):
         loss.backward()

@@ -1,5 +1,7 @@
 """How much of the gradient a gate held back, as it is told, against all of its numbers."""
 
+from functools import partial
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,12 +34,8 @@ def test_it_is_the_share_by_definition(options: CrossEntropyOptions, seed: int, 
     hidden, weight, bias, labels = problem(seed=seed)
     gate = Recorder(a_gate(len(weight), rare, seed).gates())
     upstream = torch.rand(len(labels)).double() if options.reduction == "none" else None
-    gradients(
-        lambda h, w: gated_linear_cross_entropy(h, w, labels, gate=gate, bias=bias, options=options),
-        hidden,
-        weight,
-        upstream=upstream,
-    )
+    loss = partial(gated_linear_cross_entropy, labels=labels, gate=gate, bias=bias, options=options)
+    gradients(loss, hidden, weight, upstream=upstream)
     (told,) = gate.told
     known = by_definition(hidden, weight, labels, bias, options, gate.gates())
     assert torch.allclose(torch.tensor(told), torch.tensor(known), rtol=1e-10, atol=1e-12)

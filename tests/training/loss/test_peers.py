@@ -37,13 +37,9 @@ class Case:
     biased: bool
 
     def options(self, **more: Any) -> CrossEntropyOptions:
-        return CrossEntropyOptions(
-            ignore_index=self.ignore_index,
-            softcap=self.softcap,
-            label_smoothing=self.smoothing,
-            chunk=64 if self.size == "chunks" and more["backend"] != "wrap:cce" else None,
-            **more,
-        )
+        more["chunk"] = 64 if self.size == "chunks" and more["backend"] != "wrap:cce" else None
+        own = {"ignore_index": self.ignore_index, "softcap": self.softcap, "label_smoothing": self.smoothing}
+        return CrossEntropyOptions(**own, **more)
 
     @property
     def ignore_index(self) -> int | None:
@@ -62,12 +58,8 @@ class Case:
         return hidden, weight, bias, labels
 
 
-CASES = [
-    Case(*values)
-    for values in product(
-        SIZES, ("none", "usual", "negative", "positive"), (False, True), (None, 2.0), (0.0, 0.1, 1.0), (False, True)
-    )
-]
+IGNORED, BOTH = ("none", "usual", "negative", "positive"), (False, True)
+CASES = [Case(*values) for values in product(SIZES, IGNORED, BOTH, (None, 2.0), (0.0, 0.1, 1.0), BOTH)]
 
 
 def by_torch(h: Tensor, w: Tensor, b: Tensor | None, labels: Tensor, case: Case, reduction: str) -> Tensor:
@@ -76,13 +68,9 @@ def by_torch(h: Tensor, w: Tensor, b: Tensor | None, labels: Tensor, case: Case,
     logits = logits if logits.dtype == torch.float64 else logits.float()
     logits = logits if case.softcap is None else case.softcap * torch.tanh(logits / case.softcap)
     ignored = -100 if case.ignore_index is None else case.ignore_index
-    values = torch.nn.functional.cross_entropy(
-        logits,
-        labels.flatten(),
-        ignore_index=ignored,
-        label_smoothing=case.smoothing,
-        reduction="none" if reduction == "none" else "sum",
-    )
+    summed = "none" if reduction == "none" else "sum"
+    options: dict[str, Any] = {"ignore_index": ignored, "label_smoothing": case.smoothing, "reduction": summed}
+    values = torch.nn.functional.cross_entropy(logits, labels.flatten(), **options)
     if reduction == "none":
         return values.view(labels.shape)
     return values / (labels != ignored).sum().clamp(min=1) if reduction == "mean" else values
@@ -104,20 +92,16 @@ def check(case: Case, backend: str, dtype: torch.dtype, reduction: str) -> None:
         return by_torch(states(h), w, b, aligned, case, reduction)
 
     def found(loss: Any, in_dtype: torch.dtype) -> list[Tensor]:
-        upstream = (
-            torch.linspace(0.1, 1, aligned.numel()).view(aligned.shape) if reduction == "none" else torch.tensor(0.7)
-        )
-        upstream = upstream.to(torch.promote_types(in_dtype, torch.float32))
+        each = torch.linspace(0.1, 1, aligned.numel()).view(aligned.shape)
+        upstream = (each if reduction == "none" else torch.tensor(0.7)).to(torch.promote_types(in_dtype, torch.float32))
         value, grads = gradients(loss, *(t.to(in_dtype) for t in tensors), upstream=upstream)
         return [value.double(), *(g.double() for g in grads)]
 
     mine, naive, known = found(ours, dtype), found(definition, dtype), found(definition, torch.float64)
     for a, b, k in zip(mine, naive, known, strict=True):
         assert a.shape == k.shape
-        error, allowed = (
-            float((a - k).norm()),
-            float((b - k).norm()) + FLOOR * torch.finfo(dtype).eps * float(k.norm()),
-        )
+        error = float((a - k).norm())
+        allowed = float((b - k).norm()) + FLOOR * torch.finfo(dtype).eps * float(k.norm())
         if dtype == torch.float64:  # the definition is the oracle then, and no less wrong
             allowed = 1e-13 * (1 + float(k.norm()))
         assert error <= allowed, (case, error, allowed)
@@ -126,11 +110,8 @@ def check(case: Case, backend: str, dtype: torch.dtype, reduction: str) -> None:
 def can(backend: str, case: Case) -> bool:
     """Whether the wrapped kernel has the case's options."""
     lacks = wrapped._LACKS.get(backend, ())
-    return not (
-        (case.softcap is not None and "softcap" in lacks)
-        or (case.smoothing and "label_smoothing" in lacks)
-        or (case.biased and backend == "wrap:cce")
-    )
+    lacking = (case.softcap is not None and "softcap" in lacks) or (case.smoothing and "label_smoothing" in lacks)
+    return not (lacking or (case.biased and backend == "wrap:cce"))
 
 
 @pytest.fixture

@@ -20,18 +20,14 @@ Tensor = torch.Tensor
 class Barcode:
     """The finite bars of one cloud or of several: all are born at 0, and die at their length.
 
-    Bars of one group lie together, in ascending order of length (of the first, then of the second end where
-    lengths are equal); the groups are in ascending order of their label.
+    Bars of one group lie together, in ascending order of length (where equal, of the first, then of the second end);
+    the groups are in ascending order of their label.
     """
 
-    lengths: Tensor
-    """(M,), in the unit of the points; float32, or float64 where the points are. Differentiable."""
-    edges: Tensor
-    """(M, 2) int64, the rows of `points` that each edge joins, smaller first; of (B n, D) for (B, n, D)."""
-    bars: Tensor
-    """(G,) int64, how many bars each group has: its points less one, or 0. Without groups there is one."""
-    labels: Tensor
-    """(G,) the label of each group, as given; 0 to B - 1 for points (B, n, D); (1,) zero without groups."""
+    lengths: Tensor  # (M,), in the unit of the points; float32, or float64 where the points are. Differentiable.
+    edges: Tensor  # (M, 2) int64, the rows of `points` that each edge joins, smaller first; of (B n, D) for (B, n, D)
+    bars: Tensor  # (G,) int64, how many bars each group has: its points less one, or 0. Without groups there is one.
+    labels: Tensor  # (G,) the label of each group, as given; 0 to B - 1 for points (B, n, D); (1,) zero without groups
 
     def __repr__(self) -> str:
         size = f"{len(self.lengths):,} bars in {len(self.bars):,} group{'s' * (len(self.bars) != 1)}"
@@ -56,27 +52,25 @@ class Barcode:
 def barcode(points: Any, groups: Any = None, *, progress: Progress | None = None) -> Barcode:
     """The H0 barcode of a Vietoris-Rips filtration: the edges of the Euclidean minimum spanning tree.
 
-    An edge enters at its length (the diameter convention of ripser and gudhi). The essential bar is left out.
-    The lengths do not depend on how ties are broken; the edges do, and take the smaller row, then the larger
-    row first. All is in tensors, whatever came in. `dl/dx_a = (x_a - x_b) / l = -dl/dx_b` for an edge (a, b) of
-    length l, and 0 where l is 0.
+    An edge enters at its length (the diameter convention of ripser and gudhi). The essential bar is left out. Among
+    ties the smaller row, then the larger row goes first; the lengths do not depend on it. `dl/dx_a = (x_a - x_b) / l =
+    -dl/dx_b` for an edge (a, b) of length l, and 0 where l is 0.
 
     Args:
         points: (N, D) numbers, a tensor, array or list (integers become float64), or (B, n, D) for B clouds of n
             points. Computed in float32 or better, whatever autocast says; lengths by direct difference.
-        groups: (N,) integers, a tensor, array or list: points of one value are a cloud of their own. None is one
-            cloud.
-        progress: called with ("spanning tree", pairs done, pairs) for a cloud too large to keep all its
-            distances; "spanning tree 1 of 3" where several are.
+        groups: (N,) integers, a tensor, array or list: points of one value are a cloud of their own. None is one cloud.
+        progress: called with ("spanning tree", pairs done, pairs) for a cloud too large to keep all its distances;
+            "spanning tree 1 of 3" where several are.
 
     Raises:
-        InputError: another shape or dtype, points that are not finite, or too far apart for their dtype; in a
-            cloud of more than 8,192 points in float64, distances whose quotient is above 1e300. Distances on
-            a GPU are never checked, nor are points while a CUDA graph is captured.
+        InputError: another shape or dtype, points that are not finite, or too far apart for their dtype; in a cloud of
+            more than 8,192 points in float64, distances whose quotient is above 1e300. Distances on a GPU are never
+            checked, nor are points while a CUDA graph is captured.
 
-    Reads badly when: on a GPU, two points of a cloud of up to 8,192 are 1e7 times nearer to each other than
-    to most others. Distances come from a product in float64 there, which cannot tell them apart: such points
-    may be joined to others by longer edges.
+    Reads badly when: on a GPU, two points of a cloud of up to 8,192 are 1e7 times nearer to each other than to most
+    others. Distances come from a product in float64 there, which cannot tell them apart: such points may be joined to
+    others by longer edges.
     """
     points, groups = whole_as_floats(floats(points)), integers(groups)
     check_points(points, "(N, D) or (B, n, D)")
@@ -135,20 +129,17 @@ def _check_groups(points: Tensor, groups: object) -> None:
         given = groups.dtype if isinstance(groups, Tensor) else type(groups).__name__
         raise InputError(f"expected groups as a tensor of integers, got {given}: number the classes")
     if groups.shape != points.shape[:1]:
-        raise InputError(
-            f"expected groups of shape ({len(points)},), got {tuple(groups.shape)}: give each point a label"
-        )
+        got = f"got {tuple(groups.shape)}: give each point a label"
+        raise InputError(f"expected groups of shape ({len(points)},), {got}")
     if groups.device != points.device:
-        raise InputError(
-            f"expected groups on {points.device}, where the points are, got {groups.device}: move one of them"
-        )
+        got = f"got {groups.device}: move one of them"
+        raise InputError(f"expected groups on {points.device}, where the points are, {got}")
 
 
 def check_rows(finite: Tensor) -> None:
     """Refuses points of which not all rows are `finite` (N,), by the first that is not."""
     if not bool(finite.all()):
         first, count = int((~finite).nonzero()[0]), int((~finite).sum())
-        raise InputError(
-            f"expected finite points, got NaN or infinity in row {first} ({count} of {len(finite)} rows): "
-            "look for what made them before taking a barcode"
-        )
+        got = f"got NaN or infinity in row {first} ({count} of {len(finite)} rows)"
+        how = "look for what made them before taking a barcode"
+        raise InputError(f"expected finite points, {got}: {how}")

@@ -1,21 +1,18 @@
-"""How even bars are: persistent entropy; and which stand out: the selection of Atienza, Gonzalez-Diaz and
-Rucco (2019), for all groups at once and without a wait for the device.
+"""How even bars are: persistent entropy; and which stand out: the selection of Atienza, Gonzalez-Diaz and Rucco (2019),
+for all groups at once and without a wait for the device.
 
-The procedure neutralises the i longest bars but the longest, T, and the shortest, r: it gives them the one
-length at which the entropy of all is greatest. With S'_i the total length then, noise begins at the first i
-with C_i = S'_(i-1) / S'_i < 1. With l'_i the neutral length, u = l_i / l'_i and P_i the length of other bars,
+The steps of the procedure are in docs/topology.md. With l'_i the neutral length, u = l_i / l'_i and P_i the length of
+other bars,
 
-    l'_i = exp(sum l ln l / sum l)
     S'_(i-1) - S'_i = l'_i ((u - 1) + (i - 1) (exp(u ln u / (P_i / l'_i + u)) - 1))
 
-Both terms have the sign of ln u. So C_i < 1 exactly where bar i is shorter than its neutral length: where the
-weighted mean of ln l over the tail exceeds ln l_i. As i grows, so does (that mean - ln l_i) P_i, so that a
-search on two prefix sums finds the first such i. No exponential and no near-tie of two sums is left.
+Both terms have the sign of ln u. So S'_(i-1) / S'_i < 1 exactly where bar i is shorter than its neutral length: where
+the weighted mean of ln l over the tail exceeds ln l_i. As i grows, so does (that mean - ln l_i) P_i: a search on two
+prefix sums finds the first such i, without an exponential or a near-tie of two sums.
 
-A round is known by the number m of bars left between the longest and the shortest. The bar at which each
-round would stop is a table (G, m); pointer jumping follows the rounds, a path in it, in ceil(log2 m) steps.
-
-The steps are written once, for NumPy and PyTorch: on the CPU a small array costs PyTorch three times as much.
+A round is known by the number m of bars left between the longest and the shortest. The bar at which each round would
+stop is a table (G, m); pointer jumping follows the rounds, a path in it, in ceil(log2 m) steps, written once for NumPy
+and PyTorch: on the CPU a small array costs PyTorch three times as much.
 """
 
 import math
@@ -30,8 +27,7 @@ from uncone.training.bars.clouds import INTEGERS, floats, group_of_each, integer
 
 Tensor = torch.Tensor
 Convention = Literal["official", "exclusive"]
-_FEWEST = 4
-"""Fewer bars are all kept: the procedure compares bars between the longest and the shortest, at least two."""
+_FEWEST = 4  # fewer bars are all kept: the procedure compares bars between the longest and the shortest, at least two
 _WIDEST = 2**31
 _LEAST = 5e-324
 _AT_ONCE = 2**19  # numbers of a table on the CPU, beyond which groups are taken one by one
@@ -53,10 +49,8 @@ def check_bars(bars: object, count: int) -> None:
     if not isinstance(bars, Tensor) or bars.ndim != 1 or bars.dtype not in INTEGERS:
         raise InputError(f"expected bars (G,) of integers, got {kind(bars)}: pass Barcode.bars")
     if bars.device.type == "cpu" and (int(bars.sum()) != count or (len(bars) and int(bars.min()) < 0)):
-        raise InputError(
-            f"expected bars of at least 0 that sum to {count}, the number of lengths, got {int(bars.sum())}: "
-            "pass the lengths and the bars of one Barcode"
-        )
+        got = f"got {int(bars.sum())}: pass the lengths and the bars of one Barcode"
+        raise InputError(f"expected bars of at least 0 that sum to {count}, the number of lengths, {got}")
 
 
 class _PersistentEntropy(torch.autograd.Function):
@@ -102,32 +96,31 @@ def _spread(by_group: Tensor, group: Tensor | None) -> Tensor:
 def persistent_entropy(lengths: Any, bars: Any = None) -> Tensor:
     """How even the bars are: 0 where one bar has all the length, ln m where m bars are equal, in nats.
 
-    H = -sum_i p_i ln p_i with p_i = l_i / sum_j l_j (Atienza, Gonzalez-Diaz and Rucco 2019). It does not
-    change when all lengths are scaled. Its gradient is dH/dl_i = -(H + ln p_i) / sum_j l_j: a step upward
-    shrinks every bar longer than e^-H sum_j l_j and stretches the others.
+    H = -sum_i p_i ln p_i with p_i = l_i / sum_j l_j (Atienza, Gonzalez-Diaz and Rucco 2019), whatever the scale. Its
+    gradient is dH/dl_i = -(H + ln p_i) / sum_j l_j: a step upward shrinks every bar longer than e^-H sum_j l_j and
+    stretches the others.
 
-    A bar of length 0 counts for nothing: it adds no entropy and gets gradient 0, though the gradient's limit
-    there is infinite. The maximum is ln of the number of other bars; without any, entropy and gradient are 0.
+    A bar of length 0 adds no entropy and gets gradient 0, though the gradient's limit there is infinite; without
+    another bar, entropy and gradient are 0.
 
     Example: lengths 1, 1 and 2 have shares 1/4, 1/4 and 1/2, and H = 1.5 ln 2.
 
     Args:
-        lengths: (M,) floats, a tensor, array or list, in any unit and order, at least 0. Computed in float64
-            (float32 on Apple's GPU).
+        lengths: (M,) floats, a tensor, array or list, in any unit and order, at least 0. Computed in float64 (float32
+            on Apple's GPU).
         bars: (G,) integers, how many lengths each group has, in order, as `Barcode.bars`; None is one cloud.
 
     Returns:
-        A tensor: a scalar, of which `float` is the number, or (G,) with `bars`; in [0, ln m]; of the dtype of
-        `lengths`, float32 at least. Sums of several groups on CUDA are in a fixed order only under
-        `torch.use_deterministic_algorithms(True)`.
+        A tensor: a scalar, or (G,) with `bars`; in [0, ln m]; of the dtype of `lengths`, float32 at least. Sums of
+        several groups on CUDA are in a fixed order only under `torch.use_deterministic_algorithms(True)`.
 
     Raises:
-        InputError: another shape or dtype; and, for lengths on the CPU, lengths that are negative, not finite
-            or too large to add, or bars that do not sum to their number. Elsewhere that would wait for the
-            device: the entropy of such a group is NaN, or 0 where only the sum overflows.
+        InputError: another shape or dtype; and on the CPU lengths that are negative, not finite or too large to add, or
+            bars that do not sum to their number. Elsewhere that would wait for the device: the entropy of such a group
+            is NaN, or 0 where only the sum overflows.
 
-    Reads badly when: the points have many dimensions. The bars of any round cloud are then nearly equal: 64
-    Gaussian points in 768 dimensions have more than 0.9999 ln m.
+    Reads badly when: the points have many dimensions. The bars of any round cloud are then nearly equal: 64 Gaussian
+    points in 768 dimensions have more than 0.9999 ln m.
     """
     lengths, bars = floats(lengths), integers(bars)
     check_lengths(lengths)
@@ -145,22 +138,22 @@ def persistent_entropy(lengths: Any, bars: Any = None) -> Tensor:
 def prominent_bars(lengths: Any, *, convention: Convention = "official") -> int:
     """How many of the longest bars are features and not noise.
 
-    The procedure of Atienza, Gonzalez-Diaz and Rucco (2019), "Persistent entropy for separating topological
-    features from noise in Vietoris-Rips complexes"; its steps are in docs/topology.md.
+    The procedure of Atienza, Gonzalez-Diaz and Rucco (2019), "Persistent entropy for separating topological features
+    from noise in Vietoris-Rips complexes"; its steps are in docs/topology.md.
 
-    The longest bar is always a feature. The answer does not change when all lengths are scaled. It is no
-    count of clusters: it is mostly 5 for a Gaussian cloud of hundreds of dimensions, and jumps while clusters
-    move apart. Computed in float64 on the host, to which a tensor is copied, in O(m log m).
+    The longest bar is always a feature, and scale changes nothing. The answer is no count of clusters: it is mostly 5
+    for a Gaussian cloud of hundreds of dimensions, and jumps while clusters move apart. Computed in float64 on the
+    host, to which a tensor is copied, in O(m log m).
 
     Args:
         lengths: (m,), in any order and unit, finite and at least 0. Bars of length 0 are left out first.
-        convention: what is kept where the test stops at bar i, counted from 1 after the longest. "official"
-            keeps the longest and i more, as "Shrink the longest" and one other do; "exclusive" leaves i out.
+        convention: what is kept where the test stops at bar i, counted from 1 after the longest. "official" keeps the
+            longest and i more, as "Shrink the longest" and one other do; "exclusive" leaves i out.
 
     Returns:
-        k in [0, m]: the features are the k longest. With fewer than four bars beyond 0 it is their number.
-        With m >= 4 bars of exactly one length the bound on the number of features is 0/0; the official code
-        then accepts the first round, and so does this: m - 2 ("official") or m - 3.
+        k in [0, m]: the features are the k longest. With fewer than four bars beyond 0 it is their number. With m >= 4
+        bars of exactly one length the bound on the number of features is 0/0; as in the official code the first round
+        is then accepted: m - 2 ("official") or m - 3.
 
     Raises:
         InputError: another shape, dtype or convention, or lengths that are negative or not finite.
@@ -185,8 +178,8 @@ def prominent_counts(
         lengths: (M,), the groups one after another, in any order; finite and at least 0 (checked on the CPU).
         bars: (G,) integers, how many lengths each group has, as `Barcode.bars` says.
         convention: as in `prominent_bars`.
-        width: the largest of `bars` or more. None asks the device, the one wait for a GPU here; with a width
-            the whole can be captured in a CUDA graph.
+        width: the largest of `bars` or more. None asks the device, the one wait for a GPU here; with a width the whole
+            can be captured in a CUDA graph.
 
     Returns:
         (G,) int64 on the device of `lengths`. Takes O(G width) float64 memory.
@@ -228,7 +221,6 @@ def prominent_mask(lengths: Any, bars: Any, *, convention: Convention = "officia
 
 
 def check_convention(convention: str) -> None:
-    """Refuses any other convention than the two."""
     if not isinstance(convention, str) or convention not in ("official", "exclusive"):
         raise InputError(f'expected convention "official" or "exclusive", got {shown(convention)}: choose one of them')
 
@@ -246,10 +238,8 @@ def _counts(lengths: Tensor, convention: Convention) -> Tensor:
 
 
 def _kept(bars: Any, places: Any, convention: Convention, xp: Any) -> Any:
-    """How many stand out (G,) of bars (G, W) in descending order, at `places` of the whole table, for `take`.
-
-    Arrays are of the library `xp`. The column at place m of a group is also the round with m bars left.
-    """
+    """How many stand out (G,) of bars (G, W) in descending order, at `places` of the whole table, for `take`. The
+    column at place m of a group is also the round with m bars left."""
     first = places[:, :1]
     longest = bars[:, :1].clip(min=_LEAST)
     share = bars / longest
@@ -299,7 +289,6 @@ def features_per_bar(alpha: Any, xp: Any = torch) -> Any:
         Q / n = alpha (alpha - 1 - ln alpha) / (1 - alpha)^2
 
     It nears 1/2 at alpha = 1 and is taken as unbounded there, as 0/0 is in the official code.
-    `xp` is the library of the array `alpha`.
     """
     gap = 1 - alpha
     series = 1 / 2 + gap * (1 / 3 + gap * (1 / 4 + gap * (1 / 5 + gap / 6)))  # where the difference cancels

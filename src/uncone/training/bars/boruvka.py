@@ -1,9 +1,8 @@
 """Minimum spanning trees of many clouds by Boruvka's algorithm in torch operations: a GPU, or no numba.
 
-The number of rounds and the shape of every tensor are fixed by the sizes of the clouds. So nothing waits for
-the device but a second look at small distances, which only a CPU takes, and the whole can be captured in a
-CUDA graph. An edge is one whole number, its distance above its two rows: a minimum finds both, and the same
-input gives the same tree each time.
+The sizes of the clouds fix the number of rounds and the shape of every tensor. So nothing waits for the device but a
+second look at small distances, which only a CPU takes, and the whole can be captured in a CUDA graph. An edge is one
+whole number, its distance above its two rows: a minimum finds both, and the same input gives the same tree.
 """
 
 import torch
@@ -17,16 +16,15 @@ _ON_A_GPU = 2**26
 _MEDIAN_OF = 9
 _NEAR = 1e-3  # of the ends' distance from the centre: below it, a product loses too many digits
 _VANISHING = 2.0**-850  # of the distance of the furthest point from the centre
-_NO_EDGE = 0x7FFFFFFF << 32
-"""After every key; its ends are the row 0, so that they can be looked up."""
+_NO_EDGE = 0x7FFFFFFF << 32  # after every key; its ends are the row 0, so that they can be looked up
 
 
 def spanning_trees(clouds: Clouds, which: list[int], edges: Tensor, lengths: Tensor, *, exact: bool) -> None:
     """Write the trees of the clouds `which`, as `place` does.
 
-    Distances are taken in float64 from the product of the centred cloud, and compared in the dtype of the
-    points: which moves no length by more than 6e-8 of itself. `exact` takes those of near-duplicates by
-    direct difference, and waits for the device to find them.
+    Distances are taken in float64 from the product of the centred cloud, and compared in the dtype of the points: which
+    moves no length by more than 6e-8 of itself. `exact` takes those of near-duplicates by direct difference, and waits
+    for the device to find them.
     """
     points = clouds.points
     for batch in _batches(clouds.sizes, which, points.device):
@@ -53,10 +51,8 @@ def _batches(sizes: list[int], which: list[int], device: torch.device) -> list[l
 def place(
     clouds: Clouds, batch: list[int], trees: Tensor, inside: Tensor | None, edges: Tensor, lengths: Tensor
 ) -> None:
-    """Write the edges `trees` (b, n - 1, 2) of a `batch` of clouds, and their lengths, to their places.
-
-    Ascending by (length, smaller row, larger row); where m points are `inside` (b, n), the first m - 1.
-    """
+    """Write the edges `trees` (b, n - 1, 2) of a `batch` of clouds, and their lengths, to their places, ascending by
+    (length, smaller row, larger row); where m points are `inside` (b, n), the first m - 1."""
     points, (count, most, _) = clouds.points, trees.shape
     key = trees[:, :, 0] * len(points) + trees[:, :, 1]
     measures = measured(points, trees.flatten(0, 1)).view(count, most)
@@ -96,13 +92,12 @@ def _told_apart(points: Tensor, rows: Tensor, inside: Tensor | None) -> Tensor:
 
 
 def distances(points: Tensor, inside: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The distances (B, n, n) in float64 of clouds (B, n, D), of which only the points `inside` (B, n) count;
-    and of each point to the centre (B, n).
+    """The distances (B, n, n) in float64 of clouds (B, n, D), of which only the points `inside` (B, n) count; and of
+    each point to the centre (B, n).
 
-    From the product of the points less their centre, a median of a few of them, which a point far out does
-    not move. A distance is right to about 1e-8 of how far its ends are from the centre, which is below the
-    rounding of float32 points. Distances of float64 points to the centre of less than 1e-300 of the largest
-    coordinate are lost.
+    From the product of the points less their centre, a median of a few of them. A distance is right to about 1e-8 of
+    how far its ends are from the centre, less than the rounding of float32 points. Distances of float64 points to the
+    centre of less than 1e-300 of the largest coordinate are lost.
     """
     x = points.double() if inside is None else points.double().masked_fill(~inside[..., None], 0)
     factor = x.new_ones(1, 1, 1)
@@ -131,12 +126,12 @@ def _centre(x: Tensor, inside: Tensor | None) -> Tensor:
 def trees_of(distances: Tensor, inside: Tensor | None = None) -> Tensor:
     """Edges (B, n - 1, 2) int64 of the minimum spanning trees of clouds of n points, smaller row first.
 
-    Edges are in the total order (distance, smaller row, larger row), in which the tree is unique. In each of
-    floor(log2 n) rounds every component takes its first edge outward, which leaves at most half as many; of
-    edges between two of them the first is kept. Takes up to 25 B n^2 bytes beside a float32 input.
+    Edges are in the total order (distance, smaller row, larger row), in which the tree is unique. In each of floor(log2
+    n) rounds every component takes its first edge outward, which leaves at most half as many; of edges between two of
+    them the first is kept. Takes up to 25 B n^2 bytes beside a float32 input.
 
-    `distances` (B, n, n), float32 or float64, or their squares, for n to 32,768: of (i, j) and (j, i) the
-    smaller counts, and below 0 is 0. Of m points `inside` (B, n) the m - 1 edges come first, then zeros.
+    `distances` (B, n, n), float32 or float64, or their squares, for n to 32,768: of (i, j) and (j, i) the smaller
+    counts, and below 0 is 0. Of m points `inside` (B, n) the m - 1 edges come first, then zeros.
     """
     clouds, n, _ = distances.shape
     if n < 2 or clouds == 0:

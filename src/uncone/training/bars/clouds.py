@@ -64,7 +64,7 @@ class Clouds:
 
 
 def floats(x: Any) -> Any:
-    """An array or a list of numbers as a tensor; a tensor as it is, and anything else too, to be refused."""
+    """An array or a list of numbers as a tensor; anything else as it is, to be refused."""
     if isinstance(x, list | tuple) and any(isinstance(row, Tensor) for row in x):
         with suppress(TypeError, RuntimeError):  # `as_numbers` says what is wrong with the others
             x = torch.stack([torch.as_tensor(row) for row in x])  # keeps the gradient
@@ -78,7 +78,7 @@ def whole_as_floats(x: Any) -> Any:
 
 
 def integers(x: Any) -> Any:
-    """An array or a list of whole numbers as a tensor; a tensor as it is, and anything else too, to be refused."""
+    """The same of whole numbers."""
     try:
         return torch.from_numpy(np.array(x, order="C")) if isinstance(x, np.ndarray | list | tuple) else x
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
 """The loops of the barcode, compiled by numba. The functions that call them import this file, where numba is.
 
-Flags: a sum of squares may be added in any order (reassoc); a search for the least uses vectors where no NaN
-comes (nnan). Distances are computed the same way from either end, so that equal ones are equal to the bit.
+Flags: a sum of squares may be added in any order (reassoc); a search for the least uses vectors where no NaN comes
+(nnan). Distances are computed the same way from either end, so that equal ones are equal to the bit.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,6 @@ def centred(points, rows, out, norms):
 
 @loop(fastmath=_SUM)
 def _squared(a, b):
-    """The squared distance of two points, by direct difference."""
     total = a.dtype.type(0)
     for k in range(a.shape[0]):
         t = a[k] - b[k]
@@ -114,7 +113,7 @@ def _lowest(bits):
 
 @loop()
 def _nearest(best, parent, lowest):
-    """Of the points nearest to the tree, the one whose edge has the smaller row, then the larger row."""
+    """Of the points nearest to the tree, the one whose edge has the smaller row, then the larger."""
     low = lowest.min()
     found, small, large = -1, np.int64(0), np.int64(0)
     for block in range(len(lowest)):
@@ -184,9 +183,9 @@ def rounding(points, rows, ends, weights, norms):
 def settle(points, rows, product, norms, ends, weights, error):
     """Replace `product` by minus half the squared distances: direct ones where rounding could hide an edge.
 
-    A distance from the product is off by at most `error` times the sum of the squared norms. In the order in
-    which points joined, the largest edge on the way between the i-th and the j-th is the largest of the
-    (i+1)-th to the j-th: no pair beyond that by more than the errors is an edge.
+    A distance from the product is off by at most `error` times the sum of the squared norms. In the order in which
+    points joined, the largest edge on the way between the i-th and the j-th is the largest of the (i+1)-th to the j-th:
+    no pair beyond that by more than the errors is an edge.
     """
     n, half = len(norms), product.dtype.type(-0.5)
     order, bound = np.zeros(n, np.int64), np.empty(n, norms.dtype)
@@ -257,10 +256,8 @@ def small_clouds(points, order, offsets, first, which, integer, vanishing, edges
 
 @loop(fastmath={"contract"})
 def pull(points, edges, lengths, grads, tiny, out):
-    """For each point the sum over its edges of grad / length * (difference to the other end), in one order.
-
-    False where such a quotient leaves the range of its floats.
-    """
+    """For each point the sum over its edges of grad / length * (difference to the other end), in one order. False where
+    such a quotient leaves the range of its floats."""
     begin = np.zeros(len(points) + 1, np.int64)
     for e in range(len(edges)):
         begin[edges[e, 0] + 1] += 1
@@ -292,8 +289,8 @@ def pull(points, edges, lengths, grads, tiny, out):
 def light_edges(product, rows, columns, errors, bounds, points, order, scale, tree, ends, squared):
     """Writes pairs (k, 2) and squared lengths (k,) to `ends` and `squared`; returns k and the pairs measured.
 
-    `rows` and `columns` are (first position, squares, moved), `errors` those of the product and absolute,
-    `bounds` and `tree` the fields of a `Forest`; `bounds` are on lengths times `scale`.
+    `rows` and `columns` are (first position, squares, moved), `errors` those of the product and absolute, `bounds` and
+    `tree` the fields of a `Forest`; `bounds` are on lengths times `scale`.
     """
     count, measured, excess = 0, 0, np.empty(_CHUNK, np.float32)
     first, squares, moved = rows

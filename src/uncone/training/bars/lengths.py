@@ -21,11 +21,8 @@ def kernels() -> Any | None:
     except ImportError:
         return None
     except Exception as problem:  # a numba that does not fit its numpy or LLVM fails in many ways
-        warnings.warn(
-            f"numba is installed but fails: spanning trees are slower: {type(problem).__name__}: {problem}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        said = f"numba is installed but fails: spanning trees are slower: {type(problem).__name__}: {problem}"
+        warnings.warn(said, RuntimeWarning, stacklevel=2)
         return None
 
 
@@ -46,11 +43,9 @@ class _EdgeLengths(torch.autograd.Function):
 
 
 def differentiable(points: Tensor, edges: Tensor, lengths: Tensor) -> Tensor:
-    """`lengths` (M,) of edges (M, 2), measured already, with their gradient by the points (N, D).
-
-    An edge e = (a, b) of length l gives (x_a - x_b) / l to a and the opposite to b; one of length 0 gives 0.
-    The same numbers come out each time: no sum depends on the order in which threads arrive.
-    """
+    """`lengths` (M,) of edges (M, 2), measured already, with their gradient by the points (N, D): an edge (a, b) of
+    length l gives (x_a - x_b) / l to a and the opposite to b, or 0 where l is 0. No sum depends on the order in which
+    threads arrive."""
     with_gradient: Tensor = _EdgeLengths.apply(points, edges, lengths)  # type: ignore[no-untyped-call]
     return with_gradient
 

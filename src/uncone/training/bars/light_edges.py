@@ -1,9 +1,8 @@
-"""The spanning tree of the edges seen so far, and which pairs of a block may replace one: those below the
-longest edge on the tree's path between them.
+"""The spanning tree of the edges seen so far, and which pairs of a block may replace one: those below the longest edge
+on the tree's path between them.
 
-An edge that is not is called heavy, and lies in no minimum spanning tree (Karger, Klein and Tarjan 1995,
-section 3). Blocks of the cloud are rounded as they go into the product, with a bound on what their rounding
-and the product's may hide.
+Another edge is called heavy, and lies in no minimum spanning tree (Karger, Klein and Tarjan 1995, section 3). Blocks of
+the cloud are rounded as they go into the product, with a bound on what their rounding and the product's may hide.
 """
 
 import inspect
@@ -36,28 +35,21 @@ _HIDDEN_BY_MODE = {"highest": 0.0, "high": 2.0**-9, "medium": 2.0**-7}
 
 @dataclass(frozen=True)
 class Forest:
-    """A spanning tree of m points, as Kruskal's algorithm joined them.
+    """A spanning tree of m points, as Kruskal's algorithm joined them: edges ascend, and the place of an edge is its
+    rank.
 
-    Its edges are in ascending order; the place of an edge in it is its rank. When a component of points was
-    joined to one that is no smaller, its root took the other's root for its parent, by an edge of that rank.
-    Ranks rise towards the one root, no point is more than log2 m steps below it, and the last edge on the way
-    up to where two points meet is the longest edge on the path between them.
+    When a component of points was joined to one that is no smaller, its root took the other's root for its parent, by
+    an edge of that rank. Ranks rise towards the one root, no point is more than log2 m steps below it, and the last
+    edge on the way up to where two points meet is the longest edge on the path between them.
     """
 
-    ends: Indices
-    """(m - 1, 2) the positions that each edge joins."""
-    squared: Squares
-    """(m - 1,) squared lengths."""
-    rank: Indices
-    """(m,) the edge that joined the component of each point's to its parent's; m at the root."""
-    parent: Indices
-    """(m,) the root is its own."""
-    reach: Bounds
-    """(m,) no less than the longest edge to the root, times a scale: none on a path is above its ends'."""
-    part: Indices
-    """(m,) the point for its part of the tree without the `_CUT` longest edges, which is a tight cluster."""
-    within: Bounds
-    """(m,) as `reach`, to the point that stands for its part: gaps between clusters do not count."""
+    ends: Indices  # (m - 1, 2) the positions that each edge joins
+    squared: Squares  # (m - 1,) squared lengths
+    rank: Indices  # (m,) the edge that joined the component of each point's to its parent's; m at the root
+    parent: Indices  # (m,) the root is its own
+    reach: Bounds  # (m,) no less than the longest edge to the root, times a scale: none on a path is above its ends'
+    part: Indices  # (m,) the point for its part of the tree without the `_CUT` longest edges, which is a tight cluster
+    within: Bounds  # (m,) as `reach`, to the point that stands for its part: gaps between clusters do not count
     device: torch.device
 
     @cached_property
@@ -141,22 +133,18 @@ def _fastest_kruskal() -> Callable[..., Any]:
 class Rounded:
     """Positions `first` and on, moved to the centre, scaled and rounded.
 
-    With g the computed product of two rows and s, t their `squares`, the true distance of the two points (in
-    units of 1 / scale) is at least sqrt(max(0, s + t - 2 g - product_error |g| - absolute_error)) less what
-    both were `moved`.
+    With g the computed product of two rows and s, t their `squares`, the true distance of the two points (in units of 1
+    / scale) is at least sqrt(max(0, s + t - 2 g - product_error |g| - absolute_error)) less what both were `moved`.
     """
 
     first: int
-    values: Tensor
-    """(b, d) float32 or bfloat16."""
+    values: Tensor  # (b, d) float32 or bfloat16
     squares: Tensor
     """(b,) float32: the squared norm of the rounded row, less the share of it that the arithmetic may add."""
-    moved: Tensor
-    """(b,) float32: how far rounding moved the point, at most."""
+    moved: Tensor  # (b,) float32: how far rounding moved the point, at most
     product_error: float
     """Of the product's magnitude: 2^-7 in bfloat16, whose rounding counts twice in a squared distance."""
-    absolute_error: float
-    """The most that underflow may hide."""
+    absolute_error: float  # the most that underflow may hide
 
     def rows(self, start: int, stop: int) -> "Rounded":
         """A part of the block."""
@@ -167,9 +155,8 @@ class Rounded:
 class Rounding:
     """Centres, scales and rounds the points of a cloud, a block at a time.
 
-    The centre is a median by coordinates, so that a few points far out do not move it; any centre gives the
-    same tree, a near one leaves fewer pairs to measure. The scale is a power of two that keeps squares within
-    float32.
+    Any centre gives the same tree, a near one leaves fewer pairs to measure: a median, which a few points far out do
+    not move. The scale is a power of two that keeps squares within float32.
     """
 
     def __init__(self, points: Tensor, order: Tensor) -> None:
@@ -225,28 +212,18 @@ def squared_distances(points: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def light_edges(
     product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, order: Tensor, scale: float, forest: Forest
 ) -> Light:
-    """The pairs (row before column) of a block below the longest edge on the forest's path between them.
-
-    `product` (r, c) may be off by its rounding: the pairs that it cannot rule out are measured by difference.
-    """
+    """The pairs (row before column) of a block below the longest edge on the forest's path between them. The pairs that
+    `product` (r, c), with its rounding, cannot rule out are measured by difference."""
     loops = kernels() if product.device.type == "cpu" else None
     if loops is None:
         return _by_torch(product, rows, columns, points, order, forest)
     most = product.numel()
     ends, squared = np.empty((most, 2), np.int32), np.empty(most)  # pages that nobody writes to cost nothing
-    count, measured = loops.light_edges(
-        product.float().numpy(),
-        (rows.first, rows.squares.numpy(), rows.moved.numpy()),
-        (columns.first, columns.squares.numpy(), columns.moved.numpy()),
-        (np.float32(rows.product_error), np.float32(rows.absolute_error)),
-        (forest.reach, forest.part, forest.within),
-        points.numpy(),
-        order.numpy(),
-        scale,
-        (forest.ends, forest.squared, forest.rank, forest.parent),
-        ends,
-        squared,
-    )
+    sides = [(side.first, side.squares.numpy(), side.moved.numpy()) for side in (rows, columns)]
+    errors = np.float32(rows.product_error), np.float32(rows.absolute_error)
+    bounds, tree = (forest.reach, forest.part, forest.within), (forest.ends, forest.squared, forest.rank, forest.parent)
+    cloud = points.numpy(), order.numpy(), scale
+    count, measured = loops.light_edges(product.float().numpy(), *sides, errors, bounds, *cloud, tree, ends, squared)
     return ends[:count].copy(), squared[:count].copy(), measured
 
 
@@ -254,11 +231,8 @@ def _by_torch(product: Tensor, rows: Rounded, columns: Rounded, points: Tensor, 
     tree_ends, tree_squared, rank, parent, reach, part, within = forest.tensors
     value, (r, c) = product.float(), product.shape
     down, across = slice(rows.first, rows.first + r), slice(columns.first, columns.first + c)
-    longest = torch.where(
-        part[down, None] == part[across],
-        torch.maximum(within[down, None], within[across]),
-        torch.maximum(reach[down, None], reach[across]),
-    )
+    inside, between = (torch.maximum(far[down, None], far[across]) for far in (within, reach))
+    longest = torch.where(part[down, None] == part[across], inside, between)
     longest += rows.moved[:, None] + columns.moved
     excess = (rows.squares[:, None] + columns.squares).sub_(value, alpha=2)
     excess.sub_(value.abs(), alpha=rows.product_error).sub_(longest.square_())

@@ -1,20 +1,13 @@
-"""The minimum spanning tree of one large cloud: each block of the product is computed once, and only its
-light edges are kept.
+"""The minimum spanning tree of one large cloud: each block of the product is computed once, and only its light edges
+are kept.
 
-A spanning tree of the pairs seen so far stands at every moment. A pair that is longer than every edge on the
-tree's path between its ends is in no minimum spanning tree (Karger, Klein and Tarjan, A randomized
-linear-time algorithm to find minimum spanning trees, 1995); the others are collected, and replace edges of
-the tree from time to time. Points are taken in a random order, so that when a fraction 1/p of the pairs has
-been seen about p n of all pairs are light (their sampling lemma), and a pass over all meets O(n log n) of
-them. As the distance is symmetric, half of the n x n product is enough.
+A spanning tree of the pairs seen so far stands at every moment. A pair that is longer than every edge on the tree's
+path between its ends is in no minimum spanning tree (Karger, Klein and Tarjan, A randomized linear-time algorithm to
+find minimum spanning trees, 1995); the others are collected, and replace edges of the tree from time to time. Points
+are taken in a random order: so a pass over all pairs meets O(n log n) such edges (their sampling lemma).
 
-Boruvka's algorithm, the usual choice for trees from products of blocks, asks for the nearest outsider of
-every component anew in each round. However lazily that is done, the first round alone is the whole product,
-or its half with a search along rows and columns, and parts of it come again.
-
-The product only rules pairs out, with a bound on what its rounding hides. What it cannot rule out is measured
-by direct difference in float64, and all comparisons that make the tree are between such numbers. So the tree
-is the same for every size of block, number of threads and precision of the product.
+The product only rules pairs out, with a bound on what its rounding hides. The others are measured by direct difference
+in float64, and all comparisons that make the tree are between such numbers.
 """
 
 import math
@@ -24,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from threading import Event, Lock
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,16 +49,11 @@ _WORDS = {torch.float32: torch.int32, torch.float64: torch.int64}
 class Growth:
     """A spanning tree, and the work that it took."""
 
-    edges: Tensor
-    """(n - 1, 2) int64, the smaller row first."""
-    passes: float
-    """Pairs whose product was computed, over n x n: 1/2 is each pair once."""
-    coarse: float
-    """The share of `passes` in bfloat16."""
-    measured: int
-    """Pairs that were measured by direct difference."""
-    light: int
-    """Pairs that replaced or might have replaced an edge of the tree."""
+    edges: Tensor  # (n - 1, 2) int64, the smaller row first
+    passes: float  # pairs whose product was computed, over n x n: 1/2 is each pair once
+    coarse: float  # the share of `passes` in bfloat16
+    measured: int  # pairs that were measured by direct difference
+    light: int  # pairs that replaced or might have replaced an edge of the tree
 
 
 def grow(
@@ -72,9 +61,9 @@ def grow(
 ) -> Growth:
     """The Euclidean minimum spanning tree of finite points (n, D), float32 or float64, `block` rows at once.
 
-    Memory beside the points is O(n + block x (D + block)) a thread. Ties go by (square, smaller row, larger
-    row). Distances that decide are computed in float64, so the tree depends on neither `block`, threads nor
-    `candidates`, the dtype of the product: float32 or (on a CPU) bfloat16, by default the faster one.
+    Memory beside the points is O(n + block x (D + block)) a thread. Ties go by (square, smaller row, larger row). The
+    tree depends on neither `block`, threads nor `candidates`, the dtype of the product: float32 or (on a CPU) bfloat16,
+    by default the faster one.
     """
     stopped, on_cpu = Event(), points.device.type == "cpu"
     block = block or (_BLOCK if on_cpu else _BLOCK_ON_GPU)
@@ -102,10 +91,8 @@ def _grow(
             break
         if stretched:
             (a, b), far = near[0].tolist(), int(points.abs().amax(1).argmax())
-            raise InputError(
-                f"expected distances within a factor of 1e300, got rows {a} and {b} too near for the "
-                f"largest coordinate, which is in row {far}: leave that row out"
-            )
+            got = f"got rows {a} and {b} too near for the largest coordinate, which is in row {far}: leave that row out"
+            raise InputError(f"expected distances within a factor of 1e300, {got}")
         stretched = True
     edges = torch.cat([sweep.edges(), repeats]).sort(1).values
     passes, coarse = sweep.pairs / (len(points) ** 2 or 1), sweep.coarse / (sweep.pairs or 1)
@@ -148,7 +135,6 @@ class _Sweep:
         return edges[(self._points[edges[:, 0]] != self._points[edges[:, 1]]).any(1)]
 
     def run(self, progress: Progress | None) -> None:
-        """Go over all pairs."""
         m = len(self._order)
         if m < 2:
             return
@@ -170,7 +156,6 @@ class _Sweep:
         self._merge()
 
     def _panel(self, start: int, stop: int) -> None:
-        """Rows `start` to `stop` with every later position."""
         rows = self._rounding.block(start, stop, self._dtype)
         columns = range(start, len(self._order), self._block)
         tasks: deque[_Task] = deque((rows, column, 0) for column in columns)
@@ -186,7 +171,7 @@ class _Sweep:
             if self._full.is_set():
                 self._merge()
 
-    def _work(self, tasks: deque[_Task]) -> None:
+    def _work(self, tasks: Any) -> None:  # no deque to whoever checks types: other threads change it meanwhile
         """Take tasks until there are none, or enough light edges to merge; the rest of a task goes back."""
         try:
             while not self._full.is_set() and not self._stopped.is_set():
@@ -228,7 +213,6 @@ class _Sweep:
                 self._full.set()
 
     def _merge(self) -> None:
-        """The light edges take their places in the tree."""
         if self._collected:
             before = [] if self._forest is None else [(self._forest.ends, self._forest.squared, 0)]
             ends, squared, _ = zip(*before, *self._collected, strict=True)
@@ -254,18 +238,16 @@ def _candidates(points: Tensor, m: int) -> torch.dtype:
 @cache
 def _bfloat16_pays() -> bool:
     """Whether this machine multiplies bfloat16 faster: measured once, as no flag says it; trees stay."""
-    coarse, plain = (
-        min(timeit.repeat(partial(torch.mm, factors, factors.T), number=1, repeat=4))
-        for factors in (torch.ones(512, 768, dtype=torch.bfloat16), torch.ones(512, 768))
-    )
-    return coarse < _PAYS * plain
+    plain = torch.ones(512, 768)
+    times = [min(timeit.repeat(partial(torch.mm, x, x.T), number=1, repeat=4)) for x in (plain.bfloat16(), plain)]
+    return times[0] < _PAYS * times[1]
 
 
 def without_repeats(points: Tensor) -> tuple[Tensor, Tensor]:
     """The first row of each value (m,), ascending, and edges (n - m, 2) from it to all others of the value.
 
-    Rows are compared whole where their hashes are equal. Of unequal rows with one hash all are kept; they are
-    told apart by their distances.
+    Rows are compared whole where their hashes are equal. Of unequal rows with one hash all are kept: their distances
+    tell them apart.
     """
     rows = torch.arange(len(points), device=points.device)
     inverse = torch.unique(_hashes(points), return_inverse=True)[1]
@@ -282,7 +264,6 @@ def without_repeats(points: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _hashes(points: Tensor) -> Tensor:
-    """A number (n,) int64 for each row, the same for equal ones."""
     generator = torch.Generator().manual_seed(0)
     odd = torch.randint(-(2**62), 2**62, (points.shape[1],), generator=generator).to(points.device) * 2 + 1
     # Results go where there is room: small tensors between large ones leave holes, which the C library keeps.

@@ -19,8 +19,7 @@ from uncone.training.bars.clouds import Clouds
 Tensor = torch.Tensor
 Algorithm = Literal["compiled", "torch", "one pass"]
 _forced: ContextVar[Algorithm | None] = ContextVar("_forced", default=None)
-LARGEST_DENSE = 8192
-"""Points up to which all squared distances of a cloud are kept: 256 MiB in float32, 512 in float64."""
+LARGEST_DENSE = 8192  # points up to which all squared distances of a cloud are kept: 256 MiB in float32, 512 in float64
 _DIRECT_POINTS = 192  # up to which differences are as fast as a product, or nearly so, and need no second look
 _DIRECT_FEATURES = 16
 _ROWS = 64  # of a block of the product
@@ -36,9 +35,8 @@ _PAD = 16  # numbers between rows: columns of a power of two meet in the same li
 def forced(algorithm: Algorithm) -> Iterator[None]:
     """Barcodes inside take this algorithm for clouds of any size and device; for tests and benchmarks.
 
-    "compiled" is Prim's on all squared distances, by numba's loops; "torch" is Boruvka's on the same, which
-    is taken on a GPU and where there is no numba; "one pass" is the one for large clouds, which keeps no
-    squared distances.
+    "compiled" is Prim's on all squared distances, by numba's loops; "torch" is Boruvka's on the same, for a GPU and
+    where there is no numba; "one pass" is the one for large clouds, which keeps no squared distances.
     """
     token = _forced.set(algorithm)
     try:
@@ -48,10 +46,8 @@ def forced(algorithm: Algorithm) -> Iterator[None]:
 
 
 def shortest_first(clouds: Clouds, progress: Progress | None = None) -> tuple[Tensor, Tensor]:
-    """Edges (M, 2) of the Euclidean minimum spanning tree of each cloud and their lengths (M,).
-
-    Smaller row first; those of one cloud together, in ascending order of (length, smaller row, larger row).
-    """
+    """Edges (M, 2) of the Euclidean minimum spanning tree of each cloud, smaller row first, and their lengths (M,);
+    those of one cloud together, in ascending order of (length, smaller row, larger row)."""
     how, points, loops = _forced.get(), clouds.points, lengths.kernels()
     on_cpu = points.device.type == "cpu"
     edges = points.new_empty(sum(clouds.bars), 2, dtype=torch.int64)
@@ -65,9 +61,8 @@ def shortest_first(clouds: Clouds, progress: Progress | None = None) -> tuple[Te
         boruvka.place(clouds, [cloud], rows[tree][None], None, edges, measured)
     left = [c for c in left if c not in set(large)]
     if how == "compiled" and loops is None:
-        raise InputError(
-            "expected numba for the compiled algorithm, found none that works: pip install 'uncone[topology]'"
-        )
+        install = "pip install 'uncone[topology]'"
+        raise InputError(f"expected numba for the compiled algorithm, found none that works: {install}")
     if how in (None, "compiled") and on_cpu and loops is not None:
         left = _by_prim(loops, clouds, left, edges, measured)
     boruvka.spanning_trees(clouds, left, edges, measured, exact=on_cpu)
@@ -75,7 +70,6 @@ def shortest_first(clouds: Clouds, progress: Progress | None = None) -> tuple[Te
 
 
 def _numbered(progress: Progress | None, turn: int, turns: int) -> Progress | None:
-    """`progress` that hears which of several trees it is."""
     return progress and (lambda what, *pairs: progress(f"{what} {turn + 1} of {turns}", *pairs))
 
 
@@ -141,8 +135,7 @@ def _multiply(loops: Any, x: Tensor, product: Tensor) -> None:
 
 
 _lock = threading.Lock()
-_before: list[str] = []
-"""The precisions that the threads inside `full_precision` came upon."""
+_before: list[str] = []  # the precisions that the threads inside `full_precision` came upon
 
 
 @contextmanager
@@ -160,7 +153,6 @@ def full_precision() -> Iterator[None]:
 
 
 def _change(to: str) -> str:
-    """Set the precision, and return the one before."""
     matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
     if hasattr(matmul, "fp32_precision"):
         before, matmul.fp32_precision = str(matmul.fp32_precision), "ieee" if to == "highest" else to

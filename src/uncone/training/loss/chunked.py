@@ -1,7 +1,7 @@
 """The chunk backend, in plain PyTorch: one pass over the targets gives losses and gradients.
 
-For a chunk with states h and logits z, d = softmax(z) - target is written over z; the chunk's gradients are d
-W and d' h. With a gate G the head's gradient is of rank two off the targets,
+For a chunk with states h and logits z, d = softmax(z) - target is written over z; the chunk's gradients are d W and d'
+h. With a gate G the head's gradient is of rank two off the targets,
 
     dW = diag(g1) D0' H0 + diag(g2) D1' H1 + sum over rare targets i of (1 - g2[y_i]) d_i,y_i e_y_i h_i',
 
@@ -21,17 +21,13 @@ Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 _BUFFER_BYTES = {"cpu": 144 * 2**20, "other": 128 * 2**20}
 _STEP = 32
 _SMALL = 64
-_FEWEST = 160
-"""Targets in a chunk, however large the vocabulary: a product of fewer is slow."""
-_FEW = 16
-"""Rows below which a product by way of the transposes takes ten times as long."""
+_FEWEST = 160  # targets in a chunk, however large the vocabulary: a product of fewer is slow
+_FEW = 16  # rows below which a product by way of the transposes takes ten times as long
 
 
 class Sweep:
-    """One pass over the targets. `factors` (N,) weight their gradients; without them every target counts 1.
-
-    With `recorded`, the problem is told how much of the gradient its gate held back.
-    """
+    """One pass over the targets. `factors` (N,) weight their gradients. With `recorded`, the problem is told how much
+    of the gradient its gate held back."""
 
     def __init__(
         self,
@@ -52,8 +48,7 @@ class Sweep:
         self._shard = problem.shard
         n, d = hidden.shape
         v, device = weight.shape[0], hidden.device
-        self._losses = zeros((n,), self._exact, device)
-        """(N,), 0 where ignored."""
+        self._losses = zeros((n,), self._exact, device)  # (N,), 0 where ignored
         self._of_hidden = zeros((n, d), self._exact, device) if needs[0] else None
         self._of_weight = empty((v, d), self._exact, device) if needs[1] else None
         self._of_bias = zeros((v,), self._exact, device) if needs[2] else None
@@ -99,7 +94,7 @@ class Sweep:
         self._tanh = None if self._options.softcap is None else empty((size,), self._exact, device)
 
     def _matrix(self, buffer: Tensor, n: int) -> Tensor:
-        """(n, V) in `buffer`; on the CPU by columns: its product is a third faster so, if not of 16 bits."""
+        """(n, V) in `buffer`; on the CPU by columns: a product not of 16 bits is a third faster so."""
         v, width = self._weight.shape[0], _width(n)
         by_columns = buffer.device.type == "cpu" and self._low is None
         return buffer[: width * v].view(v, width)[:, :n].T if by_columns else buffer[: n * v].view(n, v)
@@ -198,41 +193,33 @@ class Sweep:
         self._begun = True
 
     def _narrow(self, d: Tensor) -> Tensor:
-        """d in the dtype of the products."""
         return d if self._low is None else self._matrix(self._low, len(d)).copy_(d)
 
 
 def _width(n: int) -> int:
-    """Of a column of n numbers with its padding; small products want none.
-
-    A vector register's worth times an odd number is fastest: whole cache lines, and columns that do not all
-    begin on the same lines of a cache.
-    """
+    """Of a column of n numbers with its padding, none if small: a vector register's worth times an odd number, as columns
+    that all begin on the same lines of a cache are slow."""
     return n if n < _SMALL else (-(-n // _STEP) | 1) * _STEP
 
 
 def add_product(total: Tensor, a: Tensor, b: Tensor, *, begun: bool) -> None:
-    """total += a b, or total = a b where nothing was written to it yet.
-
-    Of 16-bit factors, no product is rounded before it is added where the device can do that.
-    """
+    """total += a b, or total = a b where nothing was written to it yet; of 16-bit factors, no product is rounded before
+    it is added where the device can do that."""
     if a.device.type == "cpu":
         total.addmm_(a.to(total.dtype), b.to(total.dtype), beta=float(begun))
     elif a.dtype == total.dtype:
         total.addmm_(a, b, beta=float(begun))
-    elif not _sums_in_float32(a):
+    elif (
+        a.device.type != "cuda"
+        or torch.version.hip is not None
+        or torch.__version__ < "2.8"
+        or torch.cuda.get_device_capability(a.device) < (8, 0)
+    ):  # which cannot add products of 16 bits in float32
         total.copy_(total + torch.mm(a, b) if begun else torch.mm(a, b))
     elif begun:
         torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
     else:
         torch.mm(a, b, out_dtype=total.dtype, out=total)
-
-
-def _sums_in_float32(a: Tensor) -> bool:
-    """Whether a product of 16-bit numbers can be given out and added in float32, without a rounded copy."""
-    if a.device.type != "cuda" or torch.version.hip is not None or torch.__version__ < "2.8":
-        return False
-    return torch.cuda.get_device_capability(a.device) >= (8, 0)
 
 
 class _CrossEntropy(torch.autograd.Function):

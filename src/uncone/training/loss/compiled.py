@@ -1,8 +1,8 @@
 """The loss under `torch.compile`: an operator of its own in the compiled graph.
 
 Chunks and rare rows have sizes that only the data show, so the compiler sees the whole loss as one operator, which
-returns the gradients with it. The gate's own methods are traced like the user's code. Other backends than "chunk",
-and a head over several ranks, run outside of the graph.
+returns the gradients with it; with the reduction "none" the backward pass calls it again. The gate's own methods are
+traced like the user's code. Other backends than "chunk", and a head over several ranks, run outside of the graph.
 """
 
 import inspect
@@ -25,45 +25,29 @@ from uncone.training.loss.problem import (
 )
 
 Tensor = torch.Tensor
+_SETTINGS = ("ignore_index", "label_smoothing", "z_loss", "softcap", "logit_scale", "reduction", "num_items", "chunk")
+"""The first fields of the options, in their order, which an operator takes one by one."""
 
 
 def cross_entropy(
     hidden: Tensor,
     weight: Tensor,
+    bias: Tensor | None,
     labels: Tensor,
     gate: Gate | None,
-    bias: Tensor | None,
     options: CrossEntropyOptions,
     dtype: torch.dtype,
 ) -> Tensor:
     """The loss of hidden (N, D) and labels (N,) as a scalar, or (N,) with the reduction "none"."""
-    rare, g1, g2 = (None, None, None) if gate is None else gate.gates()
+    gates = (None, None, None) if gate is None else gate.gates()
     trains = torch.is_grad_enabled()
     needs = [trains and t is not None and t.requires_grad for t in (hidden, weight, bias)]
     recorded = needs[1] and hasattr(gate, "record")
+    settings = {name: getattr(options, name) for name in _SETTINGS}
     items = options.num_items
     if items is not None and not isinstance(items, Tensor):
-        items = torch.full((), items, dtype=torch.float64)
-    outputs = _loss(
-        hidden,
-        weight,
-        bias,
-        labels,
-        rare,
-        g1,
-        g2,
-        items,
-        options.ignore_index,
-        options.label_smoothing,
-        options.z_loss,
-        options.softcap,
-        options.logit_scale,
-        options.reduction,
-        options.chunk,
-        dtype,
-        needs,
-        recorded,
-    )
+        settings["num_items"] = torch.full((), items, dtype=torch.float64)
+    outputs = _loss(hidden, weight, bias, labels, *gates, None, *settings.values(), dtype, needs, recorded)
     if recorded:
         gate.record(outputs[5].detach(), outputs[6].detach())  # type: ignore[union-attr]
     loss: Tensor = outputs[0]
@@ -72,8 +56,6 @@ def cross_entropy(
 
 @dataclass(frozen=True)
 class _Frozen:
-    """The gates of a step, as tensors of the graph."""
-
     given: tuple[Tensor, Tensor, Tensor]
 
     def gates(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -89,124 +71,59 @@ def _loss(
     rare: Tensor | None,
     g1: Tensor | None,
     g2: Tensor | None,
-    num_items: Tensor | None,
+    factors: Tensor | None,
     ignore_index: int | None,
     label_smoothing: float,
     z_loss: float,
     softcap: float | None,
     logit_scale: float,
     reduction: str,
+    num_items: Tensor | None,
     chunk: int | None,
     dtype: torch.dtype,
     needs: Sequence[bool],
     recorded: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """(loss, share, gradients of the states, the head and the bias before the share, held back, all)."""
+    """(loss, share, gradients of the states, the head and the bias before the share, held back, all).
+
+    With the reduction "none" there are gradients only where `factors` (N,) weight the losses.
+    """
     options = CrossEntropyOptions(
-        ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
-        z_loss=z_loss,
-        softcap=softcap,
-        logit_scale=logit_scale,
-        reduction=reduction,
-        num_items=num_items,
-        chunk=chunk,
+        ignore_index, label_smoothing, z_loss, softcap, logit_scale, reduction, num_items, chunk
     )
-    sums = [torch.zeros((), dtype=torch.float64, device=weight.device) for _ in range(2)]
-    problem = _problem(weight, labels, rare, g1, g2, options, dtype, lambda *told: sums.__setitem__(slice(None), told))
-    later = reduction == "none"
-    wanted = (False, False, False) if later else (needs[0], needs[1], needs[2])
-    with torch.autocast(hidden.device.type, enabled=False):
-        sweep = Sweep(hidden, weight, bias, problem, wanted, recorded=recorded)
-        losses, gradients = sweep.run()
-    share = problem.share(losses.device)
-    loss = losses if later else (losses.sum(dtype=torch.float64) * share).to(losses.dtype)
-    held_back, total = (x.to(torch.float64, copy=True) for x in sums)
-    return loss, share.clone(), *_none_as_empty(gradients, losses), held_back, total
-
-
-@torch.library.custom_op("uncone::linear_cross_entropy_gradients", mutates_args=())
-def _gradients(
-    factors: Tensor,
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    labels: Tensor,
-    rare: Tensor | None,
-    g1: Tensor | None,
-    g2: Tensor | None,
-    ignore_index: int | None,
-    label_smoothing: float,
-    z_loss: float,
-    softcap: float | None,
-    logit_scale: float,
-    chunk: int | None,
-    dtype: torch.dtype,
-    needs: Sequence[bool],
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients with the reduction "none", of losses that are weighted by `factors` (N,)."""
-    options = CrossEntropyOptions(
-        ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
-        z_loss=z_loss,
-        softcap=softcap,
-        logit_scale=logit_scale,
-        reduction="none",
-        chunk=chunk,
-    )
-    problem = _problem(weight, labels, rare, g1, g2, options, dtype, None)
-    wanted = (needs[0], needs[1], needs[2])
-    with torch.autocast(hidden.device.type, enabled=False):
-        losses, gradients = Sweep(hidden, weight, bias, problem, wanted, factors=factors).run()
-    return _none_as_empty(gradients, losses)
-
-
-def _problem(
-    weight: Tensor,
-    labels: Tensor,
-    rare: Tensor | None,
-    g1: Tensor | None,
-    g2: Tensor | None,
-    options: CrossEntropyOptions,
-    dtype: torch.dtype,
-    record: Any,
-) -> Problem:
     shard, valid = shard_of(weight, None), valid_targets(labels, options)
-    check_range(labels, valid, shard.total, options.ignore_index)
+    check_range(labels, valid, shard.total, ignore_index)
     given = None if rare is None or g1 is None or g2 is None else _Frozen((rare, g1, g2))
     gates = None if given is None else checked_gates(given, shard, weight.device)
-    return Problem(options, labels, valid, gates, dtype, shard, record)
-
-
-def _none_as_empty(gradients: Sequence[Tensor | None], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """An operator returns tensors: of no element where no gradient was wanted."""
-    a, b, c = (like.new_empty(0) if g is None else g for g in gradients)
-    return a, b, c
-
-
-def _shapes(hidden: Tensor, weight: Tensor, dtype: torch.dtype, needs: Sequence[bool]) -> list[Tensor]:
-    exact = torch.promote_types(dtype, torch.float32)
-    shapes = (tuple(hidden.shape), tuple(weight.shape), (weight.shape[0],))
-    return [hidden.new_empty(s if need else (0,), dtype=exact) for s, need in zip(shapes, needs, strict=True)]
+    sums = [torch.zeros((), dtype=torch.float64, device=weight.device) for _ in range(2)]
+    problem = Problem(options, labels, valid, gates, dtype, shard, lambda *told: sums.__setitem__(slice(None), told))
+    later = reduction == "none" and factors is None
+    wanted = (False, False, False) if later else (needs[0], needs[1], needs[2])
+    with torch.autocast(hidden.device.type, enabled=False):
+        sweep = Sweep(hidden, weight, bias, problem, wanted, factors=factors, recorded=recorded)
+        losses, gradients = sweep.run()
+    share = problem.share(losses.device)
+    loss = losses if reduction == "none" else (losses.sum(dtype=torch.float64) * share).to(losses.dtype)
+    # An operator returns tensors: of no element where no gradient was wanted.
+    of_states, of_head, of_bias = (losses.new_empty(0) if g is None else g for g in gradients)
+    held_back, total = (x.to(torch.float64, copy=True) for x in sums)
+    return loss, share.clone(), of_states, of_head, of_bias, held_back, total
 
 
 @_loss.register_fake
-def _(hidden, weight, *options):  # type: ignore[no-untyped-def]
-    reduction, dtype, needs = options[11], options[13], options[14]
-    exact, later = torch.promote_types(dtype, torch.float32), reduction == "none"
-    loss = hidden.new_empty((hidden.shape[0],) if later else (), dtype=exact)
-    scalars = [hidden.new_empty((), dtype=torch.float64) for _ in range(3)]
-    gradients = _shapes(hidden, weight, dtype, [False] * 3 if later else needs)
-    return loss, scalars[0], *gradients, *scalars[1:]
-
-
-@_gradients.register_fake
-def _(factors, hidden, weight, *options):  # type: ignore[no-untyped-def]
-    return tuple(_shapes(hidden, weight, options[11], options[12]))
+def _(hidden, weight, *given):  # type: ignore[no-untyped-def]
+    factors, reduction, dtype, needs = given[5], given[11], given[14], given[15]
+    exact, each = torch.promote_types(dtype, torch.float32), reduction == "none"
+    loss = hidden.new_empty((hidden.shape[0],) if each else (), dtype=exact)
+    share, held_back, total = (hidden.new_empty((), dtype=torch.float64) for _ in range(3))
+    needs = [False] * 3 if each and factors is None else needs
+    shapes = (tuple(hidden.shape), tuple(weight.shape), (weight.shape[0],))
+    gradients = [hidden.new_empty(s if need else (0,), dtype=exact) for s, need in zip(shapes, needs, strict=True)]
+    return loss, share, *gradients, held_back, total
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    tensors, ctx.numbers = inputs[:7], inputs[8:]
+    tensors, ctx.settings, ctx.needs = inputs[:7], inputs[8:17], inputs[17]
     ctx.dtypes = [None if t is None else t.dtype for t in tensors[:3]]
     ctx.later = inputs[13] == "none"
     ctx.save_for_backward(*(tensors if ctx.later else output[1:5]))
@@ -214,16 +131,14 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _differentiate(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
     refuse_again(given=False)
-    needs = ctx.numbers[8]
     if ctx.later:
-        ignored, smoothing, z_loss, softcap, scale, _, chunk, dtype = ctx.numbers[:8]
-        found = _gradients(grad, *ctx.saved_tensors, ignored, smoothing, z_loss, softcap, scale, chunk, dtype, needs)
+        found = _loss(*ctx.saved_tensors, grad, *ctx.settings, ctx.needs, False)[2:5]
     else:
         share, *kept = ctx.saved_tensors
         factor = grad.double() * share
         found = [g * factor.to(g.dtype) for g in kept]
-    given = (g.to(t) if need else None for g, t, need in zip(found, ctx.dtypes, needs, strict=True))
-    return *given, *[None] * 15
+    given = (g.to(t) if need else None for g, t, need in zip(found, ctx.dtypes, ctx.needs, strict=True))
+    return *given, *[None] * 16
 
 
 _loss.register_autograd(_differentiate, setup_context=_keep)

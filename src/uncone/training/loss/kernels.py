@@ -1,7 +1,4 @@
-"""The triton backend: the chunks of `chunked`, with all that is element by element in one program a row.
-
-Imported only where Triton is installed.
-"""
+"""The triton backend: the chunks of `chunked`, with all that is element by element in one program a row."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -58,23 +55,10 @@ def losses(
     (n, v), cap, smoothing = z.shape, options.softcap, options.label_smoothing
     each = torch.empty(n, dtype=torch.float32, device=z.device)
     bias = None if bias is None else bias.contiguous()
+    flags = {"CAPPED": cap is not None, "SMOOTHED": smoothing > 0, "WRITE": write} | _shape(v)
     with _on(z.device):
-        differentiate[(n,)](
-            z,
-            z.stride(0),
-            labels,
-            bias,
-            factors,
-            each,
-            v,
-            cap or 1.0,
-            smoothing,
-            options.z_loss,
-            CAPPED=cap is not None,
-            SMOOTHED=smoothing > 0,
-            WRITE=write,
-            **_shape(v),
-        )
+        tensors = (z, z.stride(0), labels, bias, factors, each)
+        differentiate[(n,)](*tensors, v, cap or 1.0, smoothing, options.z_loss, **flags)
     return each
 
 

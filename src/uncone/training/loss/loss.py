@@ -24,25 +24,23 @@ def linear_cross_entropy(
 ) -> Tensor:
     """The cross-entropy of softmax(hidden weight' + bias) against `labels`, without ever holding all logits.
 
-    Gradients are computed in the forward pass ("mean" and "sum"), chunk by chunk; the backward pass only
-    scales them. The weight's gradient is summed in float32 (float64 for float64), whatever the inputs' dtype.
+    Gradients are computed in the forward pass ("mean" and "sum"), chunk by chunk; the backward pass only scales them.
+    The weight's gradient is summed in float32 (float64 for float64), whatever the inputs' dtype.
 
     Args:
         hidden: (..., D) final hidden states.
         weight: (V, D) output rows.
-        labels: (...) int64 targets in [0, V) or the options' `ignore_index`, aligned with `hidden`: nothing
-            is shifted.
+        labels: (...) int64 targets in [0, V) or the options' `ignore_index`, aligned with `hidden`: nothing is shifted.
         bias: (V,).
         options: see `CrossEntropyOptions`.
 
     Returns:
-        The mean negative log-likelihood in nats as a scalar, float32 (float64 for float64); the sum; or, with
-        the reduction "none", one value a target, shaped as `labels`, 0 where ignored. No target at all gives
-        0.
+        The mean negative log-likelihood in nats as a scalar, float32 (float64 for float64); the sum; or, with the
+        reduction "none", one value a target, shaped as `labels`, 0 where ignored. No target at all gives 0.
 
     Raises:
-        InputError: shapes, dtypes or devices that do not fit, a label out of range (which and where), NaN in
-            `hidden`; a backend whose package is missing, or an option, dtype or device that it cannot do.
+        InputError: shapes, dtypes or devices that do not fit, a label out of range (which and where), NaN in `hidden`;
+            a backend whose package is missing, or an option, dtype or device that it cannot do.
     """
     return gated_linear_cross_entropy(hidden, weight, labels, gate=None, bias=bias, options=options)
 
@@ -58,59 +56,43 @@ def gated_linear_cross_entropy(
 ) -> Tensor:
     """`linear_cross_entropy` with adaptive gradient gating (Yu et al. 2022): rare rows are pushed less.
 
-    With delta the gradient of the loss by the logits, `weight` gets sum_i G_iv delta_iv h_i, where G_iv is
-    g1[v] for targets that are not rare and g2[v] for rare ones, and 1 for the row of the target itself;
-    `hidden` and `bias` get the plain gradient. A tied table gets its lookup gradient ungated, as this acts on
-    the head's path alone.
+    With delta the gradient of the loss by the logits, `weight` gets sum_i G_iv delta_iv h_i, where G_iv is g1[v] for
+    targets that are not rare and g2[v] for rare ones, and 1 for the row of the target itself; `hidden` and `bias` get
+    the plain gradient. A tied table gets its lookup gradient ungated.
 
     Args:
-        gate: an object with `gates()`, such as `RareTokenGate`; None is `linear_cross_entropy`. Where it has
-            `record`, it is told how much of the gradient it held back (backends "chunk" and "triton").
+        gate: an object with `gates()`, such as `RareTokenGate`; None is `linear_cross_entropy`. Where it has `record`,
+            it is told how much of the gradient it held back (backends "chunk" and "triton").
 
     Raises:
         InputError: as `linear_cross_entropy`; a gate for another vocabulary, or one that amplifies.
     """
     options = CrossEntropyOptions() if options is None else options
     if not isinstance(options, CrossEntropyOptions):
-        raise InputError(
-            f"expected CrossEntropyOptions, got {shown(options)}: uncone.CrossEntropyOptions(...) makes them"
-        )
+        got = f"got {shown(options)}: uncone.CrossEntropyOptions(...) makes them"
+        raise InputError(f"expected CrossEntropyOptions, {got}")
     if gate is not None and not hasattr(gate, "gates"):
         raise InputError(f"expected a gate with gates(), got {shown(gate)}: make a RareTokenGate")
     _check(hidden, weight, labels, bias)
     dtype = _computed_in(hidden, weight)
     states, flat = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1).long()
     if torch.compiler.is_compiling():
-        loss = _compiled(states, weight, flat, gate, bias, options, dtype)
-        return loss.view(labels.shape) if options.reduction == "none" else loss
-    shard, valid = shard_of(weight, options.group), valid_targets(flat, options)
-    check_range(flat, valid, shard.total, options.ignore_index)
-    gates = None if gate is None else checked_gates(gate, shard, weight.device)
-    record = getattr(gate, "record", None) if options.backend in _BACKENDS else None
-    problem = Problem(options, flat, valid, gates, dtype, shard, record)
-    cross_entropy = _BACKENDS.get(options.backend, wrapped.cross_entropy)
-    loss = cross_entropy(states, weight, bias, problem)
+        from uncone.training.loss import compiled  # loads the compiler: seconds that nobody else waits for
+
+        if options.backend != "chunk" or options.group is not None:
+            outside: Tensor = compiled.loss_of_a_backend_that_is_not_compiled(
+                gated_linear_cross_entropy, hidden, weight, labels, gate=gate, bias=bias, options=options
+            )
+            return outside
+        loss = compiled.cross_entropy(states, weight, bias, flat, gate, options, dtype)
+    else:
+        shard, valid = shard_of(weight, options.group), valid_targets(flat, options)
+        check_range(flat, valid, shard.total, options.ignore_index)
+        gates = None if gate is None else checked_gates(gate, shard, weight.device)
+        record = getattr(gate, "record", None) if options.backend in _BACKENDS else None
+        problem = Problem(options, flat, valid, gates, dtype, shard, record)
+        loss = _BACKENDS.get(options.backend, wrapped.cross_entropy)(states, weight, bias, problem)
     return loss.view(labels.shape) if options.reduction == "none" else loss
-
-
-def _compiled(
-    states: Tensor,
-    weight: Tensor,
-    labels: Tensor,
-    gate: Gate | None,
-    bias: Tensor | None,
-    options: CrossEntropyOptions,
-    dtype: torch.dtype,
-) -> Tensor:
-    """The loss in the graph of a compiler, or, where that cannot be, outside of it."""
-    from uncone.training.loss import compiled  # loads the compiler: seconds that nobody else waits for
-
-    if options.backend == "chunk" and options.group is None:
-        return compiled.cross_entropy(states, weight, labels, gate, bias, options, dtype)
-    loss: Tensor = compiled.loss_of_a_backend_that_is_not_compiled(
-        gated_linear_cross_entropy, states, weight, labels, gate=gate, bias=bias, options=options
-    )
-    return loss
 
 
 def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) -> None:
@@ -118,26 +100,21 @@ def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None) 
         if not isinstance(given, Tensor) and not (name == "bias" and given is None):
             raise InputError(f"expected a tensor for {name}, got {shown(given)}: use torch.as_tensor")
     if weight.ndim != 2 or hidden.ndim < 2 or hidden.shape[-1] != weight.shape[1]:
-        raise InputError(
-            f"expected hidden of shape (..., D) and weight of shape (V, D), got {tuple(hidden.shape)} and "
-            f"{tuple(weight.shape)}: give the states that the head reads and the head's own rows"
-        )
+        got = f"got {tuple(hidden.shape)} and {tuple(weight.shape)}"
+        how = "give the states that the head reads and the head's own rows"
+        raise InputError(f"expected hidden of shape (..., D) and weight of shape (V, D), {got}: {how}")
     if labels.shape != hidden.shape[:-1]:
-        raise InputError(
-            f"expected labels of shape {tuple(hidden.shape[:-1])}, one a hidden state, got "
-            f"{tuple(labels.shape)}: align them first (nothing is shifted here)"
-        )
+        got = f"got {tuple(labels.shape)}: align them first (nothing is shifted here)"
+        raise InputError(f"expected labels of shape {tuple(hidden.shape[:-1])}, one a hidden state, {got}")
     if labels.dtype.is_floating_point or labels.dtype in (torch.bool, torch.uint8):
         raise InputError(f"expected labels as int64 ids, got {labels.dtype}: convert them")
     if bias is not None and bias.shape != (weight.shape[0],):
-        raise InputError(
-            f"expected a bias of shape ({weight.shape[0]},), got {tuple(bias.shape)}: give one number an id"
-        )
+        got = f"got {tuple(bias.shape)}: give one number an id"
+        raise InputError(f"expected a bias of shape ({weight.shape[0]},), {got}")
     for name, tensor in (("hidden", hidden), ("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.dtype not in _FLOATING:
-            raise InputError(
-                f"expected {name} in float64, float32, bfloat16 or float16, got {tensor.dtype}: convert it first"
-            )
+            got = f"got {tensor.dtype}: convert it first"
+            raise InputError(f"expected {name} in float64, float32, bfloat16 or float16, {got}")
     devices = {str(t.device) for t in (hidden, weight, labels, bias) if t is not None}
     if len(devices) > 1:
         raise InputError(f"expected everything on one device, got {' and '.join(sorted(devices))}: move it")
@@ -151,7 +128,6 @@ def _computed_in(hidden: Tensor, weight: Tensor) -> torch.dtype:
     if torch.is_autocast_enabled(kind) and torch.float64 not in (hidden.dtype, weight.dtype):
         return torch.get_autocast_dtype(kind)
     if hidden.dtype != weight.dtype:
-        raise InputError(
-            f"expected hidden and weight of one dtype, got {hidden.dtype} and {weight.dtype}: convert one of them"
-        )
+        got = f"got {hidden.dtype} and {weight.dtype}: convert one of them"
+        raise InputError(f"expected hidden and weight of one dtype, {got}")
     return hidden.dtype

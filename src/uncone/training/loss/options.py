@@ -26,36 +26,27 @@ class CrossEntropyOptions:
 
     ignore_index: int | None = -100
     """Targets with this label have no loss, no gradient and no share in the mean. None ignores none."""
-    label_smoothing: float = 0.0
-    """E in [0, 1]: the target distribution is (1 - E) one-hot + E / V."""
-    z_loss: float = 0.0
-    """L >= 0: adds L lse(z)^2 to each target's loss (PaLM; Liger calls it lse_square_scale)."""
+    label_smoothing: float = 0.0  # E in [0, 1]: the target distribution is (1 - E) one-hot + E / V
+    z_loss: float = 0.0  # L >= 0: adds L lse(z)^2 to each target's loss (PaLM; Liger calls it lse_square_scale)
     softcap: float | None = None
     logit_scale: float = 1.0
-    reduction: str = "mean"
-    """"mean", "sum" or "none"."""
+    reduction: str = "mean"  # "mean", "sum" or "none"
     num_items: float | Tensor | None = None
-    """The divisor of "mean", if not the targets of this call: those of all micro-batches, or of all ranks.
-
-    A tensor of one number is read here, which on a GPU waits for it. 0 gives a loss of 0.
-    """
-    chunk: int | None = None
-    """Targets whose logits are held at once; by default what fits a bounded buffer."""
-    backend: str = "chunk"
-    """"chunk", "triton", or another package's kernel, "wrap:liger", "wrap:cce" or "wrap:torch"."""
-    group: ProcessGroup | None = None
-    """The ranks that a head is cut over by rows: see "A vocabulary over several ranks" in the documents."""
+    """The divisor of "mean", if not the targets of this call: those of all micro-batches, or of all ranks; 0 gives 0. A
+    tensor of one number is read here, which on a GPU waits for it."""
+    chunk: int | None = None  # targets whose logits are held at once; by default what fits a bounded buffer
+    backend: str = "chunk"  # "chunk", "triton", or another package's kernel, "wrap:liger", "wrap:cce" or "wrap:torch"
+    group: ProcessGroup | None = (
+        None  # that a head is cut over by rows: see "A vocabulary over several ranks" in the docs
+    )
 
     def __post_init__(self) -> None:
         for name, known in (("reduction", REDUCTIONS), ("backend", BACKENDS)):
-            if not isinstance(getattr(self, name), str) or getattr(self, name) not in known:
-                raise InputError(
-                    f"expected a {name} among {', '.join(known)}, got {shown(getattr(self, name))}: use one of them"
-                )
+            if not isinstance(chosen := getattr(self, name), str) or chosen not in known:
+                raise InputError(f"expected a {name} among {', '.join(known)}, got {shown(chosen)}: use one of them")
         if self.group is not None and self.backend != "chunk":
-            raise InputError(
-                f"expected the backend 'chunk' with a group, got {self.backend!r}: the others need the whole head"
-            )
+            got = f"got {self.backend!r}: the others need the whole head"
+            raise InputError(f"expected the backend 'chunk' with a group, {got}")
         for name, kind, fits, wanted, how in _NUMBERS:
             value: Any = getattr(self, name)
             if value is None and name in _OPTIONAL:
@@ -65,11 +56,9 @@ class CrossEntropyOptions:
                 raise InputError(f"expected {what} for {name}, got {str(value)[:40]!r}: give one below 2^63")
             if not fits(value):
                 raise InputError(f"expected {name} {wanted}, got {value}: {how}")
-        if self.num_items is None:
-            return
-        if self.reduction != "mean":
+        if self.num_items is not None and self.reduction != "mean":
             raise InputError(f"expected num_items with reduction 'mean', got {self.reduction!r}: drop it")
-        items = _number(self.num_items)
+        items = 0.0 if self.num_items is None else _number(self.num_items)
         if not 0 <= items < math.inf:
             raise InputError(f"expected num_items of at least 0, got {items:g}: it counts targets")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import distributed
@@ -13,27 +13,23 @@ from uncone.training.loss.options import CrossEntropyOptions
 
 Tensor = torch.Tensor
 Gates = tuple[Tensor, Tensor, Tensor]
-_PART = 32
-"""Rows whose absolute values are held beside the chunk."""
+_PART = 32  # rows whose absolute values are held beside the chunk
 
 
 @runtime_checkable
 class Gate(Protocol):
     """Any object whose `gates()` gives (rare, g1, g2), each (V,): bool, float32, float32; 1 off `rare`.
 
-    The gradient of target i pushes row v with the factor g1[v] where the target of i is no rare id, else
-    g2[v]; the row of the target itself gets all of its gradient (Yu et al. 2022, adaptive gradient gating).
+    The gradient of target i pushes row v with the factor g1[v] where the target of i is no rare id, else g2[v]; the row
+    of the target itself gets all of its gradient (Yu et al. 2022, adaptive gradient gating).
 
-    A gate may have a method `record(gated, total)` besides. It is called once with each loss whose head wants
-    a gradient, with two float64 scalars on the head's device: the sums over the targets that count of |(1 -
-    G) delta| and of |delta|, delta the gradient of a target's own loss by its logits before a cap (and before
-    reduction and upstream gradient). Their quotient is the share of the gradient that was held back. Ranks
-    that share a head are told the sums over all of them.
+    A gate may have a method `record(gated, total)` besides. It is called once with each loss whose head wants a
+    gradient, with two float64 scalars on the head's device: the sums over the targets that count, and over all ranks of
+    a head, of |(1 - G) delta| and of |delta|, delta the gradient of a target's own loss by its logits before a cap,
+    reduction and upstream gradient. Their quotient is the share of the gradient that was held back.
     """
 
-    def gates(self) -> Gates:
-        """The gates of this step."""
-        ...
+    def gates(self) -> Gates: ...
 
 
 @dataclass(frozen=True)
@@ -44,39 +40,31 @@ class Shard:
     start: int
     stop: int
     total: int
-    largest: int
-    """Rows of the rank that holds the most, for sizes that must be alike on every rank."""
+    largest: int  # rows of the rank that holds the most, for sizes that must be alike on every rank
 
     def place(self, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The rows of `labels` here, and whether they are here; elsewhere the row means nothing."""
         here = labels - self.start
         return here.clamp(0, self.stop - self.start - 1), (here >= 0) & (labels < self.stop)
 
-    def sum(self, x: Tensor) -> Tensor:
+    def sum(self, x: Tensor, op: Any = distributed.ReduceOp.SUM) -> Tensor:
         """The sum of x over the ranks, in its place; equal to the bit on all of them."""
         if self.group is not None:
-            distributed.all_reduce(x, group=self.group)
+            distributed.all_reduce(x, op=op, group=self.group)
         return x
 
     def highest(self, x: Tensor) -> Tensor:
-        """The same with the largest of the ranks."""
-        if self.group is not None:
-            distributed.all_reduce(x, op=distributed.ReduceOp.MAX, group=self.group)
-        return x
+        return self.sum(x, distributed.ReduceOp.MAX)
 
 
 def shard_of(weight: Tensor, group: ProcessGroup | None) -> Shard:
     """Where the rows of this rank's `weight` stand: slices follow each other in the order of their ranks."""
-    rows = weight.shape[0]
-    return Shard(None, 0, rows, rows, rows) if group is None else _exchange(weight, group)
-
-
-def _exchange(weight: Tensor, group: ProcessGroup) -> Shard:
+    if group is None:
+        return Shard(None, 0, len(weight), len(weight), len(weight))
     rank = distributed.get_rank(group)
     if rank < 0:
-        raise InputError(
-            "expected a process of the group that holds the head, got one outside: call the loss on its ranks only"
-        )
+        got = "got one outside: call the loss on its ranks only"
+        raise InputError(f"expected a process of the group that holds the head, {got}")
     counts = torch.zeros(distributed.get_world_size(group), dtype=torch.int64, device=weight.device)
     counts[rank] = weight.shape[0]
     distributed.all_reduce(counts, group=group)
@@ -92,18 +80,12 @@ class Problem:
     """The loss to be computed, beside the tensors that have gradients."""
 
     options: CrossEntropyOptions
-    labels: Tensor
-    """(N,)"""
-    valid: Tensor
-    """(N,): which targets count."""
-    gates: Gates | None
-    """The rare ids of the whole vocabulary, and the factors of the head's rows at hand."""
-    dtype: torch.dtype
-    """Of the products."""
-    shard: Shard
-    """Which rows of the head are at hand."""
-    record: Callable[[Tensor, Tensor], None] | None = None
-    """Takes the sums of the gradient that was held back and of all, as `Gate` says."""
+    labels: Tensor  # (N,)
+    valid: Tensor  # (N,): which targets count
+    gates: Gates | None  # the rare ids of the whole vocabulary, and the factors of the head's rows at hand
+    dtype: torch.dtype  # of the products
+    shard: Shard  # which rows of the head are at hand
+    record: Callable[[Tensor, Tensor], None] | None = None  # as `Gate` says
 
     def groups(self) -> tuple[Tensor, Tensor]:
         """Row numbers of the targets that are not rare, and of the rare ones; without a gate none is rare."""
@@ -122,44 +104,36 @@ class Problem:
 
 
 def valid_targets(labels: Tensor, options: CrossEntropyOptions) -> Tensor:
-    """Which labels (N,) are targets that count."""
     ignored = options.ignore_index
     return torch.ones_like(labels, dtype=torch.bool) if ignored is None else labels != ignored
 
 
 def check_range(labels: Tensor, valid: Tensor, vocabulary: int, ignored: int | None) -> None:
-    """Raise where a label that counts is no id of the head."""
     wrong = valid & ((labels < 0) | (labels >= vocabulary))
     if bool(wrong.any()):
         at = int(wrong.nonzero()[0])
         or_ignored = "" if ignored is None else f" or {ignored} (ignored)"
-        raise InputError(
-            f"expected labels from 0 to {vocabulary - 1}{or_ignored}, got {int(labels[at])} at position {at} "
-            f"({int(wrong.sum())} in all): does the tokenizer fit the model?"
-        )
+        got = f"got {int(labels[at])} at position {at} ({int(wrong.sum())} in all): does the tokenizer fit the model?"
+        raise InputError(f"expected labels from 0 to {vocabulary - 1}{or_ignored}, {got}")
 
 
 def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
     """The gates on `device`: the rare ids of the whole vocabulary, the factors of this rank's rows."""
     rare, g1, g2 = gates = gate.gates()
     if any(tensor.shape != (shard.total,) for tensor in gates):
-        raise InputError(
-            f"expected gates for the head's {shard.total} ids, got shapes {tuple(rare.shape)}, "
-            f"{tuple(g1.shape)} and {tuple(g2.shape)}: make the gate for this vocabulary"
-        )
+        got = f"got shapes {tuple(rare.shape)}, {tuple(g1.shape)} and {tuple(g2.shape)}"
+        how = "make the gate for this vocabulary"
+        raise InputError(f"expected gates for the head's {shard.total} ids, {got}: {how}")
     if rare.dtype != torch.bool:
         raise InputError(f"expected a bool tensor of rare ids, got {rare.dtype}: compare it with 0 first")
     for name, factors in (("g1", g1), ("g2", g2)):
         low, high = (float(edge) for edge in torch.aminmax(factors))
         if not 0 <= low <= high <= 1:
-            raise InputError(
-                f"expected {name} in [0, 1], got {low:g} to {high:g}: a factor above 1 amplifies the push, "
-                "one below 0 turns it"
-            )
+            how = "a factor above 1 amplifies the push, one below 0 turns it"
+            raise InputError(f"expected {name} in [0, 1], got {low:g} to {high:g}: {how}")
         if not bool((factors[~rare] == 1).all()):
-            raise InputError(
-                f"expected {name} to be 1 for every id that is not rare, got others: gates act on rare rows only"
-            )
+            got = "got others: gates act on rare rows only"
+            raise InputError(f"expected {name} to be 1 for every id that is not rare, {got}")
     here = slice(shard.start, shard.stop)
     return rare.to(device), g1[here].to(device), g2[here].to(device)
 
@@ -167,8 +141,7 @@ def checked_gates(gate: Gate, shard: Shard, device: torch.device) -> Gates:
 class GatedShare:
     """Sums over targets of |delta| and |(1 - G) delta|, delta the gradient by the logits before a cap.
 
-    G is the same for all common targets and for all rare ones, off the targets themselves; so one sum a
-    column is kept for each of the two.
+    Off the targets themselves G is the same for all common targets and for all rare ones: one sum a column for each.
     """
 
     def __init__(self, gates: Gates, shard: Shard, *, signed: bool) -> None:
@@ -192,9 +165,8 @@ class GatedShare:
 
     def sums(self) -> tuple[Tensor, Tensor]:
         """(held back, all), float64 scalars."""
-        held_back, total = self._shard.sum(
-            torch.stack([(self._held_back * self._columns).sum(), self._columns.sum() + self._of_targets])
-        )
+        both = [(self._held_back * self._columns).sum(), self._columns.sum() + self._of_targets]
+        held_back, total = self._shard.sum(torch.stack(both))
         return held_back, total
 
 
@@ -202,22 +174,18 @@ def refuse_again(*, given: bool) -> None:
     """Raise in a backward pass that wants second derivatives, or gradients that were `given` out already."""
     if torch.is_grad_enabled():
         raise RuntimeError(
-            "the gradients of this loss are numbers without a graph of their own: create_graph=True would "
-            "take them for constants; use torch.nn.functional.cross_entropy on the logits where second "
-            "derivatives are wanted"
+            "the gradients of this loss are numbers without a graph of their own: create_graph=True would take them for "
+            "constants; use torch.nn.functional.cross_entropy on the logits where second derivatives are wanted"
         )
     if given:
-        raise RuntimeError(
-            "the gradients of this loss were given out already: they are computed with the loss and kept "
-            "once; compute the loss again instead of retain_graph=True"
-        )
+        how = "they are computed with the loss and kept once; compute the loss again instead of retain_graph=True"
+        raise RuntimeError(f"the gradients of this loss were given out already: {how}")
 
 
 def refuse_nan(losses: Tensor, hidden: Tensor, weight: Tensor | None, bias: Tensor | None, shard: Shard) -> None:
     """Raise where NaN among the losses, one or (N,), came from the states (N, D), the head or the bias.
 
-    They are looked through only then. Finite numbers whose products overflow are left alone: scaled training
-    in float16 meets them, and skips the step.
+    Finite numbers whose products overflow are left alone: scaled training in float16 meets them, and skips the step.
     """
     wrong = torch.isnan(losses)
     if not bool(wrong.any()):
@@ -233,14 +201,12 @@ def refuse_nan(losses: Tensor, hidden: Tensor, weight: Tensor | None, bias: Tens
 
 
 def _not_finite(hidden: Tensor, weight: Tensor | None, bias: Tensor | None, start: int) -> str | None:
-    """Which tensor holds numbers that are not finite, and where first."""
     of_head = "look for the step that made it"
     for kind, test, in_bias in (("NaN", torch.isnan, torch.isnan), ("infinity", torch.isinf, torch.isposinf)):
         if len(bad := test(hidden).any(dim=1).nonzero()):
             return (
-                f"expected hidden states without {kind}, got {len(bad)} of {len(hidden)} with {kind}, first "
-                f"at position {int(bad[0])}: look for the layer that made it "
-                "(torch.autograd.set_detect_anomaly helps)"
+                f"expected hidden states without {kind}, got {len(bad)} of {len(hidden)} with {kind}, first at "
+                f"position {int(bad[0])}: look for the layer that made it (torch.autograd.set_detect_anomaly helps)"
             )
         if weight is not None and len(bad := test(weight).any(dim=1).nonzero()):
             return (

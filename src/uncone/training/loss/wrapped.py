@@ -10,7 +10,7 @@ is given back to row y_i. The gradients of the states and of the bias do not pas
 
 import inspect
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -44,7 +44,10 @@ def by_triton(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Prob
 def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
     """The loss of hidden (N, D), a scalar or with the reduction "none" (N,), by another package's kernel."""
     options, backend = problem.options, problem.options.backend
-    _refuse_options(options)
+    for name in _LACKS[backend]:
+        if (value := getattr(options, name)) != (default := getattr(CrossEntropyOptions, name)):
+            got = f"got {value}: use backend='chunk' or 'triton'"
+            raise InputError(f"expected {name}={default} with the backend {backend!r}, which has no such option, {got}")
     if backend != "wrap:torch":
         _refuse_float64(problem)
     kernel: Kernel = {"wrap:liger": _liger, "wrap:cce": _cce, "wrap:torch": _torch}[backend]
@@ -55,7 +58,6 @@ def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: 
 
 
 def _loss(kernel: Kernel, hidden: Tensor, weight: Tensor, bias: Tensor | None, problem: Problem) -> Tensor:
-    """The sum of two calls: one of the targets that are not rare, one of the rare ones."""
     options, labels, gates = problem.options, problem.labels, problem.gates
     each, (common, rare) = options.reduction == "none", problem.groups()
     inner = options if each else replace(options, reduction="sum", num_items=None)
@@ -134,10 +136,8 @@ def _scale_rows(w: Tensor, factors: Tensor) -> Tensor:
 def _torch(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
     function = getattr(torch.nn.functional, "linear_cross_entropy", None)
     if function is None:
-        raise InputError(
-            f"expected torch of at least 2.13 for the backend 'wrap:torch', got {torch.__version__}: update "
-            "it, or use backend='chunk'"
-        )
+        got = f"got {torch.__version__}: update it, or use backend='chunk'"
+        raise InputError(f"expected torch of at least 2.13 for the backend 'wrap:torch', {got}")
     of_chunk: dict[str, Any] = {} if options.chunk is None else {"batch_chunk_size": options.chunk}
     chunks = torch.nn.LinearCrossEntropyOptions(**of_chunk)
     # The sum of narrow losses would be in their dtype.
@@ -150,29 +150,14 @@ def _torch(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossE
 def _liger(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEntropyOptions) -> Tensor:
     stock = _package("liger_kernel.ops.fused_linear_cross_entropy", "liger")
     if "token_grad_output" not in inspect.signature(stock.fused_linear_cross_entropy_forward).parameters:
-        raise InputError(
-            "expected liger-kernel of at least 0.8.2 for the backend 'wrap:liger', got an older one, whose "
-            "gradients of single losses are wrong: pip install 'uncone[liger]'"
-        )
+        got = "got an older one, whose gradients of single losses are wrong: pip install 'uncone[liger]'"
+        raise InputError(f"expected liger-kernel of at least 0.8.2 for the backend 'wrap:liger', {got}")
     _refuse_cpu(stock.liger_cross_entropy_kernel, h.device, "wrap:liger")
     head_trains = w.requires_grad or (bias is not None and bias.requires_grad)
     if head_trains and not h.requires_grad and torch.is_grad_enabled():
         h = h.detach().requires_grad_()  # Liger computes no gradient at all where the states want none
-    outputs = stock.LigerFusedLinearCrossEntropyFunction.apply(
-        h,
-        w,
-        y,
-        bias,
-        None,
-        -100,
-        options.z_loss,
-        options.label_smoothing,
-        options.reduction,
-        options.softcap,
-        False,
-        torch.float32,
-    )
-    loss: Tensor = outputs[0]
+    settings = (options.z_loss, options.label_smoothing, options.reduction, options.softcap, False, torch.float32)
+    loss: Tensor = stock.LigerFusedLinearCrossEntropyFunction.apply(h, w, y, bias, None, -100, *settings)[0]
     return loss
 
 
@@ -182,9 +167,8 @@ def _cce(h: Tensor, w: Tensor, y: Tensor, bias: Tensor | None, options: CrossEnt
     if bias is not None:
         if "bias" not in inspect.signature(stock).parameters:
             raise InputError(
-                "expected no bias with the backend 'wrap:cce' and this version of cut-cross-entropy, "
-                "got one: "
-                "take its newer version from its repository, or use backend='chunk'"
+                "expected no bias with the backend 'wrap:cce' and this version of cut-cross-entropy, got one: take its "
+                "newer version from its repository, or use backend='chunk'"
             )
         more["bias"] = bias
     loss: Tensor = stock(h, w, y, softcap=options.softcap, reduction=options.reduction, **more)
@@ -200,10 +184,8 @@ def without_filter(stock: Callable[..., Tensor], device: torch.device) -> dict[s
         return {"impl": "cce_exact"}
     if "filter_eps" in known:
         return {"impl": "cce", "filter_eps": None}
-    raise InputError(
-        "expected a cut-cross-entropy whose gradient filter (filter_eps) can be turned off, got a version "
-        "without that argument: install 25.1.1 or newer, or use backend='chunk'"
-    )
+    got = "got a version without that argument: install 25.1.1 or newer, or use backend='chunk'"
+    raise InputError(f"expected a cut-cross-entropy whose gradient filter (filter_eps) can be turned off, {got}")
 
 
 def _package(module: str, extra: str) -> Any:
@@ -211,9 +193,8 @@ def _package(module: str, extra: str) -> Any:
         return import_module(module)
     except ModuleNotFoundError as error:
         missing, backend = ((error.name or module).partition(".")[0], extra if extra == "triton" else f"wrap:{extra}")
-        raise InputError(
-            f"expected the package {missing} for the backend {backend!r}, got none: pip install 'uncone[{extra}]'"
-        ) from error
+        got = f"got none: pip install 'uncone[{extra}]'"
+        raise InputError(f"expected the package {missing} for the backend {backend!r}, {got}") from error
 
 
 def _refuse_cpu(kernel: object, device: torch.device, backend: str) -> None:
@@ -222,26 +203,12 @@ def _refuse_cpu(kernel: object, device: torch.device, backend: str) -> None:
 
     if device.type == "cpu" and isinstance(kernel, triton.JITFunction):
         raise InputError(
-            f"expected tensors on a GPU with the backend {backend!r}, got cpu: move them there, or use "
-            "backend='chunk' (for tests, TRITON_INTERPRET=1, set before triton is imported, runs its kernels "
-            "on the CPU, slowly)"
+            f"expected tensors on a GPU with the backend {backend!r}, got cpu: move them there, or use backend='chunk' "
+            "(for tests, TRITON_INTERPRET=1, set before triton is imported, runs its kernels on the CPU, slowly)"
         )
 
 
 def _refuse_float64(problem: Problem) -> None:
     if problem.dtype == torch.float64:
-        raise InputError(
-            f"expected float32, bfloat16 or float16 with the backend {problem.options.backend!r}, "
-            f"got {problem.dtype}: "
-            "it computes in float32; use backend='chunk'"
-        )
-
-
-def _refuse_options(options: CrossEntropyOptions) -> None:
-    defaults = {field.name: field.default for field in fields(CrossEntropyOptions)}
-    for name in _LACKS[options.backend]:
-        if getattr(options, name) != defaults[name]:
-            raise InputError(
-                f"expected {name}={defaults[name]} with the backend {options.backend!r}, which has no such "
-                f"option, got {getattr(options, name)}: use backend='chunk' or 'triton'"
-            )
+        got = f"got {problem.dtype}: it computes in float32; use backend='chunk'"
+        raise InputError(f"expected float32, bfloat16 or float16 with the backend {problem.options.backend!r}, {got}")
