@@ -158,5 +158,4 @@ OBJECTS = {
 }
 """Every other public object, and its file."""
 
-ROOMS = ("measure", "model", "report", "rows", "transforms")
-"""Folders whose own names are public too."""
+ROOMS = ("measure", "model", "report", "rows", "transforms")  # folders whose own names are public too

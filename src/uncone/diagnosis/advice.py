@@ -98,10 +98,8 @@ class Advice:
     matrix: str | None = None
     """As a shell takes it; None for rows in memory, and empty for a path that cannot be pasted."""
     model: str | None = None
-    finds_untrained: bool = False
-    """`repair_tokens` finds untrained tokens by this matrix."""
-    has_tokens: bool = False
-    """Rows have token strings, of which new rows can be made."""
+    finds_untrained: bool = False  # `repair_tokens` finds untrained tokens by this matrix
+    has_tokens: bool = False  # rows have token strings, of which new rows can be made
     has_unit_rows: bool = False
 
     @property

@@ -16,33 +16,21 @@ from uncone.records.parts import Finding, Groups, Level, Measurement, OddRows
 from uncone.records.text import counted, listing, percent, plural, shortened
 from uncone.records.tokens import UnderTrained
 
-DRIFT = 0.1
-"""Cosines of 100 to 1,000 features scatter by 0.03 to 0.1: beyond, the common part outweighs that."""
-SEVERE_DRIFT = 0.5
-"""Half of every cosine is the same for all pairs: unrelated rows pass for related ones."""
-FEWEST_ROWS = 30
-"""With fewer rows the numbers are given, but sampling decides them, and nothing is concluded."""
-ROGUE_SHARE = 0.2
-"""One dimension with a fifth of the mean cosine (or of the variance) decides similarities by itself."""
-EVEN_TIMES = 5.0
-"""With few dimensions an even share is large already: a rogue one has at least five times as much."""
-ROGUE_COSINE = 0.05
-"""Below this mean cosine there is hardly anything that a rogue dimension could carry."""
-LOW_RANK = 0.5
-"""Half of the effective rank an isotropic cloud has: as much would be stored in half of the dimensions."""
-VERY_LOW_RANK = 0.2
-"""A fifth of it."""
+DRIFT = 0.1  # cosines of 100 to 1,000 features scatter by 0.03 to 0.1: beyond, the common part outweighs that
+SEVERE_DRIFT = 0.5  # half of every cosine is the same for all pairs: unrelated rows pass for related ones
+FEWEST_ROWS = 30  # with fewer rows the numbers are given, but sampling decides them, and nothing is concluded
+ROGUE_SHARE = 0.2  # one dimension with a fifth of the mean cosine (or of the variance) decides similarities by itself
+EVEN_TIMES = 5.0  # with few dimensions an even share is large already: a rogue one has at least five times as much
+ROGUE_COSINE = 0.05  # below this mean cosine there is hardly anything that a rogue dimension could carry
+LOW_RANK = 0.5  # half of the effective rank an isotropic cloud has: as much would be stored in half of the dimensions
+VERY_LOW_RANK = 0.2  # a fifth of it
 MANY = 0.01
 """Land & Bartolo 2024 confirm 0.1 to 1% of most vocabularies as under-trained: beyond, it is no longer usual.
 Equal rows have the same bar."""
-PADDING_ROWS = 1
-"""A table may have one zero row: that of padding, which no gradient reaches."""
-NORM_COUPLING = 0.5
-"""Where ids are sorted by frequency, length tells at this rank correlation how often a token occurs."""
-LESS_EVEN = 0.9
-"""Of the isotropic value: clouds of noise scatter by less than a tenth."""
-UNTRAINED_SIGMAS = 6.0
-"""Random tables lie within three of their spectrum's scatter; MiniLM's table is 1,800 away."""
+PADDING_ROWS = 1  # a table may have one zero row: that of padding, which no gradient reaches
+NORM_COUPLING = 0.5  # where ids are sorted by frequency, length tells at this rank correlation how often a token occurs
+LESS_EVEN = 0.9  # of the isotropic value: clouds of noise scatter by less than a tenth
+UNTRAINED_SIGMAS = 6.0  # random tables lie within three of their spectrum's scatter; MiniLM's table is 1,800 away
 LOGIT_RANK = "logit_effective_rank"
 TOO_LITTLE = "Too little to judge: too few rows, or rows so equal that measures are undefined."
 _OF_A_CLOUD = {"common_direction_drift", "rogue_dimensions", "dominant_direction", "low_effective_rank"}

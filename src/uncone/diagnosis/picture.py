@@ -16,8 +16,7 @@ from uncone.records.token_text import token_texts
 from uncone.rows import Array, Rows, as_array
 from uncone.threads import on_one_thread, share_rows
 
-MOST_POINTS = 32768
-"""More points add nothing that an eye could see, and a megabyte to the file for every 40,000."""
+MOST_POINTS = 32768  # more points add nothing that an eye could see, and a megabyte to the file for every 40,000
 _AXES = 3
 _LEVELS = 32767
 _NORM_LEVELS = 65535

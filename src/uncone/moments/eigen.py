@@ -17,13 +17,11 @@ from uncone.threads import interruptible, on_one_thread, share
 _EXTRA = 11  # directions beside those asked for
 _RESIDUAL = 1e-9
 _SHARE = 4  # of the columns, beyond which a whole decomposition is as cheap
-_WHOLE = 512
-"""Columns, up to which NumPy's function is as fast."""
+_WHOLE = 512  # columns, up to which NumPy's function is as fast
 _ROUTINES = ("dsytrd", "dstedc", "dormtr")
 _WORK, _PANELS = 64, 4
 """Columns that LAPACK works on at once, and panels of vectors that are turned back side by side."""
-_TILE = 256
-"""Roots searched for at once: enough that a step is arithmetic and not calls."""
+_TILE = 256  # roots searched for at once: enough that a step is arithmetic and not calls
 _TURNS = 100
 _EPS = float(np.finfo(np.float64).eps)
 

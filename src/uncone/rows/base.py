@@ -14,8 +14,7 @@ from uncone.errors import InputError
 from uncone.memory import Buffer
 from uncone.rows.floats import DTYPES, FLOATING, Array, as_array, is_tensor, of_tensor, widen
 
-GRID = 8192
-"""Rows in one unit of work: block k holds the rows [k * GRID, (k + 1) * GRID), on any engine."""
+GRID = 8192  # rows in one unit of work: block k holds the rows [k * GRID, (k + 1) * GRID), on any engine
 _PART_BYTES = 16 * 2**20
 _NAMED = 5
 _LOAD = {".npy": "numpy.load", ".npz": "numpy.load", ".pt": "torch.load", ".safetensors": "safetensors.torch.load_file"}
@@ -28,11 +27,9 @@ class Rows:
     """
 
     shape: tuple[int, int]  # (N, D)
-    dtype: str
-    """The dtype as stored: of `DTYPES`, or a quantised type of GGUF such as "Q4_K"."""
+    dtype: str  # the dtype as stored: of `DTYPES`, or a quantised type of GGUF such as "Q4_K"
     name: str  # where the rows come from
-    left_out: tuple[int, ...] = ()
-    """Row numbers of the source that were left out, not being finite."""
+    left_out: tuple[int, ...] = ()  # row numbers of the source that were left out, not being finite
 
     load_labels: Callable[[], Sequence[str | None] | None] | None = None
     """How to get `labels`, asked once, when they are first wanted."""
@@ -291,8 +288,7 @@ class Target:
     part: str
     shape: tuple[int, int]
     dtype: str
-    notes: tuple[str, ...] = ()
-    """What the user is told: rounding, and what is left out."""
+    notes: tuple[str, ...] = ()  # what the user is told: rounding, and what is left out
 
     @property
     def stored(self) -> np.dtype[Any]:

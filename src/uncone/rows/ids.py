@@ -8,8 +8,7 @@ from uncone.regular import table_lines
 from uncone.roles import Path_
 from uncone.rows.base import Rows
 
-Ids = Path_ | Sequence[object]
-"""A file of ids, one a line, or the ids themselves."""
+Ids = Path_ | Sequence[object]  # a file of ids, one a line, or the ids themselves
 
 
 def places_of(rows: Rows, ids: Ids | None) -> dict[str, int]:

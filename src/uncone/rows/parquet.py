@@ -123,8 +123,7 @@ class ParquetRows(StreamedRows):
         return columns.pop() if len(columns) == 1 else None
 
 
-_Kind = tuple[str, int | None]
-"""Lists: Arrow's name of the type of their values, and their length where it is fixed."""
+_Kind = tuple[str, int | None]  # lists: Arrow's name of the type of their values, and their length where it is fixed
 
 
 def _told(kind: _Kind) -> str:

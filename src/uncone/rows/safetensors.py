@@ -24,8 +24,7 @@ from uncone.sealed import checksum
 _LONGEST_HEADER = 100_000_000  # the format's own limit
 FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _WHOLE = {"int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL"}
-CODES = {name: code for code, name in FLOATS.items()} | _WHOLE
-"""What safetensors calls the dtypes."""
+CODES = {name: code for code, name in FLOATS.items()} | _WHOLE  # what safetensors calls the dtypes
 _DTYPES = {code: np.dtype(name) for name, code in CODES.items() if name != "bfloat16"}
 _METADATA, _SUM = "__metadata__", "sha256"
 PIECE_BYTES = 2**22

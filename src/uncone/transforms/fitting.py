@@ -40,11 +40,9 @@ class Transformation(Estimator):
         warnings_: what the numbers it was fitted on leave in doubt, in sentences.
     """
 
-    affine: ClassVar[bool] = True
-    """Whether it can be written into a model or an index."""
+    affine: ClassVar[bool] = True  # whether it can be written into a model or an index
     second: ClassVar[bool] = True
-    unit_first: ClassVar[bool] = False
-    """Which sums `_solve` reads."""
+    unit_first: ClassVar[bool] = False  # which sums `_solve` reads
     tensors: ClassVar[Mapping[str, str]] = {}
     """The fitted arrays, float64, by name, a letter for each axis: equal letters are equal lengths, D the rows'."""
     fitted_: Fitted

@@ -11,8 +11,7 @@ from uncone.threads import on_one_thread
 Array = npt.NDArray[np.float32]
 _MOST_ROWS, _MOST_BYTES = 16_384, 2**26
 _FEWEST = 10
-_COMMON = 0.5
-"""Up to this mean cosine raw queries and centred documents lose under 0.01 nDCG@10 (MiniLM on SciFact)."""
+_COMMON = 0.5  # up to this mean cosine raw queries and centred documents lose under 0.01 nDCG@10 (MiniLM on SciFact)
 _NEAR, _FEW = 0.75, 0.001
 """Rows so far along the other side's mean row share its direction. Queries about one topic lie together too, but then
 more than one in a thousand documents lie there."""

@@ -26,8 +26,7 @@ class PairedRows:
     rows: Rows
     at: Ints
     option: str
-    is_numbered: bool
-    """Whether the number of a row is its id: neither the source nor the user names others."""
+    is_numbered: bool  # whether the number of a row is its id: neither the source nor the user names others
 
     def numbers(self) -> Ints:
         """The number of each row in its source, some of whose rows may be left out."""

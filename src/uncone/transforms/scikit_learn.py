@@ -116,8 +116,7 @@ class Estimator:
     affine_: Any
     fitted_: Fitted
     feature_names_in_: Names
-    _sklearn_output_config: Mapping[str, str]
-    """Set by `set_output`; scikit-learn's `clone` copies it by this name."""
+    _sklearn_output_config: Mapping[str, str]  # set by `set_output`; scikit-learn's `clone` copies it by this name
 
     def options(self) -> dict[str, Any]:
         """The constructor's options, by name, as they were given."""

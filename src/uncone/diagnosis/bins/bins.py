@@ -11,12 +11,9 @@ from uncone.records.text import counted, listing, plural
 
 NOISE_SIGMAS = 4.0
 """A reading counts beyond its threshold by so many standard errors of an isotropic cloud of the same size."""
-TAIL_EXCESS = 0.2
-"""Rows this much closer to the reserved rows than to each other share the reserved rows' direction."""
-TAIL_SHARE = 0.2
-"""A fifth of all rows in the degenerate tail is no longer a tail; nor are a fifth of all rows odd ones."""
-COLLAPSED = 0.5
-"""Reserved rows, or a bin of ids, with this mean cosine among themselves are near-copies of one vector."""
+TAIL_EXCESS = 0.2  # rows this much closer to the reserved rows than to each other share the reserved rows' direction
+TAIL_SHARE = 0.2  # a fifth of all rows in the degenerate tail is no longer a tail; nor are a fifth of all rows odd ones
+COLLAPSED = 0.5  # reserved rows, or a bin of ids, with this mean cosine among themselves are near-copies of one vector
 Values = Mapping[str, Measurement]
 _SHOWN = 4
 

@@ -17,11 +17,9 @@ from uncone.records.tokens import Estimate
 from uncone.rows import Array, Rows, SelectedRows
 from uncone.statistics.ranks import centred_ranks
 
-FEWEST_ROWS = 10
-"""A bin of fewer rows is joined to its neighbour: means of so few say little."""
+FEWEST_ROWS = 10  # a bin of fewer rows is joined to its neighbour: means of so few say little
 CONFIDENCE = 0.95
-LITTLE = 0.1
-"""Of a rank correlation: below, frequency explains a hundredth of the ranks, which no reader would see."""
+LITTLE = 0.1  # of a rank correlation: below, frequency explains a hundredth of the ranks, which no reader would see
 _PER_DECADE = 2
 _LISTED = 20
 _ALONG, _NEAR = "distance along the common direction", "cosine to reserved rows"
@@ -31,8 +29,7 @@ _WAYS = {
     _NEAR: ("less near to reserved rows", "nearer to reserved rows"),
 }
 """In words, where the rarer tokens have a lower or a higher reading."""
-_NEAR_ZERO = 1e-5
-"""Of the mean norm: a mean row so short is rounding, as of rows whose mean was subtracted."""
+_NEAR_ZERO = 1e-5  # of the mean norm: a mean row so short is rounding, as of rows whose mean was subtracted
 
 
 def spearman(x: Array, y: Array, *, confidence: float = CONFIDENCE) -> Estimate:

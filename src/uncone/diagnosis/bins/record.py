@@ -19,8 +19,7 @@ _READINGS: tuple[tuple[str, str, str, Limits], ...] = (
     ("partition_isotropy", "I(W)", "I(W)", _SHARES),
 )
 """Of each reading of a bin: the field, the column, the chart's title, and the range."""
-_NEVER = 0.3
-"""Where an axis of logarithms shows tokens that were never seen."""
+_NEVER = 0.3  # where an axis of logarithms shows tokens that were never seen
 _FIRST = "The first point: tokens that were never seen."
 _DRAWN = "Beside I(W): that of as many rows drawn from all, as fewer rows have a lower one."
 

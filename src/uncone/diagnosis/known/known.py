@@ -22,8 +22,7 @@ ONE_SIGN = "partition_isotropy_one_sign"  # `Placed.about` says it
 """I(W) as published."""
 EFFECTIVE_RANK_SHARE = "effective_rank_share"
 """`effective_rank` divided by min(N, D), so that matrices of different widths compare."""
-LARGEST_OVER_MEAN = "largest_row_over_mean"
-"""The length of the longest row divided by the mean length."""
+LARGEST_OVER_MEAN = "largest_row_over_mean"  # the length of the longest row divided by the mean length
 _WHOM: dict[Kind, str] = {"table without a head": "tied table or table without a head", "collection": "row collection"}
 _CENTER_THEMSELVES = {"isoscore", EFFECTIVE_RANK_SHARE}
 _PLACED = ("mean_cosine", "mean_shift", "partition_isotropy", "isoscore", "effective_rank")

@@ -25,8 +25,7 @@ from uncone.tokens.record import TokenFrequencies
 from uncone.tokens.token_frequencies import token_frequencies
 
 MOST_TOKENS = 100_000
-_CHARACTERS = 16
-"""Of a token, at most as a rule: so much of a text is kept from counting to the run of the model."""
+_CHARACTERS = 16  # of a token, at most as a rule: so much of a text is kept from counting to the run of the model
 NEEDS = "hidden states and gradients need torch and transformers (pip install 'uncone[hf]')"
 
 

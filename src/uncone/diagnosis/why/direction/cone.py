@@ -16,12 +16,9 @@ from uncone.diagnosis.why.reach.hull import Hull, holds_zero, scaled
 from uncone.errors import InputError
 from uncone.rows import Array
 
-EPSILON = 1e-4
-"""Of the mean norm: a margin that is below it, and could not be proven to be above 0, counts as none."""
-_NOTHING = 1e-13
-"""Of the largest norm: a nearest point that is no farther from 0 is 0."""
-CLOSE = 0.01
-"""The margin that is found is at least 1 - CLOSE of the largest one."""
+EPSILON = 1e-4  # of the mean norm: a margin that is below it, and could not be proven to be above 0, counts as none
+_NOTHING = 1e-13  # of the largest norm: a nearest point that is no farther from 0 is 0
+CLOSE = 0.01  # the margin that is found is at least 1 - CLOSE of the largest one
 MOST_STEPS = 20_000
 _ROUNDING = float(np.finfo(np.float32).eps)
 

@@ -27,10 +27,8 @@ from uncone.threads import on_one_thread
 MOST_SEARCHED = 20_000
 OUTLIER = 3.0
 """Times the median norm: a state that is longer counts as an outlier, as attention sinks and first positions are."""
-THIN = 0.01
-"""Of the mean norm: a margin below it is called thin."""
-LIKELY = 0.01
-"""A chance above it makes a direction nothing to be told of."""
+THIN = 0.01  # of the mean norm: a margin below it is called thin
+LIKELY = 0.01  # a chance above it makes a direction nothing to be told of
 _LARGEST = 1e150  # whose square is a float
 _FEWEST, _BLOCKS, _ROUNDS, _PER_DIMENSION = 20, 20, 8, 8
 _SMALL = 4_000_000

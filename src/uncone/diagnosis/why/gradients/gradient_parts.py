@@ -12,11 +12,9 @@ from uncone.model.last_states import States
 from uncone.roles import Progress
 
 Tensor = torch.Tensor
-_BUFFER_BYTES = 144 * 2**20
-"""For the logits of one chunk."""
+_BUFFER_BYTES = 144 * 2**20  # for the logits of one chunk
 _FEWEST, _STEP, _SMALL, _ROWS = 160, 32, 64, 512
-_LEAST = 1e-30
-"""A smaller probability has lost digits in float32."""
+_LEAST = 1e-30  # a smaller probability has lost digits in float32
 _LARGEST, _MOST_RAISED = 55, 126
 """In float32 gradients are multiplied by a power of two, so that the largest is near 2^55: its square has room for sums
 over rows, and that of a number 1e38 times smaller is not 0. A higher power would take Adam's epsilon out of range."""
@@ -36,14 +34,10 @@ class GradientParts:
     frequent: Tensor
     rare: Tensor
     squares: Tensor
-    masses: Tensor
-    """(N, K) float64: the probability that each state gives to the rows of each bin."""
-    own: Tensor
-    """(N,) float64: the probability that each state gives to its own target."""
-    losses: Tensor
-    """(N,) float64: the cross-entropy of each target."""
-    unit: float = 1.0
-    """A power of two; 1 where states are float64."""
+    masses: Tensor  # (N, K) float64: the probability that each state gives to the rows of each bin
+    own: Tensor  # (N,) float64: the probability that each state gives to its own target
+    losses: Tensor  # (N,) float64: the cross-entropy of each target
+    unit: float = 1.0  # a power of two; 1 where states are float64
 
     def whole(self) -> Tensor:
         """(V, D): the gradient."""

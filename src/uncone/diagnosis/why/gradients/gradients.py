@@ -21,15 +21,11 @@ from uncone.roles import Progress
 from uncone.rows import Array
 
 Tensor = torch.Tensor
-NEVER = "never"
-"""The name of the rows whose token has no count."""
+NEVER = "never"  # the name of the rows whose token has no count
 MICRO_BATCHES = 8
-EPS = 1e-8
-"""Of Adam, added to the root of the second moment."""
-ZERO = 1e-5
-"""A sum over rows below this share of the norms of all parts is rounding: float32 products leave about 1e-7."""
-ONE_DIRECTION = 0.5
-"""Gradients with this mean cosine or more between rows go in one direction."""
+EPS = 1e-8  # of Adam, added to the root of the second moment
+ZERO = 1e-5  # a sum over rows below this share of the norms of all parts is rounding: float32 products leave about 1e-7
+ONE_DIRECTION = 0.5  # gradients with this mean cosine or more between rows go in one direction
 _REACH = 1.96
 _DECADES = 12
 _SUMS = (

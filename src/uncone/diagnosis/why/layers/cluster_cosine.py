@@ -17,8 +17,7 @@ _FEWEST = 2 * MOST_CLUSTERS
 _COMPONENTS = 64
 """First principal components of the states that k-means reads: its groups are as tight as with all, in a third of the
 time (on SmolLM2 within 0.5% of the sum of squares)."""
-_TRIES = 5
-"""Draws of k-means++ for each centre, of which the best is taken."""
+_TRIES = 5  # draws of k-means++ for each centre, of which the best is taken
 
 
 @dataclass(frozen=True)
@@ -26,12 +25,9 @@ class ClusterCosine:
     """Mean cosines within clusters whose mean was subtracted; None where no two such states are in one cluster."""
 
     clusters: int
-    silhouette: float
-    """The largest of 2 to 15 clusters."""
-    inter: float | None
-    """Between different tokens, averaged over clusters by their states."""
-    intra: float | None
-    """Between states of one token, averaged over tokens and clusters."""
+    silhouette: float  # the largest of 2 to 15 clusters
+    inter: float | None  # between different tokens, averaged over clusters by their states
+    intra: float | None  # between states of one token, averaged over tokens and clusters
 
 
 def cluster_cosine(x: Array, ids: Array, *, seed: int = 0) -> tuple[ClusterCosine | None, str]:

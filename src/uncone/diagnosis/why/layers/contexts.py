@@ -8,10 +8,8 @@ import numpy as np
 from uncone.moments import inverse, row_norms
 from uncone.rows import Array
 
-FEWEST_CONTEXTS = 5
-"""Segments that a token stands in, for its self-similarity (Ethayarajh 2019, section 3.1)."""
-MOST_OCCURRENCES = 64
-"""Of a token, for its maximum explainable variance: that depends on their number."""
+FEWEST_CONTEXTS = 5  # segments that a token stands in, for its self-similarity (Ethayarajh 2019, section 3.1)
+MOST_OCCURRENCES = 64  # of a token, for its maximum explainable variance: that depends on their number
 
 
 @dataclass(frozen=True)

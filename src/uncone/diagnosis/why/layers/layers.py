@@ -27,8 +27,7 @@ from uncone.roles import Path_, Progress
 from uncone.rows import Array
 from uncone.threads import on_one_thread
 
-EDGES = tuple(round(-1 + 0.05 * i, 2) for i in range(41))
-"""Of the bins of cosine."""
+EDGES = tuple(round(-1 + 0.05 * i, 2) for i in range(41))  # of the bins of cosine
 _NEIGHBOURS, _CLUSTERED, _PAIRED = 2048, 2000, 1024
 """States of the sample that TwoNN, the clusters and the histogram of cosines are of."""
 

@@ -14,8 +14,7 @@ from uncone.records.parts import Level, Measurement
 from uncone.records.text import count, number, percent
 from uncone.rows import Array
 
-MOST_VALUES = 1000
-"""Singular values that are kept."""
+MOST_VALUES = 1000  # singular values that are kept
 
 
 def spectrum_of_logits(states: LayerStates) -> LogitSpectrum | str:

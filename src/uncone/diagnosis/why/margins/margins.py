@@ -13,13 +13,11 @@ from uncone.records.text import number, percent
 from uncone.roles import Progress
 
 Tensor = torch.Tensor
-NO_CHANGE = 1e-3
-"""Of the mean absolute margin: a smaller change of every margin is rounding of float32 logits."""
+NO_CHANGE = 1e-3  # of the mean absolute margin: a smaller change of every margin is rounding of float32 logits
 _ROUNDING = 0.05
 TARGETS = 1024
 _AT_ONCE = 512
-REMOVED = (1, 3, 10)
-"""How many first directions of the centred rows are taken out."""
+REMOVED = (1, 3, 10)  # how many first directions of the centred rows are taken out
 
 
 def margin_claim(states: States, *, most: int = TARGETS, progress: Progress | None = None) -> MarginClaim:

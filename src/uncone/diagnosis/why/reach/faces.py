@@ -22,15 +22,11 @@ from uncone.diagnosis.why.reach.hull import Hull, holds_zero, scaled, times_powe
 from uncone.errors import InputError
 from uncone.rows import Array
 
-EPSILON = 1e-6
-"""Of the logits' standard deviation: a row that no state puts farther above all others counts as hidden."""
-_FLOOR = 1e-12
-"""Of the largest eigenvalue: directions in which rows vary less are not stretched farther."""
+EPSILON = 1e-6  # of the logits' standard deviation: a row that no state puts farther above all others counts as hidden
+_FLOOR = 1e-12  # of the largest eigenvalue: directions in which rows vary less are not stretched farther
 _NOTHING = 1e-12
-FAR = 1000
-"""In medians of all lengths (of rows) or spreads (of biases): what is farther out has digits of its own."""
-_UP = -1
-"""The place of the demand that the number before the bias is positive."""
+FAR = 1000  # in medians of all lengths (of rows) or spreads (of biases): what is farther out has digits of its own
+_UP = -1  # the place of the demand that the number before the bias is positive
 _AT_ONCE, _A_STEP = 2**24, 3e6
 _MOST_TOGETHER = 512
 _FLOAT32, _LEAST = 1e30, 1e-35

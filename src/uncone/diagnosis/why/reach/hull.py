@@ -7,12 +7,9 @@ import numpy as np
 from uncone.rows import Array
 
 _INSIDE, _DROPPED = 1e-12, 1e-14
-_RESIDUAL = 1e-12
-"""Of a solution, relative: what a solver leaves has about this size too."""
-_LOST = 1e-9
-"""Of the square of a point: one that is nearer to the span of the others takes the inverse's digits."""
-_USUAL = 20
-"""Numbers whose largest is within 2 to this power of 1 have squares in range."""
+_RESIDUAL = 1e-12  # of a solution, relative: what a solver leaves has about this size too
+_LOST = 1e-9  # of the square of a point: one that is nearer to the span of the others takes the inverse's digits
+_USUAL = 20  # numbers whose largest is within 2 to this power of 1 have squares in range
 
 
 def scaled(numbers: Array) -> tuple[Array, int, bool]:

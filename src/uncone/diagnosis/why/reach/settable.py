@@ -22,8 +22,7 @@ from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.rows.samples import as_numbers
 
-MOST_WORK = 2e12
-"""Multiplications: some two minutes on two cores."""
+MOST_WORK = 2e12  # multiplications: some two minutes on two cores
 Kind = Literal["random", "top"]
 _DEFINITION = (
     "A set is settable if a direction has its rows level and above all others, and the rows are affinely independent: "

@@ -22,8 +22,7 @@ from uncone.roles import Progress
 from uncone.rows import Array
 from uncone.rows.samples import as_numbers
 
-MOST_WORK = 5e12
-"""Multiplications: some five minutes on two cores."""
+MOST_WORK = 5e12  # multiplications: some five minutes on two cores
 _NAMED = 3
 _CHUNK = 2**24
 
