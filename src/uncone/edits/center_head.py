@@ -16,12 +16,11 @@ def center_head(
 ) -> HeadEdit:
     """Write a copy of a language model whose head's rows have mean zero, proven to change no probability.
 
-    The mean row, in float64, is subtracted from every row, padded ones included, as they all enter the
-    softmax. The result is rounded once to the stored dtype, and the bias stays. Then both models run on the
-    same text and random ids. The proof holds on two conditions. The edited model's log-probabilities lie as
-    near to exact ones as the original's do: within one and a half times its largest error and the rounding of
-    its largest logit. And the same token comes first at every position, but for ties within rounding, which
-    are counted.
+    The mean row, in float64, is subtracted from every row, padded ones included, as they all enter the softmax. The
+    result is rounded once to the stored dtype, and the bias stays. Then both models run on the same text and random
+    ids. The proof holds on two conditions. The edited model's log-probabilities lie as near to exact ones as the
+    original's do: within one and a half times its largest error and the rounding of its largest logit. And the same
+    token comes first at every position, but for ties within rounding, which are counted.
 
     Args:
         model: a directory of transformers with a linear head, or the name of a cached one.

@@ -30,9 +30,8 @@ _EPS = float(np.finfo(np.float64).eps)
 def leading_pairs(matrix: Array, k: int) -> tuple[Array, Array]:
     """The k largest eigenvalues and unit eigenvectors (D, k) of a positive semi-definite `matrix` (D, D).
 
-    Block Lanczos with full orthogonalisation, to residuals |A v - l v| of at most 1e-9 of the largest
-    eigenvalue. A whole decomposition, which takes the memory of the matrix, where it is small or the
-    iteration takes long.
+    Block Lanczos with full orthogonalisation, to residuals |A v - l v| of at most 1e-9 of the largest eigenvalue. A
+    whole decomposition, which takes the memory of the matrix, where it is small or the iteration takes long.
     """
     d = len(matrix)
     width = -(-(k + _EXTRA) // 16) * 16
@@ -269,10 +268,9 @@ def _deflated(d: Array, z: Array) -> tuple[Array, Array, list[int], Array, Array
 def _roots(poles: Array, weights: Array, first: int, stop: int) -> tuple[Array, Array]:
     """Roots first to stop, root k between poles k and k + 1: each one's nearer pole, and distance from it.
 
-    A step solves c + s / (left - l) + S / (right - l) = 0 for the two poles beside a root, with the nearer
-    pole's own weight and the rest of f and f' in c and in the other weight (the fixed weight method, Li
-    1994); beyond the last pole there is one pole to fit. A step that leaves the bracket is replaced by
-    bisection.
+    A step solves c + s / (left - l) + S / (right - l) = 0 for the two poles beside a root, with the nearer pole's own
+    weight and the rest of f and f' in c and in the other weight (the fixed weight method, Li 1994); beyond the last
+    pole there is one pole to fit. A step that leaves the bracket is replaced by bisection.
     """
     last = stop == len(poles)
     k = np.arange(first, stop)
