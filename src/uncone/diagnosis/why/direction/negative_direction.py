@@ -310,27 +310,10 @@ def _of_norm_alone(norm: tuple[Array, Array], epsilon: float) -> NegativeDirecti
     size = float(np.sqrt(np.square(gain).sum() + np.square(bias).sum()))
     exists, share = True if margin else None, margin / (size or 1.0)
     own = NormDirection(margin, share, float(np.abs(gain).min())) if margin else None
+    told = "From gain and bias alone: <1 / gain, h> is sum(bias / gain) for every output h of a LayerNorm."
+    kept, at_least = (_kept(direction), share) if margin else ((), None)
     result = NegativeDirection(
-        verdict="",
-        exists=exists,
-        epsilon=epsilon,
-        n=0,
-        dimensions=len(gain),
-        mean_norm=size,
-        margin=share if margin else None,
-        bound=None,
-        exact=False,
-        held_out=0,
-        violations=0,
-        held_out_margin=None,
-        effective_rank=None,
-        chance=1.0,
-        cosine_to_mean=None,
-        mean_violations=None,
-        clouds=(),
-        norm=own,
-        direction=_kept(direction) if margin else (),
-        definition="From gain and bias alone: <1 / gain, h> is sum(bias / gain) for every output h of a LayerNorm.",
+        "", exists, epsilon, 0, len(gain), size, margin=at_least, norm=own, direction=kept, definition=told
     )
     return replace(result, verdict=_verdict(result))
 

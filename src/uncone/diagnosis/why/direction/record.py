@@ -48,19 +48,19 @@ class NegativeDirection:
     n: int  # states that were searched
     dimensions: int  # columns
     mean_norm: float  # mean norm of the states
-    margin: float | None  # proven, of the mean norm
-    bound: float | None  # no direction has more, of the mean norm
-    exact: bool  # false is proven with no margin at all
-    held_out: int  # states that were held out
-    violations: int  # of those, on the wrong side
-    held_out_margin: float | None  # margin on held-out states
-    effective_rank: float | None  # of the states
-    chance: float  # Cover's probability that random points have one
-    cosine_to_mean: float | None  # of the direction and minus the mean state
-    mean_violations: float | None  # share of states that minus the mean state is no such direction for
-    clouds: tuple[AvoidedCloud, ...]  # the same question on other clouds
-    norm: NormDirection | None  # of the last LayerNorm, in closed form
-    direction: tuple[float, ...]  # (D,), of unit length, where D is modest
+    margin: float | None = None  # proven, of the mean norm
+    bound: float | None = None  # no direction has more, of the mean norm
+    exact: bool = False  # false is proven with no margin at all
+    held_out: int = 0  # states that were held out
+    violations: int = 0  # of those, on the wrong side
+    held_out_margin: float | None = None  # margin on held-out states
+    effective_rank: float | None = None  # of the states
+    chance: float = 1.0  # Cover's probability that random points have one
+    cosine_to_mean: float | None = None  # of the direction and minus the mean state
+    mean_violations: float | None = None  # share of states that minus the mean state is no such direction for
+    clouds: tuple[AvoidedCloud, ...] = ()  # the same question on other clouds
+    norm: NormDirection | None = None  # of the last LayerNorm, in closed form
+    direction: tuple[float, ...] = ()  # (D,), of unit length, where D is modest
     definition: str = ""  # what was asked, in words
 
     @property
