@@ -28,20 +28,8 @@ ZERO = 1e-5  # a sum over rows below this share of the norms of all parts is rou
 ONE_DIRECTION = 0.5  # gradients with this mean cosine or more between rows go in one direction
 _REACH = 1.96
 _DECADES = 12
-_SUMS = (
-    "norm",
-    "pull",
-    "frequent",
-    "rare",
-    "square along",
-    "square",
-    "cosine",
-    "SGD",
-    "Adam",
-    "coupled Adam",
-    "gradients",
-    "pushes",
-)
+_PARTS = ("norm", "pull", "frequent", "rare")
+_SUMS = (*_PARTS, "square along", "square", "cosine", "SGD", "Adam", "coupled Adam", "gradients", "pushes")
 """Over the rows of a bin: norms; products with the mean state's direction; steps along it; rows that are not 0."""
 
 
@@ -145,14 +133,10 @@ class _Cut:
         bins, decades = _one_hot(of_decade, ["0", *(_decade(k) for k in range(_DECADES))])
         definition = (
             f"By count {source}, of the ids that have one: frequent the first {FREQUENT_SHARE:.0%}, rare the last "
-            f"{RARE_SHARE:.0%} "
-            f"(Yu et al. 2022); {NEVER}: a count of 0."
+            f"{RARE_SHARE:.0%} (Yu et al. 2022); {NEVER}: a count of 0."
         )
-        everything = np.ones((v, 1), np.float32)
-        rare = torch.from_numpy(of_group >= 2)
-        return cls(
-            np.concatenate([everything, groups], axis=1), ["all", *names], bins, decades, rare, definition, notes
-        )
+        with_all, rare = np.concatenate([np.ones((v, 1), np.float32), groups], axis=1), torch.from_numpy(of_group >= 2)
+        return cls(with_all, ["all", *names], bins, decades, rare, definition, notes)
 
 
 def _decade(k: int) -> str:
@@ -177,13 +161,12 @@ class _Sums:
         self.rows = members.double().sum(0)
         self._members, self._along = members.to(parts.pull.dtype).T, self.direction.to(parts.pull.dtype)
         self.sums = zeros(k, len(_SUMS))
-        self.units = zeros(2, k, d)
-        """Of unit gradients, and of unit pushes."""
+        self.units = zeros(2, k, d)  # of unit gradients, and of unit pushes
         self.steps, self.step_norms = zeros(3, d), zeros(3)
         self._size, self._eps = 0.0, EPS / parts.unit
         self._raised = 2.0 ** max(0, math.frexp(self._eps)[1])  # steps that epsilon makes small are taken so many times
         adam = dict.fromkeys(("Adam", "coupled Adam"), 1 / self._raised)
-        self._units = dict.fromkeys(("norm", "pull", "frequent", "rare", "SGD"), parts.unit) | adam
+        self._units = dict.fromkeys((*_PARTS, "SGD"), parts.unit) | adam
         shared = self._raised / (parts.squares.mean(0, dtype=torch.float64).sqrt() + self._eps)
         for rows, block in row_blocks(parts):
             self._add(self._members[:, rows], block, shared.to(parts.pull.dtype))
@@ -201,17 +184,8 @@ class _Sums:
         adam = whole / second.sqrt().add_(self._eps).div_(self._raised)
         norms = [one.norm(dim=1) for one in (whole, pull, frequent, rare, push, adam, whole * shared)]
         along, unit, unit_push = (whole @ self._along, *(torch.where(x > 0, 1 / x, 0.0) for x in (norms[0], norms[4])))
-        read = [
-            *norms[:4],
-            along**2,
-            norms[0] ** 2,
-            along * unit,
-            -along,
-            -(adam @ self._along),
-            -(whole @ (self._along * shared)),
-            norms[0] > 0,
-            norms[4] > 0,
-        ]
+        steps = (-along, -(adam @ self._along), -(whole @ (self._along * shared)))
+        read = [*norms[:4], along**2, norms[0] ** 2, along * unit, *steps, norms[0] > 0, norms[4] > 0]
         self.sums += (of @ torch.stack([one.to(whole.dtype) for one in read], dim=1)).double()
         for i, (rows, inverse) in enumerate(((whole, unit), (push, unit_push))):
             self.units[i] += ((of * inverse) @ rows).double()
@@ -258,28 +232,13 @@ def _rows_of(parts: GradientParts, states: States, cut: _Cut, sums: _Sums) -> li
         value, width, read = float(net[i]) / n, float(reach[i]) / n, sums.read(i)
         pulled, by_frequent, by_rare = (budgets[:, i] / n).tolist()
         rows, square, counted = float(sums.rows[i]), read["square"], read["gradients"]
-        found.append(
-            RowGradients(
-                name=name,
-                rows=int(rows),
-                targets=int(of_target[:, i].sum()),
-                norm=read["norm"] / rows,
-                pull_norm=read["pull"] / rows,
-                frequent_norm=read["frequent"] / rows,
-                rare_norm=read["rare"] / rows,
-                pulled=pulled,
-                pushed_by_frequent=by_frequent,
-                pushed_by_rare=by_rare,
-                net=Estimate(value, (value - width, value + width)),
-                cosine=sums.pair_cosine(0, i),
-                push_cosine=sums.pair_cosine(1, i),
-                along=read["square along"] / square if square > 0 else None,
-                toward=read["cosine"] / counted if counted else None,
-                sgd=read["SGD"] / rows,
-                adam=read["Adam"] / rows,
-                coupled_adam=read["coupled Adam"] / rows,
-            )
-        )
+        norms, steps = ([read[one] / rows for one in some] for some in (_PARTS, ("SGD", "Adam", "coupled Adam")))
+        balance = (pulled, by_frequent, by_rare, Estimate(value, (value - width, value + width)))
+        along = read["square along"] / square if square > 0 else None
+        toward = read["cosine"] / counted if counted else None
+        cosines = (sums.pair_cosine(0, i), sums.pair_cosine(1, i), along, toward)
+        of_all: tuple[Any, ...] = (int(rows), int(of_target[:, i].sum()), *norms, *balance, *cosines, *steps)
+        found.append(RowGradients(name, *of_all))
     return found
 
 
@@ -295,11 +254,8 @@ def _verdict(groups: list[RowGradients], capped: bool) -> str:
         "the push of rare targets (part c)": rows.rare_norm,
     }
     largest = max(parts, key=lambda name: parts[name])
-    others = [
-        f"{number(parts[largest] / norm, digits=2)} times {name}"
-        for name, norm in parts.items()
-        if name != largest and norm > 0
-    ]
+    smaller = {name: norm for name, norm in parts.items() if name != largest and norm > 0}
+    others = [f"{number(parts[largest] / norm, digits=2)} times {name}" for name, norm in smaller.items()]
     beside = f", {' and '.join(others)} by mean norm" if others else ""
     told = f"Of the gradient of the {count(rows.rows)} rows of {whose} {largest} is the largest part{beside}. "
     return f"{told}{_balance(rows, capped)} {_direction(rows)}"
@@ -322,9 +278,8 @@ def _direction(rows: RowGradients) -> str:
     if cosine is None:
         return ""
     whole = "" if rows.cosine is None else f", whole gradients of {number(rows.cosine)}"
-    if cosine >= ONE_DIRECTION:
-        return f"The pushes go in one direction: their mean cosine between rows is {number(cosine)}{whole}."
-    return f"The pushes have no one direction: their mean cosine between rows is {number(cosine)}{whole}."
+    how = "go in one" if cosine >= ONE_DIRECTION else "have no one"
+    return f"The pushes {how} direction: their mean cosine between rows is {number(cosine)}{whole}."
 
 
 def _share(part: Any, whole: Any) -> float:

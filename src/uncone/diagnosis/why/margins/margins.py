@@ -132,22 +132,19 @@ def _margins(
 def _verdict(heads: list[HeadMargin], holds: bool, capped: bool) -> str:
     stored, centred, *others = heads
     most = max(others, key=lambda head: abs(head.nats - stored.nats), default=None)
-    also = (
-        ""
-        if most is None
-        else f" The head {most.name} has a mean margin of {number(most.margin)}, as stored {number(stored.margin)}."
-    )
+    beside = f", as stored {number(stored.margin)}."
+    also = "" if most is None else f" The head {most.name} has a mean margin of {number(most.margin)}{beside}"
     if capped:
         change = f"the largest change is {percent(centred.change, precise=True)} of a mean one"
         return f"Logits are capped, so the component common to all rows has an effect on margins: {change}.{also}"
     if not holds:
         what = "rounding" if centred.change <= _ROUNDING else "more than rounding, which is unexpected"
-        return f"Margins without the mean row differ from those as stored by {number(centred.change)} of a mean one: {what}.{also}"
+        differ = f"Margins without the mean row differ from those as stored by {number(centred.change)} of a mean one"
+        return f"{differ}: {what}.{also}"
     times = centred.by_norm / stored.by_norm if stored.by_norm else 1.0
     return (
         "The component common to all rows shrinks no softmax margin: without it none changes by more than "
         f"{number(centred.change, digits=2)} of a mean one, as it adds the same to every logit. Only over the norm "
-        "of rows, which it lengthens, "
-        f"margins are {number(times)} times as large without it. Bis et al. (2021, section 6) say that shared "
-        f"components decrease the margin.{also}"
+        f"of rows, which it lengthens, margins are {number(times)} times as large without it. Bis et al. (2021, "
+        f"section 6) say that shared components decrease the margin.{also}"
     )
