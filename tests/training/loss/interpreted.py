@@ -73,7 +73,7 @@ def test_rows_of_several_blocks(v: int) -> None:
 
 
 def test_extreme_logits() -> None:
-    given = a_problem(torch.float32)
+    given = backends.a_problem(torch.float32)
     for scale, softcap in ((1e3, None), (1e3, 150.0), (1e-4, 20.0)):
         compare(replace(TRITON, logit_scale=scale, softcap=softcap), gate_of("some rare"), given)
 

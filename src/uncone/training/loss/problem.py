@@ -174,8 +174,8 @@ def refuse_again(*, given: bool) -> None:
     """Raise in a backward pass that wants second derivatives, or gradients that were `given` out already."""
     if torch.is_grad_enabled():
         raise RuntimeError(
-            "the gradients of this loss are numbers without a graph of their own: create_graph=True would take them for "
-            "constants; use torch.nn.functional.cross_entropy on the logits where second derivatives are wanted"
+            "the gradients of this loss are numbers without a graph of their own: create_graph=True would take them "
+            "for constants; use torch.nn.functional.cross_entropy on the logits where second derivatives are wanted"
         )
     if given:
         how = "they are computed with the loss and kept once; compute the loss again instead of retain_graph=True"
