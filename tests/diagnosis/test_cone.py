@@ -53,6 +53,19 @@ def test_random_clouds_are_decided_as_a_linear_programme_decides_them(ratio: flo
     assert undecided <= 3
 
 
+def test_a_kept_inverse_gives_the_weights_of_a_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = np.random.default_rng(0).standard_normal((190, 100))
+    solved = list[int]()
+    solve = np.linalg.solve
+    monkeypatch.setattr(np.linalg, "solve", lambda a, b: solved.append(len(a)) or solve(a, b))
+    found = separate(points)
+    assert found.steps > 100
+    assert sum(size > 10 for size in solved) < found.steps / 10, "whole systems are rare"
+    gram = points[found.support] @ points[found.support].T
+    weights = solve(gram + 1.0, np.ones(len(gram)))
+    assert found.weights == pytest.approx(weights / weights.sum(), abs=1e-9)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("margin", [1e-3, 0.1])
 def test_a_planted_margin_is_proven(dtype: type, margin: float) -> None:

@@ -138,6 +138,10 @@ def test_planted_clusters_are_found_and_one_is_one() -> None:
     assert note == ""
     assert found.clusters == 4
     assert abs(found.inter or 1) < 0.05  # isotropic within
+    wide = np.linalg.qr(random.standard_normal((200, 200)))[0][:, : x.shape[1]]  # the same cloud in 200 columns
+    turned, _ = cluster_cosine((x @ wide.T).astype(np.float32), np.arange(400) % 50)
+    assert turned is not None
+    assert (turned.clusters, turned.inter) == (4, pytest.approx(found.inter, abs=1e-4))
     one, _ = cluster_cosine(random.standard_normal((400, 32)).astype(np.float32), np.arange(400))
     assert one.clusters == 1
     assert cluster_cosine(x[:9], np.arange(9))[0] is None
