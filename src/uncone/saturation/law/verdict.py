@@ -27,7 +27,8 @@ def verdict(
     if not held or smallest is None:
         far = max(abs(run.gap) for run in runs)
         law = "the given law" if all(constant.given for constant in constants) else "the law fitted to them"
-        powers = [f"{c.name} {number(c.value)}{_interval(c)}" for c in constants if c.name in ("alpha", "beta")]
+        spans = {c.name: f" ({ends(c.profile, 3)})" if c.profile else "" for c in constants}
+        powers = [f"{c.name} {number(c.value)}{spans[c.name]}" for c in constants if c.name in ("alpha", "beta")]
         return f"The {counted(fitted, 'run')} lie within {far:.1%} of {law}, with {' and '.join(powers)}; {end}"
     mean = sum(run.gap for run in held) / len(held)
     size, side = f"{abs(mean):.1%}", "above" if mean > 0 else "below"
@@ -89,7 +90,3 @@ def _limits(constants: Sequence[LawConstant], at_limit: Sequence[str]) -> list[s
         scatter = "A law at such a limit gives simulated runs that scatter too little"
         found.append(f"{scatter}, so the constants have no bootstrap interval.")
     return found
-
-
-def _interval(constant: LawConstant) -> str:
-    return f" ({ends(constant.profile, 3)})" if constant.profile else ""

@@ -7,6 +7,7 @@ last norm can make one too; the record tells these apart.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ def uniformly_negative_direction(
     searched, rest = _split(states, held_out, windows, seed, most)
     for cloud in (states, rest):
         _check_finite(cloud)
-    found = _decided(searched, margin, _tick(progress, "seeking a direction"))
+    found = _decided(searched, margin, progress and partial(progress, "seeking a direction"))
     exists, violations, least, both = found.exists, 0, None, None
     if exists and len(rest):
         heights = _heights(rest, found.direction)
@@ -336,10 +337,6 @@ def _effective_rank(points: Array) -> float | None:
 
 def _kept(direction: Array) -> tuple[float, ...]:
     return tuple(map(float, direction)) if len(direction) <= _MOST_KEPT else ()
-
-
-def _tick(progress: Progress | None, step: str) -> Callable[[int, int], None] | None:
-    return None if progress is None else lambda done, n: progress(step, done, n)
 
 
 def _verdict(found: NegativeDirection) -> str:

@@ -26,8 +26,7 @@ MICRO_BATCHES = 8
 EPS = 1e-8  # of Adam, added to the root of the second moment
 ZERO = 1e-5  # a sum over rows below this share of the norms of all parts is rounding: float32 products leave about 1e-7
 ONE_DIRECTION = 0.5  # gradients with this mean cosine or more between rows go in one direction
-_REACH = 1.96
-_DECADES = 12
+_REACH, _DECADES = 1.96, 12
 _PARTS = ("norm", "pull", "frequent", "rare")
 _SUMS = (*_PARTS, "square along", "square", "cosine", "SGD", "Adam", "coupled Adam", "gradients", "pushes")
 """Over the rows of a bin: norms; products with the mean state's direction; steps along it; rows that are not 0."""
@@ -130,17 +129,15 @@ class _Cut:
         of_group[seen] = frequency_membership(len(seen), counts=known[seen]).groups
         of_decade = np.where(known > 0, 1 + np.log10(np.maximum(known, 1)).astype(int), 0)
         groups, names = _one_hot(of_group, [*NAMES[:3], NEVER])
-        bins, decades = _one_hot(of_decade, ["0", *(_decade(k) for k in range(_DECADES))])
+        bins, decades = _one_hot(
+            of_decade, ["0", *(f"{count(10**k)} to {count(10 ** (k + 1) - 1)}" for k in range(_DECADES))]
+        )
         definition = (
             f"By count {source}, of the ids that have one: frequent the first {FREQUENT_SHARE:.0%}, rare the last "
             f"{RARE_SHARE:.0%} (Yu et al. 2022); {NEVER}: a count of 0."
         )
         with_all, rare = np.concatenate([np.ones((v, 1), np.float32), groups], axis=1), torch.from_numpy(of_group >= 2)
         return cls(with_all, ["all", *names], bins, decades, rare, definition, notes)
-
-
-def _decade(k: int) -> str:
-    return f"{count(10**k)} to {count(10 ** (k + 1) - 1)}"
 
 
 def _one_hot(place: Array, names: list[str]) -> tuple[Array, list[str]]:

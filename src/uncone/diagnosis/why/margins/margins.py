@@ -15,8 +15,7 @@ from uncone.roles import Progress
 Tensor = torch.Tensor
 NO_CHANGE = 1e-3  # of the mean absolute margin: a smaller change of every margin is rounding of float32 logits
 _ROUNDING = 0.05
-TARGETS = 1024
-_AT_ONCE = 512
+TARGETS, _AT_ONCE = 1024, 512  # in all, and in one product
 REMOVED = (1, 3, 10)  # how many first directions of the centred rows are taken out
 
 
@@ -51,17 +50,11 @@ def margin_claim(states: States, *, most: int = TARGETS, progress: Progress | No
     variants = list(_variants(states.head))
     margins, nats = _margins(states, hidden.to(dtype), labels, variants, progress)
     stored = margins[0].abs().mean().clamp(min=1e-30)
-    heads = [
-        HeadMargin(
-            one.name,
-            float(own.mean()),
-            float(own.mean()) / max(one.norm, 1e-30),
-            float((own > 0).double().mean()),
-            loss,
-            float((own - margins[0]).abs().max() / stored),
-        )
-        for one, own, loss in zip(variants, margins, nats, strict=True)
-    ]
+    heads = list[HeadMargin]()
+    for one, own, loss in zip(variants, margins, nats, strict=True):
+        mean, above = float(own.mean()), float((own > 0).double().mean())
+        change = float((own - margins[0]).abs().max() / stored)
+        heads.append(HeadMargin(one.name, mean, mean / max(one.norm, 1e-30), above, loss, change))
     holds = heads[1].change <= NO_CHANGE
     return MarginClaim(_verdict(heads, holds, states.cap is not None), len(labels), holds, tuple(heads))
 
