@@ -1,7 +1,6 @@
 """The Triton kernels, ours and Liger's, on the CPU. Run by `test_backends` in a process with TRITON_INTERPRET=1."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -12,13 +11,11 @@ from uncone.training.loss import kernels
 from uncone.training.loss.loss import gated_linear_cross_entropy, linear_cross_entropy
 from uncone.training.loss.options import CrossEntropyOptions
 
-from . import backends
-from .backends import GATES, OPTIONS, compare, gate_of
+from .backends import GATES, OPTIONS, a_problem, compare, gate_of
 from .ranks import Recorder
 from .test_exactness import gradients, of_loss, problem
 
 Tensor = torch.Tensor
-a_problem = partial(backends.a_problem, n=12)  # a row costs as much as the definition of all
 TRITON = CrossEntropyOptions(backend="triton")
 LIGER = CrossEntropyOptions(backend="wrap:liger")
 
@@ -73,7 +70,7 @@ def test_rows_of_several_blocks(v: int) -> None:
 
 
 def test_extreme_logits() -> None:
-    given = backends.a_problem(torch.float32)
+    given = a_problem(torch.float32)
     for scale, softcap in ((1e3, None), (1e3, 150.0), (1e-4, 20.0)):
         compare(replace(TRITON, logit_scale=scale, softcap=softcap), gate_of("some rare"), given)
 
