@@ -7,7 +7,16 @@ import torch
 
 from tests.command import run_command
 from uncone import InputError, Moments, tensors
-from uncone.memory import RECYCLED_BYTES, _freed, check_memory, free_bytes, recycled, uninitialised, zeros
+from uncone.memory import (
+    RECYCLED_BYTES,
+    _freed,
+    check_memory,
+    clear_recycled,
+    free_bytes,
+    recycled,
+    uninitialised,
+    zeros,
+)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (1, 1), (5, 7), (3, 1000, 1000)])
@@ -57,7 +66,7 @@ def test_large_memory_is_zero_though_memory_before_it_was_not() -> None:
 
 
 def test_freed_memory_is_used_again_and_never_twice_at_once() -> None:
-    _freed.kept.clear()
+    clear_recycled()
     size = 5 * 2**20
     first, second = recycled((size,), np.uint8), recycled((size,), np.uint8)
     first.fill(1)
@@ -71,12 +80,12 @@ def test_freed_memory_is_used_again_and_never_twice_at_once() -> None:
     assert bool((view == 1).all())
     del view, third
     assert recycled((size // 4,), np.float32).ctypes.data in places
-    _freed.kept.clear()
+    clear_recycled()
     assert bool((recycled((size,), np.uint8) == 0).all()), "fresh"
 
 
 def test_no_more_is_kept_than_is_said() -> None:
-    _freed.kept.clear()
+    clear_recycled()
     memory = [recycled((5 * 2**20,), np.uint8) for _ in range(9)]
     del memory
     large = recycled((RECYCLED_BYTES + 1,), np.uint8)

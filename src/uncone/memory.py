@@ -89,6 +89,11 @@ def recycled(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return uninitialised(shape, dtype, most_recycled=RECYCLED_BYTES)
 
 
+def clear_recycled() -> None:
+    """Give what `recycled` keeps to the system."""
+    _freed.kept.clear()
+
+
 class Buffer:
     """Memory for two blocks, each used again once nobody else holds it: fresh arrays cost a page fault every 4 KiB."""
 

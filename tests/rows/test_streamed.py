@@ -111,7 +111,10 @@ def test_one_ahead_is_one_ahead() -> None:
     next(ahead)
     ahead.close()
     assert len(made) <= 5 + 2
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("uncone-ahead")]
+    for thread in threading.enumerate():
+        if thread.name.startswith("uncone-ahead"):
+            thread.join(10)  # it was told to end, and does
+            assert not thread.is_alive()
 
 
 def test_an_error_arrives_from_the_other_thread() -> None:

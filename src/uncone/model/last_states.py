@@ -18,6 +18,7 @@ from uncone.roles import Path_, Progress
 from uncone.tensors import dtype_named, empty, moved, usable
 
 Tensor = torch.Tensor
+_CHECKED = 128  # ids of the first window, on which the model's own logits are compared
 CLOSE = 1e-3  # how far logits of states and head may lie from the model's own, of their largest
 _ROUNDINGS = 8  # of a dtype: logits of a model that runs in bfloat16 differ by some roundings
 _LONGEST, _AT_ONCE, _FEWEST = 2048, 4096, 2
@@ -157,7 +158,7 @@ def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequen
     bias = None if head.bias is None else found.scale * head.bias.detach().float().cpu()
     if found.bias is not None:
         bias = found.bias.cpu() if bias is None else bias + found.bias.cpu()
-    first = windows[0][None].to(head.weight.device)
+    first = windows[0][None, :_CHECKED].to(head.weight.device)
     counts = torch.tensor([len(window) - 1 for window in windows])
     result = States(
         states=states,

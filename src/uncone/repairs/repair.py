@@ -107,10 +107,10 @@ def repair(
     is_own = any(value is not None for value in own.values())
     _check_choice(method, data, cache, task, is_own=is_own)
     spec = open_spec(spec)
-    if isinstance(fit_on, str | os.PathLike):
-        options = replace(options, fit_on=open_spec(fit_on))
     if is_own:
         return _by_own(own, spec, out, options, progress)
+    if isinstance(fit_on, str | os.PathLike):
+        options = replace(options, fit_on=open_spec(fit_on))
     if data is not None:
         check_repair(spec, out, replace(options, method="auto"))  # before the task, which takes minutes
         need_torch("a task that chooses the repair")

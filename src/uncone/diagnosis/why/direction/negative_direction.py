@@ -254,8 +254,7 @@ def _check_finite(points: Array) -> None:
 
 def _heights(points: Array, direction: Array) -> Array:
     step = max(1, 2**22 // points.shape[1])
-    parts = [points[at : at + step].astype(np.float64) @ direction for at in range(0, len(points), step)]
-    return np.concatenate(parts)
+    return np.concatenate([points[at : at + step].astype(np.float64) @ direction for at in range(0, len(points), step)])
 
 
 def _cloud(name: str, n: int, found: Separation, remark: str = "") -> AvoidedCloud:
@@ -322,8 +321,7 @@ def _of_norm_alone(norm: tuple[Array, Array], epsilon: float) -> NegativeDirecti
 def _mean_state(states: Array, direction: Array) -> tuple[float | None, float | None]:
     """The cosine of the direction and minus the mean state, and the share of states with <mean, h> <= 0."""
     mean = states.mean(0, dtype=np.float64)
-    size = float(np.linalg.norm(mean))
-    if not size:
+    if not (size := float(np.linalg.norm(mean))):
         return None, None
     return -float(mean @ direction) / size, float((_heights(states, mean) <= 0).mean())
 

@@ -12,7 +12,6 @@ from uncone.rows import Array
 MOST_CLUSTERS = 15
 LEAST_SILHOUETTE = 0.1
 """Below, one cluster (Cai et al. 2021, section 4.1)."""
-_MISSING = "cluster-adjusted isotropy needs scikit-learn: pip install 'uncone[cluster]'"
 _FEWEST = 2 * MOST_CLUSTERS
 _COMPONENTS = 64
 """First principal components of the states that k-means reads: its groups are as tight as with all, in a third of the
@@ -46,7 +45,7 @@ def cluster_cosine(x: Array, ids: Array, *, seed: int = 0) -> tuple[ClusterCosin
         from sklearn.exceptions import ConvergenceWarning
         from threadpoolctl import threadpool_limits
     except ImportError:
-        return None, _MISSING
+        return None, "cluster-adjusted isotropy needs scikit-learn: pip install 'uncone[cluster]'"
     x = (x - x.mean(0, dtype=np.float64)).astype(np.float32)
     distances, parts = _distances(x), _components(x)
     chosen = _plus_plus(distances, np.random.default_rng(seed))
@@ -87,8 +86,7 @@ def within_clusters(x: Array, ids: Array, labels: Array) -> tuple[float | None, 
         own -= own.mean(0)
         units = own * inverse(row_norms(own))[:, None]
         _, token, counts = np.unique(ids[labels == cluster], return_inverse=True, return_counts=True)
-        sums = np.zeros((len(counts), x.shape[1]))
-        np.add.at(sums, token, units)
+        sums = np.add.reduceat(units[np.argsort(token, kind="stable")], np.append(0, counts.cumsum()[:-1]))
         squares, total = np.square(sums).sum(1), units.sum(0)
         pairs = float(len(own)) ** 2 - float(np.square(counts).sum())
         if pairs > 0:

@@ -28,8 +28,7 @@ from uncone.rows import Array
 from uncone.threads import on_one_thread
 
 EDGES = tuple(round(-1 + 0.05 * i, 2) for i in range(41))  # of the bins of cosine
-_NEIGHBOURS, _CLUSTERED, _PAIRED = 2048, 2000, 1024
-"""States of the sample that TwoNN, the clusters and the histogram of cosines are of."""
+_NEIGHBOURS, _CLUSTERED, _PAIRED = 2048, 2000, 1024  # states for TwoNN, clusters, and the histogram of cosines
 
 
 def profile_layers(
