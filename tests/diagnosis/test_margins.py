@@ -80,3 +80,15 @@ def test_one_token_and_no_target_have_no_margin() -> None:
     ):
         with pytest.raises(UndefinedMeasure, match="a margin needs a target and two tokens"):
             margin_claim(broken)
+
+
+def test_some_targets_are_evenly_spaced_and_whole_states_come_with_them() -> None:
+    n = 23
+    states = States(
+        torch.arange(2.0 * n).view(n, 2), torch.arange(n), torch.eye(2), None, None, 1.0, "x", torch.arange(n) // 5
+    )
+    few = states.some(5)
+    assert few.labels.tolist() == [0, 4, 9, 13, 18]
+    assert few.states[:, 0].tolist() == [2.0 * i for i in few.labels]
+    assert few.windows.tolist() == [int(i) // 5 for i in few.labels]
+    assert states.some(100).labels.tolist() == list(range(n))

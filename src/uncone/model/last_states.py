@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,8 +23,7 @@ CLOSE = 1e-3  # how far logits of states and head may lie from the model's own, 
 _ROUNDINGS = 8  # of a dtype: logits of a model that runs in bfloat16 differ by some roundings
 _LONGEST, _AT_ONCE, _FEWEST = 2048, 4096, 2
 CENTRED = 1e-4  # how far the mean of a norm's output before gain and bias may lie from 0, of its root mean square
-_NORM_ROUNDINGS, _LARGEST = 4, 5.0
-"""Roundings of the model's dtype in an output, and how many of its sizes an entry that is not known may have."""
+_NORM_ROUNDINGS, _LARGEST = 4, 5.0  # of a dtype, in an output; and sizes that an entry that is not known may have
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +37,8 @@ class States:
     cap: float | None
     scale: float
     name: str
-    windows: Tensor
-    """(N,) int64, ascending: the window of text that each token stands in. Windows are the blocks to resample."""
-    norm: tuple[Tensor, Tensor] | None = None
-    """Gain and bias (D,) of the LayerNorm that made the states; None where no LayerNorm with bias did."""
+    windows: Tensor  # (N,) int64, ascending: the window of text that each token stands in, the block to resample
+    norm: tuple[Tensor, Tensor] | None = None  # gain and bias (D,) of the LayerNorm with bias that made the states
 
     def logits(self, states: Tensor, head: Tensor | None = None) -> Tensor:
         """(n, V) of states (n, D), by this head or another; in their dtype."""
@@ -52,6 +49,11 @@ class States:
         """The logits (n, V) of states times the rows of a head."""
         bias = None if self.bias is None else self.bias.to(product.dtype)
         return HeadMap(self.scale, bias, self.cap, False).logits(product)
+
+    def some(self, most: int) -> "States":
+        """At most so many of the tokens, evenly spaced."""
+        at = torch.arange(k := min(len(self.labels), most)) * len(self.labels) // max(k, 1)
+        return replace(self, states=self.states[at], labels=self.labels[at], windows=self.windows[at])
 
     def chunks(self, most: int = 2**24) -> Iterator[slice]:
         """Slices of tokens whose logits together are at most so many numbers, one token at the least."""

@@ -24,7 +24,7 @@ from uncone.rows import Array
 from uncone.tokens.record import TokenFrequencies
 from uncone.tokens.token_frequencies import token_frequencies
 
-MOST_TOKENS = 100_000
+MOST_TOKENS, MOST_TARGETS = 100_000, 10_000  # of a run of the model, and of the gradients: they cost more a token
 _CHARACTERS = 16  # of a token, at most as a rule: so much of a text is kept from counting to the run of the model
 NEEDS = "hidden states and gradients need torch and transformers (pip install 'uncone[hf]')"
 
@@ -84,8 +84,8 @@ class TextReading:
             from uncone.diagnosis.why.gradients.gradients import gradient_ledger
             from uncone.diagnosis.why.margins.margins import margin_claim
 
-            how = {"counts": self.counts, "counted_in": self.counted_in}
-            self._read("gradients", "The gradients", gradient_ledger, states, **how)
+            some, how = states.some(MOST_TARGETS), {"counts": self.counts, "counted_in": self.counted_in}
+            self._read("gradients", "The gradients", gradient_ledger, some, **how)
             self._read("margins", "The margins", margin_claim, states)
         if head is not None and not self.reach:
             (v, d), work = head[0].shape, unreachable.MOST_WORK + settable.MOST_WORK

@@ -44,8 +44,7 @@ def margin_claim(states: States, *, most: int = TARGETS, progress: Progress | No
     if n == 0 or v < 2:
         raise UndefinedMeasure(f"a margin needs a target and two tokens, got {n} and {v}")
     check_memory(3 * 8 * states.head.numel(), f"variants of a head of {v} rows", "use a machine with more")
-    places = torch.arange(min(n, most)) * n // min(n, most)
-    hidden, labels = states.states[places], states.labels[places]
+    hidden, labels = (some := states.some(most)).states, some.labels
     dtype = torch.promote_types(states.states.dtype, torch.float32)
     variants = list(_variants(states.head))
     margins, nats = _margins(states, hidden.to(dtype), labels, variants, progress)
@@ -125,8 +124,8 @@ def _margins(
 def _verdict(heads: list[HeadMargin], holds: bool, capped: bool) -> str:
     stored, centred, *others = heads
     most = max(others, key=lambda head: abs(head.nats - stored.nats), default=None)
-    beside = f", as stored {number(stored.margin)}."
-    also = "" if most is None else f" The head {most.name} has a mean margin of {number(most.margin)}{beside}"
+    of = f", as stored {number(stored.margin)}."
+    also = "" if most is None else f" The head {most.name} has a mean margin of {number(most.margin)}{of}"
     if capped:
         change = f"the largest change is {percent(centred.change, precise=True)} of a mean one"
         return f"Logits are capped, so the component common to all rows has an effect on margins: {change}.{also}"

@@ -112,8 +112,7 @@ class Hull:
 
 
 def _bordered(inverse: Array, across: Array, corner: float) -> Array | None:
-    """The inverse of a definite matrix with one more row and column, by that of the matrix (k, k); None where its
-    digits would be lost."""
+    """The inverse of a definite matrix with one more row and column, by that of (k, k); None where digits are lost."""
     k, along = len(across), inverse @ across
     left = corner - float(across @ along)
     if not left > _LOST * corner:
