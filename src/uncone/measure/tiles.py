@@ -61,7 +61,7 @@ class Tiles:
         return self.points.centered(block.raw, block.at, out=self.kept.get(name, block.raw.shape))
 
     def multiply(self, z: Array, at: Array | slice, block: Block) -> Array:
-        """The scores (n, m) of centred points z (n, D), the points `at`, with a block's: until the next of the thread."""
+        """The scores (n, m) of centred points z (n, D), the points `at`, with a block's, until the thread's next."""
         tile = self.kept.get("tile", (len(z), len(block.raw)))
         np.matmul(z, self.centered(block, "columns").T, out=tile)
         tile -= self.half_squares[block.at]

@@ -164,7 +164,7 @@ def find_projected(
 
 @dataclass(frozen=True)
 class _Evidence:
-    """By row, float64 (N,): the norm, and the cosines to the known-unused rows and to the mean row, None without such."""
+    """By row, float64 (N,): norm, cosines to the known-unused rows and to the mean row; None without such rows."""
 
     norms: Array
     to_unused: Array | None

@@ -23,7 +23,7 @@ _FAR = 8.0  # A row so many times as far out as the median takes its block to fl
 _ALONG_ONE = 1.1  # So does a participation ratio this near to 1: nearly all variance along one direction
 _COMPARED = 64
 _STRIPS = (96, 256)
-"""The fewest and most columns of a product computed at once: many keep a core busy, few skip most of the mirrored half."""
+"""The fewest and most columns of a product at once: many keep a core busy, few skip most of the mirrored half."""
 _ADDED = 2**16  # Numbers added at once: what a core's cache holds
 _SAFE_NORM = {"f": (1e-11, 1e15), "d": (1e-140, 1e140)}  # by dtype: no square under- or overflows
 SHORTEST = _SAFE_NORM["d"][0]  # Where no row is longer, second-order sums have no digits

@@ -6,7 +6,7 @@ from uncone.statistics.arrays import Array
 
 
 def isotonic(y: Array) -> Array:
-    """The never falling curves nearest to `y` (m, n) in squares: max over a <= i of min over b >= i of mean(y[a..b])."""
+    """The never falling curves nearest to `y` (m, n) in squares: max over a <= i, min over b >= i, of mean(y[a..b])."""
     m, n = y.shape
     sums = np.concatenate([np.zeros((m, 1)), np.cumsum(y, axis=1)], axis=1)
     fitted = np.full((m, n), -np.inf)
