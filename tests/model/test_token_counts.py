@@ -145,8 +145,8 @@ with patch.object(token_counts, "_SAVE_AFTER_S", 0.0), patch.object(token_counts
 
 def test_a_killed_run_goes_on_and_equals_the_uninterrupted(tokenizer: Path, tmp_path: Path) -> None:
     texts, state = [tmp_path / "a.txt.xz", tmp_path / "b.txt"], tmp_path / "counts.npy.part"
-    texts[0].write_bytes(lzma.compress(_text(200_000).encode(), preset=0))
-    texts[1].write_text(_text(600_000, seed=1))
+    texts[0].write_bytes(lzma.compress(_text(400_000).encode(), preset=0))
+    texts[1].write_text(_text(1_500_000, seed=1))
     whole = count_tokens(tokenizer, texts)
     child = subprocess.Popen([sys.executable, "-c", _RUN, tokenizer, state, *texts], env={**os.environ})
     for _ in range(4000):

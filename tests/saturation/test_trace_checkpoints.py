@@ -4,8 +4,6 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,14 +19,6 @@ from uncone.records.load import load_record
 from uncone.saturation.checkpoints import trace as checkpoints
 from uncone.saturation.checkpoints.order import find_turns, phases
 from uncone.saturation.checkpoints.record import CheckpointTrace
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_draws() -> Iterator[None]:
-    """Of the bootstrap, whose number no test here is about."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("uncone.saturation.checkpoints.trace_checkpoints.find_turns", partial(find_turns, draws=400))
-        yield
 
 
 @pytest.fixture(scope="module")
