@@ -96,7 +96,7 @@ def test_fewer_rows_than_promised_are_an_error() -> None:
 
 
 def test_one_ahead_is_one_ahead() -> None:
-    made = []
+    made, before = [], set(threading.enumerate())  # streams that other tests left may wait in theirs
 
     def items() -> Iterator[int]:
         for i in range(5):
@@ -111,10 +111,9 @@ def test_one_ahead_is_one_ahead() -> None:
     next(ahead)
     ahead.close()
     assert len(made) <= 5 + 2
-    for thread in threading.enumerate():
-        if thread.name.startswith("uncone-ahead"):
-            thread.join(10)  # it was told to end, and does
-            assert not thread.is_alive()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)  # it was told to end, and does
+        assert not thread.is_alive()
 
 
 def test_an_error_arrives_from_the_other_thread() -> None:
