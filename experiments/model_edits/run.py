@@ -21,9 +21,8 @@ import transformers
 
 from uncone import UnconeError, __version__
 from uncone.edits.center_head import center_head
-from uncone.edits.proof import run
+from uncone.edits.proof import proof_text, run
 from uncone.edits.record import HeadEdit
-from uncone.edits.texts import proof_text
 from uncone.model.directory import open_directory
 from uncone.model.model_class import load_model
 
