@@ -242,3 +242,11 @@ def test_of_an_encoder_and_a_decoder_it_says_what_was_read(tmp_path: Path) -> No
     why = _explained(uncone.diagnose(_model(tmp_path / "m", "T5ForConditionalGeneration"), text=tmp_path / "a.txt"))
     assert "only the encoder was read" in why.layers.no_logits
     assert any("only the encoder was read" in note for note in why.notes)
+
+
+def test_gradients_of_some_targets_are_told(causal: Causal, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, whole = causal
+    monkeypatch.setattr("uncone.diagnosis.why.by_text.MOST_TARGETS", 50)
+    why = _explained(uncone.diagnose(path, text=path.parent / "a.txt"))
+    assert why.gradients.tokens == 50 < _explained(whole).gradients.tokens
+    assert any(note.startswith("The gradients are of 50 of") for note in why.notes)

@@ -85,6 +85,8 @@ class TextReading:
             from uncone.diagnosis.why.margins.margins import margin_claim
 
             some, how = states.some(MOST_TARGETS), {"counts": self.counts, "counted_in": self.counted_in}
+            if len(some.labels) < (n := len(states.labels)):
+                self.notes.append(f"The gradients are of {MOST_TARGETS:,} of {n:,} targets, spaced evenly in the text.")
             self._read("gradients", "The gradients", gradient_ledger, some, **how)
             self._read("margins", "The margins", margin_claim, states)
         if head is not None and not self.reach:

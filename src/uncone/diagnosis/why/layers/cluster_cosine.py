@@ -108,8 +108,6 @@ def _distances(x: Array) -> Array:
 
 def _components(x: Array) -> Array:
     """The centred rows (n, D) in the basis of their first principal components."""
-    if x.shape[1] <= _COMPONENTS:
-        return x
     vectors = np.linalg.eigh((x.T @ x).astype(np.float64))[1][:, : -_COMPONENTS - 1 : -1]
     return np.ascontiguousarray(x @ vectors.astype(x.dtype))
 
