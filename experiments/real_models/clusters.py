@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
-from uncone.diagnosis.why.layers.cluster_cosine import MOST_CLUSTERS, _components, _distances, _plus_plus, silhouette
+from uncone.diagnosis.why.layers.cluster_cosine import MOST_CLUSTERS, _components, _distances, _plus_plus, silhouettes
 from uncone.model.hidden_states import hidden_states_of
 from uncone.model.text_sources import open_texts
 from uncone.rows import Array
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("text")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    sample = hidden_states_of(given.model, open_texts((given.text,)), most=20_000).sample
+    states = hidden_states_of(given.model, open_texts((given.text,)), most=20_000)
     ways: dict[str, Fit] = {
         "all columns": _whole,
         "one k-means++": _shared,
@@ -69,11 +69,11 @@ def main() -> None:
     }
     print("| layer | way | sum of squares | clusters by seed | s |\n|---|---|---|---|---|")
     with threadpool_limits(1):
-        for layer in np.linspace(1, len(sample.layers) - 1, 5).astype(int).tolist():
-            x = sample.layers[layer]
+        for layer in np.linspace(1, len(states.layers) - 1, 5).astype(int).tolist():
+            x, moments = states.sample.layers[layer], states.moments[layer]
             x = x[np.sort(np.random.default_rng(0).permutation(len(x))[:ROWS])]
             x = (x - x.mean(0, dtype=np.float64)).astype(np.float32)
-            distances, parts = _distances(x), _components(x)
+            distances, parts = _distances(x), _components(x, moments)
             known = np.zeros(0)
             for name, way in ways.items():
                 begun = time.process_time()
@@ -81,7 +81,7 @@ def main() -> None:
                 spent = (time.process_time() - begun) / len(SEEDS)
                 squares = np.array([[_squares(x, labels) for labels in of] for of in found])
                 known = known if known.size else squares.mean(0)
-                best = [SIZES[int(np.argmax([silhouette(distances, one) for one in of]))] for of in found]
+                best = [SIZES[int(np.argmax(silhouettes(distances, of)))] for of in found]
                 print(f"| {layer} | {name} | {(squares / known).mean():.3f} | {best} | {spent:.2f} |", flush=True)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uncone.diagnosis.findings import LOW_RANK, VERY_LOW_RANK
-from uncone.diagnosis.why.layers.cluster_cosine import cluster_cosine, silhouette, within_clusters
+from uncone.diagnosis.why.layers.cluster_cosine import cluster_cosine, silhouettes, within_clusters
 from uncone.diagnosis.why.layers.contexts import context_readings, explained, intra_similarity, self_similarity
 from uncone.diagnosis.why.layers.layers import (
     EDGES,
@@ -96,7 +96,7 @@ def test_ranges_and_scale(n: int, d: int, scale: float, seed: int) -> None:
     assert -1 / (n - 1) - 1e-9 <= self_similarity(units) <= 1 + 1e-9
     assert 1 / min(n, d) - 1e-9 <= explained(x) <= 1 + 1e-9
     assert explained(scale * x) == pytest.approx(explained(x))
-    assert intra_similarity(scale * x) == pytest.approx(intra_similarity(x))
+    assert intra_similarity(scale * x, units) == pytest.approx(intra_similarity(x, units))
 
 
 def test_the_silhouette_is_scikit_learns() -> None:
@@ -104,7 +104,7 @@ def test_the_silhouette_is_scikit_learns() -> None:
     x, ids, _ = _cloud(150)
     distances = metrics.pairwise_distances(x.astype(np.float64))
     for labels in (ids % 4, (ids > 3).astype(int), np.r_[np.zeros(149, int), 1]):
-        assert silhouette(distances, labels) == pytest.approx(metrics.silhouette_score(x, labels), abs=1e-6)
+        assert silhouettes(distances, [labels])[0] == pytest.approx(metrics.silhouette_score(x, labels), abs=1e-6)
 
 
 def test_cosines_within_clusters_are_those_of_loops() -> None:
@@ -134,17 +134,19 @@ def test_planted_clusters_are_found_and_one_is_one() -> None:
     random = np.random.default_rng(0)
     middles = 20 * random.standard_normal((4, 8))
     x = (middles[np.arange(400) % 4] + random.standard_normal((400, 8)) + 30).astype(np.float32)
-    found, note = cluster_cosine(x, np.arange(400) % 50)
+    found, note = cluster_cosine(x, np.arange(400) % 50, Moments.of(x))
     assert note == ""
     assert found.clusters == 4
     assert abs(found.inter or 1) < 0.05  # isotropic within
     wide = np.linalg.qr(random.standard_normal((200, 200)))[0][:, : x.shape[1]]  # the same cloud in 200 columns
-    turned, _ = cluster_cosine((x @ wide.T).astype(np.float32), np.arange(400) % 50)
+    other = (x @ wide.T).astype(np.float32)
+    turned, _ = cluster_cosine(other, np.arange(400) % 50, Moments.of(other))
     assert turned is not None
     assert (turned.clusters, turned.inter) == (4, pytest.approx(found.inter, abs=1e-4))
-    one, _ = cluster_cosine(random.standard_normal((400, 32)).astype(np.float32), np.arange(400))
+    even = random.standard_normal((400, 32)).astype(np.float32)
+    one, _ = cluster_cosine(even, np.arange(400), Moments.of(even))
     assert one.clusters == 1
-    assert cluster_cosine(x[:9], np.arange(9))[0] is None
+    assert cluster_cosine(x[:9], np.arange(9), Moments.of(x[:9]))[0] is None
 
 
 def test_the_histogram_counts_every_pair() -> None:

@@ -241,10 +241,10 @@ class _Run:
                 raise
             self._make_smaller(*ids.shape)
             return order
-        keep = mask.reshape(-1)
+        keep = slice(None) if bool(mask.all()) else mask.reshape(-1)
         places = torch.from_numpy(np.concatenate([np.arange(starts[i], starts[i + 1]) for i in taken])).to(device)
         for into, x in zip(layers, states, strict=True):
-            into[places] = x.reshape(-1, x.shape[-1])[keep].float()
+            into.index_copy_(0, places, x.reshape(-1, x.shape[-1])[keep].float())
         return left
 
     def _make_smaller(self, n: int, length: int) -> None:

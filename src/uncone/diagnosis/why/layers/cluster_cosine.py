@@ -2,11 +2,12 @@
 al. 2021)."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from uncone.moments import inverse, row_norms
+from uncone.moments import Moments, inverse, row_norms
 from uncone.rows import Array
 
 MOST_CLUSTERS = 15
@@ -29,12 +30,12 @@ class ClusterCosine:
     intra: float | None  # between states of one token, averaged over tokens and clusters
 
 
-def cluster_cosine(x: Array, ids: Array, *, seed: int = 0) -> tuple[ClusterCosine | None, str]:
+def cluster_cosine(x: Array, ids: Array, m: Moments, *, seed: int = 0) -> tuple[ClusterCosine | None, str]:
     """The cluster-adjusted similarities of states (n, D) of tokens `ids` (n,), or None and why there are none.
 
     k-means with 2 to 15 clusters; their number has the largest mean silhouette, or is 1 where that is below 0.1. It
-    begins by a seeded k-means++, once, and reads the first 64 principal components; silhouettes and cosines are of all
-    columns. (The paper's program also centres similarities between clusters by an argument in the wrong place, which
+    begins by a seeded k-means++, once, and reads the first 64 principal components of all states, whose moments are
+    `m`; silhouettes and cosines are of all columns. (The paper's program also centres similarities between clusters by an argument in the wrong place, which
     has no effect: here each cluster's mean is subtracted, as its text says. And clusters weigh by their states: of two
     states, centred, the cosine is -1, and a plain mean over clusters would be theirs.)
     """
@@ -47,25 +48,30 @@ def cluster_cosine(x: Array, ids: Array, *, seed: int = 0) -> tuple[ClusterCosin
     except ImportError:
         return None, "cluster-adjusted isotropy needs scikit-learn: pip install 'uncone[cluster]'"
     x = (x - x.mean(0, dtype=np.float64)).astype(np.float32)
-    distances, parts = _distances(x), _components(x)
+    distances, parts = _distances(x), _components(x, m)
     chosen = _plus_plus(distances, np.random.default_rng(seed))
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = [KMeans(k, init=parts[chosen[:k]], n_init=1).fit_predict(parts) for k in range(2, len(chosen) + 1)]
-    scores = [silhouette(distances, labels) for labels in found]
+    scores = silhouettes(distances, found)
     best = max(scores, default=-1.0)
     labels = found[scores.index(best)] if best >= LEAST_SILHOUETTE else np.zeros(len(x), np.int64)
     inter, intra = within_clusters(x, ids, labels)
     return ClusterCosine(int(labels.max()) + 1, best, inter, intra), ""
 
 
-def silhouette(distances: Array, labels: Array) -> float:
-    """Mean silhouette (Rousseeuw 1987) of points with distances (n, n): (b - a) / max(a, b), 0 for a cluster of one.
-
-    a is the mean distance to the others of the own cluster, b the least mean distance to another cluster.
+def silhouettes(distances: Array, labellings: Sequence[Array]) -> list[float]:
+    """Of each labelling of points with distances (n, n) the mean silhouette (Rousseeuw 1987): (b - a) / max(a, b), 0
+    for a cluster of one. a is the mean distance to the others of the own cluster, b the least one to another cluster.
     """
-    of = np.eye(int(labels.max()) + 1, dtype=distances.dtype)[labels]
-    sizes, sums = of.sum(0), distances @ of
+    of = [np.eye(int(labels.max()) + 1, dtype=distances.dtype)[labels] for labels in labellings]
+    ends = np.cumsum([one.shape[1] for one in of])[:-1]
+    sums = np.split(distances @ np.hstack(of), ends, axis=1) if of else []  # one product reads the distances once
+    return [_silhouette(one, labels) for one, labels in zip(sums, labellings, strict=True)]
+
+
+def _silhouette(sums: Array, labels: Array) -> float:
+    sizes = np.bincount(labels).astype(sums.dtype)
     own = sizes[labels]
     at = np.arange(len(labels))
     inside = sums[at, labels] / np.maximum(own - 1, 1)
@@ -100,16 +106,17 @@ def within_clusters(x: Array, ids: Array, labels: Array) -> tuple[float | None, 
 
 def _distances(x: Array) -> Array:
     """(n, n) Euclidean."""
-    squares = np.square(x).sum(1)
-    found: Array = np.sqrt(np.maximum(squares[:, None] + squares - 2 * (x @ x.T), 0.0))
+    squares, found = np.square(x).sum(1), x @ x.T
+    found *= -2
+    found += squares
+    found += squares[:, None]
+    np.sqrt(np.maximum(found, 0.0, out=found), out=found)
     np.fill_diagonal(found, 0.0)
     return found
 
 
-def _components(x: Array) -> Array:
-    """The centred rows (n, D) in the basis of their first principal components."""
-    vectors = np.linalg.eigh((x.T @ x).astype(np.float64))[1][:, : -_COMPONENTS - 1 : -1]
-    return np.ascontiguousarray(x @ vectors.astype(x.dtype))
+def _components(x: Array, m: Moments) -> Array:
+    return np.ascontiguousarray(x @ m.leading_directions(_COMPONENTS, centered=True).astype(x.dtype))
 
 
 def _plus_plus(distances: Array, random: np.random.Generator) -> list[int]:

@@ -40,14 +40,14 @@ def context_readings(x: Array, ids: Array, segments: Array, *, seed: int = 0) ->
         few = random.choice(places, min(len(places), MOST_OCCURRENCES), replace=False)
         shares.append(explained(x[few]))
         at_random.append(explained(x[random.choice(len(x), len(few), replace=False)]))
-    shuffled = x[random.permutation(len(x))]
+    shuffled = random.permutation(len(x))
     bounds = np.flatnonzero(np.diff(segments, prepend=-1, append=-1))
     pairs = [(a, b) for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True) if b - a > 1]
     return ContextReadings(
         self_similarity=_mean(similarities),
         tokens=len(similarities),
-        intra_similarity=_mean([intra_similarity(x[a:b]) for a, b in pairs]),
-        intra_random=_mean([intra_similarity(shuffled[a:b]) for a, b in pairs]),
+        intra_similarity=_mean([intra_similarity(x[a:b], units[a:b]) for a, b in pairs]),
+        intra_random=_mean([intra_similarity(x[at], units[at]) for at in (shuffled[a:b] for a, b in pairs)]),
         segments=len(pairs),
         mev=_mean(shares),
         mev_random=_mean(at_random),
@@ -64,16 +64,16 @@ def self_similarity(units: Array) -> float:
     return float((total @ total - n) / (n * n - n))
 
 
-def intra_similarity(x: Array) -> float:
-    """Mean cosine of the states (n, D) of a sentence and their mean: 1/n sum_i cos(mean, x_i). Definition 2.
+def intra_similarity(x: Array, units: Array) -> float:
+    """Mean cosine of the states (n, D) of a sentence, also as unit rows, and their mean: 1/n sum_i cos(mean, x_i).
+    Definition 2.
 
-    >>> round(intra_similarity(np.array([[1.0, 0.0], [0.0, 1.0]])), 4)  # 45 degrees each
+    >>> round(intra_similarity(np.eye(2), np.eye(2)), 4)  # 45 degrees each
     0.7071
     """
     mean = x.mean(0, dtype=np.float64)
     length = float(np.linalg.norm(mean))
-    units = x * inverse(row_norms(x))[:, None].astype(x.dtype)
-    return float((units @ mean).mean() / length) if length > 0 else 0.0
+    return float((units.sum(0, dtype=np.float64) @ mean) / (len(x) * length)) if length > 0 else 0.0
 
 
 def explained(x: Array) -> float:

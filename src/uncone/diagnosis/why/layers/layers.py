@@ -121,7 +121,7 @@ def _read_layer(states: LayerStates, i: int, seed: int) -> tuple[LayerReading, s
     contexts = context_readings(x, sample.ids, sample.segments, seed=seed)
     order = np.random.default_rng(seed).permutation(len(x))
     near, clustered = (np.sort(order[:most]) for most in (_NEIGHBOURS, _CLUSTERED))
-    clusters, note = cluster_cosine(x[clustered], sample.ids[clustered], seed=seed)
+    clusters, note = cluster_cosine(x[clustered], sample.ids[clustered], m, seed=seed)
     nearest = read("two_nn", lambda _: measure.two_nn(x[near]), m) if len(near) > 3 else None
     variance, alpha, ranks = _spectrum(m)
     special, sink = (float(norms[1 + i]) if norms[0] else None for norms in states.apart)
