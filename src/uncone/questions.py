@@ -1,6 +1,6 @@
 """Every public name of `uncone`, and of a question the record that answers it and its command.
 
-This table imports nothing. The package, the loader of saved records, the command line, the documents and the tests read it.
+It imports nothing: the package, the loader of records, the command line, documents and tests read it.
 """
 
 QUESTIONS = {
@@ -96,7 +96,7 @@ QUESTIONS = {
         "List all measures with range and direction, or describe one.",
     ),
 }
-"""The function: its file, its record, its command with what it is asked of, and the command's line in the list."""
+"""The function: its file, record, command with what it is asked of, and the command's line in the list."""
 
 GROUPS = {"saturation": "Say whether training stops to help, and what the rank of a head costs."}
 """Commands that hold commands."""

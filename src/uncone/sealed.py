@@ -1,4 +1,4 @@
-"""What a stopped run goes on from, under checksums: a record that was changed since is never believed."""
+"""What a stopped run goes on from, under checksums."""
 
 import hashlib
 import itertools
@@ -16,7 +16,6 @@ _AFTER_FORM, _AFTER_SUM, _END = '", "sha256": "', '", "record": ', "}"
 
 
 def checksum(parts: Iterable[bytes | memoryview]) -> str:
-    """sha256 of the parts one after the other, in hexadecimal digits."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
@@ -24,14 +23,14 @@ def checksum(parts: Iterable[bytes | memoryview]) -> str:
 
 
 def sealed_line(form: str, record: dict[str, Any]) -> str:
-    """`record` as a line of JSON, after the name of its form and the checksum of both."""
+    """A line of JSON: the name of its form, the checksum of both, and the record."""
     text = json.dumps(record, allow_nan=False)
     return f"{_begin(form)}{checksum((form.encode(), text.encode()))}{_AFTER_SUM}{text}{_END}"
 
 
 def sealed_records(path: Path_, form: str, *, what: str, how: str) -> Iterator[Any]:
-    """The record of each line that `sealed_line` wrote. A last line that was cut, as by a kill, is left out.
-    InputError: a line was not written so, or changed since; it says `what` the line should hold, and `how` to go on."""
+    """The records of lines of `sealed_line`; a last line that was cut, as by a kill, is left out. InputError: a line
+    was changed, or says something else than `what`; `how` says how to go on."""
     begin = _begin(form).encode()
     with open_regular(path, how=how) as file:
         for number in itertools.count(1):
