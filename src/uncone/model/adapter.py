@@ -1,4 +1,4 @@
-"""An adapter of PEFT: which matrices its directory holds whole, and how to get at the others."""
+"""An adapter of PEFT: which matrices it holds whole, and how to get at the others."""
 
 import json
 import shlex
@@ -21,7 +21,7 @@ from uncone.rows.safetensors import matrices
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _KINDS = {"input": ("token table", TABLES), "head": ("output head", HEADS)}
 _OF_A_PART = ("lora_", "token_adapter", "base_layer")
-"""How the names begin that PEFT gives to modules under one that it changes in part."""
+"""How PEFT names modules under one that it changes in part."""
 _AUTO = {
     "CAUSAL_LM": "ForCausalLM",
     "SEQ_2_SEQ_LM": "ForSeq2SeqLM",
@@ -30,13 +30,13 @@ _AUTO = {
     "FEATURE_EXTRACTION": "ForFeatureExtraction",
     "QUESTION_ANS": "ForQuestionAnswering",
 }
-"""What follows AutoPeftModel in the name of PEFT's class for a task."""
+"""What follows AutoPeftModel in the class for a task."""
 _LONGEST_NAME, _SHOWN = 300, 2
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter whose headers are read and whose tensors are not."""
+    """Its headers are read, its tensors are not."""
 
     files: ModelFiles  # its directory, adapter_config.json and tensors
     base: str | None  # the base model as adapter_config.json names it, NAME@REVISION where it names a revision too
@@ -49,11 +49,8 @@ class Adapter:
         return {kind: tensor for kind, tensor in found.items() if tensor is not None}
 
     def matrix(self, part: str, *, by_kind: bool = False) -> tuple[str, Rows]:
-        """`#input`, `#head` or any other tensor ("rows", or by name if `by_kind`), and which of them it is.
-
-        Raises:
-            InputError: a table that is not held whole, with where it is, or no such tensor.
-        """
+        """`#input`, `#head` or any other tensor, behind "input", "head" or "rows"; with `by_kind` a table is told by
+        its name too."""
         if part in self.tables:
             return part, self._rows(self.tables[part])
         if part in _KINDS:
@@ -62,7 +59,6 @@ class Adapter:
         return kind, self._rows(part)
 
     def whole_tables(self) -> dict[str, Rows]:
-        """The table and the head, those of them that are held whole."""
         if not self.tables:
             raise self._missing("a token table or an output head", "either", list(_KINDS))
         return {kind: self._rows(tensor) for kind, tensor in self.tables.items()}
@@ -81,14 +77,14 @@ class Adapter:
         return (*notes, f"Other matrices are opened by name, as ADAPTER#NAME: {self._others()}.")
 
     def _rows(self, tensor: str) -> Rows:
-        """The rows of one tensor; of a table with the tokens of the adapter or its base."""
+        """A table has the tokens of the adapter or its base."""
         rows = rows_of(self.files, tensor)
         if tensor in self.tables.values():
             rows.load_labels = partial(_labels, rows.shape[0], self.files.path, self.base_at)
         return rows
 
     def _whole(self, names: tuple[str, ...]) -> str | None:
-        """The one matrix of a module of these names, if no other tensor of the adapter changes it."""
+        """The one matrix of a module of these names, if no other tensor changes it."""
         found = [name for name in matrices(self.files.entries) if ends_in(name, names)]
         return found[0] if len(found) == 1 and not self._in_part(names) else None
 
@@ -102,7 +98,7 @@ class Adapter:
         return f"an adapter of PEFT ({kind}) for {base or 'a base that is not named'}"
 
     def _missing(self, what: str, which: str, kinds: list[str]) -> InputError:
-        """That these are not held whole, and where they are, with commands."""
+        """These are not held whole; where they are, with commands."""
         in_part = [_KINDS[kind][0] for kind in kinds if self._in_part(_KINDS[kind][1])]
         of_base = [_KINDS[kind][0] for kind in kinds if _KINDS[kind][0] not in in_part]
         ways = list[str]()
@@ -134,7 +130,7 @@ class Adapter:
 
 
 def open_adapter(directory: Path) -> Adapter:
-    """Read adapter_config.json and the header of the weights; of a .bin torch unpickles only tensors."""
+    """Of a .bin torch unpickles only tensors."""
     config: Mapping[str, Any] = read_json(directory / ADAPTER, dict)
     weights = next((directory / name for name in _WEIGHTS if (directory / name).is_file()), None)
     if weights is None:

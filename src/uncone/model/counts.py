@@ -27,19 +27,16 @@ _DOUBLED = "count is taken for the first row; give counts by id"
 
 @dataclass(frozen=True)
 class TokenCounts:
-    """The counts of N rows, int64 (N,), and notes on them."""
-
-    counts: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]  # (N,)
     notes: tuple[str, ...] = ()
 
 
 def read_counts(path: Path_, n: int, labels: Sequence[str | None] | None = None) -> TokenCounts:
     """The counts of ids 0 to n - 1, from a table or a `.npy` file of n whole numbers.
 
-    A table in UTF-8 has columns separated by tabs under a line with their names: `id`, `token` (or `word`) and `count`,
-    or without one of the first two. A table by token needs `labels`, the tokens of the rows; one with ids too is
-    checked against them. Rows that the table does not name have 0. Of several rows with one token the first has the
-    count.
+    A table has columns `id`, `token` (or `word`) and `count`, or one of the first two, separated by tabs under their
+    names. A table by token needs `labels`, the tokens of the rows; one with ids too is checked against them. Rows that
+    it does not name have 0. Of several rows with one token the first has the count.
     """
     path = Path(path)
     if path.suffix != ".npy":
@@ -53,7 +50,7 @@ def read_counts(path: Path_, n: int, labels: Sequence[str | None] | None = None)
 
 
 def is_counts(path: Path_) -> bool:
-    """Whether the file is one that `read_counts` takes, and no text: `.npy`, or `.tsv` under its first line."""
+    """`read_counts` takes the file, and it is no text: `.npy`, or `.tsv` under such a first line."""
     path = Path(path)
     if path.suffix == ".npy":
         return True
@@ -64,7 +61,7 @@ def is_counts(path: Path_) -> bool:
 
 
 def as_counts(counts: Any, n: int, labels: Sequence[str | None] | None = None) -> TokenCounts:
-    """`counts` of n rows: a path for `read_counts`, or a tensor or array (n,) of whole numbers from 0 up."""
+    """A path for `read_counts`, or a tensor or array (n,) of whole numbers from 0 up."""
     if isinstance(counts, str | os.PathLike):
         return read_counts(counts, n, labels)
     counts = as_array(counts)

@@ -36,8 +36,6 @@ _PICKLED = re.compile(r"(?:pytorch_)?model(-\d+-of-\d+)?\.bin")
 
 @dataclass(frozen=True)
 class NewTensor:
-    """A tensor to be written."""
-
     dtype: str
     shape: tuple[int, ...]
     blocks: Callable[[], Iterator[torch.Tensor]]
@@ -46,7 +44,7 @@ class NewTensor:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy that is written and not yet published: read it, and leave the `with` block for it to appear."""
+    """It appears when the `with` block ends."""
 
     files: ModelFiles
     left_out: tuple[str, ...]  # files that hold the same weights in another format, which would not be edited
@@ -83,11 +81,10 @@ def edited_copy(
     beside: str | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Iterator[Copy]:
-    """Write a copy of the directory of `files` in which `tensors` replace others by name, or are added.
+    """A copy of the directory of `files` in which `tensors` replace others by name, or are added.
 
-    Other files are copied as they are, but for weights in another format; a checkpoint of torch.save becomes
-    safetensors. If anything raises inside the `with` block, nothing is left. The file of the tensor `beside` takes the
-    added ones.
+    Other files are copied, but for weights in another format; a checkpoint of torch.save becomes safetensors. If the
+    `with` block raises, nothing is left. The file of the tensor `beside` takes the added ones.
     """
     shards = {source.path: source for source, _ in files.tensors.values()}
     home = min(shards) if beside is None else files.tensors[beside][0].path
@@ -129,7 +126,7 @@ def copied_files(
 
 
 def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset[str]) -> int:
-    """Compare every tensor but those in `touched` byte by byte, and say how many."""
+    """Compare every tensor but those in `touched` byte by byte, and return how many."""
     untouched = [name for name in original.tensors if name not in touched]
     for name in untouched:
         (here, a), (there, b) = original.tensors[name], copy.tensors[name]
@@ -187,12 +184,12 @@ def rows_at_once(d: int) -> int:
 
 
 def as_stored(source: LocalFile, entry: Entry, name: str) -> NewTensor:
-    """A second copy of a tensor, to be written under another name."""
+    """A second copy of a tensor, under another name."""
     return NewTensor(_code(name, entry, source), entry.shape, lambda: stored_blocks(source, name, entry))
 
 
 def stored_blocks(source: LocalFile, name: str, entry: Entry) -> Iterator[torch.Tensor]:
-    """The numbers of a tensor as they are stored, some rows (n, ...) at a time."""
+    """The stored numbers, some rows (n, ...) at a time."""
     if isinstance(entry, StoredTensor):
         yield from entry.pieces(source)
         return
@@ -206,7 +203,7 @@ def stored_blocks(source: LocalFile, name: str, entry: Entry) -> Iterator[torch.
 
 
 def rounded_once(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """`x` in `dtype`, to the nearest: torch takes float64 to 16 bits by way of float32, which rounds twice.
+    """`x` to the nearest in `dtype`: torch takes float64 to 16 bits by way of float32, which rounds twice.
 
     float32 is rounded to odd: towards 0, the last bit set where anything was lost, so that no new tie arises.
     """
@@ -220,13 +217,13 @@ def rounded_once(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def shard_name(name: str) -> str:
-    """What a file of weights is called in the copy, which is in safetensors."""
+    """What a file of weights is called in safetensors."""
     numbered = _PICKLED.fullmatch(name)
     return f"model{numbered[1] or ''}.safetensors" if numbered else str(Path(name).with_suffix(".safetensors"))
 
 
 def write_shard(source: LocalFile, entries: Mapping[str, Entry], tensors: Mapping[str, NewTensor], path: Path) -> int:
-    """Write a file of weights as safetensors, in which `tensors` replace others or follow them; its bytes."""
+    """Write a file of weights in which `tensors` replace others or follow them; return its bytes."""
     metadata, names = {"format": "pt"}, list(entries)
     if path.suffix == source.path.suffix:
         _, metadata = read_header(source)
@@ -245,13 +242,12 @@ def write_shard(source: LocalFile, entries: Mapping[str, Entry], tensors: Mappin
 
 
 def _laid(name: str, entry: Entry, source: LocalFile) -> Entry:
-    """The entry as it is written: only its size matters."""
+    """As it is written: only the size matters."""
     code = _code(name, entry, source) if isinstance(entry, StoredTensor) else entry.dtype
     return Entry(code, entry.shape, 0, entry.stop - entry.start)
 
 
 def _write(handle: BinaryIO, name: str, tensor: NewTensor, size: int) -> None:
-    """The numbers of `tensor`, rounded once."""
     dtype, written = DTYPES[FLOATS[tensor.dtype]], 0
     for block in tensor.blocks():
         rounded = rounded_once(block, dtype).contiguous()

@@ -23,12 +23,12 @@ from uncone.rows.safetensors import Entry, read_header
 
 LARGEST_JSON = 64 * 2**20
 CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-"""What config classes of transformers 5.23 call the cap of the logits."""
+"""The cap of the logits in config classes of transformers 5.23."""
 _NO_CAP = 1e6
 ADAPTER = "adapter_config.json"  # the config of an adapter of PEFT, which is no model by itself
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _WEIGHTS = ((_SINGLE, _INDEX, ".safetensors"), ("pytorch_model.bin", "pytorch_model.bin.index.json", ".bin"))
-"""One file or an index of shards, in the order in which they are looked for, and how shards end."""
+"""One file or an index of shards, in the order of the search, and how shards end."""
 _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+-]{0,200}")
 _OTHERS = (
     (
@@ -39,7 +39,7 @@ _OTHERS = (
     (("*.gguf",), "give the file, {}"),
     (("*.safetensors",), "open one tensor as {}#tensor.name"),
 )
-"""Other files of weights that a directory may hold, and what to do with one."""
+"""Other files of weights, and what to do with one."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ModelFiles:
     path: Path
     config: Mapping[str, Any]
     tensors: Mapping[str, tuple[LocalFile, Entry]]
-    """By the name in the file: where the bytes are, and the checked header entry."""
+    """By the name in the file: where the bytes are, and the checked entry."""
 
     @property
     def entries(self) -> dict[str, Entry]:
@@ -57,21 +57,21 @@ class ModelFiles:
 
     @property
     def vocab_size(self) -> int | None:
-        """`vocab_size` of config.json or its `text_config`; None where it is missing or the two disagree."""
+        """Of config.json or its `text_config`; None where it is missing or the two disagree."""
         sizes = [part["vocab_size"] for part in text_parts(self.config) if part.get("vocab_size") is not None]
         agreed = sizes and all(type(size) is int and size > 0 and size == sizes[0] for size in sizes)
         return sizes[0] if agreed else None
 
 
 def logit_cap(settings: Mapping[str, Any]) -> float | None:
-    """The cap c of a model whose logits z become c tanh(z / c), or None."""
+    """c, where logits z become c tanh(z / c)."""
     values = (settings.get(name) for name in CAPS)
     numbers = (v for v in values if isinstance(v, int | float) and not isinstance(v, bool))
     return next((float(v) for v in numbers if 0 < v < _NO_CAP), None)
 
 
 def open_model_files(path: Path_) -> ModelFiles:
-    """Read config.json and the headers of the weights of a checkpoint directory."""
+    """Read config.json and the headers of weights."""
     directory = Path(path)
     if not directory.is_dir():
         raise InputError(f"expected a directory with config.json and {_SINGLE}, got {directory}: give one that exists")
@@ -105,13 +105,13 @@ def _refuse_run(run: Path, expected: str) -> None:
 
 
 def is_adapter(directory: Path) -> bool:
-    """The directory is an adapter of PEFT, and holds no weights of a whole model."""
+    """An adapter of PEFT, without weights of a whole model."""
     whole = (directory / name for single, index, _ in _WEIGHTS for name in (single, index))
     return (directory / ADAPTER).is_file() and not any(name.exists() for name in whole)
 
 
 def open_weights(directory: Path) -> dict[str, tuple[LocalFile, Entry]]:
-    """Where each tensor of a directory lies; of a .bin torch unpickles only tensors and plain values."""
+    """Where each tensor is; of a .bin torch unpickles only tensors and plain values."""
     for single, index, ending in _WEIGHTS:
         if (directory / single).is_file():
             return open_single(directory / single)
@@ -131,9 +131,9 @@ def rows_of(files: ModelFiles, tensor: str, *, with_tokens: bool = False) -> Row
     source, entry = named(files.tensors, tensor, files.path)
     rows = entry.rows(source, f"{files.path}#{tensor}")
     n, size = rows.shape[0], files.vocab_size
-    # Tables are padded for speed, by a thousand rows or so, and vocabularies grow by added tokens.
+    # Tables are padded, by a thousand rows or so, and vocabularies grow.
     if with_tokens and (size is None or 0.9 * size <= n <= 1.1 * size + 1024):
-        # Of n and not of rows: they would keep themselves, and their file, open.
+        # Of n: rows would keep themselves, and their file, open.
         rows.load_labels = lambda: token_labels(files.path, n).labels
     return rows
 
@@ -144,7 +144,7 @@ def text_parts(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def read_json(path: Path, kind: type) -> Any:
-    """The object (`dict`) or list in a JSON file of at most `LARGEST_JSON` bytes."""
+    """The object (`dict`) or list in a JSON file."""
     with open_regular(path, how="give a directory whose files can be read") as handle:
         text = handle.read(LARGEST_JSON + 1)
     if len(text) > LARGEST_JSON:
@@ -183,7 +183,7 @@ def _open_sharded(index: Path, ending: str) -> dict[str, tuple[LocalFile, Entry]
         )
     shards = {}
     for shard in sorted(set(placed.values())):
-        # The name comes from the index, so it must not lead out of the directory.
+        # A name must not lead out of the directory.
         if not (_SHARD.fullmatch(shard) and shard.endswith(ending)):
             raise InputError(f"expected plain names of {ending} files in {index}, got {shard[:200]!r}: do not trust it")
         if not index.with_name(shard).is_file():
@@ -204,9 +204,9 @@ class TokenLabels:
 
 
 def token_labels(path: Path, n: int) -> TokenLabels:
-    """The token strings of ids 0 to n - 1, of tokenizer.json, vocab.txt (one token a line) or vocab.json.
+    """The token strings of ids 0 to n - 1.
 
-    Never raises for what lies in the directory: `note` says what was wrong.
+    Never raises for what is in the directory: `note` says what was wrong.
     """
     notes: list[str] = []
     for name, read in _READERS.items():
@@ -235,12 +235,12 @@ def _from_tokenizer(file: Path) -> dict[str, int]:
     tokenizer = tokenizer_class().from_file(str(file))
     ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    # Of two tokens with one id the last stays: an added one, as in decoding. get_vocab has a random order.
+    # Of two tokens with one id an added one stays, as in decoding. get_vocab has a random order.
     return dict(sorted(ids.items(), key=lambda item: (item[0] in added, item[0])))
 
 
 def _from_lines(file: Path) -> dict[str, int]:
-    # As BERT's own reader: universal newlines, nothing else is stripped.
+    # As BERT's reader: universal newlines, and nothing else stripped.
     with TextIOWrapper(open_regular(file), encoding="utf-8") as lines:
         return {line.rstrip("\n"): index for index, line in enumerate(lines)}
 

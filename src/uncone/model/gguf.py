@@ -29,7 +29,7 @@ _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 
 @dataclass(frozen=True)
 class _Gguf:
-    """The checked headers of all parts of a GGUF model."""
+    """The checked headers of all parts."""
 
     path: Path  # the file that was given
     source: LocalFile  # the file whose header holds the metadata: of a split model its first part
@@ -39,7 +39,7 @@ class _Gguf:
 
 
 def find_gguf(directory: Path) -> Path | None:
-    """The GGUF file in a directory, or a part of the one split model there."""
+    """The one GGUF file in a directory, or a part of the one split model."""
     files = sorted(directory.glob("*.gguf"))
     named = [(path, _NAME.fullmatch(path.name)) for path in files]
     if len({match.group(1, 3) if match else path.name for path, match in named}) > 1:
@@ -107,7 +107,7 @@ def _parts(path: Path, header: GgufHeader, count: int) -> list[Path]:
 
 
 def is_model_file(path: Path) -> bool:
-    """A file that is a whole model: GGUF, by its name or first bytes."""
+    """GGUF, by its name or first bytes."""
     try:
         return path.is_file() and (path.name.endswith(".gguf") or LocalFile(path).head(4) == MAGIC)
     except InputError:
@@ -115,7 +115,7 @@ def is_model_file(path: Path) -> bool:
 
 
 def _places(model: _Gguf) -> Places:
-    """A language model without a tensor for a head uses the table, as in llama.cpp."""
+    """Without a tensor for a head llama.cpp uses the table."""
     if TABLE not in model.tensors:
         matrices = [name for name, tensor in model.tensors.items() if len(tensor.shape) == 2]
         raise UnsupportedModel(

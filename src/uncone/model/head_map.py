@@ -43,7 +43,7 @@ class HeadMap:
 
 
 def logit_map(model: Any, head: torch.nn.Linear) -> HeadMap:
-    """How `model`, which is left as it was, makes logits of its head's output, but for `shift`."""
+    """How `model`, which is left as it was, makes logits; but for `shift`."""
     with undisturbed(model):
         return fit(*known_outputs(model, head, probe_batch(model)))
 
@@ -78,7 +78,7 @@ def known_outputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor]) -
 
 
 def fit(z: Tensor, logits: Tensor) -> HeadMap:
-    """The map, but for its shift, of outputs and logits of `known_outputs`, checked on every row."""
+    """The map of `known_outputs`, but for its shift, checked on every row."""
     logits = logits.detach()
     at_zero, at_small, at_huge = logits[:3].double()
     cap = None
@@ -127,17 +127,17 @@ def probe_batch(model: Any) -> dict[str, Tensor]:
 
 
 def without_labels(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The inputs of a batch, without its labels; those of a decoder are made of the labels."""
+    """A batch without labels; inputs of a decoder are made of them."""
     return {name: value for name, value in batch.items() if name != "labels"} | decoder_inputs(model, batch["labels"])
 
 
 def decoder_inputs(model: Any, labels: Tensor) -> dict[str, Tensor]:
-    """The input that a sequence-to-sequence model needs beside `input_ids`."""
+    """What a sequence-to-sequence model needs beside `input_ids`."""
     return {"decoder_input_ids": decoder_input_ids(model, labels)} if is_seq2seq(model) else {}
 
 
 def decoder_input_ids(model: Any, labels: Tensor) -> Tensor:
-    """The ids that a sequence-to-sequence model feeds its decoder when it is given `labels`."""
+    """What a sequence-to-sequence model feeds its decoder when it is given `labels`."""
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
         # So the classes say that their config names no start.
         with suppress(ValueError, AttributeError, TypeError):
@@ -163,7 +163,7 @@ def _config_id(model: Any, name: str) -> int | None:
 
 
 def run_model(model: Any, inputs: dict[str, Any]) -> Any:
-    """The model's outputs; an error of its forward becomes UnsupportedModel."""
+    """An error of the model's forward becomes UnsupportedModel."""
     try:
         return model(**inputs, return_dict=True)
     except (TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
@@ -187,7 +187,7 @@ def forward_of(head: torch.nn.Module, forward: Callable[[Tensor], Tensor]) -> It
 
 @contextmanager
 def undisturbed(model: Any) -> Iterator[None]:
-    """Evaluation without gradients; modes of modules, random numbers and shards of weights are restored."""
+    """Evaluation without gradients; modes of modules, random numbers and shards are restored."""
     parameters, training = list(model.parameters()), [module for module in model.modules() if module.training]
     model.eval()
     try:

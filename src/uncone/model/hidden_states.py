@@ -24,14 +24,12 @@ from uncone.rows import GRID, Array
 from uncone.tensors import is_out_of_memory
 
 Tensor = torch.Tensor
-GIANT = 10.0  # a state so many times as long as the median of its layer is a sink, as massive activations make them
+GIANT = 10.0  # a state so many times as long as the median of its layer is a sink
 SAMPLE = 8192  # tokens of the sample, or fewer where the layers are wide
 _SAMPLE_BYTES, _STRETCH_BYTES = 2**29, 2**28
 _LEAST = 512
-_FEWEST = 2
 _PADDED = {"cpu": 4096, "cuda": 2**15}  # ids of a batch, padding counted
-_ENOUGH = 20  # tokens for each column, before a run may stop early: spectra need more than a mean cosine does
-_MOVED = 512  # rows that are moved at once
+_ENOUGH = 20  # tokens a column before a run may stop early: spectra need more than mean cosines
 _SAVED_EVERY = 4  # stretches between two writes of a run that can be resumed
 
 
@@ -57,13 +55,12 @@ def hidden_states_of(
     decoder and giant states (sinks) are in no sum: they are counted apart.
 
     Args:
-        model: a directory of transformers or Sentence Transformers, or the name of a cached one.
         most: tokens in the sums, at most.
         width: the run stops once the 95% interval of each layer's mean cosine is narrower; None reads on.
-        resume: a file to keep the sums in, and to go on from where it is there.
-        batch: ids of a batch with padding; fewer are taken where a device has no memory for them.
-        sample, seed: tokens of the sample, fewer where the layers are wide, and the seed of their draw.
-        last: keep what the head of a causal model reads before each next token, as `states_of` gives it, N x D numbers.
+        resume: a file to keep the sums in, and to go on from.
+        batch: ids of a batch with padding; fewer where a device has no memory for them.
+        sample: tokens of the sample, fewer where the layers are wide.
+        last: keep what the head of a causal model reads before each next token, as `states_of` does.
 
     Raises:
         InputError: no such model or device, a tokenizer of another one, or a file to resume from of another run.
@@ -126,7 +123,7 @@ class _Run:
     ) -> None:
         self.found, self.sums, self.source, self.batch, self.stretch = found, sums, source, batch, stretch
         self.kept, self.windows, self.states = kept, list[Tensor](), list[Tensor]()
-        # One buffer for all stretches: buffers of many sizes would leave holes in memory that add up.
+        # Buffers of many sizes would leave holes in memory that add up.
         self._room = [torch.empty((stretch + found.longest, d), device=found.device) for d in found.widths]
         self._special = np.array(sorted(source.template.special), np.int64)
 
@@ -163,7 +160,7 @@ class _Run:
     def last(self, name: str) -> tuple[States | None, str]:
         """What the head read, or None and why its logits do not follow."""
         windows, head = [window for window in self.windows if len(window) > 1], self.found.linear
-        if self.kept is None or head is None or sum(map(len, windows)) - len(windows) < _FEWEST:
+        if self.kept is None or head is None or sum(map(len, windows)) - len(windows) < 2:
             return None, ""
         states, self.states = torch.cat(self.states), []
         try:
@@ -203,7 +200,7 @@ class _Run:
         return all(one is not None and one[1] - one[0] < width for one in ends)
 
     def _run(self, sequences: list[Array]) -> list[Tensor]:
-        """The states (N, D) of each layer on whole sequences, in the order of the text."""
+        """The states (N, D) of each layer, in the order of the text."""
         lengths = np.array([len(ids) for ids in sequences])
         n, starts = lengths.sum(), np.append(0, lengths.cumsum())
         layers = [room[:n] for room in self._room]
@@ -226,7 +223,7 @@ class _Run:
         self.sums.sequences += len(sequences)
 
     def _batch(self, sequences: list[Array], starts: Array, order: list[int], layers: list[Tensor]) -> list[int]:
-        """Run the longest sequences that fit into a batch; the others are returned."""
+        """Run the longest sequences that fit into a batch; return the others."""
         device, size = self.found.device, max(1, self.batch // len(sequences[order[0]]))
         taken, left = order[:size], order[size:]
         rows = [torch.from_numpy(sequences[i]) for i in taken]
@@ -286,14 +283,14 @@ class _Run:
 def _moved_up(x: Tensor, chosen: Tensor) -> Tensor:
     """The rows `chosen` (ascending) of `x`, moved to its beginning in place."""
     if len(chosen) < len(x):
-        for begin in range(0, len(chosen), _MOVED):
-            rows = chosen[begin : begin + _MOVED]
+        for begin in range(0, len(chosen), 512):
+            rows = chosen[begin : begin + 512]
             x[begin : begin + len(rows)] = x[rows]
     return x[: len(chosen)]
 
 
 def _digest(found: LayeredModel, sources: Sequence[TextSource], options: tuple[Any, ...]) -> str:
-    """Of what the sums depend on: the tokenizer, the options, and when the files of model and texts were written."""
+    """Of what the sums depend on: the tokenizer, the options, and when files of model and texts were written."""
     digest = hashlib.sha256(repr(options).encode())
     digest.update(found.tokenizer.to_str().encode())
     for path, part in [*((path, None) for path in found.files), *((one.path, one.part) for one in sources)]:

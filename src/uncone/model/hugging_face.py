@@ -1,8 +1,8 @@
 """The libraries of Hugging Face on files of this machine: no network, no code of a model, no messages.
 
-Two locks on the door, as neither closes all of it. `LOCAL` goes with every call that opens a directory or
-looks into the cache. Within `asked`, huggingface_hub refuses every request before a socket is opened: it asks
-its constant at each request, and the environment variable only when it is imported.
+Two locks, as neither closes all of the door. `LOCAL` goes with every call that opens a directory or looks into the
+cache. Within `asked`, huggingface_hub refuses every request before a socket is opened: it reads its constant at each
+request, and the environment variable only when it is imported.
 """
 
 import logging
@@ -24,13 +24,13 @@ LOCAL = {"local_files_only": True, "trust_remote_code": False}
 LARGEST_TOKENIZER = 512 * 2**20
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
 _PREFERRED = ("model.safetensors", "model.safetensors.index.json")
-"""Where these are, the libraries read no weights of `torch.save`."""
+"""Beside these, no weights of `torch.save` are read."""
 _LONGEST_TEXT = 512  # tokens of a text, where a model says no limit or a larger one
 _one_at_a_time = threading.RLock()  # the switches belong to the whole process
 
 
 def attempt(call: Callable[[], T]) -> tuple[T | None, BaseException | None]:
-    """What `call` of a library returns, or the error that it raises."""
+    """What a library returns, or its error."""
     try:
         return call(), None
     except BaseException as error:
@@ -86,7 +86,6 @@ def need(
 
 
 def from_pretrained(model_class: Any, directory: Path, **options: Any) -> Any:
-    """`model_class.from_pretrained` on this machine, within `asked`."""
     return model_class.from_pretrained(directory, **LOCAL, **options)
 
 
@@ -146,7 +145,7 @@ def load_encoder(directory: Path) -> tuple[Any, Any, int]:
 
 
 def cached_snapshot(name: str) -> Path | None:
-    """The cached directory of a Hub model such as "gpt2" or "org/name@revision" (branch, tag or commit); else None."""
+    """The cached directory of a Hub model: "gpt2", or "org/name@revision" (branch, tag or commit)."""
     repo, at, revision = name.partition("@")
     if ".." in name or (at and not revision):
         return None
@@ -155,9 +154,9 @@ def cached_snapshot(name: str) -> Path | None:
         f"expected a file or a folder that is there, got {name}: looking for a cached model of this name needs "
         "huggingface_hub, pip install huggingface_hub",
     ).snapshot_download
-    try:  # no pattern: a snapshot that lacks files is opened too, and its reader says which it needs
+    try:  # no pattern: the reader of a snapshot says which files it lacks
         path = snapshot_download(repo, revision=revision or None, allow_patterns=[], local_files_only=True)
-    except Exception:  # not cached, not the name of a repository, or a cache that is damaged
+    except Exception:  # not cached, no name of a repository, or a damaged cache
         return None
     snapshot = Path(path)
     return snapshot if snapshot.is_dir() and snapshot.parent.name == "snapshots" else None

@@ -1,4 +1,4 @@
-"""The states that a language model's head reads on a text, and the head itself, found by running the model."""
+"""The states that a language model's head reads on a text, and the head, found by running the model."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -19,11 +19,11 @@ from uncone.tensors import dtype_named, empty, moved, usable
 
 Tensor = torch.Tensor
 _CHECKED = 128  # ids of the first window, on which the model's own logits are compared
-CLOSE = 1e-3  # how far logits of states and head may lie from the model's own, of their largest
+CLOSE = 1e-3  # most that logits of states and head may lie from the model's own, of their largest
 _ROUNDINGS = 8  # of a dtype: logits of a model that runs in bfloat16 differ by some roundings
 _LONGEST, _AT_ONCE, _FEWEST = 2048, 4096, 2
-CENTRED = 1e-4  # how far the mean of a norm's output before gain and bias may lie from 0, of its root mean square
-_NORM_ROUNDINGS, _LARGEST = 4, 5.0  # of a dtype, in an output; and sizes that an entry that is not known may have
+CENTRED = 1e-4  # most that the mean of a norm's output before gain and bias may be, of its root mean square
+_NORM_ROUNDINGS, _LARGEST = 4, 5.0  # of a dtype, in an output; sizes of an entry that is not known
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class States:
         return replace(self, states=self.states[at], labels=self.labels[at], windows=self.windows[at])
 
     def chunks(self, most: int = 2**24) -> Iterator[slice]:
-        """Slices of tokens whose logits together are at most so many numbers, one token at the least."""
+        """Tokens whose logits together are at most so many numbers, one token at the least."""
         size = max(1, most // len(self.head))
         for start in range(0, len(self.states), size):
             yield slice(start, min(start + size, len(self.states)))
@@ -191,7 +191,7 @@ def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequen
 
 
 def final_layer_norm(model: Any, head: torch.nn.Linear, ids: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Gain and bias (D,), float32, of the LayerNorm whose output is what the head reads; None where none is.
+    """Gain and bias (D,), float32, of the LayerNorm whose output is what the head reads.
 
     GPT-2 has one (`ln_f`), and so has GPT-NeoX. A norm without bias and one that does not centre (RMSNorm) are none: no
     direction follows from them. `model` is in evaluation; it is run on `ids` (B, T).
@@ -215,7 +215,7 @@ def final_layer_norm(model: Any, head: torch.nn.Linear, ids: Tensor) -> tuple[Te
 
 
 def _is_centred(made: Tensor, gain: Tensor, bias: Tensor) -> bool:
-    """Whether (made - bias) / gain has a mean of 0 and a size of 1; an entry whose gain is tiny is not known."""
+    """(made - bias) / gain has a mean of 0 and a size of 1; an entry whose gain is tiny is not known."""
     eps = torch.finfo(made.dtype).eps
     close = max(CENTRED, _NORM_ROUNDINGS * eps)
     live = eps * bias.abs() < close * gain.abs()

@@ -10,7 +10,7 @@ from uncone.rows import Array
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """A linear head: its logits are cap tanh(z / cap) of z = scale (states @ weight.T) + bias."""
+    """Its logits are cap tanh(z / cap) of z = scale (states @ weight.T) + bias."""
 
     weight: Array  # (V, D) float32
     bias: Array | None  # (V,) float32

@@ -1,4 +1,4 @@
-"""A model of transformers as its layers: the states of every layer on a batch, and what its head reads and does."""
+"""A model of transformers as its layers: the states of each on a batch, and what its head reads and does."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ _OF_A_MODEL = (".json", ".safetensors", ".bin")  # endings of the files that a m
 
 @dataclass(eq=False)
 class LayeredModel:
-    """A model to run; its layers are named once they have been found on a probe."""
+    """Its layers are named once they have been found on a probe."""
 
     model: Any
     tokenizer: Any
@@ -54,7 +54,7 @@ class LayeredModel:
         return longest_input(self.model, _LONGEST)
 
     def states(self, ids: Tensor, mask: Tensor) -> list[Tensor]:
-        """Of ids (B, T) and their mask the states (B, T, D) of each layer."""
+        """The states (B, T, D) of each layer."""
         found, norm_input, reads = self._forward(ids, mask)
         layers = list(found)
         if norm_input is not None:
@@ -79,7 +79,7 @@ class LayeredModel:
         """The hidden states of transformers, what the final norm takes, and what the head reads."""
         taken, reads = list[Tensor](), list[Tensor]()
 
-        def noted(hidden: Tensor) -> Tensor:  # in the place of the head's product, which is dear: one of its logits
+        def noted(hidden: Tensor) -> Tensor:  # instead of the head's product, which is dear
             reads.append(hidden.detach())
             return hidden[..., :1]
 
@@ -103,11 +103,7 @@ def open_layered(
     path: Path_, *, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
 ) -> LayeredModel:
     """The transformer in a directory of transformers or of Sentence Transformers; of an encoder and a decoder the
-    encoder.
-
-    By default it runs on the CPU in float32. A model that does not run, or does not tell of its hidden states, raises
-    UnsupportedModel; a missing model, tokenizer, device or dtype InputError.
-    """
+    encoder. By default it runs on the CPU in float32."""
     place, width = torch.device("cpu") if device is None else usable(device), dtype_named(dtype)
     opened = open_spec(path)
     model, notes = _loaded(opened, width)

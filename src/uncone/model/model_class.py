@@ -1,7 +1,7 @@
 """The class of transformers that config.json names: built without weights, or loaded to run; and its tensors.
 
 The only file that knows internal interfaces of transformers (version 5). Module names are no file keys: GPT-NeoX writes
-its `lm_head` as `embed_out`. So the file's keys are translated as from_pretrained translates them.
+its `lm_head` as `embed_out`. So keys of files are translated as from_pretrained translates them.
 """
 
 import copy
@@ -23,19 +23,19 @@ from uncone.model.files import ADAPTER, ModelFiles, text_parts
 from uncone.model.hugging_face import asked, from_pretrained, need
 from uncone.rows.names import listing
 
-# Settings that choose a kernel to download, a quantiser or pretrained parts; none moves the table or head.
+# Settings that choose a kernel, a quantiser or pretrained parts; none moves the table or head.
 _LEFT_OUT = re.compile(
     r"_?(attn|experts)_implementation\w*|(quantization|compression)_config|auto_map|use_pretrained_backbone"
 )
 _SLACK = 2**20  # numbers of small parts that a checkpoint may lack
-# The most parts of a kind that a constructor makes in a few seconds: 1,024 layers take about two.
+# What a constructor makes in a few seconds: 1,024 layers take about two.
 _MOST = (
     (r"(layer|block|depth|stage)s?$", 1024),
     (r"(expert|head|group|codebook)s?$", 4096),
     (r"^num_labels$", 2**17),
     (r"", 2**31),
 )
-_MOST_PARTS = 2**18  # modules and parameters: twenty times those of models with 126 layers, built in about ten seconds
+_MOST_PARTS = 2**18  # twenty times those of models with 126 layers, built in ten seconds
 
 
 def build(files: ModelFiles) -> Any:
@@ -54,7 +54,7 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None, fast: boo
     """
     refuse_adapter(files.path)
     refuse_quantised(files)
-    # Before anything is allocated: config.json may describe a model that the files cannot fill.
+    # config.json may describe a model that the files cannot fill.
     described = sum(parameter.numel() for parameter in build(files).parameters())
     stored = sum(math.prod(entry.shape) for entry in files.entries.values())
     if described > 2 * stored + _SLACK:
@@ -86,7 +86,7 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None, fast: boo
 
 
 def refuse_adapter(path: Path) -> None:
-    """Refuse a directory that holds an adapter, alone or beside weights."""
+    """Also one beside weights."""
     if (path / ADAPTER).exists():
         raise UnsupportedModel(
             f"expected a whole model, got {path} with {ADAPTER}: merge the adapter first "
@@ -105,7 +105,7 @@ def refuse_quantised(files: ModelFiles) -> None:
 
 
 def _class_of(files: ModelFiles) -> Any:
-    """The class that config.json names, or the bare model of its model type. Code of a model is never run."""
+    """The class that config.json names, or the bare model of its type. Code of a model is never run."""
     import transformers
 
     names = files.config.get("architectures") or []
@@ -135,7 +135,7 @@ def _class_of(files: ModelFiles) -> Any:
 
 
 def _config_for(model_class: Any, config: Mapping[str, Any], attention: str = "eager") -> Any:
-    """The class's config from the checked object: the directory could draw in other files."""
+    """From the checked object: the directory could draw in other files."""
     own, config_class = config, model_class.config_class
     kind = getattr(config_class, "model_type", None)
     if config.get("model_type") != kind:  # the text model of a multimodal config
@@ -194,7 +194,7 @@ def _absurd(expected: str, came: str) -> InputError:
 
 
 def file_keys(model: Any, names: Iterable[str]) -> dict[str, str]:
-    """From a parameter's name to the tensor among `names` of the file that is loaded into it unchanged."""
+    """From a parameter's name to the tensor among `names` that is loaded into it unchanged."""
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
@@ -247,7 +247,7 @@ def parted(files: ModelFiles) -> tuple[dict[str, str], str]:
     groups: dict[int, list[str]] = {}
     for name, parameter in tied.named_parameters(remove_duplicate=False):
         groups.setdefault(id(parameter), []).append(name)
-    # From each parameter to the tensor of the file with its numbers: its own, or of one tied to it.
+    # From each parameter to the tensor with its numbers: its own, or of one tied to it.
     sources = dict[str, str]()
     for names in groups.values():
         if own := [tied_keys[name] for name in names if name in tied_keys]:
@@ -262,7 +262,7 @@ def parted(files: ModelFiles) -> tuple[dict[str, str], str]:
 
 
 def without_ties(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`config` with tie_word_embeddings false, in its text_config and wherever it stands one level down."""
+    """tie_word_embeddings is false, in text_config and wherever it stands one level down."""
     inner = {
         key: {**value, "tie_word_embeddings": False}
         for key, value in config.items()

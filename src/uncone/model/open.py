@@ -33,7 +33,7 @@ _MOST_SETTINGS = 2**20
 
 @dataclass(eq=False)
 class Opened(os.PathLike[str]):
-    """What a spec names, found once; it stands for the spec wherever one is taken, and keeps what was opened."""
+    """What a spec names, found once; it stands for the spec, and keeps what was opened."""
 
     spec: str
     path: Path  # that exists; of a model's name its cached snapshot
@@ -42,7 +42,6 @@ class Opened(os.PathLike[str]):
 
     @property
     def full_name(self) -> str:
-        """The name with the part."""
         return self.name if self.part is None else f"{self.name}#{self.part}"
 
     def __fspath__(self) -> str:
@@ -52,12 +51,10 @@ class Opened(os.PathLike[str]):
 
     @cached_property
     def is_model(self) -> bool:
-        """The path is a model of a table and a head, and not only a file of tensors."""
         return is_model(self.path)
 
     @cached_property
     def model(self) -> LanguageModel:
-        """The model, of which headers are read."""
         return open_language_model(self.path)
 
     @cached_property
@@ -88,7 +85,7 @@ class Subjects:
     rows: tuple[tuple[str, Rows], ...]
     notes: tuple[str, ...] = ()
     cap: float | None = None
-    """The cap of the model's logits, None where it has none: with one, the head's mean has an effect."""
+    """The cap of the model's logits: with one, the head's mean has an effect."""
     editable: bool = False  # the source is a directory of transformers, whose rows `repair_tokens` can set anew
 
 
@@ -125,7 +122,7 @@ def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
 
 
 def open_subjects(spec: Any, *, skip_nonfinite: bool = False, progress: Progress | None = None) -> Subjects:
-    """The matrices that `diagnose` looks at: a model's table and head, or the matrix that `spec` names."""
+    """A model's table and head, or the matrix that `spec` names."""
     opened = _open_subjects(spec)
     if not skip_nonfinite:
         return opened
@@ -146,7 +143,6 @@ def split(spec: Spec) -> tuple[Path, str | None]:
 
 
 def open_whole(spec: Spec, use: str = "") -> Opened:
-    """A model without a part."""
     opened = open_spec(spec)
     if opened.part is not None:
         raise InputError(f"expected a whole model{use}, got its part #{opened.part}: leave that out")
@@ -154,7 +150,7 @@ def open_whole(spec: Spec, use: str = "") -> Opened:
 
 
 def open_spec(spec: Spec) -> Opened:
-    """Find what a spec names; nothing of it is read yet."""
+    """Nothing is read yet."""
     if isinstance(spec, Opened):
         return spec
     text = os.fspath(spec)
@@ -174,7 +170,7 @@ def open_spec(spec: Spec) -> Opened:
 
 
 def is_model(path: Path) -> bool:
-    """The path is a model of a table and a head, and not only a file of tensors."""
+    """A model of a table and a head, and not only a file of tensors."""
     return (path.is_dir() and not is_parquet_folder(path)) or is_model_file(path)
 
 
@@ -207,7 +203,7 @@ def _capped(cap: float) -> str:
 
 
 def _open_matrix(opened: Opened, *, by_kind: bool = False) -> tuple[str, Rows]:
-    """`#input`, `#head` or any other tensor ("rows", or by name if `by_kind`), and which of them it is."""
+    """What `Adapter.matrix` gives, of any model."""
     path, part = opened.path, opened.part
     if part is not None and is_adapter(path):
         return open_adapter(path).matrix(part, by_kind=by_kind)
@@ -234,7 +230,6 @@ def _open_matrix(opened: Opened, *, by_kind: bool = False) -> tuple[str, Rows]:
 
 
 def _open_model(opened: Opened) -> Subjects:
-    """The table and the head of a model."""
     model = opened.model
     places = model.places()
     named = {"input": places.input} | ({} if places.head is None else {"head": places.head})
@@ -268,7 +263,7 @@ def open_language_model(path: Path) -> LanguageModel:
 def check_targets_apart(
     targets: Iterable[Spec | None], specs: Iterable[object], sources: Iterable[Spec | None] = ()
 ) -> None:
-    """Refuse to write into what is read; both are files, folders or None where not given."""
+    """Refuse to write into what is read."""
     named = [Path(target) for target in targets if target is not None]
     if not named:
         return

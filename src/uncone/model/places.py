@@ -18,7 +18,7 @@ from uncone.rows.safetensors import matrices
 TABLES = ("wte", "tokens_embed", "embed_tokens", "word_embeddings", "embed_in", "shared", "tok_embeddings")
 HEADS = ("lm_head", "embed_out", "output", "decoder", "proj_out", "output_projection", "head")
 _ONLY_HEADS = ("lm_head", "embed_out")
-"""Names that no other module has: beside a table they settle it without the class."""
+"""Names that no other module has."""
 _WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "embedding_size", "word_embed_proj_dim")
 """Keys of config.json for the width of a table or a head."""
 _TEXT_TO_TEXT = "bart bigbird_pegasus blenderbot blenderbot-small led longt5 m2m_100 mbart mt5 pegasus plbart t5 umt5"
@@ -38,13 +38,13 @@ _HAS_HEAD = (
 )
 """Whether classes of such a name have an output head; the first rule counts, and None leaves it to `locate`.
 
-Checked against 1,001 classes of transformers 5.23 that these rules speak of, built from default configs.
+Checked against 1,001 classes of transformers 5.23, built from default configs.
 """
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where the token table and the output head lie, by their names in the file."""
+    """Where the token table and the output head are, by their names in the file."""
 
     input: str
     head: str | None  # None where the model has no output head, or none that the checkpoint holds; `why` says which
@@ -54,20 +54,19 @@ class Places:
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A model whose headers are read and whose tensors are not."""
+    """Headers are read, tensors are not."""
 
     places: Callable[[], Places]  # which tensors are its table and its head; looked for when asked
     rows: Callable[..., Rows]
     """rows(tensor, with_tokens=False): one tensor; token strings where its rows are the vocabulary."""
     cap: float | None = None
-    """Logits z become cap tanh(z / cap): a vector added to all rows of such a head changes probabilities."""
+    """Logits z become cap tanh(z / cap)."""
     files: ModelFiles | None = None  # the checkpoint that holds the tensors; None of GGUF
 
 
 def find_places(files: ModelFiles) -> Places:
     """Where one matrix has `vocab_size` rows, config.json decides alone. Otherwise transformers builds the class
-    without its weights; where that is not possible, well-known names decide if they leave no choice.
-    """
+    without its weights; where that is not possible, well-known names decide if they leave no choice."""
     try:
         return _from_header(files) or locate(files)
     except UnsupportedModel as error:
@@ -152,7 +151,7 @@ def _is_tied(config: Mapping[str, Any]) -> bool:
 
 
 def _has_head(architecture: str, model_type: object = None) -> bool | None:
-    """Whether a class of this name has one output head over the vocabulary; None where it does not tell."""
+    """Whether such a class has one output head over the vocabulary; None where the name does not tell."""
     if architecture.endswith("ForConditionalGeneration"):  # speech and image models are called that too
         return True if isinstance(model_type, str) and model_type in _SEQ2SEQ else None
     return next((has_head for rule, has_head in _HAS_HEAD if re.fullmatch(rule, architecture)), None)
@@ -169,7 +168,7 @@ def _no_head(architecture: str) -> str:
 
 
 def locate(files: ModelFiles) -> Places:
-    """The table and the head of the model class that config.json names, as transformers places them."""
+    """The table and the head of the class that config.json names, as transformers places them."""
     need("opening a model by its class")
     from uncone.model.model_class import build, file_keys  # which runs torch
 
@@ -196,7 +195,7 @@ def locate(files: ModelFiles) -> Places:
 
 
 def _matrix_of(model: Any, which: str) -> Any:
-    """The module that holds the table ("input") or the head ("output"), or None."""
+    """The module that holds the table ("input") or the head ("output")."""
     try:
         module = getattr(model, f"get_{which}_embeddings")()
     except (NotImplementedError, AttributeError):  # how transformers says that there is none
@@ -206,7 +205,7 @@ def _matrix_of(model: Any, which: str) -> Any:
 
 
 def _key_of(model: Any, module: Any, keys: Mapping[str, str], files: ModelFiles) -> str | None:
-    """The file's name of the weight of `module`: its own, or that of a parameter it is tied to."""
+    """The file's name of the weight of `module`, or of a parameter it is tied to."""
     key = next((keys[name] for name in _names(model, module) if name in keys), None)
     if key is not None and files.entries[key].shape != tuple(module.weight.shape):
         raise InputError(
@@ -218,7 +217,7 @@ def _key_of(model: Any, module: Any, keys: Mapping[str, str], files: ModelFiles)
 
 
 def _names(model: Any, module: Any) -> list[str]:
-    """The parameter's names: under the module itself first, then those it is tied to."""
+    """Under the module itself first, then those it is tied to."""
     from uncone.model.model_class import names_of
 
     own = [f"{name}.weight" for name, other in model.named_modules(remove_duplicate=False) if other is module]

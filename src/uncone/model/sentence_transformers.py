@@ -27,7 +27,7 @@ def is_sentence_transformers(directory: Path) -> bool:
 
 
 def read_modules(directory: Path) -> list[dict[str, Any]]:
-    """The entries of modules.json, in order: each a type, a path (of a folder in it) and a name."""
+    """Of modules.json, in order: each a type, a path (of a folder in it) and a name."""
     where = directory / MODULES
     if not where.is_file():
         raise InputError(
@@ -83,14 +83,14 @@ def _static_places(files: ModelFiles) -> Places:
 
 
 def _module_places(files: ModelFiles, kind: str) -> Places:
-    """The places in the checkpoint; a Transformer is loaded without its head."""
+    """A Transformer is loaded without its head."""
     places, why = find_places(files), "Sentence Transformers uses the model without its output head"
     is_cut = places.head is not None and kind == "Transformer"
     return replace(places, head=None, tied=False, why=why) if is_cut else places
 
 
 def load_sentence_transformer(directory: Path, *, device: str | None = None) -> Any:
-    """The whole model in evaluation mode, as a `SentenceTransformer`; none of its own code is run."""
+    """The whole model in evaluation mode, without code of its own."""
     for module in read_modules(directory):
         if not module["type"].startswith(_OWN):
             raise UnsupportedModel(

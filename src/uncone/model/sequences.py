@@ -18,7 +18,7 @@ _SHORTEST = 2
 
 @dataclass(frozen=True)
 class Template:
-    """How the tokenizer of a model frames a sequence, such as [CLS] ... [SEP] or <s> ..."""
+    """How a tokenizer frames a sequence, such as [CLS] ... [SEP] or <s> ..."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -26,7 +26,7 @@ class Template:
 
 
 def template_of(tokenizer: Any) -> Template:
-    """What `tokenizer` puts around a text, and its special tokens but the unknown one."""
+    """Special tokens are all but the unknown one."""
     plain = tokenizer.encode("a", add_special_tokens=False).ids
     framed = tokenizer.encode("a").ids
     at = next((i for i in range(len(framed)) if framed[i : i + len(plain)] == plain), 0)
@@ -39,7 +39,7 @@ def template_of(tokenizer: Any) -> Template:
 
 @dataclass(eq=False)
 class Sequences:
-    """The sequences of texts, in order, one iteration; and how many passages were cut since they are too long."""
+    """The sequences of texts, in order, in one iteration."""
 
     sources: Sequence[TextSource]
     tokenizer: Any

@@ -18,14 +18,14 @@ from uncone.rows import Array, as_array
 from uncone.rows.floats import is_tensor
 from uncone.rows.safetensors import read_tensors, sealed_bytes
 
-SEGMENT = 64  # tokens of a segment, as which sentences are sampled: a longer sequence is several
+SEGMENT = 64  # tokens of a segment: a longer sequence is several
 _FORMAT = "uncone.hidden_states/3"
 _HOW = "remove it, or resume with the same model, texts and options"
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Whole segments of the text, drawn at random: of their n tokens the states of each layer."""
+    """Whole segments of the text, drawn at random."""
 
     layers: tuple[Array, ...]  # of each layer (n, D) float32
     ids: Array  # (n,) int64
@@ -54,12 +54,12 @@ class StateSums:
         self.read = 0  # tokens of the text that were read, those in no sum too, special ones around it left out
         self.segments = 0
         self._most, self._seed = sample, seed
-        # Rows of one buffer are used again: copies of their own, kept and dropped, would leave holes that add up.
+        # Rows of one buffer are used again: copies, kept and dropped, would leave holes that add up.
         room = sample + 2 * SEGMENT
         self._buffers = [np.empty((room, d), np.float32) for d in widths]
         self._free = np.arange(room)
         self._kept = list[tuple[int, Array, Array]]()
-        """Of each segment its key, its rows in the buffers, and its places."""
+        """Of each segment its key, rows in the buffers, and places."""
 
     @property
     def tokens(self) -> int:
@@ -117,7 +117,7 @@ class StateSums:
         return sum(len(one[2]) for one in self._kept) >= self._most
 
     def save(self, path: Path_, digest: str) -> None:
-        """Write all of it to a safetensors file, atomically; `digest` names the model, texts and options."""
+        """`digest` names the model, texts and options."""
         tensors: dict[str, Array] = {"counts": self.counts, "apart": self.apart, "block_counts": self.blocks.counts}
         tensors["place"] = np.array([self.sequences, self.read, self.segments, self.blocks.size], np.int64)
         for i, m in enumerate(self.moments):
@@ -129,7 +129,7 @@ class StateSums:
         atomic.write_bytes(path, sealed_bytes(tensors, {"format": _FORMAT, "digest": digest}))
 
     def load(self, path: Path_, digest: str) -> None:
-        """Take up what `save` wrote; InputError for a file that was changed, or of another model, text or options."""
+        """InputError: a file that was changed, or of another model, text or options."""
         tensors, metadata = read_tensors(path, format=_FORMAT, what="sums of hidden states", how=_HOW, sealed=True)
         if metadata["digest"] != digest:
             raise InputError(f"expected the states of this model and text, got those of others in {path}: {_HOW}")

@@ -16,30 +16,29 @@ from uncone.roles import Path_
 from uncone.rows.names import named
 from uncone.rows.open import split_part
 
-PIECE_BYTES = 2**14  # of a plain text: a piece ends at the first end of a line behind so many bytes
-LONGEST_PIECE = 2**22  # a text without ends of lines is cut at a space, or at last between two characters
+PIECE_BYTES = 2**14  # a piece of plain text ends with the line that reaches so many
+LONGEST_PIECE = 2**22  # longer lines are cut, at a space if there is one
 MOST_TEXT = 2**20  # characters of the beginning of texts
 DEFAULT_PART = "text"
 _JSON, _PARQUET = (".jsonl", ".ndjson", ".json"), ".parquet"
 _ROWS_AT_ONCE = 1024
-_MARK = b"\xef\xbb\xbf"  # of UTF-8, as some editors put it before a text
-_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which JSON may hold and UTF-8 may not
+_MARK = b"\xef\xbb\xbf"  # before UTF-8 of some editors
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which JSON may hold
 _HOW = "give a text in UTF-8 (.txt), JSON lines (.jsonl#field) or Parquet (.parquet#column)"
 
 
 @dataclass(frozen=True)
 class TextSource:
-    """One file of text. Its pieces in turn are its text: of a plain file lines, else whole documents."""
+    """One file of text."""
 
     path: Path
     part: str | None = None  # the field of JSON lines, or the column of Parquet; None of a plain text
     kept: tuple[str, ...] = ()
-    """Its first pieces, where an earlier reader has kept them: the file is opened for those behind them only."""
+    """Its first pieces, where an earlier reader has kept them."""
     is_whole: bool = False  # the kept pieces are all
 
     @property
     def name(self) -> str:
-        """The file's own name, and its part."""
         return self.path.name + ("" if self.part is None else f"#{self.part}")
 
     @property
@@ -60,10 +59,7 @@ class TextSource:
 
 
 def open_texts(texts: Path_ | Sequence[Path_]) -> tuple[TextSource, ...]:
-    """The sources that paths name: `.txt` or any other file of text, `.jsonl#field`, `.parquet#column`, also packed.
-
-    The field or column is `text` where none is named.
-    """
+    """The sources that paths name: `.txt` or any other file of text, `.jsonl#field`, `.parquet#column`, also packed."""
     given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
     if not given:
         raise InputError(f"expected a text, got none: {_HOW}")
@@ -105,7 +101,7 @@ def _kind(path: Path) -> str:
 
 
 def _of_text(path: Path, _: str) -> Iterator[str]:
-    """Whole lines; `seen` bytes of text went before, so that an error says where it stands."""
+    """`seen` bytes went before, so that an error says where it stands."""
     with open_unpacked(path, how=_HOW) as file:
         rest, seen = b"", 0
         while block := _read(file, PIECE_BYTES):

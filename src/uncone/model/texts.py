@@ -21,7 +21,7 @@ def cut(ids: Tensor, length: int) -> Tensor | None:
 
 
 def longest_input(model: Any, most: int = 128) -> int:
-    """How many ids a window holds: `most`, or what the model has positions for."""
+    """Ids of a window: `most`, or what the model has positions for."""
     config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
     known = [
         value
@@ -34,7 +34,7 @@ def longest_input(model: Any, most: int = 128) -> int:
 
 
 def token_ids(files: ModelFiles, text: str, n: int) -> tuple[Tensor | None, str]:
-    """(ids of the text (N,), "") from the directory's tokenizer, or (None, why not)."""
+    """(ids of the text (N,), "") or (None, why not)."""
     tokenizer, why = load_tokenizer(files)
     if tokenizer is None:
         return None, why
@@ -57,7 +57,6 @@ def load_tokenizer(files: ModelFiles) -> tuple[Any, str]:
 
 
 def tokenizer_for_text(model: Opened) -> Any:
-    """The tokenizer that a text is read with; InputError where there is none."""
     try:
         found, why = model.tokenizer, "the model has no tokenizer"
     except UnconeError as error:

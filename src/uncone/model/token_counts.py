@@ -30,10 +30,10 @@ from uncone.threads import waited
 
 T = TypeVar("T")
 Counts = npt.NDArray[np.int64]
-MOST_BLOCKS = 40  # stretches of the text whose counts are kept apart, for intervals
-FIRST_BLOCK = 2**14  # characters of a stretch at first; when there are too many, neighbours are put together
+MOST_BLOCKS = 40  # stretches with counts of their own, for intervals
+FIRST_BLOCK = 2**14  # characters of a stretch at first; neighbours are joined when there are too many
 MOST_WORDS = 2**22  # different words that are held: beyond, new ones are left out
-WORD = re.compile(r"\w+")  # a word is a run of letters, digits and underscores, in lower case
+WORD = re.compile(r"\w+")  # in lower case
 _BATCH = 2**21  # characters that are tokenised at once, on all cores
 _SAVE_AFTER_S, _SHARE_OF_SAVING = 10.0, 0.05
 _FORMAT, _PLACES = "uncone.count/2", ("width", "characters", "source", "pieces")
@@ -67,21 +67,20 @@ def count_tokens(
 ) -> Counted:
     """Count the tokens of texts, and their words beside them.
 
-    The tokenizer reads pieces of whole lines (of some 16 KiB) or whole documents, without special tokens at their
-    ends, on all cores; meanwhile a thread unpacks what comes next. A token over the end of a piece is read as two.
+    The tokenizer reads pieces of whole lines (of some 16 KiB) or whole documents, without special tokens at their ends,
+    on all cores; meanwhile a thread unpacks what comes next. A token over the end of a piece is read as two.
 
     Args:
-        model: as for `open_vocabulary`.
-        texts: as for `open_texts`; and counts, as for `read_counts`, to be added to theirs.
-        resume: a file where the state is kept about every ten seconds. A run that finds it goes on behind what it
-            holds, if texts, tokenizer and options are as they were. It is left for `forget`.
+        texts: as for `open_texts`; and counts, as for `read_counts`, to be added.
+        resume: a file for the state, written about every ten seconds. A run that finds it goes on from there, if texts,
+            tokenizer and options are as they were. It is left for `forget`.
         overwrite: replace what else is in that file, and count from the beginning.
         keep: how many characters of the beginning of the texts to keep, for another reader of `texts`.
-        progress: called with (step, done, in all), in characters of the texts as far as they are known.
+        progress: counts characters of the texts as far as they are known.
 
     Raises:
-        InputError: no text, a text that is empty or no UTF-8 (the message says where), counts of another vocabulary, an
-            id beyond the rows of the model's table; `resume` holds anything but the state of these texts.
+        InputError: no text, a text that is empty or no UTF-8, counts of another vocabulary, an id beyond the rows of the
+            model's table; `resume` holds anything but the state of these texts.
     """
     given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
     made = [Path(one) for one in given if is_counts(one)]
@@ -117,7 +116,7 @@ def count_tokens(
 
 @dataclass(eq=False)
 class _State:
-    """What was counted so far, and where: `source` and `pieces` of it are done."""
+    """`pieces` of `source` are done, and all sources before it."""
 
     blocks: Counts
     words: Counter[str] | None
@@ -128,7 +127,7 @@ class _State:
     of: dict[str, Any] = field(default_factory=dict)
 
     def add(self, pieces: Sequence[str], ids: Sequence[Counts]) -> None:
-        """Add pieces with their tokens, each to the stretch in which it begins."""
+        """Each piece counts for the stretch in which it begins."""
         for piece, tokens in zip(pieces, ids, strict=True):
             while self.characters // self.width >= MOST_BLOCKS:
                 half = MOST_BLOCKS // 2
@@ -155,7 +154,7 @@ def _count(
     keep: int,
     progress: Progress | None,
 ) -> None:
-    """Count `sources`, each of which is replaced by itself with the pieces that are kept."""
+    """Each of `sources` is replaced by itself with the pieces that are kept."""
     saved, took = time.monotonic(), 0.0
     total, before = sum(source.size for source in sources), state.source
     while state.source < len(sources):

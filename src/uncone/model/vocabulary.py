@@ -30,7 +30,7 @@ class Vocabulary:
 
 
 def open_vocabulary(spec: Path_) -> Vocabulary:
-    """The vocabulary of a model (a directory or a cached name), of a tokenizer's directory, or of a tokenizer.json."""
+    """Of a model (a directory or a cached name), of a tokenizer's directory, or of a tokenizer.json."""
     opened = open_spec(spec)
     path = opened.path
     if opened.part is not None:

@@ -1,6 +1,6 @@
 """A GGUF file (ggml's docs/gguf.md, versions 2 and 3, little-endian): its header, which is not trusted, and rows.
 
-Floats need no package; the package `gguf` dequantises other tensors, some rows at a time.
+The package `gguf` dequantises tensors that are not floats, some rows at a time.
 """
 
 import itertools
@@ -22,7 +22,6 @@ from uncone.rows.names import named
 MAGIC = b"GGUF"
 _MOST_KEYS, _MOST_TENSORS, _MOST_ITEMS = 2**16, 2**20, 2**24
 _LONGEST_NAME, _LONGEST_VALUE, _MOST_AXES, _DEEPEST = 2**16 - 1, 2**16, 4, 4
-_BUFFER = 2**20
 _AT_ONCE = 2**20  # elements dequantised in one call
 _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -38,13 +37,12 @@ TYPES = {
     int(number): (name, int(elements), int(size))
     for number, name, elements, size in re.findall(r"(\d+) (\w+) (\d+) (\d+)", _TRAITS)
 }
-"""ggml's type traits by number: name, elements a block, bytes a block."""
+"""By number: name, elements a block, bytes a block."""
 _FLOATS = {"F32": "float32", "F16": "float16", "F64": "float64", "BF16": "bfloat16"}
-_INTEGERS = ("I8", "I16", "I32", "I64")
 
 
 class GgufTensor(NamedTuple):
-    """A tensor: the number and name of its type in ggml, its shape (rows first), and where it begins."""
+    """The number and name of its type in ggml, its shape (rows first), and where it begins."""
 
     type: int
     kind: str
@@ -54,7 +52,7 @@ class GgufTensor(NamedTuple):
 
 @dataclass(frozen=True)
 class StringArray:
-    """Where an array of strings lies in the header; it is read when it is wanted."""
+    """Where strings stand in the header; they are read when they are wanted."""
 
     start: int
     count: int
@@ -66,9 +64,9 @@ class GgufHeader(NamedTuple):
 
 
 def gguf_rows(source: LocalFile, tensors: Mapping[str, GgufTensor], name: str, *, where: str = "") -> Rows:
-    """The rows of the tensor called `name`; quantised ones are dequantised block of rows by block of rows."""
+    """The tensor called `name`, dequantised by blocks of rows."""
     where, tensor = where or f"{source.name}#{name}", named(tensors, name, source.name)
-    if tensor.kind in _INTEGERS:
+    if tensor.kind in ("I8", "I16", "I32", "I64"):
         raise InputError(f"expected {FLOATING}, or a quantised one, got {tensor.kind} from {where}: convert it")
     check_shape(tensor.shape, where)
     if tensor.kind in _FLOATS:
@@ -77,7 +75,7 @@ def gguf_rows(source: LocalFile, tensors: Mapping[str, GgufTensor], name: str, *
 
 
 class _QuantisedRows(Rows):
-    """Blocks of ggml's quantised types. `dtype` is the type's name; blocks are float32."""
+    """`dtype` is the name of ggml's type; blocks are float32."""
 
     def __init__(self, source: LocalFile, tensor: GgufTensor, name: str) -> None:
         message = f"reading {tensor.kind} from {name} needs the package gguf: pip install 'uncone[gguf]'"
@@ -99,12 +97,12 @@ class _QuantisedRows(Rows):
         for at in range(0, len(out), step):
             part = raw[: len(out) - at]
             self._source.read_into(self._start + (start + at) * self._row_bytes, part.reshape(-1).data)
-            with np.errstate(all="ignore"):  # a scale can be anything; rows are looked through elsewhere
+            with np.errstate(all="ignore"):  # a scale can be anything
                 out[at : at + step] = self._dequantize(part, self._type)
 
 
 def read_gguf(source: LocalFile) -> GgufHeader:
-    """The header of a GGUF file, every count and offset checked against the file."""
+    """The header, every count and offset checked against the file."""
     cursor = _Cursor(source, 0)
     if source.size < 24 or cursor.take(4) != MAGIC:
         raise InputError(f"expected a GGUF file, got {source.name} without its magic number: copy it again")
@@ -125,13 +123,13 @@ def read_gguf(source: LocalFile) -> GgufHeader:
 
 
 def strings(source: LocalFile, array: StringArray) -> Iterator[str]:
-    """The strings of an array in the header, in order; bytes that are no UTF-8 are replaced."""
+    """In order; bytes that are no UTF-8 are replaced."""
     cursor = _Cursor(source, array.start)
     return (cursor.text("a string", source.size) for _ in range(array.count))
 
 
 class _Cursor:
-    """Reads the header through one small buffer; every length is held against the file first."""
+    """Reads the header through a small buffer; every length is checked first."""
 
     def __init__(self, source: LocalFile, at: int) -> None:
         self.source, self.at = source, at
@@ -142,14 +140,14 @@ class _Cursor:
         self.skip(count)
         if not 0 <= first <= len(self._buffer) - count:
             self._start, first = self.at - count, 0
-            size = min(max(_BUFFER, count), self.source.size - self._start)
+            size = min(max(2**20, count), self.source.size - self._start)
             self._buffer = self.source.read(self._start, size)
         return self._buffer[first : first + count]
 
     def skip(self, count: int) -> None:
         if count > (left := self.source.size - self.at):
-            expected = f"{count} bytes at offset {self.at} of {self.source.name}"
-            raise InputError(f"expected {expected}, got {left}: the file was cut, or its header lies; copy it again")
+            expected = f"{count} bytes at offset {self.at} of {self.source.name}, got {left}"
+            raise InputError(f"expected {expected}: the file was cut, or its header lies; copy it again")
         self.at += count
 
     def unpack(self, form: str) -> tuple[Any, ...]:
@@ -170,7 +168,7 @@ class _Cursor:
 
 
 def _value(cursor: _Cursor, kind: int, depth: int) -> Any:
-    """A scalar, a short string or where an array of strings lies; None for other arrays and long strings."""
+    """A scalar, a short string or where an array of strings is; None for other arrays and long strings."""
     if kind in _SCALARS:
         return cursor.unpack(_SCALARS[kind])[0]
     if kind == _STRING:

@@ -1,4 +1,4 @@
-"""The writer of a Parquet column of lists, beside the other columns of a Parquet source. Needs pyarrow."""
+"""The writer of a Parquet column of lists, beside the other columns of a Parquet source."""
 
 from collections.abc import Iterator
 from io import BufferedIOBase
@@ -13,11 +13,10 @@ from uncone.rows.parquet import ParquetRows, guarded, pyarrow_parquet
 _LABELS = "label"  # the column of labels, where the source has labels and is no Parquet file
 _GROUP_BYTES = 32 * 2**20
 _AT_ONCE = 8192  # rows of the other columns that are read at a time
-_TYPED = b"huggingface"  # metadata in which its libraries repeat the length of the lists
 
 
 class ParquetRowsWriter(Writer):
-    """A Parquet file in row groups of about 32 MiB; other columns and metadata are those of the source."""
+    """Row groups of about 32 MiB; other columns and metadata are those of the source."""
 
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
         pq = pyarrow_parquet("writing .parquet")
@@ -70,7 +69,6 @@ class _Beside:
         self.names: list[str] = schema.names
 
     def take(self, count: int) -> dict[str, Any]:
-        """The next `count` rows, a column under each name."""
         self._read(count)
         taken, self._rest = self._rest.slice(0, count), self._rest.slice(count)
         if self.names and len(taken) < count:
@@ -142,6 +140,8 @@ def _other_columns(target: Target, source: Source, rows: ParquetRows, value: Any
     kind = pa.large_list(inner) if pa.types.is_large_list(kind) else pa.list_(inner, length)
     written = others.insert(at, pa.field(target.part, kind, field.nullable, field.metadata))
     if k != rows.shape[1] or target.part != source.part or kind != field.type:
-        metadata = {name: text for name, text in (schema.metadata or {}).items() if name != _TYPED}
+        metadata = {
+            name: text for name, text in (schema.metadata or {}).items() if name != b"huggingface"
+        }  # repeats the length of lists
         written = written.with_metadata(metadata or None)
     return _Beside(others, batches()), written

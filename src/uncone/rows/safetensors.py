@@ -1,7 +1,7 @@
 """safetensors: the rows of a tensor, and files written whole or with other rows in place of a tensor.
 
-The library checks the header, and gives no offsets. The header is written here, for equal bytes of equal results: the
-library puts the metadata in another order each time.
+The library checks the header, and gives no offsets. It would write metadata in another order each time, so that equal
+results had unequal bytes.
 """
 
 import json
@@ -32,7 +32,7 @@ PIECE_BYTES = 2**22
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor of a safetensors file: its dtype, shape, and absolute byte range."""
+    """A tensor of a file: its dtype, shape, and absolute byte range."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -50,13 +50,13 @@ class Entry:
         return self.start, self.dtype, self.shape
 
     def stored_bytes(self, source: LocalFile) -> Iterator[bytes | memoryview]:
-        """The numbers as they are stored in `source`, some MiB at a time."""
+        """Some MiB at a time."""
         for at in range(self.start, self.stop, PIECE_BYTES):
             yield source.read(at, min(PIECE_BYTES, self.stop - at))
 
 
 def read_header(source: LocalFile) -> tuple[dict[str, Entry], dict[str, str]]:
-    """The tensors of a safetensors file by name, and the texts of its `__metadata__`."""
+    """The tensors by name, and the texts of `__metadata__`."""
     try:
         with safe_open(source.path, framework="np"):
             length = int.from_bytes(source.read(0, 8), "little")
@@ -77,10 +77,10 @@ def read_header(source: LocalFile) -> tuple[dict[str, Entry], dict[str, str]]:
 def read_tensors(
     path: Path_, *, format: str | tuple[str, ...], what: str, how: str, sealed: bool = False
 ) -> tuple[dict[str, Array], dict[str, str]]:
-    """The tensors of a file whose metadata name `format`, or one of several, as copies in memory, and the metadata.
+    """The tensors of a file whose metadata name `format`, or one of several, in memory, and the metadata.
 
-    Messages say `what` such a file holds ("a transformation"), and `how` to write it ("write it with save"). A checksum
-    is compared where there is one, and with `sealed` there must be.
+    Messages say `what` such a file holds and `how` to write it. A checksum is compared where there is one; with
+    `sealed` there must be.
     """
     source = LocalFile(path)
     try:
@@ -105,7 +105,7 @@ def read_tensors(
 
 
 def without_ties(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Each tensor once: of names for the same numbers the first stays."""
+    """Of several names for the same numbers the first stays."""
     first = dict[tuple[Any, ...], str]()
     return {name: entry for name, entry in entries.items() if first.setdefault(entry.identity(), name) == name}
 
@@ -135,7 +135,7 @@ def _pieces(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> Iterator
 
 
 def header_bytes(tensors: Iterable[tuple[str, Entry]], metadata: Mapping[str, str]) -> bytes:
-    """The length and the header of a file of the tensors in the order given; only the sizes of entries count."""
+    """The length and the header of a file of tensors in this order; only the sizes of entries count."""
     content: dict[str, object] = {_METADATA: dict(metadata)} if metadata else {}
     at = 0
     for name, entry in tensors:
