@@ -77,7 +77,6 @@ class Adapter:
         return (*notes, f"Other matrices are opened by name, as ADAPTER#NAME: {self._others()}.")
 
     def _rows(self, tensor: str) -> Rows:
-        """A table has the tokens of the adapter or its base."""
         rows = rows_of(self.files, tensor)
         if tensor in self.tables.values():
             rows.load_labels = partial(_labels, rows.shape[0], self.files.path, self.base_at)
@@ -98,7 +97,7 @@ class Adapter:
         return f"an adapter of PEFT ({kind}) for {base or 'a base that is not named'}"
 
     def _missing(self, what: str, which: str, kinds: list[str]) -> InputError:
-        """These are not held whole; where they are, with commands."""
+        """The message says where the tables are, with commands."""
         in_part = [_KINDS[kind][0] for kind in kinds if self._in_part(_KINDS[kind][1])]
         of_base = [_KINDS[kind][0] for kind in kinds if _KINDS[kind][0] not in in_part]
         ways = list[str]()
@@ -144,7 +143,7 @@ def open_adapter(directory: Path) -> Adapter:
 
 
 def _labels(n: int, *folders: Path | None) -> list[str | None] | None:
-    """The token strings in the first folder that has some."""
+    """The tokens in the first folder that has some."""
     found = (token_labels(folder, n).labels for folder in folders if folder is not None)
     return next((labels for labels in found if labels is not None), None)
 

@@ -126,7 +126,7 @@ def copied_files(
 
 
 def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset[str]) -> int:
-    """Compare every tensor but those in `touched` byte by byte, and return how many."""
+    """Compare all tensors but `touched` byte by byte, and return how many."""
     untouched = [name for name in original.tensors if name not in touched]
     for name in untouched:
         (here, a), (there, b) = original.tensors[name], copy.tensors[name]
@@ -184,12 +184,10 @@ def rows_at_once(d: int) -> int:
 
 
 def as_stored(source: LocalFile, entry: Entry, name: str) -> NewTensor:
-    """A second copy of a tensor, under another name."""
     return NewTensor(_code(name, entry, source), entry.shape, lambda: stored_blocks(source, name, entry))
 
 
 def stored_blocks(source: LocalFile, name: str, entry: Entry) -> Iterator[torch.Tensor]:
-    """The stored numbers, some rows (n, ...) at a time."""
     if isinstance(entry, StoredTensor):
         yield from entry.pieces(source)
         return
@@ -217,7 +215,6 @@ def rounded_once(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def shard_name(name: str) -> str:
-    """What a file of weights is called in safetensors."""
     numbered = _PICKLED.fullmatch(name)
     return f"model{numbered[1] or ''}.safetensors" if numbered else str(Path(name).with_suffix(".safetensors"))
 
@@ -242,7 +239,7 @@ def write_shard(source: LocalFile, entries: Mapping[str, Entry], tensors: Mappin
 
 
 def _laid(name: str, entry: Entry, source: LocalFile) -> Entry:
-    """As it is written: only the size matters."""
+    """Only the size matters."""
     code = _code(name, entry, source) if isinstance(entry, StoredTensor) else entry.dtype
     return Entry(code, entry.shape, 0, entry.stop - entry.start)
 

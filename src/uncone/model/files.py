@@ -64,14 +64,13 @@ class ModelFiles:
 
 
 def logit_cap(settings: Mapping[str, Any]) -> float | None:
-    """c, where logits z become c tanh(z / c)."""
+    """The c of logits c tanh(z / c)."""
     values = (settings.get(name) for name in CAPS)
     numbers = (v for v in values if isinstance(v, int | float) and not isinstance(v, bool))
     return next((float(v) for v in numbers if 0 < v < _NO_CAP), None)
 
 
 def open_model_files(path: Path_) -> ModelFiles:
-    """Read config.json and the headers of weights."""
     directory = Path(path)
     if not directory.is_dir():
         raise InputError(f"expected a directory with config.json and {_SINGLE}, got {directory}: give one that exists")
@@ -144,7 +143,6 @@ def text_parts(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def read_json(path: Path, kind: type) -> Any:
-    """The object (`dict`) or list in a JSON file."""
     with open_regular(path, how="give a directory whose files can be read") as handle:
         text = handle.read(LARGEST_JSON + 1)
     if len(text) > LARGEST_JSON:
@@ -160,7 +158,7 @@ def read_json(path: Path, kind: type) -> Any:
 
 
 def special_tokens(directory: Path, role: str) -> list[str]:
-    """The names for a `role` ("unk_token") in the files beside a tokenizer, of those that parse."""
+    """The names for a `role` ("unk_token") in the files beside a tokenizer."""
     names = []
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         with suppress(InputError):

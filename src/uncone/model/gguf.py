@@ -29,8 +29,6 @@ _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 
 @dataclass(frozen=True)
 class _Gguf:
-    """The checked headers of all parts."""
-
     path: Path  # the file that was given
     source: LocalFile  # the file whose header holds the metadata: of a split model its first part
     metadata: Mapping[str, Any]
@@ -89,7 +87,6 @@ def _read(path: Path) -> _Gguf:
 
 
 def _parts(path: Path, header: GgufHeader, count: int) -> list[Path]:
-    """All parts of the model that `path` is a part of, in order."""
     number, name = header.metadata.get(_NUMBER), _NAME.fullmatch(path.name)
     if type(number) is not int or not 0 <= number < count:
         raise InputError(f"the header of {path} lies: part {number!r} of {count} (counted from 0); copy it again")

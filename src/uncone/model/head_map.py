@@ -34,7 +34,6 @@ class HeadMap:
         return z if self.cap is None else self.cap * torch.tanh(z / self.cap)
 
     def align(self, labels: Tensor, ignored: int) -> Tensor:
-        """The target of each position: the label itself, or the next one."""
         if not self.shift:
             return labels
         aligned = torch.full_like(labels, ignored)
@@ -137,7 +136,6 @@ def decoder_inputs(model: Any, labels: Tensor) -> dict[str, Tensor]:
 
 
 def decoder_input_ids(model: Any, labels: Tensor) -> Tensor:
-    """What a sequence-to-sequence model feeds its decoder when it is given `labels`."""
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
         # So the classes say that their config names no start.
         with suppress(ValueError, AttributeError, TypeError):
@@ -163,7 +161,6 @@ def _config_id(model: Any, name: str) -> int | None:
 
 
 def run_model(model: Any, inputs: dict[str, Any]) -> Any:
-    """An error of the model's forward becomes UnsupportedModel."""
     try:
         return model(**inputs, return_dict=True)
     except (TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:

@@ -223,7 +223,7 @@ class _Run:
         self.sums.sequences += len(sequences)
 
     def _batch(self, sequences: list[Array], starts: Array, order: list[int], layers: list[Tensor]) -> list[int]:
-        """Run the longest sequences that fit into a batch; return the others."""
+        """Run the longest sequences that fit; return the others."""
         device, size = self.found.device, max(1, self.batch // len(sequences[order[0]]))
         taken, left = order[:size], order[size:]
         rows = [torch.from_numpy(sequences[i]) for i in taken]
@@ -245,7 +245,6 @@ class _Run:
         return left
 
     def _make_smaller(self, n: int, length: int) -> None:
-        """Halve the batch, which the device had no memory for."""
         device = self.found.device
         if device.type == "cuda":
             torch.cuda.empty_cache()

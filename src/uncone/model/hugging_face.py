@@ -30,7 +30,6 @@ _one_at_a_time = threading.RLock()  # the switches belong to the whole process
 
 
 def attempt(call: Callable[[], T]) -> tuple[T | None, BaseException | None]:
-    """What a library returns, or its error."""
     try:
         return call(), None
     except BaseException as error:
@@ -129,7 +128,7 @@ def open_tokenizer(directory: Path) -> Any:
 
 
 def load_encoder(directory: Path) -> tuple[Any, Any, int]:
-    """A model (of an encoder-decoder its encoder), its tokenizer, and the most tokens of a text."""
+    """The encoder of an encoder-decoder, its tokenizer, and the most tokens of a text."""
     transformers = need(f"the encoder in {directory}")
     check_archives(directory)
     with asked(f"load the encoder in {directory}"):

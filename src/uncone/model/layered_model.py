@@ -135,7 +135,7 @@ def _loaded(opened: Opened, dtype: torch.dtype) -> tuple[Any, list[str]]:
 
 
 def _probe(found: LayeredModel) -> None:
-    """Find the final norm, the layer that the head reads, and whether the model is causal, by running it."""
+    """Find the final norm, the layer that the head reads, and whether the model is causal."""
     usable_ids = torch.arange(found.rows)[-64:]
     random = torch.Generator().manual_seed(0)
     ids = usable_ids[torch.randint(len(usable_ids), (1, _PROBE), generator=random)].to(found.device)

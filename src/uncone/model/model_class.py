@@ -86,7 +86,6 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None, fast: boo
 
 
 def refuse_adapter(path: Path) -> None:
-    """Also one beside weights."""
     if (path / ADAPTER).exists():
         raise UnsupportedModel(
             f"expected a whole model, got {path} with {ADAPTER}: merge the adapter first "
@@ -178,7 +177,6 @@ def bounded_construction() -> Iterator[None]:
 
 
 def objects(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Every object in a JSON value, without recursion."""
     waiting = [value]
     while waiting:
         value = waiting.pop()
@@ -262,7 +260,6 @@ def parted(files: ModelFiles) -> tuple[dict[str, str], str]:
 
 
 def without_ties(config: Mapping[str, Any]) -> dict[str, Any]:
-    """tie_word_embeddings is false, in text_config and wherever it stands one level down."""
     inner = {
         key: {**value, "tie_word_embeddings": False}
         for key, value in config.items()

@@ -59,12 +59,10 @@ class Opened(os.PathLike[str]):
 
     @cached_property
     def files(self) -> ModelFiles:
-        """The checkpoint that transformers loads."""
         return self.model.files or open_model_files(self.path)
 
     @cached_property
     def rows(self) -> Rows:
-        """The one matrix that is named."""
         return _open_matrix(self)[1] if self.is_model else open_file(self.path, self.part)
 
     @cached_property
@@ -150,7 +148,6 @@ def open_whole(spec: Spec, use: str = "") -> Opened:
 
 
 def open_spec(spec: Spec) -> Opened:
-    """Nothing is read yet."""
     if isinstance(spec, Opened):
         return spec
     text = os.fspath(spec)
@@ -203,7 +200,7 @@ def _capped(cap: float) -> str:
 
 
 def _open_matrix(opened: Opened, *, by_kind: bool = False) -> tuple[str, Rows]:
-    """What `Adapter.matrix` gives, of any model."""
+    """As `Adapter.matrix`."""
     path, part = opened.path, opened.part
     if part is not None and is_adapter(path):
         return open_adapter(path).matrix(part, by_kind=by_kind)
@@ -263,7 +260,6 @@ def open_language_model(path: Path) -> LanguageModel:
 def check_targets_apart(
     targets: Iterable[Spec | None], specs: Iterable[object], sources: Iterable[Spec | None] = ()
 ) -> None:
-    """Refuse to write into what is read."""
     named = [Path(target) for target in targets if target is not None]
     if not named:
         return

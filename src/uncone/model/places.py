@@ -54,8 +54,6 @@ class Places:
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """Headers are read, tensors are not."""
-
     places: Callable[[], Places]  # which tensors are its table and its head; looked for when asked
     rows: Callable[..., Rows]
     """rows(tensor, with_tokens=False): one tensor; token strings where its rows are the vocabulary."""
@@ -103,7 +101,6 @@ def _named(tensors: list[str], endings: tuple[str, ...]) -> list[str]:
 
 
 def _from_names(files: ModelFiles, reason: UnsupportedModel) -> Places:
-    """One table and one head by well-known names, or `reason` with the tensors to choose from."""
     candidates, architecture = vocabulary_matrices(files), _architecture(files.config)
     tables, heads = _named(candidates, TABLES), _named(candidates, HEADS)
     if len(tables) == len(heads) == 1 and len(candidates) == 2:
@@ -195,7 +192,7 @@ def locate(files: ModelFiles) -> Places:
 
 
 def _matrix_of(model: Any, which: str) -> Any:
-    """The module that holds the table ("input") or the head ("output")."""
+    """`which` is "input" or "output"."""
     try:
         module = getattr(model, f"get_{which}_embeddings")()
     except (NotImplementedError, AttributeError):  # how transformers says that there is none

@@ -39,8 +39,6 @@ def template_of(tokenizer: Any) -> Template:
 
 @dataclass(eq=False)
 class Sequences:
-    """The sequences of texts, in order, in one iteration."""
-
     sources: Sequence[TextSource]
     tokenizer: Any
     template: Template
@@ -50,7 +48,6 @@ class Sequences:
     cut: int = 0
 
     def __iter__(self) -> Iterator[Array]:
-        """Ids, int64 (T,), of each sequence."""
         room = self.longest - len(self.template.before) - len(self.template.after)
         if room < _SHORTEST:
             raise InputError(f"expected a model with positions for a text, got {self.longest}: give another model")

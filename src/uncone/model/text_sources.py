@@ -29,8 +29,6 @@ _HOW = "give a text in UTF-8 (.txt), JSON lines (.jsonl#field) or Parquet (.parq
 
 @dataclass(frozen=True)
 class TextSource:
-    """One file of text."""
-
     path: Path
     part: str | None = None  # the field of JSON lines, or the column of Parquet; None of a plain text
     kept: tuple[str, ...] = ()

@@ -208,7 +208,6 @@ def _encoded(
 
 
 def _ids(vocabulary: Vocabulary, source: TextSource, encoded: Sequence[Any]) -> list[Counts]:
-    """The ids of each piece, below the rows of the table."""
     ids = [np.array(one.ids, np.int64) for one in encoded]
     most = max((int(one.max(initial=0)) for one in ids), default=0)
     if most >= vocabulary.size:
@@ -235,7 +234,6 @@ def _ahead(items: Iterator[T]) -> Iterator[T]:
 def _begun(
     vocabulary: Vocabulary, sources: Sequence[TextSource], words: bool, resume: Path | None, *, overwrite: bool
 ) -> _State:
-    """A new state, or the one that an earlier run of the same texts and tokenizer left."""
     files = [[one.name, one.size, one.path.stat().st_mtime_ns] for one in sources]
     of = {"format": _FORMAT, "tokenizer": vocabulary.digest(), "sources": files, "words": words}
     new = _State(np.zeros((MOST_BLOCKS, vocabulary.size), np.int64), Counter[str]() if words else None, of=of)

@@ -133,7 +133,7 @@ class CenteredRows(DerivedRows):
 
 
 class SelectedRows(DerivedRows):
-    """The rows at `kept` (int64, ascending), under their ids in `rows`."""
+    """The rows at `kept` (int64, ascending), with their ids."""
 
     def __init__(self, rows: Rows, kept: Array, *, left_out: tuple[int, ...] = ()) -> None:
         super().__init__(rows)
@@ -160,7 +160,6 @@ def _into(block: Array, out: Array | None) -> Array:
 
 
 def nonfinite_rows(rows: Rows, progress: Callable[[int], None] | None = None) -> Array:
-    """Numbers of the rows that hold a NaN or an infinity (int64, ascending)."""
     bad = []
     for start, block in rows.numbered(progress):
         bad.append(np.flatnonzero(~np.isfinite(block).all(1)) + start)
@@ -244,7 +243,6 @@ class ArrayRows(Rows):
 
 
 def float_array(x: npt.NDArray[Any], name: str) -> Array:
-    """Floats in the machine's byte order; InputError for anything else."""
     if isinstance(x, np.ma.MaskedArray):
         got = f"one with a mask from {name}: fill or drop the masked rows"
         raise InputError(f"expected an array without a mask, got {got}")

@@ -40,7 +40,6 @@ class LocalFile:
         self.size = os.fstat(self._descriptor).st_size
 
     def head(self, most: int) -> bytes:
-        """At most that many bytes."""
         return self.read(0, min(self.size, most))
 
     def read(self, offset: int, count: int) -> bytes:
@@ -49,7 +48,7 @@ class LocalFile:
         return bytes(content)
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill `buffer` from `offset` on; InputError where there are fewer bytes."""
+        """Fill `buffer`; InputError where there are fewer bytes."""
         view, done = buffer.cast("B"), 0
         while done < len(view):
             count = os.preadv(self._descriptor, [view[done:]], offset + done)
@@ -58,7 +57,6 @@ class LocalFile:
             done += count
 
     def check_whole(self) -> None:
-        """Refuse a file that was cut since it was opened."""
         if (size := os.fstat(self._descriptor).st_size) < self.size:
             raise was_cut(f"{self.size} bytes of {self.name}", size)
 
@@ -147,7 +145,7 @@ class StreamedRows(Rows):
         raise NotImplementedError
 
     def all_pieces(self) -> Iterator[Array]:
-        """`pieces(0)` for a whole pass."""
+        """Every piece, for a whole pass."""
         return one_ahead(self.pieces(0))
 
     def fill(self, start: int, out: Array) -> None:
@@ -175,8 +173,6 @@ class StreamedRows(Rows):
 
 
 class _Cursor:
-    """Where reading stands in a run of pieces."""
-
     def __init__(self, pieces: Iterator[Array], row: int, name: str) -> None:
         self._pieces, self.row, self._name = pieces, row, name
         self._rest = _NOTHING

@@ -44,7 +44,6 @@ class StoredTensor(Entry):
     tensor: torch.Tensor
 
     def rows(self, source: LocalFile, where: str) -> Rows:
-        """The matrix may be a transposed or sliced one."""
         if self.dtype not in FLOATS or len(self.shape) != 2:
             return super().rows(source, where)
         axes = sorted((stride, n) for stride, n in zip(self.tensor.stride(), self.shape, strict=True) if n > 1)
@@ -92,7 +91,7 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
 
 
 class _MappedRows(ArrayRows):
-    """Never a view of a mapped tensor, to be read after a cut."""
+    """Blocks are no views of a mapped tensor, to be read after a cut."""
 
     def __init__(self, x: torch.Tensor, source: LocalFile, *, name: str) -> None:
         super().__init__(x, name=name)
@@ -161,7 +160,7 @@ def _broken(source: LocalFile, reason: str | Exception) -> InputError:
 
 
 def _load_mapped(source: LocalFile) -> Any:
-    """With mapped numbers: torch compares no record with the size of its storage then."""
+    """Torch compares no mapped record with the size of its storage."""
     sizes = list[tuple[int, bool]]()
 
     def keep(storage: torch.UntypedStorage, _location: str) -> torch.UntypedStorage:
@@ -204,7 +203,7 @@ def _check_names(source: LocalFile, at: int, *, pickles: int) -> None:
 
 
 def _stored(source: LocalFile) -> zipfile.ZipFile:
-    """The archive, whose members are not compressed: torch maps them as they are."""
+    """Torch maps members as they are: they may not be compressed."""
     try:
         with zipfile.ZipFile(source.path) as archive:
             members = archive.infolist()

@@ -52,7 +52,7 @@ class GgufTensor(NamedTuple):
 
 @dataclass(frozen=True)
 class StringArray:
-    """Where strings stand in the header; they are read when they are wanted."""
+    """It is read when it is wanted."""
 
     start: int
     count: int
@@ -64,7 +64,6 @@ class GgufHeader(NamedTuple):
 
 
 def gguf_rows(source: LocalFile, tensors: Mapping[str, GgufTensor], name: str, *, where: str = "") -> Rows:
-    """The tensor called `name`, dequantised by blocks of rows."""
     where, tensor = where or f"{source.name}#{name}", named(tensors, name, source.name)
     if tensor.kind in ("I8", "I16", "I32", "I64"):
         raise InputError(f"expected {FLOATING}, or a quantised one, got {tensor.kind} from {where}: convert it")
@@ -102,7 +101,7 @@ class _QuantisedRows(Rows):
 
 
 def read_gguf(source: LocalFile) -> GgufHeader:
-    """The header, every count and offset checked against the file."""
+    """Every count and offset is checked against the file."""
     cursor = _Cursor(source, 0)
     if source.size < 24 or cursor.take(4) != MAGIC:
         raise InputError(f"expected a GGUF file, got {source.name} without its magic number: copy it again")
@@ -123,7 +122,7 @@ def read_gguf(source: LocalFile) -> GgufHeader:
 
 
 def strings(source: LocalFile, array: StringArray) -> Iterator[str]:
-    """In order; bytes that are no UTF-8 are replaced."""
+    """Bytes that are no UTF-8 are replaced."""
     cursor = _Cursor(source, array.start)
     return (cursor.text("a string", source.size) for _ in range(array.count))
 

@@ -28,7 +28,6 @@ def listing(names: Iterable[str], most: int = 12) -> str:
 
 
 def only(names: list[str], path: Path_, *, among: str, kind: str = "matrix") -> str:
-    """The one name; InputError where a file has none `among` other things, or several."""
     if len(names) == 1:
         return names[0]
     if not names:

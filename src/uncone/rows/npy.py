@@ -46,12 +46,11 @@ class ArrayHeader:
 
     @property
     def end(self) -> int:
-        """Where the numbers of a matrix end."""
-        return self.offset + self.shape[0] * self.shape[1] * self.dtype.itemsize
+        return self.offset + self.shape[0] * self.shape[1] * self.dtype.itemsize  # of a matrix
 
 
 def open_npy(path: Path_) -> Rows:
-    """InputError: cut, pickled objects, another dtype or not one matrix."""
+    """Open a `.npy` file of one matrix of floats; InputError for any other."""
     source = LocalFile(path)
     header = _matrix_header(source.head(LONGEST_HEADER), source.name, source.size)
     if header.column_major:
@@ -60,7 +59,6 @@ def open_npy(path: Path_) -> Rows:
 
 
 def _matrix_header(head: bytes, name: str, size: int) -> ArrayHeader:
-    """`head` begins with it; there are `size` bytes in all."""
     header = array_header(head, name)
     shape, dtype = header.shape, header.dtype
     if dtype.hasobject:
@@ -74,7 +72,6 @@ def _matrix_header(head: bytes, name: str, size: int) -> ArrayHeader:
 
 
 def array_header(head: bytes, name: str) -> ArrayHeader:
-    """Of any array whose shape is possible."""
     stream = io.BytesIO(head)
     try:
         first = np.lib.format.read_magic(stream) == (1, 0)
@@ -108,8 +105,6 @@ class ColumnRows(Rows):
 
 
 class NpyWriter(Writer):
-    """Row-major and little-endian."""
-
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
         super().__init__(handle, target, source)
         descr = np.dtype(target.dtype).newbyteorder("<").str
@@ -117,7 +112,6 @@ class NpyWriter(Writer):
 
 
 def open_npz(path: Path, key: str | None) -> Rows:
-    """The array `key`, or the only matrix of floats."""
     members = _members(LocalFile(path))
     if key is None:
         axes = {name: member.float_axes() for name, member in members.items()}
@@ -149,7 +143,7 @@ class _Member:
         return InputError(f"{where}: {what[:160]}; copy it again")
 
     def stream(self) -> zipfile.ZipExtFile:
-        """The bytes; their checksum is compared at the end."""
+        """The checksum of the bytes is compared at their end."""
         try:
             return cast(zipfile.ZipExtFile, self.zip.open(self.info))
         except Exception as error:
@@ -177,7 +171,7 @@ class _Member:
         return _matrix_header(self.head(name), name, self.info.file_size)
 
     def float_axes(self) -> int:
-        """How many axes its floats have: 2 for a matrix that can be read, 0 for no floats."""
+        """2 for a matrix of floats that can be read, 0 for no floats."""
         with suppress(InputError):
             header = array_header(self.head(self.source.name), self.source.name)
             if len(header.shape) != 2:
@@ -206,7 +200,7 @@ class _Member:
         return ColumnRows(self.source, self.start(), header, name)
 
     def keys(self, n: int) -> list[str | None] | None:
-        """The texts or whole numbers of an array (n,); None where it holds others."""
+        """None for an array that holds no texts or whole numbers (n,)."""
         name = f"{self.source.name}#{self.info.filename}"
         header = array_header(self.head(name), name)
         if header.shape != (n,) or header.dtype.kind not in "iuU":

@@ -55,7 +55,7 @@ def format_of(path: Path_) -> str | None:
 
 
 def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
-    """The matrix `part` of a file, or its only one; of the format `form`, if its name says none."""
+    """A file whose name says no format is of the format `form`."""
     form = "parquet" if is_parquet_folder(path) else form or format_of(path)
     if form is None:
         raise InputError(f"expected {KINDS}, got {path.name!r} of another kind: convert it, or pass an array")
@@ -95,7 +95,6 @@ def checkpoint_entries(source: LocalFile) -> Any:
 
 
 def source_of(rows: Rows) -> Source:
-    """The rows, with the file that they are, or a part of."""
     text, part = split_part(rows.name)
     path, form = Path(text), format_of(text)
     if isinstance(rows, ParquetRows):
@@ -135,7 +134,7 @@ def is_there(text: str) -> bool:
 
 
 def _written_dtype(form: str, stored: str) -> tuple[str, str | None]:
-    """What is written for rows stored as `stored`, and a note where it differs or is rounded to."""
+    """And a note where it differs from `stored`, or is rounded to."""
     if stored == "float32" or (stored == "float64" and form not in WORDS):
         return stored, None
     if form in WORDS:
@@ -146,7 +145,7 @@ def _written_dtype(form: str, stored: str) -> tuple[str, str | None]:
 
 
 def _lost(form: str, source: Source) -> str | None:
-    """A note on what the source has and this format has no place for."""
+    """A note on what this format has no place for."""
     if source.format == "parquet" and form != "parquet":
         return "Other columns of the source are not in the file written; a .parquet file would have them."
     if source.format in WORDS and form not in (*WORDS, "parquet"):

@@ -129,12 +129,10 @@ def _told(kind: _Kind) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """One Parquet file: its number of rows, and the first row of each row group that has any."""
-
     path: Path
     schema: Any
     rows: int
-    groups: list[int]
+    groups: list[int]  # the first row of each row group that has any
     group_numbers: list[int]
 
     def kind(self, column: str) -> _Kind:
@@ -150,7 +148,6 @@ class Part:
         return kind
 
     def labels(self, column: str) -> Iterator[str | None]:
-        """Each different text is decoded once."""
         return self._checked("labels", self.batches(column, GRID, as_dictionary=True), _shortened)
 
     def keys(self, column: str) -> Iterator[str | None]:
@@ -173,7 +170,7 @@ class Part:
             raise InputError(f"the footer of {self.path} lies: {self.rows} {what}, got {got}; copy it again")
 
     def batches(self, column: str, size: int, group: int = 0, *, as_dictionary: bool = False) -> Iterator[Any]:
-        """Arrow arrays of `size` rows from row group `group` on (of those with rows)."""
+        """Group `group` is counted among those with rows."""
         with guarded(self.path):
             file = _parquet_file(self.path, [column] if as_dictionary else None)
             for batch in file.iter_batches(batch_size=size, row_groups=self.group_numbers[group:], columns=[column]):
@@ -183,7 +180,7 @@ class Part:
 
 
 def open_part(path: Path) -> Part:
-    """The schema and row groups of a file, whose footer may not contradict itself."""
+    """The footer may not contradict itself."""
     with guarded(path):
         file = _parquet_file(path)
         # No metadata of columns: pyarrow 26 ends the process over some that are damaged.
@@ -243,7 +240,6 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
 
 
 def _kind(arrow: Any) -> _Kind | None:
-    """None for what is no list of floats."""
     import pyarrow.types as types
 
     arrow = getattr(arrow, "storage_type", arrow)
@@ -255,7 +251,7 @@ def _kind(arrow: Any) -> _Kind | None:
 
 
 def _check_lists(array: Any, d: int, first: int, where: str) -> None:
-    """Refuse lists, the first of which is row `first`, unless each holds d numbers and no null."""
+    """The first list is row `first` of `where`."""
 
     def wrong(row: int, what: str) -> InputError:
         numbers = f"{d} numbers" if d else "numbers"

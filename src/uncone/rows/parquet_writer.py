@@ -111,7 +111,7 @@ def _labels(target: Target, source: Source) -> _Beside:
 
 
 def _other_columns(target: Target, source: Source, rows: ParquetRows, value: Any) -> tuple[_Beside, Any]:
-    """All columns of the source but the vectors, and the schema to write, with vectors of `value`."""
+    """The columns but the vectors, and the schema to write, with vectors of `value`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -32,7 +32,7 @@ PIECE_BYTES = 2**22
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor of a file: its dtype, shape, and absolute byte range."""
+    """Its byte range is that of the file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -50,13 +50,11 @@ class Entry:
         return self.start, self.dtype, self.shape
 
     def stored_bytes(self, source: LocalFile) -> Iterator[bytes | memoryview]:
-        """Some MiB at a time."""
         for at in range(self.start, self.stop, PIECE_BYTES):
             yield source.read(at, min(PIECE_BYTES, self.stop - at))
 
 
 def read_header(source: LocalFile) -> tuple[dict[str, Entry], dict[str, str]]:
-    """The tensors by name, and the texts of `__metadata__`."""
     try:
         with safe_open(source.path, framework="np"):
             length = int.from_bytes(source.read(0, 8), "little")
@@ -111,7 +109,6 @@ def without_ties(entries: Mapping[str, Entry]) -> dict[str, Entry]:
 
 
 def matrices(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """The tensors that can be opened as rows."""
     return {name: x for name, x in entries.items() if len(x.shape) == 2 and x.dtype in FLOATS and 0 not in x.shape}
 
 

@@ -93,7 +93,6 @@ def whole_as_float64(x: Any, name: str) -> Any:
 
 
 def _kept(mask: Any, shape: tuple[int, ...]) -> Array:
-    """The places that `mask` keeps, int64, ascending."""
     try:
         given = np.asarray(as_array(mask))
         is_mask = given.dtype.kind in "biu" and bool(((given == 0) | (given == 1)).all())

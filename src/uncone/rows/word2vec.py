@@ -67,8 +67,8 @@ class Word2VecRows(WordRows):
             raise InputError(f"the header of {self.name} lies: {why}: mend the header, or convert the file again")
 
     def _records(self, row: int, offset: int) -> Iterator[tuple[int, memoryview, list[tuple[int, int]]]]:
-        """Whole records from `row` on, at byte `offset`: where they begin, their content, and of each where in that its
-        word and its vector begin."""
+        """Whole records from `row` on: of some MiB at once the first byte, the content, and where in it each word and
+        its vector begin."""
         n, vector = self.shape[0], 4 * self.shape[1]
         size = max(_PIECE_BYTES, 2 * (vector + _LONGEST_WORD + 2))
         while row < n:
@@ -112,8 +112,6 @@ def _refuse_text(source: LocalFile, n: int, d: int, offset: int) -> None:
 
 
 class Word2VecWriter(Writer):
-    """As gensim writes it."""
-
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
         super().__init__(handle, target, source)
         self._words = written_words(target, source, _unreadable_in_binary)

@@ -73,7 +73,6 @@ def parse_piece(piece: Piece, d: int) -> npt.NDArray[np.float32]:
 
 
 def words_of(piece: Piece, d: int) -> list[bytes]:
-    """They may be no UTF-8."""
     lines = _locate(piece, d)
     words = [b""] * len(lines.begin)
     for i, end in zip(lines.usual.tolist(), lines.places[:, 0].tolist(), strict=True):
@@ -216,7 +215,7 @@ def parse_decimals(text: Bytes, start: Places, point: Places, end: Places) -> tu
 
 
 def _whole_part(text: Bytes, words: Words, first: Places, point: Places) -> tuple[Floats, Flags]:
-    """What stands before the point, and where that is no number of up to 8 digits."""
+    """Flags are set where no number of up to 8 digits stands before the point."""
     count = point - first
     if (count == 1).all():  # as in nearly all files of vectors
         digit = text.take(first) ^ _ZERO
@@ -226,7 +225,7 @@ def _whole_part(text: Bytes, words: Words, first: Places, point: Places) -> tupl
 
 
 def _digits(words: Words, at: Places, count: Places) -> tuple[Floats, Flags]:
-    """The whole numbers of `count` (0 to 8) digits from byte `at` on, and where there is no digit."""
+    """Flags are set where one of `count` (0 to 8) bytes from `at` on is no digit."""
     index = at >> 3
     bits = ((at & 7) << 3).astype(np.uint64)
     packed = words.take(index)

@@ -33,8 +33,6 @@ _MARK = b"\xef\xbb\xbf"  # before UTF-8 of some editors
 
 
 class WordRows(StreamedRows):
-    """Vectors with words, which are read in a pass of their own."""
-
     dtype = "float32"
 
     def words(self) -> Iterator[bytes]:
@@ -115,7 +113,6 @@ class WordVectorRows(WordRows):
             yield from word_lines.words_of(piece, self.shape[1])
 
     def _check_promise(self, n: int, d: int) -> None:
-        """Refuse a first line that promises more than the file can hold."""
         check_shape((n, d), self.name)
         most, least = self._source.size * (MOST_INFLATED if self._zipped else 1), n * (2 * d + 1)
         if least > most:
