@@ -12,8 +12,6 @@ from uncone.errors import InputError
 from uncone.regular import LONGEST_LINE, open_regular
 from uncone.roles import Path_
 
-_AFTER_FORM, _AFTER_SUM, _END = '", "sha256": "', '", "record": ', "}"
-
 
 def checksum(parts: Iterable[bytes | memoryview]) -> str:
     digest = hashlib.sha256()
@@ -25,7 +23,7 @@ def checksum(parts: Iterable[bytes | memoryview]) -> str:
 def sealed_line(form: str, record: dict[str, Any]) -> str:
     """A line of JSON: the name of its form, the checksum of both, and the record."""
     text = json.dumps(record, allow_nan=False)
-    return f"{_begin(form)}{checksum((form.encode(), text.encode()))}{_AFTER_SUM}{text}{_END}"
+    return f'{_begin(form)}{checksum((form.encode(), text.encode()))}", "record": {text}}}'
 
 
 def sealed_records(path: Path_, form: str, *, what: str, how: str) -> Iterator[Any]:
@@ -48,12 +46,12 @@ def sealed_records(path: Path_, form: str, *, what: str, how: str) -> Iterator[A
 
 
 def _begin(form: str) -> str:
-    return f'{{"form": "{form}{_AFTER_FORM}'
+    return f'{{"form": "{form}", "sha256": "'
 
 
 def _record(form: str, line: bytes) -> Any:
-    begin, middle, end = (re.escape(part.encode()) for part in (_begin(form), _AFTER_SUM, _END))
-    parts = re.fullmatch(begin + b"([0-9a-f]{64})" + middle + b"(.*)" + end, line, re.DOTALL)
+    form_of_line = re.escape(_begin(form)).encode() + rb'([0-9a-f]{64})", "record": (.*)}'
+    parts = re.fullmatch(form_of_line, line, re.DOTALL)
     if parts is None or parts[1].decode() != checksum((form.encode(), parts[2])):
         return None
     return json.loads(parts[2])

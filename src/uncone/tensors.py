@@ -11,12 +11,11 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from uncone import memory
 from uncone.errors import InputError, UndefinedMeasure
-from uncone.rows import Rows
+from uncone.rows import Array, Rows
 from uncone.threads import pieces, shared, waited
 
 T = TypeVar("T")
@@ -173,7 +172,7 @@ def blocks_of(rows: Rows, size: int) -> Iterator[Tensor]:
     return map(of_array, rows.blocks(size))
 
 
-def of_array(x: npt.NDArray[Any]) -> Tensor:
+def of_array(x: Array) -> Tensor:
     """A tensor, without a copy where torch takes the memory: writeable, and forwards."""
     if not x.flags.writeable or any(stride < 0 for stride in x.strides):
         x = np.array(x)

@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
-import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
@@ -114,7 +113,7 @@ def pieces(work: Callable[..., object], *arrays: Any) -> Iterator[Callable[[], o
     return (partial(work, *(array[cut] for array in arrays)) for cut in cuts)
 
 
-def share_rows(work: Callable[..., object], *arrays: npt.NDArray[Any]) -> None:
+def share_rows(work: Callable[..., object], *arrays: Any) -> None:
     share(pieces(work, *arrays))
 
 

@@ -29,8 +29,6 @@ from uncone.tensors import DTYPES
 _INDEX = "model.safetensors.index.json"
 _STALE = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".ot", ".safetensors", ".tflite")
 _STALE_INDICES = (".safetensors.index.json", ".bin.index.json", ".h5.index.json", ".msgpack.index.json")
-_OTHER_FORMATS = frozenset(("onnx", "openvino", "original", "coreml", ".git", ".cache"))
-_AT_ONCE = 2**22  # bytes
 _PICKLED = re.compile(r"(?:pytorch_)?model(-\d+-of-\d+)?\.bin")
 
 
@@ -64,8 +62,8 @@ def open_directory(model: Path_) -> ModelFiles:
         gguf = next((file for file in inner if is_model_file(file)), None)
         if gguf is not None:
             raise InputError(
-                f"expected a directory of transformers to edit, got the GGUF file {gguf}, whose weights are "
-                "quantised or laid out for llama.cpp: edit the model that it was made of, and make it again"
+                f"expected a directory of transformers to edit, got the GGUF file {gguf}: edit the model that it "
+                "was made of, and make it again"
             )
     files = open_model_files(path)
     refuse_quantised(files)
@@ -136,8 +134,8 @@ def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset
             at += len(piece)
         if not same:
             raise InputError(
-                f"expected tensor {name[:200]!r} to be copied to the bit, got other numbers in the copy: the "
-                "original was written to meanwhile, or the disk is faulty; nothing was written"
+                f"expected tensor {name[:200]!r} to be copied to the bit, got other numbers: the original was "
+                "changed meanwhile, or the disk is faulty; nothing was written"
             )
     return len(untouched)
 
@@ -162,7 +160,7 @@ def _copy_files(original: Path, folder: Path, skip: Callable[[Path, bool], bool]
 
 def _holds_weights(path: Path, is_folder: bool) -> bool:
     if is_folder:
-        return path.name in _OTHER_FORMATS
+        return path.name in ("onnx", "openvino", "original", "coreml", ".git", ".cache")
     return path == Path(path.name) and (path.suffix in _STALE or path.name.endswith(_STALE_INDICES))
 
 
@@ -170,8 +168,7 @@ def _write_index(old: Path, new: Path, placed: Mapping[str, str], size: int) -> 
     index = read_json(old, dict) if old.is_file() else {}
     said = index.get("metadata")
     metadata = {key: said[key] for key in said if key != "total_parameters"} if isinstance(said, dict) else {}
-    metadata["total_size"] = size
-    index |= {"metadata": metadata, "weight_map": dict(sorted(placed.items()))}
+    index |= {"metadata": {**metadata, "total_size": size}, "weight_map": dict(sorted(placed.items()))}
     new.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
@@ -193,7 +190,7 @@ def stored_blocks(source: LocalFile, name: str, entry: Entry) -> Iterator[torch.
         return
     dtype = DTYPES[FLOATS[entry.dtype]]
     row = math.prod(entry.shape[1:]) * dtype.itemsize
-    step = row * max(1, _AT_ONCE // max(row, 1))
+    step = row * max(1, 2**22 // max(row, 1))
     for at in range(entry.start, entry.stop, max(step, 1)):
         content = bytearray(min(step, entry.stop - at))
         source.read_into(at, memoryview(content))
@@ -251,7 +248,7 @@ def _write(handle: BinaryIO, name: str, tensor: NewTensor, size: int) -> None:
         if not bool(torch.isfinite(rounded).all()) and bool(torch.isfinite(block).all()):
             raise InputError(
                 f"expected new numbers of {name[:200]!r} that fit {FLOATS[tensor.dtype]}, got larger ones: "
-                "save the model in bfloat16 or float32 first"
+                "save the model in bfloat16 or float32"
             )
         content = rounded.view(torch.uint8).numpy().reshape(-1)
         handle.write(content.data)
@@ -263,8 +260,7 @@ def _code(name: str, entry: Entry, source: LocalFile) -> str:
     code = entry.dtype if entry.dtype in FLOATS else CODES.get(entry.dtype)
     if code is None:
         raise InputError(
-            f"expected tensors that safetensors can hold in {source.name}, got {name[:80]!r} of {entry.dtype} and "
-            f"shape {list(entry.shape)}: load the model with transformers, call save_pretrained, and edit what it "
-            "writes"
+            f"expected tensors for safetensors in {source.name}, got {name[:80]!r} of {entry.dtype} and shape "
+            f"{list(entry.shape)}: load the model with transformers, call save_pretrained, and edit that"
         )
     return code

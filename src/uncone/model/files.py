@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,6 @@ from uncone.rows.safetensors import Entry, read_header
 LARGEST_JSON = 64 * 2**20
 CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 """The cap of the logits in config classes of transformers 5.23."""
-_NO_CAP = 1e6
 ADAPTER = "adapter_config.json"  # the config of an adapter of PEFT, which is no model by itself
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _WEIGHTS = ((_SINGLE, _INDEX, ".safetensors"), ("pytorch_model.bin", "pytorch_model.bin.index.json", ".bin"))
@@ -59,7 +58,7 @@ class ModelFiles:
     def vocab_size(self) -> int | None:
         """Of config.json or its `text_config`; None where it is missing or the two disagree."""
         sizes = [part["vocab_size"] for part in text_parts(self.config) if part.get("vocab_size") is not None]
-        agreed = sizes and all(type(size) is int and size > 0 and size == sizes[0] for size in sizes)
+        agreed = sizes and all(type(size) is int and size == sizes[0] > 0 for size in sizes)
         return sizes[0] if agreed else None
 
 
@@ -67,7 +66,7 @@ def logit_cap(settings: Mapping[str, Any]) -> float | None:
     """The c of logits c tanh(z / c)."""
     values = (settings.get(name) for name in CAPS)
     numbers = (v for v in values if isinstance(v, int | float) and not isinstance(v, bool))
-    return next((float(v) for v in numbers if 0 < v < _NO_CAP), None)
+    return next((float(v) for v in numbers if 0 < v < 1e6), None)
 
 
 def open_model_files(path: Path_) -> ModelFiles:
@@ -75,17 +74,14 @@ def open_model_files(path: Path_) -> ModelFiles:
     if not directory.is_dir():
         raise InputError(f"expected a directory with config.json and {_SINGLE}, got {directory}: give one that exists")
     if is_adapter(directory):
-        raise InputError(
-            f"expected a model directory, got {directory}, an adapter of PEFT ({ADAPTER}) without its base: "
-            "merge it (merge_and_unload, then save_pretrained) and give the merged model"
-        )
+        got = f"{directory}, an adapter of PEFT ({ADAPTER}) without its base"
+        raise InputError(f"expected a model directory, got {got}: merge it (merge_and_unload, then save_pretrained)")
     config = directory / "config.json"
     if not config.is_file():
         _refuse_run(directory, "a model directory with config.json")
         raise InputError(
-            f"expected a model directory with config.json and {_SINGLE} (or modules.json, or one GGUF file), "
-            f"got {directory} without config.json: give what save_pretrained wrote, or open one tensor as "
-            "FILE.safetensors#tensor.name"
+            f"expected a model directory with config.json and {_SINGLE} (or modules.json, or one GGUF file), got "
+            f"{directory} without config.json: give what save_pretrained wrote, or a tensor as FILE.safetensors#NAME"
         )
     return ModelFiles(directory, read_json(config, dict), open_weights(directory))
 
@@ -97,9 +93,8 @@ def _refuse_run(run: Path, expected: str) -> None:
     by_step = sorted(names, key=lambda name: ([int(n) for n in re.findall(r"[0-9]+", name)], name))
     last, all_of_them = (shlex.quote(str(path)) for path in (run / by_step[-1], run))
     raise InputError(
-        f"expected {expected}, got {run}, which has no model of its own and {len(by_step)} inside "
-        f"({listing(by_step)}): give one of them, as in `uncone diagnose {last}`, or all, as in "
-        f"`uncone saturation checkpoints {all_of_them}`"
+        f"expected {expected}, got {run}, which has no model of its own and {len(by_step)} inside ({listing(by_step)}): "
+        f"give one, as in `uncone diagnose {last}`, or all, as in `uncone saturation checkpoints {all_of_them}`"
     )
 
 
@@ -221,11 +216,14 @@ def token_labels(path: Path, n: int) -> TokenLabels:
 def _labels_in(file: Path, read: Callable[[Path], dict[str, int]], n: int) -> list[str | None]:
     if (size := file.stat().st_size) > LARGEST_TOKENIZER:
         raise ValueError(f"expected at most {LARGEST_TOKENIZER} bytes, got {size}")
+    return labels_of(read(file).items(), n)
+
+
+def labels_of(ids: Iterable[tuple[str, Any]], n: int) -> list[str | None]:
     labels: list[str | None] = [None] * n
-    for token, index in read(file).items():
+    for token, index in ids:
         if type(index) is int and 0 <= index < n:
-            # JSON can spell half a surrogate pair.
-            labels[index] = token.encode("utf-8", "replace").decode("utf-8")
+            labels[index] = token.encode("utf-8", "replace").decode()  # JSON can spell half a surrogate pair
     return labels
 
 

@@ -20,11 +20,9 @@ from uncone.rows.gguf import MAGIC, GgufHeader, GgufTensor, StringArray, gguf_ro
 from uncone.rows.names import listing
 
 TABLE, HEAD = "token_embd.weight", "output.weight"
-_WITHOUT_HEAD = ("t5encoder", "gemma-embedding", "llama-embed", "clip")
-_TOKENS = "tokenizer.ggml.tokens"
 _NAME = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", re.DOTALL)
 _MIXED = "the parts belong to different models, copy them again"
-_NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
+_NUMBER, _COUNT = "split.no", "split.count"
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ def _read(path: Path) -> _Gguf:
         parts |= dict.fromkeys(part.tensors, file)
         if number == 0:
             first, metadata = file, part.metadata
-    told = header.metadata.get(_TENSORS)
+    told = header.metadata.get("split.tensors.count")
     if type(told) is int and told != len(tensors):
         raise InputError(f"expected {told} tensors in {count} parts of {path}, got {len(tensors)}: {_MIXED}")
     return _Gguf(path, first, metadata, tensors, parts)
@@ -92,9 +90,8 @@ def _parts(path: Path, header: GgufHeader, count: int) -> list[Path]:
         raise InputError(f"the header of {path} lies: part {number!r} of {count} (counted from 0); copy it again")
     if name is None or (int(name[2]), int(name[3])) != (number + 1, count):
         raise InputError(
-            f"expected a name ending in -{number + 1:05}-of-{count:05}.gguf for part {number + 1} of a split "
-            f"model, got {path}: name it so, as the other parts are found by their names, or join them with "
-            "llama-gguf-split --merge"
+            f"expected a name ending in -{number + 1:05}-of-{count:05}.gguf for part {number + 1} of a split model, "
+            f"got {path}: name it so, or join the parts with llama-gguf-split --merge"
         )
     parts = [path.with_name(f"{name[1]}-{part:05}-of-{count:05}.gguf") for part in range(1, count + 1)]
     missing = [part.name for part in parts if not part.is_file()]
@@ -123,7 +120,7 @@ def _places(model: _Gguf) -> Places:
         return Places(TABLE, HEAD, False, "the GGUF file holds a tensor for the output head")
     architecture = str(model.metadata.get("general.architecture", ""))[:80]
     kind, causal = architecture or "this model", model.metadata.get(f"{architecture}.attention.causal", True)
-    if causal is False or "bert" in kind or kind in _WITHOUT_HEAD:
+    if causal is False or "bert" in kind or kind in ("t5encoder", "gemma-embedding", "llama-embed", "clip"):
         why = f"{kind} is an encoder: the GGUF file holds no output head over the vocabulary"
         return Places(TABLE, None, False, why)
     why = f"the GGUF file holds no tensor for the output head of {kind}, so that llama.cpp uses the table"
@@ -132,7 +129,7 @@ def _places(model: _Gguf) -> Places:
 
 def _rows(model: _Gguf, tensor: str, *, with_tokens: bool = False) -> Rows:
     rows = gguf_rows(model.parts.get(tensor, model.source), model.tensors, tensor, where=f"{model.path}#{tensor}")
-    array, n, source = model.metadata.get(_TOKENS), rows.shape[0], model.source
+    array, n, source = model.metadata.get("tokenizer.ggml.tokens"), rows.shape[0], model.source
     if with_tokens and isinstance(array, StringArray):
 
         def labels() -> list[str | None]:  # of `rows` it would keep the file open

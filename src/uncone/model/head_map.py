@@ -16,7 +16,6 @@ from uncone.errors import UnsupportedModel
 Tensor = torch.Tensor
 RESIDUAL = 1e-4
 IGNORED = -100
-_SHAPE = (2, 9)
 _SMALL, _HUGE = 1.0, 1e4
 
 
@@ -65,8 +64,7 @@ def known_outputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor]) -
     logits = getattr(result, "logits", None)
     if logits is None:
         raise UnsupportedModel(
-            f"expected a model that answers with logits, got {type(model).__name__} without: "
-            "load it as its class for language modelling"
+            f"expected a model with logits, got {type(model).__name__}: load its class for language modelling"
         )
     if len(outputs) != 1 or logits.numel() != outputs[0].numel():
         raise UnsupportedModel(
@@ -85,9 +83,7 @@ def fit(z: Tensor, logits: Tensor) -> HeadMap:
     if float((rise - _SMALL * slope).abs().max()) > 1e-3 * float(rise.abs().max()):
         cap = float(at_huge.abs().median())
         if not cap > 0 or not bool((at_zero.abs() < cap).all()):
-            raise UnsupportedModel(
-                "expected logits linear in the head's output or capped, got neither: use the loss itself"
-            )
+            raise UnsupportedModel("expected logits linear in the head's output or capped, got neither: use the loss")
         scaled = (torch.stack([at_zero, at_small]) / cap).clamp(-1 + 1e-12, 1 - 1e-12)
         at_zero, at_small = cap * torch.atanh(scaled)
         slope = (at_small - at_zero) / _SMALL
@@ -97,7 +93,7 @@ def fit(z: Tensor, logits: Tensor) -> HeadMap:
     residual = float(((logits - expected).abs() / (1 + expected.abs())).max())
     if not residual <= RESIDUAL:
         raise UnsupportedModel(
-            f"expected logits of the form cap tanh((scale z + bias) / cap), got a residual of {residual:.1g} from it "
+            f"expected logits cap tanh((scale z + bias) / cap), got a residual of {residual:.1g} from it "
             f"(scale {scale:.4g}, cap {cap}): train this model with its own loss"
         )
     return replace(measured, scale=_rounded(scale), cap=None if cap is None else _rounded(cap))
@@ -115,7 +111,7 @@ def probe_batch(model: Any) -> dict[str, Tensor]:
     random = torch.Generator().manual_seed(0)
     special = {i for i in (_config_id(model, name) for name in ("pad", "bos", "eos")) if i is not None}
     usable = torch.tensor([i for i in range(v) if i not in special])
-    ids, labels = (usable[torch.randint(0, len(usable), _SHAPE, generator=random)] for _ in range(2))
+    ids, labels = (usable[torch.randint(0, len(usable), (2, 9), generator=random)] for _ in range(2))
     labels[0, 3] = labels[1, 5] = IGNORED
     device = table.weight.device
     if not is_seq2seq(model):
@@ -144,8 +140,8 @@ def decoder_input_ids(model: Any, labels: Tensor) -> Tensor:
     start, pad = _config_id(model, "decoder_start"), _config_id(model, "pad")
     if start is None or pad is None:
         raise UnsupportedModel(
-            f"expected a decoder_start_token_id and a pad_token_id in the config of {type(model).__name__}, "
-            "got none: pass decoder_input_ids to the model"
+            f"expected decoder_start_token_id and pad_token_id in the config of {type(model).__name__}, got none: "
+            "pass decoder_input_ids"
         )
     shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
     return shifted.masked_fill(shifted == IGNORED, pad)
@@ -164,10 +160,8 @@ def run_model(model: Any, inputs: dict[str, Any]) -> Any:
     try:
         return model(**inputs, return_dict=True)
     except (TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
-        raise UnsupportedModel(
-            f"expected {type(model).__name__} to run on a probe batch of {', '.join(inputs)}, got "
-            f"{type(error).__name__}: {error}"
-        ) from error
+        batch, got = ", ".join(inputs), f"{type(error).__name__}: {error}"
+        raise UnsupportedModel(f"expected {type(model).__name__} to run on {batch}, got {got}") from error
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import torch
 from uncone.errors import InputError, UndefinedMeasure, UnsupportedModel
 from uncone.memory import check_memory, give_back
 from uncone.model.head_map import undisturbed
-from uncone.model.last_states import States, described
+from uncone.model.last_states import States, described, padded
 from uncone.model.layer_states import LayerStates
 from uncone.model.layered_model import LayeredModel, open_layered
 from uncone.model.open import open_whole
@@ -226,19 +226,15 @@ class _Run:
         """Run the longest sequences that fit; return the others."""
         device, size = self.found.device, max(1, self.batch // len(sequences[order[0]]))
         taken, left = order[:size], order[size:]
-        rows = [torch.from_numpy(sequences[i]) for i in taken]
-        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
-        mask = (
-            torch.arange(ids.shape[1], device=device) < torch.tensor([len(row) for row in rows], device=device)[:, None]
-        )
+        ids, mask = padded([torch.from_numpy(sequences[i]) for i in taken], device)
         try:
-            states = self.found.states(ids, mask.long())
+            states = self.found.states(ids, mask)
         except (UnsupportedModel, RuntimeError) as error:
             if not is_out_of_memory(error.__cause__ or error):
                 raise
             self._make_smaller(*ids.shape)
             return order
-        keep = mask.reshape(-1)
+        keep = mask.reshape(-1).bool()
         places = torch.from_numpy(np.concatenate([np.arange(starts[i], starts[i + 1]) for i in taken])).to(device)
         for into, x in zip(layers, states, strict=True):
             into[places] = x.reshape(-1, x.shape[-1])[keep].float()
@@ -249,10 +245,8 @@ class _Run:
         if device.type == "cuda":
             torch.cuda.empty_cache()
         if n == 1:
-            raise UndefinedMeasure(
-                f"expected memory for a sequence of {length} ids, got none on {device}: choose another device, a "
-                "smaller dtype (bfloat16), or a shorter text"
-            )
+            got = f"got none on {device}: choose another device, a smaller dtype (bfloat16), or a shorter text"
+            raise UndefinedMeasure(f"expected memory for a sequence of {length} ids, {got}")
         self.batch = n * length // 2
         self.found.notes.append(f"{device} had no memory for a batch of {n} x {length} ids: smaller ones were run.")
 

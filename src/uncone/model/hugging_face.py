@@ -106,10 +106,8 @@ def open_tokenizer(directory: Path) -> Any:
         return None
     of_json = tokenizer_class()
     transformers = None if file.name == "tokenizer.json" else need(f"the tokenizer {file}")
-    if file.stat().st_size > LARGEST_TOKENIZER:
-        raise InputError(
-            f"expected at most {LARGEST_TOKENIZER} bytes in {file}, got {file.stat().st_size}: copy it again"
-        )
+    if (size := file.stat().st_size) > LARGEST_TOKENIZER:
+        raise InputError(f"expected at most {LARGEST_TOKENIZER} bytes in {file}, got {size}: copy it again")
     try:
         with asked("open it"):
             tokenizer = (
@@ -120,10 +118,8 @@ def open_tokenizer(directory: Path) -> Any:
             tokenizer.no_truncation()
             tokenizer.no_padding()
     except UnsupportedModel as error:
-        raise InputError(
-            f"expected a tokenizer in {file}, got none ({first_line(error.__cause__ or error)}): "
-            "save it as tokenizer.json"
-        ) from error
+        why = first_line(error.__cause__ or error)
+        raise InputError(f"expected a tokenizer in {file}, got none ({why}): save it as tokenizer.json") from error
     return tokenizer
 
 
@@ -148,13 +144,10 @@ def cached_snapshot(name: str) -> Path | None:
     repo, at, revision = name.partition("@")
     if ".." in name or (at and not revision):
         return None
-    snapshot_download = needed(
-        "huggingface_hub",
-        f"expected a file or a folder that is there, got {name}: looking for a cached model of this name needs "
-        "huggingface_hub, pip install huggingface_hub",
-    ).snapshot_download
+    missing = f"{name}: looking for a cached model of this name needs huggingface_hub, pip install huggingface_hub"
+    hub = needed("huggingface_hub", f"expected a file or a folder that is there, got {missing}")
     try:  # no pattern: the reader of a snapshot says which files it lacks
-        path = snapshot_download(repo, revision=revision or None, allow_patterns=[], local_files_only=True)
+        path = hub.snapshot_download(repo, revision=revision or None, allow_patterns=[], local_files_only=True)
     except Exception:  # not cached, no name of a repository, or a damaged cache
         return None
     snapshot = Path(path)

@@ -18,10 +18,8 @@ from uncone.roles import Path_, Progress
 from uncone.tensors import dtype_named, empty, moved, usable
 
 Tensor = torch.Tensor
-_CHECKED = 128  # ids of the first window, on which the model's own logits are compared
 CLOSE = 1e-3  # most that logits of states and head may lie from the model's own, of their largest
 _ROUNDINGS = 8  # of a dtype: logits of a model that runs in bfloat16 differ by some roundings
-_LONGEST, _AT_ONCE, _FEWEST = 2048, 4096, 2
 CENTRED = 1e-4  # most that the mean of a norm's output before gain and bias may be, of its root mean square
 _NORM_ROUNDINGS, _LARGEST = 4, 5.0  # of a dtype, in an output; sizes of an entry that is not known
 
@@ -83,8 +81,8 @@ def states_of(
         UnsupportedModel: no causal model with one linear head, or logits that do not follow from its states.
     """
     opened = open_whole(model)
-    if most < _FEWEST:
-        raise InputError(f"expected to predict at least {_FEWEST} tokens, got {most}: 200,000 is usual")
+    if most < 2:
+        raise InputError(f"expected to predict at least 2 tokens, got {most}: 200,000 is usual")
     place, width = torch.device("cpu") if device is None else usable(device), dtype_named(dtype)
     tokenizer = tokenizer_for_text(opened)
     texts = read_texts(text) if isinstance(text, str | os.PathLike) else list(text)
@@ -92,16 +90,14 @@ def states_of(
     head = getattr(loaded, "get_output_embeddings", lambda: None)()
     if not isinstance(head, torch.nn.Linear) or is_seq2seq(loaded):
         kind = "an encoder and a decoder" if is_seq2seq(loaded) else type(head).__name__
-        raise UnsupportedModel(
-            f"expected a causal model with one linear head, got {type(loaded).__name__} with {kind}: "
-            "the head's states are not known"
-        )
+        got = f"{type(loaded).__name__} with {kind}: the head's states are not known"
+        raise UnsupportedModel(f"expected a causal model with one linear head, got {got}")
     ids = [torch.tensor(one.ids, dtype=torch.int64) for one in tokenizer.encode_batch(texts)]
     n, top = loaded.get_input_embeddings().num_embeddings, max((int(i.max()) for i in ids if len(i)), default=0)
     if top >= min(n, len(head.weight)):
         raise InputError(f"expected ids below {n}, got {top}: the tokenizer belongs to another model")
-    windows = list(_windows(ids, longest_input(loaded, _LONGEST), most))
-    if sum(len(w) - 1 for w in windows) < _FEWEST:
+    windows = list(_windows(ids, longest_input(loaded, 2048), most))
+    if sum(len(w) - 1 for w in windows) < 2:
         raise InputError("expected texts of at least three tokens, got fewer: give a longer text")
     with undisturbed(loaded):
         return described(loaded, head, _run(loaded, head, windows, progress), windows, opened.name)
@@ -133,23 +129,26 @@ def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress:
     order = sorted(range(len(windows)), key=lambda i: -counts[i])
     with forward_of(head, reads):
         while order:
-            size = max(1, _AT_ONCE // len(windows[order[0]]))
+            size = max(1, 4096 // len(windows[order[0]]))
             batch, order = order[:size], order[size:]
-            both = [windows[i] for i in batch], [torch.ones_like(windows[i]) for i in batch]
-            padded, mask = (torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device) for rows in both)
+            ids, mask = padded([windows[i] for i in batch], device)
             seen.clear()
-            run_model(model, {"input_ids": padded, "attention_mask": mask})
-            if len(seen) != 1 or seen[0].shape[:2] != padded.shape:
-                raise UnsupportedModel(
-                    f"expected one use of the head, at every position, got {len(seen)}: "
-                    f"{type(model).__name__} makes its probabilities in another way"
-                )
+            run_model(model, {"input_ids": ids, "attention_mask": mask})
+            if len(seen) != 1 or seen[0].shape[:2] != ids.shape:
+                how = f"{type(model).__name__} makes its probabilities in another way"
+                raise UnsupportedModel(f"expected one use of the head, at every position, got {len(seen)}: {how}")
             for row, i in enumerate(batch):
                 states[starts[i] : starts[i + 1]] = seen[0][row, : counts[i]].float().cpu()
             done += sum(counts[i] for i in batch)
             if progress is not None:
                 progress("running the model", done, n)
     return states
+
+
+def padded(rows: list[Tensor], device: torch.device) -> list[Tensor]:
+    """Ids (B, T), and 1 for each that is no padding."""
+    both = rows, [torch.ones_like(row) for row in rows]
+    return [torch.nn.utils.rnn.pad_sequence(some, batch_first=True).to(device) for some in both]
 
 
 def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequence[Tensor], name: str) -> States:
@@ -160,7 +159,7 @@ def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequen
     bias = None if head.bias is None else found.scale * head.bias.detach().float().cpu()
     if found.bias is not None:
         bias = found.bias.cpu() if bias is None else bias + found.bias.cpu()
-    first = windows[0][None, :_CHECKED].to(head.weight.device)
+    first = windows[0][None, :128].to(head.weight.device)
     counts = torch.tensor([len(window) - 1 for window in windows])
     result = States(
         states=states,

@@ -19,11 +19,8 @@ from uncone.roles import Path_
 from uncone.tensors import dtype_named, moved, usable
 
 Tensor = torch.Tensor
-_LONGEST = 512  # ids of a sequence, of models that take more
-_PROBE = 8
 _CLOSE = 1e-3  # relative: how near states of one text in two batches lie
 NO_HEAD, ONLY_ENCODER = ("the model has no output head", "of an encoder and a decoder only the encoder was read")
-_OF_A_MODEL = (".json", ".safetensors", ".bin")  # endings of the files that a model's states depend on
 
 
 @dataclass(eq=False)
@@ -51,7 +48,7 @@ class LayeredModel:
 
     @property
     def longest(self) -> int:
-        return longest_input(self.model, _LONGEST)
+        return longest_input(self.model, 512)
 
     def states(self, ids: Tensor, mask: Tensor) -> list[Tensor]:
         """The states (B, T, D) of each layer."""
@@ -92,10 +89,8 @@ class LayeredModel:
             out = run_model(self.model, {"input_ids": ids, "attention_mask": mask, "output_hidden_states": True})
         hidden = getattr(out, "hidden_states", None)
         if not hidden:
-            raise UnsupportedModel(
-                f"expected a model that tells of its hidden states, got {type(self.model).__name__}: give an "
-                "encoder or a decoder of transformers"
-            )
+            got = f"{type(self.model).__name__}: give an encoder or a decoder of transformers"
+            raise UnsupportedModel(f"expected a model that tells of its hidden states, got {got}")
         return tuple(hidden), taken[0] if taken else None, reads
 
 
@@ -115,7 +110,7 @@ def open_layered(
     why = "" if isinstance(head, torch.nn.Linear) else f"the head is no linear layer but {type(head).__name__}"
     if head is None:
         why = ONLY_ENCODER if files.config.get("is_encoder_decoder") else NO_HEAD
-    own = tuple(sorted(path for path in files.path.iterdir() if path.suffix in _OF_A_MODEL))
+    own = tuple(sorted(path for path in files.path.iterdir() if path.suffix in (".json", ".safetensors", ".bin")))
     found = LayeredModel(model, tokenizer, place, int(rows), notes, why_no_head=why, files=own)
     found.linear = None if why else head
     _probe(found)
@@ -138,7 +133,7 @@ def _probe(found: LayeredModel) -> None:
     """Find the final norm, the layer that the head reads, and whether the model is causal."""
     usable_ids = torch.arange(found.rows)[-64:]
     random = torch.Generator().manual_seed(0)
-    ids = usable_ids[torch.randint(len(usable_ids), (1, _PROBE), generator=random)].to(found.device)
+    ids = usable_ids[torch.randint(len(usable_ids), (1, 8), generator=random)].to(found.device)
     other, mask = ids.clone(), torch.ones_like(ids)
     other[0, -1] = usable_ids[0] if int(ids[0, -1]) != int(usable_ids[0]) else usable_ids[-1]
     with torch.no_grad():

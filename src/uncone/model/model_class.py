@@ -27,7 +27,6 @@ from uncone.rows.names import listing
 _LEFT_OUT = re.compile(
     r"_?(attn|experts)_implementation\w*|(quantization|compression)_config|auto_map|use_pretrained_backbone"
 )
-_SLACK = 2**20  # numbers of small parts that a checkpoint may lack
 # What a constructor makes in a few seconds: 1,024 layers take about two.
 _MOST = (
     (r"(layer|block|depth|stage)s?$", 1024),
@@ -57,10 +56,10 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None, fast: boo
     # config.json may describe a model that the files cannot fill.
     described = sum(parameter.numel() for parameter in build(files).parameters())
     stored = sum(math.prod(entry.shape) for entry in files.entries.values())
-    if described > 2 * stored + _SLACK:
+    if described > 2 * stored + 2**20:  # small parts may be missing
         raise InputError(
-            f"expected weights for the model that config.json of {files.path} tells of, {described} numbers, "
-            f"got {stored}: they belong to different models, or a part is missing; download it again"
+            f"expected weights for the model in config.json of {files.path}, {described} numbers, got {stored}: "
+            "they belong to different models, or a part is missing; download it again"
         )
     model_class = _class_of(files)
     attention = "sdpa" if fast and getattr(model_class, "_supports_sdpa", False) else "eager"
@@ -78,29 +77,24 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None, fast: boo
     lacking = sorted({*info.get("missing_keys", ()), *mismatched})
     if lacking:
         raise InputError(
-            f"expected all weights of {model_class.__name__} in {files.path}, got none that fit for "
-            f"{listing(lacking)}: they would be random; download the rest, or name the saved architecture in "
-            "config.json"
+            f"expected all weights of {model_class.__name__} in {files.path}, got none that fit for {listing(lacking)}: "
+            "they would be random; download the rest, or name the saved architecture in config.json"
         )
     return model.eval()
 
 
 def refuse_adapter(path: Path) -> None:
     if (path / ADAPTER).exists():
-        raise UnsupportedModel(
-            f"expected a whole model, got {path} with {ADAPTER}: merge the adapter first "
-            "(model.merge_and_unload() of PEFT), save, and give that directory"
-        )
+        way_out = "merge the adapter first (model.merge_and_unload() of PEFT), save, and give that directory"
+        raise UnsupportedModel(f"expected a whole model, got {path} with {ADAPTER}: {way_out}")
 
 
 def refuse_quantised(files: ModelFiles) -> None:
     for part in text_parts(files.config):
         for key in ("quantization_config", "compression_config"):
             if part.get(key):
-                raise UnsupportedModel(
-                    f"expected weights in floating point, got {files.path} whose config.json has a {key}: "
-                    "give the model that was quantised"
-                )
+                got = f"{files.path} whose config.json has a {key}: give the model that was quantised"
+                raise UnsupportedModel(f"expected weights in floating point, got {got}")
 
 
 def _class_of(files: ModelFiles) -> Any:
@@ -116,10 +110,8 @@ def _class_of(files: ModelFiles) -> Any:
         try:
             model_class = MODEL_MAPPING[CONFIG_MAPPING[kind]]
         except Exception as error:  # unknown kinds are KeyErrors, of a kind that misses a package anything
-            raise UnsupportedModel(
-                f"config.json names no architecture and the model type {kind!r}, which transformers does not "
-                f"build ({first_line(error)})"
-            ) from error
+            why = f"the model type {kind!r}, which transformers does not build ({first_line(error)})"
+            raise UnsupportedModel(f"config.json names no architecture and {why}") from error
         return model_class[0] if isinstance(model_class, list | tuple) else model_class
     name = names[0]
     with asked(f"load the class {name}"):  # a lazy import that misses a package of its own
@@ -237,10 +229,8 @@ def parted(files: ModelFiles) -> tuple[dict[str, str], str]:
     tied, apart = build(files), build(replace(files, config=without_ties(files.config)))
     head = apart.get_output_embeddings().weight
     if len(names_of(apart, head)) > 1:
-        raise UnsupportedModel(
-            f"expected a class whose head can stand apart, got {type(tied).__name__}, "
-            "which ties it whatever config.json says"
-        )
+        got = f"{type(tied).__name__}, which ties it whatever config.json says"
+        raise UnsupportedModel(f"expected a class whose head can stand apart, got {got}")
     keys, tied_keys = file_keys(apart, files.tensors), file_keys(tied, files.tensors)
     groups: dict[int, list[str]] = {}
     for name, parameter in tied.named_parameters(remove_duplicate=False):

@@ -24,11 +24,7 @@ from uncone.rows.open import KINDS, is_there, open_file, split_part
 from uncone.rows.parquet import is_parquet_folder
 
 Spec = Path_
-_LONGEST_SPEC = 4000
 _OF_A_MODEL = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf")
-_MARKS = ("modules.json", "model.safetensors.index.json", "pytorch_model.bin.index.json")
-_SETTINGS = (b'"model_type"', b'"architectures"')
-_MOST_SETTINGS = 2**20
 
 
 @dataclass(eq=False)
@@ -151,7 +147,7 @@ def open_spec(spec: Spec) -> Opened:
     if isinstance(spec, Opened):
         return spec
     text = os.fspath(spec)
-    if len(text) > _LONGEST_SPEC or "\0" in text:
+    if len(text) > 4000 or "\0" in text:
         raise InputError(f"expected {KINDS}, got a text of {len(text)} characters: give a path or a name")
     name, part = split_part(text, names=True)
     is_path = is_there(name)
@@ -189,14 +185,12 @@ def _open_subjects(spec: Any) -> Subjects:
 
 
 def _is_editable(path: Path) -> bool:
-    return path.is_dir() and (path / "config.json").is_file()
+    return (path / "config.json").is_file()
 
 
 def _capped(cap: float) -> str:
-    return (
-        f"The model caps its logits at {cap:g}: its head is read as stored, since a vector added to all of "
-        "its rows changes probabilities."
-    )
+    why = "since a vector added to all of its rows changes probabilities"
+    return f"The model caps its logits at {cap:g}: its head is read as stored, {why}."
 
 
 def _open_matrix(opened: Opened, *, by_kind: bool = False) -> tuple[str, Rows]:
@@ -206,10 +200,8 @@ def _open_matrix(opened: Opened, *, by_kind: bool = False) -> tuple[str, Rows]:
         return open_adapter(path).matrix(part, by_kind=by_kind)
     model = opened.model
     if part is None:
-        raise InputError(
-            f"expected one matrix of the model {path}, got the whole model: say {path}#input, {path}#head or "
-            f"{path}#TENSOR"
-        )
+        way_out = f"say {path}#input, {path}#head or {path}#TENSOR"
+        raise InputError(f"expected one matrix of the model {path}, got the whole model: {way_out}")
     if part not in ("input", "head"):
         rows, kinds = model.rows(part), dict[str | None, str]()
         if by_kind:
@@ -220,17 +212,16 @@ def _open_matrix(opened: Opened, *, by_kind: bool = False) -> tuple[str, Rows]:
     places = model.places()
     tensor = places.input if part == "input" else places.head
     if tensor is None:
-        raise InputError(
-            f"expected a model with an output head, got {path}: {places.why}; its token table is {path}#input"
-        )
+        why = f"{places.why}; its token table is {path}#input"
+        raise InputError(f"expected a model with an output head, got {path}: {why}")
     return part, model.rows(tensor, with_tokens=True)
 
 
 def _open_model(opened: Opened) -> Subjects:
     model = opened.model
     places = model.places()
-    named = {"input": places.input} | ({} if places.head is None else {"head": places.head})
-    rows = [(name, model.rows(tensor, with_tokens=True)) for name, tensor in named.items()]
+    named = (("input", places.input), ("head", places.head))
+    rows = [(name, model.rows(tensor, with_tokens=True)) for name, tensor in named if tensor is not None]
     notes = [places.why] if places.head is None else []
     if places.head is not None and model.cap is not None:
         notes.append(_capped(model.cap))
@@ -279,19 +270,16 @@ def check_targets_apart(
         else:  # the next reader of a folder of files of rows would read another file there, but not a result
             for target in named:
                 if not is_new_result(target) and lies_in(target, path):
-                    raise InputError(
-                        f"expected another file to write than what is read, got {target} in folder {path}, "
-                        "whose files are read: give another place"
-                    )
+                    got = f"{target} in folder {path}, whose files are read: give another place"
+                    raise InputError(f"expected another file to write than what is read, got {got}")
     check_apart(named, files, models)
 
 
 def _holds_a_model(folder: Path) -> bool:
-    if any((folder / mark).exists() for mark in _MARKS):
+    marks = ("modules.json", "model.safetensors.index.json", "pytorch_model.bin.index.json")
+    if any((folder / mark).exists() for mark in marks):
         return True
-    try:
-        with open_regular(folder / "config.json") as file:
-            text = file.read(_MOST_SETTINGS)
-    except InputError:
-        return False
-    return any(name in text for name in _SETTINGS)
+    with suppress(InputError), open_regular(folder / "config.json") as file:
+        text = file.read(2**20)
+        return b'"model_type"' in text or b'"architectures"' in text
+    return False

@@ -177,10 +177,8 @@ def locate(files: ModelFiles) -> Places:
             raise UnsupportedModel(f"{kind} has no token table that is one matrix")
         table_key = _key_of(model, table, keys, files)
         if table_key is None:
-            raise UnsupportedModel(
-                f"no tensor in {files.path} is loaded unchanged as the token table of {kind} "
-                f"({listing(_names(model, table))})"
-            )
+            table_of = f"the token table of {kind} ({listing(_names(model, table))})"
+            raise UnsupportedModel(f"no tensor in {files.path} is loaded unchanged as {table_of}")
         head_key = None if head is None else _key_of(model, head, keys, files)
     if head_key is not None:
         return _settled(files, table_key, head_key, f"told by the class {kind} of transformers")
@@ -207,8 +205,7 @@ def _key_of(model: Any, module: Any, keys: Mapping[str, str], files: ModelFiles)
     if key is not None and files.entries[key].shape != tuple(module.weight.shape):
         raise InputError(
             f"config.json of {files.path} makes {key!r} {list(module.weight.shape)}, the file has "
-            f"{list(files.entries[key].shape)}: they are of different models; to measure the tensor anyway, "
-            f"open {files.path}#{key}"
+            f"{list(files.entries[key].shape)}: to measure it anyway, open {files.path}#{key}"
         )
     return key
 

@@ -16,10 +16,8 @@ MODULES = "modules.json"
 LIBRARY = ("the Sentence Transformers model", "sentence-transformers", "sentence", "sentence_transformers")
 """For `need`."""
 _OWN = "sentence_transformers."
-_LONGEST_PATH = 255  # of a name on most file systems
 _STATIC = "StaticEmbedding"
 _TABLES = ("embedding.weight", "embeddings")  # of Sentence Transformers, and of model2vec
-_PER_TOKEN = ("mapping", "weights")  # model2vec's tensors that are there only where tokens share rows
 
 
 def is_sentence_transformers(directory: Path) -> bool:
@@ -30,10 +28,8 @@ def read_modules(directory: Path) -> list[dict[str, Any]]:
     """Of modules.json, in order: each a type, a path (of a folder in it) and a name."""
     where = directory / MODULES
     if not where.is_file():
-        raise InputError(
-            f"expected a directory of Sentence Transformers with {MODULES}, got {directory}: give the folder "
-            "that its save wrote"
-        )
+        got = f"{directory}: give the folder that its save wrote"
+        raise InputError(f"expected a directory of Sentence Transformers with {MODULES}, got {got}")
     modules = read_json(where, list)
     for module in modules:
         texts = [module.get(key) for key in ("type", "path", "name")] if isinstance(module, dict) else [None]
@@ -43,7 +39,7 @@ def read_modules(directory: Path) -> list[dict[str, Any]]:
             )
         path = module["path"]
         leads_out = path.startswith("/") or ".." in PurePosixPath(path).parts or {"\\", "\0"} & set(path)
-        if leads_out or len(path.encode("utf-8", "replace")) > _LONGEST_PATH:
+        if leads_out or len(path.encode("utf-8", "replace")) > 255:
             raise InputError(f"expected folders inside {directory}, got {path[:200]!r} in {MODULES}: do not trust it")
     if not modules:
         raise InputError(f"expected modules in {where}, got none: copy the model again")
@@ -58,17 +54,15 @@ def open_sentence_transformers(directory: Path) -> LanguageModel:
         raise InputError(f"{directory / MODULES} names {first['path'][:200]}, which is missing: download it")
     if kind == _STATIC:
         files = ModelFiles(folder, {}, open_weights(folder))
-        each = not any(name in files.tensors for name in _PER_TOKEN)  # row stands for one token
+        shared = {"mapping", "weights"} & files.tensors.keys()  # of model2vec, where tokens share rows
 
         def rows(tensor: str, *, with_tokens: bool = False) -> Rows:
-            return rows_of(files, tensor, with_tokens=with_tokens and each)
+            return rows_of(files, tensor, with_tokens=with_tokens and not shared)
 
         return LanguageModel(partial(_static_places, files), rows, files=files)
     if not (folder / "config.json").is_file():
-        raise UnsupportedModel(
-            f"the first module of {directory} is a {kind} without config.json: its token table is not known; "
-            "open a matrix of its weights as FILE#NAME"
-        )
+        way_out = "its token table is not known; open a matrix of its weights as FILE#NAME"
+        raise UnsupportedModel(f"the first module of {directory} is a {kind} without config.json: {way_out}")
     files = open_model_files(folder)
     return LanguageModel(cache(partial(_module_places, files, kind)), partial(rows_of, files), files=files)
 
@@ -76,8 +70,7 @@ def open_sentence_transformers(directory: Path) -> LanguageModel:
 def _static_places(files: ModelFiles) -> Places:
     table = next((name for name in _TABLES if name in files.tensors), None)
     if table is None:
-        names = " or ".join(map(repr, _TABLES))
-        there = listing(files.tensors)
+        names, there = " or ".join(map(repr, _TABLES)), listing(files.tensors)
         raise UnsupportedModel(f"no tensor {names} in {files.path}: name one yourself; there are {there}")
     return Places(table, None, False, f"{_STATIC} has no output head: its vectors are means of rows of the table")
 

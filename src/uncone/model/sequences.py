@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError, first_line
 from uncone.model.hugging_face import attempt
@@ -93,9 +92,7 @@ class Sequences:
             why = first_line(error) if error is not None else "nothing came"
             raise InputError(f"expected the tokenizer to read the text, got an error ({why}): save it again") from error
         for one in read:
-            ids: npt.NDArray[np.int64] = np.array(one.ids, np.int64)
-            if len(ids) and int(ids.max()) >= self.rows:
-                raise InputError(
-                    f"expected ids below {self.rows}, got {int(ids.max())}: the tokenizer belongs to another model"
-                )
+            ids = np.array(one.ids, np.int64)
+            if (most := ids.max(initial=-1)) >= self.rows:
+                raise InputError(f"expected ids below {self.rows}, got {most}: the tokenizer belongs to another model")
             yield ids

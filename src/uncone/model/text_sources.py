@@ -137,11 +137,8 @@ def _decoded(piece: bytes, path: Path, seen: int) -> str:
     try:
         return piece.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        at, byte = seen + error.start, piece[error.start]
-        raise InputError(
-            f"expected UTF-8, got byte 0x{byte:02x} at position {at:,} of the text in {path}: convert it, as "
-            f"with iconv -f latin1 -t utf-8"
-        ) from error
+        got = f"byte 0x{piece[error.start]:02x} at position {seen + error.start:,} of the text in {path}"
+        raise InputError(f"expected UTF-8, got {got}: convert it, as with iconv -f latin1 -t utf-8") from error
 
 
 def _of_json(path: Path, field: str) -> Iterator[str]:

@@ -6,16 +6,14 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.atomic import write_bytes
 from uncone.errors import InputError, first_line
@@ -24,12 +22,10 @@ from uncone.model.hugging_face import attempt
 from uncone.model.text_sources import TextSource, open_texts
 from uncone.model.vocabulary import Vocabulary, open_vocabulary
 from uncone.roles import Path_, Progress
-from uncone.rows.bytes import LocalFile
+from uncone.rows import Array
+from uncone.rows.bytes import LocalFile, one_ahead
 from uncone.rows.safetensors import read_header, read_tensors, sealed_bytes
-from uncone.threads import waited
 
-T = TypeVar("T")
-Counts = npt.NDArray[np.int64]
 MOST_BLOCKS = 40  # stretches with counts of their own, for intervals
 FIRST_BLOCK = 2**14  # characters of a stretch at first; neighbours are joined when there are too many
 MOST_WORDS = 2**22  # different words that are held: beyond, new ones are left out
@@ -37,7 +33,6 @@ WORD = re.compile(r"\w+")  # in lower case
 _BATCH = 2**21  # characters that are tokenised at once, on all cores
 _SAVE_AFTER_S, _SHARE_OF_SAVING = 10.0, 0.05
 _FORMAT, _PLACES = "uncone.count/2", ("width", "characters", "source", "pieces")
-_STATE = "the state of an earlier count by this version of uncone"
 _HOW = "choose another name to save, or say --overwrite (overwrite=True) to replace it and count from the beginning"
 
 
@@ -46,8 +41,8 @@ class Counted:
     """The counts of a vocabulary's V tokens in some texts."""
 
     vocabulary: Vocabulary
-    counts: Counts  # (V,)
-    blocks: Counts | None  # (B, V), of consecutive stretches of the text; None where counts made before are added
+    counts: Array  # int64 (V,)
+    blocks: Array | None  # (B, V), of consecutive stretches of the text; None where counts made before are added
     words: dict[str, int] | None  # how often each word occurs, where words were counted
     characters: int
     sources: tuple[str, ...]
@@ -118,7 +113,7 @@ def count_tokens(
 class _State:
     """`pieces` of `source` are done, and all sources before it."""
 
-    blocks: Counts
+    blocks: Array
     words: Counter[str] | None
     width: int = FIRST_BLOCK
     characters: int = 0
@@ -126,7 +121,7 @@ class _State:
     pieces: int = 0
     of: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, pieces: Sequence[str], ids: Sequence[Counts]) -> None:
+    def add(self, pieces: Sequence[str], ids: Sequence[Array]) -> None:
         """Each piece counts for the stretch in which it begins."""
         for piece, tokens in zip(pieces, ids, strict=True):
             while self.characters // self.width >= MOST_BLOCKS:
@@ -162,7 +157,7 @@ def _count(
         done = sum(one.size for one in sources[: state.source])
         kept, is_whole = list[str](), state.pieces == 0
         batches = _batches(islice(source.pieces(), state.pieces, None))
-        for pieces, encoded in _ahead(_encoded(vocabulary, source, _ahead(batches))):
+        for pieces, encoded in one_ahead(_encoded(vocabulary, source, one_ahead(batches))):
             is_whole = is_whole and state.characters < keep
             kept += pieces if is_whole else []
             state.add(pieces, _ids(vocabulary, source, encoded))
@@ -207,28 +202,14 @@ def _encoded(
         yield pieces, encoded
 
 
-def _ids(vocabulary: Vocabulary, source: TextSource, encoded: Sequence[Any]) -> list[Counts]:
+def _ids(vocabulary: Vocabulary, source: TextSource, encoded: Sequence[Any]) -> list[Array]:
     ids = [np.array(one.ids, np.int64) for one in encoded]
     most = max((int(one.max(initial=0)) for one in ids), default=0)
     if most >= vocabulary.size:
         token = vocabulary.tokenizer.id_to_token(most)
-        raise InputError(
-            f"expected ids below {vocabulary.size:,}, the rows of the table of {vocabulary.name}, got {most:,} "
-            f"({token!r}) in {source.name}: the tokenizer belongs to another model"
-        )
+        got = f"{most:,} ({token!r}) in {source.name}: the tokenizer belongs to another model"
+        raise InputError(f"expected ids below {vocabulary.size:,}, the rows of {vocabulary.name}, got {got}")
     return ids
-
-
-_END = object()
-
-
-def _ahead(items: Iterator[T]) -> Iterator[T]:
-    """The items, each made on a thread while the one before is used."""
-    with ThreadPoolExecutor(1) as pool:
-        job = pool.submit(next, items, _END)
-        while (item := waited(job)) is not _END:
-            job = pool.submit(next, items, _END)
-            yield item  # type: ignore[misc]
 
 
 def _begun(
@@ -253,7 +234,9 @@ def _save(state: _State, path: Path) -> None:
 
 
 def _load(path: Path, of: dict[str, Any], shape: tuple[int, ...]) -> _State:
-    tensors, _ = read_tensors(path, format=_FORMAT, what=_STATE, how=_HOW, sealed=True)
+    tensors, _ = read_tensors(
+        path, format=_FORMAT, what="the state of an earlier count by this version of uncone", how=_HOW, sealed=True
+    )
     told, blocks = json.loads(tensors["told"].tobytes()), tensors["blocks"]
     if told["of"] != of or blocks.shape != shape:
         raise InputError(f"expected the state of these texts and options, got that of others in {path}: {_HOW}")

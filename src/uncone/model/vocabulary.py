@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from uncone.errors import InputError, first_line
+from uncone.model.files import labels_of
 from uncone.model.hugging_face import LARGEST_TOKENIZER, attempt, tokenizer_class
 from uncone.model.open import open_spec
 from uncone.model.sentence_transformers import is_sentence_transformers
@@ -43,11 +44,7 @@ def open_vocabulary(spec: Path_) -> Vocabulary:
         size = opened.model.rows(opened.model.places().input).shape[0]
     else:
         size = max(ids.values(), default=-1) + 1
-    labels: list[str | None] = [None] * size
-    for token, i in sorted(ids.items()):
-        if i < size:
-            labels[i] = token.encode("utf-8", "replace").decode("utf-8")
-    return Vocabulary(opened.name, tokenizer, size, labels)
+    return Vocabulary(opened.name, tokenizer, size, labels_of(sorted(ids.items()), size))
 
 
 def _read(file: Path) -> Any:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError
 from uncone.memory import Buffer
@@ -242,7 +241,7 @@ class ArrayRows(Rows):
             yield self.read(start, min(start + size, self.shape[0]))
 
 
-def float_array(x: npt.NDArray[Any], name: str) -> Array:
+def float_array(x: Array, name: str) -> Array:
     if isinstance(x, np.ma.MaskedArray):
         got = f"one with a mask from {name}: fill or drop the masked rows"
         raise InputError(f"expected an array without a mask, got {got}")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError
 from uncone.memory import Buffer
@@ -80,8 +79,7 @@ class SequentialFile(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def seekable(self) -> bool:
-        return True
+    seekable = readable
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
@@ -120,7 +118,7 @@ class FlatRows(Rows):
             if raw is not part:
                 widen(raw, part)
 
-    def _read_into(self, offset: int, content: npt.NDArray[np.uint8]) -> None:
+    def _read_into(self, offset: int, content: Array) -> None:
         self._source.read_into(offset, content.data)
 
 

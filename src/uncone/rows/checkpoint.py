@@ -81,8 +81,8 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
     for name, tensor in _tensors(content, source):
         if name in entries:
             raise InputError(
-                f"expected one tensor {name[:80]!r} in {source.name}, got two: joined with dots, names of "
-                "nested dicts are equal; load it with torch.load(..., weights_only=True) and pass the tensor"
+                f"expected one tensor {name[:80]!r} in {source.name}, got two: joined with dots, names of nested "
+                "dicts are equal; load it with torch.load(..., weights_only=True) and pass the tensor"
             )
         start = tensor.data_ptr() if tensor.layout == torch.strided else 0
         stop = start + tensor.numel() * tensor.element_size()
@@ -146,7 +146,7 @@ def _load(source: LocalFile, where: Any, *, mmap: bool) -> Any:
             raise InputError(
                 f"expected tensors of older dtypes in {source.name}, as from before PyTorch 1.6, got one "
                 "of a newer dtype (float8 or uint16 and more), which torch cannot read back from it: "
-                "save it again where it was made, without _use_new_zipfile_serialization=False"
+                "save it again without _use_new_zipfile_serialization=False"
             ) from error
 
 

@@ -187,10 +187,8 @@ class _Member:
         if not header.column_major:
             return _StoredRows(self, header, name) if self.is_stored else InflatedRows(self, header, name)
         if not self.is_stored:
-            raise InputError(
-                f"expected a row-major matrix, got a deflated column-major one from {name}, which has no "
-                "rows in turn: save it with numpy.savez, or numpy.ascontiguousarray of it"
-            )
+            way_out = "save it with numpy.savez, or numpy.ascontiguousarray of it"
+            raise InputError(f"expected a row-major matrix, got a deflated column-major one from {name}: {way_out}")
         try:
             with self.stream() as stream:  # rows are not stored in order: the checksum is compared now
                 while stream.read(_PIECE_BYTES):

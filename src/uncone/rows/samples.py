@@ -4,7 +4,6 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.arguments import shown
 from uncone.errors import InputError, first_line
@@ -37,9 +36,9 @@ def as_samples(x: Any, mask: Any = None) -> Rows:
     return SelectedRows(rows, _kept(mask, shape[:-1]))
 
 
-def _numbers_of(frame: Any) -> npt.NDArray[Any]:
+def _numbers_of(frame: Any) -> Array:
     """A DataFrame, row by row. One with columns of several types has them as objects."""
-    found: npt.NDArray[Any] = np.asarray(frame, order="C")
+    found = np.asarray(frame, order="C")
     if found.dtype.hasobject and not any(isinstance(one, str | bool | np.bool_) for one in found.flat):
         with suppress(TypeError, ValueError):  # the caller refuses objects
             found = found.astype(np.float64)

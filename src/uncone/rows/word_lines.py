@@ -12,13 +12,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Bytes = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
+from uncone.rows.floats import Array
 
 PADDING = 32  # bytes after the last number of a text: words of 8 are read beyond its end
 _POWERS = np.array([float(f"1e{k}") for k in range(17)])
@@ -38,7 +33,7 @@ class Piece:
     """Whole lines of text: `size` bytes of `buffer`, then at least `PADDING` bytes more."""
 
     def __init__(self, buffer: bytearray, size: int) -> None:
-        self.bytes: Bytes = np.frombuffer(buffer, np.uint8)
+        self.bytes: Array = np.frombuffer(buffer, np.uint8)
         self.size = size
         assert len(self.bytes) >= size + PADDING
 
@@ -46,7 +41,7 @@ class Piece:
         return self.bytes[begin:end].tobytes()
 
 
-def parse_piece(piece: Piece, d: int) -> npt.NDArray[np.float32]:
+def parse_piece(piece: Piece, d: int) -> Array:
     """The numbers of each line, (lines, D); LineError for the first line without D numbers at its end."""
     lines = _locate(piece, d)
     short = np.flatnonzero(lines.end - lines.begin < 2 * d - 1)
@@ -106,10 +101,10 @@ class _Lines(NamedTuple):
     """The first byte and the newline of each line, (n,); the lines of the usual form, (m,); their first space, then in
     turn the point of a number and the mark after it, (m, 2D + 1)."""
 
-    begin: Places
-    end: Places
-    usual: Places
-    places: Places
+    begin: Array
+    end: Array
+    usual: Array
+    places: Array
 
     def text(self, piece: Piece, i: int) -> bytes:
         return piece.text(int(self.begin[i]), int(self.end[i]))
@@ -140,7 +135,7 @@ def _locate(piece: Piece, d: int) -> _Lines:
     return _Lines(begin, end, usual, marks.take(grid))
 
 
-def _without_white_end(marks: Places, kinds: Bytes, newline: Places, before: Places) -> Places:
+def _without_white_end(marks: Array, kinds: Array, newline: Array, before: Array) -> Array:
     """Where the last number of each line ends in `marks`: up to two bytes of "\\r" or space may follow."""
     last = newline.copy()
     for _ in range(2):
@@ -160,7 +155,7 @@ def extra_number(word: bytes) -> bytes | None:
     return parts[1] if len(parts) == 2 and b"." in parts[1] and number(parts[1]) is not None else None
 
 
-def _plain_numbers(line: bytes, d: int, index: int) -> Floats:
+def _plain_numbers(line: bytes, d: int, index: int) -> Array:
     word, fields = split_line(line, d)
     if _RETURN in line.rstrip(WHITE):
         got = r"got \r alone inside it (convert the line ends to \n)"
@@ -179,7 +174,7 @@ def _plain_numbers(line: bytes, d: int, index: int) -> Floats:
     return np.array(values, np.float64)
 
 
-def parse_decimals(text: Bytes, start: Places, point: Places, end: Places) -> tuple[Floats, Flags]:
+def parse_decimals(text: Array, start: Array, point: Array, end: Array) -> tuple[Array, Array]:
     """The numbers text[start:end] with a '.' at `point`, and which of them are doubtful.
 
     The indices are of one shape, start <= point < end, and `PADDING` bytes follow the last number. A value without a
@@ -214,7 +209,7 @@ def parse_decimals(text: Bytes, start: Places, point: Places, end: Places) -> tu
     return np.copysign(value, 0.5 - negative), doubtful
 
 
-def _whole_part(text: Bytes, words: Words, first: Places, point: Places) -> tuple[Floats, Flags]:
+def _whole_part(text: Array, words: Array, first: Array, point: Array) -> tuple[Array, Array]:
     """Flags are set where no number of up to 8 digits stands before the point."""
     count = point - first
     if (count == 1).all():  # as in nearly all files of vectors
@@ -224,7 +219,7 @@ def _whole_part(text: Bytes, words: Words, first: Places, point: Places) -> tupl
     return value, wrong | (count > 8)
 
 
-def _digits(words: Words, at: Places, count: Places) -> tuple[Floats, Flags]:
+def _digits(words: Array, at: Array, count: Array) -> tuple[Array, Array]:
     """Flags are set where one of `count` (0 to 8) bytes from `at` on is no digit."""
     index = at >> 3
     bits = ((at & 7) << 3).astype(np.uint64)

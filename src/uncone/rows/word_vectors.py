@@ -14,7 +14,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from io import BufferedIOBase
 
 import numpy as np
-import numpy.typing as npt
 
 from uncone.errors import InputError
 from uncone.roles import Path_
@@ -87,7 +86,7 @@ class WordVectorRows(WordRows):
         threads = available()
         return self.pieces(0) if threads == 1 else self._numbered(self._parsed_by(threads), 0)
 
-    def _numbered(self, parsed: Iterator[npt.NDArray[np.float32]], row: int) -> Iterator[Array]:
+    def _numbered(self, parsed: Iterator[Array], row: int) -> Iterator[Array]:
         """A bad line gets its number in the file."""
         try:
             for x in parsed:
@@ -97,9 +96,9 @@ class WordVectorRows(WordRows):
             line = self.has_header + row + error.index + 1
             raise _bad_line(line, self.name, f"{error}: mend the line, or leave it out") from None
 
-    def _parsed_by(self, threads: int) -> Iterator[npt.NDArray[np.float32]]:
+    def _parsed_by(self, threads: int) -> Iterator[Array]:
         """All pieces in order; a few wait for their turn."""
-        coming = deque[Future[npt.NDArray[np.float32]]]()
+        coming = deque[Future[Array]]()
         with ThreadPoolExecutor(threads, thread_name_prefix="uncone-text") as pool:
             for piece in self._text(self._start):
                 coming.append(pool.submit(parse_piece, piece, self.shape[1]))
@@ -147,8 +146,8 @@ class WordVectorRows(WordRows):
         ends_in_word = two.strip() != b"" and number(two.split()[-1]) is None
         if not self.has_header and one.startswith(b"#version:") and (d == 1 or ends_in_word):
             raise InputError(
-                f"expected word vectors in {self.name}, got the merges of a BPE tokenizer ({quoted(one)}, "
-                "then parts of tokens by pairs): give the model's directory, or DIR#input for its token table"
+                f"expected word vectors in {self.name}, got the merges of a BPE tokenizer ({quoted(one)}): give the "
+                "model's directory, or DIR#input for its token table"
             )
         if not self.has_header and ends_in_word:
             got = f"got {quoted(two)}: is it text of word vectors? If so, mend the line, or leave it out"
