@@ -16,7 +16,6 @@ from uncone.errors import InputError, nearest, needed
 from uncone.roles import Path_
 
 LONGEST_LINE = 64 * 2**20
-PACKED = (".gz", ".xz", ".zst")  # the endings of files that `open_unpacked` unpacks
 
 
 class _Unzstd(io.RawIOBase):
@@ -54,6 +53,7 @@ class _Unzstd(io.RawIOBase):
 
 _UNPACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 _UNPACKED[".zst"] = lambda file: io.BufferedReader(_Unzstd(file), 2**20)
+PACKED = tuple(_UNPACKED)
 
 
 def misspelt(path: Path_) -> str:

@@ -31,7 +31,6 @@ _AUTO = {
     "QUESTION_ANS": "ForQuestionAnswering",
 }
 """What follows AutoPeftModel in the class for a task."""
-_LONGEST_NAME, _SHOWN = 300, 2
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Adapter:
     def tables(self) -> dict[str, str]:
         """The tensors of the token table ("input") and the output head ("head") that are held whole."""
         found = {kind: self._whole(names) for kind, (_, names) in _KINDS.items()}
-        return {kind: tensor for kind, tensor in found.items() if tensor is not None}
+        return {kind: tensor for kind, tensor in found.items() if tensor}
 
     def matrix(self, part: str, *, by_kind: bool = False) -> tuple[str, Rows]:
         """`#input`, `#head` or any other tensor, behind "input", "head" or "rows"; with `by_kind` a table is told by
@@ -54,13 +53,13 @@ class Adapter:
         if part in self.tables:
             return part, self._rows(self.tables[part])
         if part in _KINDS:
-            raise self._missing(f"the {_KINDS[part][0]}", "it", [part])
+            raise self._missing(f"the {_KINDS[part][0]}", "it", [_KINDS[part]])
         kind = next((kind for kind, tensor in self.tables.items() if tensor == part and by_kind), "rows")
         return kind, self._rows(part)
 
     def whole_tables(self) -> dict[str, Rows]:
         if not self.tables:
-            raise self._missing("a token table or an output head", "either", list(_KINDS))
+            raise self._missing("a token table or an output head", "either", list(_KINDS.values()))
         return {kind: self._rows(tensor) for kind, tensor in self.tables.items()}
 
     @property
@@ -96,10 +95,10 @@ class Adapter:
         kind = str(self.files.config.get("peft_type"))[:40]
         return f"an adapter of PEFT ({kind}) for {base or 'a base that is not named'}"
 
-    def _missing(self, what: str, which: str, kinds: list[str]) -> InputError:
+    def _missing(self, what: str, which: str, kinds: list[tuple[str, tuple[str, ...]]]) -> InputError:
         """The message says where the tables are, with commands."""
-        in_part = [_KINDS[kind][0] for kind in kinds if self._in_part(_KINDS[kind][1])]
-        of_base = [_KINDS[kind][0] for kind in kinds if _KINDS[kind][0] not in in_part]
+        in_part = [table for table, names in kinds if self._in_part(names)]
+        of_base = [table for table, _ in kinds if table not in in_part]
         ways = list[str]()
         if in_part:
             ways.append(f"it changes the {' and the '.join(in_part)} in part, so merge it: {self._merge()}")
@@ -117,15 +116,13 @@ class Adapter:
         task, path = self.files.config.get("task_type"), str(self.files.path)
         is_mapped = task is None and isinstance(self.files.config.get("auto_mapping"), dict)
         kind = "AutoPeftModel" + ("" if is_mapped else _AUTO.get(str(task), "ForCausalLM"))
-        code = (
-            f"from peft import {kind} as M; M.from_pretrained({json.dumps(path)}).merge_and_unload()"
-            f".save_pretrained({json.dumps(path + '-merged')})"
-        )
+        merged = f"M.from_pretrained({json.dumps(path)}).merge_and_unload()"
+        code = f"from peft import {kind} as M; {merged}.save_pretrained({json.dumps(path + '-merged')})"
         return f"python -c {shlex.quote(code)}"
 
     def _others(self) -> str:
         names = sorted(name for name in matrices(self.files.entries) if name not in self.tables.values())
-        return listing(names, _SHOWN) or "there are none"
+        return listing(names, 2) or "there are none"
 
 
 def open_adapter(directory: Path) -> Adapter:
@@ -145,10 +142,9 @@ def open_adapter(directory: Path) -> Adapter:
 def _labels(n: int, *folders: Path | None) -> list[str | None] | None:
     """The tokens in the first folder that has some."""
     found = (token_labels(folder, n).labels for folder in folders if folder is not None)
-    return next((labels for labels in found if labels is not None), None)
+    return next(filter(None, found), None)
 
 
 def _plain(name: object) -> str | None:
     """A name that may stand in a message; anyone may have written the file."""
-    is_name = isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME and name.isprintable()
-    return str(name) if is_name else None
+    return name if isinstance(name, str) and 0 < len(name) <= 300 and name.isprintable() else None

@@ -88,9 +88,8 @@ def hidden_states_of(
     save = None if resume is None else lambda: sums.save(resume, digest)
     stopped = run.over(most, width, save, progress)
     if sums.tokens < 2:
-        raise UndefinedMeasure(
-            f"expected at least two tokens beside those that stand apart, got {sums.tokens}: give a longer text"
-        )
+        few = f"got {sums.tokens}: give a longer text"
+        raise UndefinedMeasure(f"expected at least two tokens beside those that stand apart, {few}")
     with undisturbed(found.model):
         head = found.head()
         last_states, why_no_last = run.last(opened.name)
@@ -100,7 +99,7 @@ def hidden_states_of(
         name=opened.name,
         layers=found.names,
         moments=tuple(m.finish() for m in sums.moments),
-        intervals=tuple(sums.blocks.mean_cosine_interval(layer) for layer in range(len(found.names))),
+        intervals=tuple(map(sums.blocks.mean_cosine_interval, range(len(found.names)))),
         sample=sums.sample(),
         counts=sums.counts,
         apart=np.concatenate([sums.apart[:, :1], sums.apart[:, 1:] / number], axis=1),
@@ -196,7 +195,7 @@ class _Run:
     def _is_narrow(self, width: float | None) -> bool:
         if width is None or self.sums.tokens < _ENOUGH * max(self.found.widths):
             return False
-        ends = [self.sums.blocks.mean_cosine_interval(layer) for layer in range(len(self.found.widths))]
+        ends = map(self.sums.blocks.mean_cosine_interval, range(len(self.found.widths)))
         return all(one is not None and one[1] - one[0] < width for one in ends)
 
     def _run(self, sequences: list[Array]) -> list[Tensor]:
@@ -287,6 +286,6 @@ def _digest(found: LayeredModel, sources: Sequence[TextSource], options: tuple[A
     digest = hashlib.sha256(repr(options).encode())
     digest.update(found.tokenizer.to_str().encode())
     for path, part in [*((path, None) for path in found.files), *((one.path, one.part) for one in sources)]:
-        told = path.stat()
-        digest.update(f"{path.name}{part}{told.st_size}{told.st_mtime_ns}".encode())
+        stat = path.stat()
+        digest.update(f"{path.name}{part}{stat.st_size}{stat.st_mtime_ns}".encode())
     return digest.hexdigest()

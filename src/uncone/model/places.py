@@ -22,12 +22,12 @@ _ONLY_HEADS = ("lm_head", "embed_out")
 _WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "embedding_size", "word_embed_proj_dim")
 """Keys of config.json for the width of a table or a head."""
 _TEXT_TO_TEXT = "bart bigbird_pegasus blenderbot blenderbot-small led longt5 m2m_100 mbart mt5 pegasus plbart t5 umt5"
-_SEQ2SEQ = frozenset(_TEXT_TO_TEXT.split())
+_SEQ2SEQ = set(_TEXT_TO_TEXT.split())
 """Model types whose ForConditionalGeneration is a text model with one vocabulary."""
 _OTHERS = """albert bert big_bird biogpt bloom camembert cohere cohere2 convbert ctrl deberta deberta-v2
 distilbert electra falcon flaubert gemma gemma2 gemma3_text gpt2 gpt_bigcode gpt_neo mobilebert modernbert
 mpnet mpt openai-gpt opt roberta starcoder2 xglm xlm xlm-roberta"""
-TIED_BY_DEFAULT = _SEQ2SEQ | frozenset(_OTHERS.split())
+TIED_BY_DEFAULT = _SEQ2SEQ | set(_OTHERS.split())
 """Model types whose config class ties by default: older versions wrote the flag only to say no."""
 
 _HAS_HEAD = (
@@ -133,9 +133,10 @@ def vocabulary_matrices(files: ModelFiles) -> list[str]:
 
 
 def _architecture(config: Mapping[str, Any]) -> str | None:
-    names = config.get("architectures")
-    is_one = isinstance(names, list) and len(names) == 1 and isinstance(names[0], str) and names[0].isidentifier()
-    return str(names[0]) if names and is_one else None
+    match config.get("architectures"):
+        case [str(name)] if name.isidentifier():
+            return name
+    return None
 
 
 def _is_tied(config: Mapping[str, Any]) -> bool:
@@ -143,14 +144,13 @@ def _is_tied(config: Mapping[str, Any]) -> bool:
     flags = [part["tie_word_embeddings"] for part in text_parts(config) if "tie_word_embeddings" in part]
     if "text_config" in config and "tie_word_embeddings" not in config:
         return False
-    kind = config.get("model_type")
-    return all(flag is True for flag in flags) if flags else isinstance(kind, str) and kind in TIED_BY_DEFAULT
+    return all(flag is True for flag in flags) if flags else str(config.get("model_type")) in TIED_BY_DEFAULT
 
 
 def _has_head(architecture: str, model_type: object = None) -> bool | None:
     """Whether such a class has one output head over the vocabulary; None where the name does not tell."""
     if architecture.endswith("ForConditionalGeneration"):  # speech and image models are called that too
-        return True if isinstance(model_type, str) and model_type in _SEQ2SEQ else None
+        return True if str(model_type) in _SEQ2SEQ else None
     return next((has_head for rule, has_head in _HAS_HEAD if re.fullmatch(rule, architecture)), None)
 
 

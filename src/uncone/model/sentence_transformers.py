@@ -32,12 +32,12 @@ def read_modules(directory: Path) -> list[dict[str, Any]]:
         raise InputError(f"expected a directory of Sentence Transformers with {MODULES}, got {got}")
     modules = read_json(where, list)
     for module in modules:
-        texts = [module.get(key) for key in ("type", "path", "name")] if isinstance(module, dict) else [None]
-        if not all(isinstance(text, str) for text in texts):
-            raise InputError(
-                f"expected a type, a path and a name of each module in {where}, got {str(module)[:80]!r}: copy it again"
-            )
-        path = module["path"]
+        match module:
+            case {"type": str(), "path": str(path), "name": str()}:
+                pass
+            case _:
+                got = f"{str(module)[:80]!r}: copy it again"
+                raise InputError(f"expected a type, a path and a name of each module in {where}, got {got}")
         leads_out = path.startswith("/") or ".." in PurePosixPath(path).parts or {"\\", "\0"} & set(path)
         if leads_out or len(path.encode("utf-8", "replace")) > 255:
             raise InputError(f"expected folders inside {directory}, got {path[:200]!r} in {MODULES}: do not trust it")

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -96,10 +97,10 @@ class StateSums:
         segment = places[:, 2] // SEGMENT
         begins = np.flatnonzero((np.diff(places[:, 1], prepend=-1) != 0) | (np.diff(segment, prepend=-1) != 0))
         # `places` count positions from a sequence's first, so that segments do not depend on what is left out
-        for begin, end in zip(begins.tolist(), [*begins[1:].tolist(), len(places)], strict=True):
+        for begin, end in pairwise([*begins.tolist(), len(places)]):
             number, self.segments = self.segments, self.segments + 1
             key = _key(number, self._seed)
-            if self._full() and key > self._kept[-1][0]:
+            if sum(len(one[2]) for one in self._kept) >= self._most and key > self._kept[-1][0]:
                 continue
             own = np.column_stack([places[begin:end], np.full(end - begin, number)])
             self._keep(key, [as_array(x[begin:end]) for x in layers], own)
@@ -112,9 +113,6 @@ class StateSums:
             buffer[rows] = x
         self._kept.append((key, rows, places))
         self._kept.sort(key=lambda one: one[0])
-
-    def _full(self) -> bool:
-        return sum(len(one[2]) for one in self._kept) >= self._most
 
     def save(self, path: Path_, digest: str) -> None:
         """`digest` names the model, texts and options."""
@@ -143,7 +141,7 @@ class StateSums:
         self.sequences, self.read, self.segments, self.blocks.size = map(int, tensors["place"])
         places, self._kept, self._free = tensors["sample_places"].T, [], np.arange(len(self._buffers[0]))
         begins = np.flatnonzero(np.diff(places[:, 3], prepend=-1))
-        for begin, end in zip(begins.tolist(), [*begins[1:].tolist(), len(places)], strict=True):
+        for begin, end in pairwise([*begins.tolist(), len(places)]):
             states = [tensors[f"{i}.sample"][begin:end] for i in range(len(self.moments))]
             self._keep(_key(int(places[begin, 3]), self._seed), states, places[begin:end].copy())
 

@@ -3,9 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from io import BufferedIOBase
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ PIECE_BYTES = 2**14  # a piece of plain text ends with the line that reaches so 
 LONGEST_PIECE = 2**22  # longer lines are cut, at a space if there is one
 MOST_TEXT = 2**20  # characters of the beginning of texts
 DEFAULT_PART = "text"
-_JSON, _PARQUET = (".jsonl", ".ndjson", ".json"), ".parquet"
 _ROWS_AT_ONCE = 1024
 _MARK = b"\xef\xbb\xbf"  # before UTF-8 of some editors
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which JSON may hold
@@ -47,7 +45,7 @@ class TextSource:
         """Whole lines of a plain text, some 16 KiB at once, or documents; the same at every reading."""
         yield from self.kept
         if not self.is_whole:
-            read = {_PARQUET: _of_parquet, _JSON[0]: _of_json}.get(_kind(self.path), _of_text)
+            read = _reader(self.path)
             yield from islice(read(self.path, self.part or DEFAULT_PART), len(self.kept), None)
 
     def passages(self) -> Iterator[str]:
@@ -86,23 +84,25 @@ def _open(text: Path_) -> TextSource:
     if not path.is_file():
         what = "a folder" if path.is_dir() else "no such file"
         raise InputError(f"cannot read {name}: {what}: {misspelt(path)}{_HOW}")
-    is_plain = _kind(path) == ""
+    is_plain = _reader(path) is _of_text
     if is_plain and part is not None:
         raise InputError(f"expected a plain text without parts, got #{part} of {path.name}: leave it out")
     return TextSource(path, None if is_plain else part or DEFAULT_PART)
 
 
-def _kind(path: Path) -> str:
+def _reader(path: Path) -> Callable[[Path, str], Iterator[str]]:
     suffixes = [suffix for suffix in path.suffixes[-2:] if suffix.lower() not in PACKED]
     last = suffixes[-1].lower() if suffixes else ""
-    return _PARQUET if last == _PARQUET else _JSON[0] if last in _JSON else ""
+    if last == ".parquet":
+        return _of_parquet
+    return _of_json if last in (".jsonl", ".ndjson", ".json") else _of_text
 
 
 def _of_text(path: Path, _: str) -> Iterator[str]:
     """`seen` bytes went before, so that an error says where it stands."""
     with open_unpacked(path, how=_HOW) as file:
         rest, seen = b"", 0
-        while block := _read(file, PIECE_BYTES):
+        while block := file.read(PIECE_BYTES):
             rest += block
             end = rest.find(b"\n", PIECE_BYTES - 1) + 1
             if end == 0 and len(rest) >= LONGEST_PIECE:
@@ -113,15 +113,6 @@ def _of_text(path: Path, _: str) -> Iterator[str]:
                 end = rest.find(b"\n", PIECE_BYTES - 1) + 1
         if rest:
             yield _decoded(rest, path, seen)
-
-
-def _read(file: BufferedIOBase, size: int) -> bytes:
-    """The next bytes, however the file hands them out."""
-    parts, left = list[bytes](), size
-    while left and (part := file.read(left)):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
 
 
 def _cut(text: bytes) -> int:
