@@ -50,8 +50,7 @@ def _begin(form: str) -> str:
 
 
 def _record(form: str, line: bytes) -> Any:
-    form_of_line = re.escape(_begin(form)).encode() + rb'([0-9a-f]{64})", "record": (.*)}'
-    parts = re.fullmatch(form_of_line, line, re.DOTALL)
+    parts = re.fullmatch(re.escape(_begin(form)).encode() + rb'([0-9a-f]{64})", "record": (.*)}', line, re.DOTALL)
     if parts is None or parts[1].decode() != checksum((form.encode(), parts[2])):
         return None
     return json.loads(parts[2])

@@ -138,8 +138,7 @@ def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> Toke
         raise InputError(f"expected tokens of this vocabulary, got {got}: count with this tokenizer")
     vector = np.zeros(n, np.int64)
     vector[list(counts)] = list(counts.values())
-    notes = _notes(n - len(counts), unknown, len(differ), doubled, name)
-    return _some(TokenCounts(vector, notes), name)
+    return _some(TokenCounts(vector, _notes(n - len(counts), unknown, len(differ), doubled, name)), name)
 
 
 def _number(text: str, most: int, what: str, name: str, line: int) -> int:

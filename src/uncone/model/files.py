@@ -58,8 +58,7 @@ class ModelFiles:
     def vocab_size(self) -> int | None:
         """Of config.json or its `text_config`; None where it is missing or the two disagree."""
         sizes = [part["vocab_size"] for part in text_parts(self.config) if part.get("vocab_size") is not None]
-        agreed = sizes and all(type(size) is int and size == sizes[0] > 0 for size in sizes)
-        return sizes[0] if agreed else None
+        return sizes[0] if sizes and all(type(size) is int and size == sizes[0] > 0 for size in sizes) else None
 
 
 def logit_cap(settings: Mapping[str, Any]) -> float | None:

@@ -82,8 +82,7 @@ def hidden_states_of(
     digest = _digest(found, sources, (stretch, kept, seed, str(dtype)))
     if resume is not None and Path(resume).exists():
         sums.load(resume, digest)
-    template = template_of(found.tokenizer)
-    source = Sequences(sources, found.tokenizer, template, found.longest, found.causal, found.rows)
+    source = Sequences(sources, found.tokenizer, template_of(found.tokenizer), found.longest, found.causal, found.rows)
     run = _Run(found, sums, source, batch or _PADDED.get(found.device.type, 4096), stretch, read)
     save = None if resume is None else lambda: sums.save(resume, digest)
     stopped = run.over(most, width, save, progress)
@@ -138,8 +137,7 @@ class _Run:
         if self.sums.sequences and self._is_narrow(width):  # a run that had ended is resumed
             return True
         saved, stop = 0, False
-        stretches = self._stretches(self.sums.sequences, most - self.sums.read)
-        for turn, (part, read) in enumerate(stretches, 1):
+        for turn, (part, read) in enumerate(self._stretches(self.sums.sequences, most - self.sums.read), 1):
             with undisturbed(self.found.model):
                 self._add(part)
             self.sums.read += read

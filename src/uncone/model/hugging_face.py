@@ -131,8 +131,7 @@ def load_encoder(directory: Path) -> tuple[Any, Any, int]:
         model = from_pretrained(transformers.AutoModel, directory).float().eval()
         tokenizer = from_pretrained(transformers.AutoTokenizer, directory)
         if tokenizer.pad_token is None:  # padding is masked, so any token will do
-            any_token = tokenizer.eos_token or tokenizer.unk_token
-            tokenizer.pad_token = any_token or tokenizer.convert_ids_to_tokens(0)
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
         tokenizer.padding_side = "right"
         positions = getattr(model.config, "max_position_embeddings", None) or _LONGEST_TEXT
         longest = min(_LONGEST_TEXT, tokenizer.model_max_length, positions)

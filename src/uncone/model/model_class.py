@@ -73,8 +73,7 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None, fast: boo
             attn_implementation=attention,
             output_loading_info=True,
         )
-    mismatched = (str(key[0]) for key in info.get("mismatched_keys", ()))
-    lacking = sorted({*info.get("missing_keys", ()), *mismatched})
+    lacking = sorted({*info.get("missing_keys", ()), *(str(key[0]) for key in info.get("mismatched_keys", ()))})
     if lacking:
         raise InputError(
             f"expected all weights of {model_class.__name__} in {files.path}, got none that fit for {listing(lacking)}: "
@@ -131,8 +130,7 @@ def _config_for(model_class: Any, config: Mapping[str, Any], attention: str = "e
     kind = getattr(config_class, "model_type", None)
     if config.get("model_type") != kind:  # the text model of a multimodal config
         parts = [config.get(config_class.base_config_key or ""), *config.values()]
-        texts = (part for part in parts if isinstance(part, dict) and part.get("model_type") == kind)
-        own = next(texts, config)
+        own = next((part for part in parts if isinstance(part, dict) and part.get("model_type") == kind), config)
     cleaned = copy.deepcopy(dict(own))
     for part in list(objects(cleaned)):
         for key in [key for key in part if _LEFT_OUT.fullmatch(key)]:

@@ -66,8 +66,7 @@ class Opened(os.PathLike[str]):
         """The `tokenizers.Tokenizer` of a directory, which neither cuts nor pads; None where there is none."""
         if not is_sentence_transformers(self.path):
             return open_tokenizer(self.path)
-        folder = self.path / read_modules(self.path)[0]["path"]
-        return open_tokenizer(folder) or open_tokenizer(self.path)
+        return open_tokenizer(self.path / read_modules(self.path)[0]["path"]) or open_tokenizer(self.path)
 
 
 @dataclass(frozen=True)
@@ -243,8 +242,7 @@ def open_language_model(path: Path) -> LanguageModel:
     if not (path / "config.json").is_file() and (file := find_gguf(path)) is not None:
         return open_gguf(file)
     files = open_model_files(path)
-    caps = map(logit_cap, text_parts(files.config))
-    cap = next((cap for cap in caps if cap is not None), None)
+    cap = next((cap for cap in map(logit_cap, text_parts(files.config)) if cap is not None), None)
     return LanguageModel(cache(partial(find_places, files)), partial(rows_of, files), cap, files)
 
 

@@ -51,8 +51,7 @@ class Sequences:
         if room < _SHORTEST:
             raise InputError(f"expected a model with positions for a text, got {self.longest}: give another model")
         for source in self.sources:
-            pieces = self._running(source, room) if self.causal else self._passages(source, room)
-            for ids in pieces:
+            for ids in self._running(source, room) if self.causal else self._passages(source, room):
                 yield np.concatenate([self.template.before, ids, self.template.after]).astype(np.int64)
 
     def _passages(self, source: TextSource, room: int) -> Iterator[Array]:

@@ -140,8 +140,7 @@ class StateSums:
         self.counts, self.apart, self.blocks.counts = (tensors[name] for name in ("counts", "apart", "block_counts"))
         self.sequences, self.read, self.segments, self.blocks.size = map(int, tensors["place"])
         places, self._kept, self._free = tensors["sample_places"].T, [], np.arange(len(self._buffers[0]))
-        begins = np.flatnonzero(np.diff(places[:, 3], prepend=-1))
-        for begin, end in pairwise([*begins.tolist(), len(places)]):
+        for begin, end in pairwise([*np.flatnonzero(np.diff(places[:, 3], prepend=-1)).tolist(), len(places)]):
             states = [tensors[f"{i}.sample"][begin:end] for i in range(len(self.moments))]
             self._keep(_key(int(places[begin, 3]), self._seed), states, places[begin:end].copy())
 

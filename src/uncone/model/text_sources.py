@@ -45,8 +45,7 @@ class TextSource:
         """Whole lines of a plain text, some 16 KiB at once, or documents; the same at every reading."""
         yield from self.kept
         if not self.is_whole:
-            read = _reader(self.path)
-            yield from islice(read(self.path, self.part or DEFAULT_PART), len(self.kept), None)
+            yield from islice(_reader(self.path)(self.path, self.part or DEFAULT_PART), len(self.kept), None)
 
     def passages(self) -> Iterator[str]:
         """Lines of a plain text that are not blank, without their ends; of other files documents."""

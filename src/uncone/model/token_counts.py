@@ -163,8 +163,7 @@ def _count(
             state.add(pieces, _ids(vocabulary, source, encoded))
             if progress is not None:
                 progress(f"counting tokens of {source.name}", state.characters, 0)
-            waits = max(_SAVE_AFTER_S, took / _SHARE_OF_SAVING)
-            if resume is not None and time.monotonic() - saved > waits:
+            if resume is not None and time.monotonic() - saved > max(_SAVE_AFTER_S, took / _SHARE_OF_SAVING):
                 began = time.monotonic()
                 _save(state, resume)
                 saved = time.monotonic()

@@ -180,8 +180,7 @@ def without_nonfinite(rows: Rows, progress: Callable[[int], None] | None = None)
     bad, n = nonfinite_rows(rows, progress), rows.shape[0]
     if len(bad) == n:
         raise InputError(f"expected finite rows, got none of {n} in {rows.name}: there is nothing to measure")
-    kept = np.delete(np.arange(n), bad)
-    return SelectedRows(rows, kept, left_out=tuple(bad.tolist())) if len(bad) else rows
+    return SelectedRows(rows, np.delete(np.arange(n), bad), left_out=tuple(bad.tolist())) if len(bad) else rows
 
 
 def check_shape(shape: tuple[int, ...], name: str) -> None:

@@ -54,8 +54,7 @@ class StoredTensor(Entry):
 
     def pieces(self, source: LocalFile) -> Iterator[torch.Tensor]:
         x = self.tensor if self.tensor.ndim else self.tensor.reshape(1)
-        row_bytes = max(1, math.prod(x.shape[1:]) * x.element_size())
-        for piece in torch.split(x, max(1, PIECE_BYTES // row_bytes)):
+        for piece in torch.split(x, max(1, PIECE_BYTES // max(1, math.prod(x.shape[1:]) * x.element_size()))):
             source.check_whole()
             yield piece.contiguous()
 
@@ -225,8 +224,7 @@ def _records(source: LocalFile, archive: zipfile.ZipFile) -> dict[str, tuple[int
     ends = sorted({member.header_offset for member in archive.infolist()} | {archive.start_dir})
     for member in archive.infolist():
         begin = member_start(source, member)
-        room = ends[bisect.bisect(ends, member.header_offset)] - begin
-        length = min(member.file_size, member.compress_size, room)
+        length = min(member.file_size, member.compress_size, ends[bisect.bisect(ends, member.header_offset)] - begin)
         name, here = member.filename.partition("/")[2].lower(), (begin, length)
         found[name] = min(found.get(name, here), here, key=lambda one: one[1])
     return found

@@ -139,8 +139,7 @@ class _Cursor:
         self.skip(count)
         if not 0 <= first <= len(self._buffer) - count:
             self._start, first = self.at - count, 0
-            size = min(max(2**20, count), self.source.size - self._start)
-            self._buffer = self.source.read(self._start, size)
+            self._buffer = self.source.read(self._start, min(max(2**20, count), self.source.size - self._start))
         return self._buffer[first : first + count]
 
     def skip(self, count: int) -> None:

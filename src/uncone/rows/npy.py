@@ -117,8 +117,7 @@ def open_npz(path: Path, key: str | None) -> Rows:
         axes = {name: member.float_axes() for name, member in members.items()}
         matrices = [name for name in members if axes[name] == 2]
         # More axes are refused with their shape.
-        known = matrices or [name for name in members if axes[name] > 2][:1]
-        key = only(known, path, among=f"{len(members)} arrays")
+        key = only(matrices or [name for name in members if axes[name] > 2][:1], path, among=f"{len(members)} arrays")
     rows = named(members, key, path, "array").rows(f"{path}#{key}")
     beside = [members[name] for name in (f"{key}_ids", "ids", "id") if name in members]
     if beside:

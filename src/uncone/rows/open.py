@@ -50,8 +50,7 @@ def split_part(spec: Path_, *, names: bool = False) -> tuple[str, str | None]:
 
 
 def format_of(path: Path_) -> str | None:
-    name = os.fspath(path)
-    return next((form for suffix, form in _FORMATS.items() if name.endswith(suffix)), None)
+    return next((form for suffix, form in _FORMATS.items() if os.fspath(path).endswith(suffix)), None)
 
 
 def open_file(path: Path, part: str | None, form: str | None = None) -> Rows:
@@ -122,8 +121,7 @@ def target_of(out: Path_, source: Source, k: int) -> Target:
     if part is None:
         part = (source.part if source.format == form else None) or _PARTS.get(form, "")
     dtype, note = _written_dtype(form, source.rows.dtype)
-    notes = tuple(filter(None, (note, _lost(form, source))))
-    return Target(path, form, part, (source.rows.shape[0], k), dtype, notes)
+    return Target(path, form, part, (source.rows.shape[0], k), dtype, tuple(filter(None, (note, _lost(form, source)))))
 
 
 def is_there(text: str) -> bool:

@@ -83,8 +83,7 @@ class ParquetRows(StreamedRows):
             if first + part.rows <= begin:
                 continue
             row = max(0, begin - first)
-            size = max(1, min(GRID, 2**24 // d))
-            for array in part.batches(self._column, size, part.groups.index(row)):
+            for array in part.batches(self._column, max(1, min(GRID, 2**24 // d)), part.groups.index(row)):
                 _check_lists(array, d, row, f"{part.path}#{self._column}")
                 row += len(array)
                 if row > part.rows:  # else rows of the next part would have other numbers in a pass

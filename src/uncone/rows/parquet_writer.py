@@ -53,8 +53,7 @@ class ParquetRowsWriter(Writer):
 
         n, k = self._rows, self._target.shape[1]
         values = pa.array(self._waiting[:n].reshape(-1))
-        kind = self._schema.field(self._target.part).type
-        lists = pa.FixedSizeListArray.from_arrays(values, k).cast(kind)
+        lists = pa.FixedSizeListArray.from_arrays(values, k).cast(self._schema.field(self._target.part).type)
         columns = self._beside.take(n) | {self._target.part: lists}
         ordered = [columns[name] for name in self._schema.names]
         self._writer.write_table(pa.Table.from_arrays(ordered, schema=self._schema))

@@ -235,8 +235,7 @@ class TextWriter(Writer):
             handle.write(b"%d %d\n" % (n, k))
 
     def write(self, rows: Array) -> None:
-        values = rows.astype(np.float64).tolist()
-        lines = (b"%b %b" % (next(self._words), self._line % tuple(row)) for row in values)
+        lines = (b"%b %b" % (next(self._words), self._line % tuple(row)) for row in rows.astype(np.float64).tolist())
         self._handle.write(b"".join(lines))
 
 
