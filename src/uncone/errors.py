@@ -21,7 +21,7 @@ def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - tail - 1]}…{text[-tail:]}"
 
 
-def first_line(error: BaseException) -> str:
+def first_line(error: BaseException | None) -> str:
     """What another library's error says, to fit into a sentence of ours."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

@@ -1,7 +1,6 @@
 """How often each token occurs in some text: counts by id from a table of tokens or an array."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from uncone.records.text import counted, plural
 from uncone.regular import lines_of
 from uncone.roles import Path_
 from uncone.rows import Array, as_array
+from uncone.rows.base import Labels
 from uncone.rows.bytes import LocalFile
 from uncone.rows.npy import LONGEST_HEADER, array_header
 
@@ -29,12 +29,12 @@ class TokenCounts:
     notes: tuple[str, ...] = ()
 
 
-def read_counts(path: Path_, n: int, labels: Sequence[str | None] | None = None) -> TokenCounts:
-    """The counts of ids 0 to n - 1, from a table or a `.npy` file of n whole numbers.
+def read_counts(path: Path_, n: int, labels: Labels = None) -> TokenCounts:
+    """Of ids 0 to n - 1, from a table or a `.npy` file of n whole numbers.
 
-    A table has columns `id`, `token` (or `word`) and `count`, or one of the first two, separated by tabs under their
-    names. A table by token needs `labels`, the tokens of the rows; one with ids too is checked against them. Rows that
-    it does not name have 0. Of several rows with one token the first has the count.
+    A table has columns `id`, `token` (or `word`) and `count`, or one of the first two. A table by token needs `labels`;
+    one with ids too is checked against them. Rows that it does not name have 0. Of several rows with one token the
+    first has the count.
     """
     path = Path(path)
     if path.suffix != ".npy":
@@ -58,7 +58,7 @@ def is_counts(path: Path_) -> bool:
     return tuple(columns) in _HEADERS
 
 
-def as_counts(counts: Any, n: int, labels: Sequence[str | None] | None = None) -> TokenCounts:
+def as_counts(counts: Any, n: int, labels: Labels = None) -> TokenCounts:
     """A path for `read_counts`, or a tensor or array (n,) of whole numbers from 0 up."""
     if isinstance(counts, str | os.PathLike):
         return read_counts(counts, n, labels)
@@ -91,7 +91,7 @@ def _some(read: TokenCounts, name: str) -> TokenCounts:
     return read
 
 
-def _from_table(path: Path, n: int, labels: Sequence[str | None] | None) -> TokenCounts:
+def _from_table(path: Path, n: int, labels: Labels) -> TokenCounts:
     name, lines = path.name, lines_of(path, how="give a file of counts in UTF-8")
     columns = next(lines, (1, ""))[1].split("\t")
     kind = columns[0].lower()

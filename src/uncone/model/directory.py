@@ -82,7 +82,7 @@ def edited_copy(
     """A copy of the directory of `files` in which `tensors` replace others by name, or are added.
 
     Other files are copied, but for weights in another format; a checkpoint of torch.save becomes safetensors. If the
-    `with` block raises, nothing is left. The file of the tensor `beside` takes the added ones.
+    `with` block raises, nothing is left. Added tensors go into the file of the tensor `beside`.
     """
     shards = {source.path: source for source, _ in files.tensors.values()}
     home = min(shards) if beside is None else files.tensors[beside][0].path

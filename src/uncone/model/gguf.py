@@ -1,7 +1,7 @@
 """A language model in GGUF, as llama.cpp reads it.
 
-`llama-gguf-split` cuts a model into parts, named `-00001-of-00003.gguf`. A part says which of how many it is
-(`split.no`, `split.count`) and how many tensors all hold (`split.tensors.count`); the first holds the metadata.
+`llama-gguf-split` cuts a model into parts. A part says which of how many it is (`split.no`, `split.count`) and how many
+tensors all hold (`split.tensors.count`); the first holds the metadata.
 """
 
 import re

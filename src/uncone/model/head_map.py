@@ -21,7 +21,7 @@ _SMALL, _HUGE = 1.0, 1e4
 
 @dataclass(frozen=True)
 class HeadMap:
-    """Logits are cap tanh((scale z + bias) / cap) of the head's output z; targets may be shifted."""
+    """z is the head's output; targets may be shifted."""
 
     scale: float
     bias: Tensor | None  # (V,), or None where it is 0
@@ -122,12 +122,10 @@ def probe_batch(model: Any) -> dict[str, Tensor]:
 
 
 def without_labels(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A batch without labels; inputs of a decoder are made of them."""
     return {name: value for name, value in batch.items() if name != "labels"} | decoder_inputs(model, batch["labels"])
 
 
 def decoder_inputs(model: Any, labels: Tensor) -> dict[str, Tensor]:
-    """What a sequence-to-sequence model needs beside `input_ids`."""
     return {"decoder_input_ids": decoder_input_ids(model, labels)} if is_seq2seq(model) else {}
 
 

@@ -61,11 +61,6 @@ def hidden_states_of(
         batch: ids of a batch with padding; fewer where a device has no memory for them.
         sample: tokens of the sample, fewer where the layers are wide.
         last: keep what the head of a causal model reads before each next token, as `states_of` does.
-
-    Raises:
-        InputError: no such model or device, a tokenizer of another one, or a file to resume from of another run.
-        UndefinedMeasure: no passage of two tokens, states that are not finite, or no memory for one sequence.
-        UnsupportedModel: a model that does not run or does not tell of its hidden states.
     """
     opened = open_whole(model)
     if most < 2:

@@ -1,8 +1,8 @@
 """The libraries of Hugging Face on files of this machine: no network, no code of a model, no messages.
 
-Two locks, as neither closes all of the door. `LOCAL` goes with every call that opens a directory or looks into the
-cache. Within `asked`, huggingface_hub refuses every request before a socket is opened: it reads its constant at each
-request, and the environment variable only when it is imported.
+`LOCAL` goes with every call that opens a directory or looks into the cache. That is not enough: within `asked`,
+huggingface_hub refuses every request before a socket is opened. It reads its constant each time, and the environment
+variable only when it is imported.
 """
 
 import logging

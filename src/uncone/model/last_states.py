@@ -74,11 +74,6 @@ def states_of(
     Texts are cut into windows of the positions that the model has, at most 2,048. A window's last token is the first of
     the next one, so that each token but a text's first is predicted once, `most` in all. Of a text file the first 2**20
     characters are read; over the boundaries of a list of texts nothing is predicted.
-
-    Raises:
-        InputError: no such model, text, device or dtype, no tokenizer, or fewer than two tokens.
-        UndefinedMeasure: no memory for the model on the device.
-        UnsupportedModel: no causal model with one linear head, or logits that do not follow from its states.
     """
     opened = open_whole(model)
     if most < 2:
@@ -104,7 +99,7 @@ def states_of(
 
 
 def _windows(ids: Sequence[Tensor], length: int, most: int) -> Iterator[Tensor]:
-    """Runs of at most `length` ids, each but a text's first sharing one with the run before; `most` + 1 ids in all."""
+    """Each but a text's first shares an id with the window before; `most` + 1 ids in all."""
     left = most
     for text in ids:
         for start in range(0, len(text) - 1, length - 1):
@@ -152,7 +147,7 @@ def padded(rows: list[Tensor], device: torch.device) -> list[Tensor]:
 
 
 def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequence[Tensor], name: str) -> States:
-    """The states with the head and what follows it, checked against the model's own logits on the first window."""
+    """The head and what follows it are checked against the model's own logits on the first window."""
     if not bool(torch.isfinite(states).all()):
         raise UnsupportedModel(f"expected finite states of {name}, got NaN or inf: the model is damaged")
     found = logit_map(model, head)
@@ -190,10 +185,10 @@ def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequen
 
 
 def final_layer_norm(model: Any, head: torch.nn.Linear, ids: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Gain and bias (D,), float32, of the LayerNorm whose output is what the head reads.
+    """Gain and bias (D,), float32, of the LayerNorm whose output is what the head reads: GPT-2's `ln_f`.
 
-    GPT-2 has one (`ln_f`), and so has GPT-NeoX. A norm without bias and one that does not centre (RMSNorm) are none: no
-    direction follows from them. `model` is in evaluation; it is run on `ids` (B, T).
+    No direction follows from a norm without bias or one that does not centre (RMSNorm). `model` is in evaluation; it is
+    run on `ids` (B, T).
     """
     outputs, inputs = list[tuple[Any, Tensor]](), list[Tensor]()
     hooks = [head.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))]

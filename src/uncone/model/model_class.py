@@ -1,7 +1,7 @@
 """The class of transformers that config.json names: built without weights, or loaded to run; and its tensors.
 
-The only file that knows internal interfaces of transformers (version 5). Module names are no file keys: GPT-NeoX writes
-its `lm_head` as `embed_out`. So keys of files are translated as from_pretrained translates them.
+The only file that knows internal interfaces of transformers (version 5). Keys of files are translated as
+from_pretrained does: GPT-NeoX writes its `lm_head` as `embed_out`.
 """
 
 import copy
@@ -219,8 +219,7 @@ def names_of(model: Any, parameter: Any) -> list[str]:
 def parted(files: ModelFiles) -> tuple[dict[str, str], str]:
     """From each tensor missing once nothing is tied to the file's tensor to copy; and the head's name.
 
-    A class ties more than the head: the biases of BERT's, the embeddings of T5's encoder and decoder. A parameter that
-    the class has without ties and the file has not shared another's numbers.
+    A class ties more than the head: the biases of BERT's, the embeddings of T5's encoder and decoder.
     """
     from transformers.core_model_loading import revert_weight_conversion
 

@@ -87,8 +87,8 @@ class Sequences:
     def _ids(self, texts: list[str]) -> Iterator[Array]:
         encode = getattr(self.tokenizer, "encode_batch_fast", self.tokenizer.encode_batch)
         read, error = attempt(lambda: encode(texts, add_special_tokens=False))
-        if error is not None or read is None:
-            why = first_line(error) if error is not None else "nothing came"
+        if read is None:
+            why = first_line(error)
             raise InputError(f"expected the tokenizer to read the text, got an error ({why}): save it again") from error
         for one in read:
             ids = np.array(one.ids, np.int64)

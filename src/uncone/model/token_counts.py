@@ -38,8 +38,6 @@ _HOW = "choose another name to save, or say --overwrite (overwrite=True) to repl
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """The counts of a vocabulary's V tokens in some texts."""
-
     vocabulary: Vocabulary
     counts: Array  # int64 (V,)
     blocks: Array | None  # (B, V), of consecutive stretches of the text; None where counts made before are added
@@ -62,8 +60,8 @@ def count_tokens(
 ) -> Counted:
     """Count the tokens of texts, and their words beside them.
 
-    The tokenizer reads pieces of whole lines (of some 16 KiB) or whole documents, without special tokens at their ends,
-    on all cores; meanwhile a thread unpacks what comes next. A token over the end of a piece is read as two.
+    The tokenizer reads pieces of whole lines (of some 16 KiB) or whole documents, without special tokens at their ends.
+    A token over the end of a piece is read as two.
 
     Args:
         texts: as for `open_texts`; and counts, as for `read_counts`, to be added.
@@ -71,11 +69,6 @@ def count_tokens(
             tokenizer and options are as they were. It is left for `forget`.
         overwrite: replace what else is in that file, and count from the beginning.
         keep: how many characters of the beginning of the texts to keep, for another reader of `texts`.
-        progress: counts characters of the texts as far as they are known.
-
-    Raises:
-        InputError: no text, a text that is empty or no UTF-8, counts of another vocabulary, an id beyond the rows of the
-            model's table; `resume` holds anything but the state of these texts.
     """
     given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
     made = [Path(one) for one in given if is_counts(one)]
@@ -196,8 +189,8 @@ def _encoded(
     for pieces in batches:
         encoded, error = attempt(partial(encode, pieces))
         if encoded is None:
-            why = "" if error is None else f" ({first_line(error)})"
-            raise InputError(f"the tokenizer of {vocabulary.name} fails on {source.name}{why}: use another")
+            where = f"on {source.name} ({first_line(error)})"
+            raise InputError(f"the tokenizer of {vocabulary.name} fails {where}: use another")
         yield pieces, encoded
 
 

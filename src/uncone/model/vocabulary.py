@@ -52,9 +52,8 @@ def _read(file: Path) -> Any:
         raise InputError(f"expected at most {LARGEST_TOKENIZER} bytes, got {file}: {_HOW}")
     of_json = tokenizer_class()
     tokenizer, error = attempt(lambda: of_json.from_file(str(file)))
-    if tokenizer is None or error is not None:
-        why = "" if error is None else f" ({first_line(error)})"
-        raise InputError(f"expected a tokenizer.json, got {file}{why}: {_HOW}") from error
+    if tokenizer is None:
+        raise InputError(f"expected a tokenizer.json, got {file} ({first_line(error)}): {_HOW}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

@@ -11,8 +11,10 @@ import numpy as np
 
 from uncone.errors import InputError
 from uncone.memory import Buffer
+from uncone.roles import Ticks
 from uncone.rows.floats import DTYPES, FLOATING, Array, as_array, is_tensor, of_tensor, widen
 
+Labels = Sequence[str | None] | None  # what each row stands for, as token strings; None where not known
 GRID = 8192  # rows in one unit of work: block k holds the rows [k * GRID, (k + 1) * GRID), on any engine
 _LOAD = {".npy": "numpy.load", ".npz": "numpy.load", ".pt": "torch.load", ".safetensors": "safetensors.torch.load_file"}
 
@@ -28,21 +30,21 @@ class Rows:
     name: str  # where the rows come from
     left_out: tuple[int, ...] = ()  # row numbers of the source that were left out, not being finite
 
-    load_labels: Callable[[], Sequence[str | None] | None] | None = None  # called once, when they are first wanted
-    _labels: Sequence[str | None] | None = None
+    load_labels: Callable[[], Labels] | None = None  # called once, when they are first wanted
+    _labels: Labels = None
 
     @property
-    def labels(self) -> Sequence[str | None] | None:
-        """What each row stands for (token strings; None where not known), or None where nothing is known."""
+    def labels(self) -> Labels:
+        """What each row stands for, or None where nothing is known."""
         if self._labels is None and self.load_labels is not None:
             self._labels = self.load_labels()
             self.load_labels = None
         return self._labels
 
-    load_keys: Callable[[], Sequence[str | None] | None] | None = None  # of ids that the source has beside labels
+    load_keys: Callable[[], Labels] | None = None  # of ids that the source has beside labels
 
     @property
-    def keys(self) -> Sequence[str | None] | None:
+    def keys(self) -> Labels:
         """The ids that the source gives its rows, else the labels."""
         keys = None if self.load_keys is None else self.load_keys()
         return self.labels if keys is None else keys
@@ -82,7 +84,7 @@ class Rows:
             count = min(size, n - start)
             yield self.read(start, start + count, out=buffer.get(count))
 
-    def numbered(self, progress: Callable[[int], None] | None = None, size: int = GRID) -> Iterator[tuple[int, Array]]:
+    def numbered(self, progress: Ticks = None, size: int = GRID) -> Iterator[tuple[int, Array]]:
         """(number of its first row, block); then `progress` gets how many rows are done.
 
         `del block` before the next is read lets the reader use its memory again.
@@ -138,7 +140,7 @@ class SelectedRows(DerivedRows):
         super().__init__(rows)
         self._kept, self.left_out, self.shape = kept, left_out, (len(kept), rows.shape[1])
 
-        def chosen(names: Sequence[str | None] | None) -> Sequence[str | None] | None:
+        def chosen(names: Labels) -> Labels:
             return None if names is None else [names[i] for i in kept.tolist()]
 
         self.load_labels, self.load_keys = lambda: chosen(rows.labels), lambda: chosen(rows.keys)
@@ -158,7 +160,7 @@ def _into(block: Array, out: Array | None) -> Array:
     return out
 
 
-def nonfinite_rows(rows: Rows, progress: Callable[[int], None] | None = None) -> Array:
+def nonfinite_rows(rows: Rows, progress: Ticks = None) -> Array:
     bad = []
     for start, block in rows.numbered(progress):
         bad.append(np.flatnonzero(~np.isfinite(block).all(1)) + start)
@@ -175,7 +177,7 @@ def nonfinite_error(rows: Rows) -> InputError:
     return InputError(f"expected finite rows, got {got}: mend them, or go on without them: {way}")
 
 
-def without_nonfinite(rows: Rows, progress: Callable[[int], None] | None = None) -> Rows:
+def without_nonfinite(rows: Rows, progress: Ticks = None) -> Rows:
     """`rows`, read once, without those that are not finite: `left_out` names them."""
     bad, n = nonfinite_rows(rows, progress), rows.shape[0]
     if len(bad) == n:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from uncone.errors import InputError
 from uncone.regular import table_lines
 from uncone.roles import Path_
-from uncone.rows.base import Rows
+from uncone.rows.base import Labels, Rows
 
 Ids = Path_ | Sequence[object]  # a file of ids, one a line, or the ids themselves
 
@@ -18,7 +18,7 @@ def places_of(rows: Rows, ids: Ids | None) -> dict[str, int]:
     Of equal labels the first row counts, as where words are looked up.
     """
     numbers = range(rows.shape[0]) if rows.ids is None else rows.ids.tolist()
-    names: Sequence[str | None] | None = rows.keys if ids is None else None
+    names: Labels = rows.keys if ids is None else None
     if ids is not None:
         if isinstance(ids, str | os.PathLike):
             given, where = list(table_lines(ids, how="give a text file of ids, one a line")), os.fspath(ids)

@@ -1,7 +1,6 @@
 """safetensors: the rows of a tensor, and files written whole or with other rows in place of a tensor.
 
-The library checks the header, and gives no offsets. It would write metadata in another order each time, so that equal
-results had unequal bytes.
+The library gives no offsets, and writes metadata in another order each time: equal results would have unequal bytes.
 """
 
 import json
@@ -75,7 +74,7 @@ def read_header(source: LocalFile) -> tuple[dict[str, Entry], dict[str, str]]:
 def read_tensors(
     path: Path_, *, format: str | tuple[str, ...], what: str, how: str, sealed: bool = False
 ) -> tuple[dict[str, Array], dict[str, str]]:
-    """The tensors of a file whose metadata name `format`, or one of several, in memory, and the metadata.
+    """The tensors of a file whose metadata name `format`, or one of several, and the metadata.
 
     Messages say `what` such a file holds and `how` to write it. A checksum is compared where there is one; with
     `sealed` there must be.

@@ -1,11 +1,11 @@
 """Lines of word vectors: a word, which may hold spaces, and D numbers in decimal, many at once.
 
-A line that has not the usual form (a number without a point, tabs, two spaces) is read by the plain rule of
-`split_line` and `float`: that rule is what the format means here, and all errors come from it.
+A line that has not the usual form (a number without a point, tabs, two spaces) is read by `split_line` and `float`:
+that rule is what the format means here, and all errors come from it.
 
 A number of up to 8 digits, a point and up to 16 digits is m / 10^k with whole m and k. Where m is below 2^53 both are
 exact in float64 and the quotient is rounded once (Clinger, 1990, the fast path). Eight digits at a time become a whole
-number inside one 64-bit word: four times as fast as the readers of NumPy and Arrow, and without the interpreter's lock.
+number inside one 64-bit word: four times as fast as NumPy and Arrow, and without the interpreter's lock.
 """
 
 from contextlib import suppress

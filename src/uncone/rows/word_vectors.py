@@ -1,7 +1,7 @@
 """Word vectors in text: word2vec (a first line "N D"), GloVe (no such line), fastText.
 
 Opening reads the file once, to count the lines and to note where every `GRID`-th one begins. Numbers are parsed when
-rows are read, on as many threads as a BLAS has. Nine significant digits are written, which give each float32 back.
+rows are read. Nine significant digits are written, which give each float32 back.
 """
 
 import gzip
@@ -46,8 +46,8 @@ class WordRows(StreamedRows):
 class WordVectorRows(WordRows):
     """A text file, which may be gzipped: each number is `float` of its text, rounded.
 
-    Each line is a word, which may hold spaces, be empty, or stand twice, and D numbers: as many as a first line "N D"
-    says, or else as end the first line.
+    A word may hold spaces, be empty, or stand twice. D is what a first line "N D" says, or else how many numbers end
+    the first line.
     """
 
     def __init__(self, path: Path_, *, zipped: bool = False) -> None:
