@@ -85,7 +85,6 @@ def resolved(path: Path_) -> Path:
 
 
 def creatable(path: Path_, *, outside: Path_ | None = None) -> Path:
-    """The new folder that `path` names."""
     target = Path(path)
     if os.path.lexists(target):
         raise InputError(f"expected a new folder, got {target} which exists: choose another or remove it")

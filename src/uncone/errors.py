@@ -81,7 +81,6 @@ def without_package(error: BaseException, what: str) -> InputError | None:
 
 
 def needed(module: str, message: str, kind: type[UnconeError] = InputError) -> Any:
-    """An optional module."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -46,8 +46,6 @@ def alone(function: Callable[[], T]) -> T:
 
 
 def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
-    """`function`, run by `alone`."""
-
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         return alone(lambda: function(*args, **kwargs))
@@ -168,7 +166,6 @@ def dtype_named(dtype: str | torch.dtype | None) -> torch.dtype:
 
 
 def blocks_of(rows: Rows, size: int) -> Iterator[Tensor]:
-    """The rows in order, without a copy."""
     return map(of_array, rows.blocks(size))
 
 

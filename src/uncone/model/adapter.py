@@ -140,7 +140,6 @@ def open_adapter(directory: Path) -> Adapter:
 
 
 def _labels(n: int, *folders: Path | None) -> list[str | None] | None:
-    """The tokens in the first folder that has some."""
     return next(filter(None, (token_labels(folder, n).labels for folder in folders if folder is not None)), None)
 
 

@@ -129,7 +129,7 @@ def _from_table(path: Path, n: int, labels: Labels) -> TokenCounts:
         raise InputError(f"expected a line for each token, got only the first in {name}: count the tokens of a text")
     if unknown == read:
         where = f"in {counted(read, 'line')} of {name}"
-        raise InputError(f"expected tokens of this vocabulary, got none {where}: count with this tokenizer")
+        raise InputError(f"expected tokens of this vocabulary, got none of them {where}: count with this tokenizer")
     if labels is not None and len(differ) > MOST_MISMATCHED * read:
         at, index, token = differ[0]
         here = "which has no token" if labels[index] is None else f"which is {str(labels[index])[:40]!r}"

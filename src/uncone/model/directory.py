@@ -222,7 +222,11 @@ def write_shard(source: LocalFile, entries: Mapping[str, Entry], tensors: Mappin
     if path.suffix == source.path.suffix:
         _, metadata = read_header(source)
         names.sort(key=lambda name: (entries[name].start, entries[name].stop))
-    laid = {name: _laid(name, entries[name], source) for name in names}
+    laid = dict[str, Entry]()  # of which only sizes matter
+    for name in names:
+        entry = entries[name]
+        code = _code(name, entry, source) if isinstance(entry, StoredTensor) else entry.dtype
+        laid[name] = Entry(code, entry.shape, 0, entry.stop - entry.start)
     for name, x in tensors.items():
         laid.setdefault(name, Entry(x.dtype, x.shape, 0, math.prod(x.shape) * DTYPES[FLOATS[x.dtype]].itemsize))
     with open(path, "xb") as handle:
@@ -233,12 +237,6 @@ def write_shard(source: LocalFile, entries: Mapping[str, Entry], tensors: Mappin
             else:
                 handle.writelines(entries[name].stored_bytes(source))
     return sum(entry.stop for entry in laid.values())
-
-
-def _laid(name: str, entry: Entry, source: LocalFile) -> Entry:
-    """Only the size matters."""
-    code = _code(name, entry, source) if isinstance(entry, StoredTensor) else entry.dtype
-    return Entry(code, entry.shape, 0, entry.stop - entry.start)
 
 
 def _write(handle: BinaryIO, name: str, tensor: NewTensor, size: int) -> None:

@@ -189,8 +189,6 @@ def _open_sharded(index: Path, ending: str) -> dict[str, tuple[LocalFile, Entry]
 
 @dataclass(frozen=True)
 class TokenLabels:
-    """What the rows stand for, as the tokenizer spells them, or why that is not known."""
-
     labels: list[str | None] | None  # None for a row without a token, or where nothing is known
     note: str | None = None  # why there are no labels, or why a tokenizer file was passed over
 

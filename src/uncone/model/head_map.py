@@ -100,7 +100,6 @@ def fit(z: Tensor, logits: Tensor) -> HeadMap:
 
 
 def _rounded(value: float) -> float:
-    """Without the digits that float32 does not have."""
     return float(f"{value:.6g}")
 
 

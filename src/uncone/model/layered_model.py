@@ -51,7 +51,6 @@ class LayeredModel:
         return longest_input(self.model, 512)
 
     def states(self, ids: Tensor, mask: Tensor) -> list[Tensor]:
-        """The states (B, T, D) of each layer."""
         found, norm_input, reads = self._forward(ids, mask)
         layers = list(found)
         if norm_input is not None:

@@ -63,7 +63,6 @@ class Opened(os.PathLike[str]):
 
     @cached_property
     def tokenizer(self) -> Any:
-        """The `tokenizers.Tokenizer` of a directory, which neither cuts nor pads; None where there is none."""
         if not is_sentence_transformers(self.path):
             return open_tokenizer(self.path)
         return open_tokenizer(self.path / read_modules(self.path)[0]["path"]) or open_tokenizer(self.path)
@@ -180,11 +179,8 @@ def _open_subjects(spec: Any) -> Subjects:
     if is_adapter(opened.path):
         return Subjects(opened, opened.full_name, (matrix,))
     cap = opened.model.cap if matrix[0] == "head" else None
-    return Subjects(opened, opened.full_name, (matrix,), (_capped(cap),) if cap else (), cap, _is_editable(opened.path))
-
-
-def _is_editable(path: Path) -> bool:
-    return (path / "config.json").is_file()
+    notes, editable = (_capped(cap),) if cap else (), (opened.path / "config.json").is_file()
+    return Subjects(opened, opened.full_name, (matrix,), notes, cap, editable)
 
 
 def _capped(cap: float) -> str:
@@ -231,7 +227,7 @@ def _open_model(opened: Opened) -> Subjects:
     if kinds:
         notes.append(f"The rows are stored as {' and '.join(kinds)}: the dequantised rows are read.")
     cap = None if places.head is None else model.cap
-    return Subjects(opened, opened.name, tuple(rows), tuple(notes), cap, _is_editable(opened.path))
+    return Subjects(opened, opened.name, tuple(rows), tuple(notes), cap, (opened.path / "config.json").is_file())
 
 
 def open_language_model(path: Path) -> LanguageModel:

@@ -86,7 +86,6 @@ class StateSums:
         self._sample(layers, places)
 
     def sample(self) -> Sample:
-        """The segments that were drawn, in the order of the text."""
         kept = sorted(self._kept, key=lambda one: int(one[2][0, 3]))
         rows = np.concatenate([np.zeros(0, np.int64), *(rows for _, rows, _ in kept)])
         places = np.concatenate([np.zeros((0, 4), np.int64), *(places for _, _, places in kept)])

@@ -26,7 +26,6 @@ class Vocabulary:
     labels: Sequence[str | None]  # the token of each id
 
     def digest(self) -> str:
-        """What tells this tokenizer and table from others."""
         return hashlib.sha256(f"{self.size} {self.tokenizer.to_str()}".encode()).hexdigest()
 
 

@@ -26,7 +26,6 @@ from uncone.rows.names import named, only
 LONGEST_HEADER = 65536
 _COLUMNS = 16  # are read before they are put into the rows: then whole lines of the processor's cache are written
 _ENCRYPTED = 1
-_SUFFIX = ".npy"
 _PIECE_BYTES = 2**20
 _WRONG_SUM = "its checksum is not that of its bytes"
 
@@ -223,8 +222,8 @@ def _members(source: LocalFile) -> dict[str, _Member]:
         raise InputError(f"expected a .npz file, got {got}") from error
     members = dict[str, _Member]()
     for info in archive.infolist():
-        if info.filename.endswith(_SUFFIX):
-            key, member = info.filename.removesuffix(_SUFFIX), _Member(source, archive, info)
+        if info.filename.endswith(".npy"):
+            key, member = info.filename.removesuffix(".npy"), _Member(source, archive, info)
             if key in members:
                 raise member.lies("its name stands twice")
             if not info.flag_bits & _ENCRYPTED:
@@ -291,8 +290,8 @@ class NpzWriter(Writer):
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
         self._zip = zipfile.ZipFile(handle, "w", zipfile.ZIP_STORED)
         if source.format == "npz" and source.path is not None:
-            self._copy_others(source.path, f"{source.part}{_SUFFIX}", target)
-        member = zipfile.ZipInfo(f"{target.part}{_SUFFIX}")
+            self._copy_others(source.path, f"{source.part}.npy", target)
+        member = zipfile.ZipInfo(f"{target.part}.npy")
         super().__init__(cast(BufferedIOBase, self._zip.open(member, "w", force_zip64=True)), target, source)
         NpyWriter(self._handle, target, source)  # writes the header
 
@@ -305,7 +304,7 @@ class NpzWriter(Writer):
         try:
             with zipfile.ZipFile(path) as archive:
                 others = [info for info in archive.infolist() if info.filename != but and not info.is_dir()]
-                target.check_free(info.filename.removesuffix(_SUFFIX) for info in others)
+                target.check_free(info.filename.removesuffix(".npy") for info in others)
                 for info in others:
                     kept = zipfile.ZipInfo(info.filename, info.date_time)
                     kept.compress_type = info.compress_type

@@ -19,7 +19,6 @@ from uncone.rows.bytes import LocalFile, SequentialFile, StreamedRows
 from uncone.rows.floats import Array
 from uncone.rows.names import listing, named, only
 
-_SUFFIX = ".parquet"
 _LABEL_COLUMNS = ("token", "word", "label", "name", "title", "text", "id")
 _KEY_COLUMNS = ("id", "_id", "doc_id", "docid", "document_id", "corpus_id", "corpus-id", "query_id", "query-id", "qid")
 """Columns of labels (texts) and ids (texts or whole numbers): the first that is there."""
@@ -36,7 +35,7 @@ def open_parquet(path: Path, column: str | None) -> Rows:
     """
     files = sorted(_walk(path), key=lambda file: file.parts) if path.is_dir() else [path]
     if not files:
-        raise InputError(f"expected {_SUFFIX} files in {path}, got none: give a folder of part files")
+        raise InputError(f"expected .parquet files in {path}, got none: give a folder of part files")
     parts = [open_part(file) for file in files]
     if column is None:
         names = [field.name for field in parts[0].schema if _kind(field.type) is not None]
@@ -229,7 +228,7 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
         if entry.name.startswith(("_", ".")):
             continue
         is_folder = entry.is_dir() and "=" in entry.name
-        is_part = entry.name.endswith(_SUFFIX) and not entry.is_dir()
+        is_part = entry.name.endswith(".parquet") and not entry.is_dir()
         if (is_part and not entry.is_file()) or (is_folder and entry.is_symlink()):
             raise InputError(f"expected files in {folder}, got a link or pipe {entry.name[:200]}: remove it")
         if is_part:

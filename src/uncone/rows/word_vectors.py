@@ -66,7 +66,13 @@ class WordVectorRows(WordRows):
             promised, d = None, _count_numbers(first, self.name)
         else:
             self._start, promised, d = len(first), int(header[1]), int(header[2])
-            self._check_promise(promised, d)
+            check_shape((promised, d), self.name)
+            least = promised * (2 * d + 1)
+            most = self._source.size * (MOST_INFLATED if zipped else 1)
+            if least > most:
+                why = f"{promised} lines of {d} numbers take at least {least} bytes, the file has"
+                why = f"{why} {'at most ' * zipped}{most}: it was cut, or is no text of word vectors"
+                raise InputError(f"line 1 of {self.name} lies: {why}")
         n, self._offsets = self._count_lines()
         if promised is not None and promised != n:
             way = f", up to line {n + 1}: the file was cut, or mend line 1"
@@ -110,15 +116,6 @@ class WordVectorRows(WordRows):
     def words(self) -> Iterator[bytes]:
         for piece in self._text(self._start):
             yield from word_lines.words_of(piece, self.shape[1])
-
-    def _check_promise(self, n: int, d: int) -> None:
-        check_shape((n, d), self.name)
-        most, least = self._source.size * (MOST_INFLATED if self._zipped else 1), n * (2 * d + 1)
-        if least > most:
-            why = (
-                f"{n} lines of {d} numbers take at least {least} bytes, the file has {'at most ' * self._zipped}{most}"
-            )
-            raise InputError(f"line 1 of {self.name} lies: {why}: it was cut, or is no text of word vectors")
 
     def _count_lines(self) -> tuple[int, list[int]]:
         """How many lines follow the header, without white ones at the end, and where every GRID-th begins."""
