@@ -127,10 +127,10 @@ def _pool(workers: int) -> ThreadPoolExecutor:
         return _pools[workers]
 
 
-def usable(device: str | torch.device) -> torch.device:
+def usable(device: str | torch.device | None) -> torch.device:
     """The device, if torch takes sums there in float64."""
     try:
-        known = torch.device(device)
+        known = torch.device("cpu" if device is None else device)
         if known.type != "cpu":
             torch.zeros(1, dtype=torch.float64, device=known).item()
     except (RuntimeError, TypeError, AssertionError) as error:

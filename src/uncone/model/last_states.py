@@ -78,7 +78,7 @@ def states_of(
     opened = open_whole(model)
     if most < 2:
         raise InputError(f"expected to predict at least 2 tokens, got {most}: 200,000 is usual")
-    place, width = torch.device("cpu") if device is None else usable(device), dtype_named(dtype)
+    place, width = usable(device), dtype_named(dtype)
     tokenizer = tokenizer_for_text(opened)
     texts = read_texts(text) if isinstance(text, str | os.PathLike) else list(text)
     loaded = moved(load_model(opened.files, dtype=width, fast=True), place, width)

@@ -98,7 +98,7 @@ def open_layered(
 ) -> LayeredModel:
     """The transformer in a directory of transformers or of Sentence Transformers; of an encoder and a decoder the
     encoder. By default it runs on the CPU in float32."""
-    place, width = torch.device("cpu") if device is None else usable(device), dtype_named(dtype)
+    place, width = usable(device), dtype_named(dtype)
     opened = open_spec(path)
     model, notes = _loaded(opened, width)
     files, tokenizer = opened.files, tokenizer_for_text(opened)

@@ -47,7 +47,8 @@ class Opened(os.PathLike[str]):
 
     @cached_property
     def is_model(self) -> bool:
-        return is_model(self.path)
+        """A table and a head, and not only a file of tensors."""
+        return (self.path.is_dir() and not is_parquet_folder(self.path)) or is_model_file(self.path)
 
     @cached_property
     def model(self) -> LanguageModel:
@@ -158,11 +159,6 @@ def open_spec(spec: Spec) -> Opened:
     if part == "":
         raise InputError(f"expected a tensor's name after '#', got {text!r}: name it, or leave out the '#'")
     return Opened(text, path, part, "/".join(path.resolve().parts[-2:]) if is_path else name)
-
-
-def is_model(path: Path) -> bool:
-    """A model of a table and a head, and not only a file of tensors."""
-    return (path.is_dir() and not is_parquet_folder(path)) or is_model_file(path)
 
 
 def _open_subjects(spec: Any) -> Subjects:

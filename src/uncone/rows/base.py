@@ -300,6 +300,10 @@ class Writer:
 
     def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
         self._handle = handle
+        self.begin(target, source)
+
+    def begin(self, target: Target, source: Source) -> None:
+        """Write what stands before the first row."""
 
     def write(self, rows: Array) -> None:
         """The next rows (any number, K) as they are stored (`floats.narrow`), which may change afterwards."""

@@ -22,6 +22,7 @@ from uncone.rows.names import named
 MAGIC = b"GGUF"
 _MOST_KEYS, _MOST_TENSORS, _MOST_ITEMS = 2**16, 2**20, 2**24
 _LONGEST_NAME, _LONGEST_VALUE, _MOST_AXES, _DEEPEST = 2**16 - 1, 2**16, 4, 4
+_BUFFER = 2**20
 _AT_ONCE = 2**20  # elements dequantised in one call
 _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -139,7 +140,7 @@ class _Cursor:
         self.skip(count)
         if not 0 <= first <= len(self._buffer) - count:
             self._start, first = self.at - count, 0
-            self._buffer = self.source.read(self._start, min(max(2**20, count), self.source.size - self._start))
+            self._buffer = self.source.read(self._start, min(max(_BUFFER, count), self.source.size - self._start))
         return self._buffer[first : first + count]
 
     def skip(self, count: int) -> None:

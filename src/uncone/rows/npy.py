@@ -104,10 +104,10 @@ class ColumnRows(Rows):
 
 
 class NpyWriter(Writer):
-    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
-        super().__init__(handle, target, source)
+    def begin(self, target: Target, source: Source) -> None:
         descr = np.dtype(target.dtype).newbyteorder("<").str
-        np.lib.format.write_array_header_1_0(handle, {"descr": descr, "fortran_order": False, "shape": target.shape})
+        header = {"descr": descr, "fortran_order": False, "shape": target.shape}
+        np.lib.format.write_array_header_1_0(self._handle, header)
 
 
 def open_npz(path: Path, key: str | None) -> Rows:
@@ -287,12 +287,12 @@ def _take(stream: zipfile.ZipExtFile, size: int, name: str) -> bytearray:
 class NpzWriter(Writer):
     """The other arrays of the source, then the rows, not deflated."""
 
-    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
-        self._zip = zipfile.ZipFile(handle, "w", zipfile.ZIP_STORED)
+    def begin(self, target: Target, source: Source) -> None:
+        self._zip = zipfile.ZipFile(self._handle, "w", zipfile.ZIP_STORED)
         if source.format == "npz" and source.path is not None:
             self._copy_others(source.path, f"{source.part}.npy", target)
         member = zipfile.ZipInfo(f"{target.part}.npy")
-        super().__init__(cast(BufferedIOBase, self._zip.open(member, "w", force_zip64=True)), target, source)
+        self._handle = cast(BufferedIOBase, self._zip.open(member, "w", force_zip64=True))
         NpyWriter(self._handle, target, source)  # writes the header
 
     def close(self) -> None:

@@ -1,7 +1,6 @@
 """The writer of a Parquet column of lists, beside the other columns of a Parquet source."""
 
 from collections.abc import Iterator
-from io import BufferedIOBase
 from typing import Any
 
 from uncone.errors import InputError
@@ -18,7 +17,7 @@ _AT_ONCE = 8192  # rows of the other columns that are read at a time
 class ParquetRowsWriter(Writer):
     """Row groups of about 32 MiB; other columns and metadata are those of the source."""
 
-    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
+    def begin(self, target: Target, source: Source) -> None:
         pq = pyarrow_parquet("writing .parquet")
         import pyarrow as pa
 
@@ -29,7 +28,7 @@ class ParquetRowsWriter(Writer):
             self._beside = _labels(target, source)
             schema = self._beside.schema.append(pa.field(target.part, pa.list_(value)))
         self._target, self._schema = target, schema
-        self._writer = pq.ParquetWriter(handle, schema, use_dictionary=self._beside.names)
+        self._writer = pq.ParquetWriter(self._handle, schema, use_dictionary=self._beside.names)
         n, k = target.shape
         group = min(n, max(1, _GROUP_BYTES // (k * target.stored.itemsize)))
         self._waiting, self._rows = uninitialised((group, k), target.stored), 0

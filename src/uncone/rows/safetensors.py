@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from io import BufferedIOBase
 from typing import Any
 
 import numpy as np
@@ -148,8 +147,7 @@ def header_bytes(tensors: Iterable[tuple[str, Entry]], metadata: Mapping[str, st
 class SafetensorsWriter(Writer):
     """The rows as one tensor, with the other tensors and the metadata of a safetensors source."""
 
-    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
-        super().__init__(handle, target, source)
+    def begin(self, target: Target, source: Source) -> None:
         entries, metadata = dict[str, Entry](), {"format": "pt"}
         if source.format == "safetensors" and source.path is not None:
             self._file = LocalFile(source.path)
@@ -158,7 +156,7 @@ class SafetensorsWriter(Writer):
             target.check_free(entries)
         ours = Entry(CODES[target.dtype], target.shape, 0, math.prod(target.shape) * target.stored.itemsize)
         self._others = sorted(entries.items(), key=lambda item: item[1].start)
-        handle.write(header_bytes([(target.part, ours), *self._others], metadata))
+        self._handle.write(header_bytes([(target.part, ours), *self._others], metadata))
 
     def close(self) -> None:
         for _, entry in self._others:

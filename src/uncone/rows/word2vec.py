@@ -5,7 +5,6 @@ Words are of any length: one pass finds the places of every `GRID`-th row, where
 
 import re
 from collections.abc import Iterator
-from io import BufferedIOBase
 
 import numpy as np
 
@@ -112,10 +111,9 @@ def _refuse_text(source: LocalFile, n: int, d: int, offset: int) -> None:
 
 
 class Word2VecWriter(Writer):
-    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
-        super().__init__(handle, target, source)
+    def begin(self, target: Target, source: Source) -> None:
         self._words = written_words(target, source, _unreadable_in_binary)
-        handle.write(b"%d %d\n" % target.shape)
+        self._handle.write(b"%d %d\n" % target.shape)
 
     def write(self, rows: Array) -> None:
         content, size = raw_bytes(rows), rows.shape[1] * rows.itemsize

@@ -11,7 +11,6 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from io import BufferedIOBase
 
 import numpy as np
 
@@ -143,8 +142,8 @@ class WordVectorRows(WordRows):
         ends_in_word = two.strip() != b"" and number(two.split()[-1]) is None
         if not self.has_header and one.startswith(b"#version:") and (d == 1 or ends_in_word):
             raise InputError(
-                f"expected word vectors in {self.name}, got the merges of a BPE tokenizer ({quoted(one)}): give the "
-                "model's directory, or DIR#input for its token table"
+                f"expected word vectors in {self.name}, got the merges of a BPE tokenizer ({quoted(one)}, "
+                "then parts of tokens by pairs): give the model's directory, or DIR#input for its token table"
             )
         if not self.has_header and ends_in_word:
             got = f"got {quoted(two)}: is it text of word vectors? If so, mend the line, or leave it out"
@@ -221,15 +220,14 @@ def _count_numbers(line: bytes, name: str) -> int:
 class TextWriter(Writer):
     """ "N D", unless the source or `.glove` has no such line; then a line a row."""
 
-    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
-        super().__init__(handle, target, source)
+    def begin(self, target: Target, source: Source) -> None:
         n, k = target.shape
         self._line = b" ".join([b"%.9g"] * k) + b"\n"
         self._words = written_words(target, source, _unreadable_in_text)
         rows, headerless = source.rows, target.path.suffix == ".glove"
         has_header = rows.has_header if isinstance(rows, WordVectorRows) else not headerless
         if has_header or k == 1:  # a word and one number would read as such a line
-            handle.write(b"%d %d\n" % (n, k))
+            self._handle.write(b"%d %d\n" % (n, k))
 
     def write(self, rows: Array) -> None:
         lines = (b"%b %b" % (next(self._words), self._line % tuple(row)) for row in rows.astype(np.float64).tolist())
@@ -239,9 +237,9 @@ class TextWriter(Writer):
 class GzipWriter(TextWriter):
     """Equal rows give equal bytes."""
 
-    def __init__(self, handle: BufferedIOBase, target: Target, source: Source) -> None:
-        stream = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=handle, mtime=0)
-        super().__init__(stream, target, source)
+    def begin(self, target: Target, source: Source) -> None:
+        self._handle = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=self._handle, mtime=0)
+        super().begin(target, source)
 
     def close(self) -> None:
         self._handle.close()
