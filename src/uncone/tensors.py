@@ -3,7 +3,6 @@
 Work is shared out in one pool, as in `threads`: torch's own beside it would spin against it for the same cores.
 """
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ import torch
 from uncone import memory
 from uncone.errors import InputError, UndefinedMeasure
 from uncone.rows import Array, Rows
-from uncone.threads import pieces, shared, waited
+from uncone.threads import Mine, pieces, pool, shared, waited
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -42,7 +41,7 @@ def alone(function: Callable[[], T]) -> T:
             del work
             _mine.threads = 0
 
-    return waited(_pool(threads).submit(run))
+    return waited(pool(_workers, threads).submit(run))
 
 
 def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
@@ -68,7 +67,7 @@ def on_every_thread(work: Callable[[], object]) -> None:
 
 
 def _share(tasks: list[Callable[[], T]]) -> list[T]:
-    return shared(tasks, _mine.threads, lambda work: _pool(_mine.threads).submit(_in_this_mode(work)))
+    return shared(tasks, _mine.threads, lambda work: pool(_workers, _mine.threads).submit(_in_this_mode(work)))
 
 
 def _in_this_mode(function: Callable[[], T]) -> Callable[[], T]:
@@ -82,49 +81,31 @@ def _in_this_mode(function: Callable[[], T]) -> Callable[[], T]:
     return run
 
 
-class _Mine(threading.local):
-    threads = 0  # how many workers the work on this one may use; 0 outside `alone`
+_mine = Mine()
 
 
-_mine = _Mine()
-_lock = threading.Lock()
-_pools: dict[int, ThreadPoolExecutor] = {}
+def _workers(threads: int) -> ThreadPoolExecutor:
+    """In them torch computes on one thread each: its number is per thread, with a default."""
+    ready = threading.Barrier(threads + 1)
 
+    def start_alone() -> None:
+        torch.set_num_threads(1)
+        torch.get_num_threads()  # the first call takes the default over: make it while that is 1
+        ready.wait()
 
-def _forget_pools() -> None:
-    global _lock
-    _lock = threading.Lock()
-    _pools.clear()
-
-
-os.register_at_fork(after_in_child=_forget_pools)
-
-
-def _pool(workers: int) -> ThreadPoolExecutor:
-    """In its workers torch computes on one thread each: its number is per thread, with a default."""
-    with _lock:
-        if workers not in _pools:
-            ready = threading.Barrier(workers + 1)
-
-            def start_alone() -> None:
-                torch.set_num_threads(1)
-                torch.get_num_threads()  # the first call takes the default over: make it while that is 1
-                ready.wait()
-
-            threads = torch.get_num_threads()
-            pool = ThreadPoolExecutor(workers, thread_name_prefix="uncone", initializer=start_alone)
-            try:
-                for _ in range(workers):
-                    pool.submit(int)
-                ready.wait()
-            except BaseException:
-                ready.abort()
-                pool.shutdown(wait=False)
-                raise
-            finally:
-                torch.set_num_threads(threads)  # the default for threads that are no workers
-            _pools[workers] = pool
-        return _pools[workers]
+    default = torch.get_num_threads()
+    workers = ThreadPoolExecutor(threads, thread_name_prefix="uncone", initializer=start_alone)
+    try:
+        for _ in range(threads):
+            workers.submit(int)
+        ready.wait()
+    except BaseException:
+        ready.abort()
+        workers.shutdown(wait=False)
+        raise
+    finally:
+        torch.set_num_threads(default)  # for threads that are no workers
+    return workers
 
 
 def usable(device: str | torch.device | None) -> torch.device:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial, wraps
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -59,8 +59,8 @@ def _set_threads(library: Any, threads: int) -> None:
         clear(force=True)
 
 
-class _Mine(threading.local):
-    threads = 0  # how many threads the work on this one may use; 0 outside `one_blas_thread`
+class Mine(threading.local):
+    threads = 0  # how many threads the work on this one may use; 0 outside `one_blas_thread` or `tensors.alone`
 
 
 def available() -> int:
@@ -85,13 +85,7 @@ def one_blas_thread() -> Iterator[None]:
 
 def on_one_thread(function: Callable[P, T]) -> Callable[P, T]:
     """`function`, whose algebra takes one thread: sums of whole matrices round as the number of threads is."""
-
-    @wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        with one_blas_thread():
-            return function(*args, **kwargs)
-
-    return run
+    return one_blas_thread()(function)
 
 
 def waited(job: Future[T]) -> T:
@@ -104,7 +98,7 @@ def waited(job: Future[T]) -> T:
 
 def interruptible(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run `function`, one long call, on another thread: signals are handled meanwhile."""
-    return waited(_pool(1).submit(function, *args, **kwargs))
+    return waited(pool(_workers, 1).submit(function, *args, **kwargs))
 
 
 def pieces(work: Callable[..., object], *arrays: Any) -> Iterator[Callable[[], object]]:
@@ -132,7 +126,7 @@ def _help(work: Callable[[], None]) -> Future[None]:
         finally:
             _mine.threads = 0
 
-    return _pool(_mine.threads).submit(run)
+    return pool(_workers, _mine.threads).submit(run)
 
 
 def shared(tasks: list[Callable[[], T]], threads: int, submit: Callable[[Callable[[], None]], Future[None]]) -> list[T]:
@@ -161,16 +155,18 @@ def shared(tasks: list[Callable[[], T]], threads: int, submit: Callable[[Callabl
     return results
 
 
-_blas, _mine = _Blas(), _Mine()
+_blas, _mine = _Blas(), Mine()
 _lock = threading.Lock()
-_pools: dict[int, ThreadPoolExecutor] = {}
+_pools: dict[Any, ThreadPoolExecutor] = {}
+_workers = partial(ThreadPoolExecutor, thread_name_prefix="uncone")
 
 
-def _pool(threads: int) -> ThreadPoolExecutor:
+def pool(make: Callable[[int], ThreadPoolExecutor], threads: int) -> ThreadPoolExecutor:
+    """What `make` made for so many threads, once in a process."""
     with _lock:
-        if threads not in _pools:
-            _pools[threads] = ThreadPoolExecutor(threads, thread_name_prefix="uncone")
-        return _pools[threads]
+        if (make, threads) not in _pools:
+            _pools[make, threads] = make(threads)
+        return _pools[make, threads]
 
 
 def _forget() -> None:
