@@ -6,14 +6,13 @@ from importlib import import_module
 from typing import Any
 
 _LONGEST, _LONGEST_WORD = 1000, 200
-_LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 
 
 def bounded(message: str) -> str:
     """At most 1,000 characters, without the middle of long words, then of the whole: its ends say most."""
     if len(message) <= _LONGEST:
         return message
-    return _cut(_LONG_WORD.sub(lambda word: _cut(word[0], _LONGEST_WORD), message), _LONGEST)
+    return _cut(re.sub(rf"\S{{{_LONGEST_WORD + 1},}}", lambda word: _cut(word[0], _LONGEST_WORD), message), _LONGEST)
 
 
 def _cut(text: str, longest: int) -> str:

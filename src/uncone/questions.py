@@ -111,7 +111,8 @@ _FILES = {
     "diagnosis.why.reach.settable": "settable_tokens",
     "diagnosis.why.reach.unreachable": "unreachable_tokens",
     "errors": "InputError StepWarning UnconeError UndefinedMeasure UnsupportedModel",
-    "evaluation.bootstrap": "correlation correlation_bootstrap correlation_bootstraps paired_bootstrap paired_bootstraps",
+    "evaluation.bootstrap": "correlation correlation_bootstrap correlation_bootstraps "
+    "paired_bootstrap paired_bootstraps",
     "evaluation.encoding": "encoded_texts",
     "evaluation.own_vectors": "OwnVectors",
     "evaluation.pairs": "PairSet read_sts read_word_sets",

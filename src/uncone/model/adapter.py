@@ -23,14 +23,13 @@ _KINDS = {"input": ("token table", TABLES), "head": ("output head", HEADS)}
 _OF_A_PART = ("lora_", "token_adapter", "base_layer")
 """How PEFT names modules under one that it changes in part."""
 _AUTO = {
-    "CAUSAL_LM": "ForCausalLM",
     "SEQ_2_SEQ_LM": "ForSeq2SeqLM",
     "SEQ_CLS": "ForSequenceClassification",
     "TOKEN_CLS": "ForTokenClassification",
     "FEATURE_EXTRACTION": "ForFeatureExtraction",
     "QUESTION_ANS": "ForQuestionAnswering",
 }
-"""What follows AutoPeftModel in the class for a task."""
+"""What follows AutoPeftModel in the class for a task, where that is not ForCausalLM."""
 
 
 @dataclass(frozen=True)

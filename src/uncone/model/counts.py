@@ -17,8 +17,6 @@ from uncone.rows.bytes import LocalFile
 from uncone.rows.npy import LONGEST_HEADER, array_header
 
 LARGEST_COUNT = 2**53  # beyond, a float64 no longer holds every whole number
-MOST_MISMATCHED = 0.01
-"""A table of the same vocabulary may spell some tokens otherwise."""
 _HEADERS = {("id", "token", "count"), ("id", "count"), ("token", "count"), ("word", "count")}
 _HOW = "expected a first line `id<TAB>token<TAB>count`, `id<TAB>count` or `token<TAB>count`"
 
@@ -130,7 +128,7 @@ def _from_table(path: Path, n: int, labels: Labels) -> TokenCounts:
     if unknown == read:
         where = f"in {counted(read, 'line')} of {name}"
         raise InputError(f"expected tokens of this vocabulary, got none of them {where}: count with this tokenizer")
-    if labels is not None and len(differ) > MOST_MISMATCHED * read:
+    if labels is not None and len(differ) > 0.01 * read:  # the same vocabulary may spell some otherwise
         at, index, token = differ[0]
         here = "which has no token" if labels[index] is None else f"which is {str(labels[index])[:40]!r}"
         more = f", and {len(differ) - 1:,} more" if len(differ) > 1 else ""

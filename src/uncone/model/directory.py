@@ -29,7 +29,6 @@ from uncone.tensors import DTYPES
 _INDEX = "model.safetensors.index.json"
 _STALE = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".ot", ".safetensors", ".tflite")
 _STALE_INDICES = (".safetensors.index.json", ".bin.index.json", ".h5.index.json", ".msgpack.index.json")
-_PICKLED = re.compile(r"(?:pytorch_)?model(-\d+-of-\d+)?\.bin")
 
 
 @dataclass(frozen=True)
@@ -212,7 +211,7 @@ def rounded_once(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def shard_name(name: str) -> str:
-    numbered = _PICKLED.fullmatch(name)
+    numbered = re.fullmatch(r"(?:pytorch_)?model(-\d+-of-\d+)?\.bin", name)
     return f"model{numbered[1] or ''}.safetensors" if numbered else str(Path(name).with_suffix(".safetensors"))
 
 

@@ -22,12 +22,9 @@ from uncone.rows.open import checkpoint_entries
 from uncone.rows.safetensors import Entry, read_header
 
 LARGEST_JSON = 64 * 2**20
-CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-"""The cap of the logits in config classes of transformers 5.23."""
 ADAPTER = "adapter_config.json"  # the config of an adapter of PEFT, which is no model by itself
-_SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_WEIGHTS = ((_SINGLE, _INDEX, ".safetensors"), ("pytorch_model.bin", "pytorch_model.bin.index.json", ".bin"))
-"""One file or an index of shards, in the order of the search, and how shards end."""
+_SINGLE, _INDEX = "model.safetensors", ".index.json"
+_WEIGHTS = (_SINGLE, "pytorch_model.bin")  # in the order of the search, each as one file or with an index of shards
 _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+-]{0,200}")
 _OTHERS = (
     (
@@ -62,10 +59,9 @@ class ModelFiles:
 
 
 def logit_cap(settings: Mapping[str, Any]) -> float | None:
-    """The c of logits c tanh(z / c)."""
-    values = (settings.get(name) for name in CAPS)
-    numbers = (v for v in values if isinstance(v, int | float) and not isinstance(v, bool))
-    return next((float(v) for v in numbers if 0 < v < 1e6), None)
+    """The c of logits c tanh(z / c), by its names in config classes of transformers 5.23."""
+    values = (settings.get(name, 0) for name in ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap"))
+    return next((float(v) for v in values if type(v) in (int, float) and 0 < v < 1e6), None)
 
 
 def open_model_files(path: Path_) -> ModelFiles:
@@ -90,27 +86,27 @@ def _refuse_run(run: Path, expected: str) -> None:
     if not names:
         return
     by_step = sorted(names, key=lambda name: ([int(n) for n in re.findall(r"[0-9]+", name)], name))
-    last, all_of_them = (shlex.quote(str(path)) for path in (run / by_step[-1], run))
+    last, every = (shlex.quote(str(path)) for path in (run / by_step[-1], run))
     raise InputError(
-        f"expected {expected}, got {run}, which has no model of its own and {len(by_step)} inside ({listing(by_step)}): "
-        f"give one, as in `uncone diagnose {last}`, or all, as in `uncone saturation checkpoints {all_of_them}`"
+        f"expected {expected}, got {run}, which has no model of its own and {len(by_step)} inside "
+        f"({listing(by_step)}): give one (`uncone diagnose {last}`) or all (`uncone saturation checkpoints {every}`)"
     )
 
 
 def is_adapter(directory: Path) -> bool:
     """An adapter of PEFT, without weights of a whole model."""
-    whole = (directory / name for single, index, _ in _WEIGHTS for name in (single, index))
+    whole = (directory / f"{name}{end}" for name in _WEIGHTS for end in ("", _INDEX))
     return (directory / ADAPTER).is_file() and not any(name.exists() for name in whole)
 
 
 def open_weights(directory: Path) -> dict[str, tuple[LocalFile, Entry]]:
     """Where each tensor is; of a .bin torch unpickles only tensors and plain values."""
-    for single, index, ending in _WEIGHTS:
+    for single in _WEIGHTS:
         if (directory / single).is_file():
             return open_single(directory / single)
-        if (directory / index).is_file():
-            return _open_sharded(directory / index, ending)
-    expected = f"expected {_SINGLE}, {_WEIGHTS[1][0]} or an index of shards in {directory}"
+        if (index := directory / f"{single}{_INDEX}").is_file():
+            return _open_sharded(index, Path(single).suffix)
+    expected = f"expected {_SINGLE}, {_WEIGHTS[1]} or an index of shards in {directory}"
     for patterns, advice in _OTHERS:
         names = sorted({file.name for pattern in patterns for file in directory.glob(pattern)})
         if names:

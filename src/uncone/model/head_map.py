@@ -16,7 +16,7 @@ from uncone.errors import UnsupportedModel
 Tensor = torch.Tensor
 RESIDUAL = 1e-4
 IGNORED = -100
-_SMALL, _HUGE = 1.0, 1e4
+_HUGE = 1e4
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def known_outputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor]) -
         rows, v = hidden.shape[:-1].numel(), head.weight.shape[0]
         z = torch.randn(rows, v, generator=torch.Generator().manual_seed(0))
         z *= torch.logspace(-1, 2, rows)[:, None]
-        for i, value in enumerate((0.0, _SMALL, _HUGE, -_HUGE)):
+        for i, value in enumerate((0.0, 1.0, _HUGE, -_HUGE)):
             z[i] = value
         outputs.append(z.to(hidden.device))
         return outputs[-1].view(*hidden.shape[:-1], v).requires_grad_(False)
@@ -80,13 +80,13 @@ def fit(z: Tensor, logits: Tensor) -> HeadMap:
     at_zero, at_small, at_huge = logits[:3].double()
     cap = None
     slope, rise = (at_huge - at_zero) / _HUGE, at_small - at_zero
-    if float((rise - _SMALL * slope).abs().max()) > 1e-3 * float(rise.abs().max()):
+    if float((rise - slope).abs().max()) > 1e-3 * float(rise.abs().max()):
         cap = float(at_huge.abs().median())
         if not cap > 0 or not bool((at_zero.abs() < cap).all()):
             raise UnsupportedModel("expected logits linear in the head's output or capped, got neither: use the loss")
         scaled = (torch.stack([at_zero, at_small]) / cap).clamp(-1 + 1e-12, 1 - 1e-12)
         at_zero, at_small = cap * torch.atanh(scaled)
-        slope = (at_small - at_zero) / _SMALL
+        slope = at_small - at_zero
     scale, bias = float(slope.median()), at_zero.float()
     measured = HeadMap(scale, bias if bool(bias.any()) else None, cap, False)
     expected = measured.logits(z)

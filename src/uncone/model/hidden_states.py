@@ -26,9 +26,8 @@ from uncone.tensors import is_out_of_memory
 Tensor = torch.Tensor
 GIANT = 10.0  # a state so many times as long as the median of its layer is a sink
 SAMPLE = 8192  # tokens of the sample, or fewer where the layers are wide
-_SAMPLE_BYTES, _STRETCH_BYTES = 2**29, 2**28
+_STRETCH_BYTES = 2**28
 _LEAST = 512
-_PADDED = {"cpu": 4096, "cuda": 2**15}  # ids of a batch, padding counted
 _ENOUGH = 20  # tokens a column before a run may stop early: spectra need more than mean cosines
 _SAVED_EVERY = 4  # stretches between two writes of a run that can be resumed
 
@@ -67,7 +66,7 @@ def hidden_states_of(
         raise InputError(f"expected at least 2 tokens to read, got {most}: 100,000 is usual")
     found = open_layered(opened, device=device, dtype=dtype)
     per_token = 4 * sum(found.widths)
-    kept = min(sample, max(_LEAST, _SAMPLE_BYTES // per_token))
+    kept = min(sample, max(_LEAST, 2**29 // per_token))
     stretch = max(_LEAST, min(GRID, 1 << (max(1, _STRETCH_BYTES // per_token).bit_length() - 1)))
     sums = StateSums(found.widths, found.rows, sample=kept, seed=seed)
     read = found.read if last and found.causal else None
@@ -78,7 +77,8 @@ def hidden_states_of(
     if resume is not None and Path(resume).exists():
         sums.load(resume, digest)
     source = Sequences(sources, found.tokenizer, template_of(found.tokenizer), found.longest, found.causal, found.rows)
-    run = _Run(found, sums, source, batch or _PADDED.get(found.device.type, 4096), stretch, read)
+    ids_at_once = batch or (2**15 if found.device.type == "cuda" else 4096)
+    run = _Run(found, sums, source, ids_at_once, stretch, read)
     save = None if resume is None else lambda: sums.save(resume, digest)
     stopped = run.over(most, width, save, progress)
     if sums.tokens < 2:

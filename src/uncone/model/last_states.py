@@ -19,9 +19,7 @@ from uncone.tensors import dtype_named, empty, moved, usable
 
 Tensor = torch.Tensor
 CLOSE = 1e-3  # most that logits of states and head may lie from the model's own, of their largest
-_ROUNDINGS = 8  # of a dtype: logits of a model that runs in bfloat16 differ by some roundings
 CENTRED = 1e-4  # most that the mean of a norm's output before gain and bias may be, of its root mean square
-_NORM_ROUNDINGS, _LARGEST = 4, 5.0  # of a dtype, in an output; sizes of an entry that is not known
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +169,7 @@ def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequen
     # a causal model says the same of a text whose end is not known
     shorter = run_model(model, {"input_ids": first[:, : max(1, first.shape[1] // 2)]}).logits[0].float().cpu()
     size, ours = float(own.abs().max()), result.logits(states[: first.shape[1] - 1])
-    close = max(CLOSE, _ROUNDINGS * torch.finfo(head.weight.dtype).eps)
+    close = max(CLOSE, 8 * torch.finfo(head.weight.dtype).eps)  # bfloat16 differs by some roundings
     for what, error in (
         ("states times the head", (own - ours).abs().max()),
         ("the first half of the text alone", (own[: len(shorter)] - shorter[: len(own)]).abs().max()),
@@ -211,11 +209,12 @@ def final_layer_norm(model: Any, head: torch.nn.Linear, ids: Tensor) -> tuple[Te
 def _is_centred(made: Tensor, gain: Tensor, bias: Tensor) -> bool:
     """(made - bias) / gain has a mean of 0 and a size of 1; an entry whose gain is tiny is not known."""
     eps = torch.finfo(made.dtype).eps
-    close = max(CENTRED, _NORM_ROUNDINGS * eps)
+    close = max(CENTRED, 4 * eps)
     live = eps * bias.abs() < close * gain.abs()
     if not bool(live.any()):
         return False
     before = ((made.detach().double().cpu() - bias.double()) / gain.double()).flatten(0, -2)[:, live]
     size, lost = before.square().mean().sqrt(), int((~live).sum())
     mean = before.sum(1).abs().max() / len(gain)
-    return bool(size <= 1 + 10 * close) and bool(mean <= close * size + _LARGEST * lost / len(gain))
+    # An entry that is not known may be 5 sizes large.
+    return bool(size <= 1 + 10 * close) and bool(mean <= close * size + 5.0 * lost / len(gain))

@@ -76,8 +76,8 @@ def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None, fast: boo
     lacking = sorted({*info.get("missing_keys", ()), *(str(key[0]) for key in info.get("mismatched_keys", ()))})
     if lacking:
         raise InputError(
-            f"expected all weights of {model_class.__name__} in {files.path}, got none that fit for {listing(lacking)}: "
-            "they would be random; download the rest, or name the saved architecture in config.json"
+            f"expected all weights of {model_class.__name__} in {files.path}, got none that fit "
+            f"for {listing(lacking)}: they would be random; download the rest, or name the saved class in config.json"
         )
     return model.eval()
 

@@ -15,7 +15,6 @@ from uncone.rows.names import listing
 MODULES = "modules.json"
 LIBRARY = ("the Sentence Transformers model", "sentence-transformers", "sentence", "sentence_transformers")
 """For `need`."""
-_OWN = "sentence_transformers."
 _STATIC = "StaticEmbedding"
 _TABLES = ("embedding.weight", "embeddings")  # of Sentence Transformers, and of model2vec
 
@@ -85,7 +84,7 @@ def _module_places(files: ModelFiles, kind: str) -> Places:
 def load_sentence_transformer(directory: Path, *, device: str | None = None) -> Any:
     """The whole model in evaluation mode, without code of its own."""
     for module in read_modules(directory):
-        if not module["type"].startswith(_OWN):
+        if not module["type"].startswith("sentence_transformers."):
             raise UnsupportedModel(
                 f"expected modules of sentence_transformers in {directory}, got {module['type'][:200]!r}: "
                 "code of a model is never run; embed the texts yourself, and give the vectors"

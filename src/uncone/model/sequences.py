@@ -11,7 +11,6 @@ from uncone.model.hugging_face import attempt
 from uncone.model.text_sources import TextSource
 from uncone.rows import Array
 
-_AT_ONCE = 256  # passages that the tokenizer takes at once
 _SHORTEST = 2
 
 
@@ -79,7 +78,7 @@ class Sequences:
         batch = list[str]()
         for text in texts:
             batch.append(text)
-            if len(batch) == _AT_ONCE or len(text) > 2**15:
+            if len(batch) == 256 or len(text) > 2**15:
                 yield from self._ids(batch)
                 batch = []
         yield from self._ids(batch)

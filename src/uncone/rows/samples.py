@@ -17,12 +17,12 @@ def as_samples(x: Any, mask: Any = None) -> Rows:
     Args:
         x: Rows, or a tensor, array, list or DataFrame (N, D) of numbers; with a mask also (B, T, D), or more axes
             before D. Integers and the numbers of lists become float64.
-        mask: bool or 0 and 1, of the shape of `x` without its last axis: True = keep, as a tokenizer's `attention_mask`.
-            The `ids` of the rows are then their places among all positions: b T + t.
+        mask: bool or 0 and 1, of the shape of `x` without its last axis: True = keep, as `attention_mask`. The `ids` of
+            the rows are then their places among all positions: b T + t.
 
     Raises:
-        InputError: anything else, integers beyond 2^53; three axes without a mask, since padding there cannot be told from
-            states; a mask that keeps none.
+        InputError: anything else, integers beyond 2^53; three axes without a mask, since padding there cannot be told
+            from states; a mask that keeps none.
     """
     name = "list" if isinstance(x, list | tuple) else None
     x = as_numbers(x) if name else x
