@@ -79,7 +79,7 @@ def _check_folder(folder: Path, failure: str) -> None:
 def resolved(path: Path_) -> Path:
     try:
         return Path(path).resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # a loop is a RuntimeError before Python 3.13
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError before Python 3.13: a loop
         got = f"{os.fspath(path)!r}, which leads to none ({error})"
         raise InputError(f"expected a file name, got {got}: give another") from error
 
@@ -134,7 +134,7 @@ def _beside(target: Path, make: Callable[[Path], object]) -> tuple[Path, int | N
     while True:
         temporary = target.with_name(f"{stem}.{secrets.token_hex(8)}.tmp")
         make(temporary)
-        with suppress(BlockingIOError):  # another writer found it before it was locked, and removes it
+        with suppress(BlockingIOError):  # another writer found it first, and removes it
             lock = _locked(temporary)
             if temporary.exists():
                 return temporary, lock

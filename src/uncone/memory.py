@@ -19,7 +19,7 @@ from uncone.errors import InputError
 _CACHE_LINE, _LARGE, _SMALL = 64, 4 * 2**20, 8 * 2**20
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 RECYCLED_BYTES = 512 * 2**20
-MEMORY_GB = "UNCONE_MEMORY_GB"  # the environment variable for how much may be taken at once
+MEMORY_GB = "UNCONE_MEMORY_GB"  # of the environment
 _CGROUPS = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -67,7 +67,7 @@ def uninitialised(
     is freed: the C library would keep it, and leave holes that no matrix fits into."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if size < _LARGE:
-        # Kernels are fastest on whole cache lines, and round alike only where they find the same alignment.
+        # Kernels are fastest on whole cache lines, and round alike on equal alignment.
         content = np.empty(size + _CACHE_LINE, np.uint8)
         content = content[-content.ctypes.data % _CACHE_LINE :][:size]
     elif size > most_recycled:

@@ -142,4 +142,4 @@ _FILES = {
 OBJECTS = dict(sorted((name, file) for file, names in _FILES.items() for name in names.split()))
 """Every other public object, and its file."""
 
-ROOMS = ("measure", "model", "report", "rows", "transforms")  # folders whose own names are public too
+ROOMS = ("measure", "model", "report", "rows", "transforms")  # their own names are public too

@@ -60,7 +60,7 @@ def _set_threads(library: Any, threads: int) -> None:
 
 
 class Mine(threading.local):
-    threads = 0  # how many threads the work on this one may use; 0 outside `one_blas_thread` or `tensors.alone`
+    threads = 0  # that the work on this one may use; 0 outside `one_blas_thread` or `tensors.alone`
 
 
 def available() -> int:

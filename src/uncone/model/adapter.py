@@ -36,9 +36,9 @@ _AUTO = {
 class Adapter:
     """Its headers are read, its tensors are not."""
 
-    files: ModelFiles  # its directory, adapter_config.json and tensors
-    base: str | None  # the base model as adapter_config.json names it, NAME@REVISION where it names a revision too
-    base_at: Path | None  # where the base is on this machine
+    files: ModelFiles
+    base: str | None  # as adapter_config.json names it, or NAME@REVISION
+    base_at: Path | None  # on this machine
 
     @property
     def tables(self) -> dict[str, str]:

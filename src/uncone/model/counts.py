@@ -97,7 +97,7 @@ def _from_table(path: Path, n: int, labels: Labels) -> TokenCounts:
         raise InputError(f"{_HOW} in {name}, got {' '.join(columns)[:60]!r}: name the columns in line 1")
     if kind != "id" and labels is None:
         raise InputError(f"expected counts by id, as no tokenizer was found, got tokens in {name}: add a column `id`")
-    ids, shared = dict[str, int](), set[str]()  # the first row of each token, and the tokens of several rows
+    ids, shared = dict[str, int](), set[str]()  # the first row of each token; tokens of several rows
     for i, label in enumerate(labels or ()) if kind != "id" else ():
         if label is not None and ids.setdefault(label, i) != i:
             shared.add(label)

@@ -44,7 +44,7 @@ class Copy:
     """It appears when the `with` block ends."""
 
     files: ModelFiles
-    left_out: tuple[str, ...]  # files that hold the same weights in another format, which would not be edited
+    left_out: tuple[str, ...]  # files of the same weights in another format
 
 
 def whole_model(spec: Path_) -> Path:

@@ -22,9 +22,9 @@ from uncone.rows.open import checkpoint_entries
 from uncone.rows.safetensors import Entry, read_header
 
 LARGEST_JSON = 64 * 2**20
-ADAPTER = "adapter_config.json"  # the config of an adapter of PEFT, which is no model by itself
+ADAPTER = "adapter_config.json"  # of PEFT
 _SINGLE, _INDEX = "model.safetensors", ".index.json"
-_WEIGHTS = (_SINGLE, "pytorch_model.bin")  # in the order of the search, each as one file or with an index of shards
+_WEIGHTS = (_SINGLE, "pytorch_model.bin")  # in the order of the search; each may have an index of shards
 _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+-]{0,200}")
 _OTHERS = (
     (
@@ -185,8 +185,8 @@ def _open_sharded(index: Path, ending: str) -> dict[str, tuple[LocalFile, Entry]
 
 @dataclass(frozen=True)
 class TokenLabels:
-    labels: list[str | None] | None  # None for a row without a token, or where nothing is known
-    note: str | None = None  # why there are no labels, or why a tokenizer file was passed over
+    labels: list[str | None] | None  # None: a row without a token, or nothing is known
+    note: str | None = None  # why there are none, or why a file was passed over
 
 
 def token_labels(path: Path, n: int) -> TokenLabels:
@@ -229,7 +229,7 @@ def _from_tokenizer(file: Path) -> dict[str, int]:
 
 
 def _from_lines(file: Path) -> dict[str, int]:
-    # As BERT's reader: universal newlines, and nothing else stripped.
+    # As BERT's reader: nothing but newlines is stripped.
     with TextIOWrapper(open_regular(file), encoding="utf-8") as lines:
         return {line.rstrip("\n"): index for index, line in enumerate(lines)}
 

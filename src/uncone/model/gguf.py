@@ -28,10 +28,10 @@ _NUMBER, _COUNT = "split.no", "split.count"
 @dataclass(frozen=True)
 class _Gguf:
     path: Path  # the file that was given
-    source: LocalFile  # the file whose header holds the metadata: of a split model its first part
+    source: LocalFile  # whose header holds the metadata: the first part of a split model
     metadata: Mapping[str, Any]
     tensors: Mapping[str, GgufTensor]
-    parts: Mapping[str, LocalFile]  # the file in which each tensor lies, by the tensor's name
+    parts: Mapping[str, LocalFile]  # the file of each tensor
 
 
 def find_gguf(directory: Path) -> Path | None:
@@ -132,7 +132,7 @@ def _rows(model: _Gguf, tensor: str, *, with_tokens: bool = False) -> Rows:
     array, n, source = model.metadata.get("tokenizer.ggml.tokens"), rows.shape[0], model.source
     if with_tokens and isinstance(array, StringArray):
 
-        def labels() -> list[str | None]:  # of `rows` it would keep the file open
+        def labels() -> list[str | None]:  # `rows` would keep the file open
             found = list[str | None](strings(source, StringArray(array.start, min(array.count, n))))
             return found + [None] * (n - len(found))
 

@@ -114,9 +114,9 @@ def probe_batch(model: Any) -> dict[str, Tensor]:
     labels[0, 3] = labels[1, 5] = IGNORED
     device = table.weight.device
     if not is_seq2seq(model):
-        labels = torch.where(labels == IGNORED, labels, ids)  # a causal model is asked for the ids themselves
+        labels = torch.where(labels == IGNORED, labels, ids)  # a causal model predicts the ids
     mask = torch.ones_like(ids)
-    mask[1, -1] = 0  # a loss that leaves out what is masked shows itself
+    mask[1, -1] = 0  # a loss without masked positions shows itself
     return {"input_ids": ids.to(device), "attention_mask": mask.to(device), "labels": labels.to(device)}
 
 
@@ -130,7 +130,7 @@ def decoder_inputs(model: Any, labels: Tensor) -> dict[str, Tensor]:
 
 def decoder_input_ids(model: Any, labels: Tensor) -> Tensor:
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
-        # So the classes say that their config names no start.
+        # The config may name no start.
         with suppress(ValueError, AttributeError, TypeError):
             ids: Tensor = model.prepare_decoder_input_ids_from_labels(labels=labels)
             return ids
@@ -185,7 +185,7 @@ def undisturbed(model: Any) -> Iterator[None]:
         for module in training:
             module.training = True
         if any(now is not before for now, before in zip(model.parameters(), parameters, strict=True)):
-            # FSDP2 leaves its root whole until a backward pass: an optimiser made now would train the copies.
+            # FSDP2 leaves its root whole until a backward pass: an optimiser would train the copies.
             for module in model.modules():
                 if any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
                     module.reshard()

@@ -28,8 +28,8 @@ GIANT = 10.0  # a state so many times as long as the median of its layer is a si
 SAMPLE = 8192  # tokens of the sample, or fewer where the layers are wide
 _STRETCH_BYTES = 2**28
 _LEAST = 512
-_ENOUGH = 20  # tokens a column before a run may stop early: spectra need more than mean cosines
-_SAVED_EVERY = 4  # stretches between two writes of a run that can be resumed
+_ENOUGH = 20  # tokens a column before a run may stop: spectra need more than mean cosines
+_SAVED_EVERY = 4  # stretches between two writes of a file to resume from
 
 
 def hidden_states_of(
@@ -122,7 +122,7 @@ class _Run:
 
     def over(self, most: int, width: float | None, save: Callable[[], None] | None, progress: Progress | None) -> bool:
         """Read until the texts end, `most` tokens are summed or the intervals are narrow (then True)."""
-        if self.kept is not None:  # of what an earlier run has summed there are no states
+        if self.kept is not None:  # an earlier run has left no states
             left, again = self.sums.sequences, self._stretches(0, most)
             while left > 0:
                 part, _ = next(again)

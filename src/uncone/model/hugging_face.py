@@ -25,7 +25,7 @@ LARGEST_TOKENIZER = 512 * 2**20
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
 _PREFERRED = ("model.safetensors", "model.safetensors.index.json")
 """Beside these, no weights of `torch.save` are read."""
-_LONGEST_TEXT = 512  # tokens of a text, where a model says no limit or a larger one
+_LONGEST_TEXT = 512  # tokens of a text, at most
 _one_at_a_time = threading.RLock()  # the switches belong to the whole process
 
 
@@ -147,7 +147,7 @@ def cached_snapshot(name: str) -> Path | None:
     hub = needed("huggingface_hub", f"expected a file or a folder that is there, got {missing}")
     try:  # no pattern: the reader of a snapshot says which files it lacks
         path = hub.snapshot_download(repo, revision=revision or None, allow_patterns=[], local_files_only=True)
-    except Exception:  # not cached, no name of a repository, or a damaged cache
+    except Exception:  # not cached, no such name, or a damaged cache
         return None
     snapshot = Path(path)
     return snapshot if snapshot.is_dir() and snapshot.parent.name == "snapshots" else None

@@ -18,8 +18,8 @@ from uncone.roles import Path_, Progress
 from uncone.tensors import dtype_named, empty, moved, usable
 
 Tensor = torch.Tensor
-CLOSE = 1e-3  # most that logits of states and head may lie from the model's own, of their largest
-CENTRED = 1e-4  # most that the mean of a norm's output before gain and bias may be, of its root mean square
+CLOSE = 1e-3  # of the largest logit, between the model's logits and those of states and head
+CENTRED = 1e-4  # of the root mean square, the mean of a norm's output before gain and bias
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +166,7 @@ def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequen
         norm=final_layer_norm(model, head, first),
     )
     own = run_model(model, {"input_ids": first}).logits[0, :-1].float().cpu()
-    # a causal model says the same of a text whose end is not known
+    # A causal model says the same without the text's end.
     shorter = run_model(model, {"input_ids": first[:, : max(1, first.shape[1] // 2)]}).logits[0].float().cpu()
     size, ours = float(own.abs().max()), result.logits(states[: first.shape[1] - 1])
     close = max(CLOSE, 8 * torch.finfo(head.weight.dtype).eps)  # bfloat16 differs by some roundings

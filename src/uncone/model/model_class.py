@@ -23,7 +23,7 @@ from uncone.model.files import ADAPTER, ModelFiles, text_parts
 from uncone.model.hugging_face import asked, from_pretrained, need
 from uncone.rows.names import listing
 
-# Settings that choose a kernel, a quantiser or pretrained parts; none moves the table or head.
+# Settings of kernels, quantisers or pretrained parts; none moves the table or head.
 _LEFT_OUT = re.compile(
     r"_?(attn|experts)_implementation\w*|(quantization|compression)_config|auto_map|use_pretrained_backbone"
 )
@@ -108,12 +108,12 @@ def _class_of(files: ModelFiles) -> Any:
         kind = files.config.get("model_type")
         try:
             model_class = MODEL_MAPPING[CONFIG_MAPPING[kind]]
-        except Exception as error:  # unknown kinds are KeyErrors, of a kind that misses a package anything
+        except Exception as error:  # KeyError, or anything of a missing package
             why = f"the model type {kind!r}, which transformers does not build ({first_line(error)})"
             raise UnsupportedModel(f"config.json names no architecture and {why}") from error
         return model_class[0] if isinstance(model_class, list | tuple) else model_class
     name = names[0]
-    with asked(f"load the class {name}"):  # a lazy import that misses a package of its own
+    with asked(f"load the class {name}"):  # its lazy import may miss a package
         model_class = getattr(transformers, name, None) if name.isidentifier() else None
         is_model = isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)
     if not is_model or getattr(model_class, "config_class", None) is None:
@@ -232,7 +232,7 @@ def parted(files: ModelFiles) -> tuple[dict[str, str], str]:
     groups: dict[int, list[str]] = {}
     for name, parameter in tied.named_parameters(remove_duplicate=False):
         groups.setdefault(id(parameter), []).append(name)
-    # From each parameter to the tensor with its numbers: its own, or of one tied to it.
+    # From each parameter to its tensor, or that of one tied to it.
     sources = dict[str, str]()
     for names in groups.values():
         if own := [tied_keys[name] for name in names if name in tied_keys]:

@@ -31,9 +31,9 @@ class Opened(os.PathLike[str]):
     """What a spec names, found once; it stands for the spec, and keeps what was opened."""
 
     spec: str
-    path: Path  # that exists; of a model's name its cached snapshot
+    path: Path  # it exists; of a model's name the cached snapshot
     part: str | None  # behind the '#'
-    name: str  # in a report that is passed on: as the model was named, but never a whole path of a machine
+    name: str  # for reports: never a whole path of this machine
 
     @property
     def full_name(self) -> str:
@@ -78,7 +78,7 @@ class Subjects:
     notes: tuple[str, ...] = ()
     cap: float | None = None
     """The cap of the model's logits: with one, the head's mean has an effect."""
-    editable: bool = False  # the source is a directory of transformers, whose rows `repair_tokens` can set anew
+    editable: bool = False  # a directory of transformers, whose rows `repair_tokens` can set
 
 
 def open_rows(spec: Any, *, skip_nonfinite: bool = False) -> Rows:
@@ -249,7 +249,7 @@ def check_targets_apart(
             models += [folder for folder in path.parents[:2] if is_of_a_model and _holds_a_model(folder)]
         elif opened.is_model:
             models.append(path)
-        else:  # the next reader of a folder of files of rows would read another file there, but not a result
+        else:  # the folder's next reader would read another file there, but not a result
             for target in named:
                 if not is_new_result(target) and lies_in(target, path):
                     got = f"{target} in folder {path}, whose files are read: give another place"

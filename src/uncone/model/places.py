@@ -47,19 +47,19 @@ class Places:
     """Where the token table and the output head are, by their names in the file."""
 
     input: str
-    head: str | None  # None where the model has no output head, or none that the checkpoint holds; `why` says which
+    head: str | None  # None where the model has none, or the checkpoint: see `why`
     tied: bool  # the head and the table are the same numbers
     why: str  # how this is known, or why there is no head: one sentence for users
 
 
 @dataclass(frozen=True)
 class LanguageModel:
-    places: Callable[[], Places]  # which tensors are its table and its head; looked for when asked
+    places: Callable[[], Places]  # looked for when called
     rows: Callable[..., Rows]
     """rows(tensor, with_tokens=False): one tensor; token strings where its rows are the vocabulary."""
     cap: float | None = None
     """Logits z become cap tanh(z / cap)."""
-    files: ModelFiles | None = None  # the checkpoint that holds the tensors; None of GGUF
+    files: ModelFiles | None = None  # None of GGUF
 
 
 def find_places(files: ModelFiles) -> Places:

@@ -41,8 +41,8 @@ class Sequences:
     tokenizer: Any
     template: Template
     longest: int  # ids of a sequence, with those around it
-    causal: bool  # a text without parts is one running text, cut into windows; else each line or document is a passage
-    rows: int  # of the model's table: an id from there on belongs to another model
+    causal: bool  # windows of running text; else each line or document is a passage
+    rows: int  # of the model's table
     cut: int = 0
 
     def __iter__(self) -> Iterator[Array]:

@@ -43,7 +43,7 @@ class StateSums:
         check_memory(size, f"the products of the columns of {len(widths)} layers", "diagnose a smaller model")
         self.moments = [Moments(d) for d in widths]
         for m in self.moments:
-            m.sum_products()  # which are saved: few states have the same readings after resuming
+            m.sum_products()  # are saved: few states have the same readings after resuming
         for m in self.moments[1:]:
             if m.d == self.moments[0].d:
                 m.work_with(self.moments[0])
@@ -52,7 +52,7 @@ class StateSums:
         self.apart = np.zeros((2, 1 + len(widths)))
         """Of special positions and of sinks the number, and the sum of norms of each layer."""
         self.sequences = 0  # that were read
-        self.read = 0  # tokens of the text that were read, those in no sum too, special ones around it left out
+        self.read = 0  # tokens of the text, those in no sum too
         self.segments = 0
         self._most, self._seed = sample, seed
         # Rows of one buffer are used again: copies, kept and dropped, would leave holes that add up.
@@ -95,7 +95,7 @@ class StateSums:
         """Keep the segments with the least keys, as many as fit (bottom-k): the same ones however the text is cut."""
         segment = places[:, 2] // SEGMENT
         begins = np.flatnonzero((np.diff(places[:, 1], prepend=-1) != 0) | (np.diff(segment, prepend=-1) != 0))
-        # `places` count positions from a sequence's first, so that segments do not depend on what is left out
+        # Positions count from a sequence's first: segments do not depend on what is left out
         for begin, end in pairwise([*begins.tolist(), len(places)]):
             number, self.segments = self.segments, self.segments + 1
             key = _key(number, self._seed)

@@ -28,7 +28,7 @@ from uncone.rows.safetensors import read_header, read_tensors, sealed_bytes
 
 MOST_BLOCKS = 40  # stretches with counts of their own, for intervals
 FIRST_BLOCK = 2**14  # characters of a stretch at first; neighbours are joined when there are too many
-MOST_WORDS = 2**22  # different words that are held: beyond, new ones are left out
+MOST_WORDS = 2**22  # different ones; then new ones are left out
 WORD = re.compile(r"\w+")  # in lower case
 _BATCH = 2**21  # characters that are tokenised at once, on all cores
 _SAVE_AFTER_S, _SHARE_OF_SAVING = 10.0, 0.05
@@ -40,11 +40,11 @@ _HOW = "choose another name to save, or say --overwrite (overwrite=True) to repl
 class Counted:
     vocabulary: Vocabulary
     counts: Array  # int64 (V,)
-    blocks: Array | None  # (B, V), of consecutive stretches of the text; None where counts made before are added
-    words: dict[str, int] | None  # how often each word occurs, where words were counted
+    blocks: Array | None  # (B, V), of stretches of the text; None where counts are added
+    words: dict[str, int] | None  # where words were counted
     characters: int
     sources: tuple[str, ...]
-    texts: tuple[TextSource, ...] = ()  # as they were opened, with what was to be kept of them
+    texts: tuple[TextSource, ...] = ()  # with what was kept of them
     notes: tuple[str, ...] = ()
 
 

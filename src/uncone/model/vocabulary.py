@@ -22,7 +22,7 @@ class Vocabulary:
 
     name: str
     tokenizer: Any
-    size: int  # rows of the model's token table; without a model one more than the largest id
+    size: int  # rows of the token table; without a model one more than the largest id
     labels: Sequence[str | None]  # the token of each id
 
     def digest(self) -> str:

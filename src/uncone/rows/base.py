@@ -15,7 +15,7 @@ from uncone.roles import Ticks
 from uncone.rows.floats import DTYPES, FLOATING, Array, as_array, is_tensor, of_tensor, widen
 
 Labels = Sequence[str | None] | None  # what each row stands for, as token strings; None where not known
-GRID = 8192  # rows in one unit of work: block k holds the rows [k * GRID, (k + 1) * GRID), on any engine
+GRID = 8192  # rows in one unit of work: block k holds the rows [k * GRID, (k + 1) * GRID)
 _LOAD = {".npy": "numpy.load", ".npz": "numpy.load", ".pt": "torch.load", ".safetensors": "safetensors.torch.load_file"}
 
 
@@ -28,7 +28,7 @@ class Rows:
     shape: tuple[int, int]  # (N, D)
     dtype: str  # the dtype as stored: of `DTYPES`, or a quantised type of GGUF such as "Q4_K"
     name: str  # where the rows come from
-    left_out: tuple[int, ...] = ()  # row numbers of the source that were left out, not being finite
+    left_out: tuple[int, ...] = ()  # rows of the source that are not finite
 
     load_labels: Callable[[], Labels] | None = None  # called once, when they are first wanted
     _labels: Labels = None
@@ -215,7 +215,7 @@ class ArrayRows(Rows):
         if dtype not in DTYPES:
             raise InputError(f"expected rows of {FLOATING}, got {dtype} from {name}: use x.float()")
         check_shape(tuple(x.shape), name)
-        # What is elsewhere comes block by block.
+        # Others come block by block.
         self._x = of_tensor(x, name)[0] if is_tensor(x) and x.device.type in ("cpu", "meta") else x
         self.shape, self.dtype, self.name = (x.shape[0], x.shape[1]), dtype, name
 
@@ -282,7 +282,7 @@ class Target:
     part: str
     shape: tuple[int, int]
     dtype: str
-    notes: tuple[str, ...] = ()  # what the user is told: rounding, and what is left out
+    notes: tuple[str, ...] = ()  # for the user: rounding, and what is left out
 
     @property
     def stored(self) -> np.dtype[Any]:

@@ -151,7 +151,7 @@ class StreamedRows(Rows):
         with self._lock:
             cursor, self._cursor = self._cursor, None  # an error on the way leaves none
             if cursor is None or not self.begin(start) <= cursor.row <= start:
-                # Pieces hold the rows that make them: of a copy without a cursor, as a cycle would keep the file open.
+                # Of a copy without a cursor: a cycle would keep the file open.
                 begin = self.begin(start)
                 cursor = _Cursor(copy.copy(self).pieces(begin), begin, self.name)
             cursor.skip(start - cursor.row)

@@ -24,7 +24,7 @@ from uncone.rows.floats import FLOATING, Array
 from uncone.rows.names import named, only
 
 LONGEST_HEADER = 65536
-_COLUMNS = 16  # are read before they are put into the rows: then whole lines of the processor's cache are written
+_COLUMNS = 16  # read at once: then whole lines of the processor's cache are written
 _ENCRYPTED = 1
 _PIECE_BYTES = 2**20
 _WRONG_SUM = "its checksum is not that of its bytes"

@@ -117,7 +117,7 @@ class ParquetRows(StreamedRows):
         return columns.pop() if len(columns) == 1 else None
 
 
-_Kind = tuple[str, int | None]  # lists: Arrow's name of the type of their values, and their length where it is fixed
+_Kind = tuple[str, int | None]  # of lists: Arrow's type of values, and a fixed length
 
 
 def _told(kind: _Kind) -> str:

@@ -9,9 +9,9 @@ from uncone.rows.base import Source, Target, Writer
 from uncone.rows.floats import Array
 from uncone.rows.parquet import ParquetRows, guarded, pyarrow_parquet
 
-_LABELS = "label"  # the column of labels, where the source has labels and is no Parquet file
+_LABELS = "label"  # of a source that is no Parquet file
 _GROUP_BYTES = 32 * 2**20
-_AT_ONCE = 8192  # rows of the other columns that are read at a time
+_AT_ONCE = 8192  # rows of the other columns
 
 
 class ParquetRowsWriter(Writer):

@@ -122,7 +122,7 @@ def sealed_bytes(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> byt
 
 def _pieces(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> Iterator[bytes]:
     stored = [(name, *(of_tensor(x, name) if is_tensor(x) else (x, str(x.dtype)))) for name, x in tensors.items()]
-    stored.sort(key=lambda item: (-item[1].itemsize, item[0]))  # each begins at a multiple of its item's size
+    stored.sort(key=lambda item: (-item[1].itemsize, item[0]))  # each begins at a multiple of its item
     entries = [(name, Entry(CODES[dtype], x.shape, 0, x.nbytes)) for name, x, dtype in stored]
     yield header_bytes(entries, metadata)
     for _, x, _ in stored:

@@ -24,7 +24,7 @@ from uncone.rows.word_lines import WHITE, LineError, Piece, extra_number, number
 from uncone.threads import available, waited
 
 LONGEST_LINE = 16 * 2**20
-_PIECE_BYTES = 2**17  # no array made of a piece gets a mapping of its own, with new pages
+_PIECE_BYTES = 2**17  # its arrays get no mappings of their own, with new pages
 _NEWLINE = ord("\n")
 _HEADER = re.compile(rb"(?:\xef\xbb\xbf)?[ \t]*([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t\r]*\n?")
 _MARK = b"\xef\xbb\xbf"  # before UTF-8 of some editors
