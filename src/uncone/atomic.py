@@ -204,7 +204,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _lies_among_files(target: Path, folders: Iterable[Path]) -> bool:
-    seen = set[str]()
+    seen = set()
     for folder in folders if target.exists() else ():
         for place, inner, files in os.walk(folder, followlinks=True):
             seen.add(os.path.realpath(place))

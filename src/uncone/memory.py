@@ -43,7 +43,7 @@ def check_memory(size: int, what: str, way_out: str) -> None:
 
 def free_bytes() -> int | None:
     """Memory to be taken without swapping, within the control group's limits; None: not known."""
-    free = list[int]()
+    free = []
     with suppress(OSError, ValueError, IndexError):
         free.append(int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]) * 1024)
     for folder, limit, used in _CGROUPS:

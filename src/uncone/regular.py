@@ -59,7 +59,7 @@ PACKED = tuple(_UNPACKED)
 def misspelt(path: Path_) -> str:
     """ "did you mean 'docs.npy'? " of a file that is not there; "" where no name beside it is like it."""
     folder, name = os.path.split(os.fspath(path))
-    names = list[str]()
+    names = []
     with suppress(OSError, ValueError), os.scandir(folder or ".") as entries:
         names += [entry.name for entry in itertools.islice(entries, 10_000)]
     meant = "" if not name or name in names else nearest(name, names, "")

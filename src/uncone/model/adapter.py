@@ -98,7 +98,7 @@ class Adapter:
         """The message says where the tables are, with commands."""
         in_part = [table for table, names in kinds if self._in_part(names)]
         of_base = [table for table, _ in kinds if table not in in_part]
-        ways = list[str]()
+        ways = []
         if in_part:
             ways.append(f"it changes the {' and the '.join(in_part)} in part, so merge it: {self._merge()}")
         if of_base:

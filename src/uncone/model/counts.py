@@ -101,7 +101,7 @@ def _from_table(path: Path, n: int, labels: Labels) -> TokenCounts:
     for i, label in enumerate(labels or ()) if kind != "id" else ():
         if label is not None and ids.setdefault(label, i) != i:
             shared.add(label)
-    counts, differ = dict[int, int](), list[tuple[int, int, str]]()
+    counts, differ = {}, []
     unknown = doubled = read = 0
     for number, line in lines:
         if not line:

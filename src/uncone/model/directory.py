@@ -140,7 +140,7 @@ def compare_untouched(original: ModelFiles, copy: ModelFiles, touched: frozenset
 
 
 def _copy_files(original: Path, folder: Path, skip: Callable[[Path, bool], bool]) -> list[str]:
-    skipped, waiting = list[str](), [Path()]
+    skipped, waiting = [], [Path()]
     while waiting:
         relative = waiting.pop()
         for entry in sorted(os.scandir(original / relative), key=lambda entry: entry.name):
@@ -221,7 +221,7 @@ def write_shard(source: LocalFile, entries: Mapping[str, Entry], tensors: Mappin
     if path.suffix == source.path.suffix:
         _, metadata = read_header(source)
         names.sort(key=lambda name: (entries[name].start, entries[name].stop))
-    laid = dict[str, Entry]()  # of which only sizes matter
+    laid = {}  # of which only sizes matter
     for name in names:
         entry = entries[name]
         code = _code(name, entry, source) if isinstance(entry, StoredTensor) else entry.dtype

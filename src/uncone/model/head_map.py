@@ -48,7 +48,7 @@ def logit_map(model: Any, head: torch.nn.Linear) -> HeadMap:
 
 def known_outputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """(outputs in the place of the head's, logits), (18, V); with gradients where a part between trains."""
-    outputs: list[Tensor] = []
+    outputs = []
 
     def known(hidden: Tensor) -> Tensor:
         rows, v = hidden.shape[:-1].numel(), head.weight.shape[0]

@@ -166,7 +166,7 @@ class _Run:
         At most `left` tokens behind the first `begun` sequences; of the first sequence as many as fit.
         """
         before, after = self.source.template.before, self.source.template.after
-        part, size, read = list[Array](), 0, 0
+        part, size, read = [], 0, 0
         for number, ids in enumerate(self.source):
             if number < begun:
                 continue

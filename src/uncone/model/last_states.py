@@ -112,7 +112,7 @@ def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress:
     counts = [len(window) - 1 for window in windows]
     n, d, device = sum(counts), head.weight.shape[1], head.weight.device
     check_memory(2 * n * d * 4, f"states of {n} tokens and {d} columns", "ask for fewer tokens")
-    states, seen = empty((n, d), torch.float32), list[Tensor]()
+    states, seen = empty((n, d), torch.float32), []
     starts, done = torch.tensor([0, *counts]).cumsum(0).tolist(), 0
 
     def reads(hidden: Tensor) -> Tensor:
@@ -188,7 +188,7 @@ def final_layer_norm(model: Any, head: torch.nn.Linear, ids: Tensor) -> tuple[Te
     No direction follows from a norm without bias or one that does not centre (RMSNorm). `model` is in evaluation; it is
     run on `ids` (B, T).
     """
-    outputs, inputs = list[tuple[Any, Tensor]](), list[Tensor]()
+    outputs, inputs = [], []
     hooks = [head.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))]
     for module in model.modules():
         gain, bias = getattr(module, "weight", None), getattr(module, "bias", None)

@@ -73,7 +73,7 @@ class LayeredModel:
 
     def _forward(self, ids: Tensor, mask: Tensor) -> tuple[tuple[Tensor, ...], Tensor | None, list[Tensor]]:
         """The hidden states of transformers, what the final norm takes, and what the head reads."""
-        taken, reads = list[Tensor](), list[Tensor]()
+        taken, reads = [], []
 
         def noted(hidden: Tensor) -> Tensor:  # instead of the head's product, which is dear
             reads.append(hidden.detach())
@@ -155,7 +155,7 @@ def _probe(found: LayeredModel) -> None:
 
 def _final_norm(found: LayeredModel, ids: Tensor, mask: Tensor) -> torch.nn.Module | None:
     """The norm behind the last layer: it stands in no list of layers, and gives the last hidden state."""
-    outputs = dict[torch.nn.Module, tuple[Tensor, Tensor]]()
+    outputs = {}
 
     def note(module: torch.nn.Module, inputs: Any, output: Any) -> None:
         if inputs and isinstance(output, Tensor) and isinstance(inputs[0], Tensor):

@@ -237,7 +237,7 @@ def parted(files: ModelFiles) -> tuple[dict[str, str], str]:
     for names in groups.values():
         if own := [tied_keys[name] for name in names if name in tied_keys]:
             sources |= dict.fromkeys(names, own[0])
-    stored, added = dict(keys), dict[str, str]()
+    stored, added = dict(keys), {}
     with asked(f"name the tensors of {type(tied).__name__}"):
         for name, parameter in apart.named_parameters():
             if name not in keys and name in sources:

@@ -186,7 +186,7 @@ def _open_matrix(opened: Opened, *, by_kind: bool = False) -> tuple[str, Rows]:
         way_out = f"say {path}#input, {path}#head or {path}#TENSOR"
         raise InputError(f"expected one matrix of the model {path}, got the whole model: {way_out}")
     if part not in ("input", "head"):
-        rows, kinds = model.rows(part), dict[str | None, str]()
+        rows, kinds = model.rows(part), {}
         if by_kind:
             with suppress(UnconeError):
                 places = model.places()
@@ -236,7 +236,7 @@ def check_targets_apart(
     named = [Path(target) for target in targets if target is not None]
     if not named:
         return
-    files, models = [Path(source) for source in sources if source is not None], list[Path]()
+    files, models = [Path(source) for source in sources if source is not None], []
     for spec in specs:
         if not isinstance(spec, str | os.PathLike):
             continue

@@ -75,7 +75,7 @@ class Sequences:
             yield rest
 
     def _encoded(self, texts: Iterator[str]) -> Iterator[Array]:
-        batch = list[str]()
+        batch = []
         for text in texts:
             batch.append(text)
             if len(batch) == 256 or len(text) > 2**15:

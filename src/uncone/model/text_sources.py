@@ -65,7 +65,7 @@ def read_texts(texts: Path_ | Sequence[Path_], most: int = MOST_TEXT) -> list[st
     """The first `most` characters: a string for each plain text, and for each document of other files."""
     read, left = list[str](), most
     for source in open_texts(texts):
-        whole = list[str]()
+        whole = []
         for piece in source.pieces() if left > 0 else ():
             whole.append(piece[:left])
             left -= len(whole[-1])

@@ -148,7 +148,7 @@ def _count(
     while state.source < len(sources):
         source = sources[state.source]
         done = sum(one.size for one in sources[: state.source])
-        kept, is_whole = list[str](), state.pieces == 0
+        kept, is_whole = [], state.pieces == 0
         batches = _batches(islice(source.pieces(), state.pieces, None))
         for pieces, encoded in one_ahead(_encoded(vocabulary, source, one_ahead(batches))):
             is_whole = is_whole and state.characters < keep
@@ -170,7 +170,7 @@ def _count(
 
 
 def _batches(pieces: Iterator[str]) -> Iterator[list[str]]:
-    batch, size = list[str](), 0
+    batch, size = [], 0
     for piece in pieces:
         batch.append(piece)
         size += len(piece)

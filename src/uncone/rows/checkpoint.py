@@ -76,7 +76,7 @@ def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
         raise InputError(f"expected a checkpoint, got {source.name}, a pickle, which can run code: {_CONVERT}")
     else:
         raise InputError(f"expected a file of torch.save, got {source.name} of another kind: copy it again")
-    entries = dict[str, StoredTensor]()
+    entries = {}
     for name, tensor in _tensors(content, source):
         if name in entries:
             raise InputError(
@@ -115,7 +115,7 @@ class _Storage(torch.UntypedStorage):
 
 def _load_whole(source: LocalFile) -> Any:
     _check_names(source, 0, pickles=5)
-    made = list[_Storage]()
+    made = []
 
     def make(empty: torch.UntypedStorage, _location: str) -> _Storage:
         made.append(_Storage(empty.nbytes()))  # type: ignore[no-untyped-call]
@@ -160,7 +160,7 @@ def _broken(source: LocalFile, reason: str | Exception) -> InputError:
 
 def _load_mapped(source: LocalFile) -> Any:
     """Torch compares no mapped record with the size of its storage."""
-    sizes = list[tuple[int, bool]]()
+    sizes = []
 
     def keep(storage: torch.UntypedStorage, _location: str) -> torch.UntypedStorage:
         sizes.append((storage.nbytes(), storage.data_ptr() != 0))
@@ -178,7 +178,7 @@ def _load_mapped(source: LocalFile) -> Any:
         keys = list(_storage_keys(source.read(*instructions)))
     except Exception as error:  # torch takes more than the standard library
         raise _broken(source, error) from error
-    seen, loaded = set[str](), iter(sizes)
+    seen, loaded = set(), iter(sizes)
     for key in keys:
         if key not in seen:
             nbytes, is_kept = next(loaded, (-1, True))
@@ -238,7 +238,7 @@ def _storage_keys(instructions: bytes) -> Iterator[str]:
         if "PUT" in name or name == "MEMOIZE":
             memo[len(memo) if name == "MEMOIZE" else argument] = stack[-1]
             continue
-        items = list[Any]()
+        items = []
         if pickletools.stackslice in before:
             while (item := stack.pop()) is not _MARK:
                 items.append(item)
@@ -258,7 +258,7 @@ def _storage_keys(instructions: bytes) -> Iterator[str]:
 
 def _tensors(content: Any, source: LocalFile) -> Iterator[tuple[str, torch.Tensor]]:
     """Every tensor in nested dicts and lists, in the file's order; each container once."""
-    seen, waiting = set[int](), [("", content)]
+    seen, waiting = set(), [("", content)]
     while waiting:
         name, value = waiting.pop()
         if len(name) > _LONGEST_NAME:

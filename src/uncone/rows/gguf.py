@@ -27,12 +27,11 @@ _AT_ONCE = 2**20  # elements dequantised in one call
 _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _TRAITS = """
-    0 F32 1 4          1 F16 1 2          2 Q4_0 32 18       3 Q4_1 32 20       6 Q5_0 32 22       7 Q5_1 32 24
-    8 Q8_0 32 34       9 Q8_1 32 40       10 Q2_K 256 84     11 Q3_K 256 110    12 Q4_K 256 144    13 Q5_K 256 176
-    14 Q6_K 256 210    15 Q8_K 256 292    16 IQ2_XXS 256 66  17 IQ2_XS 256 74   18 IQ3_XXS 256 98  19 IQ1_S 256 50
-    20 IQ4_NL 32 18    21 IQ3_S 256 110   22 IQ2_S 256 82    23 IQ4_XS 256 136  24 I8 1 1          25 I16 1 2
-    26 I32 1 4         27 I64 1 8         28 F64 1 8         29 IQ1_M 256 56    30 BF16 1 2        34 TQ1_0 256 54
-    35 TQ2_0 256 66    39 MXFP4 32 17     40 NVFP4 64 36     41 Q1_0 128 18
+    0 F32 1 4, 1 F16 1 2, 2 Q4_0 32 18, 3 Q4_1 32 20, 6 Q5_0 32 22, 7 Q5_1 32 24, 8 Q8_0 32 34, 9 Q8_1 32 40,
+    10 Q2_K 256 84, 11 Q3_K 256 110, 12 Q4_K 256 144, 13 Q5_K 256 176, 14 Q6_K 256 210, 15 Q8_K 256 292,
+    16 IQ2_XXS 256 66, 17 IQ2_XS 256 74, 18 IQ3_XXS 256 98, 19 IQ1_S 256 50, 20 IQ4_NL 32 18, 21 IQ3_S 256 110,
+    22 IQ2_S 256 82, 23 IQ4_XS 256 136, 24 I8 1 1, 25 I16 1 2, 26 I32 1 4, 27 I64 1 8, 28 F64 1 8, 29 IQ1_M 256 56,
+    30 BF16 1 2, 34 TQ1_0 256 54, 35 TQ2_0 256 66, 39 MXFP4 32 17, 40 NVFP4 64 36, 41 Q1_0 128 18
 """
 TYPES = {
     int(number): (name, int(elements), int(size))
@@ -112,7 +111,7 @@ def read_gguf(source: LocalFile) -> GgufHeader:
         raise InputError(f"expected little-endian GGUF of version 2 or 3, got {kind} in {source.name}: use llama.cpp")
     cursor.check_count("keys", n_keys, _MOST_KEYS, 13)
     cursor.check_count("tensors", n_tensors, _MOST_TENSORS, 24)
-    metadata = dict[str, Any]()
+    metadata = {}
     for _ in range(n_keys):
         key = cursor.text("a key", _LONGEST_NAME)
         (kind,) = cursor.unpack("I")
@@ -191,7 +190,7 @@ def _value(cursor: _Cursor, kind: int, depth: int) -> Any:
 
 
 def _tensors(cursor: _Cursor, count: int, alignment: Any) -> dict[str, GgufTensor]:
-    infos = list[tuple[str, int, tuple[int, ...], int]]()
+    infos = []
     for _ in range(count):
         name = cursor.text("a tensor's name", _LONGEST_NAME)
         (n_axes,) = cursor.unpack("I")
@@ -204,7 +203,7 @@ def _tensors(cursor: _Cursor, count: int, alignment: Any) -> dict[str, GgufTenso
     if type(alignment) is not int or alignment <= 0 or alignment & (alignment - 1):
         raise cursor.lies(f"its alignment is {str(alignment)[:80]!r}")
     base, end = -(-cursor.at // alignment) * alignment, cursor.source.size
-    tensors, filled = dict[str, GgufTensor](), list[tuple[int, int, str]]()
+    tensors, filled = {}, []
     for name, number, shape, offset in infos:
         kind, elements, size = TYPES[number]
         if name in tensors:

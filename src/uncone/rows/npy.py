@@ -220,7 +220,7 @@ def _members(source: LocalFile) -> dict[str, _Member]:
     except Exception as error:  # zipfile raises errors of many kinds over damaged files
         got = f"{source.name}, no zip of arrays ({error}): save it with numpy.savez"
         raise InputError(f"expected a .npz file, got {got}") from error
-    members = dict[str, _Member]()
+    members = {}
     for info in archive.infolist():
         if info.filename.endswith(".npy"):
             key, member = info.filename.removesuffix(".npy"), _Member(source, archive, info)

@@ -110,7 +110,7 @@ class ParquetRows(StreamedRows):
         """The first of the columns `names` of any of these kinds, where it is the same in all parts."""
         import pyarrow.types as types
 
-        columns = set[str | None]()
+        columns = set()
         for part in self._parts:
             fitting = {f.name for f in part.schema if any(getattr(types, kind)(f.type) for kind in kinds)}
             columns.add(next((name for name in names if name in fitting), None))

@@ -120,7 +120,7 @@ class WordVectorRows(WordRows):
         """How many lines follow the header, without white ones at the end, and where every GRID-th begins."""
         begun = n = 0
         stop = offset = self._start
-        offsets = list[int]()
+        offsets = []
         for piece in self._text(self._start):
             text = piece.bytes[: piece.size]
             newlines = text == _NEWLINE
