@@ -5,7 +5,6 @@ The package `gguf` dequantises tensors that are not floats, some rows at a time.
 
 import itertools
 import math
-import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -34,8 +33,7 @@ _TRAITS = """
     30 BF16 1 2, 34 TQ1_0 256 54, 35 TQ2_0 256 66, 39 MXFP4 32 17, 40 NVFP4 64 36, 41 Q1_0 128 18
 """
 TYPES = {
-    int(number): (name, int(elements), int(size))
-    for number, name, elements, size in re.findall(r"(\d+) (\w+) (\d+) (\d+)", _TRAITS)
+    int(number): (name, int(elements), int(size)) for number, name, elements, size in map(str.split, _TRAITS.split(","))
 }
 """By number: name, elements a block, bytes a block."""
 _FLOATS = {"F32": "float32", "F16": "float16", "F64": "float64", "BF16": "bfloat16"}
