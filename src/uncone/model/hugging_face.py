@@ -99,21 +99,21 @@ def tokenizer_class() -> Any:
     return needed("tokenizers", "reading a tokenizer needs tokenizers, got none: pip install tokenizers").Tokenizer
 
 
-def open_tokenizer(directory: Path) -> Any:
-    """The `tokenizers.Tokenizer` of a directory, which neither cuts nor pads; None where there is none."""
-    file = next((directory / name for name in TOKENIZER_FILES if (directory / name).is_file()), None)
+def open_tokenizer(path: Path) -> Any:
+    """The `tokenizers.Tokenizer` of a directory, or in a JSON file, which neither cuts nor pads; None without one."""
+    file = next((file for file in (path, *(path / name for name in TOKENIZER_FILES)) if file.is_file()), None)
     if file is None:
         return None
     of_json = tokenizer_class()
-    transformers = None if file.name == "tokenizer.json" else need(f"the tokenizer {file}")
+    transformers = None if file in (path, path / "tokenizer.json") else need(f"the tokenizer {file}")
     if (size := file.stat().st_size) > LARGEST_TOKENIZER:
-        raise InputError(f"expected at most {LARGEST_TOKENIZER} bytes in {file}, got {size}: copy it again")
+        raise InputError(f"expected at most {LARGEST_TOKENIZER} bytes in {file}, got {size}: give a tokenizer.json")
     try:
         with asked("open it"):
             tokenizer = (
                 of_json.from_file(str(file))
                 if transformers is None
-                else from_pretrained(transformers.AutoTokenizer, directory).backend_tokenizer
+                else from_pretrained(transformers.AutoTokenizer, path).backend_tokenizer
             )
             tokenizer.no_truncation()
             tokenizer.no_padding()

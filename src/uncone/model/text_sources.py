@@ -9,11 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from uncone.errors import InputError, needed
+from uncone.errors import InputError
 from uncone.regular import PACKED, lines_of, misspelt, open_unpacked
 from uncone.roles import Path_
 from uncone.rows.names import named
 from uncone.rows.open import split_part
+from uncone.rows.parquet import guarded, pyarrow_parquet
 
 PIECE_BYTES = 2**14  # a piece of plain text ends with the line that reaches so many
 LONGEST_PIECE = 2**22  # longer lines are cut, at a space if there is one
@@ -146,19 +147,13 @@ def _of_json(path: Path, field: str) -> Iterator[str]:
 
 
 def _of_parquet(path: Path, column: str) -> Iterator[str]:
-    how = f"reading {path.name} needs pyarrow, got none: pip install 'uncone[parquet]'"
-    parquet: Any = needed("pyarrow.parquet", how)
-    pyarrow: Any = needed("pyarrow", how)
-    try:
-        with parquet.ParquetFile(path) as file:
-            named(dict.fromkeys(file.schema_arrow.names), column, path, "column")
-            row = 0
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[column]):
-                for value in batch.column(0).to_pylist():
-                    yield _text(value, column, f"row {row} of {path}")
-                    row += 1
-    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path} as Parquet ({error}): {_HOW}") from error
+    with guarded(path), pyarrow_parquet(f"reading {path.name}").ParquetFile(path) as file:
+        named(dict.fromkeys(file.schema_arrow.names), column, path, "column")
+        row = 0
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[column]):
+            for value in batch.column(0).to_pylist():
+                yield _text(value, column, f"row {row} of {path}")
+                row += 1
 
 
 def _text(value: Any, part: str, where: str) -> str:
