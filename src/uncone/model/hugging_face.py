@@ -123,6 +123,16 @@ def open_tokenizer(path: Path) -> Any:
     return tokenizer
 
 
+def encoded(tokenizer: Any, texts: list[str], where: str) -> Any:
+    """The encodings of texts, without special tokens."""
+    encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
+    read, error = attempt(lambda: encode(texts, add_special_tokens=False))
+    if read is None:
+        why = first_line(error)
+        raise InputError(f"expected the tokenizer to read {where}, got an error ({why}): save it again") from error
+    return read
+
+
 def load_encoder(directory: Path) -> tuple[Any, Any, int]:
     """The encoder of an encoder-decoder, its tokenizer, and the most tokens of a text."""
     transformers = need(f"the encoder in {directory}")

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from uncone.errors import InputError, first_line
-from uncone.model.hugging_face import attempt
+from uncone.errors import InputError
+from uncone.model.hugging_face import encoded
 from uncone.model.text_sources import TextSource
 from uncone.rows import Array
 
@@ -84,12 +84,7 @@ class Sequences:
         yield from self._ids(batch)
 
     def _ids(self, texts: list[str]) -> Iterator[Array]:
-        encode = getattr(self.tokenizer, "encode_batch_fast", self.tokenizer.encode_batch)
-        read, error = attempt(lambda: encode(texts, add_special_tokens=False))
-        if read is None:
-            why = first_line(error)
-            raise InputError(f"expected the tokenizer to read the text, got an error ({why}): save it again") from error
-        for one in read:
+        for one in encoded(self.tokenizer, texts, "the text"):
             ids = np.array(one.ids, np.int64)
             if (most := ids.max(initial=-1)) >= self.rows:
                 raise InputError(f"expected ids below {self.rows}, got {most}: the tokenizer belongs to another model")

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from uncone.atomic import write_bytes
-from uncone.errors import InputError, first_line
+from uncone.errors import InputError
 from uncone.model.counts import is_counts, read_counts
-from uncone.model.hugging_face import attempt
+from uncone.model.hugging_face import encoded
 from uncone.model.text_sources import TextSource, open_texts
 from uncone.model.vocabulary import Vocabulary, open_vocabulary
 from uncone.roles import Path_, Progress
@@ -150,10 +149,11 @@ def _count(
         done = sum(one.size for one in sources[: state.source])
         kept, is_whole = [], state.pieces == 0
         batches = _batches(islice(source.pieces(), state.pieces, None))
-        for pieces, encoded in one_ahead(_encoded(vocabulary, source, one_ahead(batches))):
+        read = ((pieces, encoded(vocabulary.tokenizer, pieces, source.name)) for pieces in one_ahead(batches))
+        for pieces, encodings in one_ahead(read):
             is_whole = is_whole and state.characters < keep
             kept += pieces if is_whole else []
-            state.add(pieces, _ids(vocabulary, source, encoded))
+            state.add(pieces, _ids(vocabulary, source, encodings))
             if progress is not None:
                 progress(f"counting tokens of {source.name}", state.characters, 0)
             if resume is not None and time.monotonic() - saved > max(_SAVE_AFTER_S, took / _SHARE_OF_SAVING):
@@ -181,21 +181,8 @@ def _batches(pieces: Iterator[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _encoded(
-    vocabulary: Vocabulary, source: TextSource, batches: Iterator[list[str]]
-) -> Iterator[tuple[list[str], list[Any]]]:
-    tokenizer = vocabulary.tokenizer
-    encode = partial(getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch), add_special_tokens=False)
-    for pieces in batches:
-        encoded, error = attempt(partial(encode, pieces))
-        if encoded is None:
-            where = f"on {source.name} ({first_line(error)})"
-            raise InputError(f"the tokenizer of {vocabulary.name} fails {where}: use another")
-        yield pieces, encoded
-
-
-def _ids(vocabulary: Vocabulary, source: TextSource, encoded: Sequence[Any]) -> list[Array]:
-    ids = [np.array(one.ids, np.int64) for one in encoded]
+def _ids(vocabulary: Vocabulary, source: TextSource, encodings: Sequence[Any]) -> list[Array]:
+    ids = [np.array(one.ids, np.int64) for one in encodings]
     most = max((int(one.max(initial=0)) for one in ids), default=0)
     if most >= vocabulary.size:
         token = vocabulary.tokenizer.id_to_token(most)
