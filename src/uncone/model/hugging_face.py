@@ -11,7 +11,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -77,10 +76,8 @@ def need(
     what: str, library: str = "transformers 5", extra: str = "hf", module: str = "transformers.conversion_mapping"
 ) -> Any:
     """The package of `module`; UnsupportedModel, "{what} needs {library}", where it is missing or older."""
-    try:
-        import_module(module)  # transformers 4 has no conversion_mapping
-    except ImportError as error:
-        raise UnsupportedModel(f"{what} needs {library}, got none: pip install 'uncone[{extra}]'") from error
+    # transformers 4 has no conversion_mapping
+    needed(module, f"{what} needs {library}, got none: pip install 'uncone[{extra}]'", UnsupportedModel)
     return sys.modules[module.partition(".")[0]]
 
 

@@ -1,4 +1,4 @@
-"""`Rows`: a matrix that is read block by block, never whole; rows made of others; the form of a writer."""
+"""`Rows`: a matrix read block by block, never whole; rows made of others; the form of a writer."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence

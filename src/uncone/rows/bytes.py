@@ -1,4 +1,4 @@
-"""A file on this machine: its bytes, and rows that stand in it in order, or can only be read forwards."""
+"""A file on this machine: its bytes, and rows that stand in order, or can only be read forwards."""
 
 import copy
 import io

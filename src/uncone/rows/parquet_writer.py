@@ -123,8 +123,8 @@ def _other_columns(target: Target, source: Source, rows: ParquetRows, value: Any
     others, field = schema.remove(at), schema.field(at)
     target.check_free(others.names)
     if len(set(others.names)) < len(others.names):
-        way = "rename one, or write .npy"
-        raise InputError(f"expected different names of columns in {source.path}, got two of one: {way}")
+        got = "got two of one: rename one, or write .npy"
+        raise InputError(f"expected different names of columns in {source.path}, {got}")
 
     def batches() -> Iterator[Any]:
         for path, file in zip(rows.files, files, strict=True):
