@@ -46,7 +46,7 @@ def write_bytes(path: Path_, content: bytes | memoryview) -> None:
 
 
 def write_text(path: Path_, text: str) -> None:
-    write_bytes(path, text.encode("utf-8"))
+    write_bytes(path, text.encode())
 
 
 def writable(path: Path_) -> Path:
@@ -168,8 +168,8 @@ def _release(lock: int | None) -> None:
 
 
 def check_apart(targets: Iterable[Path_], sources: Iterable[Path_], models: Iterable[Path_] = ()) -> None:
-    """Refuse to write what is read, by any name, two files as one, or anything into `models`. Of the files in a folder
-    of `sources` results may be replaced: an earlier run wrote them."""
+    """Refuse to write what is read, by any name, two files as one, or anything into `models`. In a folder of `sources`
+    results may be replaced: an earlier run wrote them."""
     named, read, folders = [*map(Path, targets)], [*map(Path, sources)], [*map(Path, models)]
     cased = [str(resolved(target)).casefold() for target in named]  # some file systems ignore case
     for i, target in enumerate(named):

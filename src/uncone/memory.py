@@ -63,8 +63,8 @@ def give_back() -> None:
 def uninitialised(
     shape: tuple[int, ...], dtype: npt.DTypeLike = np.float64, *, most_recycled: int = _SMALL
 ) -> npt.NDArray[Any]:
-    """Up to `most_recycled` bytes, freed memory is used again. From 4 MiB on an array goes back to the system when it
-    is freed: the C library would keep it, and leave holes that no matrix fits into."""
+    """Up to `most_recycled` bytes, freed memory is used again. From 4 MiB on it goes back to the system when it is
+    freed: the C library would keep it, and leave holes that no matrix fits into."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if size < _LARGE:
         # Kernels are fastest on whole cache lines, and round alike on equal alignment.
@@ -81,8 +81,8 @@ def uninitialised(
 
 
 def recycled(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """`uninitialised`, in memory of any size that is free again: in a training the first touch of fresh memory can take
-    as long as the work in it."""
+    """`uninitialised`, in memory of any size that is free again: the first touch of fresh memory can take as long as
+    the work in it."""
     return uninitialised(shape, dtype, most_recycled=RECYCLED_BYTES)
 
 

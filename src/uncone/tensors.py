@@ -24,7 +24,7 @@ Tensor = torch.Tensor
 
 def alone(function: Callable[[], T]) -> T:
     """Run `function` on a worker and wait: its torch operations take one thread, `share` inside it the rest. Threads of
-    torch's own pool would spin for milliseconds after each operation, on the cores that the workers need."""
+    torch's own pool would spin after each operation, on the cores that the workers need."""
     threads = torch.get_num_threads()
     if _mine.threads or threads == 1:
         return function()

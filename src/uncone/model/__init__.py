@@ -1,4 +1,4 @@
-"""What a language model is to uncone: a token table, an output head, and what their rows stand for."""
+"""A language model: a token table, an output head, and what their rows stand for."""
 
 from uncone.lazy import open_room
 from uncone.model.files import ModelFiles, TokenLabels, open_model_files, rows_of, token_labels

@@ -42,13 +42,12 @@ class Adapter:
 
     @property
     def tables(self) -> dict[str, str]:
-        """The tensors of the token table ("input") and the output head ("head") that are held whole."""
+        """The tensors of the "input" table and the "head" that are held whole."""
         found = {kind: self._whole(names) for kind, (_, names) in _KINDS.items()}
         return {kind: tensor for kind, tensor in found.items() if tensor}
 
     def matrix(self, part: str, *, by_kind: bool = False) -> tuple[str, Rows]:
-        """`#input`, `#head` or any other tensor, behind "input", "head" or "rows"; with `by_kind` a table is told by
-        its name too."""
+        """A tensor behind "input", "head" or "rows"; with `by_kind` a table's own name tells what it is."""
         if part in self.tables:
             return part, self._rows(self.tables[part])
         if part in _KINDS:

@@ -1,4 +1,4 @@
-"""How often each token occurs in some text: counts by id from a table of tokens or an array."""
+"""How often each token occurs in some text: counts by id from a table or an array."""
 
 import os
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ def read_counts(path: Path_, n: int, labels: Labels = None) -> TokenCounts:
 
 
 def is_counts(path: Path_) -> bool:
-    """`read_counts` takes the file, and it is no text: `.npy`, or `.tsv` under such a first line."""
+    """`read_counts` takes the file, and it is no text."""
     path = Path(path)
     if path.suffix == ".npy":
         return True

@@ -110,7 +110,7 @@ def copied_files(
 ) -> Iterator[tuple[Path, list[str]]]:
     """(a new folder with the files of `original`, the names that were skipped); it becomes `out` at the end.
 
-    Links to files are followed, as a cache has them. `skip` takes a path and whether it is a folder.
+    Links to files are followed. `skip` takes a path and whether it is a folder.
     """
     target = creatable(out, outside=original)
     try:

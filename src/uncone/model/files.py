@@ -138,7 +138,7 @@ def read_json(path: Path, kind: type) -> Any:
     if len(text) > LARGEST_JSON:
         raise InputError(f"expected at most {LARGEST_JSON} bytes in {path}, got more: copy it again")
     try:
-        value = json.loads(text.decode("utf-8"))
+        value = json.loads(text.decode())
     except (ValueError, RecursionError) as error:
         raise InputError(f"expected JSON, got {path} that does not parse ({error}): copy it again") from error
     if not isinstance(value, kind):
@@ -190,10 +190,7 @@ class TokenLabels:
 
 
 def token_labels(path: Path, n: int) -> TokenLabels:
-    """The token strings of ids 0 to n - 1.
-
-    Never raises for what is in the directory: `note` says what was wrong.
-    """
+    """Never raises for what is in the directory: `note` says what was wrong."""
     notes: list[str] = []
     for name, read in _READERS.items():
         file = path / name

@@ -47,7 +47,7 @@ def logit_map(model: Any, head: torch.nn.Linear) -> HeadMap:
 
 
 def known_outputs(model: Any, head: torch.nn.Linear, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """(outputs in the place of the head's, logits), (18, V); with gradients where a part between trains."""
+    """Outputs in the place of the head's and logits, (18, V); with gradients where a part between trains."""
     outputs = []
 
     def known(hidden: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ def _rounded(value: float) -> float:
 
 
 def probe_batch(model: Any) -> dict[str, Tensor]:
-    """Random ids, a mask and labels of shape (2, 9): some labels are ignored, one position is masked."""
+    """Of shape (2, 9): some labels are ignored, one position is masked."""
     table = model.get_input_embeddings()
     v = min(table.num_embeddings, model.get_output_embeddings().weight.shape[0])
     random = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""The states of every layer of a language model on texts, summed as they come; only a bounded sample is kept."""
+"""The states of every layer of a language model on texts, summed as they come, and a bounded sample."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -54,11 +54,9 @@ def hidden_states_of(
     decoder and giant states (sinks) are in no sum: they are counted apart.
 
     Args:
-        most: tokens in the sums, at most.
+        most, sample, batch: tokens in the sums, tokens of the sample, and ids of a batch with padding, at most.
         width: the run stops once the 95% interval of each layer's mean cosine is narrower; None reads on.
         resume: a file to keep the sums in, and to go on from.
-        batch: ids of a batch with padding; fewer where a device has no memory for them.
-        sample: tokens of the sample, fewer where the layers are wide.
         last: keep what the head of a causal model reads before each next token, as `states_of` does.
     """
     opened = open_whole(model)
@@ -161,7 +159,7 @@ class _Run:
             return None, str(error)
 
     def _stretches(self, begun: int, left: int) -> Iterator[tuple[list[Array], int]]:
-        """Runs of whole sequences of some `stretch` ids, each with the tokens of the text in it.
+        """Whole sequences of some `stretch` ids, and how many tokens of the text are in them.
 
         At most `left` tokens behind the first `begun` sequences; of the first sequence as many as fit.
         """
@@ -275,7 +273,7 @@ def _moved_up(x: Tensor, chosen: Tensor) -> Tensor:
 
 
 def _digest(found: LayeredModel, sources: Sequence[TextSource], options: tuple[Any, ...]) -> str:
-    """Of what the sums depend on: the tokenizer, the options, and when files of model and texts were written."""
+    """Of all that the sums depend on; files count by the time when they were written."""
     digest = hashlib.sha256(repr(options).encode())
     digest.update(found.tokenizer.to_str().encode())
     for path, part in [*((path, None) for path in found.files), *((one.path, one.part) for one in sources)]:

@@ -75,7 +75,7 @@ def asked(what: str, library: str = "transformers") -> Iterator[None]:
 def need(
     what: str, library: str = "transformers 5", extra: str = "hf", module: str = "transformers.conversion_mapping"
 ) -> Any:
-    """The package of `module`; UnsupportedModel, "{what} needs {library}", where it is missing or older."""
+    """UnsupportedModel, "{what} needs {library}": the package of `module` is missing or older."""
     # transformers 4 has no conversion_mapping
     needed(module, f"{what} needs {library}, got none: pip install 'uncone[{extra}]'", UnsupportedModel)
     return sys.modules[module.partition(".")[0]]
@@ -86,7 +86,7 @@ def from_pretrained(model_class: Any, directory: Path, **options: Any) -> Any:
 
 
 def check_archives(directory: Path) -> None:
-    """Refuse damaged weights of `torch.save`: the libraries take what follows a short record for numbers."""
+    """Refuse damaged weights: the libraries take what follows a short record for numbers."""
     for file in sorted(directory.rglob("pytorch_model*.bin")):
         if not any(file.with_name(name).exists() for name in _PREFERRED):
             checkpoint_entries(LocalFile(file))

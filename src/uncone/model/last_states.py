@@ -1,4 +1,4 @@
-"""The states that a language model's head reads on a text, and the head, found by running the model."""
+"""The states that a language model's head reads on a text, and the head."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -70,8 +70,8 @@ def states_of(
     """Run a causal language model on a text, and keep what its head reads, in float32 on the CPU.
 
     Texts are cut into windows of the positions that the model has, at most 2,048. A window's last token is the first of
-    the next one, so that each token but a text's first is predicted once, `most` in all. Of a text file the first 2**20
-    characters are read; over the boundaries of a list of texts nothing is predicted.
+    the next one: each token but a text's first is predicted once, `most` in all. Of a text file the first 2**20
+    characters are read; nothing is predicted over the boundaries of a list of texts.
     """
     opened = open_whole(model)
     if most < 2:
@@ -108,7 +108,7 @@ def _windows(ids: Sequence[Tensor], length: int, most: int) -> Iterator[Tensor]:
 
 
 def _run(model: Any, head: torch.nn.Linear, windows: Sequence[Tensor], progress: Progress | None) -> Tensor:
-    """The states (N, D) before each next token; the head's product, which is dear, is left out."""
+    """The states (N, D) before each next token, without the head's product, which is dear."""
     counts = [len(window) - 1 for window in windows]
     n, d, device = sum(counts), head.weight.shape[1], head.weight.device
     check_memory(2 * n * d * 4, f"states of {n} tokens and {d} columns", "ask for fewer tokens")
@@ -145,7 +145,7 @@ def padded(rows: list[Tensor], device: torch.device) -> list[Tensor]:
 
 
 def described(model: Any, head: torch.nn.Linear, states: Tensor, windows: Sequence[Tensor], name: str) -> States:
-    """The head and what follows it are checked against the model's own logits on the first window."""
+    """The logits are checked against the model's own on the first window."""
     if not bool(torch.isfinite(states).all()):
         raise UnsupportedModel(f"expected finite states of {name}, got NaN or inf: the model is damaged")
     found = logit_map(model, head)

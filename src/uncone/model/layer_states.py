@@ -20,7 +20,7 @@ class Head:
 
 @dataclass(frozen=True, eq=False)
 class LayerStates:
-    """The states of each layer of a model on texts: their sums and a sample, and the head that reads them."""
+    """The states of each layer of a model on texts, and the head that reads them."""
 
     name: str
     layers: tuple[str, ...]

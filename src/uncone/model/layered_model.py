@@ -1,4 +1,4 @@
-"""A model of transformers as its layers: the states of each on a batch, and what its head reads and does."""
+"""A model of transformers as its layers: the states of each, and what its head reads and does."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -97,7 +97,7 @@ def open_layered(
     path: Path_, *, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
 ) -> LayeredModel:
     """The transformer in a directory of transformers or of Sentence Transformers; of an encoder and a decoder the
-    encoder. By default it runs on the CPU in float32."""
+    encoder."""
     place, width = usable(device), dtype_named(dtype)
     opened = open_spec(path)
     model, notes = _loaded(opened, width)

@@ -49,7 +49,7 @@ def build(files: ModelFiles) -> Any:
 def load_model(files: ModelFiles, *, dtype: torch.dtype | None = None, fast: bool = False) -> Any:
     """The model on the CPU, for evaluation; `dtype` None is the config's or as stored.
 
-    `fast` takes the attention of torch, where the class has it, which rounds otherwise than the plain one.
+    `fast` takes the attention of torch, where the class has it, which rounds otherwise.
     """
     refuse_adapter(files.path)
     refuse_quantised(files)
@@ -152,7 +152,7 @@ def check_sizes(config: Mapping[str, Any]) -> None:
 
 @contextmanager
 def bounded_construction() -> Iterator[None]:
-    """Stop a constructor of this thread that makes modules without end, whatever settings made it do so."""
+    """Stop a constructor of this thread that makes modules without end."""
     thread, count = threading.get_ident(), itertools.count(1)
 
     def stop(*_: Any) -> None:
@@ -206,7 +206,7 @@ def parameter_keys(files: ModelFiles) -> dict[str, str]:
 
 
 def shared_names(files: ModelFiles) -> frozenset[str]:
-    """The tensors loaded into the head's parameter or one tied to it: torch.save writes several."""
+    """The tensors of the head or one tied to it: torch.save writes several."""
     model = build(files)
     keys, head = file_keys(model, files.tensors), model.get_output_embeddings().weight
     return frozenset(keys[name] for name in names_of(model, head) if name in keys)

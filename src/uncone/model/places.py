@@ -64,7 +64,7 @@ class LanguageModel:
 
 def find_places(files: ModelFiles) -> Places:
     """Where one matrix has `vocab_size` rows, config.json decides alone. Otherwise transformers builds the class
-    without its weights; where that is not possible, well-known names decide if they leave no choice."""
+    without weights; where it cannot, well-known names decide if they leave no choice."""
     try:
         return _from_header(files) or locate(files)
     except UnsupportedModel as error:
@@ -72,7 +72,7 @@ def find_places(files: ModelFiles) -> Places:
 
 
 def _from_header(files: ModelFiles) -> Places | None:
-    """The answer of config.json and the tensors' shapes alone, or None where they leave a doubt."""
+    """By config.json and the tensors' shapes; None where they leave a doubt."""
     config, candidates, architecture = files.config, vocabulary_matrices(files), _architecture(files.config)
     # Encoder and decoder may differ: Marian's `decoder_vocab_size`, FSMT's `tgt_vocab_size`.
     sizes = [value for key, value in config.items() if re.fullmatch("(?!type_).*vocab_size", key)]
@@ -165,7 +165,7 @@ def _no_head(architecture: str) -> str:
 
 
 def locate(files: ModelFiles) -> Places:
-    """The table and the head of the class that config.json names, as transformers places them."""
+    """By the class that config.json names, as transformers places its tensors."""
     need("opening a model by its class")
     from uncone.model.model_class import build, file_keys  # which runs torch
 

@@ -1,4 +1,4 @@
-"""Texts as sequences of ids that a model can read: passages of an encoder, windows of a decoder's running text."""
+"""Texts as sequences of ids: passages of an encoder, windows of a decoder's running text."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -36,7 +36,7 @@ class Sample:
 
 
 class StateSums:
-    """Sums of each layer, blocks, counts of ids and a bounded sample: `update` with the states of a stretch of text."""
+    """Sums of each layer, blocks, counts of ids and a bounded sample."""
 
     def __init__(self, widths: Sequence[int], rows: int, *, sample: int, seed: int = 0) -> None:
         size = sum(map(products_bytes, widths))
@@ -69,8 +69,8 @@ class StateSums:
     def update(self, layers: Sequence[Any], norms: Array, places: Array) -> None:
         """Add the states (n, D) of each layer, of their norms (layers, n), in the order of the text.
 
-        Arrays of float32, or tensors on a GPU, whose sums are taken there. `places` (n, 3) are ids, sequences (numbered
-        on from the calls before) and positions. States that are not finite raise InputError.
+        The sums of tensors on a GPU are taken there. `places` (n, 3) are ids, sequences (numbered on from the calls
+        before) and positions.
         """
         if not len(places):
             return

@@ -1,4 +1,4 @@
-"""Texts of any size, read piece by piece: plain text, JSON lines with a field, Parquet with a column."""
+"""Texts of any size, read piece by piece: plain text, JSON lines, Parquet."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def open_texts(texts: Path_ | Sequence[Path_]) -> tuple[TextSource, ...]:
 
 
 def read_texts(texts: Path_ | Sequence[Path_], most: int = MOST_TEXT) -> list[str]:
-    """The first `most` characters: a string for each plain text, and for each document of other files."""
+    """The first `most` characters: a string for each plain text or document."""
     read, left = list[str](), most
     for source in open_texts(texts):
         whole = []
@@ -126,7 +126,7 @@ def _decoded(piece: bytes, path: Path, seen: int) -> str:
     if seen == 0 and piece.startswith(_MARK):
         piece, seen = piece[len(_MARK) :], len(_MARK)
     try:
-        return piece.decode("utf-8").replace("\r\n", "\n")
+        return piece.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         got = f"byte 0x{piece[error.start]:02x} at position {seen + error.start:,} of the text in {path}"
         raise InputError(f"expected UTF-8, got {got}: convert it, as with iconv -f latin1 -t utf-8") from error

@@ -1,4 +1,4 @@
-"""A text as the ids of a model's own tokenizer, in windows that the model has positions for."""
+"""A text as the ids of a model's tokenizer, in windows that the model has positions for."""
 
 from collections.abc import Callable
 from typing import Any

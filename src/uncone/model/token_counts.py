@@ -1,4 +1,4 @@
-"""How often each token occurs in texts of any size, by the model's own tokenizer, resumed after a stop."""
+"""How often each token occurs in texts of any size, resumed after a stop."""
 
 import json
 import os
@@ -66,8 +66,8 @@ def count_tokens(
         texts: as for `open_texts`; and counts, as for `read_counts`, to be added.
         resume: a file for the state, written about every ten seconds. A run that finds it goes on from there, if texts,
             tokenizer and options are as they were. It is left for `forget`.
-        overwrite: replace what else is in that file, and count from the beginning.
-        keep: how many characters of the beginning of the texts to keep, for another reader of `texts`.
+        overwrite: replace what else is in that file.
+        keep: how many characters of the beginning of the texts to keep, for another reader.
     """
     given = [texts] if isinstance(texts, str | os.PathLike) else list(texts)
     made = [Path(one) for one in given if is_counts(one)]

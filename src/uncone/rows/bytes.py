@@ -125,8 +125,8 @@ class FlatRows(Rows):
 class StreamedRows(Rows):
     """Rows of compressed bytes, text or records: they come in pieces of any length from set places.
 
-    A reader sets `shape`, `dtype`, `name`, and implements `begin` and `pieces`. In ascending order reads cost one pass
-    over the source, in any other up to one each.
+    A reader implements `begin` and `pieces`. In ascending order reads cost one pass over the source, in any other up to
+    one each.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """The tensors of a PyTorch checkpoint: torch reads it, with `weights_only`, and maps its numbers; nothing in it is run.
 
-A mapped file that is cut while it is open would end the process: its size is looked at before each block. Files from
-before PyTorch 1.6 are loaded whole.
+A mapped file that is cut meanwhile would end the process: its size is looked at before each block. Files from before
+PyTorch 1.6 are loaded whole.
 """
 
 import bisect
@@ -67,7 +67,7 @@ class StoredTensor(Entry):
 
 
 def read_checkpoint(source: LocalFile) -> dict[str, StoredTensor]:
-    """The tensors of a file of `torch.save`; names in nested dicts and lists are joined with dots."""
+    """Names in nested dicts and lists are joined with dots."""
     if source.head(14)[2:] == _LEGACY:
         content = _load_whole(source)
     elif source.head(4) == ZIP:
@@ -218,7 +218,7 @@ def _stored(source: LocalFile) -> zipfile.ZipFile:
 def _records(source: LocalFile, archive: zipfile.ZipFile) -> dict[str, tuple[int, int]]:
     """Of each member, by name without the folder, the begin and how many bytes there are before the next.
 
-    As torch does, names are compared in any case; of two members with one name the shorter counts.
+    As in torch, case does not count; of two members with one name the shorter does.
     """
     found = dict[str, tuple[int, int]]()
     ends = sorted({member.header_offset for member in archive.infolist()} | {archive.start_dir})
@@ -231,7 +231,7 @@ def _records(source: LocalFile, archive: zipfile.ZipFile) -> dict[str, tuple[int
 
 
 def _storage_keys(instructions: bytes) -> Iterator[str]:
-    """The key of each storage that a pickle names, in order: nothing is run, stand-ins on a stack are followed."""
+    """The key of each storage that a pickle names, in order; nothing is run."""
     stack, memo = list[Any](), dict[Any, Any]()
     for operation, argument, _ in pickletools.genops(instructions):
         name, before = operation.name, operation.stack_before

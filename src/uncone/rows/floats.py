@@ -52,7 +52,7 @@ def is_tensor(x: Any) -> bool:
 
 
 def of_tensor(x: Any, name: str) -> tuple[Array, str]:
-    """The numbers of a dense tensor and their dtype, on the CPU without a copy; bfloat16 as stored."""
+    """The numbers and dtype of a dense tensor, on the CPU without a copy; bfloat16 as stored."""
     torch = sys.modules["torch"]
     if x.is_meta:
         raise InputError(f"expected numbers, got {name} on meta, which has none: load the model's weights")

@@ -1,6 +1,6 @@
 """NumPy's `.npy` and `.npz` files, read without loading and without unpickling, and their writers.
 
-An array that `numpy.savez` stored is read where it is; a deflated one is inflated as it is read.
+A stored array is read where it is; a deflated one is inflated as it is read.
 """
 
 import io

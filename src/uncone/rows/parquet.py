@@ -31,7 +31,7 @@ _BUFFER_BYTES = 2**20
 def open_parquet(path: Path, column: str | None) -> Rows:
     """A column of lists of floats of one length, of a file or a folder of part files, sorted by path.
 
-    They may be in folders below named `key=value`; names that begin with `_` or `.` are passed over.
+    They may be in folders named `key=value`; names that begin with `_` or `.` are passed over.
     """
     files = sorted(_walk(path), key=lambda file: file.parts) if path.is_dir() else [path]
     if not files:
@@ -107,7 +107,7 @@ class ParquetRows(StreamedRows):
         return column and [key for part in self._parts for key in part.keys(column)]
 
     def _common(self, names: Sequence[str], *kinds: str) -> Any:
-        """The first of the columns `names` of any of these kinds, where it is the same in all parts."""
+        """The first of the columns `names` of any of these kinds, if all parts agree."""
         import pyarrow.types as types
 
         columns = set()

@@ -130,7 +130,7 @@ def _pieces(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> Iterator
 
 
 def header_bytes(tensors: Iterable[tuple[str, Entry]], metadata: Mapping[str, str]) -> bytes:
-    """The length and the header of a file of tensors in this order; only the sizes of entries count."""
+    """Of a file of tensors in this order; only the sizes of entries count."""
     content: dict[str, object] = {_METADATA: dict(metadata)} if metadata else {}
     at = 0
     for name, entry in tensors:
@@ -145,7 +145,7 @@ def header_bytes(tensors: Iterable[tuple[str, Entry]], metadata: Mapping[str, st
 
 
 class SafetensorsWriter(Writer):
-    """The rows as one tensor, with the other tensors and the metadata of a safetensors source."""
+    """The rows, with the other tensors and the metadata of a safetensors source."""
 
     def begin(self, target: Target, source: Source) -> None:
         entries, metadata = dict[str, Entry](), {"format": "pt"}

@@ -78,7 +78,7 @@ def words_of(piece: Piece, d: int) -> list[bytes]:
 
 
 def split_line(line: bytes, d: int) -> tuple[bytes, list[bytes]]:
-    """The word of a line, which may be empty, and the up to `d` fields between white space at its end."""
+    """The word, which may be empty, and the up to `d` fields between white space at the line's end."""
     fields = line.rstrip(WHITE).rsplit(None, d)
     if not fields or (len(fields) <= d and line[:1] in (b" ", b"\t")):
         return b"", fields
@@ -177,8 +177,8 @@ def _plain_numbers(line: bytes, d: int, index: int) -> Array:
 def parse_decimals(text: Array, start: Array, point: Array, end: Array) -> tuple[Array, Array]:
     """The numbers text[start:end] with a '.' at `point`, and which of them are doubtful.
 
-    The indices are of one shape, start <= point < end, and `PADDING` bytes follow the last number. A value without a
-    doubt equals `float(text[start:end])` to the bit; a doubtful text has an exponent, too many digits, or is no number.
+    start <= point < end, and `PADDING` bytes follow the last number. A value without a doubt equals
+    `float(text[start:end])` to the bit; a doubtful text has an exponent, too many digits, or is no number.
     """
     words = text[: len(text) // 8 * 8].view("<u8")
     negative = text.take(start) == _MINUS

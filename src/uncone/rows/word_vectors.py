@@ -246,8 +246,8 @@ class GzipWriter(TextWriter):
 
 
 def written_words(target: Target, source: Source, unreadable: Callable[[bytes], str]) -> Iterator[bytes]:
-    """The words of the source, or its labels. One that could not be read back, for the reason that `unreadable` gives,
-    is refused when it is met."""
+    """The words of the source, or its labels. A word is refused when it is met, if `unreadable` says why it could not
+    be read back."""
     labels = None if isinstance(source.rows, WordRows) else source.rows.labels
     if isinstance(source.rows, WordRows):
         words: Iterator[bytes | None] = source.rows.words()
