@@ -20,8 +20,7 @@ from uncone.rows.safetensors import matrices
 
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _KINDS = {"input": ("token table", TABLES), "head": ("output head", HEADS)}
-_OF_A_PART = ("lora_", "token_adapter", "base_layer")
-"""How PEFT names modules under one that it changes in part."""
+_OF_A_PART = ("lora_", "token_adapter", "base_layer")  # how PEFT names modules under one that it changes in part
 _AUTO = {
     "SEQ_2_SEQ_LM": "ForSeq2SeqLM",
     "SEQ_CLS": "ForSequenceClassification",
@@ -34,8 +33,6 @@ _AUTO = {
 
 @dataclass(frozen=True)
 class Adapter:
-    """Its headers are read, its tensors are not."""
-
     files: ModelFiles
     base: str | None  # as adapter_config.json names it, or NAME@REVISION
     base_at: Path | None  # on this machine
@@ -124,7 +121,6 @@ class Adapter:
 
 
 def open_adapter(directory: Path) -> Adapter:
-    """Of a .bin torch unpickles only tensors."""
     config: Mapping[str, Any] = read_json(directory / ADAPTER, dict)
     weights = next((directory / name for name in _WEIGHTS if (directory / name).is_file()), None)
     if weights is None:

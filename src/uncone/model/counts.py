@@ -46,7 +46,6 @@ def read_counts(path: Path_, n: int, labels: Labels = None) -> TokenCounts:
 
 
 def is_counts(path: Path_) -> bool:
-    """`read_counts` takes the file, and it is no text."""
     path = Path(path)
     if path.suffix == ".npy":
         return True

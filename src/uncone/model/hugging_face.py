@@ -22,8 +22,7 @@ T = TypeVar("T")
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 LARGEST_TOKENIZER = 512 * 2**20
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
-_PREFERRED = ("model.safetensors", "model.safetensors.index.json")
-"""Beside these, no weights of `torch.save` are read."""
+_PREFERRED = ("model.safetensors", "model.safetensors.index.json")  # beside these, no weights of `torch.save` are read
 _LONGEST_TEXT = 512  # tokens of a text, at most
 _one_at_a_time = threading.RLock()  # the switches belong to the whole process
 

@@ -76,8 +76,7 @@ class Subjects:
     name: str
     rows: tuple[tuple[str, Rows], ...]
     notes: tuple[str, ...] = ()
-    cap: float | None = None
-    """The cap of the model's logits: with one, the head's mean has an effect."""
+    cap: float | None = None  # the cap of the model's logits: with one, the head's mean has an effect
     editable: bool = False  # a directory of transformers, whose rows `repair_tokens` can set
 
 
@@ -122,7 +121,6 @@ def open_subjects(spec: Any, *, skip_nonfinite: bool = False, progress: Progress
 
 
 def split(spec: Spec) -> tuple[Path, str | None]:
-    """The existing path in a spec, and the part after its '#'."""
     opened = open_spec(spec)
     return opened.path, opened.part
 

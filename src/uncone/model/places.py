@@ -17,13 +17,11 @@ from uncone.rows.safetensors import matrices
 
 TABLES = ("wte", "tokens_embed", "embed_tokens", "word_embeddings", "embed_in", "shared", "tok_embeddings")
 HEADS = ("lm_head", "embed_out", "output", "decoder", "proj_out", "output_projection", "head")
-_ONLY_HEADS = ("lm_head", "embed_out")
-"""Names that no other module has."""
+_ONLY_HEADS = ("lm_head", "embed_out")  # names that no other module has
 _WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "embedding_size", "word_embed_proj_dim")
 """Keys of config.json for the width of a table or a head."""
 _TEXT_TO_TEXT = "bart bigbird_pegasus blenderbot blenderbot-small led longt5 m2m_100 mbart mt5 pegasus plbart t5 umt5"
-_SEQ2SEQ = set(_TEXT_TO_TEXT.split())
-"""Model types whose ForConditionalGeneration is a text model with one vocabulary."""
+_SEQ2SEQ = set(_TEXT_TO_TEXT.split())  # model types whose ForConditionalGeneration is a text model with one vocabulary
 _OTHERS = """albert bert big_bird biogpt bloom camembert cohere cohere2 convbert ctrl deberta deberta-v2
 distilbert electra falcon flaubert gemma gemma2 gemma3_text gpt2 gpt_bigcode gpt_neo mobilebert modernbert
 mpnet mpt openai-gpt opt roberta starcoder2 xglm xlm xlm-roberta"""
@@ -57,8 +55,7 @@ class LanguageModel:
     places: Callable[[], Places]  # looked for when called
     rows: Callable[..., Rows]
     """rows(tensor, with_tokens=False): one tensor; token strings where its rows are the vocabulary."""
-    cap: float | None = None
-    """Logits z become cap tanh(z / cap)."""
+    cap: float | None = None  # logits z become cap tanh(z / cap)
     files: ModelFiles | None = None  # None of GGUF
 
 

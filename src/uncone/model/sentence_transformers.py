@@ -46,7 +46,6 @@ def read_modules(directory: Path) -> list[dict[str, Any]]:
 
 
 def open_sentence_transformers(directory: Path) -> LanguageModel:
-    """Open the folder of the first module, which holds the token table."""
     first = read_modules(directory)[0]
     kind, folder = first["type"].rpartition(".")[2][:80], directory / first["path"]
     if not folder.is_dir():
@@ -82,7 +81,7 @@ def _module_places(files: ModelFiles, kind: str) -> Places:
 
 
 def load_sentence_transformer(directory: Path, *, device: str | None = None) -> Any:
-    """The whole model in evaluation mode, without code of its own."""
+    """No code of the model's own is run."""
     for module in read_modules(directory):
         if not module["type"].startswith("sentence_transformers."):
             raise UnsupportedModel(

@@ -59,8 +59,7 @@ class StateSums:
         room = sample + 2 * SEGMENT
         self._buffers = [np.empty((room, d), np.float32) for d in widths]
         self._free = np.arange(room)
-        self._kept = list[tuple[int, Array, Array]]()
-        """Of each segment its key, rows in the buffers, and places."""
+        self._kept = list[tuple[int, Array, Array]]()  # of each segment its key, rows in the buffers, and places
 
     @property
     def tokens(self) -> int:
@@ -126,7 +125,6 @@ class StateSums:
         atomic.write_bytes(path, sealed_bytes(tensors, {"format": _FORMAT, "digest": digest}))
 
     def load(self, path: Path_, digest: str) -> None:
-        """InputError: a file that was changed, or of another model, text or options."""
         tensors, metadata = read_tensors(path, format=_FORMAT, what="sums of hidden states", how=_HOW, sealed=True)
         if metadata["digest"] != digest:
             raise InputError(f"expected the states of this model and text, got those of others in {path}: {_HOW}")

@@ -30,8 +30,7 @@ _HOW = "give a text in UTF-8 (.txt), JSON lines (.jsonl#field) or Parquet (.parq
 class TextSource:
     path: Path
     part: str | None = None  # the field of JSON lines, or the column of Parquet; None of a plain text
-    kept: tuple[str, ...] = ()
-    """Its first pieces, where an earlier reader has kept them."""
+    kept: tuple[str, ...] = ()  # its first pieces, where an earlier reader has kept them
     is_whole: bool = False  # the kept pieces are all
 
     @property

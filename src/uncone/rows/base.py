@@ -66,6 +66,9 @@ class Rows:
             size //= 2
         return size
 
+    def _describe(self, shape: tuple[int, ...], dtype: str, name: str) -> None:
+        self.shape, self.dtype, self.name = (shape[0], shape[1]), dtype, name
+
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         """Rows [start, stop): in `out`, or else in an array that is not to be written to."""
         out = np.empty((stop - start, self.shape[1]), self.widened) if out is None else out
@@ -217,7 +220,7 @@ class ArrayRows(Rows):
         check_shape(tuple(x.shape), name)
         # Others come block by block.
         self._x = of_tensor(x, name)[0] if is_tensor(x) and x.device.type in ("cpu", "meta") else x
-        self.shape, self.dtype, self.name = (x.shape[0], x.shape[1]), dtype, name
+        self._describe(x.shape, dtype, name)
 
     @property
     def on_device(self) -> Any:

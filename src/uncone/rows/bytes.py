@@ -103,7 +103,7 @@ class FlatRows(Rows):
         self, source: LocalFile, offset: int, shape: tuple[int, ...], dtype: str, name: str, swapped: bool = False
     ) -> None:
         self._source, self._offset, self._swapped = source, offset, swapped
-        self.shape, self.dtype, self.name = (shape[0], shape[1]), dtype, name
+        self._describe(shape, dtype, name)
 
     def fill(self, start: int, out: Array) -> None:
         stored, row_bytes = DTYPES[self.dtype], self.shape[1] * DTYPES[self.dtype].itemsize

@@ -143,9 +143,8 @@ def _load(source: LocalFile, where: Any, *, mmap: bool) -> Any:
             if not (isinstance(error, AttributeError) and "UntypedStorage" in str(error)):
                 raise _broken(source, error) from error
             raise InputError(
-                f"expected tensors of older dtypes in {source.name}, as from before PyTorch 1.6, got one "
-                "of a newer dtype (float8 or uint16 and more), which torch cannot read back from it: "
-                "save it again without _use_new_zipfile_serialization=False"
+                f"expected tensors of older dtypes in {source.name}, as from before PyTorch 1.6, got one of a newer "
+                "dtype (float8 or uint16 and more): save it again without _use_new_zipfile_serialization=False"
             ) from error
 
 

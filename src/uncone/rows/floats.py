@@ -10,8 +10,7 @@ from uncone.errors import InputError
 
 Array = npt.NDArray[Any]
 DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in ("float64", "float32", "float16")}
-DTYPES["bfloat16"] = np.dtype(np.uint16)
-"""What a dtype is read into and written from, in the machine's byte order."""
+DTYPES["bfloat16"] = np.dtype(np.uint16)  # all in the machine's byte order
 FLOATING = "float64, float32, float16 or bfloat16"
 _HALF = np.uint32(16)
 _PLACES, _EXPONENTS, _INFINITE = np.int32(-0x70002000), np.float32(2.0**112), 2.0**16

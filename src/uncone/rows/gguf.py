@@ -78,7 +78,7 @@ class _QuantisedRows(Rows):
         message = f"reading {tensor.kind} from {name} needs the package gguf: pip install 'uncone[gguf]'"
         gguf, quants = (needed(module, message) for module in ("gguf", "gguf.quants"))
         self._source, self._start, self._dequantize = source, tensor.start, quants.dequantize
-        self.shape, self.dtype, self.name = (tensor.shape[0], tensor.shape[1]), tensor.kind, name
+        self._describe(tensor.shape, tensor.kind, name)
         _, elements, size = TYPES[tensor.type]
         self._row_bytes = self.shape[1] // elements * size
         try:

@@ -18,7 +18,7 @@ import numpy as np
 
 from uncone.errors import InputError
 from uncone.roles import Path_
-from uncone.rows.base import Rows, Source, Target, Writer, check_shape
+from uncone.rows.base import Labels, Rows, Source, Target, Writer, check_shape
 from uncone.rows.bytes import MOST_INFLATED, FlatRows, LocalFile, SequentialFile, StreamedRows, member_start, was_cut
 from uncone.rows.floats import FLOATING, Array
 from uncone.rows.names import named, only
@@ -90,7 +90,7 @@ class ColumnRows(Rows):
 
     def __init__(self, source: LocalFile, start: int, header: ArrayHeader, name: str) -> None:
         self._source, self._offset, self._stored = source, start + header.offset, header.dtype
-        self.shape, self.dtype, self.name = (header.shape[0], header.shape[1]), header.kind, name
+        self._describe(header.shape, header.kind, name)
 
     def fill(self, start: int, out: Array) -> None:
         (n, d), size = self.shape, self._stored.itemsize
@@ -195,7 +195,7 @@ class _Member:
             raise self.lies(_WRONG_SUM) from error
         return ColumnRows(self.source, self.start(), header, name)
 
-    def keys(self, n: int) -> list[str | None] | None:
+    def keys(self, n: int) -> Labels:
         """None for an array that holds no texts or whole numbers (n,)."""
         name = f"{self.source.name}#{self.info.filename}"
         header = array_header(self.head(name), name)
@@ -238,7 +238,7 @@ class InflatedRows(StreamedRows):
     def __init__(self, member: _Member, header: ArrayHeader, name: str) -> None:
         super().__init__()
         self._member, self._header = member, header
-        self.shape, self.dtype, self.name = (header.shape[0], header.shape[1]), header.kind, name
+        self._describe(header.shape, header.kind, name)
 
     def begin(self, row: int) -> int:
         return 0

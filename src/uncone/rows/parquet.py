@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from uncone.errors import InputError, first_line, needed
-from uncone.rows.base import GRID, Rows, check_shape
+from uncone.rows.base import GRID, Labels, Rows, check_shape
 from uncone.rows.bytes import LocalFile, SequentialFile, StreamedRows
 from uncone.rows.floats import Array
 from uncone.rows.names import listing, named, only
@@ -98,11 +98,11 @@ class ParquetRows(StreamedRows):
                 _check_lists(array, 0, 0, f"{part.path}#{self._column}")
         return 1  # without rows
 
-    def load_labels(self) -> list[str | None] | None:
+    def load_labels(self) -> Labels:
         column = self._common(_LABEL_COLUMNS, "is_string", "is_large_string")
         return column and [label for part in self._parts for label in part.labels(column)]
 
-    def load_keys(self) -> list[str | None] | None:
+    def load_keys(self) -> Labels:
         column = self._common(_KEY_COLUMNS, "is_string", "is_large_string", "is_integer")
         return column and [key for part in self._parts for key in part.keys(column)]
 
