@@ -61,7 +61,6 @@ def writable(path: Path_) -> Path:
 
 
 def unused(path: Path_, *, overwrite: bool) -> Path:
-    """`writable`, of a new file, or one that may be replaced."""
     target = writable(path)
     if os.path.lexists(path) and not overwrite:
         way_out = "choose another name, or say --overwrite (overwrite=True)"

@@ -6,7 +6,6 @@ __version__ = "0.1.0"
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Of uncone, and of those of `packages` that are installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     installed = {"uncone": __version__}

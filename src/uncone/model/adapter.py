@@ -91,7 +91,6 @@ class Adapter:
         return f"an adapter of PEFT ({kind}) for {base or 'a base that is not named'}"
 
     def _missing(self, what: str, which: str, kinds: list[tuple[str, tuple[str, ...]]]) -> InputError:
-        """The message says where the tables are, with commands."""
         in_part = [table for table, names in kinds if self._in_part(names)]
         of_base = [table for table, _ in kinds if table not in in_part]
         ways = []

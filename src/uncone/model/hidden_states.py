@@ -148,7 +148,6 @@ class _Run:
         return stop
 
     def last(self, name: str) -> tuple[States | None, str]:
-        """What the head read, or None and why its logits do not follow."""
         windows, head = [window for window in self.windows if len(window) > 1], self.found.linear
         if self.kept is None or head is None or sum(map(len, windows)) - len(windows) < 2:
             return None, ""
@@ -190,7 +189,6 @@ class _Run:
         return all(one is not None and one[1] - one[0] < width for one in ends)
 
     def _run(self, sequences: list[Array]) -> list[Tensor]:
-        """The states (N, D) of each layer, in the order of the text."""
         lengths = np.array([len(ids) for ids in sequences])
         n, starts = lengths.sum(), np.append(0, lengths.cumsum())
         layers = [room[:n] for room in self._room]

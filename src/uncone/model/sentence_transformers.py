@@ -74,7 +74,6 @@ def _static_places(files: ModelFiles) -> Places:
 
 
 def _module_places(files: ModelFiles, kind: str) -> Places:
-    """A Transformer is loaded without its head."""
     places, why = find_places(files), "Sentence Transformers uses the model without its output head"
     is_cut = places.head is not None and kind == "Transformer"
     return replace(places, head=None, tied=False, why=why) if is_cut else places

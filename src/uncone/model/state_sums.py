@@ -113,7 +113,6 @@ class StateSums:
         self._kept.sort(key=lambda one: one[0])
 
     def save(self, path: Path_, digest: str) -> None:
-        """`digest` names the model, texts and options."""
         tensors: dict[str, Array] = {"counts": self.counts, "apart": self.apart, "block_counts": self.blocks.counts}
         tensors["place"] = np.array([self.sequences, self.read, self.segments, self.blocks.size], np.int64)
         for i, m in enumerate(self.moments):

@@ -132,7 +132,6 @@ def is_there(text: str) -> bool:
 
 
 def _written_dtype(form: str, stored: str) -> tuple[str, str | None]:
-    """And a note where it differs from `stored`, or is rounded to."""
     if stored == "float32" or (stored == "float64" and form not in WORDS):
         return stored, None
     if form in WORDS:
@@ -143,7 +142,6 @@ def _written_dtype(form: str, stored: str) -> tuple[str, str | None]:
 
 
 def _lost(form: str, source: Source) -> str | None:
-    """A note on what this format has no place for."""
     if source.format == "parquet" and form != "parquet":
         return "Other columns of the source are not in the file written; a .parquet file would have them."
     if source.format in WORDS and form not in (*WORDS, "parquet"):

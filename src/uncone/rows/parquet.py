@@ -107,7 +107,6 @@ class ParquetRows(StreamedRows):
         return column and [key for part in self._parts for key in part.keys(column)]
 
     def _common(self, names: Sequence[str], *kinds: str) -> Any:
-        """The first of the columns `names` of any of these kinds, if all parts agree."""
         import pyarrow.types as types
 
         columns = set()

@@ -102,7 +102,6 @@ class WordVectorRows(WordRows):
             raise _bad_line(line, self.name, f"{error}: mend the line, or leave it out") from None
 
     def _parsed_by(self, threads: int) -> Iterator[Array]:
-        """All pieces in order; a few wait for their turn."""
         coming = deque[Future[Array]]()
         with ThreadPoolExecutor(threads, thread_name_prefix="uncone-text") as pool:
             for piece in self._text(self._start):
